@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use divan::Bencher;
-use vramscope_formats::{Limits, import, unpack};
+use vramscope_formats::{Importer, Limits, ignore_progress, import, unpack};
 use vramscope_trace::{Encoder, NullSink};
 
 fn main() {
@@ -44,7 +44,7 @@ fn pickle(name: &str) -> Option<Vec<u8>> {
 fn import_without_encoding(bencher: Bencher, name: &str) {
     let Some(bytes) = pickle(name) else { return };
     bencher.bench(|| {
-        import(&bytes, name, &Limits::default(), &mut |_, _| {}, |_| NullSink).expect("the snapshot is valid")
+        import(&bytes, name, &Limits::default(), &mut ignore_progress, |_| NullSink).expect("the snapshot is valid")
     });
 }
 
@@ -52,8 +52,23 @@ fn import_without_encoding(bencher: Bencher, name: &str) {
 fn import_into_a_recording(bencher: Bencher, name: &str) {
     let Some(bytes) = pickle(name) else { return };
     bencher.bench(|| {
-        let (mut encoder, _) =
-            import(&bytes, name, &Limits::default(), &mut |_, _| {}, Encoder::new).expect("the snapshot is valid");
+        let (mut encoder, _) = import(&bytes, name, &Limits::default(), &mut ignore_progress, Encoder::new)
+            .expect("the snapshot is valid");
+        encoder.flush();
+        encoder.take_output()
+    });
+}
+
+/// As the page imports a file: unpacked and read in pieces, encoded chunks passed on. The peak of
+/// memory is that of this benchmark alone: `/usr/bin/time -v`.
+#[divan::bench(args = ["gpt_varlen", "big"], sample_count = 3, sample_size = 1)]
+fn import_packed_pieces(bencher: Bencher, name: &str) {
+    let Some(bytes) = packed(name) else { return };
+    bencher.bench(|| {
+        let mut importer = Importer::new(&Limits::default(), Some(bytes.len() as u64));
+        bytes.chunks(1 << 18).for_each(|piece| importer.push(piece).expect("the snapshot is valid"));
+        let file = importer.finish().expect("the snapshot is valid");
+        let (mut encoder, _) = file.write(name, &mut ignore_progress, Encoder::new).expect("the snapshot is valid");
         encoder.flush();
         encoder.take_output()
     });
@@ -76,7 +91,7 @@ fn rmm_log_of_a_million_lines(bencher: Bencher) {
         log.extend_from_slice(line.as_bytes());
     }
     bencher.bench(|| {
-        import(&log, "log.csv", &Limits::default(), &mut |_, _| {}, |_| NullSink).expect("the snapshot is valid")
+        import(&log, "log.csv", &Limits::default(), &mut ignore_progress, |_| NullSink).expect("the snapshot is valid")
     });
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vramscope_formats::{Limits, import, unpack};
+use vramscope_formats::{Limits, ignore_progress, import, unpack};
 use vramscope_trace::{
     DecodedItem, Decoder, DeviceId, Encoder, Event, EventKind, LifetimesBuilder, MemorySink, MemoryState, ReadAt,
     Recording, RecordingInfo, Replay, Sink, SiteId,
@@ -44,7 +44,7 @@ fn history(is_whole: bool) -> History {
     let packed = std::fs::read(&path).expect("the snapshot can be read");
     let bytes = unpack(&packed, &Limits::default()).expect("it unpacks");
     let (mut memory, _) =
-        import(&bytes, "it", &Limits::default(), &mut |_, _| {}, |_| MemorySink::default()).expect("it imports");
+        import(&bytes, "it", &Limits::default(), &mut ignore_progress, |_| MemorySink::default()).expect("it imports");
     let start = memory.states.drain(..).next().map(|(_, state)| state).unwrap_or_default();
     let end = after(&start, &memory.events);
     let mut history = History { name: String::new(), events: memory.events, start, end };

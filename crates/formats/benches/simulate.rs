@@ -8,7 +8,7 @@ use std::path::Path;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use vramscope_formats::{Limits, import, unpack};
+use vramscope_formats::{Limits, ignore_progress, import, unpack};
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{History, Workload, verify};
 use vramscope_trace::{Encoder, Recording};
@@ -24,7 +24,7 @@ fn recording(name: &str) -> Recording {
     let packed = fs::read(&path).expect("the fixture exists");
     let bytes = unpack(&packed, &limits).expect("the fixture decompresses");
     let (mut encoder, _) =
-        import(&bytes, name, &limits, &mut |_, _| {}, Encoder::new).expect("the fixture is a valid snapshot");
+        import(&bytes, name, &limits, &mut ignore_progress, Encoder::new).expect("the fixture is a valid snapshot");
     encoder.flush();
     let mut recording = Recording::new();
     for chunk in encoder.take_output() {

@@ -4,6 +4,17 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+/// What kind of problem a [`ReadError`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ErrorKind {
+    /// The input is valid as far as it goes, but ends too early.
+    Truncated,
+    /// The caller has stopped the import.
+    Cancelled,
+    /// Any other problem.
+    Invalid,
+}
+
 /// Why an input could not be read, and where in it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub struct ReadError {
@@ -13,19 +24,30 @@ pub struct ReadError {
     pub line_column: Option<(usize, usize)>,
     /// What is wrong, as a phrase that is complete without the position.
     pub message: String,
-    is_truncated: bool,
+    kind: ErrorKind,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl ReadError {
     /// Returns the error for a problem at byte `offset` of the input, without a line or a source.
     pub(crate) fn at(offset: usize, message: impl Into<String>) -> Self {
-        Self { offset: offset as u64, line_column: None, message: message.into(), is_truncated: false, source: None }
+        Self {
+            offset: offset as u64,
+            line_column: None,
+            message: message.into(),
+            kind: ErrorKind::Invalid,
+            source: None,
+        }
     }
 
     /// Returns the error for an input that ends too early, after `offset` bytes.
     pub(crate) fn truncated(offset: usize) -> Self {
-        Self { is_truncated: true, ..Self::at(offset, "the file is cut off") }
+        Self { kind: ErrorKind::Truncated, ..Self::at(offset, "the file is cut off") }
+    }
+
+    /// Returns the error for an import that the caller has stopped.
+    pub(crate) fn cancelled() -> Self {
+        Self { kind: ErrorKind::Cancelled, ..Self::at(0, "the import was cancelled") }
     }
 
     /// Adds the line and column of the problem in a text file, both counted from 1.
@@ -42,17 +64,25 @@ impl ReadError {
     /// other problem, such as an unknown format or damaged data.
     #[must_use]
     pub fn is_truncated(&self) -> bool {
-        self.is_truncated
+        self.kind == ErrorKind::Truncated
+    }
+
+    /// Returns true if the caller's progress function has stopped the import; false for every
+    /// problem of the input.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.kind == ErrorKind::Cancelled
     }
 }
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { offset, message, .. } = self;
-        match self.line_column {
-            _ if self.is_truncated => write!(f, "{message} at byte {offset}: save or copy it again"),
-            Some((line, column)) => write!(f, "at byte {offset} (line {line}, column {column}): {message}"),
-            None => write!(f, "at byte {offset}: {message}"),
+        match (self.kind, self.line_column) {
+            (ErrorKind::Truncated, _) => write!(f, "{message} at byte {offset}: save or copy it again"),
+            (ErrorKind::Cancelled, _) => f.write_str(message),
+            (_, Some((line, column))) => write!(f, "at byte {offset} (line {line}, column {column}): {message}"),
+            (_, None) => write!(f, "at byte {offset}: {message}"),
         }
     }
 }

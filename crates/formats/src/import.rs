@@ -1,261 +1,65 @@
 //! Imports a file: from its bytes to events in a sink.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::ControlFlow;
 
-use vramscope_trace::{Annotation, Count, DeviceId, DeviceInfo, Event, MemoryState, RecordingInfo, Sink};
+use vramscope_trace::{RecordingInfo, Sink};
 
+use crate::conversion::import_whole;
 use crate::error::ReadError;
+use crate::importer::Importer;
 use crate::limits::Limits;
-use crate::rmm;
+use crate::progress::{ImportProgress, ProgressReporter};
 use crate::sniff::{InputFormat, sniff};
-use crate::summary::{ImportSummary, WRITER};
-use crate::torch::annotations;
-use crate::torch::rebuild::{DeviceHistory, SiteInterner};
-use crate::torch::snapshot::{AnnotationRow, Snapshot};
-use crate::torch::{json, pickle};
-use crate::unpack::is_packed;
+use crate::summary::ImportSummary;
 
-/// Number of events between two calls of the caller's progress function.
-const PROGRESS_EVENTS: u64 = 1 << 16;
-
-/// Name of the device whose memory is pinned host memory.
-const HOST_NAME: &str = "host (pinned)";
-/// Maximum number of devices without events or segments that a recording lists; further ones are
-/// left out. More than any machine has, and few enough to keep the recording of a forged file
-/// small.
-const MAX_IDLE_DEVICES: usize = 64;
+/// Number of bytes of a pickle between two calls of the caller's progress function.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Reads a PyTorch snapshot (pickle or JSON) or an RMM log and passes its events to a sink.
 ///
-/// `bytes` must be [unpacked](crate::unpack()). `name` is recorded as the source of the recording.
-/// `begin` creates the sink; it is called after the input was parsed and before the first event.
-/// `progress` receives the work done so far and the total work; only their ratio has a meaning.
+/// `bytes` must be [unpacked](crate::unpack()); [`Importer`] takes packed files, in pieces. `name`
+/// is recorded as the source of the recording. `begin` creates the sink; it is called after the
+/// input was parsed and before the first event. `progress` may stop the import;
+/// [`ignore_progress`](crate::ignore_progress) never does.
 ///
 /// The sink receives definitions before the events that use them. If memory was in use before the
 /// first event, it first receives a full state. Events of all devices are ordered by time, events
 /// of the same time by device; the events of one device keep the order of its history. Pinned host
-/// memory is device [`DeviceId::HOST`]. Time 0 is the earliest event;
-/// [`RecordingInfo::epoch_unix_ns`] is its time since 1970. An annotation precedes the first event
-/// that is not earlier. If no entry has a time, event n happens at n microseconds.
+/// memory is device [`DeviceId::HOST`](vramscope_trace::DeviceId::HOST). Time 0 is the earliest
+/// event; [`RecordingInfo::epoch_unix_ns`] is its time since 1970. An annotation precedes the first
+/// event that is not earlier. If no entry has a time, event n happens at n microseconds.
 ///
 /// ```
-/// use vramscope_formats::{Limits, import};
+/// use vramscope_formats::{Limits, ignore_progress, import};
 /// use vramscope_trace::NullSink;
 ///
 /// let log = b"Thread,Time,Action,Pointer,Size,Stream\n1,12:00:00.5,allocate,0x7f00,256,0x0\n";
-/// let progress = &mut |_done, _total| {};
-/// let (_, summary) = import(log, "log.csv", &Limits::default(), progress, |_| NullSink).unwrap();
+/// let limits = Limits::default();
+/// let (_, summary) = import(log, "log.csv", &limits, &mut ignore_progress, |_| NullSink).unwrap();
 /// // The block, and the segment that it shows to exist.
 /// assert_eq!(summary.events, 2);
 /// ```
 ///
 /// # Errors
-/// If the format is unknown, the input is damaged, or reading needs more than `limits` allow.
+/// If the format is unknown, the input is damaged, reading needs more than `limits` allow, or
+/// `progress` stops the import.
 pub fn import<S: Sink>(
     bytes: &[u8],
     name: &str,
     limits: &Limits,
-    progress: &mut dyn FnMut(u64, u64),
+    progress: &mut dyn FnMut(&ImportProgress) -> ControlFlow<()>,
     begin: impl FnOnce(&RecordingInfo) -> S,
 ) -> Result<(S, ImportSummary), ReadError> {
-    // Parsing is the first half of the progress, passing events to the sink the second.
-    let half = bytes.len() as u64;
-    let mut parsing = |offset: usize| progress(offset as u64, 2 * half);
-    let mut snapshot = match sniff(bytes) {
-        Some(InputFormat::TorchPickle) => pickle::read(bytes, limits, &mut parsing)?,
-        Some(InputFormat::TorchJson) => json::read(bytes, limits, &mut parsing)?,
-        Some(InputFormat::RmmLog) => return rmm::import(bytes, name, limits, progress, begin),
-        Some(InputFormat::Recording) => {
-            return Err(ReadError::at(0, "this is already a vramscope recording: open it without importing"));
-        }
-        None if is_packed(bytes) => return Err(ReadError::at(0, "this file is compressed: decompress it first")),
-        None => {
-            return Err(ReadError::at(
-                0,
-                "unknown format: expected a PyTorch snapshot (a pickle of protocol 2 to 5, or JSON) or an RMM log",
-            ));
-        }
-    };
-    let mut sites = SiteInterner::new(std::mem::take(&mut snapshot.interner));
-    let definitions = std::mem::take(&mut snapshot.definitions);
-    let histories: Vec<DeviceHistory<'_>> =
-        snapshot.devices().into_iter().map(|device| DeviceHistory::new(&snapshot, device)).collect();
-    let merger = HistoryMerger::new(&snapshot, &histories);
-    let info = info(&snapshot, &histories, name, &merger);
-    let mut sink = begin(&info);
-    for definition in &definitions {
-        sink.define(definition);
+    if sniff(bytes) != Some(InputFormat::TorchPickle) {
+        let mut reporter = ProgressReporter::new(ImportProgress::default(), progress);
+        return import_whole(bytes, name, limits, &mut reporter, begin);
     }
-    drop(definitions);
-    let mut merging = |events: u64, total: u64| progress(half + half * events / total.max(1), 2 * half);
-    let (events, contradictions, notes) = merger.merge(histories, &mut sites, &mut sink, &mut merging);
-    progress(2 * half, 2 * half);
-    Ok((sink, ImportSummary { info, events, contradictions, notes }))
-}
-
-/// Describes the recording to make from a snapshot: its start time, devices and allocator settings.
-fn info(snapshot: &Snapshot, histories: &[DeviceHistory<'_>], name: &str, merger: &HistoryMerger<'_>) -> RecordingInfo {
-    let device_info = |history: &DeviceHistory<'_>| DeviceInfo {
-        device: history.device,
-        name: if DeviceId(history.device) == DeviceId::HOST { HOST_NAME.to_owned() } else { String::new() },
-        history_complete: history.is_complete,
-        uncertain_events: history.uncertain_entries(),
-        ..DeviceInfo::default()
-    };
-    let mut devices: BTreeMap<u16, DeviceInfo> =
-        histories.iter().map(|history| (history.device, device_info(history))).collect();
-    // Devices that exist but were never used have no history.
-    for device in snapshot.listed_devices().take(MAX_IDLE_DEVICES) {
-        let history_complete = !snapshot.settings.overflowed;
-        devices.entry(device).or_insert(DeviceInfo { device, history_complete, ..DeviceInfo::default() });
-    }
-    RecordingInfo {
-        source: name.to_owned(),
-        writer: WRITER.to_owned(),
-        epoch_unix_ns: merger.epoch_unix_ns(),
-        alloc_conf: snapshot.settings.alloc_conf(),
-        source_settings: snapshot.settings.json.clone(),
-        devices: devices.into_values().collect(),
-    }
-}
-
-/// Merges the devices' histories and the annotations of a snapshot into one sequence, ordered by
-/// time.
-struct HistoryMerger<'a> {
-    snapshot: &'a Snapshot,
-    /// Time of the earliest event, in microseconds since 1970.
-    epoch_us: i64,
-    annotations: Vec<AnnotationRow>,
-    dropped_annotations: usize,
-}
-
-impl<'a> HistoryMerger<'a> {
-    fn new(snapshot: &'a Snapshot, histories: &[DeviceHistory<'_>]) -> Self {
-        let first_event_us = histories.iter().filter_map(|history| history.earliest_us).min();
-        let first_annotation_us = snapshot.annotations.iter().map(|row| row.time_us).min();
-        let epoch_us = first_event_us.or(first_annotation_us).unwrap_or(0);
-        let (annotations, dropped_annotations) = if snapshot.has_times || first_event_us.is_none() {
-            annotations::since(&snapshot.annotations, epoch_us)
-        } else {
-            // Events without times have no order relative to the annotations.
-            (Vec::new(), snapshot.annotations.len())
-        };
-        Self { snapshot, epoch_us, annotations, dropped_annotations }
-    }
-
-    /// Returns the time of the recording's start in nanoseconds since 1970; 0 if nothing in the
-    /// snapshot has a time.
-    fn epoch_unix_ns(&self) -> u64 {
-        let has_times = self.snapshot.has_times || !self.annotations.is_empty();
-        if has_times { u64::try_from(self.epoch_us).unwrap_or(0).saturating_mul(1000) } else { 0 }
-    }
-
-    /// Converts microseconds since 1970 to nanoseconds since the earliest event; 0 for earlier
-    /// times.
-    fn time_ns(&self, time_us: i64) -> u64 {
-        u64::try_from(time_us.saturating_sub(self.epoch_us)).unwrap_or(0).saturating_mul(1000)
-    }
-
-    /// Passes the initial state, all events and the annotations to the sink, ordered by time.
-    /// `progress` receives the number of events so far and in total. Returns the number of events,
-    /// the number of the snapshot's values that are invalid or contradict others, and messages for
-    /// the user.
-    fn merge<S: Sink>(
-        &self,
-        mut histories: Vec<DeviceHistory<'_>>,
-        sites: &mut SiteInterner,
-        sink: &mut S,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> (u64, u64, Vec<String>) {
-        let total = histories.iter().map(|history| history.len).sum();
-        if histories.iter().any(|history| !history.starts_empty()) {
-            let mut state = MemoryState::default();
-            for history in &histories {
-                history.fill_start(state.device_mut(DeviceId(history.device)), sites);
-            }
-            define_new(sites, sink);
-            sink.full_state(&state);
-        }
-        let mut annotations = self.annotations.iter().peekable();
-        let mut events = 0;
-        let mut next_events: BinaryHeap<_> = (histories.iter().enumerate())
-            .filter_map(|(index, history)| history.next_time_us().map(|time_us| Reverse((time_us, index))))
-            .collect();
-        while let Some(Reverse((time_us, index))) = next_events.pop() {
-            let history = &mut histories[index];
-            while let Some(row) = annotations.next_if(|row| row.time_us <= time_us) {
-                sink.annotation(&self.annotation(row, events));
-            }
-            let Some(kind) = history.next_event(sites) else { continue };
-            define_new(sites, sink);
-            let device = DeviceId(history.device);
-            sink.event(&Event { device, time_ns: self.time_ns(time_us), kind });
-            events += 1;
-            if events % PROGRESS_EVENTS == 0 {
-                progress(events, total);
-            }
-            if let Some(time_us) = history.next_time_us() {
-                next_events.push(Reverse((time_us, index)));
-            }
-        }
-        for row in annotations {
-            sink.annotation(&self.annotation(row, events));
-        }
-        let contradictions =
-            histories.iter().map(DeviceHistory::contradictions).sum::<u64>() + self.snapshot.invalid_values;
-        (events, contradictions, self.notes(&histories))
-    }
-
-    /// Converts an annotation of the snapshot to one of the recording. `at_event` is the number of
-    /// events that precede it.
-    fn annotation(&self, row: &AnnotationRow, at_event: u64) -> Annotation {
-        Annotation {
-            device: DeviceId(row.device),
-            time_ns: self.time_ns(row.time_us),
-            at_event,
-            stage: row.stage,
-            name: row.name,
+    let mut importer = Importer::new(limits, Some(bytes.len() as u64));
+    for piece in bytes.chunks(PIECE_BYTES) {
+        importer.push(piece)?;
+        if progress(&importer.progress()).is_break() {
+            return Err(ReadError::cancelled());
         }
     }
-
-    /// Returns sentences for the user about what is missing, assumed or ignored. Call this after
-    /// the last event.
-    fn notes(&self, histories: &[DeviceHistory<'_>]) -> Vec<String> {
-        let snapshot = self.snapshot;
-        let mut notes = Vec::new();
-        for history in histories {
-            history.add_notes(&mut notes);
-        }
-        if !snapshot.has_segments {
-            notes.push("The snapshot lists no segments, so the end of its history could not be verified.".to_owned());
-        }
-        if !snapshot.settings.present {
-            notes.push("The snapshot lacks the allocator settings; the defaults were assumed.".to_owned());
-        }
-        if !snapshot.has_times && !snapshot.entries.is_empty() {
-            notes.push("The entries have no times; they are shown one microsecond apart.".to_owned());
-        }
-        if self.dropped_annotations > 0 {
-            let annotations = Count(self.dropped_annotations as u64).of("annotation", "annotations");
-            notes.push(format!("Ignored {annotations} from before the history."));
-        }
-        if snapshot.has_times && snapshot.untimed > 0 {
-            let entries = Count(snapshot.untimed).of("entry has", "entries have");
-            notes.push(format!("{entries} no time and got the time of the previous entry."));
-        }
-        if let Some(first) = snapshot.first_invalid {
-            let values = Count(snapshot.invalid_values).of("invalid value", "invalid values");
-            notes.push(format!("Ignored {values} of the snapshot; the first problem: {first}."));
-        }
-        notes
-    }
-}
-
-/// Passes to the sink all definitions (sites, strings, frames, stacks) that were interned since the
-/// last call of this function.
-fn define_new(sites: &mut SiteInterner, sink: &mut impl Sink) {
-    for definition in sites.interner.take_new() {
-        sink.define(&definition);
-    }
+    importer.finish()?.write(name, progress, begin)
 }

@@ -12,12 +12,13 @@
 //! - [`import()`] reads a PyTorch snapshot (`torch.cuda.memory._snapshot()` as a pickle or as JSON)
 //!   or the CSV log of RMM's `logging_resource_adaptor`, and passes its events to a
 //!   [`Sink`](vramscope_trace::Sink).
+//! - [`Importer`] does all three for a file whose bytes arrive in pieces.
 //!
 //! A snapshot contains less than a recording: requested sizes but not block sizes, and the state
 //! at the end but not the one at the beginning. `torch/rebuild` describes how both are derived.
 //!
 //! ```
-//! use vramscope_formats::{Limits, import, unpack};
+//! use vramscope_formats::{Limits, ignore_progress, import, unpack};
 //! use vramscope_trace::Encoder;
 //!
 //! # fn main() -> Result<(), vramscope_formats::ReadError> {
@@ -25,7 +26,7 @@
 //!     {"action": "segment_alloc", "addr": 4096, "size": 2097152, "stream": 0, "time_us": 5}]]}"#;
 //! let limits = Limits::default();
 //! let bytes = unpack(file, &limits)?;
-//! let progress = &mut |_done, _total| {};
+//! let progress = &mut ignore_progress;
 //! let (mut encoder, summary) = import(&bytes, "run.json", &limits, progress, Encoder::new)?;
 //! encoder.flush();
 //! assert_eq!(summary.events, 1);
@@ -37,12 +38,16 @@
 //! `torch/json` (how they are read), `torch/rebuild`. `rmm` is independent of `torch`.
 #![forbid(unsafe_code)]
 
+mod conversion;
+mod decompress;
 mod error;
 #[cfg(feature = "export")]
 pub mod export;
 mod html;
 mod import;
+mod importer;
 mod limits;
+mod progress;
 mod rmm;
 mod sniff;
 mod summary;
@@ -52,7 +57,9 @@ mod unpack;
 pub use error::ReadError;
 pub use html::recording_in_html;
 pub use import::import;
+pub use importer::{ImportedFile, Importer};
 pub use limits::Limits;
+pub use progress::{ImportPhase, ImportProgress, ignore_progress};
 pub use sniff::{InputFormat, sniff};
 pub use summary::ImportSummary;
 pub use unpack::{is_packed, unpack};

@@ -33,8 +33,7 @@ pub fn sniff(bytes: &[u8]) -> Option<InputFormat> {
     if bytes.starts_with(&vramscope_trace::MAGIC) {
         return Some(InputFormat::Recording);
     }
-    // Since protocol 2 every pickle begins with PROTO and the protocol number.
-    if let [0x80, 2..=0x7f, ..] = bytes {
+    if is_pickle(bytes) {
         return Some(InputFormat::TorchPickle);
     }
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
@@ -45,6 +44,12 @@ pub fn sniff(bytes: &[u8]) -> Option<InputFormat> {
         Some(b'{' | b'[') => Some(InputFormat::TorchJson),
         _ => None,
     }
+}
+
+/// Returns true if `bytes` begin a pickle: since protocol 2 every pickle begins with PROTO and the
+/// protocol number.
+pub(crate) fn is_pickle(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x80, 2..=0x7f, ..])
 }
 
 /// Returns true if the first line of `text` names the columns of an RMM log; false for any other

@@ -1,13 +1,8 @@
 //! Unpacks files that contain another file: gzip, zstd and HTML exports.
 
 use std::borrow::Cow;
-use std::error::Error;
-use std::io::{self, Read};
 
-use flate2::bufread::GzDecoder;
-
-use vramscope_trace::ByteSize;
-
+use crate::decompress::{GzipDecoder, STEP_BYTES, UnpackError, Unpacked, ZstdDecoder, is_skippable_frame, skip_frames};
 use crate::error::ReadError;
 use crate::html::{is_html, recording_in_html};
 use crate::limits::Limits;
@@ -16,9 +11,6 @@ use crate::limits::Limits;
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 /// The first bytes of every zstd frame, little-endian `0xFD2FB528`.
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// Number of bytes that are decompressed at a time, so that the limit is checked early and a false
-/// length in a header costs nothing.
-const STEP_BYTES: usize = 1 << 20;
 
 /// Returns true if a file that begins with `head` may have to be [unpacked](unpack()) before it is
 /// read; false if it can be read as it is.
@@ -27,12 +19,6 @@ const STEP_BYTES: usize = 1 << 20;
 #[must_use]
 pub fn is_packed(head: &[u8]) -> bool {
     head.starts_with(GZIP_MAGIC) || head.starts_with(ZSTD_MAGIC) || is_skippable_frame(head) || is_html(head)
-}
-
-/// Returns true if `bytes` begin a zstd frame that decoders skip; pzstd writes one at the start of
-/// its files.
-fn is_skippable_frame(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
 }
 
 /// Unpacks a gzip or zstd file or an HTML export; returns any other input unchanged.
@@ -55,12 +41,14 @@ fn is_skippable_frame(bytes: &[u8]) -> bool {
 /// If the packed data is damaged or cut off, or unpacks to more than
 /// [`Limits::max_unpacked_bytes`].
 pub fn unpack<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, ReadError> {
-    let unpacked = if bytes.starts_with(GZIP_MAGIC) {
-        Cow::Owned(unpack_gzip(bytes, limits)?)
-    } else if skip_frames(bytes).starts_with(ZSTD_MAGIC) {
-        Cow::Owned(unpack_zstd(bytes, limits)?)
-    } else {
-        Cow::Borrowed(bytes)
+    let unpacked = match Packing::of(bytes, true) {
+        Some(Packing::None) | None => Cow::Borrowed(bytes),
+        Some(_) => {
+            let (mut unpacker, mut rest, mut unpacked) = (Unpacker::new(limits), bytes, Vec::new());
+            while unpacker.unpack(&mut rest, &mut unpacked)? == Unpacked::Partly {}
+            unpacker.finish(&mut unpacked)?;
+            Cow::Owned(unpacked)
+        }
     };
     Ok(match recording_in_html(&unpacked, limits)? {
         Some(recording) => Cow::Owned(recording),
@@ -68,120 +56,179 @@ pub fn unpack<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, Rea
     })
 }
 
-/// Unpacks all gzip members of the input. Zeros after the last member are padding and ignored.
-fn unpack_gzip(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
-    let mut unpacked = Vec::new();
-    let mut rest = bytes;
-    while rest.iter().any(|&byte| byte != 0) {
-        let result = decompress(&mut unpacked, &mut GzDecoder::new(&mut rest), limits);
-        result.map_err(|error| error.into_read_error("gzip", bytes, rest))?;
+/// How a file is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    /// Not packed, or in a way that this crate does not know.
+    None,
+    Gzip,
+    Zstd,
+}
+
+impl Packing {
+    /// Returns how a file that begins with `head` is packed; `None` if more bytes are needed to
+    /// tell, unless `is_complete` says that these are all.
+    fn of(head: &[u8], is_complete: bool) -> Option<Self> {
+        let rest = skip_frames(head);
+        let is_start_of = |magic: &[u8], bytes: &[u8]| bytes.len() < magic.len() && magic.starts_with(bytes);
+        if head.starts_with(GZIP_MAGIC) {
+            Some(Self::Gzip)
+        } else if rest.starts_with(ZSTD_MAGIC) {
+            Some(Self::Zstd)
+        } else if is_complete {
+            Some(Self::None)
+        } else {
+            let is_skippable_start =
+                matches!(rest, [] | [0x50..=0x5f] | [0x50..=0x5f, 0x2a] | [0x50..=0x5f, 0x2a, 0x4d]);
+            let needs_more = is_start_of(GZIP_MAGIC, head)
+                || is_start_of(ZSTD_MAGIC, rest)
+                || is_skippable_start
+                || is_skippable_frame(rest);
+            if needs_more { None } else { Some(Self::None) }
+        }
     }
-    Ok(unpacked)
 }
 
-/// Returns the rest of `bytes` after the skippable zstd frames at their start.
-fn skip_frames(mut bytes: &[u8]) -> &[u8] {
-    while is_skippable_frame(bytes)
-        && let Some((len, rest)) = bytes[4..].split_first_chunk()
-        && let Some(rest) = rest.get(u32::from_le_bytes(*len) as usize..)
-    {
-        bytes = rest;
-    }
-    bytes
+/// Unpacks a gzip or zstd file whose bytes arrive in pieces. Passes any other file on unchanged.
+pub(crate) struct Unpacker {
+    decoder: Option<Decoder>,
+    /// The first bytes, until the decoder has received them.
+    head: Vec<u8>,
+    /// Bytes of the file that the decoder has received.
+    read: usize,
+    /// Bytes unpacked so far.
+    unpacked: u64,
+    max_unpacked_bytes: u64,
 }
 
-/// Unpacks all zstd frames of the input with the C library, which takes a third of the time of
-/// ruzstd.
-#[cfg(not(target_arch = "wasm32"))]
-fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
-    let mut unpacked = Vec::new();
-    let mut rest = bytes;
-    let result = zstd::stream::read::Decoder::with_buffer(&mut rest)
-        .map_err(UnpackError::Data)
-        .and_then(|mut frames| decompress(&mut unpacked, &mut frames, limits));
-    result.map_err(|error| error.into_read_error("zstd", bytes, rest))?;
-    Ok(unpacked)
+/// The decoder of a packed file.
+enum Decoder {
+    /// Passes on the bytes of a file that is not packed.
+    Plain,
+    Gzip(GzipDecoder),
+    Zstd(ZstdDecoder),
 }
 
-/// Unpacks all zstd frames of the input with ruzstd, which WebAssembly builds use in place of
-/// the C library.
-#[cfg(target_arch = "wasm32")]
-fn unpack_zstd(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>, ReadError> {
-    let mut unpacked = Vec::new();
-    let mut rest = skip_frames(bytes);
-    while !rest.is_empty() {
-        let result = ruzstd::decoding::StreamingDecoder::new(&mut rest)
-            .map_err(|error| UnpackError::Data(io::Error::other(error)))
-            .and_then(|mut frame| decompress(&mut unpacked, &mut frame, limits));
-        result.map_err(|error| error.into_read_error("zstd", bytes, rest))?;
-        rest = skip_frames(rest);
-    }
-    Ok(unpacked)
-}
-
-/// Why decompression failed.
-enum UnpackError {
-    /// The decoder refused the data.
-    Data(io::Error),
-    /// The unpacked data exceeds this limit, in bytes.
-    TooLarge(u64),
-    /// The unpacked data does not fit in memory.
-    OutOfMemory,
-}
-
-impl UnpackError {
-    /// Converts this to a read error. `bytes` is the packed file and `rest` the end of it that the
-    /// decoder has not consumed, which gives the position; `format` is the name for the message,
-    /// such as `gzip`.
-    fn into_read_error(self, format: &str, bytes: &[u8], rest: &[u8]) -> ReadError {
-        let offset = bytes.len() - rest.len();
+impl Decoder {
+    /// Returns the name of the format for messages.
+    fn name(&self) -> &'static str {
         match self {
-            Self::Data(error) if is_end_of_input(&error) => ReadError::truncated(bytes.len()).with_source(error),
-            Self::Data(error) => {
-                ReadError::at(offset, format!("the {format} data is damaged: save or copy the file again"))
-                    .with_source(error)
+            Self::Plain => "plain",
+            Self::Gzip(_) => "gzip",
+            Self::Zstd(_) => "zstd",
+        }
+    }
+
+    /// Unpacks a part of `input`, appends the result to `out`, and removes what was read from
+    /// `input`.
+    fn decode(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Unpacked, UnpackError> {
+        match self {
+            Self::Plain => {
+                let (part, rest) = input.split_at(input.len().min(STEP_BYTES));
+                out.try_reserve(part.len()).map_err(|_| UnpackError::OutOfMemory)?;
+                out.extend_from_slice(part);
+                *input = rest;
+                Ok(if rest.is_empty() { Unpacked::All } else { Unpacked::Partly })
             }
-            Self::TooLarge(limit) => {
-                let limit = ByteSize(limit);
-                ReadError::at(offset, format!("the {format} data unpacks to more than the limit of {limit}"))
-            }
-            Self::OutOfMemory => {
-                ReadError::at(offset, format!("the {format} data unpacks to more than the free memory of this machine"))
-            }
+            Self::Gzip(decoder) => decoder.decode(input, out),
+            Self::Zstd(decoder) => decoder.decode(input, out),
+        }
+    }
+
+    /// Appends the end of the unpacked data to `out` after all of the input was decoded.
+    fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), UnpackError> {
+        match self {
+            Self::Plain => Ok(()),
+            Self::Gzip(decoder) => decoder.finish(out),
+            Self::Zstd(decoder) => decoder.finish(out),
         }
     }
 }
 
-/// Returns true if a decoder failed because its input ended too early; false if it failed for
-/// another reason. ruzstd reports this as the innermost of several nested errors.
-fn is_end_of_input(error: &io::Error) -> bool {
-    if error.kind() == io::ErrorKind::UnexpectedEof {
-        return true;
+impl Unpacker {
+    /// Starts at the first byte of a file.
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self { decoder: None, head: Vec::new(), read: 0, unpacked: 0, max_unpacked_bytes: limits.max_unpacked_bytes }
     }
-    let mut inner = error.get_ref().map(|inner| inner as &(dyn Error + 'static));
-    while let Some(error) = inner {
-        let io_error = error.downcast_ref::<io::Error>();
-        if io_error.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
-            return true;
-        }
-        inner = error.source();
-    }
-    false
-}
 
-/// Appends everything that `reader` decompresses to `unpacked`; fails if that exceeds the limit on
-/// unpacked bytes.
-fn decompress(unpacked: &mut Vec<u8>, reader: &mut impl Read, limits: &Limits) -> Result<(), UnpackError> {
-    loop {
-        let before = unpacked.len();
-        unpacked.try_reserve(STEP_BYTES).map_err(|_| UnpackError::OutOfMemory)?;
-        let read = reader.by_ref().take(STEP_BYTES as u64).read_to_end(unpacked).map_err(UnpackError::Data)?;
-        if unpacked.len() as u64 > limits.max_unpacked_bytes {
-            return Err(UnpackError::TooLarge(limits.max_unpacked_bytes));
+    /// Unpacks a part of `bytes`, the next ones of the file, and appends the result, about
+    /// [`STEP_BYTES`], to `out`. Removes the bytes that it has read from `bytes`.
+    ///
+    /// # Errors
+    /// If the packed data is damaged, or unpacks to more than the limit.
+    pub(crate) fn unpack(&mut self, bytes: &mut &[u8], out: &mut Vec<u8>) -> Result<Unpacked, ReadError> {
+        if self.decoder.is_none() {
+            self.head.extend_from_slice(std::mem::take(bytes));
+            match Packing::of(&self.head, false) {
+                Some(packing) => self.start(packing)?,
+                None => return Ok(Unpacked::All),
+            }
         }
-        if read == 0 {
-            debug_assert_eq!(before, unpacked.len());
-            return Ok(());
+        if self.head.is_empty() {
+            return self.decode(bytes, out);
         }
+        let head = std::mem::take(&mut self.head);
+        let mut rest = &head[..];
+        let result = self.decode(&mut rest, out)?;
+        let is_read = rest.is_empty() && result == Unpacked::All;
+        self.head = rest.to_vec();
+        Ok(if is_read && bytes.is_empty() { Unpacked::All } else { Unpacked::Partly })
+    }
+
+    /// Creates the decoder of a file that is packed in this way.
+    fn start(&mut self, packing: Packing) -> Result<(), ReadError> {
+        self.decoder = Some(match packing {
+            Packing::None => Decoder::Plain,
+            Packing::Gzip => Decoder::Gzip(GzipDecoder::default()),
+            Packing::Zstd => {
+                let decoder = ZstdDecoder::new();
+                Decoder::Zstd(decoder.map_err(|error| UnpackError::Data(error).into_read_error("zstd", 0, 0))?)
+            }
+        });
+        Ok(())
+    }
+
+    /// Passes bytes to the decoder, counts what it reads and unpacks, and checks the limit.
+    fn decode(&mut self, bytes: &mut &[u8], out: &mut Vec<u8>) -> Result<Unpacked, ReadError> {
+        let Some(decoder) = &mut self.decoder else { return Ok(Unpacked::All) };
+        let (before, unpacked_before) = (bytes.len(), out.len());
+        let result = decoder.decode(bytes, out);
+        self.read += before - bytes.len();
+        self.unpacked += (out.len() - unpacked_before) as u64;
+        let result = result.and_then(|result| self.check_limit().map(|()| result));
+        result.map_err(|error| self.error(error))
+    }
+
+    /// Fails if more bytes were unpacked than the limit allows.
+    fn check_limit(&self) -> Result<(), UnpackError> {
+        let is_packed = !matches!(self.decoder, Some(Decoder::Plain));
+        if is_packed && self.unpacked > self.max_unpacked_bytes {
+            return Err(UnpackError::TooLarge(self.max_unpacked_bytes));
+        }
+        Ok(())
+    }
+
+    /// Adds the format and the position to an error.
+    fn error(&self, error: UnpackError) -> ReadError {
+        let name = self.decoder.as_ref().map_or("packed", Decoder::name);
+        error.into_read_error(name, self.read, self.read)
+    }
+
+    /// Appends the end of the unpacked data to `out`, after the last byte of the file.
+    ///
+    /// # Errors
+    /// If the packed data is damaged or cut off, or unpacks to more than the limit.
+    pub(crate) fn finish(mut self, out: &mut Vec<u8>) -> Result<(), ReadError> {
+        if self.decoder.is_none() {
+            let packing = Packing::of(&self.head, true).unwrap_or(Packing::None);
+            self.start(packing)?;
+        }
+        let head = std::mem::take(&mut self.head);
+        let mut rest = &head[..];
+        while self.decode(&mut rest, out)? == Unpacked::Partly {}
+        let before = out.len();
+        let result = self.decoder.as_mut().map_or(Ok(()), |decoder| decoder.finish(out));
+        self.unpacked += (out.len() - before) as u64;
+        result.and_then(|()| self.check_limit()).map_err(|error| self.error(error))
     }
 }

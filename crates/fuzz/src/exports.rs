@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use vramscope_formats::export::{self, ExportError};
-use vramscope_formats::import;
+use vramscope_formats::{ignore_progress, import};
 use vramscope_pool::{Settings, rerun};
 use vramscope_trace::{Encoder, Event, EventKind, LifetimesBuilder, MemoryState, Recording, Replay, SiteId, StringId};
 
@@ -133,7 +133,7 @@ pub fn pool_rerun(data: &[u8]) {
 /// first.
 pub fn round_trip(data: &[u8]) {
     let bytes = if vramscope_formats::sniff(data).is_some() {
-        let Ok((encoder, _)) = import(data, "fuzz", &LIMITS, &mut |_, _| {}, Encoder::new) else { return };
+        let Ok((encoder, _)) = import(data, "fuzz", &LIMITS, &mut ignore_progress, Encoder::new) else { return };
         bytes_of(encoder)
     } else {
         history_input::encode(data).0
@@ -167,7 +167,7 @@ fn export_and_import(recording: &Recording, write: Writer) -> Option<(Vec<u8>, R
         Err(ExportError::Unsupported(_)) => return None,
         result => result.expect("all chunks are in memory, and memory can be written"),
     }
-    let back = import(&snapshot, "fuzz", &LIMITS, &mut |_, _| {}, Encoder::new);
+    let back = import(&snapshot, "fuzz", &LIMITS, &mut ignore_progress, Encoder::new);
     let (encoder, _) = back.unwrap_or_else(|error| panic!("an export is refused: {error}"));
     let bytes = bytes_of(encoder);
     Some((snapshot, self::recording(&bytes).expect("an encoded recording is sound")))

@@ -1,6 +1,8 @@
 //! Targets for the readers of other tools' formats and of short texts.
 
-use vramscope_formats::{Limits, import, sniff};
+use std::ops::ControlFlow;
+
+use vramscope_formats::{ImportProgress, Importer, Limits, import, sniff};
 use vramscope_pool::Settings;
 use vramscope_trace::{Event, MemoryState, Sink};
 use vramscope_viewer::link::Link;
@@ -31,15 +33,17 @@ impl Sink for StateTracker {
 /// Imports `bytes` and checks that progress, the number of events and the state add up; errors are
 /// fine.
 fn read(bytes: &[u8]) {
-    let (mut last, mut total) = (0, 0);
-    let mut progress = |done, of| {
-        assert!(done >= last && done <= of, "progress goes forward: {done} of {of} after {last}");
-        (last, total) = (done, of);
+    let mut last = 0.0;
+    let mut progress = |progress: &ImportProgress| {
+        let fraction = progress.fraction;
+        assert!(fraction >= last && fraction <= 1.0, "progress goes forward: {fraction} after {last}");
+        last = fraction;
+        ControlFlow::Continue(())
     };
     match import(bytes, "fuzz", &LIMITS, &mut progress, |_| StateTracker::default()) {
         Ok((tracker, imported)) => {
             assert_eq!(tracker.events, imported.events, "the summary has the number of events");
-            assert_eq!(last, total, "progress ends at the total");
+            assert_eq!(last, 1.0, "progress ends at the total");
             tracker.state.devices().take(4).for_each(|(_, device)| crate::inspect::inspect_device(device));
         }
         Err(error) => {
@@ -75,15 +79,28 @@ pub fn unpack(data: &[u8]) {
     for magic in [&[] as &[u8], b"\x1f\x8b\x08\0\0\0\0\0\0\xff", b"\x28\xb5\x2f\xfd", HTML_START] {
         let bytes = [magic, data].concat();
         let limits = Limits { max_unpacked_bytes: 4 << 20, ..LIMITS };
-        if let Ok(unpacked) = vramscope_formats::unpack(&bytes, &limits) {
+        let unpacked = vramscope_formats::unpack(&bytes, &limits);
+        if let Ok(unpacked) = &unpacked {
             assert!(unpacked.len() as u64 <= limits.max_unpacked_bytes.max(bytes.len() as u64), "the limit holds");
-            let _ = sniff(&unpacked);
+            let _ = sniff(unpacked);
+        }
+        // In pieces, which must give the same.
+        let mut importer = Importer::new(&limits, None);
+        let in_pieces = bytes.chunks(7).try_for_each(|piece| importer.push(piece)).and_then(|()| importer.finish());
+        if let (Ok(file), Ok(unpacked)) = (in_pieces, unpacked)
+            && file.format() != Some(vramscope_formats::InputFormat::TorchPickle)
+        {
+            assert!(file.into_bytes() == *unpacked, "pieces unpack to the same bytes");
         }
     }
-    // In pieces and without a known format, as the browser does.
-    let mut opening = vramscope_viewer::open::FileLoader::new("fuzz.gz");
-    data.chunks(data.len() / 3 + 1).for_each(|piece| opening.push(piece));
-    let _ = opening.finish();
+    // In pieces, as the browser does.
+    let mut loader = vramscope_viewer::open::RecordingLoader::default();
+    data.chunks(data.len() / 3 + 1).for_each(|piece| loader.push(piece));
+    let _ = loader.finish();
+    let mut job = vramscope_importer::ImportJob::new("fuzz.gz", None);
+    if data.chunks(data.len() / 3 + 1).try_for_each(|piece| job.push(piece)).is_ok() {
+        let _ = job.finish(&mut vramscope_formats::ignore_progress, &mut |_| {});
+    }
 }
 
 /// The allocator's settings.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 
-use vramscope_formats::{Limits, export, import, unpack};
+use vramscope_formats::{Limits, export, ignore_progress, import, unpack};
 use vramscope_trace::Recording;
 
 use crate::random::Random;
@@ -51,7 +51,7 @@ pub(crate) fn recordings() -> Vec<Vec<u8>> {
         let snapshot = unpacked(&file);
         (snapshot.len() < MAX_SEED_LEN).then(|| {
             let begin = vramscope_trace::Encoder::new;
-            let imported = import(&snapshot, "seed", &Limits::default(), &mut |_, _| {}, begin);
+            let imported = import(&snapshot, "seed", &Limits::default(), &mut ignore_progress, begin);
             let (mut encoder, _) = imported.expect("a snapshot of the repository is valid");
             encoder.flush();
             encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()

@@ -3,7 +3,7 @@
 //! A writer is a function of a [`Recording`](vramscope_trace::Recording), an output and a
 //! [`Progress`] callback. It visits the events with [`for_each_event`] and writes as it goes, so
 //! its memory is bounded by the memory state at one moment. Names are written as they are; to
-//! export a recording without names, pass it through a [`Redactor`] first.
+//! export a recording without names, pass it through a [`redactor`] first.
 
 mod csv;
 mod error;
@@ -25,6 +25,6 @@ pub use self::memory_viz::{memory_viz_json, memory_viz_pickle};
 #[cfg(feature = "parquet")]
 pub use self::parquet::parquet;
 pub use self::perfetto::perfetto;
-pub use self::redact::{Redactor, redact};
+pub use self::redact::{redact, redactor};
 pub use self::tensorboard::{tensorboard, tensorboard_file_name};
 pub use self::walk::for_each_event;

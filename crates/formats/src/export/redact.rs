@@ -1,157 +1,15 @@
 //! Removes the names from a recording, so that it can be shared without revealing the program.
-//!
-//! Numbers (addresses, sizes, times, lines), categories and the structure (identity of stacks and
-//! sites, depth of scopes) stay. Equal strings of one kind become the same placeholder, numbered in
-//! order of appearance: `function_12`, `file_3`, `mark_1`. Scopes are placeholders part by part:
-//! `scope_2/scope_5`.
-
-use std::collections::HashMap;
 
 use vramscope_pool::Settings;
-use vramscope_trace::{
-    Annotation, DecodedItem, Decoder, Definition, DeviceId, DeviceInfo, Event, EventKind, FormatError, Frame,
-    MemoryState, RecordingInfo, Sink, Site, StringId,
-};
+use vramscope_trace::{Decoder, FormatError, RecordingInfo, Redactor, Sink};
 
-use crate::summary::WRITER;
-
-/// The kinds of names that are redacted, such as functions and files. The placeholders of each kind
-/// are numbered separately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum NameKind {
-    Function,
-    File,
-    Scope,
-    CompileContext,
-    Mark,
-}
-
-impl NameKind {
-    /// Returns the word with which placeholders of this kind begin, such as `function` in
-    /// `function_12`.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Function => "function",
-            Self::File => "file",
-            Self::Scope => "scope",
-            Self::CompileContext => "compile_context",
-            Self::Mark => "mark",
-        }
-    }
-}
-
-/// A [`Sink`] that replaces the names of functions, files, scopes, compile contexts and marks by
-/// placeholders and passes everything to another sink.
+/// Creates a [`Redactor`] for the recording that `info` describes. `begin` receives the redacted
+/// description and creates the sink.
 ///
-/// Frames, stacks and sites keep their numbers; strings get new ones.
-#[derive(Debug)]
-pub struct Redactor<S> {
-    sink: S,
-    /// The defined strings. They are passed on once their use is known.
-    strings: Vec<String>,
-    /// The placeholder of each text, by what it names.
-    placeholders: HashMap<NameKind, HashMap<String, StringId>>,
-    /// The number of each part of a scope path.
-    scope_parts: HashMap<String, usize>,
-    /// Number of strings passed on.
-    string_count: u32,
-}
-
-impl<S: Sink> Redactor<S> {
-    /// Creates a redactor. `begin` receives the redacted `info` and creates the sink.
-    pub fn new(info: &RecordingInfo, begin: impl FnOnce(&RecordingInfo) -> S) -> Self {
-        Self {
-            sink: begin(&redacted(info)),
-            strings: Vec::new(),
-            placeholders: HashMap::new(),
-            scope_parts: HashMap::new(),
-            string_count: 0,
-        }
-    }
-
-    /// Returns the inner sink, which has received the redacted recording.
-    pub fn into_inner(self) -> S {
-        self.sink
-    }
-
-    /// Redacts one item of a recording (a definition, full state, event or annotation) and passes
-    /// it to the inner sink. Ignores header chunks, because the sink was created with the
-    /// description.
-    fn pass(&mut self, item: &DecodedItem) {
-        match item {
-            DecodedItem::Info(_) => {}
-            DecodedItem::Define(definition) => self.define(definition),
-            DecodedItem::FullState(state) => self.full_state(state),
-            DecodedItem::Event(event) => self.event(event),
-            DecodedItem::Annotation(annotation) => self.annotation(annotation),
-        }
-    }
-
-    /// Returns the number of the placeholder string for the string `id`, and defines the
-    /// placeholder if it is new. `kind` says what the string names. Returns 0, no string, for an
-    /// empty or undefined one.
-    fn replace(&mut self, kind: NameKind, id: StringId) -> StringId {
-        let text = id.0.checked_sub(1).and_then(|index| self.strings.get(index as usize));
-        let Some(text) = text.filter(|text| !text.is_empty()) else { return StringId(0) };
-        let placeholders = self.placeholders.entry(kind).or_default();
-        if let Some(&known) = placeholders.get(text) {
-            return known;
-        }
-        let placeholder = match kind {
-            NameKind::Scope => scope_path(text, &mut self.scope_parts),
-            _ => format!("{}_{}", kind.name(), placeholders.len() + 1),
-        };
-        self.string_count += 1;
-        let new = StringId(self.string_count);
-        placeholders.insert(text.clone(), new);
-        self.sink.define(&Definition::String(placeholder));
-        new
-    }
-}
-
-/// Replaces each part of a scope path by a placeholder, such as `scope_2/scope_5`. `scope_parts`
-/// holds the placeholder's number for each part that occurred so far.
-fn scope_path(path: &str, scope_parts: &mut HashMap<String, usize>) -> String {
-    let mut placeholders = Vec::new();
-    for part in path.split('/') {
-        if part.is_empty() {
-            placeholders.push(String::new());
-            continue;
-        }
-        let next = scope_parts.len() + 1;
-        let number = *scope_parts.entry(part.to_owned()).or_insert(next);
-        placeholders.push(format!("{}_{number}", NameKind::Scope.name()));
-    }
-    placeholders.join("/")
-}
-
-/// Returns a recording's description without names. Settings that cannot be parsed are dropped,
-/// since they may contain any text. The code lists every field, so that a field added later does
-/// not compile until it is redacted too.
-fn redacted(info: &RecordingInfo) -> RecordingInfo {
-    let device = |device: &DeviceInfo| DeviceInfo {
-        device: device.device,
-        name: match DeviceId(device.device) {
-            _ if device.name.is_empty() => String::new(),
-            DeviceId::HOST => "host".to_owned(),
-            DeviceId(number) => format!("device_{number}"),
-        },
-        total_bytes: device.total_bytes,
-        history_complete: device.history_complete,
-        uncertain_events: device.uncertain_events,
-        rank: device.rank,
-        // Contains the name of the program.
-        process: String::new(),
-    };
-    RecordingInfo {
-        source: "redacted".to_owned(),
-        writer: WRITER.to_owned(),
-        epoch_unix_ns: info.epoch_unix_ns,
-        alloc_conf: Settings::parse(&info.alloc_conf).map(|settings| settings.to_conf()).unwrap_or_default(),
-        // May contain any text. The relevant settings are in `alloc_conf`.
-        source_settings: String::new(),
-        devices: info.devices.iter().map(device).collect(),
-    }
+/// Settings that cannot be parsed are dropped, since they may contain any text.
+pub fn redactor<S: Sink>(info: &RecordingInfo, begin: impl FnOnce(&RecordingInfo) -> S) -> Redactor<S> {
+    let alloc_conf = Settings::parse(&info.alloc_conf).map(|settings| settings.to_conf()).unwrap_or_default();
+    Redactor::new(info, alloc_conf, begin)
 }
 
 /// Redacts the recording whose bytes are `pieces`, split anywhere, and passes it to the sink that
@@ -186,7 +44,7 @@ pub fn redact<S: Sink>(
     pieces: impl IntoIterator<Item = Result<Vec<u8>, FormatError>>,
     begin: impl FnOnce(&RecordingInfo) -> S,
 ) -> Result<S, FormatError> {
-    let mut redactor = Redactor::new(info, begin);
+    let mut redactor = redactor(info, begin);
     let mut decoder = Decoder::new();
     for piece in pieces {
         decoder.push(&piece?);
@@ -195,45 +53,4 @@ pub fn redact<S: Sink>(
         }
     }
     Ok(redactor.into_inner())
-}
-
-impl<S: Sink> Sink for Redactor<S> {
-    fn event(&mut self, event: &Event) {
-        let mut event = *event;
-        if let EventKind::Mark { name, .. } = &mut event.kind {
-            *name = self.replace(NameKind::Mark, *name);
-        }
-        self.sink.event(&event);
-    }
-
-    fn define(&mut self, definition: &Definition) {
-        let definition = match definition {
-            Definition::String(text) => {
-                self.strings.push(text.clone());
-                return;
-            }
-            Definition::Frame(frame) => Definition::Frame(Frame {
-                function: self.replace(NameKind::Function, frame.function),
-                file: self.replace(NameKind::File, frame.file),
-                line: frame.line,
-            }),
-            Definition::Stack(stack) => Definition::Stack(*stack),
-            Definition::Site(site) => Definition::Site(Site {
-                stack: site.stack,
-                scope: self.replace(NameKind::Scope, site.scope),
-                category: site.category,
-                compile_context: self.replace(NameKind::CompileContext, site.compile_context),
-            }),
-        };
-        self.sink.define(&definition);
-    }
-
-    fn annotation(&mut self, annotation: &Annotation) {
-        let name = self.replace(NameKind::Mark, annotation.name);
-        self.sink.annotation(&Annotation { name, ..*annotation });
-    }
-
-    fn full_state(&mut self, state: &MemoryState) {
-        self.sink.full_state(state);
-    }
 }

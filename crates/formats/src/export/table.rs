@@ -209,51 +209,47 @@ impl<'a> EventRow<'a> {
     /// Creates the row of an event from the event alone, without its number and the state. Its kind
     /// has the name of PyTorch's action if there is one.
     fn for_event(recording: &'a Recording, event: &Event) -> Self {
-        let row = |kind| Self::new(kind, event.device, event.time_ns);
-        let at = |kind, address, site| Self { address: Some(address), site: Some(site), ..row(kind) };
+        let row = || Self::new(event.kind.event_type().action(), event.device, event.time_ns);
+        let at = |address, site| Self { address: Some(address), site: Some(site), ..row() };
         match event.kind {
             EventKind::SegmentAllocated { address, size, stream, pool, site } => {
-                Self { size: Some(size), stream: Some(stream), pool: Some(pool), ..at("segment_alloc", address, site) }
+                Self { size: Some(size), stream: Some(stream), pool: Some(pool), ..at(address, site) }
             }
             EventKind::SegmentMapped { address, size, stream, pool, site } => {
-                Self { size: Some(size), stream: Some(stream), pool: Some(pool), ..at("segment_map", address, site) }
+                Self { size: Some(size), stream: Some(stream), pool: Some(pool), ..at(address, site) }
             }
-            EventKind::SegmentFreed { address, size, site } => {
-                Self { size: Some(size), ..at("segment_free", address, site) }
-            }
-            EventKind::SegmentUnmapped { address, size, site } => {
-                Self { size: Some(size), ..at("segment_unmap", address, site) }
-            }
+            EventKind::SegmentFreed { address, size, site } => Self { size: Some(size), ..at(address, site) },
+            EventKind::SegmentUnmapped { address, size, site } => Self { size: Some(size), ..at(address, site) },
             EventKind::BlockAllocated { address, size, requested, stream, pool, site } => Self {
                 size: Some(size),
                 requested: Some(requested),
                 stream: Some(stream),
                 pool: Some(pool),
-                ..at("alloc", address, site)
+                ..at(address, site)
             },
-            EventKind::FreeRequested { address, site } => at("free_requested", address, site),
-            EventKind::FreeCompleted { address, site } => at("free_completed", address, site),
+            EventKind::FreeRequested { address, site } => at(address, site),
+            EventKind::FreeCompleted { address, site } => at(address, site),
             EventKind::OutOfMemory { requested, device_free, stream, site } => Self {
                 requested: Some(requested),
                 device_free: Some(device_free),
                 stream: Some(stream),
                 site: Some(site),
-                ..row("oom")
+                ..row()
             },
             EventKind::MemorySample { used_by_context, used_by_others, free } => Self {
                 device_free: Some(free),
                 used_by_context: Some(used_by_context),
                 used_by_others: Some(used_by_others),
-                ..row("memory_sample")
+                ..row()
             },
             EventKind::Mark { stage, name, address, site } => Self {
                 name: Some(recording.definitions().string(name)),
                 stage: Some(stage),
                 address: (address != 0).then_some(address),
                 site: (site != SiteId(0)).then_some(site),
-                ..row("mark")
+                ..row()
             },
-            EventKind::Gap { lost } => Self { lost: Some(lost), ..row("gap") },
+            EventKind::Gap { lost } => Self { lost: Some(lost), ..row() },
         }
     }
 

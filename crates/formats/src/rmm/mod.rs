@@ -33,6 +33,7 @@ use self::log::{LogReader, TimeUnwrapper};
 use self::survey::Survey;
 use crate::error::ReadError;
 use crate::limits::{Limits, MemoryBudget};
+use crate::progress::{ImportPhase, ProgressReporter};
 use crate::summary::{ImportSummary, WRITER};
 
 /// Number of valid lines between two calls of the caller's progress function.
@@ -51,12 +52,17 @@ pub(crate) fn import<S: Sink>(
     bytes: &[u8],
     name: &str,
     limits: &Limits,
-    progress: &mut dyn FnMut(u64, u64),
+    reporter: &mut ProgressReporter<'_>,
     begin: impl FnOnce(&RecordingInfo) -> S,
 ) -> Result<(S, ImportSummary), ReadError> {
-    let half = bytes.len() as u64;
+    let len = bytes.len() as u64;
     let mut budget = MemoryBudget::new(limits.max_bytes);
-    let survey = Survey::new(bytes, &mut budget, PROGRESS_LINES, &mut |offset| progress(offset, 2 * half))?;
+    let mut surveying = |offset, lines| {
+        reporter.set_read_bytes(offset);
+        reporter.report(ImportPhase::Reading, offset, len, lines)
+    };
+    let survey = Survey::new(bytes, &mut budget, PROGRESS_LINES, &mut surveying)?;
+    reporter.set_read_bytes(len);
     let device = device_of(name);
     let info = RecordingInfo {
         source: name.to_owned(),
@@ -72,10 +78,10 @@ pub(crate) fn import<S: Sink>(
         let time_ns = u64::try_from(times.unwrap_ns(row.time).saturating_sub(survey.epoch_ns)).unwrap_or(0);
         converter.convert(&row, time_ns).map_err(|error| line.error(error))?;
         if converter.rows.is_multiple_of(PROGRESS_LINES) {
-            progress(half + line.offset, 2 * half);
+            reporter.report(ImportPhase::Writing, line.offset, len, converter.rows)?;
         }
     }
-    progress(2 * half, 2 * half);
+    reporter.report(ImportPhase::Writing, 1, 1, converter.rows)?;
     let summary = ImportSummary {
         info,
         events: converter.events,

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::log::{Action, DAY_NS, LogReader, Row, Time, TimeUnwrapper};
 use crate::error::ReadError;
 use crate::limits::{LimitExceeded, MemoryBudget};
+use crate::progress::Cancelled;
 
 /// The alignment that RMM guarantees for every pointer, `rmm::CUDA_ALLOCATION_ALIGNMENT`.
 const RMM_ALIGNMENT: u64 = 256;
@@ -37,14 +38,14 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Reads a whole log. `progress` receives the offset reached, in bytes, after each
-    /// `progress_lines` valid lines. Fails with the first invalid line if more lines are invalid
-    /// than valid.
+    /// Reads a whole log. `progress` receives the offset reached, in bytes, and the number of valid
+    /// lines so far, after each `progress_lines` of them. Fails if `progress` does, and with the
+    /// first invalid line if more lines are invalid than valid.
     pub(super) fn new(
         bytes: &[u8],
         budget: &mut MemoryBudget,
         progress_lines: u64,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64, u64) -> Result<(), Cancelled>,
     ) -> Result<Self, ReadError> {
         let mut survey = Self {
             rows: 0,
@@ -70,7 +71,7 @@ impl Survey {
             };
             survey.add(&row, &mut times, &mut live, budget).map_err(|error| line.error(error))?;
             if survey.rows.is_multiple_of(progress_lines) {
-                progress(line.offset);
+                progress(line.offset, survey.rows)?;
             }
         }
         budget.give_back(live.len() * TABLE_ROW_BYTES);

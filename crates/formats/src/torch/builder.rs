@@ -248,7 +248,7 @@ impl Builder {
             .ok()
             .filter(|&number| number < u32::MAX)
             .ok_or(FieldError::Invalid("the history has more than 4 billion entries"))?;
-        self.budget.push(&mut self.snapshot.entries, entry)?;
+        self.snapshot.entries.push(entry, &mut self.budget)?;
         Ok(number)
     }
 
@@ -402,10 +402,10 @@ impl Builder {
         let Snapshot { entries, traces, host_trace, .. } = &mut self.snapshot;
         for trace in traces.iter().chain([&*host_trace]) {
             let indices = || trace.iter().flat_map(|range| range.start as usize..range.end as usize);
-            let mut time_us =
-                indices().map(|index| entries[index].time_us).find(|&time_us| time_us != NO_TIME).unwrap_or(0);
+            let times = indices().filter_map(|index| entries.get(index)).map(|entry| entry.time_us);
+            let mut time_us = times.into_iter().find(|&time_us| time_us != NO_TIME).unwrap_or(0);
             for index in indices() {
-                let entry = &mut entries[index];
+                let Some(entry) = entries.get_mut(index) else { continue };
                 if entry.time_us == NO_TIME {
                     entry.time_us = time_us;
                 }
@@ -425,7 +425,7 @@ impl Builder {
             let first = segments.partition_point(|row| row.device < device);
             let end = segments.partition_point(|row| row.device <= device);
             let rows = &mut segments[first..end];
-            for entry in trace.iter().flat_map(|range| &entries[range.start as usize..range.end as usize]) {
+            for entry in trace.iter().flat_map(|range| entries.range(range.start as usize..range.end as usize)) {
                 if matches!(entry.action(), Action::SegmentMapped | Action::SegmentUnmapped)
                     && let Some(index) = rows.partition_point(|row| row.address <= entry.address).checked_sub(1)
                     && entry.address < rows[index].end()

@@ -7,6 +7,7 @@ pub(crate) mod annotations;
 mod builder;
 pub(crate) mod json;
 mod key;
+pub(crate) mod paged_list;
 pub(crate) mod pickle;
 pub(crate) mod rebuild;
 mod scalar;

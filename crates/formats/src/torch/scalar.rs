@@ -5,6 +5,7 @@ use std::fmt;
 use vramscope_trace::MempoolId;
 
 use crate::limits::LimitExceeded;
+use crate::progress::Cancelled;
 
 /// A value of a PyTorch snapshot that is not a list or dictionary; pickles and JSON give the same
 /// values.
@@ -109,10 +110,12 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// Why a value of a snapshot ends the import: memory is short, or the value is one that PyTorch
-/// never writes there.
+/// Why a value of a snapshot ends the import: memory is short, the value is one that PyTorch never
+/// writes there, or the caller stops the import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FieldError {
+    /// The caller has stopped the import.
+    Cancelled,
     LimitExceeded,
     Invalid(&'static str),
 }
@@ -123,9 +126,16 @@ impl From<LimitExceeded> for FieldError {
     }
 }
 
+impl From<Cancelled> for FieldError {
+    fn from(_: Cancelled) -> Self {
+        Self::Cancelled
+    }
+}
+
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Cancelled => f.write_str("the import was cancelled"),
             Self::LimitExceeded => LimitExceeded.fmt(f),
             Self::Invalid(problem) => f.write_str(problem),
         }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use vramscope_trace::{AnnotationStage, Definition, DeviceId, Interner, MempoolId, PoolKind, StackId, StringId};
 
+use super::paged_list::PagedList;
 use super::settings::RecordedSettings;
 
 /// What an entry of the history reports, such as an allocated block or a freed segment.
@@ -209,7 +210,7 @@ pub(crate) struct AnnotationRow {
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     /// The entries of all devices; those of one device are in order.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: PagedList<Entry>,
     pub(crate) contexts: Vec<Context>,
     /// The ranges of `entries` that make up the history of each device.
     pub(crate) traces: Vec<Vec<Range<u32>>>,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vramscope_formats::{Limits, import, unpack};
+use vramscope_formats::{Limits, ignore_progress, import, unpack};
 use vramscope_trace::{DeviceId, Lifetimes, LifetimesBuilder, MemorySink, MemoryState, SiteId};
 
 /// Address, size, requested size, site, and whether a free is pending.
@@ -27,8 +27,8 @@ fn check(path: &Path) {
     let file = std::fs::read(path).expect("the snapshot can be read");
     let bytes = unpack(&file, &limits).expect("the snapshot can be read");
     let name = path.to_string_lossy();
-    let (memory, _) =
-        import(&bytes, &name, &limits, &mut |_, _| {}, |_| MemorySink::default()).expect("the snapshot can be read");
+    let (memory, _) = import(&bytes, &name, &limits, &mut ignore_progress, |_| MemorySink::default())
+        .expect("the snapshot can be read");
 
     let mut builder = LifetimesBuilder::new();
     let mut state = MemoryState::default();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use vramscope_formats::{Limits, import, unpack};
+use vramscope_formats::{Limits, ignore_progress, import, unpack};
 use vramscope_trace::{DeviceId, DeviceState, MemorySink, MemoryState, Metrics, PoolKind};
 
 /// Returns the `torch.cuda.memory_stats()` of a device; older files have device 0 only.
@@ -17,7 +17,7 @@ fn check(name: &str, packed: &[u8], truth: &Value) {
     let limits = Limits::default();
     let bytes = unpack(packed, &limits).expect("the snapshot is valid");
     let (memory, _) =
-        import(&bytes, name, &limits, &mut |_, _| {}, |_| MemorySink::default()).expect("the snapshot is valid");
+        import(&bytes, name, &limits, &mut ignore_progress, |_| MemorySink::default()).expect("the snapshot is valid");
     let mut state = memory.states.first().map_or_else(MemoryState::default, |(_, state)| state.clone());
     memory.events.iter().for_each(|event| state.apply(event));
     let mut compared = 0;

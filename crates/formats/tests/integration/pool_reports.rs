@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use vramscope_formats::{Limits, import, unpack};
+use vramscope_formats::{Limits, ignore_progress, import, unpack};
 use vramscope_pool::{MemoryStats, MempoolError, OutOfMemory, Settings, Stat, StatBySize, Stats, memory_summary, size};
 use vramscope_trace::{DeviceId, EventKind, MemorySink, MemoryState, MempoolId, StreamId};
 
@@ -72,7 +72,7 @@ fn last_out_of_memory(path: &Path, reference: &Value) -> OutOfMemory {
     let packed = fs::read(path.with_extension("pickle.zst")).expect("each reference has a recording");
     let bytes = unpack(&packed, &limits).expect("the recording decompresses");
     let (memory, imported) =
-        import(&bytes, "", &limits, &mut |_, _| {}, |_| MemorySink::default()).expect("the recording is valid");
+        import(&bytes, "", &limits, &mut ignore_progress, |_| MemorySink::default()).expect("the recording is valid");
     let is_failure = |kind| matches!(kind, EventKind::OutOfMemory { .. });
     let last = memory.events.iter().rposition(|event| is_failure(event.kind)).expect("the history has a failure");
     let mut state = MemoryState::default();
@@ -263,7 +263,7 @@ fn pinned_host_memory_has_no_history() {
     }"#;
     let encode = vramscope_trace::Encoder::new;
     let (mut encoder, imported) =
-        import(snapshot, "pinned", &Limits::default(), &mut |_, _| {}, encode).expect("the snapshot is valid");
+        import(snapshot, "pinned", &Limits::default(), &mut ignore_progress, encode).expect("the snapshot is valid");
     assert_eq!(imported.info.devices.iter().map(|device| device.device).collect::<Vec<_>>(), [0, DeviceId::HOST.0]);
     encoder.flush();
     let mut recording = vramscope_trace::Recording::new();

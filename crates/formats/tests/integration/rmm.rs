@@ -1,21 +1,24 @@
 //! Logs of RMM's `logging_resource_adaptor`: what is summary, what is ignored and counted, and
 //! what is refused with its line.
 
+use std::ops::ControlFlow;
+
 use proptest::prelude::*;
-use vramscope_formats::{ImportSummary, InputFormat, Limits, ReadError, import, sniff, unpack};
+use vramscope_formats::{ImportProgress, ImportSummary, InputFormat, Limits, ReadError, import, sniff, unpack};
 use vramscope_trace::{Counters, Definitions, DeviceId, EventKind, MemorySink, MemoryState, StreamId};
 
 const HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream\n";
 
 fn read_named(name: &str, log: &[u8]) -> Result<(MemorySink, ImportSummary), ReadError> {
     let limits = Limits { max_bytes: 1 << 20, ..Limits::default() };
-    let (mut last, mut total) = (0, 0);
-    let mut progress = |done, of| {
-        assert!(done >= last && done <= of);
-        (last, total) = (done, of);
+    let mut last = 0.0;
+    let mut progress = |progress: &ImportProgress| {
+        assert!(progress.fraction >= last && progress.fraction <= 1.0);
+        last = progress.fraction;
+        ControlFlow::Continue(())
     };
     let read = import(log, name, &limits, &mut progress, |_| MemorySink::default());
-    assert!(read.is_err() || last == total);
+    assert!(read.is_err() || last == 1.0);
     read
 }
 

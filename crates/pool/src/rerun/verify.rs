@@ -30,7 +30,8 @@ pub struct Verification {
 /// The first recorded decision that the pool did not make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divergence {
-    /// The event number of the recorded decision.
+    /// The event number of the recorded decision, from 1; the number of the last event if the pool
+    /// made more decisions than were recorded.
     pub event: u64,
     /// A description of the recorded decision.
     pub expected: String,
@@ -103,12 +104,9 @@ pub fn verify(history: &History, settings: &Settings) -> Verification {
     }
     let divergence = reconstructor.mismatch().map(|mismatch| {
         let entry = history.entries.get(mismatch.at);
-        let last = history.entries.last().map_or(0, |entry| entry.number + 1);
-        Divergence {
-            event: entry.map_or(last, |entry| entry.number),
-            expected: describe_entry(entry),
-            got: describe_outcome(&mismatch.outcome),
-        }
+        // Entries have indexes; the event at index 0 has number 1.
+        let number = entry.or(history.entries.last()).map_or(0, |entry| entry.number + 1);
+        Divergence { event: number, expected: describe_entry(entry), got: describe_outcome(&mismatch.outcome) }
     });
     Verification {
         requests: reconstructor.calls(),

@@ -24,30 +24,27 @@ use super::settings::{MAX_SETTINGS_BYTES, RecordedSettings};
 use super::snapshot::{AnnotationRow, Snapshot};
 use crate::error::ReadError;
 use crate::limits::Limits;
+use crate::progress::{Cancelled, ImportPhase, ProgressReporter};
 
 /// Number of bytes of the JSON text between two calls of the caller's progress function.
 const PROGRESS_BYTES: usize = 4 << 20;
 
-/// Reads a PyTorch snapshot from JSON; `progress` receives the number of bytes read so far.
+/// Reads a PyTorch snapshot from JSON.
 ///
 /// Text that is not valid Unicode is replaced and counted, because a single wrong name is no reason
 /// to lose the rest.
-pub(crate) fn read(bytes: &[u8], limits: &Limits, progress: &mut dyn FnMut(usize)) -> Result<Snapshot, ReadError> {
-    let mut reached = 0;
-    let mut progress = |offset| {
-        reached = reached.max(offset);
-        progress(reached);
-    };
+pub(crate) fn read(bytes: &[u8], limits: &Limits, reporter: &mut ProgressReporter<'_>) -> Result<Snapshot, ReadError> {
     // Some programs write a byte order mark before the text.
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mark_len = bytes.len() - text.len();
-    let error = match read_text(text, mark_len, Builder::new(limits.max_bytes), &mut progress) {
+    let error = match read_text(text, mark_len, Builder::new(limits.max_bytes), reporter) {
         Ok(builder) => return Ok(builder.finish()),
+        Err(error) if error.is_cancelled() => return Err(error),
         Err(error) => error,
     };
     let mut builder = Builder::new(limits.max_bytes);
     let (Ok(()), Some((text, replaced))) = (builder.budget.spend(text.len()), repair(text)) else { return Err(error) };
-    let mut builder = read_text(&text, mark_len, builder, &mut progress)?;
+    let mut builder = read_text(&text, mark_len, builder, reporter)?;
     for _ in 0..replaced {
         builder.count_invalid("a text contains an invalid character");
     }
@@ -60,13 +57,16 @@ fn read_text(
     text: &[u8],
     mark_len: usize,
     mut builder: Builder,
-    progress: &mut dyn FnMut(usize),
+    reporter: &mut ProgressReporter<'_>,
 ) -> Result<Builder, ReadError> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let progress = ProgressTracker { text, report_at: PROGRESS_BYTES, report: progress };
+    let progress = ProgressTracker { text, report_at: PROGRESS_BYTES, reporter, is_cancelled: false };
     let mut reader = SnapshotReader { builder: &mut builder, progress, is_snapshot: false };
     let read = TopLevelSeed(&mut reader).deserialize(&mut deserializer).and_then(|()| deserializer.end());
     let is_snapshot = reader.is_snapshot;
+    if reader.progress.is_cancelled {
+        return Err(ReadError::cancelled());
+    }
     read.map_err(|error| read_error(text, mark_len, error))?;
     if !is_snapshot {
         let problem = match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
@@ -96,35 +96,42 @@ fn read_error(text: &[u8], mark_len: usize, error: serde_json::Error) -> ReadErr
 
 /// Reports how far a JSON text was read. serde_json does not tell its position, so the position is
 /// taken from the addresses of the strings that it returns.
-struct ProgressTracker<'a> {
+struct ProgressTracker<'a, 'r> {
     text: &'a [u8],
     /// Offset from which on the next report is due.
     report_at: usize,
-    /// Receives the number of bytes read.
-    report: &'a mut dyn FnMut(usize),
+    reporter: &'a mut ProgressReporter<'r>,
+    /// True once the caller has stopped the import.
+    is_cancelled: bool,
 }
 
-impl ProgressTracker<'_> {
+impl ProgressTracker<'_, '_> {
     /// Reports progress if `part`, a string that was just parsed, lies at least [`PROGRESS_BYTES`]
-    /// after the last report. A string with escapes is a copy and is ignored.
-    fn advance_to(&mut self, part: &str) {
+    /// after the last report. A string with escapes is a copy and is ignored. `entries` is the
+    /// number of history entries before.
+    fn advance_to(&mut self, part: &str, entries: usize) -> Result<(), Cancelled> {
         let offset = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
-        if offset >= self.report_at && offset < self.text.len() {
-            self.report_at = offset + PROGRESS_BYTES;
-            (self.report)(offset);
+        if offset < self.report_at || offset >= self.text.len() {
+            return Ok(());
         }
+        self.report_at = offset + PROGRESS_BYTES;
+        self.reporter.set_read_bytes(offset as u64);
+        let (done, total) = (offset as u64, self.text.len() as u64);
+        let reported = self.reporter.report(ImportPhase::Reading, done, total, entries as u64);
+        self.is_cancelled = reported.is_err();
+        reported
     }
 }
 
 /// Reads the outermost dictionary of a JSON snapshot.
-struct SnapshotReader<'a> {
+struct SnapshotReader<'a, 'r> {
     builder: &'a mut Builder,
-    progress: ProgressTracker<'a>,
+    progress: ProgressTracker<'a, 'r>,
     /// True once a key was read that only snapshots have.
     is_snapshot: bool,
 }
 
-impl DictReader for SnapshotReader<'_> {
+impl DictReader for SnapshotReader<'_, '_> {
     fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
         let snapshot = &mut self.builder.snapshot;
         match key {
@@ -172,9 +179,9 @@ impl DictReader for SnapshotReader<'_> {
 }
 
 /// Reads the outermost JSON value: a snapshot's dictionary, or only its list of segments.
-struct TopLevelSeed<'w, 'a>(&'w mut SnapshotReader<'a>);
+struct TopLevelSeed<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
-impl<'de> DeserializeSeed<'de> for TopLevelSeed<'_, '_> {
+impl<'de> DeserializeSeed<'de> for TopLevelSeed<'_, '_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -182,7 +189,7 @@ impl<'de> DeserializeSeed<'de> for TopLevelSeed<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for TopLevelSeed<'_, '_> {
+impl<'de> Visitor<'de> for TopLevelSeed<'_, '_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -204,9 +211,9 @@ impl<'de> Visitor<'de> for TopLevelSeed<'_, '_> {
 }
 
 /// Reads `device_traces` from JSON: one list of history entries a device.
-struct DeviceTraces<'w, 'a>(&'w mut SnapshotReader<'a>);
+struct DeviceTraces<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
-impl ListReader for DeviceTraces<'_, '_> {
+impl ListReader for DeviceTraces<'_, '_, '_> {
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
         let first = self.0.builder.snapshot.entries.len() as u32;
         let read = list.next_element_seed(ListSeed(&mut Entries(self.0)))?;
@@ -226,9 +233,9 @@ fn whole_range(first: u32, builder: &Builder) -> Vec<Range<u32>> {
 }
 
 /// Reads the list of one device's history entries from JSON.
-struct Entries<'w, 'a>(&'w mut SnapshotReader<'a>);
+struct Entries<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
-impl ListReader for Entries<'_, '_> {
+impl ListReader for Entries<'_, '_, '_> {
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
         list.next_element_seed(EntrySeed(self.0))
     }
@@ -236,18 +243,18 @@ impl ListReader for Entries<'_, '_> {
 
 /// Reads the history of pinned host memory from JSON: a list of entries, or of lists of entries as
 /// for devices.
-struct HostEntries<'w, 'a>(&'w mut SnapshotReader<'a>);
+struct HostEntries<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
-impl ListReader for HostEntries<'_, '_> {
+impl ListReader for HostEntries<'_, '_, '_> {
     fn item<'de, A: SeqAccess<'de>>(&mut self, list: &mut A) -> Result<Option<()>, A::Error> {
         list.next_element_seed(EntryOrListSeed(self.0))
     }
 }
 
 /// Reads one item of the history of pinned host memory from JSON: an entry, or a list of entries.
-struct EntryOrListSeed<'w, 'a>(&'w mut SnapshotReader<'a>);
+struct EntryOrListSeed<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
-impl<'de> DeserializeSeed<'de> for EntryOrListSeed<'_, '_> {
+impl<'de> DeserializeSeed<'de> for EntryOrListSeed<'_, '_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -255,7 +262,7 @@ impl<'de> DeserializeSeed<'de> for EntryOrListSeed<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for EntryOrListSeed<'_, '_> {
+impl<'de> Visitor<'de> for EntryOrListSeed<'_, '_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -272,9 +279,9 @@ impl<'de> Visitor<'de> for EntryOrListSeed<'_, '_> {
 }
 
 /// Reads one history entry from JSON and adds it to the snapshot. Fails if it has no action.
-struct EntrySeed<'w, 'a>(&'w mut SnapshotReader<'a>);
+struct EntrySeed<'w, 'a, 'r>(&'w mut SnapshotReader<'a, 'r>);
 
-impl<'de> DeserializeSeed<'de> for EntrySeed<'_, '_> {
+impl<'de> DeserializeSeed<'de> for EntrySeed<'_, '_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -282,7 +289,7 @@ impl<'de> DeserializeSeed<'de> for EntrySeed<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for EntrySeed<'_, '_> {
+impl<'de> Visitor<'de> for EntrySeed<'_, '_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -302,13 +309,13 @@ impl<'de> Visitor<'de> for EntrySeed<'_, '_> {
 }
 
 /// Reads the keys of one history entry from JSON into a draft.
-struct Entry<'w, 'a> {
-    reader: &'w mut SnapshotReader<'a>,
+struct Entry<'w, 'a, 'r> {
+    reader: &'w mut SnapshotReader<'a, 'r>,
     draft: EntryDraft,
     has_action: bool,
 }
 
-impl DictReader for Entry<'_, '_> {
+impl DictReader for Entry<'_, '_, '_> {
     fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
         if key == Key::Frames {
             self.draft.stack = next_stack(self.reader.builder, map)?;
@@ -320,7 +327,7 @@ impl DictReader for Entry<'_, '_> {
     fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
         if let (Key::Action, Scalar::Text(action)) = (key, value) {
             self.has_action = true;
-            self.reader.progress.advance_to(action);
+            self.reader.progress.advance_to(action, self.reader.builder.snapshot.entries.len())?;
         }
         self.reader.builder.entry_field(&mut self.draft, key, value)
     }

@@ -27,7 +27,7 @@ impl ConvertedLists {
     /// with `problem` for any other value.
     fn list(
         &mut self,
-        heap: &Heap<'_>,
+        heap: &Heap,
         builder: &mut Builder,
         value: Value,
         problem: &'static str,
@@ -50,7 +50,7 @@ impl ConvertedLists {
     /// list with history entries and for any other value.
     fn list_without_entries(
         &mut self,
-        heap: &Heap<'_>,
+        heap: &Heap,
         builder: &mut Builder,
         value: Value,
         problem: &'static str,
@@ -66,7 +66,7 @@ impl ConvertedLists {
 
 /// Returns the value of the key `wanted` of a dictionary, the last one if the key occurs twice, as
 /// in Python; `None` if it is missing.
-fn field(heap: &Heap<'_>, dict: DictId, wanted: Key) -> Option<Value> {
+fn field(heap: &Heap, dict: DictId, wanted: Key) -> Option<Value> {
     let mut pairs = heap.pairs(dict).iter().rev();
     pairs.find(|(key, _)| key_of(heap, *key) == Some(wanted)).map(|&(_, value)| value)
 }
@@ -81,14 +81,14 @@ const MAX_SETTINGS_DEPTH: u32 = 8;
 
 /// Returns the number of keys of a segment, block or entry; fails if there are more than
 /// [`MAX_ROW_KEYS`].
-fn row_keys(heap: &Heap<'_>, dict: DictId) -> Result<usize, FieldError> {
+fn row_keys(heap: &Heap, dict: DictId) -> Result<usize, FieldError> {
     let count = heap.pairs(dict).len();
     if count > MAX_ROW_KEYS { Err(FieldError::Invalid("a row of the snapshot has too many keys")) } else { Ok(count) }
 }
 
 /// Returns the [`Key`] that a dictionary key of the pickle stands for; `None` if the import does
 /// not use that key.
-fn key_of(heap: &Heap<'_>, key: Value) -> Option<Key> {
+fn key_of(heap: &Heap, key: Value) -> Option<Key> {
     if let Value::Text(text) = key { heap.strings.key(text) } else { None }
 }
 
@@ -96,8 +96,8 @@ fn key_of(heap: &Heap<'_>, key: Value) -> Option<Key> {
 /// Fails if there are more than [`MAX_ROW_KEYS`] keys.
 fn for_each_field(
     dict: DictId,
-    heap: &mut Heap<'_>,
-    mut set: impl FnMut(Key, Value, &mut Heap<'_>) -> Result<(), FieldError>,
+    heap: &mut Heap,
+    mut set: impl FnMut(Key, Value, &mut Heap) -> Result<(), FieldError>,
 ) -> Result<(), FieldError> {
     for pair in 0..row_keys(heap, dict)? {
         let (key, value) = heap.pairs(dict)[pair];
@@ -110,7 +110,7 @@ fn for_each_field(
 
 /// Adds the segments, entries, annotations and settings in `top`, the value that the pickle
 /// evaluates to, to the builder's snapshot.
-pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), FieldError> {
+pub(super) fn snapshot(top: Value, heap: &mut Heap, builder: &mut Builder) -> Result<(), FieldError> {
     let mut converted = ConvertedLists::default();
     let top = match top {
         Value::Dict(top) => top,
@@ -151,7 +151,7 @@ pub(super) fn snapshot(top: Value, heap: &mut Heap<'_>, builder: &mut Builder) -
 
 /// Returns true if a list is not empty and has segments only, as `torch.cuda.memory_snapshot()`
 /// returns them; the first versions saved nothing else.
-fn is_segments(list: ListId, heap: &Heap<'_>) -> bool {
+fn is_segments(list: ListId, heap: &Heap) -> bool {
     let is_segment = |value: &Value| match *value {
         Value::Dict(dict) if row_keys(heap, dict).is_ok() => {
             field(heap, dict, Key::Address).is_some() && field(heap, dict, Key::TotalSize).is_some()
@@ -167,7 +167,7 @@ fn read_segments(
     list: Value,
     kind: MemoryKind,
     converted: &mut ConvertedLists,
-    heap: &mut Heap<'_>,
+    heap: &mut Heap,
     builder: &mut Builder,
 ) -> Result<(), FieldError> {
     let Some(list) = converted.list_without_entries(heap, builder, list, "segments is not a list of segments")? else {
@@ -196,7 +196,7 @@ fn read_segments(
 fn read_blocks(
     list: Value,
     converted: &mut ConvertedLists,
-    heap: &mut Heap<'_>,
+    heap: &mut Heap,
     builder: &mut Builder,
 ) -> Result<(), FieldError> {
     let Some(list) =
@@ -227,7 +227,7 @@ fn read_blocks(
 fn read_block_history(
     list: Value,
     row: &mut BlockRow,
-    heap: &mut Heap<'_>,
+    heap: &mut Heap,
     builder: &mut Builder,
 ) -> Result<(), FieldError> {
     let Value::List(list) = list else { return Ok(()) };
@@ -246,7 +246,7 @@ fn read_block_history(
 fn read_traces(
     list: Value,
     converted: &mut ConvertedLists,
-    heap: &mut Heap<'_>,
+    heap: &mut Heap,
     builder: &mut Builder,
 ) -> Result<(), FieldError> {
     let Some(list) = converted.list_without_entries(heap, builder, list, "device_traces is not a list of lists")?
@@ -265,10 +265,10 @@ fn read_traces(
 fn read_host_traces(
     list: Value,
     converted: &mut ConvertedLists,
-    heap: &mut Heap<'_>,
+    heap: &mut Heap,
     builder: &mut Builder,
 ) -> Result<Vec<Range<u32>>, FieldError> {
-    let is_nested = |heap: &Heap<'_>| match list {
+    let is_nested = |heap: &Heap| match list {
         Value::List(list) => matches!(heap.values(list).first(), Some(Value::List(_))),
         _ => false,
     };
@@ -288,7 +288,7 @@ fn read_host_traces(
 fn read_trace(
     list: Value,
     converted: &mut ConvertedLists,
-    heap: &mut Heap<'_>,
+    heap: &mut Heap,
     builder: &mut Builder,
 ) -> Result<Vec<Range<u32>>, FieldError> {
     let Some(trace) = converted.list(heap, builder, list, "a device's history is not a list")? else {
@@ -306,7 +306,7 @@ fn read_trace(
 
 /// Adds an entry whose dictionary received its keys one by one, so that the pickle machine did not
 /// take it for an entry.
-fn read_unrecognized_entry(value: Value, heap: &mut Heap<'_>, builder: &mut Builder) -> Result<(), FieldError> {
+fn read_unrecognized_entry(value: Value, heap: &mut Heap, builder: &mut Builder) -> Result<(), FieldError> {
     let Value::Dict(dict) = value else { return Err(FieldError::Invalid("an entry of a history is not a dictionary")) };
     let mut draft = EntryDraft::default();
     row_keys(heap, dict)?;
@@ -328,7 +328,7 @@ fn read_unrecognized_entry(value: Value, heap: &mut Heap<'_>, builder: &mut Buil
 fn read_annotations(
     list: Value,
     converted: &mut ConvertedLists,
-    heap: &Heap<'_>,
+    heap: &Heap,
     builder: &mut Builder,
 ) -> Result<(), FieldError> {
     let Some(list) =
@@ -353,7 +353,7 @@ fn read_annotations(
 /// Converts a value of the pickle to JSON; `None` if it is nested deeper than `depth` or takes more
 /// than `remaining` bytes. Each value takes its text bytes plus [`VALUE_BYTES`], which are
 /// subtracted from `remaining`.
-fn to_json(value: Value, heap: &Heap<'_>, depth: u32, remaining: &mut usize) -> Option<serde_json::Value> {
+fn to_json(value: Value, heap: &Heap, depth: u32, remaining: &mut usize) -> Option<serde_json::Value> {
     let text_len = |value| if let Value::Text(text) = value { heap.strings.text(text).len() } else { 0 };
     *remaining = remaining.checked_sub(VALUE_BYTES.saturating_add(text_len(value)))?;
     Some(match value {
@@ -385,7 +385,7 @@ fn to_json(value: Value, heap: &Heap<'_>, depth: u32, remaining: &mut usize) -> 
 
 /// Stores the pickle's allocator settings in the builder's snapshot; counts them as invalid if they
 /// are not a dictionary or too large.
-fn read_settings(settings: Value, heap: &Heap<'_>, builder: &mut Builder) {
+fn read_settings(settings: Value, heap: &Heap, builder: &mut Builder) {
     let mut remaining = MAX_SETTINGS_BYTES;
     match to_json(settings, heap, MAX_SETTINGS_DEPTH, &mut remaining).filter(serde_json::Value::is_object) {
         Some(settings) => builder.snapshot.settings = RecordedSettings::read(&settings),

@@ -5,11 +5,13 @@
 
 use vramscope_trace::MempoolId;
 
-use super::input::StepResult;
+use super::heap::Strings;
+use super::input::{StepResult, long};
 use super::machine::Machine;
+use super::memo::Memo;
 use super::opcode as op;
-use super::value::Value;
-use crate::torch::builder::EntryDraft;
+use super::value::{ListId, StringRef, Value};
+use crate::torch::builder::{Builder, EntryDraft};
 use crate::torch::key::Key;
 use crate::torch::scalar::FieldError;
 use crate::torch::snapshot::NO_TIME;
@@ -19,194 +21,285 @@ use crate::torch::snapshot::NO_TIME;
 /// but executed instruction by instruction.
 const MAX_NEW_VALUES: usize = 5;
 
+/// A value that an entry will add to the pickle's memo.
+#[derive(Clone, Copy)]
+enum NewValue {
+    /// The entry itself.
+    Entry,
+    Text(StringRef),
+    Pair(u32, u32),
+}
+
 /// The values that an entry will add to the pickle's memo, kept apart until it is certain that the
 /// dictionary is an entry.
 struct NewMemoValues {
-    values: [Value; MAX_NEW_VALUES],
+    values: [NewValue; MAX_NEW_VALUES],
     len: usize,
 }
 
 impl NewMemoValues {
     /// Appends a value; `None`, without effect, if there are already [`MAX_NEW_VALUES`].
-    fn push(&mut self, value: Value) -> Option<()> {
+    #[inline]
+    fn push(&mut self, value: NewValue) -> Option<()> {
         *self.values.get_mut(self.len)? = value;
         self.len += 1;
         Some(())
     }
 }
 
-impl Machine<'_> {
+impl Machine {
     /// Parses the history entry that follows an EMPTY_DICT opcode and adds it to the snapshot.
     /// Returns false, and has no effect, if the entry is not written as PyTorch writes it.
     pub(super) fn try_fast_entry(&mut self) -> StepResult<bool> {
-        let entry_start = self.input.offset();
-        let mut draft = EntryDraft::default();
-        let mut new_values = NewMemoValues { values: [Value::None; MAX_NEW_VALUES], len: 0 };
-        let Some(frames) = self.parse_entry(&mut draft, &mut new_values) else {
-            self.input.rewind_to(entry_start);
+        if self.marks.len() >= self.max_depth {
             return Ok(false);
-        };
-        draft.stack = self.heap.stack(frames, &mut self.builder)?;
-        self.builder.snapshot.has_times |= draft.time_us != NO_TIME;
-        let entry = Value::Entry(self.builder.push_entry(&draft)?);
-        for value in new_values.values.into_iter().take(new_values.len) {
-            let value = if value == Value::NewDict(None) { entry } else { value };
-            // Each instruction that adds to the memo is a byte of the input, so a `u32` suffices.
-            let slot = u32::try_from(self.memo.len()).map_err(|_| FieldError::LimitExceeded)?;
-            self.memo.put(slot, value, &mut self.builder.budget)?;
         }
-        self.push(entry)?;
+        let mut draft = EntryDraft::default();
+        let rest = self.input.rest();
+        let mut parser = EntryParser {
+            rest,
+            memo: &self.memo,
+            strings: &mut self.heap.strings,
+            builder: &mut self.builder,
+            new_values: NewMemoValues { values: [NewValue::Entry; MAX_NEW_VALUES], len: 0 },
+        };
+        let Some(frames) = parser.parse(&mut draft) else { return Ok(false) };
+        let EntryParser { rest: after, new_values, .. } = parser;
+        let len = rest.len() - after.len();
+        self.input.skip(len);
+        if let Some(frames) = frames {
+            draft.stack = self.heap.stack(Value::List(frames), &mut self.builder)?;
+        }
+        self.builder.snapshot.has_times |= draft.time_us != NO_TIME;
+        let number = self.builder.push_entry(&draft)?;
+        // Each instruction that adds to the memo is a byte of the input, so a `u32` suffices.
+        if u32::try_from(self.memo.len() + MAX_NEW_VALUES).is_err() {
+            return Err(FieldError::LimitExceeded.into());
+        }
+        for &value in new_values.values.iter().take(new_values.len) {
+            let value = match value {
+                NewValue::Entry => Value::Entry(number),
+                NewValue::Text(text) => Value::Text(text),
+                NewValue::Pair(first, second) => Value::Pair(first, second),
+            };
+            self.memo.push(value, &mut self.builder.budget)?;
+        }
+        self.push(Value::Entry(number))?;
         Ok(true)
     }
+}
 
-    /// Parses the keys and values of an entry into `draft` and returns the list of its call frames;
-    /// `None` if the entry is not written as PyTorch writes it.
-    fn parse_entry(&mut self, draft: &mut EntryDraft, new_values: &mut NewMemoValues) -> Option<Value> {
-        self.memoize(Value::NewDict(None), new_values)?;
-        if self.marks.len() >= self.max_depth || self.input.u8().ok()? != op::MARK {
+/// Parses one history entry, without effect on the machine.
+struct EntryParser<'a> {
+    /// The bytes that are not parsed yet.
+    rest: &'a [u8],
+    memo: &'a Memo,
+    strings: &'a mut Strings,
+    builder: &'a mut Builder,
+    new_values: NewMemoValues,
+}
+
+impl<'a> EntryParser<'a> {
+    /// Returns the next `len` bytes; `None` if fewer are left.
+    #[inline]
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    /// Returns the next `N` bytes; `None` if fewer are left.
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.rest.split_first_chunk::<N>()?;
+        self.rest = rest;
+        Some(*array)
+    }
+
+    /// Returns the next byte; `None` at the end.
+    #[inline]
+    fn u8(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    /// Parses the keys and values of an entry into `draft` and returns the list of its call frames,
+    /// if it has one. `None` if the entry is not written as PyTorch writes it.
+    ///
+    /// Each value is parsed as the type that PyTorch writes for its key, without a [`Value`]:
+    /// passing those in memory takes half of the time.
+    #[inline]
+    fn parse(&mut self, draft: &mut EntryDraft) -> Option<Option<ListId>> {
+        self.memoize(NewValue::Entry)?;
+        if self.u8()? != op::MARK {
             return None;
         }
-        let (mut has_action, mut frames) = (false, Value::None);
+        let (mut has_action, mut frames) = (false, None);
         loop {
-            let key = match self.input.u8().ok()? {
-                op::BINGET => u32::from(self.input.u8().ok()?),
-                op::LONG_BINGET => self.input.u32().ok()?,
+            let key = match self.u8()? {
+                op::BINGET => u32::from(self.u8()?),
+                op::LONG_BINGET => u32::from_le_bytes(self.array()?),
                 op::SETITEMS => return has_action.then_some(frames),
                 _ => return None,
             };
-            let Some(Value::Text(key)) = self.memo.get(key) else { return None };
-            let value = self.parse_value(new_values)?;
-            match self.heap.strings.key(key) {
-                None => {}
-                Some(Key::Frames) => frames = value,
-                Some(key) => {
-                    has_action |= key == Key::Action;
-                    self.set_field(draft, key, value)?;
+            let key = self.memo.text(key)?;
+            let Some(key) = self.strings.key(key) else {
+                self.skip_value()?;
+                continue;
+            };
+            match key {
+                Key::Action => {
+                    let text = self.text()?;
+                    draft.action = self.strings.action(text)?;
+                    has_action = true;
                 }
+                Key::Addr | Key::DeviceFree => draft.address = self.integer()?.cast_unsigned(),
+                Key::Size => draft.size = u64::try_from(self.integer()?).ok()?,
+                Key::TimeUs => draft.time_us = self.integer()?,
+                Key::Stream => draft.context.stream = self.integer()?.cast_unsigned(),
+                Key::PoolId => {
+                    let (first, second) = self.pair()?;
+                    draft.context.mempool = Some(MempoolId(first.into(), second.into()));
+                }
+                Key::UserMetadata => {
+                    let text = self.text()?;
+                    draft.context.scope = self.strings.optional_string(text, self.builder).ok()?;
+                }
+                Key::CompileContext => {
+                    let text = self.text()?;
+                    draft.context.compile_context = self.strings.optional_string(text, self.builder).ok()?;
+                }
+                Key::Frames => frames = Some(self.list()?),
+                _ => return None,
             }
         }
     }
 
-    /// Parses the instructions that produce a value of an entry; `None` if it is not a text, an
-    /// integer, a pair or a memo reference.
+    /// Parses the value of a key that the import does not use; `None` if it is not a text, an
+    /// integer or a memo reference.
+    fn skip_value(&mut self) -> Option<()> {
+        match *self.rest.first()? {
+            op::BINGET | op::LONG_BINGET => {
+                let slot = self.memo_reference()?;
+                self.memo.get(slot).filter(|value| !matches!(value, Value::NewDict(_))).map(|_| ())
+            }
+            op::SHORT_BINUNICODE | op::BINUNICODE => self.text().map(|_| ()),
+            _ => {
+                self.integer()?;
+                // The next byte is the next key, which is a memo reference, or the second half of a
+                // pair. Pairs that are not used are left to the machine.
+                let is_pair = matches!(*self.rest.first()?, op::BININT1 | op::BININT2 | op::BININT);
+                if is_pair { None } else { Some(()) }
+            }
+        }
+    }
+
+    /// Parses a memo reference and returns the slot; `None` if the next instruction is another.
     #[inline]
-    fn parse_value(&mut self, new_values: &mut NewMemoValues) -> Option<Value> {
-        match self.input.u8().ok()? {
-            op::BINGET => {
-                let slot = self.input.u8().ok()?;
-                self.memo_value(u32::from(slot))
-            }
-            op::LONG_BINGET => {
-                let slot = self.input.u32().ok()?;
-                self.memo_value(slot)
-            }
+    fn memo_reference(&mut self) -> Option<u32> {
+        match self.u8()? {
+            op::BINGET => self.u8().map(u32::from),
+            op::LONG_BINGET => self.array().map(u32::from_le_bytes),
+            _ => None,
+        }
+    }
+
+    /// Parses a reference to a list; `None` if the next value is another.
+    #[inline]
+    fn list(&mut self) -> Option<ListId> {
+        let slot = self.memo_reference()?;
+        self.memo.list(slot)
+    }
+
+    /// Parses a text or a reference to one; `None` if the next value is another, the pickle is cut
+    /// off or memory is short.
+    #[inline]
+    fn text(&mut self) -> Option<StringRef> {
+        let len = match *self.rest.first()? {
             op::SHORT_BINUNICODE => {
-                let len = self.input.u8().ok()?;
-                self.text(usize::from(len), new_values)
+                let [_, len] = self.array()?;
+                usize::from(len)
             }
             op::BINUNICODE => {
-                let len = self.input.u32().ok()?;
-                self.text(len as usize, new_values)
-            }
-            opcode => {
-                let first = self.number(opcode)?;
-                // The next byte is the next key, which is a memo reference, or the second half of a
-                // pair.
-                let next = *self.input.rest().first()?;
-                if !matches!(next, op::BININT1 | op::BININT2 | op::BININT) {
-                    return Some(first);
-                }
-                self.input.u8().ok()?;
-                let second = self.number(next)?;
-                let (Value::Int(first), Value::Int(second)) = (first, second) else { return None };
-                let pair = Value::Pair(u32::try_from(first).ok()?, u32::try_from(second).ok()?);
-                if self.input.u8().ok()? != op::TUPLE2 {
-                    return None;
-                }
-                self.memoize(pair, new_values)
-            }
-        }
-    }
-
-    /// Reads a text of `len` bytes, and the next instruction too if it stores the text in the memo.
-    /// `None` if the pickle is cut off, memory is short, or the memo slot is not the next new one.
-    fn text(&mut self, len: usize, new_values: &mut NewMemoValues) -> Option<Value> {
-        let bytes = self.input.take(len).ok()?;
-        let text = Value::Text(self.heap.strings.intern(bytes, &mut self.builder.budget).ok()?);
-        self.memoize(text, new_values)
-    }
-
-    /// Returns the value in a memo slot; `None` if the slot is empty or has a dictionary that is
-    /// not filled yet.
-    fn memo_value(&self, slot: u32) -> Option<Value> {
-        self.memo.get(slot).filter(|value| !matches!(value, Value::NewDict(_)))
-    }
-
-    /// Reads the integer that follows `opcode`; `None` if the opcode is not one of an integer or
-    /// the pickle ends.
-    #[inline]
-    fn number(&mut self, opcode: u8) -> Option<Value> {
-        let number = match opcode {
-            op::LONG1 => {
-                let len = self.input.u8().ok()?;
-                return self.input.long(usize::from(len)).ok();
-            }
-            op::BININT1 => i64::from(self.input.u8().ok()?),
-            op::BININT2 => i64::from(u16::from_le_bytes(self.input.array().ok()?)),
-            op::BININT => i64::from(i32::from_le_bytes(self.input.array().ok()?)),
-            _ => return None,
-        };
-        Some(Value::Int(number))
-    }
-
-    /// Returns the value, and adds it to `new_values` if the next instruction stores it in the
-    /// memo. `None` if that instruction names a slot other than the next new one, which Python
-    /// never writes, or if `new_values` is full.
-    #[inline]
-    fn memoize(&mut self, value: Value, new_values: &mut NewMemoValues) -> Option<Value> {
-        let slot = match *self.input.rest() {
-            [op::MEMOIZE, ..] => {
-                self.input.take(1).ok()?;
-                return new_values.push(value).map(|()| value);
-            }
-            [op::BINPUT, slot, ..] => {
-                self.input.take(2).ok()?;
-                usize::from(slot)
-            }
-            [op::LONG_BINPUT, a, b, c, d, ..] => {
-                self.input.take(5).ok()?;
+                let [_, a, b, c, d] = self.array()?;
                 u32::from_le_bytes([a, b, c, d]) as usize
             }
-            _ => return Some(value),
+            _ => {
+                let slot = self.memo_reference()?;
+                return self.memo.text(slot);
+            }
         };
-        if slot != self.memo.len() + new_values.len {
-            return None;
-        }
-        new_values.push(value).map(|()| value)
+        let bytes = self.take(len)?;
+        let text = self.strings.intern(bytes, &mut self.builder.budget).ok()?;
+        self.memoize(NewValue::Text(text))?;
+        Some(text)
     }
 
-    /// Sets the field of `draft` that `key` names. `None` if the value does not have the type that
-    /// PyTorch usually writes;
-    /// [`Builder::entry_field`](crate::torch::builder::Builder::entry_field) handles those.
-    #[inline]
-    fn set_field(&mut self, draft: &mut EntryDraft, key: Key, value: Value) -> Option<()> {
-        match (key, value) {
-            (Key::Addr | Key::DeviceFree, Value::Int(number)) => draft.address = number.cast_unsigned(),
-            (Key::Size, Value::Int(number @ 0..)) => draft.size = number.cast_unsigned(),
-            (Key::TimeUs, Value::Int(number)) => draft.time_us = number,
-            (Key::Stream, Value::Int(number)) => draft.context.stream = number.cast_unsigned(),
-            (Key::PoolId, Value::Pair(first, second)) => {
-                draft.context.mempool = Some(MempoolId(first.into(), second.into()));
-            }
-            (Key::UserMetadata, Value::Text(text)) => {
-                draft.context.scope = self.heap.strings.optional_string(text, &mut self.builder).ok()?;
-            }
-            (Key::CompileContext, Value::Text(text)) => {
-                draft.context.compile_context = self.heap.strings.optional_string(text, &mut self.builder).ok()?;
-            }
-            (Key::Action, Value::Text(text)) => draft.action = self.heap.strings.action(text)?,
-            _ => return None,
+    /// Parses a pair of integers below 2³² or a reference to one; `None` if the next value is
+    /// another.
+    fn pair(&mut self) -> Option<(u32, u32)> {
+        if let op::BINGET | op::LONG_BINGET = *self.rest.first()? {
+            let slot = self.memo_reference()?;
+            let Some(Value::Pair(first, second)) = self.memo.get(slot) else { return None };
+            return Some((first, second));
         }
-        Some(())
+        let first = u32::try_from(self.integer()?).ok()?;
+        let second = u32::try_from(self.integer()?).ok()?;
+        if self.u8()? != op::TUPLE2 {
+            return None;
+        }
+        self.memoize(NewValue::Pair(first, second))?;
+        Some((first, second))
+    }
+
+    /// Parses an integer of 64 bits; `None` if the next value is another.
+    #[inline]
+    fn integer(&mut self) -> Option<i64> {
+        Some(match self.u8()? {
+            op::LONG1 => {
+                let len = usize::from(self.u8()?);
+                if let 1..8 = len
+                    && let Some(&filled) = self.rest.first_chunk::<8>()
+                {
+                    // The common case: reads 8 bytes and shifts out those behind the integer, which
+                    // avoids a copy of variable length.
+                    self.rest = &self.rest[len..];
+                    let unused = 64 - 8 * len;
+                    i64::from_le_bytes(filled) << unused >> unused
+                } else {
+                    let Value::Int(number) = long(self.take(len)?) else { return None };
+                    number
+                }
+            }
+            op::BININT1 => i64::from(self.u8()?),
+            op::BININT2 => i64::from(u16::from_le_bytes(self.array()?)),
+            op::BININT => i64::from(i32::from_le_bytes(self.array()?)),
+            _ => return None,
+        })
+    }
+
+    /// Adds a value to `new_values` if the next instruction stores it in the memo. `None` if that
+    /// instruction names a slot other than the next new one, which Python never writes, or if
+    /// `new_values` is full.
+    #[inline]
+    fn memoize(&mut self, value: NewValue) -> Option<()> {
+        let slot = match *self.rest {
+            [op::MEMOIZE, ref rest @ ..] => {
+                self.rest = rest;
+                return self.new_values.push(value);
+            }
+            [op::BINPUT, slot, ref rest @ ..] => {
+                self.rest = rest;
+                usize::from(slot)
+            }
+            [op::LONG_BINPUT, a, b, c, d, ref rest @ ..] => {
+                self.rest = rest;
+                u32::from_le_bytes([a, b, c, d]) as usize
+            }
+            _ => return Some(()),
+        };
+        if slot != self.memo.len() + self.new_values.len {
+            return None;
+        }
+        self.new_values.push(value)
     }
 }

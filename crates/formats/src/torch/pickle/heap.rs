@@ -1,7 +1,6 @@
 //! The strings, lists and dictionaries of a pickle, referred to by number. Containers hold numbers
 //! of other containers, so that no operation recurses, even for circular references.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -14,34 +13,38 @@ use crate::torch::key::Key;
 use crate::torch::scalar::{FieldError, Scalar};
 use crate::torch::snapshot::Action;
 
-/// A string of the pickle, and what it means as a dictionary key, as an action and in the
-/// recording.
-#[derive(Debug)]
-struct StringRecord<'a> {
-    text: Cow<'a, str>,
+/// What a string of the pickle means.
+#[derive(Clone, Copy, Debug)]
+struct Meaning {
+    /// Its meaning as a dictionary key; `None` if the import does not use this key.
     key: Option<Key>,
     /// Its meaning as the name of an action; `None` if the action is unknown.
     action: Option<Action>,
-    /// Its number in the recording, once it is used there.
-    string: Option<StringId>,
+    /// True if it stands for a text that is missing.
+    is_empty: bool,
 }
 
 /// Number of recently used strings of up to 7 bytes that are found without the hash table.
 const RECENT_STRINGS: usize = 64;
-/// Estimated memory for one string of a pickle, in bytes: its row and its share of the hash table.
-const STRING_BYTES: usize = 96;
+/// Estimated memory for one string of a pickle, in bytes: its rows and its share of the hash table.
+const STRING_BYTES: usize = 128;
 
 /// The distinct strings of a pickle, by index ([`StringRef`]).
 #[derive(Debug)]
-pub(super) struct Strings<'a> {
-    list: Vec<StringRecord<'a>>,
-    numbers: HashMap<&'a [u8], u32>,
+pub(super) struct Strings {
+    texts: Vec<Box<str>>,
+    meanings: Vec<Meaning>,
+    /// The number of each string in the recording, once it is used there.
+    string_ids: Vec<Option<StringId>>,
+    /// The index of each string by its bytes, which may be invalid Unicode.
+    numbers: HashMap<Box<[u8]>, u32>,
     /// Recently used short strings by their bytes: `'N/A'` occurs millions of times.
     recent: Box<[(u64, u32); RECENT_STRINGS]>,
 }
 
 /// Encodes a string of up to 7 bytes as a unique number, with its length plus 1 in the highest
 /// byte; `None` for longer strings.
+#[inline]
 fn short_code(bytes: &[u8]) -> Option<u64> {
     if bytes.len() > 7 {
         return None;
@@ -50,13 +53,20 @@ fn short_code(bytes: &[u8]) -> Option<u64> {
     Some(code | (bytes.len() as u64 + 1) << 56)
 }
 
-impl<'a> Strings<'a> {
+impl Strings {
     pub(super) fn new() -> Self {
-        Self { list: Vec::new(), numbers: HashMap::new(), recent: Box::new([(0, 0); RECENT_STRINGS]) }
+        Self {
+            texts: Vec::new(),
+            meanings: Vec::new(),
+            string_ids: Vec::new(),
+            numbers: HashMap::new(),
+            recent: Box::new([(0, 0); RECENT_STRINGS]),
+        }
     }
 
     /// Returns the reference of a string that equals `bytes`, and adds the string if it is new.
-    pub(super) fn intern(&mut self, bytes: &'a [u8], budget: &mut MemoryBudget) -> Result<StringRef, LimitExceeded> {
+    #[inline]
+    pub(super) fn intern(&mut self, bytes: &[u8], budget: &mut MemoryBudget) -> Result<StringRef, LimitExceeded> {
         let Some(code) = short_code(bytes) else { return self.intern_by_hash(bytes, budget) };
         let slot = (code.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
         if self.recent[slot].0 == code {
@@ -69,55 +79,55 @@ impl<'a> Strings<'a> {
 
     /// Returns the reference of a string that equals `bytes`, from the hash table of all strings,
     /// and adds the string if it is new.
-    fn intern_by_hash(&mut self, bytes: &'a [u8], budget: &mut MemoryBudget) -> Result<StringRef, LimitExceeded> {
+    fn intern_by_hash(&mut self, bytes: &[u8], budget: &mut MemoryBudget) -> Result<StringRef, LimitExceeded> {
         if let Some(&number) = self.numbers.get(bytes) {
             return Ok(StringRef(number));
         }
-        let number = u32::try_from(self.list.len()).map_err(|_| LimitExceeded)?;
+        let number = u32::try_from(self.texts.len()).map_err(|_| LimitExceeded)?;
         // Python may write unpaired surrogates, which are not valid Unicode.
         let text = String::from_utf8_lossy(bytes);
-        budget.spend(STRING_BYTES + if matches!(text, Cow::Owned(_)) { text.len() } else { 0 })?;
+        budget.spend(STRING_BYTES.saturating_add(bytes.len()).saturating_add(text.len()))?;
         let action = Some(Action::from_name(&text)).filter(|&action| action != Action::Other);
-        self.list.push(StringRecord { key: Key::from_name(&text), action, text, string: None });
-        self.numbers.insert(bytes, number);
+        self.meanings.push(Meaning { key: Key::from_name(&text), action, is_empty: is_empty_text(&text) });
+        self.string_ids.push(None);
+        self.texts.push(text.into());
+        self.numbers.insert(bytes.into(), number);
         Ok(StringRef(number))
     }
 
-    /// Returns the record of a string: its text, and what it means as a key or action.
-    fn entry(&self, StringRef(id): StringRef) -> &StringRecord<'a> {
-        &self.list[id as usize]
-    }
-
     /// Returns the text of a string of the pickle; invalid Unicode is replaced.
-    pub(super) fn text(&self, id: StringRef) -> &str {
-        &self.entry(id).text
+    pub(super) fn text(&self, StringRef(id): StringRef) -> &str {
+        &self.texts[id as usize]
     }
 
     /// Returns what the string means as a dictionary key; `None` if the import does not use this
     /// key.
-    pub(super) fn key(&self, id: StringRef) -> Option<Key> {
-        self.entry(id).key
+    #[inline]
+    pub(super) fn key(&self, StringRef(id): StringRef) -> Option<Key> {
+        self.meanings[id as usize].key
     }
 
     /// Returns what the string means as the action of a history entry; `None` if the action is
     /// unknown.
-    pub(super) fn action(&self, id: StringRef) -> Option<Action> {
-        self.entry(id).action
+    #[inline]
+    pub(super) fn action(&self, StringRef(id): StringRef) -> Option<Action> {
+        self.meanings[id as usize].action
     }
 
     /// Returns the number of the string in the recording, and adds it there if it is new; 0 if it
     /// is empty or `N/A`.
+    #[inline]
     pub(super) fn optional_string(&mut self, id: StringRef, builder: &mut Builder) -> Result<StringId, LimitExceeded> {
-        if is_empty_text(self.text(id)) { Ok(StringId(0)) } else { self.string(id, builder) }
+        if self.meanings[id.0 as usize].is_empty { Ok(StringId(0)) } else { self.string(id, builder) }
     }
 
     /// Returns the number of the string in the recording, and adds it there if it is new. The
     /// number differs from `id`, the string's index in the pickle.
     fn string(&mut self, id: StringRef, builder: &mut Builder) -> Result<StringId, LimitExceeded> {
-        let text = &mut self.list[id.0 as usize];
-        match text.string {
-            Some(string) => Ok(string),
-            None => Ok(*text.string.insert(builder.string(&text.text)?)),
+        let string_id = &mut self.string_ids[id.0 as usize];
+        match string_id {
+            Some(string) => Ok(*string),
+            None => Ok(*string_id.insert(builder.string(&self.texts[id.0 as usize])?)),
         }
     }
 }
@@ -155,14 +165,14 @@ struct Dict {
 
 /// The strings, lists and dictionaries that a pickle has created, each referred to by its index.
 #[derive(Debug)]
-pub(super) struct Heap<'a> {
-    pub(super) strings: Strings<'a>,
+pub(super) struct Heap {
+    pub(super) strings: Strings,
     lists: Vec<List>,
     dicts: Vec<Dict>,
     max_depth: u32,
 }
 
-impl<'a> Heap<'a> {
+impl Heap {
     /// Creates an empty heap that refuses containers nested deeper than `max_depth`.
     pub(super) fn new(max_depth: u32) -> Self {
         Self { strings: Strings::new(), lists: Vec::new(), dicts: Vec::new(), max_depth }

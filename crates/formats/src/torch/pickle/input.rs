@@ -14,7 +14,12 @@ impl StepError {
     /// Returns the error for the pickle instruction at byte offset `start`. If the pickle is cut
     /// off, the error is at its end, `len`.
     pub(super) fn at(self, start: usize, len: usize) -> ReadError {
-        if &*self.0 == TRUNCATED { ReadError::truncated(len) } else { ReadError::at(start, self.0) }
+        if self.is_truncated() { ReadError::truncated(len) } else { ReadError::at(start, self.0) }
+    }
+
+    /// Returns true if the instruction needs more bytes than have arrived.
+    pub(super) fn is_truncated(&self) -> bool {
+        &*self.0 == TRUNCATED
     }
 }
 
@@ -47,7 +52,7 @@ impl From<String> for StepError {
 
 /// The message for a pickle that ends inside an instruction, by which the pickle machine recognizes
 /// this error.
-pub(super) const TRUNCATED: &str = "the pickle is cut off";
+const TRUNCATED: &str = "the pickle is cut off";
 
 /// Returns the error for a pickle that ends inside an instruction.
 #[cold]
@@ -55,45 +60,62 @@ fn cut_off() -> StepError {
     StepError(TRUNCATED.into())
 }
 
-/// The bytes of a pickle, and the position of the next byte to read.
-#[derive(Debug)]
-pub(super) struct Input<'a> {
-    bytes: &'a [u8],
-    offset: usize,
+/// The bytes of a pickle that have arrived and are not dropped yet, and the position of the next
+/// byte to read.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    buffer: Vec<u8>,
+    /// Index in `buffer` of the next byte to read.
+    at: usize,
+    /// Number of bytes before those in `buffer`, which were read and dropped.
+    dropped: usize,
 }
 
-impl<'a> Input<'a> {
-    /// Starts at the first byte.
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, offset: 0 }
-    }
-
+impl Input {
     /// Returns the number of bytes read so far.
+    #[inline]
     pub(super) fn offset(&self) -> usize {
-        self.offset
+        self.dropped + self.at
     }
 
-    /// Returns the length of the whole pickle.
+    /// Returns the number of bytes that have arrived so far.
     pub(super) fn len(&self) -> usize {
-        self.bytes.len()
+        self.dropped + self.buffer.len()
     }
 
-    /// Moves the reading position back to the byte offset `offset`.
+    /// Drops the bytes that were read, and returns the buffer, to which the next bytes of the
+    /// pickle may be appended.
+    pub(super) fn buffer_mut(&mut self) -> &mut Vec<u8> {
+        self.buffer.drain(..self.at);
+        self.dropped += self.at;
+        self.at = 0;
+        &mut self.buffer
+    }
+
+    /// Moves the reading position back to the byte offset `offset`, which must not be dropped yet.
     pub(super) fn rewind_to(&mut self, offset: usize) {
-        debug_assert!(offset <= self.offset);
-        self.offset = offset;
+        debug_assert!((self.dropped..=self.offset()).contains(&offset));
+        self.at = offset.saturating_sub(self.dropped).min(self.at);
     }
 
-    /// Returns the bytes that are not read yet.
-    pub(super) fn rest(&self) -> &'a [u8] {
-        &self.bytes[self.offset..]
+    /// Returns the bytes that have arrived and are not read yet.
+    #[inline]
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.buffer[self.at..]
+    }
+
+    /// Skips `len` bytes that [`rest`](Self::rest) has returned.
+    #[inline]
+    pub(super) fn skip(&mut self, len: usize) {
+        debug_assert!(len <= self.rest().len());
+        self.at = (self.at + len).min(self.buffer.len());
     }
 
     /// Reads the next `len` bytes; fails if fewer are left.
     #[inline]
-    pub(super) fn take(&mut self, len: usize) -> StepResult<&'a [u8]> {
-        let taken = self.rest().get(..len).ok_or_else(cut_off)?;
-        self.offset += len;
+    pub(super) fn take(&mut self, len: usize) -> StepResult<&[u8]> {
+        let taken = self.buffer[self.at..].get(..len).ok_or_else(cut_off)?;
+        self.at += len;
         Ok(taken)
     }
 
@@ -101,7 +123,7 @@ impl<'a> Input<'a> {
     #[inline]
     pub(super) fn array<const N: usize>(&mut self) -> StepResult<[u8; N]> {
         let array = *self.rest().first_chunk::<N>().ok_or_else(cut_off)?;
-        self.offset += N;
+        self.at += N;
         Ok(array)
     }
 
@@ -124,34 +146,29 @@ impl<'a> Input<'a> {
 
     /// Reads a little-endian two's complement integer of `len` bytes; [`Value::Opaque`] if it does
     /// not fit in 64 bits.
-    #[inline]
     pub(super) fn long(&mut self, len: usize) -> StepResult<Value> {
-        if let 1..8 = len
-            && let Some(&filled) = self.rest().first_chunk::<8>()
-        {
-            // The common case: reads 8 bytes and shifts out those behind the integer, which avoids
-            // a copy of variable length.
-            self.offset += len;
-            let unused = 64 - 8 * len;
-            return Ok(Value::Int(i64::from_le_bytes(filled) << unused >> unused));
-        }
-        let bytes = self.take(len)?;
-        let is_negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
-        let fill = if is_negative { 0xff } else { 0 };
-        // Bytes beyond the eighth may only repeat the sign.
-        let (low, high) = bytes.split_at(bytes.len().min(8));
-        let mut filled = [fill; 8];
-        filled[..low.len()].copy_from_slice(low);
-        let number = i64::from_le_bytes(filled);
-        Ok(if high.iter().any(|&byte| byte != fill) {
-            Value::Opaque
-        } else if is_negative == (number < 0) {
-            Value::Int(number)
-        } else if is_negative {
-            Value::Opaque
-        } else {
-            Value::Unsigned(number.cast_unsigned())
-        })
+        self.take(len).map(long)
+    }
+}
+
+/// Returns the value of a little-endian two's complement integer of any length;
+/// [`Value::Opaque`] if it does not fit in 64 bits.
+pub(super) fn long(bytes: &[u8]) -> Value {
+    let is_negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
+    let fill = if is_negative { 0xff } else { 0 };
+    // Bytes beyond the eighth may only repeat the sign.
+    let (low, high) = bytes.split_at(bytes.len().min(8));
+    let mut filled = [fill; 8];
+    filled[..low.len()].copy_from_slice(low);
+    let number = i64::from_le_bytes(filled);
+    if high.iter().any(|&byte| byte != fill) {
+        Value::Opaque
+    } else if is_negative == (number < 0) {
+        Value::Int(number)
+    } else if is_negative {
+        Value::Opaque
+    } else {
+        Value::Unsigned(number.cast_unsigned())
     }
 }
 
@@ -159,16 +176,9 @@ impl<'a> Input<'a> {
 mod tests {
     use super::*;
 
-    fn check(bytes: &[u8], value: Value) {
-        assert_eq!(Input::new(bytes).long(bytes.len()).ok(), Some(value), "{bytes:?}");
-    }
-
     #[test]
     fn integers_of_any_length_are_read() {
-        for padded in [b"\xff\x7f.......", b"\xff\xff.......", b"\x00\x80......."] {
-            let number = i64::from(i16::from_le_bytes([padded[0], padded[1]]));
-            assert_eq!(Input::new(padded).long(2).ok(), Some(Value::Int(number)));
-        }
+        let check = |bytes: &[u8], value: Value| assert_eq!(long(bytes), value, "{bytes:?}");
         check(b"", Value::Int(0));
         check(b"\xff", Value::Int(-1));
         check(b"\xff\x00", Value::Int(255));
@@ -177,5 +187,18 @@ mod tests {
         check(b"\x01\0\0\0\0\0\0\0\0\0\0", Value::Int(1));
         check(b"\0\0\0\0\0\0\0\0\x01", Value::Opaque);
         check(b"\0\0\0\0\0\0\0\0\xff", Value::Opaque);
+    }
+
+    #[test]
+    fn bytes_that_were_read_are_dropped() {
+        let mut input = Input::default();
+        input.buffer_mut().extend(b"abcdef");
+        assert_eq!(input.take(4).ok(), Some(&b"abcd"[..]));
+        input.rewind_to(3);
+        input.buffer_mut().extend(b"gh");
+        assert_eq!((input.offset(), input.len(), input.rest()), (3, 8, &b"defgh"[..]));
+        assert!(input.take(6).is_err());
+        input.skip(5);
+        assert_eq!((input.offset(), input.rest()), (8, &b""[..]));
     }
 }

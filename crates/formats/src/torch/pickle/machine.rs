@@ -3,7 +3,7 @@
 //! soon as it is filled.
 
 use super::heap::Heap;
-use super::input::{Input, StepError, StepResult, TRUNCATED};
+use super::input::{Input, StepError, StepResult};
 use super::memo::Memo;
 use super::opcode as op;
 use super::value::Value;
@@ -12,64 +12,90 @@ use crate::limits::Limits;
 use crate::torch::builder::{Builder, EntryDraft};
 use crate::torch::key::Key;
 
-/// Number of bytes of the pickle between two calls of the caller's progress function.
-const PROGRESS_BYTES: usize = 4 << 20;
-
-/// Maximum number of characters of a class name in an error message; the rest is cut.
-const MAX_NAME_LEN: usize = 100;
+/// Number of bytes that must have arrived before an instruction is executed, unless the pickle ends
+/// before: more than any instruction or history entry takes, except for long texts.
+const LOOKAHEAD_BYTES: usize = 16 << 10;
 
 /// The pickle machine: executes the instructions of a pickle and adds its history entries to a
 /// snapshot. Supports plain data only.
 #[derive(Debug)]
-pub(super) struct Machine<'a> {
-    pub(super) input: Input<'a>,
-    pub(super) heap: Heap<'a>,
+pub(super) struct Machine {
+    pub(super) input: Input,
+    pub(super) heap: Heap,
     pub(super) builder: Builder,
-    stack: Vec<Value>,
+    pub(super) stack: Vec<Value>,
     /// Heights of the stack at the open marks.
     pub(super) marks: Vec<usize>,
     pub(super) memo: Memo,
     pub(super) max_depth: usize,
+    /// Where the pickle's last frame ends, in bytes from the start; a shorter pickle is cut off.
+    frames_end: u64,
+    /// The value on top of the stack at the STOP instruction, and the offset after it.
+    result: Option<(Value, usize)>,
 }
 
-impl<'a> Machine<'a> {
+impl Machine {
     /// Starts at the first instruction of a pickle.
-    pub(super) fn new(bytes: &'a [u8], limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         Self {
-            input: Input::new(bytes),
+            input: Input::default(),
             heap: Heap::new(limits.max_depth),
             builder: Builder::new(limits.max_bytes),
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Memo::default(),
             max_depth: limits.max_depth as usize,
+            frames_end: 0,
+            result: None,
         }
     }
 
-    /// Returns the byte offset of the next instruction.
-    pub(super) fn offset(&self) -> usize {
-        self.input.offset()
+    /// Executes the instructions that have arrived, as far as the next ones are complete.
+    pub(super) fn run(&mut self) -> Result<(), ReadError> {
+        self.execute(false)
     }
 
-    /// Executes the pickle up to its STOP instruction and returns the value on top of the stack;
-    /// `progress` receives the number of bytes read so far.
-    pub(super) fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<Value, ReadError> {
-        let mut report_at = PROGRESS_BYTES;
-        loop {
+    /// Executes the rest of the instructions, after the last byte of the pickle has arrived.
+    /// Returns the value on top of the stack at the STOP instruction, and the offset after it.
+    pub(super) fn finish(&mut self) -> Result<(Value, usize), ReadError> {
+        self.execute(true)?;
+        let len = self.input.len();
+        self.result.filter(|_| self.frames_end <= len as u64).ok_or_else(|| ReadError::truncated(len))
+    }
+
+    /// Executes instructions up to the STOP instruction or to the end of the bytes that have
+    /// arrived. `is_complete` is true once all bytes have arrived; before, an instruction that is
+    /// incomplete is left for the next call.
+    fn execute(&mut self, is_complete: bool) -> Result<(), ReadError> {
+        let lookahead = if is_complete { 1 } else { LOOKAHEAD_BYTES };
+        while self.result.is_none() && self.input.rest().len() >= lookahead {
             let start = self.input.offset();
-            if start >= report_at {
-                progress(start);
-                report_at = start + PROGRESS_BYTES;
+            match self.next_step() {
+                Ok(()) => {}
+                // A long text. An instruction reads all its bytes before it has an effect.
+                Err(error) if !is_complete && error.is_truncated() => {
+                    self.input.rewind_to(start);
+                    return Ok(());
+                }
+                Err(error) => return Err(error.at(start, self.input.len())),
             }
-            let Ok(opcode) = self.input.u8() else {
-                return Err(ReadError::truncated(start));
-            };
-            if opcode == op::STOP {
-                let top = self.materialized_top();
-                return top.map_err(|error| error.at(start, self.input.len()));
-            }
-            self.step(opcode).map_err(|error| error.at(start, self.input.len()))?;
         }
+        if self.result.is_some() {
+            // Whatever follows the pickle is ignored.
+            self.input.skip(self.input.rest().len());
+        }
+        Ok(())
+    }
+
+    /// Reads and executes the next instruction.
+    #[inline]
+    fn next_step(&mut self) -> StepResult<()> {
+        let opcode = self.input.u8()?;
+        if opcode == op::STOP {
+            self.result = Some((self.materialized_top()?, self.input.offset()));
+            return Ok(());
+        }
+        self.step(opcode)
     }
 
     /// Executes the instruction with this opcode, which was already read.
@@ -180,9 +206,9 @@ impl<'a> Machine<'a> {
                 }
             },
             op::FRAME => {
-                let len = self.input.len64()?;
-                let fits = len <= self.input.rest().len();
-                if fits { Ok(()) } else { Err(TRUNCATED.into()) }
+                let len = u64::from_le_bytes(self.input.array()?);
+                self.frames_end = self.frames_end.max(len.saturating_add(self.input.offset() as u64));
+                Ok(())
             }
             _ => self.container_step(opcode),
         }
@@ -249,30 +275,6 @@ impl<'a> Machine<'a> {
             }
             _ => Err(self.unsupported(opcode)),
         }
-    }
-
-    /// Returns the error for an opcode that is unknown or would run code.
-    #[cold]
-    fn unsupported(&mut self, opcode: u8) -> StepError {
-        let Some(action) = op::unsupported_action(opcode) else {
-            return StepError::from(format!("0x{opcode:02x} is not an instruction of pickle protocols 2 to 5"));
-        };
-        let names = match opcode {
-            op::GLOBAL | op::INST => {
-                let rest = self.input.rest();
-                let rest = String::from_utf8_lossy(&rest[..rest.len().min(2 * MAX_NAME_LEN)]).into_owned();
-                Some(rest.split('\n').take(2).map(display_name).collect::<Vec<_>>())
-            }
-            op::STACK_GLOBAL => match self.stack[..] {
-                [.., Value::Text(module), Value::Text(name)] => {
-                    Some([module, name].map(|text| display_name(self.heap.strings.text(text))).to_vec())
-                }
-                _ => None,
-            },
-            _ => None,
-        };
-        let name = names.map_or_else(String::new, |names| format!(" {}", names.join(".")));
-        StepError::from(format!("this pickle is not plain data: it {action}{name}, which is not executed"))
     }
 
     /// Reads a text of `len` bytes and pushes it on the stack.
@@ -379,7 +381,7 @@ impl<'a> Machine<'a> {
                 let mut value = self.memo.current(self.stack[height]);
                 if let Value::NewDict(slot) = value {
                     value = Value::Dict(self.heap.new_dict(&mut self.builder.budget)?);
-                    self.memo.remember(slot, value);
+                    self.memo.remember(slot, value, &mut self.builder.budget)?;
                 }
                 self.stack[height] = value;
             }
@@ -430,7 +432,7 @@ impl<'a> Machine<'a> {
         let filled = match container {
             Value::NewDict(slot) => {
                 let value = self.fill_new_dict(mark)?;
-                self.memo.remember(slot, value);
+                self.memo.remember(slot, value, &mut self.builder.budget)?;
                 value
             }
             Value::Dict(dict) => {
@@ -484,12 +486,6 @@ impl<'a> Machine<'a> {
         }
         Ok(draft)
     }
-}
-
-/// Returns a class name from the pickle for a message: without control characters, and at most
-/// [`MAX_NAME_LEN`] characters.
-fn display_name(name: &str) -> String {
-    name.chars().filter(|c| !c.is_control()).take(MAX_NAME_LEN).collect()
 }
 
 /// Returns the values two by two, as keys and their values.

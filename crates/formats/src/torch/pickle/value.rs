@@ -42,58 +42,82 @@ pub(super) struct DictId(pub(super) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ListId(pub(super) u32);
 
-/// A value of the pickle's memo in 8 bytes instead of 16. Numbers and pairs do not fit and are kept
-/// in a list of their own.
+/// A value of the pickle's memo in 4 bytes instead of 16. Numbers, pairs and references above
+/// [`MAX_PAYLOAD`] do not fit and are kept in a list of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PackedValue(u64);
+pub(super) struct PackedValue(u32);
 
 /// Number of low bits of a [`PackedValue`] that hold the kind of value.
 const KIND_BITS: u32 = 4;
+/// The bits of a [`PackedValue`] that hold the kind of value.
+const KIND_MASK: u32 = (1 << KIND_BITS) - 1;
+/// The kind of a text.
+const TEXT: u32 = 3;
+/// The kind of a list.
+const LIST: u32 = 7;
+/// The highest number that a [`PackedValue`] can hold.
+const MAX_PAYLOAD: u32 = u32::MAX >> KIND_BITS;
 
 impl PackedValue {
     /// A memo slot without a value.
     pub(super) const EMPTY: Self = Self(0);
 
-    /// Combines a kind (1 to 11) with its payload, at most 60 bits.
-    const fn new(kind: u64, payload: u64) -> Self {
-        Self(payload << KIND_BITS | kind)
+    /// Combines a kind (1 to 11) with its payload; `None` if the payload is above [`MAX_PAYLOAD`].
+    #[inline]
+    const fn new(kind: u32, payload: u32) -> Option<Self> {
+        if payload > MAX_PAYLOAD { None } else { Some(Self(payload << KIND_BITS | kind)) }
     }
 
-    /// Packs a value into 8 bytes; `None` for a number or a pair, which do not fit.
+    /// Packs a value into 4 bytes; `None` for one that does not fit: a number, a pair, or a
+    /// reference above [`MAX_PAYLOAD`].
+    #[inline]
     pub(super) fn pack(value: Value) -> Option<Self> {
-        Some(match value {
+        match value {
             Value::None => Self::new(1, 0),
-            Value::Bool(value) => Self::new(2, u64::from(value)),
-            Value::Text(StringRef(id)) => Self::new(3, u64::from(id)),
+            Value::Bool(value) => Self::new(2, u32::from(value)),
+            Value::Text(StringRef(id)) => Self::new(TEXT, id),
             Value::NewDict(None) => Self::new(4, 0),
-            Value::NewDict(Some(slot)) => Self::new(5, u64::from(slot)),
-            Value::Dict(DictId(id)) => Self::new(6, u64::from(id)),
-            Value::List(ListId(id)) => Self::new(7, u64::from(id)),
-            Value::Entry(number) => Self::new(8, u64::from(number)),
-            Value::Frame(FrameId(id)) => Self::new(9, u64::from(id)),
+            Value::NewDict(Some(slot)) => Self::new(5, slot),
+            Value::Dict(DictId(id)) => Self::new(6, id),
+            Value::List(ListId(id)) => Self::new(LIST, id),
+            Value::Entry(number) => Self::new(8, number),
+            Value::Frame(FrameId(id)) => Self::new(9, id),
             Value::Opaque => Self::new(10, 0),
-            Value::Int(_) | Value::Unsigned(_) | Value::Float(_) | Value::Pair(..) => return None,
-        })
+            Value::Int(_) | Value::Unsigned(_) | Value::Float(_) | Value::Pair(..) => None,
+        }
     }
 
-    /// Creates a reference to the value at `index` of the list of values that do not fit in 8
-    /// bytes.
-    pub(super) fn overflow(index: u32) -> Self {
-        Self::new(11, u64::from(index))
+    /// Creates a reference to the value at `index` of the list of values that do not fit in 4
+    /// bytes; `None` if the index is above [`MAX_PAYLOAD`].
+    pub(super) fn overflow(index: u32) -> Option<Self> {
+        Self::new(11, index)
     }
 
-    /// Returns the value. The error is the index in the list of values that do not fit in 8 bytes
+    /// Returns the text; `None` for any other value, also one that does not fit in 4 bytes.
+    #[inline]
+    pub(super) fn text(self) -> Option<StringRef> {
+        (self.0 & KIND_MASK == TEXT).then_some(StringRef(self.0 >> KIND_BITS))
+    }
+
+    /// Returns the list; `None` for any other value, also one that does not fit in 4 bytes.
+    #[inline]
+    pub(super) fn list(self) -> Option<ListId> {
+        (self.0 & KIND_MASK == LIST).then_some(ListId(self.0 >> KIND_BITS))
+    }
+
+    /// Returns the value. The error is the index in the list of values that do not fit in 4 bytes
     /// if the value is there, or `None` if the slot is empty.
+    #[inline]
     pub(super) fn unpack(self) -> Result<Value, Option<u32>> {
-        let payload = (self.0 >> KIND_BITS) as u32;
-        Ok(match self.0 & ((1 << KIND_BITS) - 1) {
+        let payload = self.0 >> KIND_BITS;
+        Ok(match self.0 & KIND_MASK {
             1 => Value::None,
             2 => Value::Bool(payload != 0),
-            3 => Value::Text(StringRef(payload)),
+            TEXT => Value::Text(StringRef(payload)),
             4 => Value::NewDict(None),
             5 => Value::NewDict(Some(payload)),
             6 => Value::Dict(DictId(payload)),
-            7 => Value::List(ListId(payload)),
+            LIST => Value::List(ListId(payload)),
             8 => Value::Entry(payload),
             9 => Value::Frame(FrameId(payload)),
             10 => Value::Opaque,
@@ -113,19 +137,24 @@ mod tests {
         for value in [
             Value::None,
             Value::Bool(true),
-            Value::Text(StringRef(u32::MAX)),
+            Value::Text(StringRef(MAX_PAYLOAD)),
             Value::NewDict(None),
             Value::NewDict(Some(0)),
             Value::Dict(DictId(7)),
             Value::List(ListId(8)),
-            Value::Entry(u32::MAX),
+            Value::Entry(MAX_PAYLOAD),
             Value::Frame(FrameId(9)),
             Value::Opaque,
         ] {
             assert_eq!(PackedValue::pack(value).map(PackedValue::unpack), Some(Ok(value)));
         }
+        let packed = |value| PackedValue::pack(value).expect("the value fits");
+        assert_eq!(packed(Value::Text(StringRef(5))).text(), Some(StringRef(5)));
+        assert_eq!(packed(Value::List(ListId(5))).list(), Some(ListId(5)));
+        assert_eq!((packed(Value::Opaque).text(), packed(Value::Opaque).list()), (None, None));
         assert_eq!(PackedValue::pack(Value::Int(3)), None);
-        assert_eq!(PackedValue::overflow(5).unpack(), Err(Some(5)));
+        assert_eq!(PackedValue::pack(Value::Entry(MAX_PAYLOAD + 1)), None);
+        assert_eq!(PackedValue::overflow(5).map(PackedValue::unpack), Some(Err(Some(5))));
         assert_eq!(PackedValue::EMPTY.unpack(), Err(None));
     }
 }

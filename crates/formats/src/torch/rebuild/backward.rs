@@ -9,9 +9,11 @@ use std::collections::HashMap;
 
 use vramscope_pool::size;
 
+use super::address_hash::AddressHash;
 use super::segments::{PartialPool, Segment, Segments, segment_of_row};
 use super::size::SizeRules;
 use super::trace::DeviceTrace;
+use crate::progress::Cancelled;
 use crate::torch::snapshot::{Action, BlockState, Entry, NO_TIME, Origin, SegmentRow, Snapshot};
 
 /// A block that was live at some entry of the history, as found by walking the history backwards.
@@ -40,7 +42,7 @@ pub(super) struct SurvivingBlock {
 pub(super) struct BackwardWalk {
     pub(super) segments: Segments,
     /// Live blocks by address.
-    pub(super) blocks: HashMap<u64, EarlierBlock>,
+    pub(super) blocks: HashMap<u64, EarlierBlock, AddressHash>,
     /// The pools of the segments that the history creates, the last one first.
     pub(super) pools: Vec<PartialPool>,
     /// The blocks that the history allocates and that still exist at its end, the last one first.
@@ -59,26 +61,36 @@ pub(super) struct BackwardWalk {
 
 impl BackwardWalk {
     /// Walks the history of `device` from its end, where the snapshot's segments are the exact
-    /// state, to its beginning.
-    pub(super) fn new(snapshot: &Snapshot, device: u16, trace: &DeviceTrace<'_>, rules: &SizeRules) -> Self {
+    /// state, to its beginning. `progress` receives the number of entries walked so far; fails if
+    /// it does.
+    pub(super) fn new(
+        snapshot: &Snapshot,
+        device: u16,
+        trace: &DeviceTrace<'_>,
+        rules: &SizeRules,
+        progress: &mut dyn FnMut(u64) -> Result<(), Cancelled>,
+    ) -> Result<Self, Cancelled> {
         let mut walk = Self::default();
         let mut earliest_us = i64::MAX;
         for row in snapshot.segments_of(device) {
             walk.add_segment(snapshot, row);
         }
         let mut entry_index = trace.len();
-        for entry in trace.entries_reversed() {
-            entry_index -= 1;
-            if entry.time_us != NO_TIME {
-                earliest_us = earliest_us.min(entry.time_us);
+        for slice in trace.slices().rev() {
+            for entry in slice.iter().rev() {
+                entry_index -= 1;
+                if entry.time_us != NO_TIME {
+                    earliest_us = earliest_us.min(entry.time_us);
+                }
+                walk.undo(snapshot, entry, entry_index, rules);
             }
-            walk.undo(snapshot, entry, entry_index, rules);
+            progress(trace.len() - entry_index)?;
         }
         walk.earliest_us = (earliest_us != i64::MAX).then_some(earliest_us);
         if !walk.has_free_requests {
             walk.blocks.values_mut().filter(|block| block.size.is_none()).for_each(|block| block.pending_free = false);
         }
-        walk
+        Ok(walk)
     }
 
     /// Returns true if no memory was in use before the first entry. Valid once the walk is

@@ -42,6 +42,8 @@ pub(super) struct ForwardWalk {
     pools: Vec<PartialPool>,
     /// Blocks that are still to be allocated and that exist at the end; the next one is last.
     surviving_blocks: Vec<SurvivingBlock>,
+    /// The segment of the last allocation, with its start address; `None` once segments change.
+    last_segment: Option<(u64, Segment)>,
     /// Number of processed entries.
     entry_index: u64,
     /// Entries that contradict the state.
@@ -70,6 +72,7 @@ impl ForwardWalk {
             rules,
             pools,
             surviving_blocks,
+            last_segment: None,
             entry_index: 0,
             contradictions: 0,
             irregular_sizes: 0,
@@ -125,6 +128,7 @@ impl ForwardWalk {
                 EventKind::SegmentFreed { address, size, site }
             }
             Action::SegmentUnmapped => {
+                self.last_segment = None;
                 let range = address..address.saturating_add(size);
                 let is_whole = self.segments.cut(range.clone()).0 == size;
                 let is_empty = self.remove_blocks(range) == 0;
@@ -149,19 +153,29 @@ impl ForwardWalk {
     fn allocate(&mut self, entry: &Entry, context: &Context) -> (u64, PoolKey) {
         let address = entry.address;
         let rounded = self.rules.rounded(entry.size);
-        let (mut size, pool, mut fits) = match self.segments.containing(address) {
+        let (mut size, pool, mut fits) = match self.segment_containing(address) {
             None => {
                 let owner = context.mempool.unwrap_or(MempoolId(0, 0));
                 (rounded, PoolKey { kind: size::pool_kind(rounded), owner }, false)
             }
             Some((start, segment)) => {
                 let pool = likely_pool(segment.pool, segment.end - start);
-                let above = self.blocks.range(address..).next().map_or(segment.end, |(&above, _)| above);
-                let below = self.blocks.range(..address).next_back().map_or(start, |(_, below)| below.end.max(start));
-                let free = above.min(segment.end) - address;
-                match self.rules.block_size(pool.kind, segment.expandable, entry.size, free) {
+                let (size, below) = if self.rules.may_keep_tail(pool.kind, segment.expandable) {
+                    let above = self.blocks.range(address..).next().map_or(segment.end, |(&above, _)| above);
+                    let below = self.blocks.range(..address).next_back().map(|(_, below)| below.end);
+                    let free = above.min(segment.end) - address;
+                    (self.rules.block_size(pool.kind, segment.expandable, entry.size, free), below)
+                } else {
+                    // The block has the rounded size. The last block that begins before its end is
+                    // the one below, unless the block does not fit.
+                    let end = address.saturating_add(rounded);
+                    let last = self.blocks.range(..end).next_back();
+                    let is_free = end <= segment.end && last.is_none_or(|(&last, _)| last < address);
+                    (is_free.then_some(rounded), last.map(|(_, last)| last.end))
+                };
+                match size {
                     None => (rounded, pool, false),
-                    Some(size) => (size, pool, below == address),
+                    Some(size) => (size, pool, below.unwrap_or(start).max(start) == address),
                 }
             }
         };
@@ -181,9 +195,20 @@ impl ForwardWalk {
         (size, pool)
     }
 
+    /// Returns the segment that contains `address`, with the segment's start address. The next
+    /// request is often served from the same segment.
+    fn segment_containing(&mut self, address: u64) -> Option<(u64, Segment)> {
+        let is_last = self.last_segment.is_some_and(|(start, segment)| (start..segment.end).contains(&address));
+        if !is_last {
+            self.last_segment = self.segments.containing(address).map(|(start, segment)| (start, *segment));
+        }
+        self.last_segment
+    }
+
     /// Adds the segment that an entry allocates or maps, and returns its pool. Removes blocks and
     /// segments that overlap it, which counts as a contradiction.
     fn make_segment(&mut self, entry: &Entry, context: &Context, expandable: bool) -> PoolKey {
+        self.last_segment = None;
         let learned = self.pools.pop().unwrap_or_default();
         let range = entry.address..entry.address.saturating_add(entry.size);
         let recorded = PartialPool { kind: None, mempool: context.mempool };
@@ -210,6 +235,7 @@ impl ForwardWalk {
     /// Removes the segment that an entry frees, and the blocks in it. Counts a contradiction if the
     /// segment is unknown, has another size, or still has blocks.
     fn free_segment(&mut self, entry: &Entry) {
+        self.last_segment = None;
         let Some(segment) = self.segments.remove(entry.address) else {
             self.contradictions += 1;
             return;

@@ -4,6 +4,7 @@
 //! determines the sizes of the blocks in that state, [`forward`] walks through the entries and
 //! produces events, and [`check`] compares the result with the snapshot.
 
+mod address_hash;
 mod backward;
 mod check;
 mod forward;
@@ -12,7 +13,7 @@ mod segments;
 mod size;
 mod trace;
 
-use vramscope_trace::{Count, DeviceId, DeviceState, EventKind, Interner, Site, SiteId};
+use vramscope_trace::{Count, DeviceId, DeviceState, EventKind, Interner, Site, SiteId, StringId};
 
 use self::backward::BackwardWalk;
 use self::forward::{ForwardWalk, fill_state};
@@ -20,6 +21,7 @@ use self::initial::InitialState;
 use self::size::SizeRules;
 use self::trace::{DeviceTrace, Entries};
 use super::snapshot::{Entry, Origin, Snapshot};
+use crate::progress::Cancelled;
 
 /// Assigns numbers to sites: equal origins (call stack, scope, compile context) get the same
 /// number.
@@ -27,6 +29,9 @@ use super::snapshot::{Entry, Origin, Snapshot};
 pub(crate) struct SiteInterner {
     pub(crate) interner: Interner,
     last: (Origin, SiteId),
+    /// The sites that consist of a call stack only, by stack number; site 0 where none is known
+    /// yet.
+    by_stack: Vec<SiteId>,
 }
 
 impl SiteInterner {
@@ -36,12 +41,34 @@ impl SiteInterner {
     }
 
     /// Returns the number of the site for an origin, and defines the site if it is new.
+    #[inline]
     pub(crate) fn site(&mut self, origin: Origin) -> SiteId {
         if self.last.0 != origin {
-            let Origin { stack, scope, compile_context } = origin;
-            self.last = (origin, self.interner.site(Site { stack, scope, compile_context, ..Site::default() }));
+            self.last = (origin, self.find(origin));
         }
         self.last.1
+    }
+
+    /// Returns the number of the site for an origin other than the last one.
+    fn find(&mut self, origin: Origin) -> SiteId {
+        let Origin { stack, scope, compile_context } = origin;
+        let site = Site { stack, scope, compile_context, ..Site::default() };
+        if scope != StringId(0) || compile_context != StringId(0) {
+            return self.interner.site(site);
+        }
+        // Stacks have consecutive numbers, so the list is not longer than their definitions.
+        let index = stack.0 as usize;
+        if let Some(&known) = self.by_stack.get(index)
+            && known != SiteId(0)
+        {
+            return known;
+        }
+        let found = self.interner.site(site);
+        if self.by_stack.len() <= index {
+            self.by_stack.resize(index + 1, SiteId(0));
+        }
+        self.by_stack[index] = found;
+        found
     }
 }
 
@@ -69,10 +96,15 @@ pub(crate) struct DeviceHistory<'a> {
 
 impl<'a> DeviceHistory<'a> {
     /// Finds the state before the device's first entry, by walking its whole history backwards.
-    pub(crate) fn new(snapshot: &'a Snapshot, device: u16) -> Self {
+    /// `progress` receives the number of entries walked so far; fails if it does.
+    pub(crate) fn new(
+        snapshot: &'a Snapshot,
+        device: u16,
+        progress: &mut dyn FnMut(u64) -> Result<(), Cancelled>,
+    ) -> Result<Self, Cancelled> {
         let trace = DeviceTrace::new(snapshot, device);
         let rules = SizeRules::new(snapshot.settings.effective(), DeviceId(device));
-        let backward = BackwardWalk::new(snapshot, device, &trace, &rules);
+        let backward = BackwardWalk::new(snapshot, device, &trace, &rules, progress)?;
         let is_complete = backward.is_empty() && !snapshot.settings.overflowed;
         let initial = InitialState::new(&backward, &trace, &rules);
         let earliest_us = if snapshot.has_times { backward.earliest_us } else { (trace.len() > 0).then_some(0) };
@@ -80,7 +112,7 @@ impl<'a> DeviceHistory<'a> {
         let forward = ForwardWalk::new(&initial, backward.pools, backward.surviving_blocks, rules);
         let mut rest = trace.entries();
         let next = rest.next();
-        Self {
+        Ok(Self {
             device,
             len: trace.len(),
             is_complete,
@@ -92,7 +124,7 @@ impl<'a> DeviceHistory<'a> {
             next_index: 0,
             initial,
             forward,
-        }
+        })
     }
 
     /// Returns the time of the next entry in microseconds since 1970; its index in the history if

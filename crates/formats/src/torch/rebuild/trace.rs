@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
+use crate::torch::paged_list::PagedList;
 use crate::torch::snapshot::{Entry, Snapshot};
 
 /// The history of one device: those of the snapshot's entries that belong to it, in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceTrace<'a> {
-    entries: &'a [Entry],
+    entries: &'a PagedList<Entry>,
     ranges: &'a [Range<u32>],
 }
 
@@ -22,20 +23,14 @@ impl<'a> DeviceTrace<'a> {
         self.ranges.iter().map(|range| range.len() as u64).sum()
     }
 
-    /// Returns the entries in a range of indices of [`Snapshot::entries`]; empty if the range is
-    /// not within them.
-    fn slice(&self, range: &Range<u32>) -> &'a [Entry] {
-        self.entries.get(range.start as usize..range.end as usize).unwrap_or_default()
+    /// Returns the device's entries from the first to the last, as consecutive slices.
+    pub(super) fn slices(self) -> impl DoubleEndedIterator<Item = &'a [Entry]> + 'a {
+        self.ranges.iter().flat_map(move |range| self.entries.slices(range.start as usize..range.end as usize))
     }
 
     /// Returns an iterator from the device's first entry to its last.
     pub(super) fn entries(self) -> Entries<'a> {
-        Entries { trace: self, next_range: 0, current: [].iter() }
-    }
-
-    /// Returns an iterator from the device's last entry to its first.
-    pub(super) fn entries_reversed(self) -> impl Iterator<Item = &'a Entry> + 'a {
-        self.ranges.iter().rev().flat_map(move |range| self.slice(range).iter().rev())
+        Entries { trace: self, next_range: 0, rest_of_range: 0..0, current: [].iter() }
     }
 }
 
@@ -44,19 +39,28 @@ impl<'a> DeviceTrace<'a> {
 pub(super) struct Entries<'a> {
     trace: DeviceTrace<'a>,
     next_range: usize,
+    /// The indices of the entries of the current range that come after `current`.
+    rest_of_range: Range<usize>,
     current: std::slice::Iter<'a, Entry>,
 }
 
 impl<'a> Iterator for Entries<'a> {
     type Item = &'a Entry;
 
+    #[inline]
     fn next(&mut self) -> Option<&'a Entry> {
         loop {
             if let Some(entry) = self.current.next() {
                 return Some(entry);
             }
-            self.current = self.trace.slice(self.trace.ranges.get(self.next_range)?).iter();
+            if let Some(slice) = self.trace.entries.slices(self.rest_of_range.clone()).next() {
+                self.rest_of_range.start += slice.len();
+                self.current = slice.iter();
+                continue;
+            }
+            let range = self.trace.ranges.get(self.next_range)?;
             self.next_range += 1;
+            self.rest_of_range = range.start as usize..range.end as usize;
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use vramscope_formats::{Limits, import, unpack};
+use vramscope_formats::{Limits, ignore_progress, import, unpack};
 use vramscope_trace::{
     Annotation, AnnotationStage, Block, DeviceId, Encoder, Event, EventKind, Interner, MemoryState, PoolKey, Recording,
     RecordingInfo, Segment, Sink, Site, SiteId, StackId, StreamId,
@@ -160,7 +160,7 @@ pub(crate) fn snapshot(name: &str) -> (Recording, Value) {
     let packed = std::fs::read(data.join(format!("{name}.pickle.zst"))).expect("the recording can be read");
     let bytes = unpack(&packed, &Limits::default()).map(Cow::into_owned).expect("the recording unpacks");
     let truth = std::fs::read(data.join(format!("{name}.json"))).expect("the counters can be read");
-    let (encoder, _) =
-        import(&bytes, name, &Limits::default(), &mut |_, _| {}, Encoder::new).expect("the recording can be imported");
+    let (encoder, _) = import(&bytes, name, &Limits::default(), &mut ignore_progress, Encoder::new)
+        .expect("the recording can be imported");
     (recording_of(encoder), serde_json::from_slice(&truth).expect("the counters are JSON"))
 }

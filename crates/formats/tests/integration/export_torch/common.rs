@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use vramscope_formats::export::{self, ExportError, Progress};
-use vramscope_formats::{Limits, import, unpack};
+use vramscope_formats::{Limits, ignore_progress, import, unpack};
 use vramscope_trace::{Encoder, Event, EventKind, Recording, Replay, SiteId, StringId};
 
 /// Returns the snapshots in a folder.
@@ -50,7 +50,7 @@ pub(crate) fn recording_of(mut encoder: Encoder) -> (Recording, Vec<u8>) {
 
 /// Imports a snapshot.
 pub(crate) fn imported(bytes: &[u8], name: &str) -> Recording {
-    let (encoder, _) = import(bytes, name, &Limits::default(), &mut |_, _| {}, Encoder::new)
+    let (encoder, _) = import(bytes, name, &Limits::default(), &mut ignore_progress, Encoder::new)
         .unwrap_or_else(|error| panic!("{name}: {error}"));
     recording_of(encoder).0
 }

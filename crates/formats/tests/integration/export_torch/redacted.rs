@@ -1,7 +1,7 @@
 //! Redacted recordings contain no names and keep everything else.
 
-use vramscope_formats::export::{self, Redactor, redact};
-use vramscope_formats::{Limits, import};
+use vramscope_formats::export::{self, redact, redactor};
+use vramscope_formats::{Limits, ignore_progress, import};
 use vramscope_trace::{
     Category, DecodedItem, Decoder, Definition, DeviceInfo, Encoder, Event, EventKind, FormatError, Recording,
     RecordingInfo, SiteId, digest,
@@ -54,9 +54,9 @@ fn recordings_keep_their_structure_and_lose_their_names() {
     for path in snapshots() {
         let snapshot = read(&path);
         let original = imported(&snapshot, "a name");
-        let begin = |info: &RecordingInfo| Redactor::new(info, Encoder::new);
-        let (redactor, _) =
-            import(&snapshot, "a name", &Limits::default(), &mut |_, _| {}, begin).expect("the snapshot is valid");
+        let begin = |info: &RecordingInfo| redactor(info, Encoder::new);
+        let (redactor, _) = import(&snapshot, "a name", &Limits::default(), &mut ignore_progress, begin)
+            .expect("the snapshot is valid");
         let (redacted, bytes) = recording_of(redactor.into_inner());
 
         for item in items(&bytes) {
@@ -124,10 +124,10 @@ fn check_hidden(outputs: &[Vec<u8>]) {
 #[test]
 fn no_text_of_a_snapshot_remains() {
     let snapshot = snapshot_with_secrets();
-    let begin = |info: &RecordingInfo| Redactor::new(info, Encoder::new);
+    let begin = |info: &RecordingInfo| redactor(info, Encoder::new);
     let name = "/home/HIDE_user/HIDE_source";
     let (redactor, _) =
-        import(&snapshot, name, &Limits::default(), &mut |_, _| {}, begin).expect("the snapshot is valid");
+        import(&snapshot, name, &Limits::default(), &mut ignore_progress, begin).expect("the snapshot is valid");
     let (redacted, bytes) = recording_of(redactor.into_inner());
     check_hidden(&outputs(&redacted, &bytes));
     let plain = String::from_utf8(exported(&redacted, WRITERS[1])).expect("JSON is UTF-8");
@@ -151,7 +151,7 @@ fn recording_is_redacted_like_its_snapshot() {
     };
     let limits = Limits::default();
     let begin = |_: &RecordingInfo| Encoder::new(&info);
-    let (encoder, _) = import(&snapshot, "x", &limits, &mut |_, _| {}, begin).expect("the snapshot is valid");
+    let (encoder, _) = import(&snapshot, "x", &limits, &mut ignore_progress, begin).expect("the snapshot is valid");
     let (original, bytes) = recording_of(encoder);
     let encoder = redact(original.info(), pieces(&bytes), Encoder::new).expect("the recording is valid");
     let (redacted, bytes) = recording_of(encoder);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use vramscope_formats::{Limits, import, unpack};
+use vramscope_formats::{Limits, ignore_progress, import, unpack};
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::History;
 use vramscope_trace::{Encoder, Recording};
@@ -41,7 +41,7 @@ impl Fixture {
         let paths = ENDINGS.map(|ending| folder.join(format!("{name}{ending}")));
         let packed = read(paths.iter().find(|path| path.exists()).unwrap_or(&paths[0]));
         let bytes = unpack(&packed, &limits).expect("the fixture decompresses");
-        let imported = import(&bytes, name, &limits, &mut |_, _| {}, Encoder::new);
+        let imported = import(&bytes, name, &limits, &mut ignore_progress, Encoder::new);
         let (mut encoder, _) = imported.expect("the fixture is a valid snapshot");
         Self { name: name.to_owned(), recording: recording_of(&mut encoder), reference }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use vramscope_formats::{ImportSummary, Limits, import, unpack};
+use vramscope_formats::{ImportSummary, Limits, ignore_progress, import, unpack};
 use vramscope_trace::{Counters, DeviceId, MemorySink, MemoryState};
 
 /// The snapshots of the repository.
@@ -46,7 +46,7 @@ pub(crate) fn recorded(name: &'static str) -> Option<Recorded> {
 
 /// Imports into memory.
 pub(crate) fn import_all(bytes: &[u8], name: &str) -> (MemorySink, ImportSummary) {
-    import(bytes, name, &Limits::default(), &mut |_, _| {}, |_| MemorySink::default())
+    import(bytes, name, &Limits::default(), &mut ignore_progress, |_| MemorySink::default())
         .unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 

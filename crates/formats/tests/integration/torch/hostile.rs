@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use vramscope_formats::{ImportSummary, Limits, ReadError, import, unpack};
+use vramscope_formats::{ImportSummary, Limits, ReadError, ignore_progress, import, unpack};
 use vramscope_trace::{MemorySink, NullSink};
 
 use super::common::{import_all, recorded};
@@ -14,7 +14,7 @@ fn tight() -> Limits {
 }
 
 fn read(bytes: &[u8]) -> Result<ImportSummary, ReadError> {
-    import(bytes, "hostile", &tight(), &mut |_, _| {}, |_| NullSink).map(|(_, imported)| imported)
+    import(bytes, "hostile", &tight(), &mut ignore_progress, |_| NullSink).map(|(_, imported)| imported)
 }
 
 /// Reads input that must be refused, and returns the error.
@@ -350,7 +350,7 @@ proptest! {
             "device_traces": [entries.iter().map(entry).collect::<Vec<_>>()],
         });
         let bytes = serde_json::to_vec(&json).expect("the values are plain data");
-        let imported = import(&bytes, "", &tight(), &mut |_, _| {}, |_| MemorySink::default());
+        let imported = import(&bytes, "", &tight(), &mut ignore_progress, |_| MemorySink::default());
         let (memory, imported) = imported.expect("any history can be imported");
         prop_assert_eq!(memory.events.len(), entries.len());
         prop_assert_eq!(imported.events, entries.len() as u64);

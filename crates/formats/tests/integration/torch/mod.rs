@@ -6,6 +6,7 @@ mod hostile;
 mod json;
 mod late;
 mod pickler;
+mod pieces;
 mod recorded;
 mod shapes;
 mod tolerance;

@@ -382,8 +382,13 @@ fn values_of_the_wrong_type_are_refused() {
     ] {
         let json = serde_json::to_vec(&snapshot).expect("the values are plain data");
         for bytes in [json, pickled(&snapshot)] {
-            let read =
-                vramscope_formats::import(&bytes, "", &Default::default(), &mut |_, _| {}, |_| MemorySink::default());
+            let read = vramscope_formats::import(
+                &bytes,
+                "",
+                &Default::default(),
+                &mut vramscope_formats::ignore_progress,
+                |_| MemorySink::default(),
+            );
             let error = read.map(|(_, imported)| imported).expect_err("the value has the wrong type");
             assert!(error.message.contains(what), "{snapshot}: {error}");
         }
