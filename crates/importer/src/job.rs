@@ -1,0 +1,258 @@
+//! The conversion of a file, piece by piece, so that it can run in a worker: bytes of the file go
+//! in, chunks of the recording come out.
+
+use std::ops::ControlFlow;
+
+use vramscope_formats::{ImportProgress, ImportSummary, Importer, InputFormat, Limits, ReadError};
+use vramscope_trace::{Annotation, Definition, Encoder, Event, MemoryState, RecordingInfo, Sink};
+
+/// Number of events after which finished chunks of the recording are passed on.
+const EVENTS_PER_OUTPUT: u32 = 4096;
+/// Size in bytes of the parts in which an unpacked recording is passed on.
+const PART_BYTES: usize = 1 << 20;
+
+/// Why a file cannot be converted to a recording.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// There are no bytes.
+    #[error("the file is empty; save or copy it again")]
+    Empty,
+    /// The first bytes are of no known format.
+    #[error("not a vramscope recording, an HTML export of one, a PyTorch memory snapshot or an RMM log (at byte 0)")]
+    UnknownFormat,
+    /// The progress function has stopped the import.
+    #[error("the import was cancelled")]
+    Cancelled,
+    /// The snapshot or log is damaged, or too large.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl From<ReadError> for ImportError {
+    fn from(error: ReadError) -> Self {
+        if error.is_cancelled() { Self::Cancelled } else { Self::Invalid(error.to_string()) }
+    }
+}
+
+/// The conversion of a file whose bytes arrive in pieces to a recording.
+///
+/// [`push`](Self::push) reads the file as it arrives, [`finish`](Self::finish) passes on the
+/// recording's chunks as they are ready, about half of the conversion's time before its end. To
+/// cancel a job between two calls, drop it.
+///
+/// ```
+/// use vramscope_formats::ignore_progress;
+/// use vramscope_importer::ImportJob;
+///
+/// let mut job = ImportJob::new("log.csv", None);
+/// job.push(b"Thread,Time,Action,Pointer,Size,Stream\n1,12:00:00.5,alloc").unwrap();
+/// job.push(b"ate,0x7f00,256,0x0\n").unwrap();
+/// let mut recording = Vec::new();
+/// let mut output = |part: Vec<u8>| recording.extend(part);
+/// let summary = job.finish(&mut ignore_progress, &mut output).unwrap();
+/// assert_eq!(summary.map(|summary| summary.events), Some(2));
+/// assert!(recording.starts_with(b"\x89VRAM"));
+/// ```
+pub struct ImportJob {
+    name: String,
+    importer: Importer,
+    is_empty: bool,
+}
+
+impl ImportJob {
+    /// Creates the conversion of the file called `name`, of `total_bytes` bytes if known.
+    #[must_use]
+    pub fn new(name: &str, total_bytes: Option<u64>) -> Self {
+        Self { name: name.to_owned(), importer: Importer::new(&Limits::default(), total_bytes), is_empty: true }
+    }
+
+    /// Reads the next bytes of the file.
+    ///
+    /// # Errors
+    /// If the file is damaged or too large.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), ImportError> {
+        self.is_empty &= bytes.is_empty();
+        Ok(self.importer.push(bytes)?)
+    }
+
+    /// Returns how far the conversion is.
+    #[must_use]
+    pub fn progress(&self) -> ImportProgress {
+        self.importer.progress()
+    }
+
+    /// Converts the file after its last byte and passes the recording's bytes to `output`, in parts
+    /// that are complete chunks. Returns what was converted; `None` if the file contains a
+    /// recording, whose parts may then be of any size.
+    ///
+    /// # Errors
+    /// If the file is empty, damaged, too large or of no known format, or `progress` stops the
+    /// conversion.
+    pub fn finish(
+        self,
+        progress: &mut dyn FnMut(&ImportProgress) -> ControlFlow<()>,
+        output: &mut dyn FnMut(Vec<u8>),
+    ) -> Result<Option<ImportSummary>, ImportError> {
+        if self.is_empty {
+            return Err(ImportError::Empty);
+        }
+        let file = self.importer.finish()?;
+        match file.format() {
+            None => Err(ImportError::UnknownFormat),
+            Some(InputFormat::Recording) => {
+                let bytes = file.into_bytes();
+                if bytes.len() <= PART_BYTES {
+                    output(bytes);
+                } else {
+                    bytes.chunks(PART_BYTES).for_each(|part| output(part.to_vec()));
+                }
+                Ok(None)
+            }
+            Some(InputFormat::TorchPickle | InputFormat::TorchJson | InputFormat::RmmLog) => {
+                let (sink, summary) = file.write(&self.name, progress, |info| ChunkSink::new(info, output))?;
+                sink.finish();
+                Ok(Some(summary))
+            }
+        }
+    }
+}
+
+/// A sink that encodes imported events and passes on the chunks of the recording.
+struct ChunkSink<'a> {
+    encoder: Encoder,
+    output: &'a mut dyn FnMut(Vec<u8>),
+    /// Events since the encoder's output was passed on.
+    events: u32,
+}
+
+impl<'a> ChunkSink<'a> {
+    fn new(info: &RecordingInfo, output: &'a mut dyn FnMut(Vec<u8>)) -> Self {
+        Self { encoder: Encoder::new(info), output, events: 0 }
+    }
+
+    /// Passes on the finished chunks of the encoder.
+    fn pass_on(&mut self) {
+        self.events = 0;
+        for chunk in self.encoder.take_output() {
+            (self.output)(chunk.bytes);
+        }
+    }
+
+    /// Passes on the last chunks.
+    fn finish(mut self) {
+        self.encoder.flush();
+        self.pass_on();
+    }
+}
+
+impl Sink for ChunkSink<'_> {
+    fn event(&mut self, event: &Event) {
+        self.encoder.event(event);
+        self.events += 1;
+        if self.events == EVENTS_PER_OUTPUT {
+            self.pass_on();
+        }
+    }
+
+    fn define(&mut self, definition: &Definition) {
+        self.encoder.define(definition);
+    }
+
+    fn annotation(&mut self, annotation: &Annotation) {
+        self.encoder.annotation(annotation);
+    }
+
+    fn full_state(&mut self, state: &MemoryState) {
+        self.encoder.full_state(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use vramscope_formats::{ImportPhase, ignore_progress};
+    use vramscope_trace::Recording;
+
+    use super::*;
+
+    fn snapshot(name: &str) -> Vec<u8> {
+        let path = format!("{}/../../tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read(path).expect("the snapshot can be read")
+    }
+
+    /// Pushes a file in pieces of this size.
+    fn job(file: &[u8], piece: usize) -> ImportJob {
+        let mut job = ImportJob::new("run.pickle", Some(file.len() as u64));
+        for piece in file.chunks(piece) {
+            job.push(piece).expect("the file is valid");
+        }
+        job
+    }
+
+    #[test]
+    fn pieces_of_any_size_give_the_same_recording() {
+        for name in ["ring.pickle.zst", "late.pickle.gz"] {
+            let file = snapshot(name);
+            let mut expected = None;
+            for piece in [file.len(), 1000, 1] {
+                let mut recording = Recording::new();
+                let mut bytes = Vec::new();
+                let mut output = |part: Vec<u8>| {
+                    recording.push(&part).expect("the recording is valid");
+                    bytes.extend(part);
+                };
+                let summary = job(&file, piece).finish(&mut ignore_progress, &mut output).expect("the file is valid");
+                assert_eq!(summary.map(|summary| summary.events), Some(recording.events()));
+                assert_eq!(expected.get_or_insert(bytes.clone()), &bytes, "{name} in pieces of {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn progress_reaches_the_end_and_stops_the_import() {
+        let file = snapshot("ring.pickle.zst");
+        let job_of = || job(&file, 100);
+        let reading = job_of().progress();
+        assert_eq!((reading.phase, reading.read_bytes), (ImportPhase::Reading, file.len() as u64));
+        assert!(reading.entries > 0 && reading.fraction > 0.0);
+        let mut last = reading;
+        let mut progress = |progress: &ImportProgress| {
+            assert!(progress.fraction >= last.fraction && progress.phase >= last.phase);
+            last = *progress;
+            ControlFlow::Continue(())
+        };
+        let summary = job_of().finish(&mut progress, &mut |_| {}).expect("the file is valid");
+        let summary = summary.expect("the file is no recording");
+        assert_eq!((last.fraction, last.entries), (1.0, summary.events));
+        let stopped = job_of().finish(&mut |_| ControlFlow::Break(()), &mut |_| {});
+        assert_eq!(stopped, Err(ImportError::Cancelled));
+    }
+
+    #[test]
+    fn compressed_recordings_are_unpacked_unchanged() {
+        let mut encoder = Encoder::new(&RecordingInfo::default());
+        encoder.flush();
+        let recording = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect::<Vec<_>>();
+        for file in [gzip(&recording), recording.clone()] {
+            let mut unpacked = Vec::new();
+            let summary = job(&file, 5).finish(&mut ignore_progress, &mut |part| unpacked.extend(part));
+            assert_eq!((summary, unpacked), (Ok(None), recording.clone()));
+        }
+    }
+
+    /// Packs bytes with gzip.
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("writing to memory does not fail")
+    }
+
+    #[test]
+    fn files_that_are_no_snapshot_are_refused() {
+        let finish = |file: &[u8]| job(file, 3).finish(&mut ignore_progress, &mut |_| {});
+        assert_eq!(finish(b""), Err(ImportError::Empty));
+        assert_eq!(finish(b"PK\x03\x04"), Err(ImportError::UnknownFormat));
+        assert!(matches!(finish(b"\x1f\x8b\x08"), Err(ImportError::Invalid(_))));
+        assert!(matches!(finish(b"{}"), Err(ImportError::Invalid(_))));
+    }
+}

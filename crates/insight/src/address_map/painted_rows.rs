@@ -1,0 +1,104 @@
+//! Pixels that show the allocation that covers most of them.
+
+/// The number of "no allocation" in [`PaintedRows::row`].
+pub(super) const NO_ROW: u32 = u32::MAX;
+
+/// For every pixel, the allocation that covers most of it.
+///
+/// Allocations come in decreasing order of size classes, so a pixel whose cover cannot be exceeded
+/// by much is closed: later allocations skip it, and all closed pixels beside it, at once.
+#[derive(Clone, Debug)]
+pub(super) struct PaintedRows {
+    width: usize,
+    /// Row number of the allocation shown in each pixel, or [`NO_ROW`].
+    row: Vec<u32>,
+    /// Covered part of each pixel, 0 to 1.
+    cover: Vec<f32>,
+    /// For every pixel row, `width` + 1 columns: the column itself if it is open, else a later one
+    /// at or before the next open one.
+    next: Vec<u16>,
+}
+
+impl PaintedRows {
+    /// The most pixels in a row.
+    pub(super) const MAX_WIDTH: usize = u16::MAX as usize - 1;
+
+    /// Creates `width` × `height` pixels without allocations. The width is at most
+    /// [`MAX_WIDTH`](Self::MAX_WIDTH).
+    pub(super) fn new(width: usize, height: usize) -> Self {
+        let width = width.min(Self::MAX_WIDTH);
+        let next = (0..height).flat_map(|_| 0..=width as u16).collect();
+        Self { width, row: vec![NO_ROW; width * height], cover: vec![0.0; width * height], next }
+    }
+
+    /// Returns the row number of the allocation shown in a pixel, or [`NO_ROW`].
+    pub(super) fn row(&self, x: usize, y: usize) -> u32 {
+        self.row.get(y * self.width + x).copied().unwrap_or(NO_ROW)
+    }
+
+    /// Returns the row numbers of the allocations shown in the pixel row `y`, or [`NO_ROW`] each.
+    pub(super) fn rows(&self, y: usize) -> &[u32] {
+        self.row.get(y * self.width..(y + 1) * self.width).unwrap_or_default()
+    }
+
+    /// Returns the first open column from `x` on of the pixel row `y`; the width if there is none.
+    fn next_open(&mut self, x: usize, y: usize) -> usize {
+        let next = &mut self.next[y * (self.width + 1)..(y + 1) * (self.width + 1)];
+        let mut x = x;
+        while usize::from(next[x]) != x {
+            // Halves the path for later searches.
+            next[x] = next[usize::from(next[x])];
+            x = usize::from(next[x]);
+        }
+        x
+    }
+
+    /// Covers a part of the pixels of columns `start..end` in the pixel row `y` with the allocation
+    /// `row`. Pixels are closed if the part is at least `closing`. `changed` gets each column that
+    /// now shows the allocation. Returns the number of pixels looked at.
+    pub(super) fn cover(
+        &mut self,
+        (start, end): (usize, usize),
+        y: usize,
+        row: u32,
+        (part, closing): (f32, f32),
+        mut changed: impl FnMut(usize),
+    ) -> usize {
+        let end = end.min(self.width);
+        let mut looked_at = 0;
+        let mut x = self.next_open(start.min(self.width), y);
+        while x < end {
+            looked_at += 1;
+            let index = y * self.width + x;
+            if part > self.cover[index] {
+                (self.cover[index], self.row[index]) = (part, row);
+                changed(x);
+                if part >= closing {
+                    self.next[y * (self.width + 1) + x] = x as u16 + 1;
+                }
+            }
+            x = self.next_open(x + 1, y);
+        }
+        looked_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_pixels_are_skipped_and_larger_covers_win() {
+        let mut rows = PaintedRows::new(10, 2);
+        let mut painted = Vec::new();
+        assert_eq!(rows.cover((2, 6), 1, 7, (1.0, 0.5), |x| painted.push(x)), 4);
+        assert_eq!(painted, [2, 3, 4, 5]);
+        // Only the open columns 0, 1 and 6 to 9 are looked at.
+        assert_eq!(rows.cover((0, 99), 1, 8, (0.3, 0.5), |_| {}), 6);
+        assert_eq!(rows.cover((0, 99), 1, 9, (0.2, 0.2), |_| {}), 6);
+        assert_eq!(rows.cover((1, 3), 1, 10, (0.4, 0.2), |_| {}), 1);
+        let shown: Vec<u32> = (0..10).map(|x| rows.row(x, 1)).collect();
+        assert_eq!(shown, [8, 10, 7, 7, 7, 7, 8, 8, 8, 8]);
+        assert_eq!((rows.row(3, 0), rows.row(99, 99)), (NO_ROW, NO_ROW));
+    }
+}

@@ -1,0 +1,94 @@
+//! The allocations of a device's lifetimes with the groups of a [`Grouping`].
+
+use vramscope_trace::{AllocationRow, DeviceLifetimes, RowChange};
+
+use super::rows::{AllocationRows, AllocationSpan, Change};
+use crate::group::{GroupBy, Grouping};
+
+/// The group of every allocation of a device, for reading while the [`Grouping`] is used elsewhere.
+///
+/// It must be updated after the lifetimes or the grouping have grown, and made anew when
+/// [`Grouping::update`] returns true.
+#[derive(Clone, Debug, Default)]
+pub struct RowGroups {
+    /// By origin: the groups of allocations made by recorded events, and of older ones.
+    by_origin: Vec<[u32; 2]>,
+    /// By the base-2 logarithm of the size, if allocations are grouped by size.
+    by_size: Option<[u32; 64]>,
+    /// Rows below this are older than the recording.
+    older_row_end: u32,
+    /// Rows below this were read, if allocations are grouped by size.
+    row_end: u32,
+}
+
+impl RowGroups {
+    /// Adds the groups of the allocations that `lifetimes` has gained since the last call. Update
+    /// the grouping first.
+    pub fn update(&mut self, grouping: &mut Grouping, lifetimes: &DeviceLifetimes) {
+        // As in `Grouping::is_older`; rows are in the order of their first moments.
+        self.older_row_end = lifetimes.rows_started_in(0, grouping.first_event().saturating_add(1)).end;
+        if grouping.by() == GroupBy::Size {
+            let mut groups = self.by_size.unwrap_or([0; 64]);
+            let origin = lifetimes.origins().next();
+            let Some(origin) = origin else { return };
+            lifetimes.for_each_row(self.row_end..lifetimes.row_end(), |row| {
+                if let Some(class) = row.size.checked_ilog2() {
+                    groups[class as usize] = grouping.group_of_origin(&origin, row.size, false);
+                }
+            });
+            (self.by_size, self.row_end) = (Some(groups), lifetimes.row_end());
+            return;
+        }
+        for origin in lifetimes.origins().skip(self.by_origin.len()) {
+            self.by_origin.push([false, true].map(|is_older| grouping.group_of_origin(&origin, 0, is_older)));
+        }
+    }
+
+    /// Returns the group of an allocation, by its row number, origin and size.
+    #[inline]
+    fn group(&self, row: u32, origin: u32, size: u64) -> u32 {
+        if let Some(groups) = &self.by_size {
+            return groups[size.checked_ilog2().unwrap_or(0) as usize];
+        }
+        let is_older = row < self.older_row_end;
+        self.by_origin.get(origin as usize).map_or(0, |groups| groups[usize::from(is_older)])
+    }
+}
+
+/// The allocations of a device and their groups. The lifetimes must contain their changes
+/// ([`LifetimesBuilder::with_changes`](vramscope_trace::LifetimesBuilder::with_changes)).
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceRows<'a> {
+    /// The allocations.
+    pub lifetimes: &'a DeviceLifetimes,
+    /// Their groups.
+    pub groups: &'a RowGroups,
+}
+
+impl AllocationRows for DeviceRows<'_> {
+    fn change_count(&self) -> usize {
+        self.lifetimes.change_count()
+    }
+
+    #[inline]
+    fn change(&self, position: usize) -> Change {
+        let Some(RowChange { moment, row, is_start, size, origin }) = self.lifetimes.change_at(position) else {
+            return Change { moment: u64::MAX, row: 0, is_start: true, bytes: 0, group: 0 };
+        };
+        Change { moment, row, is_start, bytes: size, group: self.groups.group(row, origin, size) }
+    }
+
+    #[inline]
+    fn span(&self, row: u32) -> AllocationSpan {
+        let Some(AllocationRow { origin, size, first_moment, active_until, .. }) = self.lifetimes.row_times(row) else {
+            return AllocationSpan::default();
+        };
+        let group = self.groups.group(row, origin, size);
+        AllocationSpan { first_moment, end: active_until.unwrap_or(u64::MAX), size, group }
+    }
+
+    #[inline]
+    fn address(&self, row: u32) -> u64 {
+        self.lifetimes.address_of_row(row).unwrap_or(0)
+    }
+}

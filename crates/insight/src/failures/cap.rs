@@ -1,0 +1,179 @@
+//! The most bytes that an allocator may reserve: recorded, or inferred from its failures.
+
+use std::fmt;
+
+use vramscope_pool::Settings;
+use vramscope_trace::ByteSize;
+
+/// The smallest step, in bytes, to which [`ReservedCap::about_bytes`] rounds.
+const MIN_STEP_LOG2: u32 = 20;
+
+/// The most bytes that an allocator may reserve (`set_per_process_memory_fraction`), as far as it
+/// is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReservedCap {
+    /// No request failed because of a cap, and none is recorded.
+    #[default]
+    None,
+    /// The cap is recorded or was given.
+    Exact {
+        /// The cap.
+        bytes: u64,
+    },
+    /// The cap follows from what was reserved and what failed.
+    Bounds {
+        /// The most bytes ever reserved: the cap is at least this.
+        at_least_bytes: u64,
+        /// The least bytes that a failed request would have reserved: the cap is less than this.
+        below_bytes: u64,
+    },
+}
+
+/// What a failed request shows about the cap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedReservation {
+    /// Bytes reserved when the request failed.
+    pub(super) reserved_bytes: u64,
+    /// Bytes of the segment that it needed.
+    pub(super) segment_bytes: u64,
+    /// Free bytes of the device, as the driver reported.
+    pub(super) device_free_bytes: u64,
+}
+
+impl FailedReservation {
+    /// Returns true if the device had enough memory for the segment, so that a cap must have
+    /// refused it.
+    pub(super) fn shows_cap(&self) -> bool {
+        self.device_free_bytes >= self.segment_bytes
+    }
+
+    /// Returns the bytes that would have been reserved with the segment.
+    fn wanted_bytes(&self) -> u64 {
+        self.reserved_bytes.saturating_add(self.segment_bytes)
+    }
+}
+
+impl ReservedCap {
+    /// Returns the cap that settings contain, as bytes or as a share of the device's memory of
+    /// `total_bytes` (0: unknown).
+    #[must_use]
+    pub fn recorded(settings: &Settings, total_bytes: u64) -> Option<u64> {
+        let fraction = settings.per_process_memory_fraction;
+        let share = (fraction < 1.0 && total_bytes > 0).then_some((fraction * total_bytes as f64) as u64);
+        [share, settings.limit_bytes].into_iter().flatten().min()
+    }
+
+    /// Infers the cap from the failed reservations of a device and the most bytes it ever reserved.
+    ///
+    /// A failure shows a cap if the device had enough free memory for the segment: then reserved +
+    /// segment was more than the cap. If the result contradicts the peak, the cap was changed, and
+    /// `None` is returned.
+    pub(super) fn inferred(peak_reserved_bytes: u64, failed: impl IntoIterator<Item = FailedReservation>) -> Self {
+        let shown = failed.into_iter().filter(FailedReservation::shows_cap);
+        match shown.map(|failed| failed.wanted_bytes()).min() {
+            Some(below_bytes) if below_bytes > peak_reserved_bytes => {
+                Self::Bounds { at_least_bytes: peak_reserved_bytes, below_bytes }
+            }
+            _ => Self::None,
+        }
+    }
+
+    /// Returns what one failed reservation shows about the cap.
+    pub(super) fn of_failure(failed: FailedReservation) -> Self {
+        if failed.shows_cap() {
+            Self::Bounds { at_least_bytes: failed.reserved_bytes, below_bytes: failed.wanted_bytes() }
+        } else {
+            Self::None
+        }
+    }
+
+    /// Returns the cap as one number: the roundest number of bytes between the bounds, which are
+    /// usually close. `None` without a cap.
+    #[must_use]
+    pub fn about_bytes(self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Exact { bytes } => Some(bytes),
+            Self::Bounds { at_least_bytes, below_bytes } => {
+                let steps = (MIN_STEP_LOG2..64).rev().map(|log2| 1u64 << log2);
+                let round = steps.filter_map(|step| at_least_bytes.checked_next_multiple_of(step));
+                Some(round.into_iter().find(|&bytes| bytes > 0 && bytes < below_bytes).unwrap_or(at_least_bytes))
+            }
+        }
+    }
+
+    /// Returns the bytes above which no reservation can succeed; `None` without a cap.
+    #[must_use]
+    pub fn most_bytes(self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Exact { bytes } => Some(bytes),
+            Self::Bounds { below_bytes, .. } => Some(below_bytes.saturating_sub(1)),
+        }
+    }
+
+    /// Returns true if the bounds are within an eighth of each other, so that one number describes
+    /// the cap.
+    fn is_close(self) -> bool {
+        match self {
+            Self::Bounds { at_least_bytes, below_bytes } => below_bytes - at_least_bytes <= at_least_bytes / 8,
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for ReservedCap {
+    /// Writes the cap as a phrase: `a cap of about 3 GiB`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (*self, self.about_bytes()) {
+            (Self::Exact { bytes }, _) => write!(f, "the cap of {}", ByteSize(bytes)),
+            (Self::Bounds { at_least_bytes, below_bytes }, _) if !self.is_close() => {
+                write!(f, "a cap between {} and {}", ByteSize(at_least_bytes), ByteSize(below_bytes))
+            }
+            (_, Some(bytes)) => write!(f, "a cap of about {}", ByteSize(bytes)),
+            (..) => f.write_str("no known cap"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    fn failed(reserved_bytes: u64, segment_bytes: u64, device_free_bytes: u64) -> FailedReservation {
+        FailedReservation { reserved_bytes, segment_bytes, device_free_bytes }
+    }
+
+    #[test]
+    fn cap_lies_between_the_peak_and_the_smallest_refused_reservation() {
+        let refused = [failed(2900 * MIB, 200 * MIB, 130 * GIB), failed(2 * GIB, 2 * GIB, 130 * GIB)];
+        let cap = ReservedCap::inferred(3000 * MIB, refused);
+        assert_eq!(cap, ReservedCap::Bounds { at_least_bytes: 3000 * MIB, below_bytes: 3100 * MIB });
+        assert_eq!(cap.about_bytes(), Some(3 * GIB));
+        assert_eq!(cap.to_string(), "a cap of about 3 GiB");
+    }
+
+    #[test]
+    fn full_device_shows_no_cap() {
+        assert_eq!(ReservedCap::inferred(GIB, [failed(GIB, 2 * GIB, GIB)]), ReservedCap::None);
+    }
+
+    #[test]
+    fn contradictory_bounds_are_not_combined() {
+        assert_eq!(ReservedCap::inferred(4 * GIB, [failed(GIB, GIB, 9 * GIB)]), ReservedCap::None);
+        let cap = ReservedCap::of_failure(failed(GIB, GIB, 9 * GIB));
+        assert_eq!(cap.to_string(), "a cap between 1 GiB and 2 GiB");
+    }
+
+    #[test]
+    fn recorded_cap_is_the_smaller_of_bytes_and_share() {
+        let share = Settings { per_process_memory_fraction: 0.5, ..Settings::default() };
+        assert_eq!(ReservedCap::recorded(&share, 8 * GIB), Some(4 * GIB));
+        assert_eq!(ReservedCap::recorded(&share, 0), None);
+        let both = Settings { limit_bytes: Some(3 * GIB), ..share };
+        assert_eq!(ReservedCap::recorded(&both, 8 * GIB), Some(3 * GIB));
+    }
+}

@@ -1,0 +1,17 @@
+//! Out-of-memory errors: one card per failed request, with the cap that it ran into and why the
+//! memory that the allocator had did not help.
+//!
+//! Also retries: requests that succeeded only after the allocator had released its free segments.
+
+mod cap;
+mod card;
+mod cause;
+mod failure;
+mod retries;
+
+pub use cap::ReservedCap;
+pub use card::{FailureCard, Failures};
+pub use cause::FailureCause;
+pub use failure::{Failure, LargestFree};
+pub(crate) use retries::RetryTracker;
+pub use retries::{Retries, Retry};

@@ -1,0 +1,274 @@
+//! A flame graph as a list of nodes.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use vramscope_trace::sort::sort_by;
+use vramscope_trace::{Definitions, Frame, FrameOrigin, frame_name};
+
+use super::trie::{StackTrie, TrieNode};
+use super::weights::{StackWeights, Weight};
+use crate::frames::{FactsCache, RecordedStacks, WhyNoStack, frame_label, library_name};
+
+/// What a node of a flame graph stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlameNodeKind {
+    /// All blocks.
+    Root,
+    /// A frame of the program's own code.
+    Own(Frame),
+    /// A frame of a library or of the allocator; in a graph with folded library frames, a run of
+    /// consecutive ones.
+    Library {
+        /// The frame; of a run, the innermost Python frame, or else that of a backward pass's
+        /// operation, or else the innermost one outside of the allocator.
+        frame: Frame,
+        /// Number of frames in the run; 1 in a graph that is not folded.
+        frames: u32,
+    },
+    /// Blocks without a call stack, for this reason.
+    NoStack(WhyNoStack),
+}
+
+/// A node of a flame graph: the blocks whose stacks begin with the frames from the root to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlameNode {
+    /// Index of the parent in [`FlameGraph::nodes`]; that of the root is the root's own, 0.
+    pub parent: u32,
+    /// Number of nodes above it; 0 for the root.
+    pub depth: u32,
+    /// Index after the node's last descendant.
+    pub end: u32,
+    /// What it stands for.
+    pub kind: FlameNodeKind,
+    /// Text of the node: `train.py:66 gpt_step`, `linear.py:134 forward (torch, 3 frames)`.
+    pub label: String,
+    /// Bytes of its blocks, those of its descendants included.
+    pub bytes: u64,
+    /// Bytes of the blocks whose stacks end here.
+    pub self_bytes: u64,
+    /// Number of its blocks, those of its descendants included.
+    pub blocks: u64,
+    /// Hash of the complete names from the root to this node. It tells the node from others, also
+    /// in the graphs of other moments and recordings.
+    pub path_id: u64,
+}
+
+/// A tree of call stacks with the bytes that each part of a stack holds.
+///
+/// ```
+/// use vramscope_insight::flame::{FlameGraph, StackWeights};
+/// use vramscope_trace::{DeviceId, Recording};
+///
+/// let recording = Recording::new();
+/// let mut state = recording.end_state().clone();
+/// let device = state.device_mut(DeviceId(0));
+/// let weights = StackWeights::live(device, recording.first_event());
+/// let graph = FlameGraph::new(recording.definitions(), &weights, true);
+/// assert_eq!(graph.nodes[0].bytes, device.counters().active);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlameGraph {
+    /// Nodes in depth-first order, the root first; the children of a node by bytes, largest first,
+    /// then by label.
+    pub nodes: Vec<FlameNode>,
+}
+
+/// A node while the tree is built. Nodes are numbered after their parents; 0 is the root.
+#[derive(Clone, Copy, Debug)]
+struct BuildNode {
+    parent: u32,
+    kind: FlameNodeKind,
+    own: Weight,
+    total: Weight,
+}
+
+/// The nodes built so far.
+#[derive(Debug)]
+struct Builder<'a> {
+    definitions: &'a Definitions,
+    trie: StackTrie<'a>,
+    fold_libraries: bool,
+    nodes: Vec<BuildNode>,
+    /// The number of the node built for a node of the unfolded tree.
+    by_trie_node: HashMap<u32, u32>,
+    /// The number of the node of a kind below a parent.
+    children: HashMap<(u32, FlameNodeKind), u32>,
+    /// Nodes that a lookup has still to build, innermost first; empty between lookups.
+    pending: Vec<u32>,
+}
+
+impl FlameGraph {
+    /// Arranges weighted sites as a tree of their stacks.
+    ///
+    /// If `fold_libraries` is true, consecutive frames of libraries become one node. Frames further
+    /// inwards than 512 others belong to the node of the 512th. Time and memory are linear in the
+    /// number of distinct frames with their callers.
+    #[must_use]
+    pub fn new(definitions: &Definitions, weights: &StackWeights, fold_libraries: bool) -> Self {
+        let recorded = RecordedStacks::new(definitions);
+        let mut facts = FactsCache::default();
+        let mut builder = Builder {
+            definitions,
+            trie: StackTrie::new(definitions),
+            fold_libraries,
+            nodes: vec![BuildNode {
+                parent: 0,
+                kind: FlameNodeKind::Root,
+                own: Weight::default(),
+                total: Weight::default(),
+            }],
+            by_trie_node: HashMap::new(),
+            children: HashMap::new(),
+            pending: Vec::new(),
+        };
+        for (site, before_recording, weight) in weights.iter() {
+            let stack = definitions.site(site).stack;
+            let of_stack = facts.get(definitions, stack);
+            let node = if of_stack.frames == 0 {
+                builder.no_stack(recorded.why_missing(before_recording))
+            } else {
+                let end = builder.trie.node_of(stack, of_stack.has_python());
+                builder.node_of(end)
+            };
+            builder.nodes[node as usize].own.add(weight);
+        }
+        builder.finish()
+    }
+
+    /// Returns the children of a node, largest first.
+    pub fn children(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        let end = self.nodes.get(node).map_or(0, |node| node.end as usize);
+        let mut next = node.saturating_add(1);
+        std::iter::from_fn(move || {
+            let child = next;
+            next = self.nodes.get(child).filter(|_| child < end)?.end as usize;
+            Some(child)
+        })
+    }
+}
+
+impl Builder<'_> {
+    /// Returns the node for blocks without a stack.
+    fn no_stack(&mut self, why: WhyNoStack) -> u32 {
+        self.add(0, FlameNodeKind::NoStack(why))
+    }
+
+    /// Returns the node of a kind below `parent`, adding it if it is new.
+    fn add(&mut self, parent: u32, kind: FlameNodeKind) -> u32 {
+        let nodes = &mut self.nodes;
+        *self.children.entry((parent, kind)).or_insert_with(|| {
+            nodes.push(BuildNode { parent, kind, own: Weight::default(), total: Weight::default() });
+            u32::try_from(nodes.len() - 1).unwrap_or(0)
+        })
+    }
+
+    /// Returns the node of a stack that ends at a node of the tree of unfolded stacks, adding it
+    /// and its callers.
+    fn node_of(&mut self, end: u32) -> u32 {
+        let mut next = end;
+        let mut parent = 0;
+        while next != 0 {
+            if let Some(&known) = self.by_trie_node.get(&next) {
+                parent = known;
+                break;
+            }
+            self.pending.push(next);
+            let TrieNode { parent: caller, origin, anchor, .. } = self.trie.nodes[next as usize];
+            next = if self.fold_libraries && origin != FrameOrigin::Own { anchor } else { caller };
+        }
+        while let Some(node) = self.pending.pop() {
+            let TrieNode { frame, origin, run, run_frame, .. } = self.trie.nodes[node as usize];
+            let kind = match origin {
+                FrameOrigin::Own => FlameNodeKind::Own(frame),
+                _ if self.fold_libraries => FlameNodeKind::Library { frame: run_frame, frames: run },
+                _ => FlameNodeKind::Library { frame, frames: 1 },
+            };
+            parent = self.add(parent, kind);
+            self.by_trie_node.insert(node, parent);
+        }
+        parent
+    }
+
+    /// Sums up the nodes and puts them in depth-first order.
+    fn finish(mut self) -> FlameGraph {
+        // Parents have smaller numbers than their children.
+        for number in (0..self.nodes.len()).rev() {
+            let own = self.nodes[number].own;
+            self.nodes[number].total.add(own);
+            let (parent, total) = (self.nodes[number].parent as usize, self.nodes[number].total);
+            if number > 0 {
+                self.nodes[parent].total.add(total);
+            }
+        }
+        let mut children: Vec<Vec<(u32, String)>> = vec![Vec::new(); self.nodes.len()];
+        for (number, node) in (0u32..).zip(&self.nodes).skip(1) {
+            children[node.parent as usize].push((number, label(self.definitions, node.kind)));
+        }
+        let mut graph = FlameGraph { nodes: Vec::with_capacity(self.nodes.len()) };
+        // The numbers and labels of nodes to write with the index and depth of their parents, the
+        // next one last.
+        let mut stack = vec![(0u32, label(self.definitions, FlameNodeKind::Root), 0u32, 0u32)];
+        while let Some((number, label, parent, depth)) = stack.pop() {
+            let node = self.nodes[number as usize];
+            let index = u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX);
+            let parent_path = if number == 0 { 0 } else { graph.nodes[parent as usize].path_id };
+            let mut below = std::mem::take(&mut children[number as usize]);
+            sort_by(&mut below, |(a, a_label), (b, b_label)| {
+                let bytes = |number: &u32| Reverse(self.nodes[*number as usize].total.bytes);
+                (bytes(a), a_label, a).cmp(&(bytes(b), b_label, b))
+            });
+            stack.extend(below.into_iter().rev().map(|(number, label)| (number, label, index, depth + 1)));
+            graph.nodes.push(FlameNode {
+                parent,
+                depth,
+                end: index,
+                kind: node.kind,
+                path_id: path_id(parent_path, &complete_name(self.definitions, node.kind)),
+                label,
+                bytes: node.total.bytes,
+                self_bytes: node.own.bytes,
+                blocks: node.total.blocks,
+            });
+        }
+        // In depth-first order, the last descendant follows all others.
+        for index in (0..graph.nodes.len()).rev() {
+            let end = graph.nodes[index].end.max(u32::try_from(index + 1).unwrap_or(u32::MAX));
+            graph.nodes[index].end = end;
+            let parent = graph.nodes[index].parent as usize;
+            graph.nodes[parent].end = graph.nodes[parent].end.max(end);
+        }
+        graph
+    }
+}
+
+/// Returns the text of a node.
+fn label(definitions: &Definitions, kind: FlameNodeKind) -> String {
+    match kind {
+        FlameNodeKind::Root => "all".to_owned(),
+        FlameNodeKind::Own(frame) | FlameNodeKind::Library { frame, frames: 1 } => frame_label(definitions, frame),
+        FlameNodeKind::Library { frame, frames } => {
+            let (function, file) = (definitions.string(frame.function), definitions.string(frame.file));
+            let library = library_name(function, file).map_or_else(String::new, |name| format!("{name}, "));
+            format!("{} ({library}{frames} frames)", frame_label(definitions, frame))
+        }
+        FlameNodeKind::NoStack(why) => why.name().to_owned(),
+    }
+}
+
+/// Returns the name of a node with complete paths and functions, which no sibling has.
+fn complete_name(definitions: &Definitions, kind: FlameNodeKind) -> String {
+    match kind {
+        FlameNodeKind::Root | FlameNodeKind::NoStack(_) => label(definitions, kind),
+        FlameNodeKind::Own(frame) => frame_name(definitions, frame, false),
+        FlameNodeKind::Library { frame, frames } => format!("{frames} {}", frame_name(definitions, frame, false)),
+    }
+}
+
+/// Returns the path id of a node from its parent's and its complete name (FNV-1a, 64 bits).
+fn path_id(parent: u64, name: &str) -> u64 {
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let bytes = parent.to_le_bytes().into_iter().chain(name.bytes());
+    bytes.fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+}

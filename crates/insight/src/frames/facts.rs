@@ -1,0 +1,282 @@
+//! What a call stack tells about a request, computed once for each distinct stack.
+//!
+//! Stacks are linked lists that share their outer frames. The facts of a stack follow from those of
+//! its caller and its innermost frame, so that the facts of all stacks take one step each.
+
+use std::collections::HashMap;
+
+use vramscope_trace::{
+    Definitions, Frame, FrameId, FrameOrigin, SiteId, StackId, frame_origin, is_backward_operation, is_python_frame,
+};
+
+/// The part of training that PyTorch itself runs on behalf of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EnginePhase {
+    /// Autograd's backward pass.
+    Backward,
+    /// An optimizer's step.
+    Optimizer,
+}
+
+/// A property of a frame from which the purpose of the memory is inferred. A mark of a stack is
+/// that of any of its frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum FrameMark {
+    /// Runs a module's forward pass: `Module._call_impl`, or a function of
+    /// `torch/nn/functional.py`.
+    Forward = 1,
+    /// Creates an optimizer's state: `_init_group`, or the momentum of SGD.
+    OptimizerState = 2,
+    /// Creates, moves or converts parameters: `Module._apply`, or `__init__` of a module.
+    Parameter = 4,
+    /// Loads data: `torch/utils/data`.
+    DataLoader = 8,
+    /// Copies a tensor to another device or type.
+    Copy = 16,
+    /// Requests scratch memory of cuBLAS.
+    Workspace = 32,
+    /// Repeats a forward pass in the backward pass: `torch/utils/checkpoint.py`.
+    Checkpoint = 64,
+}
+
+/// A set of [`FrameMark`]s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FrameMarks(u8);
+
+impl FrameMarks {
+    fn insert(&mut self, mark: FrameMark) {
+        self.0 |= mark as u8;
+    }
+
+    /// Returns true if the set contains `mark`.
+    pub(crate) fn contains(self, mark: FrameMark) -> bool {
+        self.0 & mark as u8 != 0
+    }
+}
+
+/// What a frame tells, whatever stack it is in.
+#[derive(Clone, Copy, Debug)]
+struct FrameFacts {
+    is_python: bool,
+    /// The origin in a stack without Python frames.
+    native_origin: FrameOrigin,
+    is_backward_operation: bool,
+    engine: Option<EnginePhase>,
+    marks: FrameMarks,
+}
+
+impl FrameFacts {
+    fn new(definitions: &Definitions, frame: Frame) -> Self {
+        let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
+        let is_python = is_python_frame(definitions, frame);
+        let (engine, marks) = if is_python {
+            let path = if path.contains('\\') { &path.replace('\\', "/") } else { path };
+            (python_engine(function, path), python_marks(function, path))
+        } else {
+            (native_engine(function), native_marks(function))
+        };
+        Self {
+            is_python,
+            native_origin: frame_origin(definitions, frame, false),
+            is_backward_operation: is_backward_operation(definitions, frame),
+            engine,
+            marks,
+        }
+    }
+}
+
+/// Returns the phase that a Python frame starts, if it does.
+///
+/// `torch/autograd/function.py` is no evidence: `Function.apply` runs custom operations in the
+/// forward pass, too.
+fn python_engine(function: &str, path: &str) -> Option<EnginePhase> {
+    let is_optimizer = path.contains("torch/optim/")
+        || function == "_init_group"
+        || function.ends_with("Optimizer.step")
+        || function == "step" && path.contains("optim");
+    let is_backward = matches!(function, "backward" | "_make_grads" | "_engine_run_backward")
+        || function == "grad" && path.ends_with("torch/autograd/__init__.py");
+    match () {
+        () if is_optimizer => Some(EnginePhase::Optimizer),
+        () if is_backward => Some(EnginePhase::Backward),
+        () => None,
+    }
+}
+
+/// Returns the phase that a C++ frame starts, if it does.
+fn native_engine(function: &str) -> Option<EnginePhase> {
+    const BACKWARD: [&str; 4] =
+        ["autograd::generated::", "autograd::Engine::", "autograd::AccumulateGrad", "autograd::Node::operator()"];
+    match () {
+        () if BACKWARD.iter().any(|part| function.contains(part)) => Some(EnginePhase::Backward),
+        () if function.starts_with("torch::optim::") => Some(EnginePhase::Optimizer),
+        () => None,
+    }
+}
+
+/// Returns the marks of a Python frame.
+fn python_marks(function: &str, path: &str) -> FrameMarks {
+    let mut marks = FrameMarks::default();
+    let is_module_call = matches!(function, "_call_impl" | "_wrapped_call_impl") && path.ends_with("module.py");
+    if is_module_call || path.ends_with("torch/nn/functional.py") {
+        marks.insert(FrameMark::Forward);
+    }
+    // SGD creates its momentum in the step itself.
+    if matches!(function, "_init_group" | "_multi_tensor_sgd" | "_single_tensor_sgd") {
+        marks.insert(FrameMark::OptimizerState);
+    }
+    let is_module_file = path.contains("torch/nn/modules/");
+    if function == "_apply" && path.ends_with("module.py")
+        || matches!(function, "__init__" | "reset_parameters") && is_module_file
+        || path.ends_with("torch/nn/init.py")
+        || path.ends_with("torch/nn/parameter.py")
+    {
+        marks.insert(FrameMark::Parameter);
+    }
+    if path.contains("torch/utils/data/") {
+        marks.insert(FrameMark::DataLoader);
+    }
+    if path.ends_with("torch/utils/checkpoint.py") {
+        marks.insert(FrameMark::Checkpoint);
+    }
+    marks
+}
+
+/// Returns the marks of a C++ frame.
+fn native_marks(function: &str) -> FrameMarks {
+    let mut marks = FrameMarks::default();
+    if ["getCurrentCUDABlas", "getCUDABlas", "CUDABlasLtWorkspace"].iter().any(|part| function.contains(part)) {
+        marks.insert(FrameMark::Workspace);
+    }
+    if ["at::native::_to_copy", "at::_ops::_to_copy"].iter().any(|part| function.starts_with(part)) {
+        marks.insert(FrameMark::Copy);
+    }
+    marks
+}
+
+/// Returns a frame's number, or `None` for 0.
+fn some(frame: FrameId) -> Option<FrameId> {
+    Some(frame).filter(|&frame| frame != FrameId(0))
+}
+
+/// What a call stack tells about a request. Frame number 0 means "none".
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StackFacts {
+    /// Number of frames; 0 for the empty stack. Saturates.
+    pub(crate) frames: u32,
+    /// The innermost Python frame.
+    innermost_python: FrameId,
+    /// The innermost C++ frame outside of the allocator.
+    innermost_native: FrameId,
+    /// The innermost Python frame of the program's own code.
+    own_python: FrameId,
+    /// The innermost C++ frame that is the program's own if the stack has no Python frames.
+    own_native: FrameId,
+    /// The innermost C++ frame that runs one operation of a backward pass.
+    backward_operation: FrameId,
+    /// The innermost phase that PyTorch runs.
+    pub(crate) engine: Option<EnginePhase>,
+    /// Whether a frame inside of that phase, or any if there is none, runs a forward pass.
+    pub(crate) forward_inside: bool,
+    /// The marks of all frames.
+    pub(crate) marks: FrameMarks,
+}
+
+impl StackFacts {
+    /// Returns true if a frame runs Python code.
+    pub(crate) fn has_python(&self) -> bool {
+        self.innermost_python != FrameId(0)
+    }
+
+    /// Returns the innermost frame of the program's own code.
+    pub(crate) fn innermost_own(&self) -> Option<FrameId> {
+        some(if self.has_python() { self.own_python } else { self.own_native })
+    }
+
+    /// Returns the frame that best tells who made the request: the innermost own frame; in a
+    /// backward pass without own frames its operation; or else the innermost frame outside of the
+    /// allocator, a Python frame if there is one.
+    pub(crate) fn best_frame(&self) -> Option<FrameId> {
+        let operation = some(self.backward_operation).filter(|_| !self.has_python());
+        self.innermost_own().or(operation).or(some(self.innermost_python)).or(some(self.innermost_native))
+    }
+
+    /// Returns the facts of the stack that `self` calls with one more frame.
+    fn with_frame(mut self, frame: FrameId, facts: FrameFacts) -> Self {
+        self.frames = self.frames.saturating_add(1);
+        let is_own = facts.native_origin == FrameOrigin::Own;
+        if facts.is_python {
+            self.innermost_python = frame;
+            if is_own {
+                self.own_python = frame;
+            }
+        } else if facts.native_origin != FrameOrigin::Allocator {
+            self.innermost_native = frame;
+            if is_own {
+                self.own_native = frame;
+            }
+        }
+        if facts.is_backward_operation {
+            self.backward_operation = frame;
+        }
+        if facts.engine.is_some() {
+            self.engine = facts.engine;
+            self.forward_inside = false;
+        }
+        if facts.marks.contains(FrameMark::Forward) {
+            self.forward_inside = true;
+        }
+        self.marks.0 |= facts.marks.0;
+        self
+    }
+}
+
+/// The facts of the stacks looked up so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FactsCache {
+    frames: HashMap<FrameId, FrameFacts>,
+    /// By stack number, from 1; `None` where the stack has not been looked up.
+    stacks: Vec<Option<StackFacts>>,
+    /// Stacks whose facts a lookup has still to compute, innermost first; empty between lookups.
+    pending: Vec<(StackId, FrameId)>,
+}
+
+impl FactsCache {
+    /// Returns the facts of a stack. Each distinct stack and each of its callers is looked at once.
+    pub(crate) fn get(&mut self, definitions: &Definitions, stack: StackId) -> StackFacts {
+        let mut next = stack;
+        let mut facts = StackFacts::default();
+        while let Some(definition) = definitions.stack_definition(next) {
+            if let Some(Some(known)) = self.stacks.get(next.0 as usize - 1) {
+                facts = *known;
+                break;
+            }
+            self.pending.push((next, definition.frame));
+            next = definition.caller;
+        }
+        while let Some((stack, frame_id)) = self.pending.pop() {
+            let of_frame = *self
+                .frames
+                .entry(frame_id)
+                .or_insert_with(|| FrameFacts::new(definitions, definitions.frame(frame_id).unwrap_or_default()));
+            facts = facts.with_frame(frame_id, of_frame);
+            // The stack is defined, so its number is at least 1 and at most that of all stacks.
+            let index = stack.0 as usize - 1;
+            if self.stacks.len() <= index {
+                self.stacks.resize(index + 1, None);
+            }
+            self.stacks[index] = Some(facts);
+        }
+        facts
+    }
+}
+
+/// Returns the innermost frame of a site's stack that is the program's own code, or `None` if there
+/// is none.
+#[must_use]
+pub fn innermost_own_frame(definitions: &Definitions, site: SiteId) -> Option<Frame> {
+    let stack = definitions.site(site).stack;
+    let has_python = definitions.stack(stack).any(|frame| is_python_frame(definitions, frame));
+    definitions.stack(stack).find(|frame| frame_origin(definitions, *frame, has_python) == FrameOrigin::Own)
+}

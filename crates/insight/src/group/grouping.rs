@@ -1,0 +1,453 @@
+//! The group number of every block.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use vramscope_trace::{
+    Allocation, AllocationOrigin, AllocationRow, Block, Category, Definitions, PoolKey, Site, SiteId, StackId,
+    StreamId, StringId,
+};
+
+use super::inference::{Phase, Request, SiteCategory, category, phase};
+use crate::frames::{FactsCache, RecordedStacks, StackFacts};
+
+/// Number of streams or pools that are searched one after the other.
+const MAX_FIRST_KEYS: usize = 8;
+
+/// What blocks are grouped by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GroupBy {
+    /// The site: call stack, scope and category.
+    #[default]
+    Site,
+    /// The whole call stack.
+    Stack,
+    /// The innermost function of the program's own code.
+    Function,
+    /// The innermost line of the program's own code.
+    Line,
+    /// The file of that line.
+    File,
+    /// The scope path, which names the module.
+    Module,
+    /// What the memory is for.
+    Category,
+    /// The stream.
+    Stream,
+    /// The pool: small or large, default or private.
+    Pool,
+    /// The block's size, in ranges between powers of two.
+    Size,
+    /// Forward pass, backward pass or optimizer step.
+    Phase,
+}
+
+impl GroupBy {
+    /// All of them, in the order of menus.
+    pub const ALL: [Self; 11] = [
+        Self::Site,
+        Self::Stack,
+        Self::Function,
+        Self::Line,
+        Self::File,
+        Self::Module,
+        Self::Category,
+        Self::Stream,
+        Self::Pool,
+        Self::Size,
+        Self::Phase,
+    ];
+
+    /// Returns the name in links, JSON and commands.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Site => "site",
+            Self::Stack => "stack",
+            Self::Function => "function",
+            Self::Line => "line",
+            Self::File => "file",
+            Self::Module => "module",
+            Self::Category => "category",
+            Self::Stream => "stream",
+            Self::Pool => "pool",
+            Self::Size => "size",
+            Self::Phase => "phase",
+        }
+    }
+
+    /// Returns the grouping with this [`name`](Self::name), or `None`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|by| by.name() == name)
+    }
+}
+
+/// What the blocks of a group have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum GroupKey {
+    Site(SiteId),
+    Stack(StackId),
+    Function {
+        function: StringId,
+        file: StringId,
+    },
+    Line {
+        file: StringId,
+        line: u32,
+    },
+    File(StringId),
+    Module(StringId),
+    NoModule,
+    Category(SiteCategory),
+    Stream(StreamId),
+    Pool(PoolKey),
+    /// Sizes from this power of two to the next; 64 stands for the size 0.
+    Size(u32),
+    Phase(Phase),
+    /// Requests without any frame, and without what else tells.
+    NoStack {
+        before_recording: bool,
+    },
+    /// Stacks without a line of Python or of the program.
+    LibraryOnly,
+}
+
+/// The part of a block from which its group follows.
+#[derive(Clone, Copy, Debug)]
+struct Grouped {
+    site: SiteId,
+    stream: StreamId,
+    pool: PoolKey,
+    size: u64,
+    /// Whether the block is older than the recording.
+    before_recording: bool,
+}
+
+/// The group and category of a site's blocks.
+#[derive(Clone, Copy, Debug, Default)]
+struct SiteEntry {
+    /// Group number; 0 where blocks are not grouped by a property of their site.
+    group: u32,
+    category: SiteCategory,
+}
+
+/// A site's entries: for blocks made by recorded events, and for blocks older than the recording.
+type SiteEntries = [SiteEntry; 2];
+
+/// A mapping from blocks to groups.
+///
+/// ```
+/// use vramscope_insight::group::{GroupBy, Grouping};
+/// use vramscope_trace::Recording;
+///
+/// let recording = Recording::new();
+/// let mut by_line = Grouping::of(GroupBy::Line, &recording);
+/// for (_, device) in recording.end_state().devices() {
+///     for block in device.blocks() {
+///         let group = by_line.group_of(block);
+///         println!("{}", by_line.group_name(recording.definitions(), group));
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Grouping {
+    by: GroupBy,
+    /// Index of the recording's first event.
+    first_event: u64,
+    /// By site number, from 0 (the unknown site).
+    sites: Vec<SiteEntries>,
+    pub(super) keys: Vec<GroupKey>,
+    /// A representative site of each group, for details; the unknown site if blocks are not grouped
+    /// by a property of their site.
+    pub(super) representatives: Vec<SiteId>,
+    numbers: HashMap<GroupKey, u32>,
+    /// The first streams or pools with their group numbers, to be searched before `numbers`.
+    first_keys: Vec<(GroupKey, u32)>,
+    /// The group number of each power of two; `None` where no block has had such a size.
+    by_exponent: [Option<u32>; u64::BITS as usize + 1],
+    /// Names of groups that have been asked for, by group number.
+    cached_names: Vec<Option<Arc<str>>>,
+    facts: FactsCache,
+    pub(super) recorded: RecordedStacks,
+}
+
+impl Grouping {
+    /// Creates a grouping without sites; `first_event` is the index (from 0) of the recording's
+    /// first event. Call [`update`](Self::update) before use.
+    #[must_use]
+    pub fn new(by: GroupBy, first_event: u64) -> Self {
+        Self {
+            by,
+            first_event,
+            sites: Vec::new(),
+            keys: Vec::new(),
+            representatives: Vec::new(),
+            numbers: HashMap::new(),
+            first_keys: Vec::new(),
+            by_exponent: [None; u64::BITS as usize + 1],
+            cached_names: Vec::new(),
+            facts: FactsCache::default(),
+            recorded: RecordedStacks::default(),
+        }
+    }
+
+    /// Creates a grouping for a recording, with all sites defined so far.
+    #[must_use]
+    pub fn of(by: GroupBy, recording: &vramscope_trace::Recording) -> Self {
+        let mut grouping = Self::new(by, recording.first_event());
+        grouping.update(recording.definitions());
+        grouping
+    }
+
+    /// Returns what blocks are grouped by.
+    #[must_use]
+    pub fn by(&self) -> GroupBy {
+        self.by
+    }
+
+    /// Returns the index (from 0) of the recording's first event.
+    #[must_use]
+    pub fn first_event(&self) -> u64 {
+        self.first_event
+    }
+
+    /// Sets the index (from 0) of the recording's first event, which increases when the oldest part
+    /// of a live recording is dropped. Blocks without a stack may move to other groups.
+    pub fn set_first_event(&mut self, first_event: u64) {
+        self.first_event = first_event;
+    }
+
+    /// Returns the number of groups so far; group numbers are below it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Returns true if there is no group yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Adds the sites that were defined since the last call, of a recording that grows.
+    ///
+    /// Returns true if blocks of earlier sites may have moved to other groups, so that stored group
+    /// numbers are out of date. That happens at most twice: when the first site with a stack, and
+    /// the first with a Python stack, tell what sites without one mean.
+    pub fn update(&mut self, definitions: &Definitions) -> bool {
+        let changed = self.recorded.update(definitions) && !self.sites.is_empty();
+        if changed {
+            self.sites.clear();
+            self.cached_names.clear();
+        }
+        let sites = definitions.site_count().saturating_add(1);
+        while self.sites.len() < sites {
+            let Ok(number) = u32::try_from(self.sites.len()) else { break };
+            let entries = [false, true].map(|before| self.site_entry(definitions, SiteId(number), before));
+            self.sites.push(entries);
+        }
+        changed
+    }
+
+    /// Computes the entry of a site.
+    fn site_entry(&mut self, definitions: &Definitions, id: SiteId, before_recording: bool) -> SiteEntry {
+        let site = definitions.site(id);
+        let facts = self.facts.get(definitions, site.stack);
+        let lacks_python = facts.frames == 0 && self.recorded.has_python() && !before_recording;
+        let request = Request { site, facts: &facts, lacks_python };
+        let category = category(request);
+        let no_stack = GroupKey::NoStack { before_recording };
+        let key = match self.by {
+            GroupBy::Stream | GroupBy::Pool | GroupBy::Size => return SiteEntry { group: 0, category },
+            GroupBy::Site if Site { compile_context: StringId(0), ..site } == Site::default() => no_stack,
+            GroupBy::Site => GroupKey::Site(id),
+            GroupBy::Module if site.scope == StringId(0) => GroupKey::NoModule,
+            GroupBy::Module => GroupKey::Module(site.scope),
+            GroupBy::Category if category.category == Category::Unknown && facts.frames == 0 => no_stack,
+            GroupBy::Category => GroupKey::Category(category),
+            GroupBy::Phase => phase(definitions, request).map_or(no_stack, GroupKey::Phase),
+            GroupBy::Stack | GroupBy::Function | GroupBy::Line | GroupBy::File if facts.frames == 0 => no_stack,
+            GroupBy::Stack => GroupKey::Stack(site.stack),
+            GroupBy::Function | GroupBy::Line | GroupBy::File => self.frame_key(definitions, &facts),
+        };
+        SiteEntry { group: self.number_of(key, id), category }
+    }
+
+    /// Returns the key of a stack with frames, grouped by function, line or file.
+    fn frame_key(&self, definitions: &Definitions, facts: &StackFacts) -> GroupKey {
+        let frame = facts.best_frame().and_then(|frame| definitions.frame(frame));
+        let has_file = |file: &StringId| !matches!(definitions.string(*file), "" | "??");
+        match (self.by, frame) {
+            (GroupBy::Function, Some(frame)) => GroupKey::Function { function: frame.function, file: frame.file },
+            (by, Some(frame)) if has_file(&frame.file) && (frame.line > 0 || by == GroupBy::File) => match by {
+                GroupBy::File => GroupKey::File(frame.file),
+                _ => GroupKey::Line { file: frame.file, line: frame.line },
+            },
+            _ => GroupKey::LibraryOnly,
+        }
+    }
+
+    /// Returns the number of the group with this key, giving it the next number if it is new.
+    fn number_of(&mut self, key: GroupKey, representative: SiteId) -> u32 {
+        *self.numbers.entry(key).or_insert_with(|| {
+            self.keys.push(key);
+            self.representatives.push(representative);
+            u32::try_from(self.keys.len() - 1).unwrap_or(u32::MAX)
+        })
+    }
+
+    /// Returns a block's group.
+    #[inline]
+    pub fn group_of(&mut self, block: &Block) -> u32 {
+        self.group(Grouped {
+            site: block.site,
+            stream: block.stream,
+            pool: block.pool,
+            size: block.size,
+            before_recording: self.is_before_recording(block.since_event),
+        })
+    }
+
+    /// Returns an allocation's group.
+    #[inline]
+    pub fn group_of_allocation(&mut self, one: &Allocation) -> u32 {
+        self.group(Grouped {
+            site: one.site,
+            stream: one.stream,
+            pool: one.pool,
+            size: one.size,
+            before_recording: self.is_older(one.first_moment),
+        })
+    }
+
+    /// Returns the group of a row of lifetimes; `origin` is the origin with the row's number, see
+    /// [`DeviceLifetimes::origins`](vramscope_trace::DeviceLifetimes::origins).
+    #[inline]
+    pub fn group_of_row(&mut self, origin: &AllocationOrigin, row: &AllocationRow) -> u32 {
+        self.group(Grouped {
+            site: origin.site,
+            stream: origin.stream,
+            pool: origin.pool,
+            size: row.size,
+            before_recording: self.is_older(row.first_moment),
+        })
+    }
+
+    /// Returns the group of an allocation, from its origin, its size and whether it is
+    /// [older](Self::is_older) than the recording.
+    #[inline]
+    pub fn group_of_origin(&mut self, origin: &AllocationOrigin, size: u64, before_recording: bool) -> u32 {
+        let AllocationOrigin { site, stream, pool } = *origin;
+        self.group(Grouped { site, stream, pool, size, before_recording })
+    }
+
+    /// Returns true if an allocation whose first moment this is counts as older than the recording.
+    #[must_use]
+    #[inline]
+    pub fn is_older(&self, first_moment: u64) -> bool {
+        self.is_before_recording(first_moment.saturating_sub(1))
+    }
+
+    /// Returns true if a block belongs to a group, for selections.
+    #[inline]
+    pub fn matches(&mut self, group: u32, block: &Block) -> bool {
+        self.group_of(block) == group
+    }
+
+    /// Returns true if an allocation belongs to a group, for selections.
+    #[inline]
+    pub fn matches_allocation(&mut self, group: u32, one: &Allocation) -> bool {
+        self.group_of_allocation(one) == group
+    }
+
+    /// Returns the category of a block's memory, recorded or inferred.
+    #[must_use]
+    #[inline]
+    pub fn category_of(&self, block: &Block) -> SiteCategory {
+        self.category(block.site, self.is_before_recording(block.since_event))
+    }
+
+    /// Returns the category of an allocation's memory, recorded or inferred.
+    #[must_use]
+    #[inline]
+    pub fn category_of_allocation(&self, one: &Allocation) -> SiteCategory {
+        self.category(one.site, self.is_older(one.first_moment))
+    }
+
+    /// Returns the category of a site's memory; `before_recording` tells whether the block is older
+    /// than the recording.
+    #[must_use]
+    #[inline]
+    pub fn category(&self, site: SiteId, before_recording: bool) -> SiteCategory {
+        // An undefined site is the unknown site.
+        let entries = self.sites.get(site.0 as usize).or(self.sites.first());
+        entries.map_or_else(SiteCategory::default, |entries| entries[usize::from(before_recording)].category)
+    }
+
+    /// Returns which kinds of stacks the recording contains.
+    #[must_use]
+    pub fn recorded_stacks(&self) -> &RecordedStacks {
+        &self.recorded
+    }
+
+    /// Returns a group's [name](Self::group_name), and keeps it for the next call.
+    pub fn cached_name(&mut self, definitions: &Definitions, group: u32) -> Arc<str> {
+        let index = group as usize;
+        if index < self.keys.len() && self.cached_names.len() <= index {
+            self.cached_names.resize(self.keys.len(), None);
+        }
+        if let Some(Some(name)) = self.cached_names.get(index) {
+            return Arc::clone(name);
+        }
+        let name: Arc<str> = self.group_name(definitions, group).into();
+        if let Some(cached) = self.cached_names.get_mut(index) {
+            *cached = Some(Arc::clone(&name));
+        }
+        name
+    }
+
+    /// Returns true if a block that exists since the event with index `since_event` is older than
+    /// the recording.
+    #[inline]
+    fn is_before_recording(&self, since_event: u64) -> bool {
+        since_event <= self.first_event
+    }
+
+    #[inline]
+    fn group(&mut self, block: Grouped) -> u32 {
+        match self.by {
+            GroupBy::Stream => self.group_of_few(GroupKey::Stream(block.stream)),
+            GroupBy::Pool => self.group_of_few(GroupKey::Pool(block.pool)),
+            GroupBy::Size => {
+                let exponent = block.size.checked_ilog2().unwrap_or(u64::BITS);
+                if let Some(Some(number)) = self.by_exponent.get(exponent as usize) {
+                    return *number;
+                }
+                let number = self.number_of(GroupKey::Size(exponent), SiteId(0));
+                if let Some(known) = self.by_exponent.get_mut(exponent as usize) {
+                    *known = Some(number);
+                }
+                number
+            }
+            _ => match self.sites.get(block.site.0 as usize) {
+                Some(entries) => entries[usize::from(block.before_recording)].group,
+                // The site is not defined, or was defined after the last update.
+                None => self.number_of(GroupKey::NoStack { before_recording: block.before_recording }, SiteId(0)),
+            },
+        }
+    }
+
+    /// Returns the number of the group with a key of which there are usually few.
+    #[inline]
+    fn group_of_few(&mut self, key: GroupKey) -> u32 {
+        if let Some(&(_, number)) = self.first_keys.iter().find(|(known, _)| *known == key) {
+            return number;
+        }
+        let number = self.number_of(key, SiteId(0));
+        if self.first_keys.len() < MAX_FIRST_KEYS {
+            self.first_keys.push((key, number));
+        }
+        number
+    }
+}

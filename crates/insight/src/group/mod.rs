@@ -1,0 +1,63 @@
+//! Groups of allocations: by site, function, line, module, category, phase, stream, pool or size.
+//!
+//! A [`Grouping`] gives every block a group number. What depends on the site is computed once for
+//! each site, so that the group of a block takes two table lookups. Group numbers count from 0 in
+//! the order of first use and never change, except where [`Grouping::update`] says so.
+//!
+//! # Without a stack
+//!
+//! A request without what it is grouped by belongs to a group whose name says why, see
+//! [`WhyNoStack`]. A block is older than the recording if it exists since the first recorded event
+//! or before; a block made by that very event cannot be told from an older one.
+//!
+//! # Phases
+//!
+//! The innermost scope named `forward`, `backward` or `optimizer` decides. Without it, the stack
+//! does, by the first rule that applies:
+//!
+//! 1. *Backward*: the innermost frame of PyTorch's engines is one of autograd (a Python function
+//!    `backward`, `_make_grads` or `_engine_run_backward`; in C++ `autograd::generated::`,
+//!    `autograd::Engine::`, `autograd::Node::operator()` or `autograd::AccumulateGrad`). A forward
+//!    pass that is repeated for checkpointed activations is part of the backward pass.
+//! 2. *Optimizer*: it is one of an optimizer (a file in `torch/optim/`, or a function `step` in a
+//!    file whose path contains `optim`), unless a module is called inside of it (a closure).
+//! 3. *Forward*: a module is called (`_call_impl` of `module.py`, or `torch/nn/functional.py`).
+//! 4. *Backward*, if the recording has Python stacks and this request has no frames: PyTorch runs
+//!    the backward pass on threads of its own, without Python frames.
+//! 5. *Other*.
+//!
+//! # Categories
+//!
+//! The recorded category counts. Where none was recorded, as in every PyTorch snapshot, it is
+//! inferred from the stack by the first rule that applies, and marked as inferred:
+//!
+//! 1. *workspace*: a C++ function that gets a cuBLAS handle or workspace;
+//! 2. *optimizer state*: `_init_group` of an optimizer, or the step of SGD, which creates its
+//!    momentum there;
+//! 3. *activation*: a module called in the backward pass by `torch/utils/checkpoint.py`;
+//! 4. *gradient*: everything else in the backward pass;
+//! 5. *temporary*: everything else in an optimizer's step;
+//! 6. *parameter*: `Module._apply` (`to`, `cuda`, `half`), or `__init__` and `reset_parameters` of
+//!    PyTorch's modules;
+//! 7. *activation*: a module is called;
+//! 8. *input*: a data loader, or a copy to another device outside of modules (visible in C++ stacks
+//!    only);
+//! 9. *gradient*: no frames although Python stacks were recorded (rule 4 of the phases);
+//! 10. *unknown*.
+//!
+//! The rules look at the request only. They cannot tell a result that is kept for the backward pass
+//! from one that is freed at once: both are activations. Without C++ frames, a cuBLAS workspace
+//! looks like a result of the operation that first needed it.
+
+mod grouping;
+mod inference;
+mod names;
+#[cfg(test)]
+mod tests;
+
+pub use grouping::{GroupBy, Grouping};
+pub use inference::{CategorySource, Phase, SiteCategory, infer_site};
+pub use names::{GroupDetails, pool_name, stream_name};
+
+#[cfg(doc)]
+use crate::frames::WhyNoStack;

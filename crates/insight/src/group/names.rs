@@ -1,0 +1,144 @@
+//! Names and details of groups.
+
+use vramscope_trace::{
+    ByteSize, Definitions, MempoolId, PoolKey, PoolKind, SiteId, StackId, StreamId, short_file_name,
+    short_function_name, site_name, stack_name,
+};
+
+use super::grouping::{GroupKey, Grouping};
+use crate::frames::{StackView, WhyNoStack};
+
+/// The name of the group of requests that were made in no scope.
+const NO_MODULE: &str = "no module recorded";
+
+/// What is known of a group besides its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupDetails {
+    /// The function's complete name; empty if the group has more than one, or none.
+    pub function: String,
+    /// The file's path; empty if the group has more than one, or none.
+    pub file: String,
+    /// The line, from 1; 0 if the group has more than one, or none.
+    pub line: u32,
+    /// The call stack; empty if the group has more than one, or none.
+    pub stack: StackView,
+    /// Why the group's blocks have no stack or no line of the program, if they have none.
+    pub why_no_stack: Option<WhyNoStack>,
+}
+
+impl Grouping {
+    /// Returns a group's name: `train.py:66`, `optimizer state (inferred)`, `1–2 MiB`. Empty for a
+    /// number that is not in use.
+    #[must_use]
+    pub fn group_name(&self, definitions: &Definitions, group: u32) -> String {
+        let Some(&key) = self.keys.get(group as usize) else { return String::new() };
+        match key {
+            GroupKey::Site(site) => site_name(definitions, site),
+            GroupKey::Stack(stack) => {
+                stack_name(definitions, stack).unwrap_or_else(|| WhyNoStack::LibraryOnly.name().to_owned())
+            }
+            GroupKey::Function { function, file } => {
+                let function = short_function_name(definitions.string(function));
+                match short_file_name(definitions.string(file)) {
+                    "" | "??" => function.to_owned(),
+                    file => format!("{function} ({file})"),
+                }
+            }
+            GroupKey::Line { file, line } => format!("{}:{line}", short_file_name(definitions.string(file))),
+            GroupKey::File(file) => definitions.string(file).to_owned(),
+            GroupKey::Module(scope) => definitions.string(scope).to_owned(),
+            GroupKey::NoModule => NO_MODULE.to_owned(),
+            GroupKey::Category(category) => category.name().to_owned(),
+            GroupKey::Stream(stream) => stream_name(stream),
+            GroupKey::Pool(pool) => pool_name(pool),
+            GroupKey::Size(exponent) => size_range_name(exponent),
+            GroupKey::Phase(phase) => phase.name().to_owned(),
+            GroupKey::NoStack { before_recording } => self.recorded.why_missing(before_recording).name().to_owned(),
+            GroupKey::LibraryOnly => WhyNoStack::LibraryOnly.name().to_owned(),
+        }
+    }
+
+    /// Returns what is known of a group besides its name.
+    #[must_use]
+    pub fn group_details(&self, definitions: &Definitions, group: u32) -> GroupDetails {
+        let mut details = GroupDetails::default();
+        let Some(&key) = self.keys.get(group as usize) else { return details };
+        let text = |id| match definitions.string(id) {
+            "??" => String::new(),
+            text => text.to_owned(),
+        };
+        let stack: Option<StackId> = match key {
+            GroupKey::Site(site) => Some(definitions.site(site).stack),
+            GroupKey::Stack(stack) => Some(stack),
+            _ => None,
+        };
+        match key {
+            GroupKey::Function { function, file } => {
+                (details.function, details.file) = (text(function), text(file));
+            }
+            GroupKey::Line { file, line } => (details.file, details.line) = (text(file), line),
+            GroupKey::File(file) => details.file = text(file),
+            GroupKey::NoStack { before_recording } => {
+                details.why_no_stack = Some(self.recorded.why_missing(before_recording));
+            }
+            GroupKey::LibraryOnly => details.why_no_stack = Some(WhyNoStack::LibraryOnly),
+            GroupKey::Site(site) => {
+                details.why_no_stack = crate::frames::why_no_stack(definitions, &self.recorded, site, false);
+                self.fill_frame(definitions, site, &mut details);
+            }
+            GroupKey::Stack(_) => {
+                let site = self.representatives[group as usize];
+                details.why_no_stack = crate::frames::why_no_stack(definitions, &self.recorded, site, false);
+                self.fill_frame(definitions, site, &mut details);
+            }
+            _ => {}
+        }
+        if let Some(stack) = stack {
+            details.stack = StackView::new(definitions, stack);
+        }
+        details
+    }
+
+    /// Sets function, file and line to those of the innermost own frame of a site.
+    fn fill_frame(&self, definitions: &Definitions, site: SiteId, details: &mut GroupDetails) {
+        if let Some(frame) = crate::frames::innermost_own_frame(definitions, site) {
+            details.function = definitions.string(frame.function).to_owned();
+            details.file = definitions.string(frame.file).to_owned();
+            details.line = frame.line;
+        }
+    }
+}
+
+/// Returns a stream's name: `stream 7`, or `stream 0 (default)`.
+#[must_use]
+pub fn stream_name(stream: StreamId) -> String {
+    match stream {
+        StreamId(0) => "stream 0 (default)".to_owned(),
+        StreamId(handle) => format!("stream {handle}"),
+    }
+}
+
+/// Returns a pool's name: `default, large` or `private (0, 1), small`.
+#[must_use]
+pub fn pool_name(pool: PoolKey) -> String {
+    let kind = match pool.kind {
+        PoolKind::Small => "small",
+        PoolKind::Large => "large",
+    };
+    match pool.owner {
+        MempoolId(0, 0) => format!("default, {kind}"),
+        MempoolId(a, b) => format!("private ({a}, {b}), {kind}"),
+    }
+}
+
+/// Returns the name of the sizes from 2 to the power of `exponent` bytes to twice that: `1–2 MiB`.
+fn size_range_name(exponent: u32) -> String {
+    let Some(from) = 1u64.checked_shl(exponent) else { return ByteSize(0).to_string() };
+    let from_name = ByteSize(from).to_string();
+    let Some(to) = from.checked_mul(2) else { return format!("{from_name} or more") };
+    let to_name = ByteSize(to).to_string();
+    match (from_name.split_once(' '), to_name.split_once(' ')) {
+        (Some((number, unit)), Some((_, to_unit))) if unit == to_unit => format!("{number}–{to_name}"),
+        _ => format!("{from_name}–{to_name}"),
+    }
+}

@@ -1,0 +1,146 @@
+//! Tests of groups and their names.
+
+use vramscope_trace::{Allocation, Block, Category, MempoolId, PoolKey, PoolKind, SiteId, StreamId};
+
+use super::{GroupBy, Grouping};
+use crate::frames::WhyNoStack;
+use crate::frames::test_definitions::TestSites;
+
+fn block(site: SiteId) -> Block {
+    Block {
+        address: 0,
+        size: 512,
+        requested: 400,
+        stream: StreamId(0),
+        pool: PoolKey::default(),
+        site,
+        pending_free: false,
+        since_event: 10,
+        since_ns: 0,
+    }
+}
+
+fn allocation(block: &Block) -> Allocation {
+    Allocation {
+        address: block.address,
+        size: block.size,
+        requested: block.requested,
+        stream: block.stream,
+        pool: block.pool,
+        site: block.site,
+        first_moment: block.since_event + 1,
+        start_observed: block.since_event > 0,
+        allocated_until: None,
+        active_until: None,
+        end_observed: false,
+    }
+}
+
+/// Returns the name of a block's group, and checks that its allocation is in the same group.
+#[track_caller]
+fn name(sites: &TestSites, by: GroupBy, block: &Block) -> String {
+    let mut grouping = Grouping::new(by, 0);
+    grouping.update(sites.definitions());
+    let group = grouping.group_of(block);
+    assert_eq!(grouping.group_of_allocation(&allocation(block)), group);
+    assert!(grouping.matches(group, block) && !grouping.matches(group + 1, block));
+    let name = grouping.group_name(sites.definitions(), group);
+    assert_eq!(*grouping.cached_name(sites.definitions(), group), *name);
+    assert_eq!(*grouping.cached_name(sites.definitions(), group), *name);
+    name
+}
+
+#[test]
+fn names_lead_back_to_the_grouping() {
+    for by in GroupBy::ALL {
+        assert_eq!(GroupBy::from_name(by.name()), Some(by));
+    }
+    assert_eq!(GroupBy::from_name("Site"), None);
+}
+
+#[test]
+fn each_grouping_names_its_groups() {
+    let mut sites = TestSites::default();
+    let adam = sites.site(
+        "step/optimizer",
+        Category::Unknown,
+        &[("/home/me/train.py", 66, "gpt_step"), ("/x/site-packages/torch/optim/adam.py", 182, "_init_group")],
+    );
+    for (by, expected) in [
+        (GroupBy::Site, "step/optimizer · adam.py:182 _init_group ← train.py:66 gpt_step"),
+        (GroupBy::Stack, "adam.py:182 _init_group ← train.py:66 gpt_step"),
+        (GroupBy::Function, "gpt_step (train.py)"),
+        (GroupBy::Line, "train.py:66"),
+        (GroupBy::File, "/home/me/train.py"),
+        (GroupBy::Module, "step/optimizer"),
+        (GroupBy::Category, "optimizer state (inferred)"),
+        (GroupBy::Stream, "stream 0 (default)"),
+        (GroupBy::Pool, "default, small"),
+        (GroupBy::Size, "512 B–1 KiB"),
+        (GroupBy::Phase, "optimizer"),
+    ] {
+        assert_eq!(name(&sites, by, &block(adam)), expected, "{by:?}");
+    }
+    let mut other = block(adam);
+    other.pool = PoolKey { kind: PoolKind::Large, owner: MempoolId(0, 1) };
+    (other.stream, other.size) = (StreamId(7), 3 << 20);
+    assert_eq!(name(&sites, GroupBy::Pool, &other), "private (0, 1), large");
+    assert_eq!(name(&sites, GroupBy::Stream, &other), "stream 7");
+    assert_eq!(name(&sites, GroupBy::Size, &other), "2–4 MiB");
+    for (size, expected) in [(0, "0 B"), (1, "1–2 B"), (1 << 63, "8 EiB or more"), (1 << 20, "1–2 MiB")] {
+        assert_eq!(name(&sites, GroupBy::Size, &Block { size, ..other }), expected);
+    }
+}
+
+#[test]
+fn groups_without_a_stack_say_why() {
+    let mut sites = TestSites::default();
+    let unknown = block(SiteId(0));
+    let older = Block { since_event: 0, ..unknown };
+    assert_eq!(name(&sites, GroupBy::Line, &unknown), "no stacks recorded");
+    assert_eq!(name(&sites, GroupBy::Module, &unknown), "no module recorded");
+    sites.stack(&[("train.py", 3, "main")]);
+    for by in [GroupBy::Site, GroupBy::Stack, GroupBy::Function, GroupBy::Line, GroupBy::File] {
+        assert_eq!(name(&sites, by, &unknown), "no Python frames (backward pass)");
+        assert_eq!(name(&sites, by, &older), "allocated before recording began");
+    }
+    assert_eq!(name(&sites, GroupBy::Category, &unknown), "gradient (inferred)");
+    assert_eq!(name(&sites, GroupBy::Phase, &unknown), "backward");
+    assert_eq!(name(&sites, GroupBy::Category, &older), "allocated before recording began");
+    assert_eq!(name(&sites, GroupBy::Phase, &older), "allocated before recording began");
+    assert_eq!(name(&sites, GroupBy::Line, &block(SiteId(u32::MAX))), "no Python frames (backward pass)");
+}
+
+#[test]
+fn backward_operations_are_functions_without_a_line() {
+    let mut sites = TestSites::default();
+    let frames = [("", 0, "torch::autograd::generated::MmBackward0::apply(X&&)"), ("", 0, "at::empty(long)")];
+    let site = sites.stack(&frames);
+    assert_eq!(name(&sites, GroupBy::Function, &block(site)), "torch::autograd::generated::MmBackward0::apply");
+    assert_eq!(name(&sites, GroupBy::Line, &block(site)), "library code only");
+}
+
+#[test]
+fn sites_are_added_while_the_recording_grows() {
+    let mut sites = TestSites::default();
+    let mut grouping = Grouping::new(GroupBy::Line, 0);
+    assert!(!grouping.update(sites.definitions()));
+    let unknown = grouping.group_of(&block(SiteId(0)));
+    let first = sites.stack(&[("train.py", 3, "main")]);
+    assert!(grouping.update(sites.definitions()), "the first stack tells that stacks are recorded");
+    let of_first = grouping.group_of(&block(first));
+    assert_ne!(of_first, unknown);
+    let second = sites.stack(&[("train.py", 4, "main"), ("site-packages/torch/nn/functional.py", 9, "relu")]);
+    let same_line = sites.stack(&[("train.py", 3, "main"), ("site-packages/torch/functional.py", 9, "einsum")]);
+    assert!(!grouping.update(sites.definitions()));
+    assert_eq!(grouping.group_of(&block(first)), of_first);
+    assert_eq!(grouping.group_of(&block(same_line)), of_first);
+    assert_ne!(grouping.group_of(&block(second)), of_first);
+    let details = grouping.group_details(sites.definitions(), of_first);
+    assert_eq!((details.file.as_str(), details.line), ("train.py", 3));
+    let details = grouping.group_details(sites.definitions(), grouping.len() as u32);
+    assert_eq!(details, Default::default());
+    let group = grouping.group_of(&Block { since_event: 0, ..block(SiteId(0)) });
+    let details = grouping.group_details(sites.definitions(), group);
+    assert_eq!(details.why_no_stack, Some(WhyNoStack::BeforeRecording));
+}

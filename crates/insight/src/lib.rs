@@ -1,0 +1,48 @@
+//! Answers computed from a recording: who holds memory, what a peak consists of, what leaks, why a
+//! request failed.
+//!
+//! Each analysis is a function of a recording, a memory state or the lifetimes of all allocations.
+//! The page, the commands and the exports call the same functions. Nothing here reads a clock or a
+//! file, or starts a thread: work over a whole recording is divided into steps, so that the caller
+//! can draw, report progress or stop between two of them.
+//!
+//! Moments are event numbers: moment n is the state after the first n events.
+//!
+//! - [`history`]: the lifetimes and times of all events, built in steps and extended as a live
+//!   recording grows.
+//! - [`group`], [`frames`]: how allocations are grouped (by site, function, file, line, module,
+//!   category, stream, pool, size) and how call stacks are shown.
+//! - [`sites`], [`flame`]: who holds memory, as a table and as a flame graph.
+//! - [`composition`]: live bytes by group over time.
+//! - [`bands`], [`address_map`]: every allocation as a band over time, stacked or by address.
+//! - [`spans`], [`steps`]: named intervals, and the steps of a training run.
+//! - [`peak`], [`leaks`], [`temporaries`]: what a peak consists of, what is never freed, and what
+//!   is freed at once.
+//! - [`difference`]: what two moments, of one recording or of two, hold differently.
+//! - [`failures`], [`placement`], [`pools`], [`memory_summary`]: out-of-memory errors, where a
+//!   request would fit, free memory by pool, and the table of all counters.
+//! - [`query`], [`events`], [`allocations`]: the search language, and lists of events and
+//!   allocations filtered and sorted by it.
+#![forbid(unsafe_code)]
+
+pub mod address_map;
+pub mod allocations;
+pub mod bands;
+pub mod composition;
+pub mod difference;
+pub mod events;
+pub mod failures;
+pub mod flame;
+pub mod frames;
+pub mod group;
+pub mod history;
+pub mod leaks;
+pub mod memory_summary;
+pub mod peak;
+pub mod placement;
+pub mod pools;
+pub mod query;
+pub mod sites;
+pub mod spans;
+pub mod steps;
+pub mod temporaries;

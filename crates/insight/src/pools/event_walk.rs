@@ -1,0 +1,69 @@
+//! Walks through the events of a recording with the memory state after each.
+
+use vramscope_trace::{Event, FormatError, MemoryState, Recording, Replay};
+
+/// A position in a recording that moves on event by event, with the complete memory state.
+///
+/// [`Replay::seek`] by one event decodes the events of its chunk again, so visiting every event
+/// that way is slow.
+#[derive(Clone, Debug)]
+pub(crate) struct EventWalk {
+    replay: Replay,
+    state: MemoryState,
+}
+
+/// What [`EventWalk::next`] moved over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WalkStep {
+    /// One event, which was applied to the state.
+    Event(Event),
+    /// The state was replaced by a recorded full state: after missing events, or because it differs
+    /// from what the events lead to.
+    Replaced,
+}
+
+impl EventWalk {
+    /// Creates a walk that begins at a moment.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read, see [`Replay::seek`].
+    pub(crate) fn new(recording: &Recording, moment: u64) -> Result<Self, FormatError> {
+        let mut replay = Replay::new();
+        let state = replay.seek(recording, moment)?.clone();
+        Ok(Self { replay, state })
+    }
+
+    /// Returns the memory state at the walk's moment.
+    pub(crate) fn state(&self) -> &MemoryState {
+        &self.state
+    }
+
+    /// Moves to the next moment and returns what it moved over; `None` at the end of the recording.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read, see [`Replay::seek`].
+    pub(crate) fn next(&mut self, recording: &Recording) -> Result<Option<WalkStep>, FormatError> {
+        let index = self.state.event();
+        if index >= recording.end_event() {
+            return Ok(None);
+        }
+        if let Some(event) = self.replay.event(recording, index)? {
+            self.state.apply(&event);
+            if recording.has_correction_at(self.state.event()) {
+                self.replace(recording, self.state.event())?;
+                return Ok(Some(WalkStep::Replaced));
+            }
+            return Ok(Some(WalkStep::Event(event)));
+        }
+        let next = recording.next_event(index).unwrap_or(recording.end_event()).max(index + 1);
+        self.replace(recording, next)?;
+        // A recording that ends in a gap has no state after it.
+        Ok((self.state.event() > index).then_some(WalkStep::Replaced))
+    }
+
+    /// Replaces the state by the recorded one at a moment.
+    fn replace(&mut self, recording: &Recording, moment: u64) -> Result<(), FormatError> {
+        self.state = self.replay.seek(recording, moment)?.clone();
+        Ok(())
+    }
+}

@@ -1,0 +1,28 @@
+//! Free memory by pool and stream, who holds each private pool, and fragmentation over time.
+//!
+//! Free bytes are either *releasable* or *stuck*. Releasable are whole free segments and the whole
+//! free pages of expandable segments: `empty_cache` returns them to the driver, except those of
+//! private pools that are in use. Stuck are the free bytes that share a segment, or a page, with a
+//! live block. Both together are the free bytes in segments, so "free inside" a segment that also
+//! has live blocks is the stuck part alone.
+//!
+//! Without expandable segments, the stuck bytes are PyTorch's `inactive_split_bytes`
+//! ([`Metrics::inactive_split_bytes`](vramscope_trace::Metrics::inactive_split_bytes)). In
+//! expandable segments PyTorch counts no stuck bytes, because pages can be released one by one.
+
+pub(crate) mod event_walk;
+mod first_above;
+mod fragmentation_columns;
+mod holdings;
+mod largest_requests;
+mod private_pools;
+mod usage;
+
+pub use first_above::{FirstAbove, FragmentationCrossing};
+pub use fragmentation_columns::{
+    ColumnSource, FragmentationColumn, FragmentationColumns, fragmentation_columns, sampled_fragmentation_columns,
+};
+pub use holdings::{SiteHolding, site_holdings};
+pub use largest_requests::LargestRequests;
+pub use private_pools::{PrivatePool, private_pools};
+pub use usage::{PoolRow, PoolUsage, device_usage, pool_rows, releasable_by_device};

@@ -1,0 +1,52 @@
+//! The error of reading a query.
+
+use std::ops::Range;
+
+/// The longest term that an error message repeats, in characters.
+const MAX_SHOWN_CHARS: usize = 60;
+
+/// A term of a query that cannot be used: which, where in the text, and what is allowed there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot use the search term `{term}`: {reason}; use {allowed}")]
+pub struct QueryError {
+    term: String,
+    range: Range<usize>,
+    reason: String,
+    allowed: String,
+}
+
+impl QueryError {
+    /// Creates the error about the part `range` (in bytes) of `query`.
+    pub(super) fn new(query: &str, range: Range<usize>, reason: String, allowed: String) -> Self {
+        let whole = query.get(range.clone()).unwrap_or_default();
+        let mut term: String = whole.chars().take(MAX_SHOWN_CHARS).collect();
+        if term.len() < whole.len() {
+            term.push('…');
+        }
+        Self { term, range, reason, allowed }
+    }
+
+    /// Returns the term as it was typed; a long one is shortened.
+    #[must_use]
+    pub fn term(&self) -> &str {
+        &self.term
+    }
+
+    /// Returns the byte range of the term in the query.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// Returns why the term cannot be used.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Returns what is allowed in place of the term, with an example.
+    #[must_use]
+    pub fn allowed(&self) -> &str {
+        &self.allowed
+    }
+}

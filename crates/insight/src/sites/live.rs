@@ -1,0 +1,122 @@
+//! The live bytes of each group at one moment.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use vramscope_trace::sort::sort_by_key;
+use vramscope_trace::{Definitions, DeviceLifetimes, DeviceState};
+
+use crate::group::{Grouping, SiteCategory};
+
+/// The live blocks of a group at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupRow {
+    /// Group number, see [`Grouping`].
+    pub group: u32,
+    /// Name of the group.
+    pub name: Arc<str>,
+    /// Category that all of the group's blocks have; `None` if they differ.
+    pub category: Option<SiteCategory>,
+    /// Bytes of its live blocks, after rounding; those that are pending free included.
+    pub bytes: u64,
+    /// Bytes of those that are pending free.
+    pub pending_bytes: u64,
+    /// Bytes that the program requested for its live blocks.
+    pub requested_bytes: u64,
+    /// Number of its live blocks.
+    pub blocks: u64,
+    /// Share of the live bytes of all groups, from 0 to 1.
+    pub share: f64,
+}
+
+/// The sums over some blocks of a group.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    bytes: u64,
+    pending_bytes: u64,
+    requested_bytes: u64,
+    blocks: u64,
+    category: Option<SiteCategory>,
+}
+
+/// The sums of all groups, by group number.
+#[derive(Debug, Default)]
+struct SumsByGroup(Vec<Sums>);
+
+impl SumsByGroup {
+    /// Adds a block to its group.
+    fn add(&mut self, group: u32, category: SiteCategory, size: u64, requested: u64, pending_free: bool) {
+        let index = group as usize;
+        if self.0.len() <= index {
+            self.0.resize(index + 1, Sums::default());
+        }
+        let sums = &mut self.0[index];
+        sums.category = common_category(sums.category, category, sums.blocks == 0);
+        sums.bytes = sums.bytes.saturating_add(size);
+        sums.requested_bytes = sums.requested_bytes.saturating_add(requested);
+        sums.blocks += 1;
+        if pending_free {
+            sums.pending_bytes = sums.pending_bytes.saturating_add(size);
+        }
+    }
+
+    /// Returns the groups with blocks as rows, largest first, then by group number.
+    fn into_rows(self, definitions: &Definitions, grouping: &mut Grouping) -> Vec<GroupRow> {
+        let total = self.0.iter().fold(0u64, |total, sums| total.saturating_add(sums.bytes));
+        let used = (0u32..).zip(self.0).filter(|(_, sums)| sums.blocks > 0);
+        let mut rows: Vec<GroupRow> = used
+            .map(|(group, sums)| GroupRow {
+                group,
+                name: grouping.cached_name(definitions, group),
+                category: sums.category,
+                bytes: sums.bytes,
+                pending_bytes: sums.pending_bytes,
+                requested_bytes: sums.requested_bytes,
+                blocks: sums.blocks,
+                share: if total == 0 { 0.0 } else { sums.bytes as f64 / total as f64 },
+            })
+            .collect();
+        sort_by_key(&mut rows, |row| (Reverse(row.bytes), row.group));
+        rows
+    }
+}
+
+/// Returns the category that a group's blocks have in common after one more block: `common` is that
+/// of the earlier ones, and `is_first` tells that there are none.
+pub(super) fn common_category(
+    common: Option<SiteCategory>,
+    category: SiteCategory,
+    is_first: bool,
+) -> Option<SiteCategory> {
+    if is_first { Some(category) } else { common.filter(|&common| common == category) }
+}
+
+/// Returns the live blocks of a device by group, largest first. The cost is linear in the number of
+/// live blocks.
+#[must_use]
+pub fn live_groups(device: &DeviceState, definitions: &Definitions, grouping: &mut Grouping) -> Vec<GroupRow> {
+    let mut sums = SumsByGroup::default();
+    for block in device.blocks() {
+        let (group, category) = (grouping.group_of(block), grouping.category_of(block));
+        sums.add(group, category, block.size, block.requested, block.pending_free);
+    }
+    sums.into_rows(definitions, grouping)
+}
+
+/// Returns the live blocks of a device at a moment by group, largest first: the rows that
+/// [`live_groups`] returns for the memory state of that moment. The cost is that of
+/// [`DeviceLifetimes::live_at`].
+#[must_use]
+pub fn groups_at(
+    lifetimes: &DeviceLifetimes,
+    moment: u64,
+    definitions: &Definitions,
+    grouping: &mut Grouping,
+) -> Vec<GroupRow> {
+    let mut sums = SumsByGroup::default();
+    for one in lifetimes.live_at(moment) {
+        let (group, category) = (grouping.group_of_allocation(&one), grouping.category_of_allocation(&one));
+        sums.add(group, category, one.size, one.requested, !one.is_allocated_at(moment));
+    }
+    sums.into_rows(definitions, grouping)
+}

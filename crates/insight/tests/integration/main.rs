@@ -1,0 +1,18 @@
+//! Tests of all analyses against real recordings and against computations from every event.
+
+mod allocations;
+mod bands;
+mod composition;
+mod difference;
+mod events;
+mod failures;
+mod flame;
+mod history;
+mod leaks;
+mod memory_summary;
+mod peak;
+mod placement;
+mod pools;
+mod recordings;
+mod sites;
+mod steps;
