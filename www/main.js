@@ -1,10 +1,30 @@
-// Loads and starts the viewer. `window.vramscope.ready` exists first, so that scripts can wait for
-// the rest.
+// Loads and starts the viewer: the page here, and the engine that draws it in a worker.
+// `window.vramscope.ready` exists first, so that scripts can wait for the rest.
 import init, { start } from "./pkg/vramscope_viewer.js";
+import { shell } from "./start.js";
+
+const module = WebAssembly.compileStreaming(fetch(new URL("./pkg/vramscope_viewer_bg.wasm", import.meta.url)));
+
+// Starts the engine and returns the page's end of the channel to it.
+const connect = () => {
+  const worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+  const { port1, port2 } = new MessageChannel();
+  module.then(compiled => worker.postMessage({ module: compiled, port: port2 }, [port2]));
+  return port1;
+};
 
 window.vramscope = {};
-window.vramscope.ready = init().then(() => start()).catch(error => {
-  document.getElementById("empty-title").textContent = "The viewer could not start";
-  document.getElementById("empty-text").textContent = String(error);
-  throw error;
-});
+window.vramscope.ready = module
+  .then(compiled => init({ module_or_path: compiled }))
+  .then(() => start(undefined, connect, shell))
+  .catch(error => {
+    document.getElementById("empty-title").textContent = "The viewer could not start";
+    document.getElementById("empty-text").textContent = String(error);
+    throw error;
+  });
+
+// The page opens without its server from then on. Not at once: opening the page comes first.
+if (isSecureContext && navigator.serviceWorker) {
+  const register = () => navigator.serviceWorker.register("./sw.js").catch(() => {});
+  window.vramscope.ready.then(() => setTimeout(register, 2000), () => {});
+}

@@ -1,10 +1,12 @@
-//! The timeline's axes: time in decimal steps, bytes in powers of two.
+//! The axes of charts: pixel columns, time in decimal steps, bytes in powers of two.
 
 use std::ops::Range;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
-use crate::units::{axis_moment, binary_step, decimal_step};
+use crate::units::binary_step;
+#[cfg(not(target_arch = "wasm32"))]
+use crate::units::{axis_moment, decimal_step};
 
 /// A range of times or bytes along a line of pixels, with evenly spaced labels.
 ///
@@ -23,6 +25,7 @@ pub(crate) struct Axis {
 impl Axis {
     /// Creates an axis of the times from `from_ns` to `to_ns`, with at most `max_labels` labels;
     /// each shows the time since `origin_ns`.
+    #[cfg(not(target_arch = "wasm32"))]
     pub(crate) fn time(from_ns: u64, to_ns: u64, origin_ns: u64, max_labels: u64) -> Self {
         Self { from: from_ns, to: to_ns, step: decimal_step(to_ns - from_ns, max_labels), origin: origin_ns }
     }
@@ -34,6 +37,7 @@ impl Axis {
 
     /// Returns the label of a time axis at `distance` nanoseconds from its start: the time since
     /// the moment labelled 0 (`origin`), with the unit and decimals that the axis needs.
+    #[cfg(not(target_arch = "wasm32"))]
     pub(crate) fn label(&self, distance: f64) -> String {
         let value = self.from.saturating_add(distance.round() as u64).saturating_sub(self.origin);
         axis_moment(value, self.step, self.to.saturating_sub(self.origin))
@@ -55,6 +59,8 @@ impl Ranged for Axis {
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
         let ratio = value / (self.to - self.from) as f64;
         let length = f64::from(limit.1 - limit.0);
+        // plotters names the last column, not the one after it.
+        let length = if length > 0.0 { length + 1.0 } else { length };
         let offset = ratio * length;
         // Rounds towards smaller values on both axes: a pixel column is exactly one time slice.
         limit.0 + if length < 0.0 { offset.ceil() } else { offset.floor() } as i32
@@ -66,5 +72,37 @@ impl Ranged for Axis {
 
     fn range(&self) -> Range<f64> {
         0.0..(self.to - self.from) as f64
+    }
+}
+
+/// The pixel columns of a chart, with labels at given distances from its left edge.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ColumnAxis {
+    width: i32,
+    labels: Vec<f64>,
+}
+
+impl ColumnAxis {
+    /// Creates the axis of a chart with `width` columns.
+    pub(crate) fn new(width: i32, labels: impl Iterator<Item = f64>) -> Self {
+        Self { width: width.max(1), labels: labels.collect() }
+    }
+}
+
+impl Ranged for ColumnAxis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        // plotters names the last column, not the one after it.
+        limit.0 + (value / f64::from(self.width) * f64::from(limit.1 - limit.0 + 1)).floor() as i32
+    }
+
+    fn key_points<H: KeyPointHint>(&self, _: H) -> Vec<f64> {
+        self.labels.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        0.0..f64::from(self.width)
     }
 }

@@ -1,16 +1,14 @@
 //! The texts of the details panel: a block, a free range, a segment, or the device as a whole.
 
 use vramscope_trace::{
-    AnnotationStage, Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, FreeSpace, MemorySample,
-    MemoryState, MempoolId, Percent, PoolKey, PoolKind, Recording, Segment, SiteId,
+    Allocation, AnnotationStage, Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, FreeSpace,
+    MemorySample, MemoryState, MempoolId, Percent, PoolKey, PoolKind, Recording, Segment, SiteId,
 };
+
+use vramscope_insight::frames::{RecordedStacks, StackView, WhyNoStack, why_no_stack};
 
 use crate::heatmap::Hit;
 use crate::units::{self, unbroken_size};
-
-/// Most frames of a call stack that the details panel shows, from the innermost; the others are
-/// omitted.
-const MAX_FRAMES: usize = 24;
 
 /// What the details panel describes: an allocated block, a block pending free, free space, a free
 /// segment or the device. The page marks the panel with the heatmap's color for it.
@@ -24,6 +22,8 @@ pub enum DetailsKind {
     FreeRange,
     /// A segment without live blocks.
     FreeSegment,
+    /// A selected allocation that is not live at the moment.
+    AbsentAllocation,
     /// The device as a whole.
     Device,
 }
@@ -37,6 +37,7 @@ impl DetailsKind {
             Self::PendingBlock => "Block pending free",
             Self::FreeRange => "Free space",
             Self::FreeSegment => "Free segment",
+            Self::AbsentAllocation => "Selected allocation (not live at this moment)",
             Self::Device => "Device",
         }
     }
@@ -51,6 +52,41 @@ pub struct Section {
     pub rows: Vec<(&'static str, String)>,
 }
 
+/// The events of a block, as far as they are known, which the details panel links to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockEvents {
+    /// Number of the event that allocated it; `None` if it was not recorded.
+    pub allocated_at: Option<u64>,
+    /// Number of the event that freed it.
+    pub freed_at: Option<u64>,
+    /// Number of the event that completed the free, if that is another one.
+    pub completed_at: Option<u64>,
+    /// Whether everything up to the recording's end is known, so that a block without a free is
+    /// never freed.
+    pub is_complete: bool,
+    /// How long it was allocated, in nanoseconds and events; `None` if it was not freed.
+    pub lifetime: Option<(u64, u64)>,
+}
+
+impl BlockEvents {
+    /// Returns the events of an allocation; `time_ns` returns the time of an event number, and
+    /// `is_complete` tells whether the whole recording has been read.
+    #[must_use]
+    pub fn new(one: &Allocation, time_ns: impl Fn(u64) -> u64, is_complete: bool) -> Self {
+        let lifetime = one.allocated_until.map(|until| {
+            let duration_ns = time_ns(until).saturating_sub(time_ns(one.first_moment));
+            (duration_ns, until.saturating_sub(one.first_moment))
+        });
+        Self {
+            allocated_at: one.start_observed.then_some(one.first_moment),
+            freed_at: one.allocated_until,
+            completed_at: one.active_until.filter(|_| one.active_until != one.allocated_until),
+            is_complete,
+            lifetime,
+        }
+    }
+}
+
 /// The content of the details panel: what it describes, sections of facts, and a call stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Details {
@@ -58,8 +94,13 @@ pub struct Details {
     pub kind: DetailsKind,
     /// Names and values.
     pub sections: Vec<Section>,
-    /// Call stack, innermost frame first: function, and file with line.
-    pub stack: Vec<(String, String)>,
+    /// The complete call stack.
+    pub stack: StackView,
+    /// Why there is no stack, or no frame of the program in it; `None` if there is one, and for
+    /// what has no stack.
+    pub why_no_stack: Option<WhyNoStack>,
+    /// The events of the block; `None` for everything else.
+    pub events: Option<BlockEvents>,
 }
 
 /// Returns a pool's size class, and the two numbers of its private pool: `large · private (0, 1)`.
@@ -77,7 +118,8 @@ fn pool_name(pool: PoolKey) -> String {
 /// Returns the details of a block or free range and of its segment; `state` is the memory at the
 /// moment on the screen, from which ages are counted.
 #[must_use]
-pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, definitions: &Definitions) -> Details {
+pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, recording: &Recording) -> Details {
+    let definitions = recording.definitions();
     let is_whole_segment = hit.size == hit.segment.size;
     let (kind, site) = match hit.block {
         Some(block) if block.pending_free => (DetailsKind::PendingBlock, block.site),
@@ -93,7 +135,6 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, definitions:
         let age = DurationNs(state.time_ns().saturating_sub(block.since_ns));
         let age_events = Count(state.event().saturating_sub(block.since_event));
         rows.push(("age", format!("{age} · {}", age_events.of("event", "events"))));
-        rows.push(("allocated by", format!("event {}", Count(block.since_event))));
         rows.push(("stream", block.stream.0.to_string()));
     } else if !is_whole_segment {
         rows.push(("state", "free, in a segment that also has live blocks".to_owned()));
@@ -101,10 +142,42 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, definitions:
     } else {
         rows.push(("state", "cached: the segment has no live block".to_owned()));
     }
-    let mut first = Section { heading: "", rows };
-    let mut stack = Vec::new();
-    describe_site(site, definitions, &mut first.rows, &mut stack);
-    Details { kind, sections: vec![first, segment_section(&hit.segment, device)], stack }
+    describe_site(site, definitions, &mut rows);
+    let first = Section { heading: "", rows };
+    let stack = StackView::new(definitions, definitions.site(site).stack);
+    let is_older = hit.block.is_some_and(|block| block.since_event < recording.first_event());
+    let why_no_stack =
+        hit.block.and_then(|_| why_no_stack(definitions, &RecordedStacks::new(definitions), site, is_older));
+    let events = hit.block.map(|block| BlockEvents {
+        allocated_at: Some(block.since_event.saturating_add(1)).filter(|_| !is_older),
+        ..BlockEvents::default()
+    });
+    Details { kind, sections: vec![first, segment_section(&hit.segment, device)], stack, why_no_stack, events }
+}
+
+/// Returns the details of a selected allocation that is not live at the event number `moment`.
+#[must_use]
+pub fn of_absent_allocation(one: &Allocation, events: BlockEvents, moment: u64, recording: &Recording) -> Details {
+    let definitions = recording.definitions();
+    let state = if moment < one.first_moment { "not allocated yet" } else { "freed" };
+    let mut rows = vec![
+        ("state", state.to_owned()),
+        ("address", units::address(one.address)),
+        ("size", units::rounded_and_exact_size(one.size)),
+        ("requested", units::rounded_and_exact_size(one.requested)),
+        ("rounding", size_and_percent(one.size.saturating_sub(one.requested), one.size)),
+        ("stream", one.stream.0.to_string()),
+        ("pool", pool_name(one.pool)),
+    ];
+    describe_site(one.site, definitions, &mut rows);
+    let is_older = one.first_moment <= recording.first_event();
+    Details {
+        kind: DetailsKind::AbsentAllocation,
+        sections: vec![Section { heading: "", rows }],
+        stack: StackView::new(definitions, definitions.site(one.site).stack),
+        why_no_stack: why_no_stack(definitions, &RecordedStacks::new(definitions), one.site, is_older),
+        events: Some(events),
+    }
 }
 
 /// Returns `part` bytes as a size and as a percentage of `whole`: `512 KiB · 25.0%`.
@@ -112,14 +185,8 @@ fn size_and_percent(part: u64, whole: u64) -> String {
     format!("{} · {}", unbroken_size(part), Percent::of(part, whole))
 }
 
-/// Appends a site's scope and category to `rows`, if it has them, and its call stack to `stack` as
-/// (function, file and line), innermost frame first.
-fn describe_site(
-    site: SiteId,
-    definitions: &Definitions,
-    rows: &mut Vec<(&'static str, String)>,
-    stack: &mut Vec<(String, String)>,
-) {
+/// Appends a site's scope and category to `rows`, if it has them.
+fn describe_site(site: SiteId, definitions: &Definitions, rows: &mut Vec<(&'static str, String)>) {
     let site = definitions.site(site);
     let scope = definitions.string(site.scope);
     if !scope.is_empty() {
@@ -128,15 +195,6 @@ fn describe_site(
     if site.category != Default::default() {
         rows.push(("category", site.category.name().to_owned()));
     }
-    stack.extend(definitions.stack(site.stack).take(MAX_FRAMES).map(|frame| {
-        let (function, file) = (definitions.string(frame.function), definitions.string(frame.file));
-        let location = match (file, frame.line) {
-            ("", _) => String::new(),
-            (file, 0) => file.to_owned(),
-            (file, line) => format!("{file}:{line}"),
-        };
-        (function.to_owned(), location)
-    }));
 }
 
 /// Returns the details panel's section about a segment: address, sizes, fragmentation, stream and
@@ -249,7 +307,7 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
     let mut sections = vec![Section { heading: "", rows }];
     sections.extend(device.sample().map(|sample| sample_section(&sample)));
     sections.push(Section { heading: "Recording", rows: recording_rows });
-    Details { kind: DetailsKind::Device, sections, stack: Vec::new() }
+    Details { kind: DetailsKind::Device, sections, stack: StackView::default(), why_no_stack: None, events: None }
 }
 
 /// Note in the details of a device whose recording does not begin with the program's first

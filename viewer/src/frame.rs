@@ -1,7 +1,7 @@
 //! An RGBA picture in memory, and the few shapes that everything is drawn with.
 
 /// An opaque color: red, green and blue from 0 to 255.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Color {
     /// Red.
     pub r: u8,
@@ -16,6 +16,12 @@ impl Color {
     #[must_use]
     pub const fn hex(value: u32) -> Self {
         Self { r: (value >> 16) as u8, g: (value >> 8) as u8, b: value as u8 }
+    }
+
+    /// Returns the color in CSS syntax: `#2a68ad`.
+    #[must_use]
+    pub fn css(self) -> String {
+        format!("#{:02x}{:02x}{:02x}", self.r, self.g, self.b)
     }
 
     /// Returns a mixture of two colors: `self` at `amount` 0, `other` at `amount` 1.

@@ -15,33 +15,49 @@
 //! - [`model::Model::needed_fetches`] returns the parts of a large file to load next; the caller
 //!   passes them to [`supply`](model::Model::supply).
 //! - [`connection::Connection`] is the state machine of the live connection.
-//! - [`open::FileLoader`] recognizes a file's format while its bytes arrive.
+//! - [`open::RecordingLoader`] reads a recording while its bytes arrive; a worker of the page
+//!   converts other formats (crate `vramscope-importer`).
 //! - `report` draws a whole recording on one page, as SVG or PNG (not in wasm).
 #![forbid(unsafe_code)]
 
+pub mod allocations;
 mod axis;
 mod backend;
 pub mod bands;
 mod canvas;
+pub mod commands;
+pub mod comparison;
 pub mod connection;
 pub mod details;
+pub mod editor_link;
+pub mod excerpt;
+pub mod flame;
+pub mod fragmentation;
 pub mod frame;
 pub mod heatmap;
 pub mod lateness;
 pub mod link;
-pub mod marks;
 pub mod model;
 pub mod open;
 pub mod page_texts;
+mod pane_link;
+pub mod pane_sizes;
+pub mod picture;
 pub mod playback;
+pub mod protocol;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod report;
+pub mod saved_picture;
 pub mod scene;
+pub mod session;
 mod span;
 mod surface;
 pub mod text;
 pub mod theme;
 pub mod timeline;
+pub mod ui;
 pub mod units;
+pub mod views;
+pub mod virtual_scroll;
 #[cfg(target_arch = "wasm32")]
 pub mod web;

@@ -1,29 +1,111 @@
 //! The page's state in the URL fragment, so that a copied link shows the same view.
+//!
+//! A fragment is a list of parameters, in any order: `event=3182&range=10-20&panes=sites;by:site`.
+//!
+//! | parameter | meaning |
+//! | --- | --- |
+//! | `event` | moment, as an event number; a live recording without it is followed |
+//! | `axis`, `idle`, `stack` | what the timeline's axis shows, idle time left out, what areas show |
+//! | `from`, `to` | range of the timeline, in the unit of its axis |
+//! | `range` | selected range of event numbers |
+//! | `device` | device |
+//! | `select`, `since` | selected address, and the event number from which the allocation exists |
+//! | `group` | selected group of blocks: what they are grouped by, and its name |
+//! | `color`, `scale`, `sort`, `zoom` | look of the heatmap |
+//! | `panes` | views from left to right with their options; see [`PaneLink`] |
+//! | `step` | name of the span that is a step |
+//! | `with`, `pin` | what the recording is compared with; device and event number of the pinned moment |
+//! | `outside`, `others` | whether bands of memory outside the pool are shown |
+//!
+//! Defaults are omitted. The text is not trusted: it is bounded in length, and values that are not
+//! valid are ignored.
 
 use std::ops::Range;
 
+use vramscope_insight::group::GroupBy;
 use vramscope_trace::DeviceId;
 
 use crate::bands::{Band, BandChoice};
-use crate::heatmap::ColorBy;
+use crate::heatmap::{ColorBy, Scaling, SortBy};
+use crate::pane_link::{decoded, encoded};
+use crate::timeline::AxisKind;
+
+pub use crate::pane_link::PaneLink;
+
+/// Most bytes of a fragment; longer ones are ignored.
+const MAX_FRAGMENT_BYTES: usize = 16 << 10;
 
 /// Values of a band's parameter in a link: index 0 hides the band, index 1 shows it.
 const BAND_VALUES: [&str; 2] = ["hidden", "shown"];
 
-/// A view of a recording as in a link: moment, time range, device, selection, coloring and bands.
+/// Value of the parameter that leaves out idle time.
+const IDLE_CUT: &str = "cut";
+
+/// Zoom of the heatmap in a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeatmapZoom {
+    /// Factor for the height of rows.
+    pub rows: f32,
+    /// Factor for the width of bytes.
+    pub columns: f64,
+    /// The part of each line that is left of the map, 0 to 1.
+    pub column_start: f64,
+}
+
+impl HeatmapZoom {
+    /// Parses `ROWS,COLUMNS,START`; `None` if one of them is missing or not a finite number.
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split(',').map(|part| part.parse::<f64>().ok().filter(|number| number.is_finite()));
+        let (rows, columns, column_start) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        Some(Self { rows: rows as f32, columns, column_start }).filter(|zoom| zoom.rows.is_finite())
+    }
+}
+
+/// Most panes.
+const MAX_PANES: usize = 2;
+
+/// A view of a recording as in a link: moment, timeline, device, selection, coloring, bands and
+/// panes.
 /// What a link omits stays unchanged when the link is opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
     /// Moment, as an event number.
     pub event: Option<u64>,
-    /// Range of the timeline, in the recording's nanoseconds.
+    /// What the timeline's horizontal axis shows.
+    pub axis: Option<AxisKind>,
+    /// Whether the timeline leaves out idle time.
+    pub cuts_idle: bool,
+    /// What the timeline's live bytes are grouped by.
+    pub stack: Option<GroupBy>,
+    /// Range of the timeline, in the unit of its axis: the recording's nanoseconds, event numbers,
+    /// or steps.
     pub range: Option<Range<u64>>,
+    /// First and last event number of the selected range.
+    pub selected: Option<(u64, u64)>,
     /// Device.
     pub device: Option<DeviceId>,
     /// Selected address.
     pub select: Option<u64>,
+    /// The event number from which the selected allocation exists; only with a selected address.
+    pub since: Option<u64>,
+    /// The selected group of blocks: what they are grouped by, and the group's name.
+    pub group: Option<(GroupBy, String)>,
     /// What block colors show.
     pub color_by: Option<ColorBy>,
+    /// How the heatmap scales segments.
+    pub scaling: Option<Scaling>,
+    /// The order of the heatmap's rows.
+    pub sort: Option<SortBy>,
+    /// Zoom of the heatmap.
+    pub zoom: Option<HeatmapZoom>,
+    /// The panes from left to right; empty if the link omits them.
+    pub panes: Vec<PaneLink>,
+    /// Name of the span that the user chose as a step.
+    pub step_span: Option<String>,
+    /// What the recording is compared with, as in the command `compare-with`.
+    pub compare_with: Option<String>,
+    /// The pinned moment: device and event number.
+    pub pinned: Option<(DeviceId, u64)>,
     /// Bands of memory outside the pool.
     pub bands: BandChoice,
 }
@@ -33,6 +115,9 @@ impl Link {
     #[must_use]
     pub fn parse(fragment: &str) -> Self {
         let mut link = Self::default();
+        if fragment.len() > MAX_FRAGMENT_BYTES {
+            return link;
+        }
         let (mut from, mut to) = (None, None);
         for part in fragment.trim_start_matches('#').split('&') {
             let Some((name, value)) = part.split_once('=') else { continue };
@@ -40,9 +125,34 @@ impl Link {
                 "event" => link.event = value.parse().ok(),
                 "from" => from = value.parse().ok(),
                 "to" => to = value.parse().ok(),
+                "axis" => link.axis = AxisKind::from_name(value),
+                "idle" => link.cuts_idle = value == IDLE_CUT,
+                "stack" => link.stack = GroupBy::from_name(value),
+                "range" => {
+                    let numbers = value.split_once('-').and_then(|(from, to)| from.parse().ok().zip(to.parse().ok()));
+                    link.selected = numbers.filter(|(from, to)| from <= to);
+                }
                 "device" => link.device = value.parse().ok().map(DeviceId),
                 "select" => link.select = value.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()),
+                "since" => link.since = value.parse().ok(),
+                "group" => {
+                    let parts =
+                        value.split_once(':').and_then(|(by, name)| Some((GroupBy::from_name(by)?, decoded(name)?)));
+                    link.group = parts;
+                }
                 "color" => link.color_by = ColorBy::from_name(value),
+                "scale" => link.scaling = Scaling::from_name(value),
+                "sort" => link.sort = SortBy::from_name(value),
+                "zoom" => link.zoom = HeatmapZoom::parse(value),
+                "panes" => link.panes = value.split(',').take(MAX_PANES).map(PaneLink::parse).collect(),
+                "step" => link.step_span = decoded(value).filter(|name| !name.is_empty()),
+                "with" => link.compare_with = decoded(value).map(|name| name.replace(':', " ")),
+                "pin" => {
+                    let numbers = value
+                        .split_once(':')
+                        .and_then(|(device, event)| Some((DeviceId(device.parse().ok()?), event.parse().ok()?)));
+                    link.pinned = numbers;
+                }
                 _ => {
                     let band = Band::ALL.into_iter().find(|band| band.id() == name);
                     let is_shown = BAND_VALUES.iter().position(|name| *name == value);
@@ -52,6 +162,7 @@ impl Link {
                 }
             }
         }
+        link.since = link.since.filter(|_| link.select.is_some());
         link.range = from.zip(to).filter(|(from, to)| from < to).map(|(from, to)| from..to);
         link
     }
@@ -63,6 +174,18 @@ impl Link {
         if let Some(event) = self.event {
             parts.push(format!("event={event}"));
         }
+        if let Some(axis) = self.axis {
+            parts.push(format!("axis={}", axis.name()));
+        }
+        if self.cuts_idle {
+            parts.push(format!("idle={IDLE_CUT}"));
+        }
+        if let Some(by) = self.stack {
+            parts.push(format!("stack={}", by.name()));
+        }
+        if let Some((from, to)) = self.selected {
+            parts.push(format!("range={from}-{to}"));
+        }
         if let Some(range) = &self.range {
             parts.push(format!("from={}&to={}", range.start, range.end));
         }
@@ -71,10 +194,30 @@ impl Link {
         }
         if let Some(address) = self.select {
             parts.push(format!("select={address:#x}"));
+            parts.extend(self.since.map(|since| format!("since={since}")));
+        }
+        if let Some((by, name)) = &self.group {
+            parts.push(format!("group={}:{}", by.name(), encoded(name)));
         }
         if let Some(color_by) = self.color_by {
             parts.push(format!("color={}", color_by.name()));
         }
+        if let Some(scaling) = self.scaling {
+            parts.push(format!("scale={}", scaling.name()));
+        }
+        if let Some(sort) = self.sort {
+            parts.push(format!("sort={}", sort.name()));
+        }
+        if let Some(HeatmapZoom { rows, columns, column_start }) = self.zoom {
+            parts.push(format!("zoom={rows},{columns},{column_start}"));
+        }
+        if !self.panes.is_empty() {
+            let panes: Vec<String> = self.panes.iter().map(PaneLink::text).collect();
+            parts.push(format!("panes={}", panes.join(",")));
+        }
+        parts.extend(self.step_span.as_ref().map(|name| format!("step={}", encoded(name))));
+        parts.extend(self.compare_with.as_ref().map(|with| format!("with={}", encoded(&with.replace(' ', ":")))));
+        parts.extend(self.pinned.map(|(DeviceId(device), event)| format!("pin={device}:{event}")));
         for band in Band::ALL {
             if let Some(is_shown) = self.bands.get(band) {
                 parts.push(format!("{}={}", band.id(), BAND_VALUES[usize::from(is_shown)]));
@@ -91,18 +234,59 @@ mod tests {
 
     #[test]
     fn invalid_parameters_are_ignored() {
-        for fragment in
-            ["", "#", "event", "#event=&from=3", "#event=-1&device=70000&select=12&from=9&to=3&color=x&others=1"]
-        {
+        for fragment in [
+            "",
+            "#",
+            "event",
+            "#event=&from=3",
+            "#event=-1&device=70000&select=12&from=9&to=3&color=x&others=1",
+            "#since=4&group=line&group=nothing:a&group=line:%f&group=line:%ff&scale=x&sort=&zoom=1,2&zoom=1,inf,0&zoom=1e99,1,0",
+        ] {
             assert_eq!(Link::parse(fragment), Link::default(), "{fragment}");
         }
     }
 
+    /// Returns any pane.
+    fn pane() -> impl Strategy<Value = PaneLink> {
+        let by = proptest::option::of(0..GroupBy::ALL.len());
+        let sort = proptest::option::of(("[a-z_]{1,12}", any::<bool>()));
+        let texts = ("[a-z]{1,12}", proptest::option::of(".{1,20}"), ".{0,40}");
+        (texts, by, sort, any::<Option<u64>>()).prop_map(|((view, mode, filter), by, sort, number)| PaneLink {
+            view,
+            by: by.map(|by| GroupBy::ALL[by]),
+            mode,
+            sort,
+            filter,
+            number,
+        })
+    }
+
+    #[test]
+    fn overlong_fragments_are_ignored() {
+        let long = format!("event=3&step={}", "x".repeat(MAX_FRAGMENT_BYTES));
+        assert_eq!(Link::parse(&long), Link::default());
+    }
+
     proptest! {
+        #[test]
+        fn any_text_can_be_parsed(text in ".{0,200}", value in "[a-z;:,%0-9-]{0,60}") {
+            prop_assert!(Link::parse(&text).fragment().len() <= 16 * text.len() + 100);
+            for name in ["panes", "with", "pin", "step", "zoom", "range", "group", "select"] {
+                let link = Link::parse(&format!("{name}={value}"));
+                prop_assert_eq!(Link::parse(&link.fragment()), link);
+            }
+        }
+
         #[test]
         fn parsing_a_fragment_restores_the_link(
             event: Option<u64>, from in 0..u64::MAX, length in 1..u64::MAX, has_range: bool, device: Option<u16>,
-            select: Option<u64>, by_category: Option<bool>, outside: Option<bool>, others: Option<bool>,
+            select: Option<u64>, outside: Option<bool>, others: Option<bool>,
+            axis in 0..4usize, cuts_idle: bool, stack in 0..12usize, selected: Option<(u64, u64)>,
+            since: Option<u64>, group: Option<(prop::sample::Index, String)>,
+            look in (0..3usize, 0..5usize, 0..10usize),
+            zoom in proptest::option::of((1f32..24.0, 1f64..1e7, 0f64..1.0)),
+            panes in proptest::collection::vec(pane(), 0..3),
+            compared in (proptest::option::of(".{1,20}"), 0..3usize, proptest::option::of(0u64..1000)),
         ) {
             let mut bands = BandChoice::default();
             for (band, shown) in [(Band::Outside, outside), (Band::Others, others)] {
@@ -110,10 +294,23 @@ mod tests {
             }
             let link = Link {
                 event,
+                axis: AxisKind::ALL.get(axis).copied(),
+                cuts_idle,
+                stack: GroupBy::ALL.get(stack).copied(),
+                selected: selected.map(|(one, other)| (one.min(other), one.max(other))),
                 range: has_range.then(|| from..from.saturating_add(length)),
                 device: device.map(DeviceId),
                 select,
-                color_by: by_category.map(|yes| if yes { ColorBy::Category } else { ColorBy::State }),
+                since: since.filter(|_| select.is_some()),
+                group: group.map(|(by, name)| (*by.get(&GroupBy::ALL), name)),
+                color_by: ColorBy::ALL.get(look.2).copied(),
+                scaling: Scaling::ALL.get(look.0).copied(),
+                sort: SortBy::ALL.get(look.1).copied(),
+                zoom: zoom.map(|(rows, columns, column_start)| HeatmapZoom { rows, columns, column_start }),
+                panes,
+                step_span: compared.0,
+                compare_with: ["recording 3", "pinned"].get(compared.1).map(|name| (*name).to_owned()),
+                pinned: compared.2.map(|event| (DeviceId(2), event)),
                 bands,
             };
             prop_assert_eq!(Link::parse(&format!("#{}", link.fragment())), link);

@@ -1,12 +1,6 @@
-//! Recognizes and reads a file while its bytes arrive.
+//! Recognizes and reads a recording while its bytes arrive, and names saved files.
 
-use vramscope_formats::{InputFormat, Limits, import, sniff, unpack};
-use vramscope_trace::{
-    Annotation, Definition, Encoder, Event, FormatError, MemoryState, Recording, RecordingInfo, Sink,
-};
-
-/// Number of imported events after which the encoded bytes are decoded into the recording.
-const EVENTS_PER_READ: u32 = 4096;
+use vramscope_trace::{FormatError, MAGIC, Recording};
 
 /// File name extensions that are removed before `.vram` is appended to a saved recording's name.
 const EXTENSIONS: [&str; 8] = [".vram", ".html", ".pickle", ".pkl", ".json", ".csv", ".gz", ".zst"];
@@ -17,70 +11,30 @@ pub const READ_WHOLE_UP_TO: u64 = 1 << 20;
 /// Longest saved file name without its extension, in characters; a longer name is cut.
 const MAX_NAME_CHARS: usize = 100;
 
-/// Why a file cannot be shown: it is empty, of unknown format, damaged, or cannot be converted.
+/// Why a file cannot be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// There are no bytes.
     #[error("the file is empty; save or copy it again")]
     Empty,
-    /// The first bytes are of no known format.
-    #[error("not a vramscope recording, an HTML export of one, a PyTorch memory snapshot or an RMM log (at byte 0)")]
-    UnknownFormat,
+    /// The file has another format, or is compressed.
+    #[error("not a vramscope recording (at byte 0); convert it with `vramscope import`")]
+    NotARecording,
     /// The recording is damaged before its first event.
     #[error(transparent)]
     Damaged(#[from] FormatError),
-    /// The snapshot or log cannot be converted.
-    #[error("{0}")]
-    Import(String),
 }
 
-/// Reads a file of any supported format whose bytes arrive in pieces.
-pub struct FileLoader {
-    name: String,
-    received: Received,
-}
-
-/// The bytes of a file received so far: a recording, decoded as it arrives, or the bytes of any
-/// other file.
-enum Received {
-    /// The beginning of a recording, decoded as it arrives.
-    Recording(Box<PartialRecording>),
-    /// Any other file, which is read once it is complete.
-    Bytes(Vec<u8>),
-}
-
-/// A recording decoded as its bytes arrive, up to the first error in it.
+/// Reads a recording whose bytes arrive in pieces, up to the first error in it.
 #[derive(Default)]
-struct PartialRecording {
-    recording: Recording,
-    error: Option<FormatError>,
+pub struct RecordingLoader {
+    /// The first bytes, as long as they are too few to recognize a recording.
+    head: Vec<u8>,
+    recording: Option<Box<Recording>>,
+    error: Option<LoadError>,
 }
 
-impl PartialRecording {
-    /// Decodes the next bytes; ignores them after an error.
-    fn push(&mut self, bytes: &[u8]) {
-        if self.error.is_none() {
-            self.error = self.recording.push(bytes).err();
-        }
-    }
-
-    /// Returns the recording after its last byte. An error becomes a warning if events precede it,
-    /// and is returned otherwise.
-    fn finish(self) -> Result<LoadedFile, LoadError> {
-        let Self { recording, error } = self;
-        let error = error.or_else(|| recording.finish().err());
-        match error {
-            Some(error) if recording.end_event() == recording.first_event() => Err(error.into()),
-            error => {
-                let warning = error.map(|error| error.to_string());
-                Ok(LoadedFile { recording, warning, notes: Vec::new(), converted: Vec::new() })
-            }
-        }
-    }
-}
-
-/// A recording read from a file, with the error that ended reading, notes, and the recording's
-/// bytes if the file was converted.
+/// A recording read from a file, with the error that ended reading, and notes.
 #[derive(Debug)]
 pub struct LoadedFile {
     /// The recording, up to the error if there is one.
@@ -89,13 +43,11 @@ pub struct LoadedFile {
     pub warning: Option<String>,
     /// Facts about an imported file that the user should know.
     pub notes: Vec<String>,
-    /// The recording's bytes, if the file was compressed or converted.
-    pub converted: Vec<Vec<u8>>,
 }
 
 impl From<Recording> for LoadedFile {
     fn from(recording: Recording) -> Self {
-        Self { recording, warning: None, notes: Vec::new(), converted: Vec::new() }
+        Self { recording, warning: None, notes: Vec::new() }
     }
 }
 
@@ -103,7 +55,37 @@ impl From<Recording> for LoadedFile {
 /// number: only such a file may have an index and be read in parts. False for too few bytes.
 #[must_use]
 pub fn is_recording(bytes: &[u8]) -> bool {
-    sniff(bytes) == Some(InputFormat::Recording)
+    bytes.starts_with(&MAGIC)
+}
+
+/// Returns the file name under which to save everything recorded so far of a running program: its
+/// name, the time (UTC) of the last event and the number of events, as in
+/// `train.py 20261231T235959Z 12345 events.vram`. The time is omitted if it is not known.
+#[must_use]
+pub fn live_name(program: &str, recording: &Recording) -> String {
+    let events = recording.end_event();
+    let epoch_ns = recording.info().epoch_unix_ns;
+    let last_s = epoch_ns.saturating_add(recording.end_ns()) / 1_000_000_000;
+    let time = if epoch_ns > 0 { format!(" {}", utc_time(last_s)) } else { String::new() };
+    let stem = saved_name(program);
+    let stem = stem.strip_suffix(EXTENSIONS[0]).unwrap_or(&stem);
+    format!("{stem}{time} {events} event{}{}", if events == 1 { "" } else { "s" }, EXTENSIONS[0])
+}
+
+/// Formats a Unix time in seconds in UTC as `20261231T235959Z`.
+fn utc_time(unix_s: u64) -> String {
+    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
+    // The calendar repeats every 400 years; years begin in March, so that leap days are the last.
+    let days = days + 719_468;
+    let (cycle, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = cycle * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
 }
 
 /// Returns the file name under which to save the recording of `source`, a file or a program:
@@ -120,122 +102,85 @@ pub fn saved_name(source: &str) -> String {
     format!("{}.vram", if stem.is_empty() { "recording" } else { stem })
 }
 
-impl FileLoader {
-    /// Creates a loader for the file called `name`.
-    #[must_use]
-    pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), received: Received::Bytes(Vec::new()) }
-    }
-
-    /// Adds the next bytes of the file.
+impl RecordingLoader {
+    /// Adds the next bytes of the file; ignores them after an error.
     pub fn push(&mut self, bytes: &[u8]) {
-        match &mut self.received {
-            Received::Recording(recording) => recording.push(bytes),
-            Received::Bytes(so_far) => {
-                so_far.extend_from_slice(bytes);
-                if sniff(so_far) == Some(InputFormat::Recording) {
-                    let mut recording = Box::new(PartialRecording::default());
-                    recording.push(so_far);
-                    self.received = Received::Recording(recording);
-                }
-            }
+        if self.error.is_some() {
+            return;
+        }
+        if let Some(recording) = &mut self.recording {
+            self.error = recording.push(bytes).err().map(LoadError::Damaged);
+            return;
+        }
+        self.head.extend_from_slice(bytes);
+        if is_recording(&self.head) {
+            self.recording = Some(Box::default());
+            let head = std::mem::take(&mut self.head);
+            self.push(&head);
+        } else if !MAGIC.starts_with(&self.head) {
+            self.error = Some(LoadError::NotARecording);
         }
     }
 
-    /// Returns the recording after the file's last byte, importing other formats.
+    /// Returns true if the bytes so far are not the start of a recording.
+    #[must_use]
+    pub fn is_other_format(&self) -> bool {
+        self.error == Some(LoadError::NotARecording)
+    }
+
+    /// Returns the recording after the file's last byte. An error in it becomes a warning if events
+    /// precede it.
     ///
     /// # Errors
-    /// If the file has no usable content; the error says why and at which byte.
+    /// If the file is no recording, or damaged before its first event; the error says at which
+    /// byte.
     pub fn finish(self) -> Result<LoadedFile, LoadError> {
-        let bytes = match self.received {
-            Received::Recording(recording) => return recording.finish(),
-            Received::Bytes(bytes) if bytes.is_empty() => return Err(LoadError::Empty),
-            Received::Bytes(bytes) => bytes,
+        let Some(recording) = self.recording else {
+            return Err(if self.head.is_empty() && self.error.is_none() {
+                LoadError::Empty
+            } else {
+                self.error.unwrap_or(LoadError::NotARecording)
+            });
         };
-        let limits = Limits::default();
-        let bytes = unpack(&bytes, &limits).map_err(|error| LoadError::Import(error.to_string()))?;
-        match sniff(&bytes) {
-            Some(InputFormat::Recording) => {
-                let mut recording = PartialRecording::default();
-                recording.push(&bytes);
-                Ok(LoadedFile { converted: vec![bytes.into_owned()], ..recording.finish()? })
+        match self.error.or_else(|| recording.finish().err().map(LoadError::Damaged)) {
+            Some(error) if recording.end_event() == recording.first_event() => Err(error),
+            error => {
+                let warning = error.map(|error| error.to_string());
+                Ok(LoadedFile { recording: *recording, warning, notes: Vec::new() })
             }
-            Some(InputFormat::TorchPickle | InputFormat::TorchJson | InputFormat::RmmLog) => {
-                import_file(&bytes, &self.name, &limits)
-            }
-            None => Err(LoadError::UnknownFormat),
         }
-    }
-}
-
-/// Converts a complete file of another format, called `name`, to a recording.
-fn import_file(bytes: &[u8], name: &str, limits: &Limits) -> Result<LoadedFile, LoadError> {
-    let imported = import(bytes, name, limits, &mut |_, _| {}, RecordingSink::new);
-    let (sink, imported) = imported.map_err(|error| LoadError::Import(error.to_string()))?;
-    let (recording, converted) = sink.finish()?;
-    Ok(LoadedFile { recording, warning: None, notes: imported.notes, converted })
-}
-
-/// A sink that encodes imported events as a recording's bytes, for saving, and decodes them into a
-/// recording, for showing.
-struct RecordingSink {
-    encoder: Encoder,
-    recording: PartialRecording,
-    chunks: Vec<Vec<u8>>,
-    /// Events since the encoder's output was read.
-    events: u32,
-}
-
-impl RecordingSink {
-    fn new(info: &RecordingInfo) -> Self {
-        Self { encoder: Encoder::new(info), recording: PartialRecording::default(), chunks: Vec::new(), events: 0 }
-    }
-
-    /// Decodes the finished chunks of the encoder into the recording, and keeps their bytes.
-    fn read_output(&mut self) {
-        for chunk in self.encoder.take_output() {
-            self.recording.push(&chunk.bytes);
-            self.chunks.push(chunk.bytes);
-        }
-    }
-
-    /// Returns the recording and its bytes, chunk by chunk.
-    fn finish(mut self) -> Result<(Recording, Vec<Vec<u8>>), FormatError> {
-        self.encoder.flush();
-        self.read_output();
-        match self.recording.error {
-            Some(error) => Err(error),
-            None => Ok((self.recording.recording, self.chunks)),
-        }
-    }
-}
-
-impl Sink for RecordingSink {
-    fn event(&mut self, event: &Event) {
-        self.encoder.event(event);
-        self.events += 1;
-        if self.events == EVENTS_PER_READ {
-            self.events = 0;
-            self.read_output();
-        }
-    }
-
-    fn define(&mut self, definition: &Definition) {
-        self.encoder.define(definition);
-    }
-
-    fn annotation(&mut self, annotation: &Annotation) {
-        self.encoder.annotation(annotation);
-    }
-
-    fn full_state(&mut self, state: &MemoryState) {
-        self.encoder.full_state(state);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::saved_name;
+    use vramscope_trace::{Encoder, Recording, RecordingInfo};
+
+    use super::{live_name, saved_name, utc_time};
+
+    #[test]
+    fn live_names_state_program_time_and_events() {
+        let recording = |epoch_unix_ns: u64| {
+            let mut encoder = Encoder::new(&RecordingInfo { epoch_unix_ns, ..RecordingInfo::default() });
+            encoder.flush();
+            let mut recording = Recording::new();
+            for chunk in encoder.take_output() {
+                recording.push(&chunk.bytes).expect("a valid recording");
+            }
+            recording
+        };
+        assert_eq!(live_name("train.py", &recording(0)), "train.py 0 events.vram");
+        let timed = recording(1_798_761_599_000_000_000);
+        assert_eq!(live_name("a/b.vram", &timed), "a_b 20261231T235959Z 0 events.vram");
+        for (unix_s, text) in [
+            (0, "19700101T000000Z"),
+            (951_782_400, "20000229T000000Z"),
+            (951_868_800, "20000301T000000Z"),
+            (4_107_542_399, "21000228T235959Z"),
+        ] {
+            assert_eq!(utc_time(unix_s), text);
+        }
+    }
 
     #[test]
     fn saved_names_are_valid_file_names() {

@@ -1,11 +1,12 @@
 //! The texts and states of the page's elements, computed from the model.
 
-use vramscope_trace::{ByteSize, Category, Count, DeviceId, Percent};
+use serde::{Deserialize, Serialize};
+use vramscope_trace::{ByteSize, Count, Percent};
 
 use crate::bands::Band;
 use crate::connection::ConnectionState;
 use crate::details::{self, Details};
-use crate::heatmap::{self, ColorBy, Hit};
+use crate::heatmap::Hit;
 use crate::model::{Model, Origin};
 use crate::timeline;
 
@@ -19,7 +20,7 @@ pub struct LiveStatus {
 }
 
 /// The appearance of the header's connection badge: live, paused, lost (or behind), or ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BadgeKind {
     /// The newest event is followed.
     Live,
@@ -32,7 +33,7 @@ pub enum BadgeKind {
 }
 
 /// The header's counters as text: bytes, fragmentation, and numbers of segments, blocks and events.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterTexts {
     /// Allocated bytes.
     pub allocated: String,
@@ -56,7 +57,7 @@ pub struct CounterTexts {
 
 /// What the header shows of a [`Band`] (memory outside the pool, or of other processes): its bytes,
 /// and whether the timeline draws it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BandText {
     /// Bytes at the moment.
     pub bytes: String,
@@ -65,7 +66,7 @@ pub struct BandText {
 }
 
 /// Texts and states of the controls for moving through time: play, speed, live, event and time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransportTexts {
     /// Whether the recording is playing.
     pub is_playing: bool,
@@ -85,29 +86,8 @@ pub struct TransportTexts {
     pub time: String,
 }
 
-/// What a color sample in the heatmap's legend stands for, such as allocated blocks or free space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Swatch {
-    /// Allocated blocks.
-    Allocated,
-    /// Rounding of blocks colored by state.
-    Rounding,
-    /// Blocks pending free.
-    Pending,
-    /// Blocks of a category, as an index in [`Category::ALL`].
-    Category(usize),
-    /// Rounding of blocks colored by category.
-    CategoryRounding,
-    /// Free space in segments.
-    Free,
-    /// Segments without live blocks.
-    FreeSegment,
-    /// Fragmentation.
-    Fragmentation,
-}
-
 /// Texts and states of all elements of the page outside the timeline's and the heatmap's pictures.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PageTexts {
     /// Whether there is something to show: a file, or a live recording with events.
     pub has_content: bool,
@@ -126,23 +106,18 @@ pub struct PageTexts {
     /// Controls for moving through time.
     pub transport: TransportTexts,
     /// Devices to choose from, each with its name.
-    pub devices: Vec<(DeviceId, String)>,
+    pub devices: Vec<(u16, String)>,
     /// The selected device.
-    pub device: DeviceId,
+    pub device: u16,
     /// Heading above the event.
     pub moment_title: String,
     /// The event that led to the moment.
     pub moment_event: String,
-    /// Entries of the legend.
-    pub legend: Vec<(Swatch, &'static str)>,
-    /// Whether blocks are colored by category.
-    pub is_by_category: bool,
     /// Content of the details panel.
+    #[serde(skip)]
     pub details: Option<Details>,
     /// Whether the details are of the selection.
     pub is_selection: bool,
-    /// What the legend was computed from: finding the categories visits every site.
-    legend_key: Option<(bool, usize)>,
 }
 
 impl PageTexts {
@@ -162,37 +137,10 @@ impl PageTexts {
         self.bands = bands(model);
         self.transport = transport(model);
         self.devices =
-            model.recording().devices().map(|id| (id, details::name_of_device(model.recording(), id))).collect();
-        self.device = model.device();
+            model.recording().devices().map(|id| (id.0, details::name_of_device(model.recording(), id))).collect();
+        self.device = model.device().0;
         (self.moment_title, self.moment_event) = moment(model);
-        self.update_legend(model);
         self.update_details(model, hovered);
-    }
-
-    /// Updates the entries of the heatmap's legend if the coloring of blocks or the recording's
-    /// sites have changed.
-    fn update_legend(&mut self, model: &Model) {
-        let definitions = model.recording().definitions();
-        self.is_by_category = model.color_by == ColorBy::Category;
-        let sites = if self.is_by_category { definitions.site_count() } else { 0 };
-        let key = Some((self.is_by_category, sites));
-        if self.legend_key == key {
-            return;
-        }
-        self.legend_key = key;
-        self.legend = if self.is_by_category {
-            let found = heatmap::categories(definitions);
-            let all = Category::ALL.iter().enumerate().filter(|(_, category)| found.contains(category));
-            let mut legend: Vec<_> = all.map(|(index, category)| (Swatch::Category(index), category.name())).collect();
-            legend.push((Swatch::CategoryRounding, "rounding"));
-            legend
-        } else {
-            vec![(Swatch::Allocated, "allocated"), (Swatch::Rounding, "rounding"), (Swatch::Pending, "pending free")]
-        };
-        self.legend.extend([(Swatch::Free, "free in segments"), (Swatch::FreeSegment, "free segment")]);
-        if !self.is_by_category {
-            self.legend.push((Swatch::Fragmentation, "fragmentation 0–100%"));
-        }
     }
 
     /// Updates the details panel: it describes the selection, else what is under the pointer, else
@@ -201,7 +149,7 @@ impl PageTexts {
         let (device, recording, selected) = (model.device_state(), model.recording(), model.selected());
         self.is_selection = selected.is_some();
         self.details = Some(match selected.or(hovered) {
-            Some(hit) => details::of_hit(&hit, model.state(), device, recording.definitions()),
+            Some(hit) => details::of_hit(&hit, model.state(), device, recording),
             None => details::of_device(model.device(), recording, device, model.notes()),
         });
     }
@@ -238,7 +186,7 @@ fn counters(model: &Model) -> CounterTexts {
         allocated: ByteSize(counters.allocated).to_string(),
         active: ByteSize(counters.active).to_string(),
         reserved: ByteSize(counters.reserved).to_string(),
-        fragmentation: Percent(device.free_space().fragmentation()).to_string(),
+        fragmentation: Percent(model.free_space().fragmentation()).to_string(),
         segments: Count(device.segments().len() as u64).to_string(),
         blocks: Count(device.blocks().len() as u64).to_string(),
         events: Count(model.recording().end_event()).to_string(),
@@ -319,6 +267,5 @@ mod tests {
         assert!(!texts.has_content && !texts.can_save && texts.bands.is_none());
         assert_eq!((texts.title.as_str(), texts.moment_event.as_str()), ("vramscope", "start of the recording"));
         assert_eq!(texts.counters.allocated, "0 B");
-        assert_eq!(texts.legend.len(), 6);
     }
 }

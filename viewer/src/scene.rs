@@ -2,15 +2,15 @@
 //!
 //! [`Scene::update`] computes it from the [`Model`]; [`Layers`] draws it and only reads it.
 
-use vramscope_trace::DeviceState;
+use vramscope_trace::{Block, DeviceState};
 
 use crate::frame::{Color, Frame};
-use crate::heatmap::{self, HeatmapScene, Highlight, Hit, Layout};
+use crate::heatmap::{self, AgeScale, AgeUnit, BlockGroups, FreedAt, HeatmapScene, Highlight, Hit, Layout};
 use crate::model::{Changes, Model};
 use crate::page_texts::{LiveStatus, PageTexts};
 use crate::text::Typesetter;
 use crate::theme::Theme;
-use crate::timeline::{self, Cursor, TimelineScene};
+use crate::timeline::{self, Cursor, Options, Overlay, TimelineScene};
 
 /// The sizes of the timeline's and the heatmap's pictures in pixels, and the pixels per unit of
 /// layout (the screen's device pixel ratio; 1 unit is a CSS pixel).
@@ -24,15 +24,32 @@ pub struct Viewport {
     pub scale: f32,
 }
 
+/// What the heatmap is computed from beside the model.
+#[derive(Default)]
+pub struct HeatmapInputs<'a> {
+    /// The unit of ages.
+    pub unit: AgeUnit,
+    /// The groups that the coloring needs.
+    pub groups: Option<&'a mut BlockGroups>,
+    /// When blocks that are pending free were freed.
+    pub freed_at: Option<FreedAt<'a>>,
+    /// Returns true for highlighted blocks; without it, none is.
+    pub highlight: Option<&'a dyn Fn(&Block) -> bool>,
+    /// Address and size of the memory where a request would be placed, or that is in its way.
+    pub proposed: Option<(u64, u64)>,
+}
+
 /// Everything on the screen, ready to draw: timeline, cursor, heatmap, highlights and texts.
 #[derive(Default)]
 pub struct Scene {
     /// The timeline without the cursor.
     pub timeline: Option<TimelineScene>,
-    /// The moment on the timeline.
-    pub cursor: Option<Cursor>,
+    /// The cursor on the timeline, the selected range, and the column under the pointer.
+    pub overlay: Overlay,
     /// The heatmap without highlights.
     pub heatmap: Option<HeatmapScene>,
+    /// Address and size of the memory where a request would be placed, or that is in its way.
+    pub proposed: Option<(u64, u64)>,
     /// The block or free range under the pointer.
     pub hovered: Option<Hit>,
     /// The selected block or free range.
@@ -42,30 +59,61 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Recomputes the parts that `changes` names. `pointer` is the pointer's pixel (x, y) on the
-    /// heatmap, `None` if it is elsewhere.
-    ///
-    /// Stores the timeline's width and the clamped scroll position of the heatmap in `model`.
+    /// Recomputes the timeline, and stores its width and its range of time in `model`.
+    pub fn update_timeline(
+        &mut self,
+        model: &mut Model,
+        viewport: &Viewport,
+        options: &Options<'_>,
+        typesetter: &Typesetter,
+    ) {
+        let content = timeline_content(model);
+        let scene = TimelineScene::with_options(&content, options, viewport.timeline, viewport.scale, typesetter);
+        model.timeline_width = usize::try_from(scene.geometry.plot.width()).unwrap_or(0);
+        model.set_shown_times(scene.axis.time_range());
+        self.timeline = Some(scene);
+    }
+
+    /// Recomputes the heatmap of the model's device at its moment.
+    pub fn update_heatmap(
+        &mut self,
+        model: &Model,
+        viewport: &Viewport,
+        inputs: HeatmapInputs<'_>,
+        typesetter: &Typesetter,
+    ) {
+        let (device, recording) = (model.device_state(), model.recording());
+        let layout = Layout::new(device, viewport.heatmap, viewport.scale, model.heatmap_view);
+        let (now, longest) = match inputs.unit {
+            AgeUnit::Events => (model.state().event(), recording.end_event().saturating_sub(recording.first_event())),
+            AgeUnit::Time => (model.time_ns(), recording.end_ns().saturating_sub(recording.start_ns())),
+        };
+        let content = heatmap::Content {
+            color_by: model.color_by,
+            ages: AgeScale { unit: inputs.unit, now, longest },
+            freed_at: inputs.freed_at,
+            groups: inputs.groups,
+            highlight: inputs.highlight,
+            ..heatmap::Content::new(device, recording.definitions())
+        };
+        self.heatmap = Some(HeatmapScene::new(layout, viewport.heatmap.0 as i32, content, typesetter));
+        self.proposed = inputs.proposed;
+    }
+
+    /// Recomputes the parts that `changes` names, apart from the timeline and the heatmap
+    /// themselves. `pointer` is the pointer's pixel (x, y) on the heatmap, `None` if it is
+    /// elsewhere.
     pub fn update(
         &mut self,
         model: &mut Model,
         changes: Changes,
-        viewport: &Viewport,
         pointer: Option<(i32, i32)>,
         status: LiveStatus,
         typesetter: &Typesetter,
     ) {
-        if changes.timeline || self.timeline.is_none() {
-            let scene = timeline_scene(model, viewport, typesetter);
-            model.timeline_width = usize::try_from(scene.geometry.plot.width()).unwrap_or(0);
-            self.timeline = Some(scene);
-        }
-        if changes.timeline || changes.moment || self.heatmap.is_none() {
-            let timeline = self.timeline.as_ref();
-            self.cursor = timeline.and_then(|scene| Cursor::new(scene, model.recording(), model.time_ns(), typesetter));
-            let scene = heatmap_scene(model, viewport, typesetter);
-            model.heatmap_view.scroll = scene.layout.scroll;
-            self.heatmap = Some(scene);
+        if changes.timeline || changes.moment || self.overlay.cursor.is_none() {
+            let cursor = |scene| Cursor::new(scene, model.recording(), model.timed_moment(), typesetter);
+            self.overlay.cursor = self.timeline.as_ref().map(cursor);
         }
         self.hovered = pointer.and_then(|point| self.hit(model.device_state(), point));
         self.selected = model.selected();
@@ -80,25 +128,16 @@ impl Scene {
     }
 }
 
-/// Computes the timeline of the model's device and time range.
-fn timeline_scene(model: &Model, viewport: &Viewport, typesetter: &Typesetter) -> TimelineScene {
-    let content = timeline::Content {
+/// Returns what the timeline of the model's device and time range is computed from.
+pub(crate) fn timeline_content(model: &Model) -> timeline::Content<'_> {
+    timeline::Content {
         recording: model.recording(),
         device: model.device(),
         marks: model.marks(),
         peaks: model.peaks(),
         bands: model.bands(),
         range: model.range(),
-    };
-    TimelineScene::new(&content, viewport.timeline, viewport.scale, typesetter)
-}
-
-/// Computes the heatmap of the model's device at its moment, clamping the scroll position.
-fn heatmap_scene(model: &Model, viewport: &Viewport, typesetter: &Typesetter) -> HeatmapScene {
-    let device = model.device_state();
-    let layout = Layout::new(device, viewport.heatmap, viewport.scale, model.heatmap_view);
-    let content = heatmap::Content { device, definitions: model.recording().definitions(), color_by: model.color_by };
-    HeatmapScene::new(layout, viewport.heatmap.0 as i32, content, typesetter)
+    }
 }
 
 /// A picture in two layers: a base that is drawn only when it changes, and a copy of it on which
@@ -134,8 +173,8 @@ impl Layers {
             timeline::draw(timeline, theme, &mut self.base, typesetter);
         }
         self.composed.copy_from(&self.base);
-        if let Some(cursor) = &scene.cursor {
-            timeline::draw_cursor(cursor, theme, &mut self.composed, typesetter);
+        if let Some(timeline) = &scene.timeline {
+            timeline::draw_overlay(&scene.overlay, timeline.scale(), theme, &mut self.composed, typesetter);
         }
     }
 
@@ -147,11 +186,25 @@ impl Layers {
             heatmap::draw(heatmap, theme, &mut self.base, typesetter);
         }
         self.composed.copy_from(&self.base);
+        if let Some(range) = scene.proposed {
+            heatmap::draw_placement(&mut self.composed, &heatmap.layout, theme, range);
+        }
         let highlights = [(scene.selected, Highlight::Selected), (scene.hovered, Highlight::Hovered)];
         for (hit, highlight) in highlights.into_iter().filter_map(|(hit, highlight)| Some((hit?, highlight))) {
             let range = (hit.address, hit.size);
             heatmap::draw_highlight(&mut self.composed, &heatmap.layout, theme, range, highlight);
         }
+    }
+
+    /// Draws the base of a picture again.
+    pub fn draw_base(&mut self, draw: impl FnOnce(&mut Frame)) {
+        draw(&mut self.base);
+    }
+
+    /// Draws a cursor or highlights on a copy of the base.
+    pub fn compose(&mut self, draw: impl FnOnce(&mut Frame)) {
+        self.composed.copy_from(&self.base);
+        draw(&mut self.composed);
     }
 
     /// Returns the picture as last drawn, with cursor or highlights.

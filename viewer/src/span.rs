@@ -1,16 +1,24 @@
-//! The range of time that the timeline shows.
+//! The range of positions (times, events or steps) that the timeline shows.
 
 use std::ops::Range;
 
 /// Shortest range of time that the timeline shows, in nanoseconds; zooming in stops there.
 const MIN_LENGTH_NS: u64 = 100;
 
-/// The range of a recording's time that the timeline shows, in nanoseconds. While it is the whole
-/// recording, it grows with the recording.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The range of a recording that the timeline shows, in the unit of its axis: time in nanoseconds,
+/// or events or steps. While it is the whole recording, it grows with the recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TimeSpan {
     /// The shown part; `None` for the whole recording.
     part: Option<Range<u64>>,
+    /// The shortest part.
+    least_length: u64,
+}
+
+impl Default for TimeSpan {
+    fn default() -> Self {
+        Self::new(MIN_LENGTH_NS)
+    }
 }
 
 /// Returns a whole recording's range of time, extended to the shortest range that can be shown.
@@ -21,7 +29,12 @@ pub(crate) fn whole(start_ns: u64, end_ns: u64) -> Range<u64> {
 }
 
 impl TimeSpan {
-    /// Returns the shown time range in nanoseconds if it is only a part of the recording; `None` if
+    /// Creates the range of a whole recording, of which at least `least_length` is shown.
+    pub(crate) const fn new(least_length: u64) -> Self {
+        Self { part: None, least_length }
+    }
+
+    /// Returns the shown range if it is only a part of the recording; `None` if
     /// the whole recording is shown.
     pub(crate) fn part(&self) -> Option<Range<u64>> {
         self.part.clone()
@@ -35,20 +48,24 @@ impl TimeSpan {
 
     /// Shows `range`, moved and shortened to fit into `whole`, the recording's range.
     pub(crate) fn set(&mut self, range: Range<u64>, whole: Range<u64>) {
-        let length = range.end.saturating_sub(range.start).clamp(MIN_LENGTH_NS, whole.end - whole.start);
+        let length = range
+            .end
+            .saturating_sub(range.start)
+            .clamp(self.least_length.min(whole.end - whole.start), whole.end - whole.start);
         let start = range.start.clamp(whole.start, whole.end - length);
         let range = start..start + length;
         self.part = (range != whole).then_some(range);
     }
 
-    /// Shows `factor` times as much time (below 1: less), with time `around_ns` at the same
-    /// position. The result stays within `whole`, the recording's range.
-    pub(crate) fn zoom(&mut self, factor: f64, around_ns: u64, whole: Range<u64>) {
+    /// Shows `factor` times as much time (below 1: less), with position `around` at the same
+    /// place. The result stays within `whole`, the recording's range.
+    pub(crate) fn zoom(&mut self, factor: f64, around: u64, whole: Range<u64>) {
         let range = self.within(whole.clone());
-        let around = around_ns.clamp(range.start, range.end);
+        let around = around.clamp(range.start, range.end);
         let old_length = range.end - range.start;
         // A product above u64::MAX saturates and is then clamped to the whole.
-        let length = ((old_length as f64 * factor) as u64).clamp(MIN_LENGTH_NS, whole.end - whole.start);
+        let length = ((old_length as f64 * factor) as u64)
+            .clamp(self.least_length.min(whole.end - whole.start), whole.end - whole.start);
         let left = ((around - range.start) as f64 / old_length as f64 * length as f64) as u64;
         let start = around.saturating_sub(left);
         self.set(start..start.saturating_add(length), whole);
@@ -63,14 +80,14 @@ impl TimeSpan {
         self.set(start..start.saturating_add(length), whole);
     }
 
-    /// Centers the shown range on `time_ns` if that is outside, within `whole`, the recording's
+    /// Centers the shown range on `position` if that is outside, within `whole`, the recording's
     /// range. Returns true if the range has moved.
-    pub(crate) fn scroll_to(&mut self, time_ns: u64, whole: Range<u64>) -> bool {
-        let Some(range) = self.part.clone().filter(|range| !(range.start..=range.end).contains(&time_ns)) else {
+    pub(crate) fn scroll_to(&mut self, position: u64, whole: Range<u64>) -> bool {
+        let Some(range) = self.part.clone().filter(|range| !(range.start..=range.end).contains(&position)) else {
             return false;
         };
         let length = range.end - range.start;
-        let start = time_ns.saturating_sub(length / 2);
+        let start = position.saturating_sub(length / 2);
         self.set(start..start.saturating_add(length), whole);
         true
     }

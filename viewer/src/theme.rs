@@ -1,8 +1,11 @@
 //! The dark and the light palette.
 //!
 //! Each hue has one meaning: blue is allocated, lilac pending free, orange free space inside
-//! segments, sea green this process's memory outside the pool, gray other processes' memory. Blue
-//! and orange differ in every common kind of color blindness; free space is hatched as well.
+//! segments, sea green this process's memory outside the pool, gray other processes' memory.
+//!
+//! The tests ensure the contrast that WCAG 2.1 level AA asks for (4.5:1 for text, 3:1 for
+//! graphics), and that colors stay apart in simulated protanopia, deuteranopia and tritanopia.
+//! Where a picture has room, a [`Texture`] tells colors apart a second time.
 
 use crate::frame::Color;
 
@@ -58,6 +61,76 @@ pub struct Theme {
     pub heat: [Color; 3],
     /// Blocks by category, in the order of `Category::ALL`.
     pub categories: [Color; 8],
+    /// Colors of groups, such as sites, modules or streams; see [`group_color`](Self::group_color).
+    pub groups: [Color; GROUP_COLORS],
+    /// The two sides of a comparison.
+    pub sides: [Color; 2],
+    /// Colors of ordered values such as ages and sizes, from least to most; see
+    /// [`sequential`](Self::sequential).
+    pub sequence: [Color; 5],
+}
+
+/// Number of colors for groups; further groups get the same colors with a [`Texture`].
+pub const GROUP_COLORS: usize = 12;
+
+/// A pattern on a filled area, for telling colors apart without seeing them.
+///
+/// None of them looks like the hatching of free space, whose strokes rise to the right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Texture {
+    /// Plain.
+    #[default]
+    None,
+    /// Strokes that fall to the right.
+    Diagonal,
+    /// Dots in a grid, every second row shifted.
+    Dots,
+    /// Vertical strokes.
+    Vertical,
+    /// Horizontal strokes.
+    Horizontal,
+    /// Strokes that rise and strokes that fall.
+    Cross,
+}
+
+impl Texture {
+    /// All textures.
+    pub const ALL: [Self; 6] = [Self::None, Self::Diagonal, Self::Dots, Self::Vertical, Self::Horizontal, Self::Cross];
+
+    /// Returns the name, for style sheets and scripts, such as `dots`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Diagonal => "diagonal",
+            Self::Dots => "dots",
+            Self::Vertical => "vertical",
+            Self::Horizontal => "horizontal",
+            Self::Cross => "cross",
+        }
+    }
+
+    /// Returns true if the texture inks pixel (`x`, `y`). `scale` is the number of pixels per unit
+    /// of layout.
+    #[must_use]
+    pub fn inks(self, x: i32, y: i32, scale: f32) -> bool {
+        let px = |units: f32| ((units * scale).round() as i32).max(1);
+        let stroke = px(1.0);
+        let in_stroke = |along: i32, period: f32| along.rem_euclid(px(period).max(stroke + 1)) < stroke;
+        match self {
+            Self::None => false,
+            Self::Diagonal => in_stroke(x.wrapping_sub(y), 6.0),
+            Self::Dots => {
+                let (period, dot) = (px(5.0).max(3), px(2.0));
+                let row = y.div_euclid(period);
+                let shift = if row.rem_euclid(2) == 0 { 0 } else { period / 2 };
+                y.rem_euclid(period) < dot && x.wrapping_add(shift).rem_euclid(period) < dot
+            }
+            Self::Vertical => in_stroke(x, 5.0),
+            Self::Horizontal => in_stroke(y, 5.0),
+            Self::Cross => in_stroke(x.wrapping_sub(y), 8.0) || in_stroke(x.wrapping_add(y), 8.0),
+        }
+    }
 }
 
 /// Colors for the dark color scheme.
@@ -66,34 +139,56 @@ const DARK: Theme = Theme {
     well: Color::hex(0x151b23),
     grid: Color::hex(0x232b36),
     text: Color::hex(0xdbe2ea),
-    dim: Color::hex(0x8c98a7),
+    dim: Color::hex(0x9aa6b4),
     faint: Color::hex(0x3d4754),
     cursor: Color::hex(0xf5f8fb),
-    allocated: Color::hex(0x2a68ad),
-    allocated_alternate: Color::hex(0x2f6eb4),
+    allocated: Color::hex(0x2f6fb8),
+    allocated_alternate: Color::hex(0x3577c1),
     shade: Color::hex(0x0a1420),
-    pending: Color::hex(0xa993f0),
+    pending: Color::hex(0xc9a6e8),
     free: Color::hex(0xe8832a),
     free_hatch: Color::hex(0x8a4510),
     cached: Color::hex(0x4a3317),
-    cached_hatch: Color::hex(0x8a5a1e),
+    cached_hatch: Color::hex(0x9a6722),
     reserved_line: Color::hex(0xaab4c0),
-    outside: Color::hex(0x2c6a64),
-    others: Color::hex(0x3b4552),
-    alarm: Color::hex(0xff5d5d),
+    outside: Color::hex(0x45a699),
+    others: Color::hex(0x5f6b79),
+    alarm: Color::hex(0xff7373),
     mark: Color::hex(0x27323f),
-    mark_alternate: Color::hex(0x2f3b4a),
+    mark_alternate: Color::hex(0x2d3846),
     mark_text: Color::hex(0xb9c3cf),
     heat: [Color::hex(0x1c2530), Color::hex(0xa33a6b), Color::hex(0xffd166)],
     categories: [
-        Color::hex(0x66717f),
-        Color::hex(0x3f78c9),
-        Color::hex(0x4fb7d6),
-        Color::hex(0xb3589c),
-        Color::hex(0x2f9a63),
-        Color::hex(0xd6cf6a),
-        Color::hex(0xaab3bd),
-        Color::hex(0x7d68d8),
+        Color::hex(0x7b7581),
+        Color::hex(0x4474bd),
+        Color::hex(0x4cbee2),
+        Color::hex(0xc35cfa),
+        Color::hex(0x2ca86c),
+        Color::hex(0xebd555),
+        Color::hex(0xc1d8e2),
+        Color::hex(0x956133),
+    ],
+    groups: [
+        Color::hex(0x605dca),
+        Color::hex(0x62ffbd),
+        Color::hex(0xb94006),
+        Color::hex(0xa4a8d5),
+        Color::hex(0xfedd43),
+        Color::hex(0xc27d65),
+        Color::hex(0x688dfc),
+        Color::hex(0x875b6b),
+        Color::hex(0xbbd2ff),
+        Color::hex(0xf1a800),
+        Color::hex(0x917db0),
+        Color::hex(0x4cd594),
+    ],
+    sides: [Color::hex(0xf1a800), Color::hex(0xa78bfa)],
+    sequence: [
+        Color::hex(0x2c728e),
+        Color::hex(0x28ae80),
+        Color::hex(0x5ec962),
+        Color::hex(0xaddc30),
+        Color::hex(0xfde725),
     ],
 };
 
@@ -103,34 +198,56 @@ const LIGHT: Theme = Theme {
     well: Color::hex(0xffffff),
     grid: Color::hex(0xe4e9ee),
     text: Color::hex(0x17202b),
-    dim: Color::hex(0x596675),
+    dim: Color::hex(0x515d6b),
     faint: Color::hex(0xc3ccd5),
     cursor: Color::hex(0x0b1017),
-    allocated: Color::hex(0x4a8acb),
-    allocated_alternate: Color::hex(0x5290d1),
+    allocated: Color::hex(0x2a66b5),
+    allocated_alternate: Color::hex(0x316dbb),
     shade: Color::hex(0x0c1d33),
-    pending: Color::hex(0x8f74dd),
-    free: Color::hex(0xf58b2c),
-    free_hatch: Color::hex(0xffd5a6),
+    pending: Color::hex(0xaa7fc0),
+    free: Color::hex(0xdb7417),
+    free_hatch: Color::hex(0xffe3c2),
     cached: Color::hex(0xfbecd6),
-    cached_hatch: Color::hex(0xe3b57a),
+    cached_hatch: Color::hex(0xb08242),
     reserved_line: Color::hex(0x4b5765),
-    outside: Color::hex(0x8fcac2),
-    others: Color::hex(0xc9d1da),
-    alarm: Color::hex(0xd22f2f),
+    outside: Color::hex(0x2d827a),
+    others: Color::hex(0x85909c),
+    alarm: Color::hex(0xbe2222),
     mark: Color::hex(0xdde4ec),
     mark_alternate: Color::hex(0xcfd9e4),
     mark_text: Color::hex(0x37434f),
     heat: [Color::hex(0xe7ecf1), Color::hex(0xd0689a), Color::hex(0x8c1d4b)],
     categories: [
-        Color::hex(0x8994a0),
-        Color::hex(0x3b74c4),
-        Color::hex(0x4db4d3),
-        Color::hex(0xb3589c),
-        Color::hex(0x2f9a63),
-        Color::hex(0xc4b93c),
-        Color::hex(0xb7c0c9),
-        Color::hex(0x7d68d8),
+        Color::hex(0x808a94),
+        Color::hex(0x216fca),
+        Color::hex(0x0898d7),
+        Color::hex(0x821969),
+        Color::hex(0x1b6e23),
+        Color::hex(0x533b00),
+        Color::hex(0x6c6774),
+        Color::hex(0x5936a1),
+    ],
+    groups: [
+        Color::hex(0x372c81),
+        Color::hex(0x13a366),
+        Color::hex(0x6f1b03),
+        Color::hex(0x937df2),
+        Color::hex(0x51304b),
+        Color::hex(0xb15204),
+        Color::hex(0x4644b1),
+        Color::hex(0xb37cb3),
+        Color::hex(0x654b79),
+        Color::hex(0x6568c3),
+        Color::hex(0x86413a),
+        Color::hex(0x8b6783),
+    ],
+    sides: [Color::hex(0xb15204), Color::hex(0x5b3fc4)],
+    sequence: [
+        Color::hex(0x21918c),
+        Color::hex(0x2c728e),
+        Color::hex(0x3b528b),
+        Color::hex(0x472d7b),
+        Color::hex(0x300a4a),
     ],
 };
 
@@ -158,45 +275,68 @@ impl Theme {
             half.mix(full, fragmentation * 2.0 - 1.0)
         }
     }
+
+    /// Returns the color of the group with this index. Colors repeat after [`GROUP_COLORS`] groups;
+    /// [`group_texture`](Self::group_texture) tells those with equal colors apart.
+    #[must_use]
+    pub fn group_color(&self, index: usize) -> Color {
+        self.groups[index % GROUP_COLORS]
+    }
+
+    /// Returns the texture of the group with this index: none for the first [`GROUP_COLORS`]
+    /// groups, another one for each further round through the colors. Color and texture repeat
+    /// after 72 groups.
+    #[must_use]
+    pub fn group_texture(&self, index: usize) -> Texture {
+        Texture::ALL[index / GROUP_COLORS % Texture::ALL.len()]
+    }
+
+    /// Returns the texture of blocks of a category; `index` is the category's in `Category::ALL`.
+    #[must_use]
+    pub fn category_texture(&self, index: usize) -> Texture {
+        const TEXTURES: [Texture; 8] = [
+            Texture::None,
+            Texture::None,
+            Texture::Dots,
+            Texture::Vertical,
+            Texture::None,
+            Texture::Diagonal,
+            Texture::Horizontal,
+            Texture::Cross,
+        ];
+        TEXTURES.get(index).copied().unwrap_or_default()
+    }
+
+    /// Returns the texture of blocks pending free.
+    #[must_use]
+    pub const fn pending_texture(&self) -> Texture {
+        Texture::Dots
+    }
+
+    /// Returns the color of a texture's strokes on an area of color `fill`.
+    #[must_use]
+    pub fn texture_ink(&self, fill: Color) -> Color {
+        fill.mix(self.shade, 0.38)
+    }
+
+    /// Returns the colors of free space and its hatching; if `is_subdued`, those to be shown beside
+    /// [`sequential`](Self::sequential) colors.
+    #[must_use]
+    pub fn free_colors(&self, is_subdued: bool) -> (Color, Color) {
+        let amount = if is_subdued { 0.72 } else { 0.0 };
+        (self.free.mix(self.background, amount), self.free_hatch.mix(self.background, amount))
+    }
+
+    /// Returns the color of an ordered value, such as an age, a size or a share: `amount` is from 0
+    /// (least) to 1 (most). More is further from the background in lightness.
+    #[must_use]
+    pub fn sequential(&self, amount: f32) -> Color {
+        let last = self.sequence.len() - 1;
+        let position = if amount.is_nan() { 0.0 } else { amount.clamp(0.0, 1.0) } * last as f32;
+        let below = (position as usize).min(last - 1);
+        self.sequence[below].mix(self.sequence[below + 1], position - below as f32)
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the perceived lightness, 0 to 255 (ITU-R BT.709).
-    fn luma(color: Color) -> f32 {
-        0.2126 * f32::from(color.r) + 0.7152 * f32::from(color.g) + 0.0722 * f32::from(color.b)
-    }
-
-    #[test]
-    fn rounding_is_darker_than_blocks_and_block_shades_are_close() {
-        for theme in [Theme::new(true), Theme::new(false)] {
-            let rounding = luma(theme.rounding(theme.allocated));
-            assert!((luma(theme.allocated) - luma(theme.allocated_alternate)).abs() < 8.0);
-            for block in [theme.allocated, theme.allocated_alternate, theme.pending] {
-                assert!(luma(block) - rounding > 40.0, "rounding is the darker end");
-            }
-        }
-    }
-
-    #[test]
-    fn stacked_timeline_areas_differ_in_lightness() {
-        for theme in [Theme::new(true), Theme::new(false)] {
-            let stacked = [theme.well.mix(theme.free, 0.3), theme.outside, theme.others, theme.well];
-            for (lower, upper) in stacked.iter().zip(&stacked[1..]) {
-                assert!((luma(*lower) - luma(*upper)).abs() > 15.0, "{lower:?} below {upper:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn free_space_and_text_differ_in_lightness() {
-        for theme in [Theme::new(true), Theme::new(false)] {
-            assert!((luma(theme.free) - luma(theme.free_hatch)).abs() > 60.0);
-            assert!((luma(theme.free) - luma(theme.allocated)).abs() > 25.0);
-            assert!((luma(theme.text) - luma(theme.background)).abs() > 150.0);
-            assert!((luma(theme.dim) - luma(theme.background)).abs() > 100.0);
-        }
-    }
-}
+mod tests;

@@ -10,7 +10,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use js_sys::{Reflect, Uint8Array};
-use vramscope_trace::digest;
+use vramscope_trace::{
+    DeviceId, Encoder, Event as TraceEvent, EventKind, PoolKey, PoolKind, Recording, RecordingInfo, Sink, SiteId,
+    StreamId, digest,
+};
 use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
@@ -44,7 +47,11 @@ async fn page_shows_the_state_at_its_event() {
     assert_eq!(api.number("events"), (states.len() - 1) as f64);
     for (event, state) in states.iter().enumerate().step_by(23) {
         api.seek(event as u64).await;
-        assert_eq!(api.call("digest", &[]).as_string(), Some(format!("{:016x}", digest(state))), "at event {event}");
+        assert_eq!(
+            api.call_and_wait("digest", JsValue::NULL).await.expect("a digest").as_string(),
+            Some(format!("{:016x}", digest(state))),
+            "at event {event}"
+        );
         assert_eq!(api.number("event"), event as f64);
         let counters = state.device(vramscope_trace::DeviceId(0)).map(|device| device.counters()).unwrap_or_default();
         assert_eq!(api.number("allocated_bytes"), counters.allocated as f64);
@@ -64,7 +71,7 @@ async fn canvases_show_free_space_and_blocks() {
     let dark = web_sys::window().and_then(|window| window.match_media("(prefers-color-scheme: dark)").ok().flatten());
     let theme = vramscope_viewer::theme::Theme::new(dark.is_some_and(|query| query.matches()));
     for color in [theme.free, theme.allocated] {
-        assert!(pixels_like("heatmap", [color.r, color.g, color.b]) > 1000, "{color:?} on the heatmap");
+        assert!(pixels_like("picture-left", [color.r, color.g, color.b]) > 1000, "{color:?} on the heatmap");
     }
     assert!(pixels_like("timeline", [theme.allocated.r, theme.allocated.g, theme.allocated.b]) > 1000);
 }
@@ -100,15 +107,16 @@ async fn keys_move_through_the_recording() {
     let api = start().await;
     api.open(&bytes(Sample::Training)).await.expect("a valid recording");
     api.seek(100).await;
-    let check = |key: &str, event: f64| {
+    let check = async |key: &str, event: f64| {
         press(key, false);
+        api.settle().await;
         assert_eq!(api.number("event"), event, "after {key}");
     };
-    check("ArrowRight", 101.0);
-    check("ArrowLeft", 100.0);
-    check("Home", 0.0);
-    check("End", api.number("events"));
-    check("p", api.call("peak", &[]).as_f64().expect("the value is a number"));
+    check("ArrowRight", 101.0).await;
+    check("ArrowLeft", 100.0).await;
+    check("Home", 0.0).await;
+    check("End", api.number("events")).await;
+    check("p", api.call("peak", &[]).as_f64().expect("the value is a number")).await;
 }
 
 #[wasm_bindgen_test]
@@ -173,6 +181,7 @@ async fn recording_can_be_saved() {
         } else {
             element("save").click()
         }
+        pass(100).await;
         let (href, name) = saved.take().expect("a download");
         assert_eq!(name, "drawn.vram");
         let fetched = JsFuture::from(web_sys::window().expect("there is a window").fetch_with_str(&href)).await;
@@ -199,6 +208,62 @@ async fn failed_fetch_is_explained() {
     assert_eq!(text("message-text"), shown);
     let error = api.call_and_wait("open", "/no/such.vram".into()).await.expect_err("the file does not exist");
     assert!(error.as_string().is_some_and(|shown| shown.contains("404")), "{error:?}");
+}
+
+/// Returns a recording with an index that is larger than what the page reads as a whole, and its
+/// number of events: blocks of random sizes, allocated and freed in random order.
+fn large_recording() -> (Vec<u8>, u64) {
+    const SLOTS: u64 = 1024;
+    const EVENTS: u64 = 400_000;
+    let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Large), SiteId(0));
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let mut allocated = vec![false; SLOTS as usize];
+    let mut random = 1u64;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random >> 33
+    };
+    for number in 0..EVENTS {
+        let slot = next() % SLOTS;
+        let address = 0x7f00_0000_0000 + (slot << 20);
+        let kind = if number == 0 {
+            EventKind::SegmentAllocated { address: 0x7f00_0000_0000, size: SLOTS << 20, stream, pool, site }
+        } else if std::mem::replace(&mut allocated[slot as usize], false) {
+            EventKind::FreeCompleted { address, site }
+        } else {
+            allocated[slot as usize] = true;
+            let size = 512 * (1 + next() % 2048);
+            EventKind::BlockAllocated { address, size, requested: size - next() % 512, stream, pool, site }
+        };
+        encoder.event(&TraceEvent { device: DeviceId(0), time_ns: number * 900 + next() % 900, kind });
+    }
+    encoder.flush();
+    let mut recording = Recording::new();
+    let mut bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+    recording.push(&bytes).expect("the recording is valid");
+    bytes.extend(recording.index().into_iter().flat_map(|chunk| chunk.bytes));
+    (bytes, EVENTS)
+}
+
+#[wasm_bindgen_test]
+async fn bytes_that_could_not_be_read_are_requested_again() {
+    let (bytes, events) = large_recording();
+    assert!(bytes.len() > 1 << 20, "{} bytes are read as a whole", bytes.len());
+    let api = start().await;
+    api.open(&bytes).await.expect("a valid recording");
+    let shown = api.number("event");
+    let unread = if shown < events as f64 / 2.0 { events * 3 / 4 } else { events / 4 };
+    let run = |script: &str| js_sys::eval(script).expect("the script is valid");
+    run("window.reallySlice = Blob.prototype.slice;
+         Blob.prototype.slice = () => { throw new Error('the disk is gone') }");
+    let error = api.call_and_wait("seek", (unread as f64).into()).await.expect_err("the bytes cannot be read");
+    let message = error.as_string().unwrap_or_default();
+    assert!(message.contains("the disk is gone") && message.contains("another moment"), "{message}");
+    assert_eq!(text("message-text"), message);
+    assert_eq!(api.number("event"), shown, "the shown moment stays");
+    run("Blob.prototype.slice = window.reallySlice");
+    api.seek(unread).await;
+    assert_eq!(api.number("event"), unread as f64);
 }
 
 /// A panic leaves the program in an undefined state, so this page is not used again.
@@ -233,6 +298,7 @@ async fn markup_in_a_recording_stays_text() {
     assert!(Reflect::get(&window, &"pwned".into()).expect("there is a window").is_undefined());
 }
 
+/// These tests have no importer: another test, of the command, opens files of other formats.
 #[wasm_bindgen_test]
 async fn invalid_file_is_refused_and_changes_nothing() {
     let api = start().await;

@@ -58,34 +58,47 @@ pub(crate) fn binary_with_built_page(profile: Profile) -> Result<PathBuf> {
     binary_path(profile)
 }
 
-/// Compiles the viewer to WebAssembly in `www/pkg` and compresses the page into `www/dist`.
+/// Packages of the page that are compiled to WebAssembly, with the names of their modules.
+const MODULES: [(&str, &str); 2] =
+    [("vramscope-viewer", "vramscope_viewer"), ("vramscope-importer", "vramscope_importer")];
+
+/// Compiles the page's modules to WebAssembly in `www/pkg` and compresses the page into `www/dist`.
 pub(crate) fn page(profile: Profile) -> Result<()> {
     Tool::WasmTarget.ensure()?;
+    let www = workspace::root().join("www");
+    for (package, module) in MODULES {
+        compile_module(package, module, profile, &www.join("pkg"))?;
+    }
+    let effort = if profile == Profile::Release { Effort::Smallest } else { Effort::Fast };
+    page::compress(&www, effort).map_err(|error| format!("{}: {error}", www.display()))
+}
+
+/// Compiles a package to the WebAssembly file `module` with its JavaScript, in the folder `pkg`.
+fn compile_module(package: &str, module: &str, profile: Profile, pkg: &Path) -> Result<()> {
     let wasm_profile = if profile == Profile::Release { Profile::Page } else { profile };
-    // The crate type is not in the viewer's Cargo.toml: native builds would link an unused library,
-    // which fails on Windows (mingw) for the number of symbols.
-    let build = ["rustc", "--package", "vramscope-viewer", "--lib", "--crate-type", "cdylib"];
+    // The crate type is not in the package's Cargo.toml: native builds would link an unused
+    // library, which fails on Windows (mingw) for the number of symbols.
+    let build = ["rustc", "--package", package, "--lib", "--crate-type", "cdylib"];
     shell::run(cargo().args(build).args(wasm_profile.flags()).args(["--target", tools::WASM_TARGET]))?;
     let target = workspace::target_dir()?;
-    let wasm = target.join(tools::WASM_TARGET).join(wasm_profile.folder()).join("vramscope_viewer.wasm");
-    let generated = target.join("www-pkg");
+    let wasm = target.join(tools::WASM_TARGET).join(wasm_profile.folder()).join(module).with_extension("wasm");
+    let generated = target.join("www-pkg").join(module);
     eprintln!("$ wasm-bindgen --target web {}", wasm.display());
-    // Unlike the command, the library omits the wasm file's default path unless told not to;
-    // the page's init() needs it.
     let generate = || {
         Bindgen::new()
             .input_path(&wasm)
             .web(true)?
             .typescript(false)
+            // Names of functions are a quarter of the file.
+            .remove_name_section(profile == Profile::Release)
+            .remove_producers_section(true)
+            // Unlike the command, the library omits the wasm file's default path unless told not
+            // to; the page's init() needs it.
             .omit_default_module_path(false)
             .generate(&generated)
     };
     generate().map_err(|error| format!("wasm-bindgen on {}: {error:#}", wasm.display()))?;
-    let www = workspace::root().join("www");
-    let pkg = www.join("pkg");
-    copy_changed_files(&generated, &pkg).map_err(|error| format!("{}: {error}", pkg.display()))?;
-    let effort = if profile == Profile::Release { Effort::Smallest } else { Effort::Fast };
-    page::compress(&www, effort).map_err(|error| format!("{}: {error}", www.display()))
+    copy_changed_files(&generated, pkg).map_err(|error| format!("{}: {error}", pkg.display()))
 }
 
 /// Copies the files whose content differs, so that unchanged ones cause no rebuild.

@@ -51,6 +51,20 @@ pub(crate) fn python() -> Result<PathBuf> {
     Ok(python)
 }
 
+/// Downloads the accessibility checker axe-core, whose script a Python package contains. Returns
+/// the path of the script.
+pub(crate) fn axe_script() -> Result<PathBuf> {
+    const PACKAGE: &str = "axe-playwright-python==0.1.8";
+    let folder = workspace::target_dir()?.join(PACKAGE);
+    let script = folder.join("axe_playwright_python/axe.min.js");
+    if !script.exists() {
+        // Without its dependencies, which would drive a browser.
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"];
+        shell::run(program(&python()?).args(install).arg(&folder).arg(PACKAGE))?;
+    }
+    Ok(script)
+}
+
 /// Returns a command for the program at a path.
 fn program(program: &Path) -> Command {
     command(&program.to_string_lossy())

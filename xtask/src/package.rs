@@ -9,10 +9,12 @@ use crate::shell::{self, Result, cargo, command};
 use crate::workspace;
 
 /// Published crates, each after those that it depends on.
-const PUBLISHED: [&str; 9] = [
+const PUBLISHED: [&str; 11] = [
     "vramscope-trace",
     "vramscope-pool",
     "vramscope-formats",
+    "vramscope-insight",
+    "vramscope-importer",
     "vramscope-page",
     "vramscope-collector",
     "vramscope-pluggable",
@@ -90,7 +92,8 @@ enum Main {
 const CHECK_PAGE: &str = r#"
 fn main() {
     let has = |path| vramscope_page::files().iter().any(|file| file.path == path);
-    let is_complete = has("index.html") && has("pkg/vramscope_viewer_bg.wasm");
+    let files = ["index.html", "pkg/vramscope_viewer_bg.wasm", "pkg/vramscope_importer_bg.wasm"];
+    let is_complete = files.into_iter().all(has);
     assert!(is_complete, "the package lacks the page: run `cargo xtask build --release` first");
 }
 "#;

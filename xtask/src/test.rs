@@ -74,7 +74,7 @@ pub(crate) fn run() -> Result<ExitCode> {
 
     let binary = plan.step("build for release", &[page], || build::binary_with_built_page(Profile::Release).map(drop));
     plan.step("packages", &[binary], package::check);
-    plan.step("the binary in the browser", &[binary, chromium], end_to_end);
+    plan.step("the binary in the browser", &[binary, chromium, python], end_to_end);
     plan.step("exports read by other tools", &[binary, python], exports::check);
     Ok(plan.finish())
 }
@@ -93,6 +93,10 @@ fn clippy_wasm() -> Result<()> {
         "vramscope-pool",
         "--package",
         "vramscope-formats",
+        "--package",
+        "vramscope-insight",
+        "--package",
+        "vramscope-importer",
         "--lib",
     ])?;
     clippy(&["--package", "vramscope-viewer", "--lib", "--tests", "--examples"])
@@ -180,6 +184,7 @@ fn end_to_end() -> Result<()> {
         // Unoptimized, as the steps before built most of it; these tests do not measure speed.
         (measure::LOAD_VARIABLE, measure::load_generator(Profile::Dev)?),
         (measure::WASM_BENCHMARK_VARIABLE, measure::wasm_benchmark(Profile::Dev)?),
+        (measure::AXE_VARIABLE, exports::axe_script()?),
     ];
     // --workspace: with the same features as the other native tests nothing is compiled twice.
     let test = ["test", "--workspace", "--test", "browser", "--", "--ignored"];

@@ -7,6 +7,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use vramscope_page::{Content, PageFile};
 
+use super::ranges::MEDIA_TYPE;
+
 /// The files of the page that the server serves. `index.html` is served at the root.
 ///
 /// The default is the vramscope page, embedded when this crate was built.
@@ -29,6 +31,7 @@ const MEDIA_TYPES: &[(&str, &str)] = &[
     ("png", "image/png"),
     ("svg", "image/svg+xml"),
     ("ttf", "font/ttf"),
+    ("vram", MEDIA_TYPE),
     ("wasm", "application/wasm"),
     ("webmanifest", "application/manifest+json"),
     ("woff2", "font/woff2"),

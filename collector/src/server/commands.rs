@@ -105,6 +105,6 @@ fn error_response(status: StatusCode, reason: &str) -> Response {
 }
 
 /// Returns a response whose body is this JSON and a line end.
-fn json_response(status: StatusCode, json: &serde_json::Value) -> Response {
+pub(super) fn json_response(status: StatusCode, json: &serde_json::Value) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], format!("{json}\n")).into_response()
 }

@@ -13,6 +13,8 @@ pub struct ServedRecording {
     pub name: String,
     /// The recording.
     pub bytes: RecordingBytes,
+    /// The recording's number of events; `None` if unknown.
+    pub events: Option<u64>,
 }
 
 /// What a server offers to its clients: the page, a live recording, complete recordings and
@@ -23,8 +25,8 @@ pub struct Content {
     pub assets: Assets,
     /// The live recording, served at `/ws` and `/trace.vram`.
     pub live: Option<Hub>,
-    /// Complete recordings, served at `/files/INDEX/NAME`. Without a live recording, the page
-    /// opens the first of them.
+    /// Complete recordings, served at `/files/INDEX/NAME` and listed at `/files`. Without a live
+    /// recording, the page opens the only one, or lists several.
     pub files: Vec<ServedRecording>,
     /// Commands that clients with the token may give.
     pub controls: Option<Controls>,

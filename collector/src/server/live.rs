@@ -298,7 +298,8 @@ pub(super) fn download(hub: &Hub, method: &Method, headers: &HeaderMap) -> Respo
     let honors_range = *method == Method::GET && (if_range.is_none() || if_range == Some(version.tag(hub).as_str()));
     let mut response = ranges::respond(&bytes, headers.get(header::RANGE).filter(|_| honors_range));
     let tag = HeaderValue::try_from(version.tag(hub)).expect("a tag has only digits, hyphens and quotation marks");
-    let disposition = HeaderValue::from_static("attachment; filename=\"trace.vram\"");
+    // Without a file name, so that browsers use the one that the page states.
+    let disposition = HeaderValue::from_static("attachment");
     response.headers_mut().extend([(header::ETAG, tag), (header::CONTENT_DISPOSITION, disposition)]);
     response
 }

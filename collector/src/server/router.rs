@@ -9,13 +9,15 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use serde_json::json;
 
 use super::access::Rights;
 use super::assets::Assets;
+use super::content::ServedRecording;
 #[cfg(feature = "metrics")]
 use super::metrics;
 use super::state::AppState;
-use super::urls::page_address;
+use super::urls::{page_address, recording_url};
 use super::{commands, live, push, ranges, sockets};
 
 /// The server's state, as request handlers receive it.
@@ -31,6 +33,7 @@ pub(super) fn router(state: Arc<AppState>) -> Router {
         .route("/ws", get(follow))
         .route("/push", get(push::push))
         .route("/trace.vram", get(download))
+        .route("/files", get(list))
         .route("/files/{index}/{name}", get(file))
         .route("/{*path}", get(asset));
     #[cfg(feature = "metrics")]
@@ -43,13 +46,13 @@ fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "not found\n").into_response()
 }
 
-/// Answers `GET /` with the page. Without a live recording, redirects to the address that opens the
-/// first complete recording.
+/// Answers `GET /` with the page. With a single complete recording and no live one, redirects to
+/// the address that opens it.
 async fn page(State(state): SharedState, uri: Uri, headers: HeaderMap) -> Response {
-    match state.content.files.first() {
+    match state.content.files.as_slice() {
         // The URL alone tells the page what to open, so that a copied URL opens the same recording.
-        Some(first) if state.content.live.is_none() && uri.query().is_none() => {
-            Redirect::temporary(&page_address(0, &first.name)).into_response()
+        [only] if state.content.live.is_none() && uri.query().is_none() => {
+            Redirect::temporary(&page_address(0, &only.name)).into_response()
         }
         _ => asset_response(state.content.assets, "", &headers),
     }
@@ -85,6 +88,16 @@ async fn follow(
 /// recording.
 async fn download(State(state): SharedState, method: Method, headers: HeaderMap) -> Response {
     state.content.live.as_ref().map_or_else(not_found, |hub| live::download(hub, &method, &headers))
+}
+
+/// Answers `GET /files` with the list of the complete recordings, in JSON.
+async fn list(State(state): SharedState) -> Response {
+    let entry = |(index, file): (usize, &ServedRecording)| {
+        let url = recording_url(index, &file.name);
+        json!({"name": file.name, "url": url, "bytes": file.bytes.len(), "events": file.events})
+    };
+    let files: Vec<_> = state.content.files.iter().enumerate().map(entry).collect();
+    commands::json_response(StatusCode::OK, &json!({"files": files}))
 }
 
 /// Answers `GET /files/INDEX/NAME` with a complete recording or a range of it, or "not found".

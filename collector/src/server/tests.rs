@@ -218,10 +218,21 @@ fn complete_recordings_are_served_by_index_and_name() {
     let recording = |name: &str, bytes: &[u8]| ServedRecording {
         name: name.into(),
         bytes: RecordingBytes::from_vec(bytes.to_vec()),
+        events: Some(bytes.len() as u64),
     };
     let files = vec![recording("a b%?#\u{fc}.vram", b"first"), recording("second.vram", b"second")];
+    let alone = start(Content { assets: ASSETS, ..Content::files(files[..1].to_vec()) });
+    check(&get(&alone, "/"), 307, &["location: ?trace=files/0/a%2520b%2525%253f%2523%25c3%25bc.vram"]);
     let server = start(Content { assets: ASSETS, ..Content::files(files) });
-    check(&get(&server, "/"), 307, &["location: ?trace=files/0/a%2520b%2525%253f%2523%25c3%25bc.vram"]);
+    check(&get(&server, "/"), 200, &["text/html"]);
+    let list = get(&server, "/files");
+    check(&list, 200, &["content-type: application/json"]);
+    let expected = concat!(
+        r#"{"files":[{"bytes":5,"events":5,"name":"a b%?#ü.vram","url":"files/0/a%20b%25%3F%23%C3%BC.vram"},"#,
+        r#"{"bytes":6,"events":6,"name":"second.vram","url":"files/1/second.vram"}]}"#,
+        "\n"
+    );
+    assert_eq!(String::from_utf8(list.body).expect("JSON is UTF-8"), expected);
     check(&get(&server, "/?trace=files/1/second.vram"), 200, &["text/html"]);
     let first = get(&server, "/files/0/a%20b%25%3F%23%C3%BC.vram");
     check(&first, 200, &["content-type: application/vnd.vramscope.trace", "content-length: 5"]);
@@ -246,9 +257,9 @@ fn ranges_are_served_from_file_and_memory() {
     let (in_file, appended) = bytes.split_at(700_000);
     let file = RecordingBytes::from_file(temporary_file(in_file), in_file.len() as u64, appended.to_vec());
     let files = vec![
-        ServedRecording { name: "disk.vram".into(), bytes: file },
-        ServedRecording { name: "memory.vram".into(), bytes: RecordingBytes::from_vec(bytes.clone()) },
-        ServedRecording { name: "empty.vram".into(), bytes: RecordingBytes::default() },
+        ServedRecording { name: "disk.vram".into(), bytes: file, events: None },
+        ServedRecording { name: "memory.vram".into(), bytes: RecordingBytes::from_vec(bytes.clone()), events: None },
+        ServedRecording { name: "empty.vram".into(), bytes: RecordingBytes::default(), events: None },
     ];
     let server = start(Content { assets: ASSETS, ..Content::files(files) });
     let request = |method: &str, path: &str, header: &str| {
@@ -287,7 +298,7 @@ fn ranges_are_served_from_file_and_memory() {
 #[test]
 fn truncated_file_aborts_the_response() {
     let file = RecordingBytes::from_file(temporary_file(&[7; 5000]), 1 << 20, Vec::new());
-    let files = vec![ServedRecording { name: "cut.vram".into(), bytes: file }];
+    let files = vec![ServedRecording { name: "cut.vram".into(), bytes: file, events: None }];
     let server = start(Content { assets: ASSETS, ..Content::files(files) });
     let response = get(&server, "/files/0/cut.vram");
     check(&response, 200, &["content-length: 1048576"]);

@@ -11,6 +11,14 @@ pub(super) fn encode_component(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, RESERVED)
 }
 
+/// Returns the URL of a complete recording, relative to the server's root.
+///
+/// `index` and `name` are the recording's index and name in
+/// [`Content::files`](super::content::Content::files).
+pub(super) fn recording_url(index: usize, name: &str) -> String {
+    format!("files/{index}/{}", encode_component(name))
+}
+
 /// Returns the address of the page with a complete recording opened, relative to the server's root.
 ///
 /// `index` and `name` are the recording's index and name in

@@ -1,6 +1,6 @@
 //! Encodes imported events as a recording with an index.
 
-use vramscope_trace::{Annotation, Definition, Encoder, Event, MemoryState, Recording, RecordingInfo, Sink};
+use vramscope_trace::{Annotation, Definition, Event, IndexedEncoder, MemoryState, RecordingInfo, Sink};
 
 use crate::error::Result;
 
@@ -10,9 +10,7 @@ const EVENTS_PER_WRITE: u32 = 1024;
 /// A sink that encodes what it receives as a recording and passes finished chunks to a function, so
 /// that little of the recording is in memory.
 pub(crate) struct ChunkWriter<F> {
-    encoder: Encoder,
-    /// Collects the index; `None` once the recording exceeds the limits of a reader.
-    written: Option<Recording>,
+    encoder: IndexedEncoder,
     write: F,
     /// The first error of `write`.
     result: Result,
@@ -25,18 +23,21 @@ where
 {
     /// Creates a writer for the recording that `info` describes.
     pub(crate) fn new(info: &RecordingInfo, write: F) -> Self {
-        let encoder = Encoder::new(info);
-        Self { encoder, written: Some(Recording::overview_only(None)), write, result: Ok(()), pending_events: 0 }
+        Self { encoder: IndexedEncoder::new(info), write, result: Ok(()), pending_events: 0 }
     }
 
-    /// Passes the encoder's finished chunks to the writer's function, until the function has failed
-    /// once.
+    /// Passes the encoder's finished chunks to the writer's function.
     fn write_chunks(&mut self) {
         self.pending_events = 0;
-        for chunk in self.encoder.take_output() {
-            self.written.take_if(|written| written.push(&chunk.bytes).is_err());
+        let output = self.encoder.take_output();
+        self.write_all(output);
+    }
+
+    /// Passes the bytes of chunks to the writer's function, until it has failed once.
+    fn write_all(&mut self, output: Vec<Vec<u8>>) {
+        for bytes in output {
             if self.result.is_ok() {
-                self.result = (self.write)(&chunk.bytes);
+                self.result = (self.write)(&bytes);
             }
         }
     }
@@ -44,13 +45,8 @@ where
     /// Passes the last chunk and the index to the writer's function. Returns the number of events,
     /// or the function's first error.
     pub(crate) fn finish(mut self) -> Result<u64> {
-        self.encoder.flush();
-        self.write_chunks();
-        for chunk in self.written.iter().flat_map(Recording::index) {
-            if self.result.is_ok() {
-                self.result = (self.write)(&chunk.bytes);
-            }
-        }
+        let output = self.encoder.finish();
+        self.write_all(output);
         self.result.map(|()| self.encoder.state().event())
     }
 }
@@ -70,8 +66,6 @@ impl<F: FnMut(&[u8]) -> Result> Sink for ChunkWriter<F> {
         self.encoder.annotation(annotation);
     }
     fn full_state(&mut self, state: &MemoryState) {
-        // Events after a late beginning or a gap keep their numbers.
-        self.encoder.skip_to(state.event());
         self.encoder.full_state(state);
     }
 }

@@ -4,13 +4,15 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 #[cfg(feature = "export")]
-use vramscope_formats::export::{self, Redactor};
+use vramscope_formats::export;
 use vramscope_formats::{self as formats, InputFormat, Limits};
+#[cfg(feature = "export")]
+use vramscope_trace::Redactor;
 use vramscope_trace::{ByteSize, Count, Damage, FORMAT_NAME, FORMAT_VERSION, FormatError, ReadAt, Recording};
 
 use crate::convert::ChunkWriter;
@@ -22,6 +24,8 @@ use crate::terminal;
 const EXTENSIONS: [&str; 7] = [".gz", ".zst", ".pickle", ".json", ".csv", ".html", ".vram"];
 /// Number of bytes read to recognize a file's format; longer than any header line of a log.
 const HEAD_BYTES: u64 = 1 << 16;
+/// Length of the progress bar of an import, in steps.
+const PROGRESS_STEPS: u64 = 1000;
 /// Size in bytes of the pieces in which a recording is copied.
 const COPY_BYTES: u64 = 1 << 20;
 
@@ -89,12 +93,15 @@ pub(crate) struct Format {
     pub(crate) version: Option<u16>,
 }
 
-/// How many bytes of an uncompressed recording's file are intact, and the index to append to them.
+/// How many bytes of an uncompressed recording's file are intact, the index to append to them, and
+/// the number of events.
 pub(crate) struct StoredRecording {
     /// Bytes of the file that are intact.
     pub(crate) len: u64,
     /// The index to append to those bytes; empty if they end with one.
     pub(crate) index: Vec<u8>,
+    /// Number of events.
+    pub(crate) events: u64,
 }
 
 impl Input {
@@ -205,7 +212,7 @@ impl Input {
         let OpenedRecording { recording, intact, .. } =
             self.open_recording(source, *len, |source, len, progress| Recording::open(source, len, progress))?;
         let index = recording.index().into_iter().flat_map(|chunk| chunk.bytes).collect();
-        Ok(Some(StoredRecording { len: intact, index }))
+        Ok(Some(StoredRecording { len: intact, index, events: recording.events() }))
     }
 
     /// Returns the input as a recording whose every event can be read, importing other formats.
@@ -266,9 +273,10 @@ impl Input {
     fn import(&self, bytes: &[u8], write: impl FnMut(&[u8]) -> Result) -> Result<u64> {
         let file_name = self.path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
         let bar = terminal::progress_bar(file_name.clone().into_owned());
-        let mut progress = |done, total| {
-            bar.set_length(total);
-            bar.set_position(done);
+        bar.set_length(PROGRESS_STEPS);
+        let mut progress = |progress: &formats::ImportProgress| {
+            bar.set_position((progress.fraction * PROGRESS_STEPS as f64) as u64);
+            ControlFlow::Continue(())
         };
         let read = |pending: PendingSender| {
             let begin = |info: &_| pending.begin(info);
@@ -277,7 +285,7 @@ impl Input {
         let make_writer = |info: &_| ChunkWriter::new(info, write);
         #[cfg(feature = "export")]
         let (imported, writer) = if self.redact {
-            let (imported, redactor) = read_on_thread(read, |info| Redactor::new(info, make_writer));
+            let (imported, redactor) = read_on_thread(read, |info| export::redactor(info, make_writer));
             (imported, redactor.map(Redactor::into_inner))
         } else {
             read_on_thread(read, make_writer)

@@ -139,7 +139,7 @@ pub enum Effect {
     /// Replace what the page shows by the new stream, from its start, at the view of a link.
     ShowStream {
         /// The view to go to.
-        link: Link,
+        link: Box<Link>,
         /// The requested part of the recording, which decides the page's memory limit.
         history: History,
     },
@@ -184,7 +184,7 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq)]
 enum Purpose {
     /// To show the program that runs, at the view of a link.
-    Show { link: Link, history: History },
+    Show { link: Box<Link>, history: History },
     /// To resume the recording on the page. The server may have another program's by now.
     Resume,
 }
@@ -267,13 +267,13 @@ impl Connection {
         let mut effects = Vec::new();
         match event {
             ConnectionEvent::ShowRequested { link, history } => {
-                self.open(Purpose::Show { link, history }, Reason::Retry, &mut effects);
+                self.open(Purpose::Show { link: Box::new(link), history }, Reason::Retry, &mut effects);
             }
             ConnectionEvent::WatchRequested => {
                 self.was_following = true;
                 let purpose = match self.position.is_identified() {
                     true => Purpose::Resume,
-                    false => Purpose::Show { link: Link::default(), history: History::Recent },
+                    false => Purpose::Show { link: Box::default(), history: History::Recent },
                 };
                 self.open(purpose, Reason::UserRequest, &mut effects);
             }

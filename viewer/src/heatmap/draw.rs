@@ -1,12 +1,19 @@
 //! Draws a [`HeatmapScene`].
 
+use std::ops::Range;
+
+use super::badges::SegmentBadges;
+use super::labels::Label;
 use super::layout::Layout;
-use super::scene::{Cell, Fill, HeatmapScene, Label, Line, LiveCell};
+use super::scene::{Cell, HeatmapScene, Line, LiveCell};
 use crate::canvas::Canvas;
 use crate::frame::{Color, Frame, Rect, opaque};
 use crate::surface::Surface;
 use crate::text::Typesetter;
-use crate::theme::Theme;
+use crate::theme::{Texture, Theme};
+
+/// How far everything that is not highlighted is mixed with the background, 0 to 1.
+const DIMMED: f32 = 0.72;
 
 /// Draws the heatmap on `frame`, which must have the size that the scene was computed for.
 pub fn draw(scene: &HeatmapScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
@@ -16,64 +23,185 @@ pub fn draw(scene: &HeatmapScene, theme: &Theme, frame: &mut Frame, typesetter: 
 /// Draws the heatmap on a whole surface.
 pub(crate) fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut impl Surface) {
     surface.pixels(theme.background, |frame| {
+        let mut painter = Painter::new(scene, theme);
         for line in &scene.lines {
-            draw_line(scene, line, theme, frame);
+            painter.draw_line(line, frame);
         }
     });
     draw_labels(&scene.labels, theme, surface);
     surface.fill(scene.header, theme.background);
     draw_labels(&scene.header_labels, theme, surface);
-    if let Some(bar) = scene.scroll_bar {
+    for bar in &scene.scroll_bars {
         surface.fill(bar.track, theme.grid);
         surface.fill(bar.thumb, theme.dim);
     }
 }
 
-/// Returns the color for the allocated or pending-free part of a pixel column: by state or
-/// category, darker for rounding, lighter where a block begins.
-fn live_color(cell: LiveCell, theme: &Theme) -> Color {
-    let block = match cell.fill {
-        Fill::Pending => theme.pending,
-        Fill::Allocated { is_alternate: true } => theme.allocated_alternate,
-        Fill::Allocated { is_alternate: false } => theme.allocated,
-        Fill::Category { index, is_alternate } => {
-            theme.categories[usize::from(index)].mix(theme.background, if is_alternate { 0.05 } else { 0.0 })
-        }
-    };
-    let color = if cell.is_rounding { theme.rounding(block) } else { block };
-    // The line where a block begins: light enough to keep the block's color.
-    if cell.begins { color.mix(theme.background, 0.55) } else { color }
+/// What a pixel column with a live part, or a hole, shows besides its color.
+#[derive(Clone, Copy)]
+enum Pattern {
+    /// Free space from pixel row `from` on.
+    Free { from: i32 },
+    /// Strokes of a color above pixel row `free_from`, free space below.
+    Texture { texture: Texture, ink: [u8; 4], free_from: i32 },
+    /// An unmapped part.
+    Hole,
 }
 
-/// Draws one row of the heatmap: its blocks and free space, and the color of the segment's
-/// fragmentation beside it.
-fn draw_line(scene: &HeatmapScene, line: &Line, theme: &Theme, frame: &mut Frame) {
-    let (free, hatch) = if line.is_empty { (theme.cached, theme.cached_hatch) } else { (theme.free, theme.free_hatch) };
-    let live: Vec<Color> =
-        line.cells.iter().map(|cell| cell.live.map_or(free, |live| live_color(live, theme))).collect();
-    let period = (scene.layout.scale * 6.0).round().max(4.0) as i32;
-    let stroke = (scene.layout.scale * 2.0).round().max(1.0) as i32;
-    frame.for_each_row(line.area, |y, pixels| {
-        for ((pixel, &live), (x, cell)) in pixels.iter_mut().zip(&live).zip((0..).zip(&line.cells)) {
-            let color = if y < cell.free_from {
-                live
-            } else if is_hatched(cell, x + y, period, stroke) {
-                hatch
-            } else {
-                free
-            };
-            *pixel = opaque(color);
-        }
-    });
-    let (x0, x1) = scene.heat_columns;
-    frame.fill(Rect { x0, x1, ..line.area }, theme.heat(line.fragmentation));
+/// Draws lines of pixel columns. It keeps its buffers from line to line.
+struct Painter<'a> {
+    scene: &'a HeatmapScene,
+    theme: &'a Theme,
+    /// The color of each column of a line.
+    colors: Vec<[u8; 4]>,
+    /// The columns of a line that are not of one color, by index.
+    patterns: Vec<(u32, Pattern)>,
+    /// Runs of columns of free space only.
+    free_runs: Vec<Range<usize>>,
+    /// A pixel row of hatching, one period longer than a line.
+    hatching: Vec<[u8; 4]>,
 }
 
-/// Returns true if a pixel of `cell` belongs to a stroke of the hatching, which only free columns
-/// have. `diagonal` is the pixel's x + y; strokes are `stroke` pixels wide and `period` pixels
-/// apart.
-fn is_hatched(cell: &Cell, diagonal: i32, period: i32, stroke: i32) -> bool {
-    cell.live.is_none() && diagonal.rem_euclid(period) < stroke
+impl<'a> Painter<'a> {
+    /// Creates a painter of a scene's lines.
+    const fn new(scene: &'a HeatmapScene, theme: &'a Theme) -> Self {
+        Self { scene, theme, colors: Vec::new(), patterns: Vec::new(), free_runs: Vec::new(), hatching: Vec::new() }
+    }
+
+    /// Returns the color, dimmed if others are highlighted.
+    fn dimmed(&self, color: Color, is_dimmed: bool) -> Color {
+        if is_dimmed { color.mix(self.theme.background, DIMMED) } else { color }
+    }
+
+    /// Returns the color of the live part of a pixel column: darker for rounding, lighter where a
+    /// block begins.
+    fn live_color(&self, cell: LiveCell) -> Color {
+        let theme = self.theme;
+        let block = match (cell.fill.color(theme), cell.is_alternate) {
+            (color, false) => color,
+            (color, true) if color == theme.allocated => theme.allocated_alternate,
+            (color, true) => color.mix(theme.background, 0.06),
+        };
+        let color = if cell.is_rounding { theme.rounding(block) } else { block };
+        // The line where a block begins: light enough to keep the block's color.
+        let color = if cell.begins { color.mix(theme.background, 0.55) } else { color };
+        self.dimmed(color, cell.is_dimmed)
+    }
+
+    /// Fills `colors`, `patterns` and `free_runs` with the columns of a line.
+    fn prepare(&mut self, line: &Line, free: [u8; 4]) {
+        self.colors.clear();
+        self.patterns.clear();
+        self.free_runs.clear();
+        // Neighbors are mostly columns of one block.
+        let mut last: Option<(LiveCell, [u8; 4])> = None;
+        for (index, cell) in (0u32..).zip(&line.cells) {
+            match *cell {
+                Cell::Free => {
+                    self.colors.push(free);
+                    let at = index as usize;
+                    match self.free_runs.last_mut().filter(|run| run.end == at) {
+                        Some(run) => run.end = at + 1,
+                        None => self.free_runs.push(at..at + 1),
+                    }
+                }
+                Cell::Hole => {
+                    self.colors.push(opaque(self.theme.background));
+                    self.patterns.push((index, Pattern::Hole));
+                }
+                Cell::Live { live, free_from } => {
+                    let color = match last {
+                        Some((known, color)) if known == live => color,
+                        _ => opaque(self.live_color(live)),
+                    };
+                    last = Some((live, color));
+                    self.colors.push(color);
+                    let texture = if live.is_rounding { Texture::None } else { live.fill.texture(self.theme) };
+                    if texture != Texture::None {
+                        let ink = self.dimmed(self.theme.texture_ink(live.fill.color(self.theme)), live.is_dimmed);
+                        self.patterns.push((index, Pattern::Texture { texture, ink: opaque(ink), free_from }));
+                    } else if free_from < line.area.y1 {
+                        self.patterns.push((index, Pattern::Free { from: free_from }));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Draws one row of the heatmap: its blocks and free space, the color of the segment's
+    /// fragmentation right of it, and the segment's badges left of it.
+    fn draw_line(&mut self, line: &Line, frame: &mut Frame) {
+        let (theme, scale, is_dimmed) = (self.theme, self.scene.layout.scale, self.scene.is_dimmed);
+        let (free, hatch) = if line.is_empty {
+            (theme.cached, theme.cached_hatch)
+        } else {
+            theme.free_colors(self.scene.is_free_subdued)
+        };
+        let (free, hatch) = (opaque(self.dimmed(free, is_dimmed)), opaque(self.dimmed(hatch, is_dimmed)));
+        let (faint, background) = (opaque(theme.faint), opaque(theme.background));
+        self.prepare(line, free);
+        let period = (scale * 6.0).round().max(4.0) as i32;
+        let stroke = (scale * 2.0).round().max(1.0) as i32;
+        let Rect { x0, y0, y1, .. } = line.area;
+        // Strokes rise to the right: a pixel's x + y decides, so a row is the one above it,
+        // shifted.
+        let hatched = |diagonal: i32| if diagonal.rem_euclid(period) < stroke { hatch } else { free };
+        self.hatching.clear();
+        self.hatching.extend((0..self.colors.len() as i32 + period).map(hatched));
+        frame.for_each_row(line.area, |y, pixels| {
+            let width = pixels.len().min(self.colors.len());
+            pixels[..width].copy_from_slice(&self.colors[..width]);
+            let shift = y.rem_euclid(period) as usize;
+            for run in &self.free_runs {
+                let run = run.start..run.end.min(width);
+                if let Some(pixels) = pixels.get_mut(run.clone()) {
+                    pixels.copy_from_slice(&self.hatching[run.start + shift..run.end + shift]);
+                }
+            }
+            for &(index, pattern) in &self.patterns {
+                let Some(pixel) = pixels.get_mut(index as usize) else { break };
+                let x = index as i32 + x0;
+                match pattern {
+                    Pattern::Free { from } | Pattern::Texture { free_from: from, .. } if y >= from => *pixel = free,
+                    Pattern::Texture { texture, ink, .. } if texture.inks(x, y, scale) => *pixel = ink,
+                    Pattern::Hole => {
+                        let is_inked = y == y0 || y == y1 - 1 || Texture::Dots.inks(x, y, scale * 1.5);
+                        *pixel = if is_inked { faint } else { background };
+                    }
+                    Pattern::Free { .. } | Pattern::Texture { .. } => {}
+                }
+            }
+        });
+        if let Some(fragmentation) = line.fragmentation {
+            let (x0, x1) = self.scene.heat_columns;
+            frame.fill(Rect { x0, x1, ..line.area }, theme.heat(fragmentation));
+        }
+        self.draw_badges(&line.badges, line.area, frame);
+    }
+
+    /// Draws the edge left of a row: dashes for expandable segments, and the color of a private
+    /// pool or stream.
+    fn draw_badges(&self, badges: &SegmentBadges, area: Rect, frame: &mut Frame) {
+        if *badges == SegmentBadges::default() {
+            return;
+        }
+        let px = |units: f32| ((units * self.scene.layout.scale).round() as i32).max(1);
+        let edge = Rect { x0: area.x0 - px(3.0), x1: area.x0 - px(1.0), ..area };
+        if let Some(index) = badges.color_index() {
+            frame.fill(edge, self.theme.group_color(index));
+        }
+        if badges.is_expandable {
+            let is_beside = area.x0 == self.scene.layout.map.x0;
+            let distance = if is_beside && badges.color_index().is_some() { px(3.0) } else { 0 };
+            let dashes = Rect { x0: edge.x0 - distance, x1: edge.x1 - distance, ..edge };
+            let (dash, dim) = (px(3.0), opaque(self.theme.dim));
+            frame.for_each_row(dashes, |y, pixels| {
+                if (y - area.y0).rem_euclid(dash * 2) < dash {
+                    pixels.fill(dim);
+                }
+            });
+        }
+    }
 }
 
 /// Draws the heatmap's texts at their positions, in the dim or the normal text color.
@@ -84,38 +212,93 @@ fn draw_labels(labels: &[Label], theme: &Theme, surface: &mut impl Surface) {
     }
 }
 
-/// Why the heatmap outlines a block or free range: the pointer is over it (a thin line), or the
-/// user selected it (a thick line).
+/// Why the heatmap outlines a block or free range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Highlight {
-    /// The pointer is over it.
+    /// The pointer is over it: a thin line.
     Hovered,
-    /// The user selected it.
+    /// The user selected it: a thick line.
     Selected,
 }
 
 /// Outlines the `size` bytes at device address `address` on the heatmap's picture, on every row
 /// that shows some of these bytes.
-pub fn draw_highlight(
-    frame: &mut Frame,
-    layout: &Layout,
-    theme: &Theme,
-    (address, size): (u64, u64),
-    highlight: Highlight,
-) {
+pub fn draw_highlight(frame: &mut Frame, layout: &Layout, theme: &Theme, range: (u64, u64), highlight: Highlight) {
     let px = |units: f32| (units * layout.scale).round() as i32;
     let stroke = match highlight {
         Highlight::Hovered => px(1.0).max(1),
         Highlight::Selected => px(2.0).max(2),
     };
+    for_each_part(frame, layout, range, |frame, part| {
+        frame.outline(part.outset(stroke), stroke, theme.cursor);
+        if highlight == Highlight::Selected {
+            frame.fill(part.tick, theme.cursor);
+        }
+    });
+}
+
+/// Marks the `size` bytes at device address `address` as the ones where a request would be placed:
+/// a dashed outline and a tint, on every row that shows some of these bytes.
+pub fn draw_placement(frame: &mut Frame, layout: &Layout, theme: &Theme, range: (u64, u64)) {
+    let px = |units: f32| (units * layout.scale).round() as i32;
+    let stroke = px(2.0).max(2);
+    for_each_part(frame, layout, range, |frame, part| {
+        frame.tint(part.area.intersect(part.visible), theme.cursor, 0.35);
+        draw_dashes(frame, part.outset(stroke), stroke, px(5.0).max(3), theme);
+        frame.fill(part.tick, theme.cursor);
+    });
+}
+
+/// The part of a range of addresses that is on one row.
+struct RangePart {
+    /// Its pixels on the row.
+    area: Rect,
+    /// A short line beside the row's address.
+    tick: Rect,
+    /// The part of the picture that outlines may cover.
+    visible: Rect,
+}
+
+impl RangePart {
+    /// Returns the area with `stroke` more pixels on each side.
+    fn outset(&self, stroke: i32) -> Rect {
+        let Rect { x0, y0, x1, y1 } = self.area;
+        Rect::new(x0 - stroke, y0 - stroke, x1 + stroke, y1 + stroke).intersect(self.visible)
+    }
+}
+
+/// Calls `draw` for each row that shows some of the `size` bytes at device address `address`.
+fn for_each_part(
+    frame: &mut Frame,
+    layout: &Layout,
+    (address, size): (u64, u64),
+    mut draw: impl FnMut(&mut Frame, RangePart),
+) {
+    let px = |units: f32| (units * layout.scale).round() as i32;
     let visible = Rect { x0: 0, x1: frame.width(), ..layout.map };
     for row in layout.rows_of(address) {
         let Some((x0, x1)) = layout.columns(row, address, size) else { continue };
-        let edge = Rect::new(x0 - stroke, row.y0 - stroke, x1 + stroke, row.y1 + stroke);
-        frame.outline(edge.intersect(visible), stroke, theme.cursor);
-        if highlight == Highlight::Selected {
-            let tick = Rect::new(px(2.0), row.y0, px(5.0), row.y1).intersect(visible);
-            frame.fill(tick, theme.cursor);
-        }
+        let tick = Rect::new(px(2.0), row.y0, px(5.0), row.y1).intersect(visible);
+        draw(frame, RangePart { area: Rect::new(x0, row.y0, x1, row.y1), tick, visible });
+    }
+}
+
+/// Draws the edge of a rectangle in dashes of `dash` pixels, light and dark by turns, so that it
+/// stands out from every color.
+fn draw_dashes(frame: &mut Frame, rect: Rect, stroke: i32, dash: i32, theme: &Theme) {
+    let colors = [opaque(theme.cursor), opaque(theme.background)];
+    let Rect { x0, y0, x1, y1 } = rect;
+    let sides = [
+        Rect::new(x0, y0, x1, (y0 + stroke).min(y1)),
+        Rect::new(x0, (y1 - stroke).max(y0), x1, y1),
+        Rect::new(x0, y0, (x0 + stroke).min(x1), y1),
+        Rect::new((x1 - stroke).max(x0), y0, x1, y1),
+    ];
+    for side in sides.map(|side| side.intersect(frame.bounds())) {
+        frame.for_each_row(side, |y, pixels| {
+            for (x, pixel) in (side.x0..).zip(pixels) {
+                *pixel = colors[((x + y).div_euclid(dash) & 1) as usize];
+            }
+        });
     }
 }

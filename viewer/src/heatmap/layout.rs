@@ -4,77 +4,22 @@ use std::ops::Range;
 
 use vramscope_trace::{Block, DeviceState, Segment};
 
-use super::slices::{Slice, slices};
+use super::placement::{self, Placement};
+use super::regions::Regions;
+use super::row::Row;
+use super::slices::{Slice, fill_slices, main_address};
+use super::view::{Scaling, View};
 use crate::frame::{Frame, Rect};
-
-/// Least height of a row including the line below it, in units (pixels at scale 1); if not all rows
-/// fit at this height, the map scrolls.
-const MIN_ROW: f32 = 3.0;
-/// Height of a row with room for its label, in units (pixels at scale 1); rows are at least this
-/// high if all of them then fit.
-const LABELLED_ROW: f32 = 14.0;
-/// Greatest height of a row at zoom 1, in units (pixels at scale 1).
-const MAX_ROW: f32 = 56.0;
-
-/// Height set aside for each line when large segments are divided into lines, in units (pixels at
-/// scale 1); it limits the number of lines.
-const CONTINUED_ROW: f32 = 22.0;
-/// Least bytes per line of a segment that is divided into several lines; smaller segments have one
-/// line.
-const LINE_BYTES: u64 = 32 << 20;
 
 /// Width of the picture in units (pixels at scale 1) below which rows have no address; the details
 /// panel still shows addresses.
 const NARROW_WIDTH: f32 = 460.0;
 
-/// Zoom of the heatmap's rows (1: all rows fit, if they can) and scroll position (pixels of rows
-/// above the map's upper edge).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct View {
-    /// Factor for the height of rows, relative to all rows fitting; at least 1.
-    pub zoom: f32,
-    /// Pixels of rows above the upper edge.
-    pub scroll: i32,
-}
-
-impl Default for View {
-    fn default() -> Self {
-        Self { zoom: 1.0, scroll: 0 }
-    }
-}
-
-/// A row of the heatmap: a whole segment, or one of several lines of a large segment.
-///
-/// `y0..y1` are pixel rows counted from the picture's top; rows scrolled out of view are outside of
-/// the map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// The segment.
-    pub segment: Segment,
-    /// Index of the line within the segment.
-    pub line: u32,
-    /// Number of lines of the segment.
-    pub lines: u32,
-    /// Bytes per line; the last of several lines may end before the map does.
-    pub line_bytes: u64,
-    /// First pixel row.
-    pub y0: i32,
-    /// First pixel row below the line.
-    pub y1: i32,
-}
-
-impl Row {
-    /// Returns the first device address that the row shows.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.segment.address.saturating_add(u64::from(self.line).saturating_mul(self.line_bytes))
-    }
-}
-
-/// Where the heatmap draws a device's segments: the rows, the map's area, and the scroll position.
+/// Where the heatmap draws a device's segments: the rows in view, the map's area, and the scroll
+/// position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
-    /// The rows by ascending address.
+    /// The rows in view, from the top; rows on one line from the left.
     pub rows: Vec<Row>,
     /// The part of the picture with the blocks.
     pub map: Rect,
@@ -82,13 +27,25 @@ pub struct Layout {
     pub max_scroll: i32,
     /// Scroll position: the view's, clamped.
     pub scroll: i32,
+    /// The view, with everything within its bounds.
+    pub view: View,
     /// Pixels per unit.
     pub scale: f32,
     /// Whether the picture is too narrow for addresses.
     pub is_narrow: bool,
+    /// Bytes per pixel column with the common scale; `None` if each segment has its own.
+    pub common_bytes_per_pixel: Option<f64>,
+    /// Width and height of the picture in pixels.
+    size: (u32, u32),
+    regions: Regions,
+    /// Positions of all regions, in the order of the rows.
+    placements: Vec<Placement>,
 }
 
 /// A segment and the block or free range in it, found under a pixel or at an address.
+///
+/// A selection stores [`Block::since_event`] beside the address, and so follows the allocation: a
+/// later block at the same address has another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
     /// The segment.
@@ -101,38 +58,54 @@ pub struct Hit {
     pub block: Option<Block>,
 }
 
+impl Hit {
+    /// Returns true if both are the same allocation, or free ranges with the same start.
+    #[must_use]
+    pub fn is_same_allocation(&self, other: &Self) -> bool {
+        let since = |hit: &Self| hit.block.map(|block| block.since_event);
+        self.address == other.address && since(self) == since(other)
+    }
+}
+
 impl Layout {
     /// Computes the layout for a picture of `size` pixels with `scale` pixels per unit.
+    ///
+    /// The cost is linear in the number of segments, and with [`SortBy::FreeShare`] in the number
+    /// of blocks.
+    ///
+    /// [`SortBy::FreeShare`]: super::SortBy::FreeShare
     #[must_use]
     pub fn new(device: &DeviceState, size: (u32, u32), scale: f32, view: View) -> Self {
+        let view = view.clamped();
         let px = |units: f32| (units * scale).round() as i32;
         let (width, height) = (size.0.min(Frame::MAX_SIDE) as i32, size.1.min(Frame::MAX_SIDE) as i32);
         let is_narrow = width < px(NARROW_WIDTH);
         let x0 = px(if is_narrow { Self::NARROW_GUTTER } else { Self::GUTTER }).min(width - 1);
         let y0 = px(Self::HEADER).min(height - 1);
         let map = Rect::new(x0, y0, (width - px(Self::MARGIN)).max(x0 + 1), (height - px(2.0)).max(y0 + 1));
-        let available = f64::from(map.height());
-        let max_line_bytes = max_line_bytes(device, (available / f64::from(CONTINUED_ROW * scale)) as u64);
-        let mut rows: Vec<Row> = device
-            .segments()
-            .flat_map(|&segment| {
-                let lines = segment.size.div_ceil(max_line_bytes).max(1) as u32;
-                let line_bytes = if lines == 1 { segment.size.max(1) } else { max_line_bytes };
-                (0..lines).map(move |line| Row { segment, line, lines, line_bytes, y0: 0, y1: 0 })
-            })
-            .collect();
-        let heights = row_heights(&rows, available, scale, view.zoom.max(1.0));
-        let total = heights.iter().sum::<f64>().ceil().min(1e8) as i32;
-        let max_scroll = (total - map.height()).max(0);
+        let regions = Regions::new(device);
+        let order = regions.sorted(device, view.sort);
+        let placed = match view.scaling {
+            Scaling::EachSegment => placement::each_segment(&regions, &order, map, scale, view.zoom),
+            Scaling::Common => placement::common_scale(&regions, &order, map, scale, view),
+        };
+        let max_scroll = (placed.height.ceil().min(placement::MAX_HEIGHT) as i32 - map.height()).max(0);
         let scroll = view.scroll.clamp(0, max_scroll);
-        let gap = px(1.0).max(1);
-        let mut y = f64::from(map.y0 - scroll);
-        for (row, height) in rows.iter_mut().zip(heights) {
-            row.y0 = y.round() as i32;
-            y += height;
-            row.y1 = (y.round() as i32 - gap).max(row.y0 + 1);
-        }
-        Self { rows, map, max_scroll, scroll, scale, is_narrow }
+        let mut layout = Self {
+            rows: Vec::new(),
+            map,
+            max_scroll,
+            scroll,
+            view: View { scroll, ..view },
+            scale,
+            is_narrow,
+            common_bytes_per_pixel: placed.common_bytes_per_pixel,
+            size,
+            regions,
+            placements: placed.placements,
+        };
+        layout.rows = layout.rows_in_view();
+        layout
     }
 
     /// Width left of the map for addresses and sizes, in units (pixels at scale 1).
@@ -144,60 +117,116 @@ impl Layout {
     /// Height above the map, for its captions, in units (pixels at scale 1).
     pub(crate) const HEADER: f32 = 18.0;
 
-    /// Iterates over the rows that are at least partly visible.
-    pub fn visible(&self) -> impl Iterator<Item = &Row> + '_ {
-        let first = self.rows.partition_point(|row| row.y1 <= self.map.y0);
-        self.rows[first..].iter().take_while(|row| row.y0 < self.map.y1)
+    /// Computes the rows that are at least partly in view.
+    fn rows_in_view(&self) -> Vec<Row> {
+        let (top, bottom) = (f64::from(self.scroll), f64::from(self.scroll + self.map.height()));
+        let first = self.placements.partition_point(|placement| placement.end() <= top);
+        let mut rows = Vec::new();
+        for placement in self.placements[first..].iter().take_while(|placement| placement.y < bottom) {
+            let line = ((top - placement.y) / placement.line_height).floor().max(0.0) as u32;
+            for line in line..placement.lines {
+                let row = self.row(placement, line);
+                if row.y0 >= self.map.y1 {
+                    break;
+                }
+                if row.y1 > self.map.y0 {
+                    rows.push(row);
+                }
+            }
+        }
+        rows
     }
 
-    /// Returns the row at `y` pixels from the picture's top; `None` outside of the map and below
-    /// the last row.
+    /// Returns the row of a line of a region.
+    fn row(&self, placement: &Placement, line: u32) -> Row {
+        let region = &self.regions.list()[placement.region as usize];
+        let view = &self.view;
+        let y = f64::from(self.map.y0 - self.scroll) + placement.y + f64::from(line) * placement.line_height;
+        let gap = ((self.scale).round() as i32).max(1);
+        let y0 = y.round() as i32;
+        let y1 = ((y + placement.line_height).round() as i32 - gap).max(y0 + 1);
+        let line_bytes = placement.line_bytes as f64;
+        let x0 = self.map.x0 + placement.x;
+        let (x1, bytes_per_pixel, start) = match view.scaling {
+            Scaling::EachSegment => {
+                let bytes_per_pixel = line_bytes / f64::from(self.map.width()) / view.column_zoom;
+                (self.map.x1, bytes_per_pixel, view.column_start)
+            }
+            Scaling::Common => {
+                let left = placement.columns - i64::from(line) * i64::from(self.map.width());
+                let columns = left.clamp(1, i64::from(self.map.width() - placement.x)) as i32;
+                (x0 + columns, line_bytes / f64::from(self.map.width()), 0.0)
+            }
+        };
+        Row {
+            segment: region.segment,
+            mapped_bytes: region.mapped_bytes,
+            line,
+            lines: placement.lines,
+            x0,
+            x1,
+            y0,
+            y1,
+            offset: (f64::from(line) + start) * line_bytes,
+            bytes_per_pixel,
+            region: placement.region,
+        }
+    }
+
+    /// Iterates over the rows that are at least partly visible.
+    pub fn visible(&self) -> impl Iterator<Item = &Row> + '_ {
+        self.rows.iter()
+    }
+
+    /// Returns the number of segments; the parts of an expandable segment count once.
     #[must_use]
-    pub fn row_at(&self, y: i32) -> Option<&Row> {
+    pub fn segment_count(&self) -> usize {
+        self.placements.len()
+    }
+
+    /// Returns the row at pixel (`x`, `y`); left and right of the map, the first or the last one of
+    /// the line. `None` above, below and between rows.
+    #[must_use]
+    pub fn row_at(&self, x: i32, y: i32) -> Option<&Row> {
         if y < self.map.y0 || y >= self.map.y1 {
             return None;
         }
         // The gap below a row counts as the row, so that every height hits one.
         let after = self.rows.partition_point(|row| row.y0 <= y);
-        let row = self.rows.get(after.checked_sub(1)?)?;
-        let next = self.rows.get(after).map_or(row.y1, |next| next.y0);
-        (y < next).then_some(row)
+        let last = self.rows.get(after.checked_sub(1)?)?;
+        if y >= self.rows.get(after).map_or(last.y1, |next| next.y0) {
+            return None;
+        }
+        let line = &self.rows[self.rows.partition_point(|row| row.y0 < last.y0)..after];
+        let row = line.iter().rfind(|row| row.x0 <= x).or(line.first())?;
+        (x < row.x1 || x >= self.map.x1).then_some(row)
     }
 
-    /// Returns the rows, one for each line, of the segment that contains `address`; empty outside
-    /// of all segments.
-    #[must_use]
-    pub fn rows_of(&self, address: u64) -> &[Row] {
-        let after = self.rows.partition_point(|row| row.segment.address <= address);
-        let Some(last) = after.checked_sub(1).map(|last| self.rows[last]).filter(|row| address < row.segment.end())
-        else {
-            return &[];
-        };
-        &self.rows[after - last.lines as usize..after]
+    /// Returns the rows in view of the segment that contains `address`.
+    pub fn rows_of(&self, address: u64) -> impl Iterator<Item = &Row> + '_ {
+        let contains = move |row: &&Row| row.segment.address <= address && address < row.segment.end();
+        self.rows.iter().filter(contains)
     }
 
-    /// Returns the pixel columns of all lines of a row's segment, one line after the other.
-    pub(super) fn slices<'a>(&self, device: &'a DeviceState, row: &Row) -> Vec<Slice<'a>> {
-        slices(device, &row.segment, self.map.width() as usize, row.line_bytes)
+    /// Returns the mapped address ranges of a row's segment.
+    pub(super) fn parts(&self, row: &Row) -> &[Range<u64>] {
+        self.regions.list().get(row.region as usize).map_or(&[], |region| self.regions.parts(region))
     }
 
-    /// Returns which of a segment's pixel columns are on `row`, as indices in the list of the
-    /// columns of all the segment's rows, first row first.
-    pub(super) fn line_columns(&self, row: &Row) -> Range<usize> {
-        let width = self.map.width() as usize;
-        row.line as usize * width..(row.line as usize + 1) * width
+    /// Fills `slices` with what the pixel columns of a row show, and returns the number of blocks
+    /// and free ranges visited.
+    pub(super) fn fill_slices<'a>(&self, device: &'a DeviceState, row: &Row, slices: &mut Vec<Slice<'a>>) -> u64 {
+        fill_slices(device, row, self.parts(row), slices)
     }
 
     /// Returns the block or free range drawn at pixel (`x`, `y`); left and right of the map, the
-    /// first or the last one of the row. `None` where there is no row.
+    /// first or the last one of the row. `None` where there is no row, and in the holes of
+    /// expandable segments.
     #[must_use]
     pub fn hit(&self, device: &DeviceState, x: i32, y: i32) -> Option<Hit> {
-        let row = self.row_at(y)?;
-        let column = (x - self.map.x0).clamp(0, self.map.width() - 1) as usize;
-        let slices = self.slices(device, row);
-        let line = slices.get(self.line_columns(row))?;
-        let slice = line[..=column].iter().rfind(|slice| !slice.is_outside())?;
-        hit_at(device, slice.main_extent)
+        let row = self.row_at(x, y)?;
+        let column = usize::try_from(x - row.x0).unwrap_or(0).min(row.inside().checked_sub(1)?);
+        hit_at(device, main_address(device, row, self.parts(row), column)?)
     }
 
     /// Returns the pixel columns (first, end), `end` exclusive, in which a row of a segment shows
@@ -207,86 +236,132 @@ impl Layout {
     /// They are at least one pixel wide; `None` if none of the bytes are on the row.
     #[must_use]
     pub fn columns(&self, row: &Row, address: u64, size: u64) -> Option<(i32, i32)> {
-        let width = i64::from(self.map.width());
-        let total = width * i64::from(row.lines);
-        let per_byte = width as f64 / row.line_bytes as f64;
-        let start = address.saturating_sub(row.segment.address) as f64 * per_byte;
-        let end = start + size as f64 * per_byte;
-        let start = (start.round() as i64).min(total - 1);
-        let end = (end.round() as i64).clamp(start + 1, total);
-        let left = width * i64::from(row.line);
-        let (from, to) = ((start - left).max(0), (end - left).min(width));
-        (from < to).then(|| (self.map.x0 + from as i32, self.map.x0 + to as i32))
+        let width = row.x1 - row.x0;
+        let from_row = |address: u64| {
+            let offset = i128::from(address) - i128::from(row.segment.address);
+            (offset as f64 - row.offset) / row.bytes_per_pixel
+        };
+        let (start, end) = (from_row(address), from_row(address.saturating_add(size)));
+        if end <= 0.0 || start >= f64::from(width) {
+            return None;
+        }
+        let first = (start.round().max(0.0) as i32).min(width - 1);
+        let last = (end.round().min(f64::from(width)) as i32).max(first + 1);
+        Some((row.x0 + first, row.x0 + last))
     }
 
-    /// Returns the scroll position in pixels that brings the row with device address `address` into
-    /// view; `None` if the row is in view or no segment contains the address.
+    /// Returns the view that brings device address `address` into view, by scrolling and panning as
+    /// little as possible; `None` if no segment contains the address.
+    #[must_use]
+    pub fn reveal(&self, address: u64) -> Option<View> {
+        let (placement, offset) = self.position(address)?;
+        let line = (offset / placement.line_bytes.max(1) as f64).floor().min(f64::from(placement.lines - 1));
+        let top = placement.y + line * placement.line_height;
+        let bottom = top + placement.line_height;
+        let lowest = bottom.ceil() as i32 - self.map.height();
+        let scroll = self.scroll.max(lowest).min(top.floor() as i32).clamp(0, self.max_scroll);
+        let mut view = View { scroll, ..self.view };
+        if view.scaling == Scaling::EachSegment {
+            let part = offset / placement.line_bytes.max(1) as f64 - line;
+            let shown = 1.0 / view.column_zoom;
+            if part < view.column_start || part >= view.column_start + shown {
+                view.column_start = part - shown / 2.0;
+            }
+        }
+        Some(view.clamped())
+    }
+
+    /// Returns the scroll position in pixels that brings the line with device address `address`
+    /// into view; `None` if the line is in view or no segment contains the address.
     #[must_use]
     pub fn scroll_to(&self, address: u64) -> Option<i32> {
-        let row = self.rows_of(address).iter().rfind(|row| row.address() <= address)?;
-        let (above, below) = (self.map.y0 - row.y0, row.y1 - self.map.y1);
-        if above > 0 {
-            Some(self.scroll - above)
-        } else if below > 0 {
-            Some(self.scroll + below)
-        } else {
-            None
+        self.reveal(address).map(|view| view.scroll).filter(|&scroll| scroll != self.scroll)
+    }
+
+    /// Returns the position of the segment that contains `address`, and the address's distance from
+    /// the segment's start in bytes.
+    fn position(&self, address: u64) -> Option<(&Placement, f64)> {
+        let region = self.regions.index_at(address)?;
+        let placement = self.placements.iter().find(|placement| placement.region as usize == region)?;
+        Some((placement, (address - self.regions.list()[region].segment.address) as f64))
+    }
+
+    /// Returns the view with bytes `factor` times as wide. What is under pixel (`x`, `y`) stays
+    /// there; with the common scale, it stays at this height.
+    #[must_use]
+    pub fn zoom_columns(&self, device: &DeviceState, factor: f64, (x, y): (i32, i32)) -> View {
+        let view = View { column_zoom: self.view.column_zoom * factor, ..self.view }.clamped();
+        if view.scaling == Scaling::EachSegment {
+            let part = f64::from((x - self.map.x0).clamp(0, self.map.width())) / f64::from(self.map.width());
+            let pointed = self.view.column_start + part / self.view.column_zoom;
+            return View { column_start: pointed - part / view.column_zoom, ..view }.clamped();
         }
+        let Some(row) = self.row_at(x, y) else {
+            let ratio = view.column_zoom / self.view.column_zoom;
+            let above = f64::from(y - self.map.y0);
+            let scroll = (f64::from(self.scroll) + above) * ratio - above;
+            return View { scroll: scroll.max(0.0) as i32, ..view };
+        };
+        let offset = row.offset + f64::from((x - row.x0).clamp(0, row.x1 - row.x0 - 1)) * row.bytes_per_pixel;
+        let address = row.segment.address.saturating_add(offset as u64).min(row.segment.end() - 1);
+        let zoomed = Self::new(device, self.size, self.scale, view);
+        let Some((placement, offset)) = zoomed.position(address) else { return view };
+        let line = (offset / placement.line_bytes.max(1) as f64).floor().min(f64::from(placement.lines - 1));
+        let top = placement.y + line * placement.line_height;
+        let scroll = (top - f64::from(row.y0 - self.map.y0)).clamp(0.0, f64::from(zoomed.max_scroll)) as i32;
+        View { scroll, ..view }
+    }
+
+    /// Returns the view with rows `factor` times as high; what is at `y` pixels from the picture's
+    /// top stays there.
+    #[must_use]
+    pub fn zoom_rows(&self, factor: f32, y: i32) -> View {
+        let view = View { zoom: self.view.zoom * factor, ..self.view }.clamped();
+        let above = f64::from(y - self.map.y0);
+        let scroll = (f64::from(self.scroll) + above) * f64::from(view.zoom / self.view.zoom) - above;
+        View { scroll: scroll.max(0.0) as i32, ..view }
+    }
+
+    /// Returns the view moved by (`x`, `y`) pixels: the picture's content moves left and up.
+    #[must_use]
+    pub fn pan(&self, x: i32, y: i32) -> View {
+        let part = f64::from(x) / f64::from(self.map.width()) / self.view.column_zoom;
+        let scroll = self.scroll.saturating_add(y).clamp(0, self.max_scroll);
+        View { scroll, column_start: self.view.column_start + part, ..self.view }.clamped()
     }
 }
 
 /// Returns the block or free range that contains `address`; `None` outside of all segments.
+///
+/// The cost does not depend on the number of the segment's blocks, except in a large free range.
 pub(crate) fn hit_at(device: &DeviceState, address: u64) -> Option<Hit> {
     let segment = *device.segment_at(address)?;
-    let extent = device.extents(&segment).find(|extent| address - extent.address < extent.size)?;
-    Some(Hit { segment, address: extent.address, size: extent.size, block: extent.block.copied() })
+    if let Some(&block) = device.block_at(address).filter(|block| block.address >= segment.address) {
+        let size = block.end().min(segment.end()) - block.address;
+        return Some(Hit { segment, address: block.address, size, block: Some(block) });
+    }
+    let above = Segment { address, size: segment.end() - address, ..segment };
+    let end = address + device.extents(&above).next()?.size;
+    let start = free_start(device, &segment, address);
+    Some(Hit { segment, address: start, size: end - start, block: None })
 }
 
-/// Returns the fewest bytes per line, a multiple of [`LINE_BYTES`], with which all segments fit on
-/// `max_lines` lines; the size of the largest segment if that is impossible.
-fn max_line_bytes(device: &DeviceState, max_lines: u64) -> u64 {
-    let lines =
-        |bytes: u64| device.segments().map(|segment| segment.size.div_ceil(bytes).max(1)).fold(0, u64::saturating_add);
-    let largest = device.segments().map(|segment| segment.size).fold(LINE_BYTES, u64::max);
-    // A multiple of LINE_BYTES, so that lines begin at round addresses.
-    let (mut low, mut high) = (1, largest.div_ceil(LINE_BYTES));
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if lines(middle.saturating_mul(LINE_BYTES)) > max_lines {
-            low = middle + 1;
-        } else {
-            high = middle;
+/// Returns the start of the free range of a segment that contains `address`: the end of the last
+/// block below.
+fn free_start(device: &DeviceState, segment: &Segment, address: u64) -> u64 {
+    let mut until = address;
+    let mut distance = 1u64 << 12;
+    // Looks at ranges of doubled size, so that few blocks are visited.
+    while until > segment.address {
+        let from = address.saturating_sub(distance).max(segment.address);
+        let range = Segment { address: from, size: until - from, ..*segment };
+        let inside = device.extents(&range).filter_map(|extent| extent.block).last().map(|block| block.end());
+        let across = device.block_at(from).filter(|block| block.address >= segment.address).map(|block| block.end());
+        if let Some(end) = inside.max(across) {
+            return end.clamp(segment.address, address);
         }
+        until = from;
+        distance = distance.saturating_mul(2);
     }
-    low.saturating_mul(LINE_BYTES)
-}
-
-/// Returns the height of every row in pixels, including the line below it. The heights add up to
-/// `available` pixels times `zoom`; to less if all rows have the greatest height, to more if the
-/// lowest rows do not fit.
-///
-/// Heights grow with the square root of a row's bytes, between [`MIN_ROW`] and [`MAX_ROW`] units.
-fn row_heights(rows: &[Row], available: f64, scale: f32, zoom: f32) -> Vec<f64> {
-    if rows.is_empty() {
-        return Vec::new();
-    }
-    let max = f64::from(MAX_ROW * scale * zoom);
-    let weights: Vec<f64> = rows.iter().map(|row| (row.line_bytes as f64).sqrt()).collect();
-    let (least, labelled) = (f64::from((MIN_ROW * scale).round()), f64::from(LABELLED_ROW * scale));
-    // 30% of the height remain for showing which segments are larger.
-    let min = (available * 0.7 / weights.len() as f64).clamp(least, labelled);
-    let min_total = min * weights.len() as f64;
-    // If not even the lowest rows fit, the map scrolls and can show sizes again.
-    let goal = if min_total > available { min_total * 1.5 } else { available } * f64::from(zoom);
-    let heights = |factor: f64| weights.iter().map(move |weight| (weight * factor).clamp(min, max));
-    let (mut low, mut high) = (0.0, max / weights.iter().copied().fold(f64::INFINITY, f64::min).max(1.0));
-    for _ in 0..48 {
-        let middle = (low + high) / 2.0;
-        if heights(middle).sum::<f64>() > goal {
-            high = middle;
-        } else {
-            low = middle;
-        }
-    }
-    heights(low).collect()
+    segment.address
 }

@@ -1,29 +1,51 @@
-//! The fragmentation heatmap: every segment a row, in address order.
+//! The fragmentation heatmap: every segment a row, every block at its address.
 //!
-//! A row is as wide as the map whatever its segment's size, and everything in it is to scale within
-//! the row. Its height grows with the square root of the segment's size: large segments look large,
-//! small ones stay visible. Rows are as high as lets all of them fit; where even the lowest rows do
-//! not fit, the map scrolls. Where few segments leave space, a large one continues over several
-//! lines, like text.
+//! With each segment to its own scale, a row is as wide as the map whatever its segment's size, and
+//! everything in it is to scale within the row. Its height grows with the square root of the
+//! segment's size: large segments look large, small ones stay visible. Rows are as high as lets all
+//! of them fit; where even the lowest rows do not fit, the map scrolls. Where few segments leave
+//! space, a large one continues over several lines, like text.
+//!
+//! With the common scale, a pixel stands for equally many bytes everywhere: areas can be compared
+//! across segments. Long segments continue on the next line, small ones share a line.
 //!
 //! A pixel column of a row stands for an equal part of its segment. A column with both live blocks
 //! and free space is divided in proportion, live above and free below, and each part gets at least
 //! a pixel: nothing vanishes, and colors are never mixed. Free space is orange and hatched; a
 //! segment without live blocks, which the allocator could release to the driver, is hatched less
 //! prominently. Rounding, the part of a block beyond the requested size, is the darker end of the
-//! block where it is at least a pixel wide.
+//! block where it is at least a pixel wide. Unmapped parts of expandable segments are dark and
+//! dotted.
 //!
-//! Right of a row are its segment's fragmentation (1 − largest free block ÷ free bytes) as a color,
-//! and its used percentage.
+//! Left of a row, an edge shows private pools, streams and expandable segments. Right of it are its
+//! segment's fragmentation (1 − largest free block ÷ free bytes) as a color, and its used
+//! percentage.
+//!
+//! Drawing visits the blocks in view only. Positions of rows follow from the segments' sizes.
 
+mod badges;
+mod content;
 mod draw;
+mod groups;
+mod labels;
 mod layout;
+mod legend;
+mod placement;
+mod regions;
+mod row;
 mod scene;
 mod slices;
+mod view;
 
+pub use badges::SegmentBadges;
+pub use content::{AgeScale, AgeUnit, ColorBy, Content, Fill, FreedAt};
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use draw::draw_on;
-pub use draw::{Highlight, draw, draw_highlight};
+pub use draw::{Highlight, draw, draw_highlight, draw_placement};
+pub use groups::BlockGroups;
 pub(crate) use layout::hit_at;
-pub use layout::{Hit, Layout, Row, View};
-pub use scene::{ColorBy, Content, HeatmapScene, categories};
+pub use layout::{Hit, Layout};
+pub use legend::{LegendEntry, LegendSwatch};
+pub use row::Row;
+pub use scene::HeatmapScene;
+pub use view::{Scaling, SortBy, View};

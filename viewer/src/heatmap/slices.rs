@@ -1,96 +1,268 @@
-//! The pixel columns of a segment's row: how much of each is free, and what the rest is.
+//! The pixel columns of a row: how much of each is free, and what the rest is.
+
+use std::ops::Range;
 
 use vramscope_trace::{Block, DeviceState, Segment};
 
-/// What a range of a segment holds: the requested part of a live block, a live block's rounding, or
-/// free space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind<'a> {
+use super::row::Row;
+
+/// What a range of a segment holds: the requested part of a live block, a live block's rounding,
+/// free space, or nothing.
+#[derive(Clone, Copy, Debug)]
+enum Kind<'a> {
     /// The requested part of a live block.
     Live(&'a Block),
     /// The end of a live block beyond the requested size.
     Rounding(&'a Block),
     /// Free space.
     Free,
+    /// An unmapped part of an expandable segment.
+    Hole,
 }
 
-/// What one pixel column of a segment's row shows: which part is free, and the largest live part.
+/// What one pixel column of a row shows: which part is free, and the largest live part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slice<'a> {
+    /// The block with the largest live part, if any part is live.
+    pub(super) live: Option<&'a Block>,
+    largest_live: f32,
     /// The free part, 0 to 1.
     pub(super) free: f32,
-    /// The kind of the largest live part, if any part is live.
-    pub(super) live: Option<Kind<'a>>,
-    largest_live: f32,
-    /// Address of the extent that covers most of the column.
-    pub(super) main_extent: u64,
-    main_extent_part: f32,
+    /// The unmapped part, 0 to 1.
+    pub(super) hole: f32,
+    /// Whether the largest live part is rounding.
+    pub(super) is_rounding: bool,
     /// Whether an extent begins at the column's left edge, to within a pixel.
     pub(super) begins: bool,
 }
 
 impl<'a> Slice<'a> {
-    /// Returns true if the column is beyond the segment's end.
-    pub(super) fn is_outside(&self) -> bool {
-        self.main_extent_part == 0.0
-    }
-
-    /// Adds a range that covers `part` (0 to 1) of the column and belongs to the block or free
-    /// range at address `extent`.
-    fn add(&mut self, kind: Kind<'a>, extent: u64, part: f32) {
-        if part > self.main_extent_part {
-            self.main_extent_part = part;
-            self.main_extent = extent;
-        }
-        match kind {
-            Kind::Free => self.free += part,
-            live if part > self.largest_live => {
-                self.largest_live = part;
-                self.live = Some(live);
+    /// Adds a range that covers `part` (0 to 1) of the column.
+    #[inline]
+    fn add(&mut self, kind: Kind<'a>, part: f32) {
+        let (block, is_rounding) = match kind {
+            Kind::Free => {
+                self.free += part;
+                return;
             }
-            _ => {}
+            Kind::Hole => {
+                self.hole += part;
+                return;
+            }
+            Kind::Live(block) => (block, false),
+            Kind::Rounding(block) => (block, true),
+        };
+        if part > self.largest_live {
+            (self.live, self.largest_live, self.is_rounding) = (Some(block), part, is_rounding);
         }
     }
 }
 
-/// Adds a range of `kind` to the columns that it touches, from index `from` to index `to` of
-/// `columns`, both fractional. The range belongs to the block or free range at address `extent`.
-fn add_range<'a>(columns: &mut [Slice<'a>], kind: Kind<'a>, extent: u64, from: f64, to: f64) {
-    let first = (from.max(0.0) as usize).min(columns.len() - 1);
-    let last = (to.ceil() as usize).clamp(first + 1, columns.len());
-    for (column, slice) in columns[first..last].iter_mut().enumerate() {
-        let left = (first + column) as f64;
-        // At least 1e-9, so that a range too thin for floating point does not vanish.
-        let part = (to.min(left + 1.0) - from.max(left)).max(1e-9);
-        slice.add(kind, extent, part as f32);
-    }
+/// The pixel columns of a row that are computed.
+struct Columns<'a, 'b> {
+    slices: &'b mut [Slice<'a>],
+    /// Device address of the segment's start.
+    address: u64,
+    /// Bytes between the segment's start and the row's left edge.
+    offset: f64,
+    per_byte: f64,
+    /// Number of blocks and free ranges visited.
+    visited: u64,
 }
 
-/// Returns the pixel columns of a segment, `width` for each line of `line_bytes`, one line after
-/// the other. Columns beyond the segment's end are empty.
-pub(super) fn slices<'a>(device: &'a DeviceState, segment: &Segment, width: usize, line_bytes: u64) -> Vec<Slice<'a>> {
-    let lines = segment.size.div_ceil(line_bytes.max(1)).max(1) as usize;
-    let mut columns = vec![Slice { main_extent: segment.address, ..Slice::default() }; width.max(1) * lines];
-    let per_byte = width.max(1) as f64 / line_bytes.max(1) as f64;
-    for extent in device.extents(segment) {
-        let start = (extent.address - segment.address) as f64 * per_byte;
-        let end = start + extent.size as f64 * per_byte;
-        match extent.block {
-            None => add_range(&mut columns, Kind::Free, extent.address, start, end),
-            Some(block) => {
-                let requested_end = start + block.requested.min(extent.size) as f64 * per_byte;
-                // Rounding of less than a pixel would only blur the block's edge.
-                let split = if end - requested_end >= 1.0 { requested_end } else { end };
-                add_range(&mut columns, Kind::Live(block), extent.address, start, split);
-                if split < end {
-                    add_range(&mut columns, Kind::Rounding(block), extent.address, split, end);
-                }
+/// Returns the smallest integer that is not below `value`, which is not negative.
+#[inline]
+fn ceil(value: f64) -> usize {
+    let floor = value as usize;
+    floor + usize::from(floor as f64 != value)
+}
+
+impl<'a> Columns<'a, '_> {
+    /// Returns the pixel column, fractional, of an address in the row.
+    #[inline]
+    fn position(&self, address: u64) -> f64 {
+        // Signed numbers are converted faster; no segment has 2^63 bytes.
+        (address.wrapping_sub(self.address).cast_signed() as f64 - self.offset) * self.per_byte
+    }
+
+    /// Adds a range of `kind` to the columns that it touches, from position `from` to position
+    /// `to`. Every column gets at least 1e-9, so that a range too thin for floating point does not
+    /// vanish.
+    #[inline]
+    fn add(&mut self, kind: Kind<'a>, from: f64, to: f64) {
+        let from = from.max(0.0);
+        let first = from as usize;
+        if to <= (first + 1) as f64 {
+            if let Some(slice) = self.slices.get_mut(first) {
+                slice.add(kind, (to - from).max(1e-9) as f32);
             }
+            return;
         }
-        let is_wide = end - start >= 3.0;
-        if is_wide && let Some(slice) = columns.get_mut(start.round() as usize) {
+        let last = ceil(to) - 1;
+        let slices = self.slices.get_mut(first..).unwrap_or_default();
+        for (column, slice) in (first..=last).zip(slices) {
+            let part = if column == first {
+                (first + 1) as f64 - from
+            } else if column == last {
+                to - last as f64
+            } else {
+                1.0
+            };
+            slice.add(kind, part.max(1e-9) as f32);
+        }
+    }
+
+    /// Adds a live block or a part of it: its requested part, and its rounding. `range` are the
+    /// addresses, from position `from` to position `to`.
+    #[inline]
+    fn add_block(&mut self, block: &'a Block, range: Range<u64>, from: f64, to: f64) {
+        if to - from <= 1.0 {
+            return self.add(Kind::Live(block), from, to);
+        }
+        let requested_end = self.position(block.address.saturating_add(block.requested).clamp(range.start, range.end));
+        // Rounding of less than a pixel would only blur the block's edge.
+        let split = if to - requested_end >= 1.0 { requested_end } else { to };
+        if split > from {
+            self.add(Kind::Live(block), from, split);
+        }
+        if split < to {
+            self.add(Kind::Rounding(block), split, to);
+        }
+    }
+
+    /// Marks the column where a block or free range from position `from` to `to` begins, if it is
+    /// wide enough for an edge.
+    #[inline]
+    fn mark_begin(&mut self, from: f64, to: f64) {
+        if to - from < 3.0 {
+            return;
+        }
+        let column = (from + 0.5).max(0.0) as usize;
+        if from > -0.5
+            && let Some(slice) = self.slices.get_mut(column)
+        {
             slice.begins = true;
         }
     }
-    columns
+}
+
+/// Fills `slices` with the pixel columns of a row that show a part of its segment, and returns the
+/// number of blocks and free ranges visited. `parts` are the mapped ranges of the row's segment.
+///
+/// Visits the blocks in these columns only.
+pub(super) fn fill_slices<'a>(
+    device: &'a DeviceState,
+    row: &Row,
+    parts: &[Range<u64>],
+    slices: &mut Vec<Slice<'a>>,
+) -> u64 {
+    let (segment, columns) = (&row.segment, row.inside());
+    slices.clear();
+    slices.resize(columns, Slice::default());
+    let mut result = Columns {
+        slices,
+        address: segment.address,
+        offset: row.offset,
+        per_byte: 1.0 / row.bytes_per_pixel,
+        visited: 0,
+    };
+    let byte_at = |column: usize| (row.offset + column as f64 * row.bytes_per_pixel).max(0.0);
+    let first = segment.address.saturating_add(byte_at(0).floor() as u64);
+    let end = segment.address.saturating_add(byte_at(columns).ceil() as u64).min(segment.end());
+    let first_part = parts.partition_point(|part| part.end <= first);
+    let mut mapped_until = first_part.checked_sub(1).map_or(segment.address, |before| parts[before].end);
+    for part in parts[first_part..].iter().take_while(|part| part.start < end) {
+        if mapped_until < part.start {
+            add_hole(&mut result, mapped_until..part.start);
+        }
+        add_part(&mut result, device, segment, part.start.max(first)..part.end.min(end), part);
+        mapped_until = part.end;
+    }
+    if mapped_until < end {
+        add_hole(&mut result, mapped_until..end);
+    }
+    result.visited
+}
+
+/// Adds an unmapped range.
+fn add_hole(columns: &mut Columns<'_, '_>, range: Range<u64>) {
+    let (from, to) = (columns.position(range.start), columns.position(range.end));
+    columns.add(Kind::Hole, from, to);
+    columns.mark_begin(from, to);
+}
+
+/// Adds the blocks and free ranges of a mapped part of a segment that touch the addresses in
+/// `range`.
+fn add_part<'a>(
+    columns: &mut Columns<'a, '_>,
+    device: &'a DeviceState,
+    segment: &Segment,
+    range: Range<u64>,
+    part: &Range<u64>,
+) {
+    let mut start = range.start;
+    let mut from = columns.position(start);
+    // A block that begins below the range is not among the range's extents.
+    if let Some(block) = device.block_at(start).filter(|block| (part.start..start).contains(&block.address)) {
+        let block_range = block.address..block.end().min(part.end);
+        let (begin, to) = (columns.position(block_range.start), columns.position(block_range.end));
+        start = block_range.end;
+        columns.visited += 1;
+        columns.add_block(block, block_range, begin, to);
+        columns.mark_begin(begin, to);
+        from = to;
+    }
+    if start >= range.end {
+        return;
+    }
+    for extent in device.extents(&Segment { address: start, size: range.end - start, ..*segment }) {
+        columns.visited += 1;
+        // The last block may end beyond the range.
+        let end = extent.block.map_or(extent.address + extent.size, |block| block.end().min(part.end));
+        let to = columns.position(end);
+        match extent.block {
+            None => columns.add(Kind::Free, from, to),
+            Some(block) => columns.add_block(block, extent.address..end, from, to),
+        }
+        columns.mark_begin(from, to);
+        from = to;
+    }
+}
+
+/// Returns an address in the block or free range that covers most of a row's pixel column; `None`
+/// if it shows neither.
+pub(super) fn main_address(device: &DeviceState, row: &Row, parts: &[Range<u64>], column: usize) -> Option<u64> {
+    let segment = &row.segment;
+    let left = (row.offset + column as f64 * row.bytes_per_pixel).max(0.0);
+    let right = left + row.bytes_per_pixel;
+    let first = segment.address.saturating_add(left as u64);
+    let end = segment.address.saturating_add(ceil(right) as u64).min(segment.end());
+    let covered = |range: &Range<u64>| {
+        let from = (range.start - segment.address) as f64;
+        let to = (range.end - segment.address) as f64;
+        (to.min(right) - from.max(left)).max(0.0)
+    };
+    let mut main: Option<(f64, u64)> = None;
+    let mut add = |range: Range<u64>| {
+        let bytes = covered(&range);
+        if main.is_none_or(|(most, _)| bytes > most) {
+            main = Some((bytes, range.start));
+        }
+    };
+    for part in parts.iter().skip(parts.partition_point(|part| part.end <= first)) {
+        let mut start = part.start.max(first);
+        let until = part.end.min(end);
+        if start >= until {
+            break;
+        }
+        if let Some(block) = device.block_at(start).filter(|block| (part.start..start).contains(&block.address)) {
+            add(block.address..block.end().min(part.end));
+            start = block.end();
+        }
+        if start < until {
+            let rest = Segment { address: start, size: until - start, ..*segment };
+            device.extents(&rest).for_each(|extent| add(extent.address..extent.address + extent.size));
+        }
+    }
+    main.map(|(_, address)| address)
 }

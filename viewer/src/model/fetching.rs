@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use vramscope_trace::FormatError;
+use vramscope_trace::sort::sort_by_key;
 
 use super::state::{Model, Origin, PendingMoment};
 
@@ -29,10 +30,18 @@ pub struct Fetch {
     chunks: Vec<Range<u64>>,
 }
 
+impl Fetch {
+    /// Returns the requests that load chunks, given by their byte ranges in the recording's file.
+    #[must_use]
+    pub fn for_chunks(chunks: Vec<Range<u64>>) -> Vec<Self> {
+        combine(chunks)
+    }
+}
+
 /// Combines byte ranges of chunks into requests: ranges at most [`MAX_GAP`] apart share one, up to
 /// [`MAX_FETCH`] bytes.
 fn combine(mut chunks: Vec<Range<u64>>) -> Vec<Fetch> {
-    chunks.sort_unstable_by_key(|chunk| chunk.start);
+    sort_by_key(&mut chunks, |chunk| chunk.start);
     chunks.dedup();
     let mut fetches: Vec<Fetch> = Vec::new();
     for chunk in chunks {
@@ -113,6 +122,15 @@ impl Model {
             missing = self.recording.missing_between(event.saturating_sub(before), event.saturating_add(after));
         }
         combine(missing)
+    }
+
+    /// Returns the requests that load chunks, given by their byte ranges in the recording's file;
+    /// none while something else has to be loaded first, and after
+    /// [`stop_fetching`](Self::stop_fetching).
+    #[must_use]
+    pub fn fetches_for(&self, chunks: Vec<Range<u64>>) -> Vec<Fetch> {
+        let is_idle = !self.fetching_failed && self.origin == Origin::File && self.pending_moment.is_none();
+        if is_idle { combine(chunks) } else { Vec::new() }
     }
 
     /// Returns the byte ranges of the recording's file to load for the last event before `moment`,

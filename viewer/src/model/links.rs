@@ -3,24 +3,41 @@
 use vramscope_trace::FormatError;
 
 use super::state::{Model, Origin};
-use crate::bands::Band;
-use crate::heatmap::ColorBy;
-use crate::link::Link;
+use crate::bands::{Band, BandChoice};
+use crate::heatmap::{ColorBy, View};
+use crate::link::{HeatmapZoom, Link};
+use crate::timeline::AxisKind;
 
 impl Model {
-    /// Returns the link to the current view. Defaults are omitted.
+    /// Returns the link to the current view, without the panes and the selected group, which the
+    /// session knows. Defaults are omitted.
     #[must_use]
     pub fn link(&self) -> Link {
         if let Some(link) = &self.pending_link {
             return link.clone();
         }
         let has_events = self.recording.end_event() > 0;
+        let (heatmap, default) = (&self.heatmap_view, View::default());
+        let zoom = HeatmapZoom { rows: heatmap.zoom, columns: heatmap.column_zoom, column_start: heatmap.column_start };
         Link {
             event: (has_events && !self.following).then(|| self.target_event()),
-            range: self.span.part(),
+            axis: (self.axis() != AxisKind::Time).then_some(self.axis()),
+            cuts_idle: self.cuts_idle(),
+            stack: self.stack(),
+            range: self.pending_part.clone().or_else(|| self.span.part().filter(|_| self.scale.kind() == self.axis())),
+            selected: self.selected_range(),
             device: (has_events && self.recording.devices().count() > 1).then_some(self.device),
             select: self.selection,
-            color_by: (self.color_by == ColorBy::Category).then_some(self.color_by),
+            since: self.selected_since(),
+            group: None,
+            color_by: (self.color_by != ColorBy::default()).then_some(self.color_by),
+            scaling: (heatmap.scaling != default.scaling).then_some(heatmap.scaling),
+            sort: (heatmap.sort != default.sort).then_some(heatmap.sort),
+            zoom: (heatmap.zoom > 1.0 || heatmap.column_zoom > 1.0).then_some(zoom),
+            panes: Vec::new(),
+            step_span: None,
+            compare_with: None,
+            pinned: self.comparison.pinned(),
             bands: self.band_choice,
         }
     }
@@ -33,6 +50,32 @@ impl Model {
         let is_at_end = self.state().event() == self.recording.end_event();
         let event = self.live.linked_event.or(link.event.filter(|_| !is_at_end));
         Link { event, ..link }
+    }
+
+    /// Goes to the view of a link that describes it completely: what the link omits gets its
+    /// default. A live recording without a moment in the link is followed.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn restore(&mut self, link: &Link) -> Result<(), FormatError> {
+        self.playback.pause();
+        (self.selection, self.selected_since, self.selected_range) = (None, None, None);
+        self.selected_group = None;
+        (self.color_by, self.band_choice) = (ColorBy::default(), BandChoice::default());
+        self.heatmap_view = View { scroll: self.heatmap_view.scroll, ..View::default() };
+        (self.cuts_idle, self.stack) = (false, None);
+        self.comparison.set_pinned(None);
+        let axis = link.axis.unwrap_or_default();
+        if axis != self.axis {
+            self.set_axis(axis);
+        }
+        if link.range.is_none() {
+            self.pending_part = None;
+            self.fit();
+        }
+        self.everything_changed();
+        self.go_to_link(link)?;
+        if link.event.is_none() && self.origin == Origin::Live { self.follow() } else { Ok(()) }
     }
 
     /// Goes to the view of a link. If a live recording has not reached the link's moment, it is
@@ -59,14 +102,44 @@ impl Model {
         if let Some(device) = link.device {
             self.set_device(device)?;
         }
+        if link.pinned.is_some() {
+            self.comparison.set_pinned(link.pinned);
+        }
+        let view = &mut self.heatmap_view;
+        (view.scaling, view.sort) = (link.scaling.unwrap_or(view.scaling), link.sort.unwrap_or(view.sort));
+        if let Some(HeatmapZoom { rows, columns, column_start }) = link.zoom {
+            (view.zoom, view.column_zoom, view.column_start) = (rows, columns, column_start);
+        }
+        self.moment_changed();
         if link.select.is_some() {
+            (self.selection, self.selected_since) = (link.select, link.since);
+        }
+        if link.cuts_idle {
+            self.set_cuts_idle(true);
+        }
+        if link.stack.is_some() {
+            self.set_stack(link.stack);
+        }
+        let axis = link.axis.unwrap_or_default();
+        // A link without an axis and a range keeps the axis.
+        if link.axis.is_some() || link.range.is_some() {
+            self.set_axis(axis);
+        }
+        match link.range.clone() {
+            Some(range) if axis == self.scale.kind() => self.change_span(|span, whole| span.set(range, whole)),
+            range => self.pending_part = range,
+        }
+        if link.selected.is_some() {
+            self.select_range(link.selected);
+        }
+        if let Some(event) = link.event {
+            if link.range.is_some() { self.seek_linked(event)? } else { self.seek(event)? }
+        }
+        // A link without `since` selects the allocation that is live at its moment.
+        if link.select.is_some() && link.since.is_none() && !self.is_loading() {
             self.select(link.select);
         }
-        if let Some(range) = link.range.clone() {
-            self.change_span(|span, whole| span.set(range, whole));
-        }
         let Some(event) = link.event else { return Ok(()) };
-        self.seek(event)?;
         if self.origin == Origin::Live && event < self.recording.first_event() {
             self.link_is_too_early(event);
         }

@@ -1,10 +1,10 @@
 //! A live recording: receiving, discarding the oldest part, disconnecting and resuming.
 
+use vramscope_insight::spans::Marks;
 use vramscope_trace::FormatError;
 
 use super::live_state::{LINK_TOO_EARLY, LiveState, MOMENT_DISCARDED};
 use super::state::{Model, Origin};
-use crate::marks::Marks;
 
 impl Model {
     /// Empties the model to receive the same live recording from its beginning, after a connection

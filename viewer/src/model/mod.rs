@@ -3,13 +3,17 @@
 //! Every input is a method call on [`Model`] with everything it needs as arguments, the clock
 //! included; nothing here depends on a page.
 
+mod comparison;
 mod fetching;
 mod links;
 mod live;
 mod live_state;
 mod peaks;
+mod range;
+mod selection;
 mod state;
 
+pub use comparison::{CompareWith, Comparison, SecondRecording};
 pub use fetching::Fetch;
 pub use live_state::{LIVE_LIMIT_BYTES, WHOLE_LIMIT_BYTES};
 pub use state::{Changes, Model, Origin, PeakKind};

@@ -25,7 +25,7 @@ impl Model {
             }
             let exact_ns = self.event_time_ns(peak.event);
             let time_ns = exact_ns.unwrap_or_else(|| self.approximate_time_ns(peak, value));
-            let mark = PeakMark { time_ns, bytes: peak.bytes };
+            let mark = PeakMark { event: peak.event, time_ns, bytes: peak.bytes };
             self.changes.timeline |= mark != known.mark;
             self.peaks[index] = FoundPeak { peak, mark, is_approximate: exact_ns.is_none() };
         }
@@ -33,7 +33,8 @@ impl Model {
 
     /// Returns the time of the moment after `moment` events, or `None` if its events are not
     /// loaded.
-    fn event_time_ns(&mut self, moment: u64) -> Option<u64> {
+    #[must_use]
+    pub fn event_time_ns(&mut self, moment: u64) -> Option<u64> {
         let Some(number) = moment.checked_sub(1) else { return Some(self.recording.start_ns()) };
         let event = self.lookup.event(&self.recording, number).ok()?;
         Some(event.map_or(self.recording.start_ns(), |event| event.time_ns))
@@ -42,7 +43,7 @@ impl Model {
     /// Returns the start of the time slice that contains `peak`, a peak of the counter that `value`
     /// selects.
     fn approximate_time_ns(&self, peak: Peak, value: fn(&Counters) -> u64) -> u64 {
-        let whole = self.whole();
+        let whole = self.whole_times();
         let columns = self.recording.series(self.device).map(|series| series.columns(whole.start, whole.end, SLICES));
         let slice = columns.and_then(|columns| columns.iter().position(|column| value(&column.max) >= peak.bytes));
         let offset_ns = u128::from(whole.end - whole.start) * slice.unwrap_or(0) as u128 / SLICES as u128;

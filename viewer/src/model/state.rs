@@ -1,18 +1,21 @@
 //! The model's state, and moving through it.
 
+use std::cell::Cell;
 use std::ops::Range;
 
-use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Peak, Recording, Replay};
+use vramscope_insight::group::GroupBy;
+use vramscope_insight::spans::Marks;
+use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, FreeSpace, MemoryState, Peak, Recording, Replay};
 
+use super::comparison::Comparison;
 use super::live_state::LiveState;
 use crate::bands::{Band, BandChoice, VisibleBands};
-use crate::heatmap::{ColorBy, Hit, View, hit_at};
+use crate::heatmap::{ColorBy, View};
 use crate::link::Link;
-use crate::marks::Marks;
 use crate::open::LoadedFile;
 use crate::playback::Playback;
-use crate::span::{TimeSpan, whole};
-use crate::timeline::PeakMark;
+use crate::span::TimeSpan;
+use crate::timeline::{AxisKind, PeakMark, Scale};
 
 /// Where the recording on the page comes from: no recording, a file or URL, a running program, or a
 /// program whose connection has ended.
@@ -85,11 +88,34 @@ pub struct Model {
     notes: Vec<String>,
     pub(super) origin: Origin,
     pub(super) device: DeviceId,
+    /// The positions that the timeline shows, in the unit of `scale`.
     pub(super) span: TimeSpan,
+    /// The unit of the timeline's axis.
+    pub(super) scale: Scale,
+    /// What the user wants the axis to show; a recording that is not read yet has an axis of time.
+    pub(super) axis: AxisKind,
+    /// Whether the timeline leaves out idle time.
+    pub(super) cuts_idle: bool,
+    /// What the timeline's live bytes are grouped by; `None` shows the counters.
+    pub(super) stack: Option<GroupBy>,
+    /// The positions of a link on an axis that is not shown yet.
+    pub(super) pending_part: Option<Range<u64>>,
+    /// The times that the timeline shows if its axis is not one of time.
+    pub(super) shown_times: Range<u64>,
+    /// Whether the timeline does not scroll to the moment that it goes to next.
+    pub(super) holds_span: bool,
     pub(super) following: bool,
     /// A link into the part of a live recording that has not arrived yet.
     pub(super) pending_link: Option<Link>,
     pub(super) selection: Option<u64>,
+    /// The event number from which the selected allocation exists.
+    pub(super) selected_since: Option<u64>,
+    /// First and last event number of the selected range.
+    pub(super) selected_range: Option<(u64, u64)>,
+    /// The selected group: what blocks are grouped by, and the group's number.
+    pub(super) selected_group: Option<(GroupBy, u32)>,
+    /// The free space of a device at a moment, computed once.
+    free_space: Cell<Option<(DeviceId, u64, FreeSpace)>>,
     pub(super) pending_moment: Option<PendingMoment>,
     pub(super) fetching_failed: bool,
     /// Device, range and width of the timeline whose events are all loaded.
@@ -105,9 +131,13 @@ pub struct Model {
     pub(super) band_choice: BandChoice,
     /// Zoom and scroll position of the heatmap.
     pub heatmap_view: View,
+    /// What the recording is compared with.
+    pub comparison: Comparison,
     /// The state of a device before its first event.
     empty_device: DeviceState,
     pub(super) changes: Changes,
+    /// Number of recordings opened, live ones that begin again included.
+    opened: u64,
 }
 
 impl Model {
@@ -120,9 +150,13 @@ impl Model {
             following: origin == Origin::Live,
             color_by: self.color_by,
             band_choice: self.band_choice,
+            axis: self.axis,
+            cuts_idle: self.cuts_idle,
+            stack: self.stack,
             timeline_width: self.timeline_width,
             playback: Playback::at_speed(self.playback.speed()),
             changes: Changes { timeline: true, moment: true },
+            opened: self.opened + 1,
             ..Self::default()
         };
     }
@@ -145,6 +179,12 @@ impl Model {
         std::mem::take(&mut self.changes)
     }
 
+    /// Returns true if something must be computed and drawn again.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.changes.timeline || self.changes.moment
+    }
+
     /// Marks the timeline, and everything that depends on the moment, to be computed and drawn
     /// again, for example after a new recording was opened.
     pub fn everything_changed(&mut self) {
@@ -165,8 +205,12 @@ impl Model {
             return Ok(());
         }
         self.replay.seek(&self.recording, event)?;
+        self.free_space.set(None);
         self.changes.moment = true;
-        self.changes.timeline |= self.span.scroll_to(self.replay.state().time_ns(), self.whole());
+        if !std::mem::take(&mut self.holds_span) {
+            let position = self.scale.position(self.timed_moment());
+            self.changes.timeline |= self.span.scroll_to(position, self.whole());
+        }
         Ok(())
     }
 
@@ -185,6 +229,16 @@ impl Model {
     pub fn seek(&mut self, event: u64) -> Result<(), FormatError> {
         self.stop_following();
         self.playback.restart_clock();
+        self.holds_span = false;
+        self.go_to(event)
+    }
+
+    /// Goes to the moment after `event` events like [`seek`](Self::seek), but keeps what the timeline
+    /// shows, because a link states both.
+    pub(super) fn seek_linked(&mut self, event: u64) -> Result<(), FormatError> {
+        self.stop_following();
+        self.playback.restart_clock();
+        self.holds_span = true;
         self.go_to(event)
     }
 
@@ -286,46 +340,6 @@ impl Model {
         Ok(true)
     }
 
-    // The range of time.
-
-    /// Returns the range of time that the timeline shows, in nanoseconds of the recording's time.
-    #[must_use]
-    pub fn range(&self) -> Range<u64> {
-        self.span.within(self.whole())
-    }
-
-    /// Returns the time range of the whole recording in nanoseconds, extended to the shortest range
-    /// that the timeline can show.
-    pub(super) fn whole(&self) -> Range<u64> {
-        whole(self.recording.start_ns(), self.recording.end_ns())
-    }
-
-    /// Changes the timeline's range by `change`, which also gets the whole recording's range, and
-    /// redraws everything.
-    pub(super) fn change_span(&mut self, change: impl FnOnce(&mut TimeSpan, Range<u64>)) {
-        let whole = self.whole();
-        change(&mut self.span, whole);
-        self.fetching_failed = false;
-        self.everything_changed();
-    }
-
-    /// Shows the whole recording on the timeline.
-    pub fn fit(&mut self) {
-        self.change_span(|span, _| *span = TimeSpan::default());
-    }
-
-    /// Makes the timeline show `factor` times as much time (below 1: less), with time `around_ns`
-    /// at the same position.
-    pub fn zoom(&mut self, factor: f64, around_ns: u64) {
-        self.change_span(|span, whole| span.zoom(factor, around_ns, whole));
-    }
-
-    /// Moves the timeline's range by `fraction` of its length, at most to an end of the recording;
-    /// a negative fraction moves to earlier times.
-    pub fn pan(&mut self, fraction: f64) {
-        self.change_span(|span, whole| span.pan(fraction, whole));
-    }
-
     /// Shows a band of the timeline (device memory beyond the reserved bytes) if it is hidden, or
     /// hides it if it is shown.
     pub fn toggle_band(&mut self, band: Band) {
@@ -334,7 +348,7 @@ impl Model {
         self.changes.timeline = true;
     }
 
-    // The device and the selection.
+    // The device.
 
     /// Selects another device to show; does nothing if the recording has no events of it.
     ///
@@ -343,49 +357,13 @@ impl Model {
     pub fn set_device(&mut self, device: DeviceId) -> Result<(), FormatError> {
         if self.recording.series(device).is_some() && device != self.device {
             self.device = device;
-            self.selection = None;
+            (self.selection, self.selected_since) = (None, None);
             self.heatmap_view = View::default();
             self.peaks = Default::default();
             self.find_peaks();
             self.everything_changed();
         }
         Ok(())
-    }
-
-    /// Selects an address, whatever it holds at each moment; `None` clears the selection.
-    pub fn select(&mut self, address: Option<u64>) {
-        self.selection = address;
-        self.changes.moment = true;
-    }
-
-    /// Selects the next block or free range by address, or the previous unless `forward`; with
-    /// `whole_segments`, the first one of the next or previous segment.
-    ///
-    /// Without a selection, the first is selected; at the last, nothing changes.
-    pub fn select_neighbor(&mut self, forward: bool, whole_segments: bool) {
-        let device = self.device_state();
-        let mut addresses: Box<dyn Iterator<Item = u64>> = if whole_segments {
-            Box::new(device.segments().map(|segment| segment.address))
-        } else {
-            Box::new(device.segments().flat_map(|segment| device.extents(segment)).map(|extent| extent.address))
-        };
-        let current = self.selected().map(|hit| if whole_segments { hit.segment.address } else { hit.address });
-        let next = match current {
-            None => addresses.next(),
-            Some(current) if forward => addresses.find(|&address| address > current),
-            Some(current) => addresses.by_ref().take_while(|&address| address < current).last(),
-        };
-        drop(addresses);
-        if next.is_some() {
-            self.select(next);
-        }
-    }
-
-    /// Returns the block or free range at the selected address at the moment on the screen; `None`
-    /// without a selection or outside of all segments.
-    #[must_use]
-    pub fn selected(&self) -> Option<Hit> {
-        hit_at(self.device_state(), self.selection?)
     }
 
     // What the page shows.
@@ -413,6 +391,19 @@ impl Model {
     #[must_use]
     pub fn device_state(&self) -> &DeviceState {
         self.state().device(self.device).unwrap_or(&self.empty_device)
+    }
+
+    /// Returns the free space in the selected device's segments. The first call at a moment visits
+    /// all blocks.
+    #[must_use]
+    pub fn free_space(&self) -> FreeSpace {
+        let (device, event) = (self.device, self.state().event());
+        if let Some((_, _, space)) = self.free_space.get().filter(|(known, at, _)| (*known, *at) == (device, event)) {
+            return space;
+        }
+        let space = self.device_state().free_space();
+        self.free_space.set(Some((device, event, space)));
+        space
     }
 
     /// Returns the event that led to the moment on the screen, with its index from 0.
@@ -464,6 +455,12 @@ impl Model {
         &self.notes
     }
 
+    /// Returns the number of recordings opened so far; another number means another recording.
+    #[must_use]
+    pub fn opened(&self) -> u64 {
+        self.opened
+    }
+
     /// Returns where the recording comes from.
     #[must_use]
     pub fn origin(&self) -> Origin {
@@ -480,11 +477,5 @@ impl Model {
     #[must_use]
     pub fn device(&self) -> DeviceId {
         self.device
-    }
-
-    /// Returns the selected address in the device's memory; `None` without a selection.
-    #[must_use]
-    pub fn selection(&self) -> Option<u64> {
-        self.selection
     }
 }

@@ -1,12 +1,12 @@
 //! The chart of the fragmentation over time.
 
 use plotters::prelude::*;
+use vramscope_insight::spans::Marks;
 
 use super::contents::Report;
 use super::summary::DeviceSummary;
 use crate::axis::Axis;
 use crate::backend::Backend;
-use crate::marks::Marks;
 use crate::surface::Surface;
 use crate::theme::Theme;
 use crate::timeline::{Geometry, time_origin_ns, to_rgb};

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use vramscope_insight::spans::Marks;
 use vramscope_trace::{DeviceId, FormatError, Recording, lifetime_summaries};
 
 use super::summary::DeviceSummary;
-use crate::marks::Marks;
 use crate::span;
 
 /// Number of equal time slices in the chart of fragmentation: one for every other unit of its

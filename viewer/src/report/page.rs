@@ -7,7 +7,7 @@ use super::contents::Report;
 use super::summary::DeviceSummary;
 use crate::bands::BandChoice;
 use crate::frame::{Color, Rect};
-use crate::heatmap::{self, ColorBy, HeatmapScene, Layout, View};
+use crate::heatmap::{self, HeatmapScene, Layout, View};
 use crate::surface::Surface;
 use crate::text::{Align, Weight};
 use crate::theme::Theme;
@@ -98,7 +98,7 @@ impl DeviceBlock<'_> {
 /// Returns the height of the timeline with its rows of named intervals, in units (pixels at scale
 /// 1).
 fn timeline_height(report: &Report) -> f32 {
-    TIMELINE + SPAN_ROW * report.marks.depth() as f32
+    TIMELINE + SPAN_ROW * timeline::span_rows(&report.marks) as f32
 }
 
 impl<'a> Page<'a> {
@@ -323,7 +323,7 @@ impl<S: Surface> Painter<'_, S> {
             ("free segment", theme.cached_hatch),
         ];
         let shown = block.heatmap.visible().filter(|row| row.line == 0).count();
-        let total = summary.peak_state.segments().len();
+        let total = block.heatmap.segment_count();
         let note = if shown < total {
             format!("{} of {} segments are shown", Count(shown as u64), Count(total as u64))
         } else {
@@ -331,11 +331,7 @@ impl<S: Surface> Painter<'_, S> {
         };
         self.caption("Segments at the peak of the allocated bytes", &note, &legend);
         let area = self.part(block.heatmap_height);
-        let content = heatmap::Content {
-            device: &summary.peak_state,
-            definitions: self.page.report.recording.definitions(),
-            color_by: ColorBy::State,
-        };
+        let content = heatmap::Content::new(&summary.peak_state, self.page.report.recording.definitions());
         self.surface.panel(area, theme.background, |surface| {
             let width = surface.bounds().width();
             let scene = HeatmapScene::new(block.heatmap.clone(), width, content, surface.typesetter());

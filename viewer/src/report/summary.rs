@@ -69,7 +69,7 @@ impl DeviceSummary {
         if let Some(series) = recording.series(device) {
             for (mark, peak) in summary.peaks.iter_mut().zip([series.peak_allocated(), series.peak_reserved()]) {
                 let state = replay.seek(recording, peak.event)?;
-                *mark = PeakMark { time_ns: state.time_ns(), bytes: peak.bytes };
+                *mark = PeakMark { event: peak.event, time_ns: state.time_ns(), bytes: peak.bytes };
             }
             summary.peak_event = series.peak_allocated().event;
         }

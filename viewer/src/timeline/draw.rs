@@ -5,14 +5,18 @@ use plotters::style::Color as _;
 use vramscope_trace::Counters;
 
 use super::geometry::{TEXT, to_rgb};
-use super::scene::{Cursor, Tag, TimelineScene};
+use super::overlay::{Cursor, Overlay};
+use super::overview::Overview;
+use super::scene::{Tag, TimelineScene};
+use super::stack::Stack;
+use crate::axis::ColumnAxis;
 use crate::backend::Backend;
 use crate::bands::Band;
 use crate::canvas::Canvas;
 use crate::frame::{Color, Frame, Rect};
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
-use crate::theme::Theme;
+use crate::theme::{Texture, Theme};
 use crate::units;
 
 /// Opacity (0 to 1) of the background of a label on the chart.
@@ -27,9 +31,14 @@ pub fn draw(scene: &TimelineScene, theme: &Theme, frame: &mut Frame, typesetter:
 pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
     surface.fill(surface.bounds(), theme.background);
     surface.fill(scene.geometry.plot, theme.well);
+    match &scene.stack {
+        Some(stack) => draw_stack(scene, stack, theme, surface),
+        None => draw_counters(scene, theme, surface),
+    }
     // The backend never fails, and plotters only refuses charts without area, which Geometry
     // never makes.
     let _ = draw_chart(scene, theme, Backend(surface));
+    draw_idle_time(scene, theme, surface);
     draw_spans(scene, theme, surface);
     draw_incidents(scene, theme, surface);
     if let Some((line, tag)) = &scene.device_memory {
@@ -37,12 +46,15 @@ pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut impl S
         draw_tag(tag, scene.scale, theme, surface);
     }
     draw_peaks(scene, theme, surface);
+    if let Some(overview) = &scene.overview {
+        draw_overview(overview, scene.scale, theme, surface);
+    }
 }
 
 /// The result of drawing with plotters on backend `B`.
 type ChartResult<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
-/// Draws the areas and lines of the counters, the bands and both axes.
+/// Draws the axes, the grid and the lines of the counters.
 fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: B) -> ChartResult<B> {
     let (width, height) = backend.get_size();
     let (geometry, columns) = (&scene.geometry, &scene.columns);
@@ -53,31 +65,15 @@ fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: 
         .margin_right(width as i32 - plot.x1)
         .set_label_area_size(LabelAreaPosition::Left, plot.x0)
         .set_label_area_size(LabelAreaPosition::Bottom, height as i32 - plot.y1)
-        .build_cartesian_2d(scene.time_axis, scene.bytes_axis)?;
-    let slice_ns = (geometry.to_ns - geometry.from_ns) as f64 / columns.len().max(1) as f64;
-    let middle = |index: usize| (index as f64 + 0.5) * slice_ns;
-    let mut fill = |color: Color, values: &mut dyn Iterator<Item = u64>| {
-        let bar = move |(index, value): (usize, u64)| {
-            Rectangle::new([(middle(index), 0.0), (middle(index), value as f64)], to_rgb(color).filled())
-        };
-        chart.draw_series(values.enumerate().filter(|&(_, value)| value > 0).map(bar)).map(|_| ())
-    };
-    for area in &scene.bands {
-        let color = match area.band {
-            Band::Outside => theme.outside,
-            Band::Others => theme.others,
-        };
-        fill(color, &mut area.ends.iter().copied())?;
-    }
-    // Reserved bytes that are not active are free space inside segments: the heatmap's color for
-    // free space, tinted.
-    fill(theme.well.mix(theme.free, 0.3), &mut columns.iter().map(|column| column.max.reserved))?;
-    fill(theme.well.mix(theme.pending, 0.7), &mut columns.iter().map(|column| column.max.active))?;
-    fill(theme.well.mix(theme.allocated, 0.65), &mut columns.iter().map(|column| column.max.allocated))?;
-    fill(theme.allocated, &mut columns.iter().map(|column| column.min.allocated))?;
+        .build_cartesian_2d(
+            ColumnAxis::new(plot.width(), scene.axis_labels.iter().map(|label| label.x)),
+            scene.bytes_axis,
+        )?;
+    let middle = |index: usize| index as f64 + 0.5;
     let size = f64::from(TEXT * scene.scale);
-    let time_label = |time: &f64| {
-        if *time <= scene.last_label_at { scene.time_axis.label(*time) } else { String::new() }
+    let label = |x: &f64| {
+        let found = scene.axis_labels.iter().find(|label| label.x == *x);
+        found.map_or_else(String::new, |label| label.text.clone())
     };
     chart
         .configure_mesh()
@@ -85,7 +81,7 @@ fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: 
         .bold_line_style(to_rgb(theme.dim).mix(0.22))
         .axis_style(to_rgb(theme.faint))
         .label_style(("Inter", size).into_font().color(&to_rgb(theme.dim)))
-        .x_label_formatter(&time_label)
+        .x_label_formatter(&label)
         .y_label_formatter(&|bytes| units::axis_size(*bytes as u64))
         .set_all_tick_mark_size(px(4.0, scene.scale))
         .draw()?;
@@ -93,7 +89,9 @@ fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: 
         let points = columns.iter().enumerate().map(|(index, column)| (middle(index), value(&column.max) as f64));
         chart.draw_series(LineSeries::new(points, to_rgb(color).stroke_width(1))).map(|_| ())
     };
-    line(theme.allocated.mix(theme.text, 0.35), |counters| counters.allocated)?;
+    if scene.stack.is_none() {
+        line(theme.allocated.mix(theme.text, 0.35), |counters| counters.allocated)?;
+    }
     line(theme.reserved_line, |counters| counters.reserved)?;
     root.present()
 }
@@ -103,10 +101,105 @@ fn px(units: f32, scale: f32) -> i32 {
     (units * scale).round() as i32
 }
 
+/// Returns the color of the reserved bytes that are not active: free space inside segments has the
+/// heatmap's color for free space, tinted.
+fn reserved_color(theme: &Theme) -> Color {
+    theme.well.mix(theme.free, 0.3)
+}
+
+/// Returns the color of a band of memory outside the pool.
+fn band_color(band: Band, theme: &Theme) -> Color {
+    match band {
+        Band::Outside => theme.outside,
+        Band::Others => theme.others,
+    }
+}
+
+/// Returns the rectangle in pixel column `column` from `from` to `to` bytes.
+fn area(scene: &TimelineScene, column: usize, from: u64, to: u64) -> Rect {
+    let plot = scene.geometry.plot;
+    // As the lines: 0 bytes are in the lowest row, the axis's upper end is in the highest.
+    let rows = f64::from(plot.height() - 1);
+    let y = |bytes: u64| plot.y1 - 1 - (bytes as f64 / scene.top_bytes.max(1) as f64 * rows).min(rows).floor() as i32;
+    let x = plot.x0 + column as i32;
+    let end = if from == 0 { plot.y1 } else { y(from) };
+    Rect::new(x, y(to), x + 1, end)
+}
+
+/// Draws the areas of the counters, and the bands above them.
+fn draw_counters(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
+    let mut fill = |color: Color, values: &mut dyn Iterator<Item = u64>| {
+        for (column, value) in values.enumerate().filter(|&(_, value)| value > 0) {
+            surface.fill(area(scene, column, 0, value), color);
+        }
+    };
+    for band in &scene.bands {
+        fill(band_color(band.band, theme), &mut band.ends.iter().copied());
+    }
+    let columns = &scene.columns;
+    fill(reserved_color(theme), &mut columns.iter().map(|column| column.max.reserved));
+    fill(theme.well.mix(theme.pending, 0.7), &mut columns.iter().map(|column| column.max.active));
+    fill(theme.well.mix(theme.allocated, 0.65), &mut columns.iter().map(|column| column.max.allocated));
+    fill(theme.allocated, &mut columns.iter().map(|column| column.min.allocated));
+}
+
+/// Draws the live bytes of groups on top of each other, above them the free part of the reserved
+/// bytes and the bands.
+fn draw_stack(scene: &TimelineScene, stack: &Stack, theme: &Theme, surface: &mut impl Surface) {
+    for band in &scene.bands {
+        for (column, &end) in band.ends.iter().enumerate().filter(|&(_, &end)| end > 0) {
+            surface.fill(area(scene, column, 0, end), band_color(band.band, theme));
+        }
+    }
+    for (index, counters) in scene.columns.iter().enumerate() {
+        surface.fill(area(scene, index, 0, counters.max.reserved), reserved_color(theme));
+    }
+    for index in 0..stack.columns.len().min(scene.columns.len()) {
+        let mut below = 0u64;
+        for (layer, look) in stack.layers.iter().enumerate() {
+            let bytes = stack.bytes(index, layer);
+            if bytes == 0 {
+                continue;
+            }
+            let rect = area(scene, index, below, below.saturating_add(bytes));
+            below = below.saturating_add(bytes);
+            surface.fill(rect, look.color);
+            if look.texture != Texture::None {
+                let ink = theme.texture_ink(look.color);
+                for row in (rect.y0..rect.y1).filter(|&row| look.texture.inks(rect.x0, row, scene.scale)) {
+                    surface.fill(Rect { y0: row, y1: row + 1, ..rect }, ink);
+                }
+            }
+        }
+    }
+}
+
+/// Marks where idle time is left out of the axis: an empty strip between two jagged lines.
+fn draw_idle_time(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
+    let (plot, tooth) = (scene.geometry.plot, px(4.0, scene.scale).max(2));
+    for piece in scene.axis.pieces.iter().filter(|piece| piece.is_idle) {
+        let strip = Rect { x0: plot.x0 + piece.x0, x1: plot.x0 + piece.x1, ..plot };
+        surface.fill(strip, theme.background);
+        // Both lines lean from side to side, by at most a quarter of the strip's width.
+        let depth = (strip.width() / 4).max(1);
+        for (index, y) in (0..).zip((strip.y0..strip.y1).step_by(tooth as usize)) {
+            let (from, to) = if index % 2 == 0 { (0, depth) } else { (depth, 0) };
+            let y1 = (y + tooth).min(strip.y1);
+            for x in [strip.x0, strip.x1 - 1 - depth] {
+                surface.line(&[(x + from, y), (x + to, y1)], px(1.0, scene.scale).max(1) as u32, theme.dim, 0.8);
+            }
+        }
+    }
+}
+
 /// Draws the program's named intervals above the chart.
 fn draw_spans(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
     let scale = scene.scale;
-    for span in &scene.spans {
+    for column in &scene.spans.dense {
+        // Even a single span is visible.
+        surface.fill(column.rect, theme.mark.mix(theme.dim, 0.12 + 0.55 * column.density.sqrt()));
+    }
+    for span in &scene.spans.boxes {
         let rect = span.rect;
         surface.fill(rect, if span.is_alternate { theme.mark_alternate } else { theme.mark });
         surface.fill(Rect { x1: rect.x0 + px(1.0, scale).max(1), ..rect }, theme.dim);
@@ -117,16 +210,40 @@ fn draw_spans(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) 
     }
 }
 
-/// Draws out-of-memory errors and gaps as vertical lines with labels.
+/// Draws out-of-memory errors and gaps as vertical lines with flags.
 fn draw_incidents(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
     for line in &scene.incident_lines {
         surface.fill(*line, theme.alarm);
     }
     // After all lines, so that no line crosses a label.
-    for Tag { rect, text } in &scene.incident_labels {
-        surface.fill(*rect, theme.alarm);
+    for flag in &scene.flags {
+        let rect = flag.rect;
+        surface.fill(rect, theme.alarm);
         let position = ((rect.x0 + px(4.0, scene.scale)) as f32, (rect.y0 + rect.y1) as f32 / 2.0);
-        surface.text(text, (TEXT - 1.0) * scene.scale, position, Align::Left, theme.background);
+        surface.text(&flag.text, (TEXT - 1.0) * scene.scale, position, Align::Left, theme.background);
+    }
+}
+
+/// Draws the whole recording in the overview strip, with a frame around the visible part.
+fn draw_overview(overview: &Overview, scale: f32, theme: &Theme, surface: &mut impl Surface) {
+    let (strip, window) = (overview.strip, overview.window);
+    surface.fill(strip, theme.well);
+    let y = |bytes: u64| strip.y1 - (bytes as f64 / overview.top as f64 * f64::from(strip.height())) as i32;
+    for (x, &(allocated, reserved)) in (strip.x0..).zip(overview.columns.iter()) {
+        surface.fill(Rect::new(x, y(reserved), x + 1, strip.y1), reserved_color(theme));
+        surface.fill(Rect::new(x, y(allocated), x + 1, strip.y1), theme.allocated);
+    }
+    for hidden in [Rect { x1: window.x0, ..strip }, Rect { x0: window.x1, ..strip }] {
+        surface.tint(hidden, theme.background, 0.6);
+    }
+    let stroke = px(1.0, scale).max(1);
+    for edge in [
+        Rect { y1: window.y0 + stroke, ..window },
+        Rect { y0: window.y1 - stroke, ..window },
+        Rect { x1: window.x0 + stroke, ..window },
+        Rect { x0: window.x1 - stroke, ..window },
+    ] {
+        surface.fill(edge, theme.cursor);
     }
 }
 
@@ -150,11 +267,52 @@ fn draw_peaks(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) 
     }
 }
 
-/// Draws the cursor, the line and time of the moment on the screen, on a timeline's picture.
+/// Draws the selected range, the line under the pointer, and the cursor on a timeline's picture.
+pub fn draw_overlay(overlay: &Overlay, scale: f32, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
+    if let Some(band) = &overlay.selection {
+        frame.tint(band.rect, theme.cursor, 0.16);
+        let stroke = px(1.0, scale).max(1);
+        for x in [band.rect.x0, band.rect.x1 - stroke] {
+            frame.tint(Rect { x0: x, x1: x + stroke, ..band.rect }, theme.cursor, 0.7);
+        }
+        if let Some(tag) = &band.label {
+            // Opaque: other labels may be below it.
+            frame.fill(tag.rect, theme.background);
+            frame.outline(tag.rect, stroke, theme.dim);
+            draw_tag(tag, scale, theme, &mut Canvas { frame, typesetter });
+        }
+    }
+    if let (Some(x), Some(cursor)) = (overlay.pointer_x, &overlay.cursor) {
+        let line = cursor.line.unwrap_or(Rect { y0: 0, ..cursor.label });
+        frame.tint(Rect { x0: x, x1: x + 1, ..line }, theme.cursor, 0.45);
+    }
+    if let Some(cursor) = &overlay.cursor {
+        draw_cursor(cursor, theme, frame, typesetter);
+    }
+}
+
+/// Draws the cursor, the line and time of the moment on the screen, or the arrow to it, on a
+/// timeline's picture.
 pub fn draw_cursor(cursor: &Cursor, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
-    frame.fill(cursor.line, theme.cursor);
+    for label in &cursor.covered {
+        frame.fill(*label, theme.background);
+    }
+    if let Some(line) = cursor.line {
+        frame.fill(line, theme.cursor);
+    }
     let label = cursor.label;
     frame.fill(label, theme.cursor);
-    let position = ((label.x0 + label.x1) as f32 / 2.0, (label.y0 + label.y1) as f32 / 2.0);
-    typesetter.draw(frame, &cursor.text, TEXT * cursor.scale, position, Align::Center, theme.background);
+    let center_y = (label.y0 + label.y1) as f32 / 2.0;
+    let mut center_x = (label.x0 + label.x1) as f32 / 2.0;
+    if cursor.line.is_none() {
+        // A triangle that points to the moment.
+        let half = px(4.0, cursor.scale).max(2);
+        let margin = px(5.0, cursor.scale);
+        center_x += if cursor.is_left { margin as f32 } else { -margin as f32 };
+        for step in 0..=half {
+            let x = if cursor.is_left { label.x0 + margin + step } else { label.x1 - 1 - margin - step };
+            frame.fill(Rect::new(x, center_y as i32 - step, x + 1, center_y as i32 + step + 1), theme.background);
+        }
+    }
+    typesetter.draw(frame, &cursor.text, TEXT * cursor.scale, (center_x, center_y), Align::Center, theme.background);
 }

@@ -3,15 +3,37 @@
 use std::ops::Range;
 
 use plotters::style::RGBColor;
+use vramscope_insight::spans::Marks;
 use vramscope_trace::Recording;
 
 use crate::frame::{Color, Frame, Rect};
-use crate::marks::Marks;
 
 /// Height of a row of named intervals above the chart, in units (pixels at scale 1).
 pub(super) const SPAN_ROW: f32 = 15.0;
+/// Number of rows in which the timeline draws nested spans; deeper ones share the last row.
+const MAX_SPAN_ROWS: usize = 3;
 /// Font size of the timeline's labels, in units (pixels at scale 1).
 pub(super) const TEXT: f32 = 11.0;
+
+/// Returns the number of rows in which the timeline draws nested spans, at most 3; 0 without spans.
+#[must_use]
+pub fn span_rows(marks: &Marks) -> usize {
+    marks.depth().min(MAX_SPAN_ROWS)
+}
+
+/// Height of the overview strip and its distance from the axis, in units (pixels at scale 1).
+const OVERVIEW: (f32, f32) = (14.0, 3.0);
+
+/// The rows above and below the chart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rows {
+    /// Number of rows of named intervals.
+    pub(super) spans: usize,
+    /// Whether there is a row of flags.
+    pub(super) has_flags: bool,
+    /// Whether there is an overview strip.
+    pub(super) has_overview: bool,
+}
 
 /// Pixel positions of the timeline's parts, and the time range of its chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +42,12 @@ pub struct Geometry {
     pub plot: Rect,
     /// The rows of spans above the chart.
     pub span_rows: Rect,
+    /// Number of rows of spans.
+    pub(super) span_row_count: usize,
     /// The row of incident labels between spans and chart; its height is 0 without incidents.
     pub incident_row: Rect,
+    /// The overview strip below the axis; its height is 0 without one.
+    pub overview: Rect,
     /// Width of the picture.
     pub width: i32,
     /// Time at the chart's left edge.
@@ -32,47 +58,34 @@ pub struct Geometry {
 
 impl Geometry {
     /// Computes the geometry of a picture of `size` pixels with `scale` pixels per unit, with rows
-    /// for `marks`.
+    /// for `marks`, that shows a range of time.
     #[must_use]
     pub fn new(size: (u32, u32), scale: f32, marks: &Marks, range: &Range<u64>) -> Self {
+        let rows = Rows { spans: span_rows(marks), has_flags: !marks.incidents().is_empty(), has_overview: false };
+        Self::with_rows(size, scale, rows, range)
+    }
+
+    /// Computes the geometry of a picture of `size` pixels with `scale` pixels per unit.
+    pub(super) fn with_rows(size: (u32, u32), scale: f32, rows: Rows, range: &Range<u64>) -> Self {
         let px = |units: f32| (units * scale).round() as i32;
         let (width, height) = (size.0.min(Frame::MAX_SIDE) as i32, size.1.min(Frame::MAX_SIDE) as i32);
         let x0 = px(64.0);
         let x1 = (width - px(22.0)).max(x0 + 1);
-        let spans_end = px(6.0) + px(SPAN_ROW) * marks.depth() as i32;
-        let top = spans_end + if marks.incidents().is_empty() { 0 } else { px(SPAN_ROW) } + px(4.0);
-        let bottom = (height - px(20.0)).max(top + 1);
+        let spans_end = px(6.0) + px(SPAN_ROW) * rows.spans as i32;
+        let top = spans_end + if rows.has_flags { px(SPAN_ROW) } else { 0 } + px(4.0);
+        let (strip, gap) = if rows.has_overview { (px(OVERVIEW.0), px(OVERVIEW.1)) } else { (0, 0) };
+        let bottom = (height - px(20.0) - strip - gap).max(top + 1);
+        let overview_end = height.max(bottom) - gap;
         Self {
             plot: Rect::new(x0, top, x1, bottom),
             span_rows: Rect::new(x0, px(6.0), x1, spans_end),
+            span_row_count: rows.spans,
             incident_row: Rect::new(x0, spans_end, x1, top - px(4.0)),
+            overview: Rect::new(x0, overview_end - strip, x1, overview_end),
             width,
             from_ns: range.start,
             to_ns: range.end.max(range.start.saturating_add(1)),
         }
-    }
-
-    /// Returns the pixel column of a time of the recording, counted from the picture's left edge;
-    /// outside of the chart for a time outside of the shown range.
-    #[must_use]
-    pub fn x(&self, time_ns: u64) -> i32 {
-        let distance = (i128::from(time_ns) - i128::from(self.from_ns)) as f64;
-        let ratio = distance / (self.to_ns - self.from_ns) as f64;
-        self.plot.x0 + (ratio * f64::from(self.plot.width())).floor().clamp(-1e6, 1e6) as i32
-    }
-
-    /// Returns the pixel column of a time, counted from the picture's left edge; `None` outside of
-    /// the shown range, whose end belongs to the chart's last column.
-    pub(super) fn column(&self, time_ns: u64) -> Option<i32> {
-        (self.from_ns..=self.to_ns).contains(&time_ns).then(|| self.x(time_ns).min(self.plot.x1 - 1))
-    }
-
-    /// Returns the recording's time in nanoseconds at `x` pixels from the picture's left edge;
-    /// beyond the chart's edges, that of the nearest edge.
-    #[must_use]
-    pub fn time_ns(&self, x: f64) -> u64 {
-        let ratio = ((x - f64::from(self.plot.x0)) / f64::from(self.plot.width())).clamp(0.0, 1.0);
-        self.from_ns.saturating_add((ratio * (self.to_ns - self.from_ns) as f64) as u64).min(self.to_ns)
     }
 }
 

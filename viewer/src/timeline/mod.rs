@@ -1,18 +1,38 @@
 //! The timeline: allocated, active and reserved bytes over time, memory outside the pool above
 //! them, and marks on top.
 //!
+//! Every position goes through one [`XAxis`], which shows time, events or steps.
+//!
 //! A [`TimelineScene`] depends on the recording, the range of time and the picture's size, not on
-//! the moment on the screen: it is computed and drawn once, and a [`Cursor`] is added to a copy of
-//! the picture.
+//! the moment on the screen: it is computed and drawn once, and an [`Overlay`] (cursor, selection,
+//! pointer) is added to a copy of the picture.
 
+mod columns;
+mod content;
 mod draw;
+mod flags;
 mod geometry;
+mod hover;
+mod idle;
+mod measure;
+mod overlay;
+mod overview;
+mod scale;
 mod scene;
+mod span_boxes;
+mod stack;
+mod x_axis;
 
+pub use content::{Content, PeakMark};
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use draw::draw_on;
-pub use draw::{draw, draw_cursor};
-pub use geometry::Geometry;
+pub use draw::{draw, draw_cursor, draw_overlay};
+pub use geometry::{Geometry, span_rows};
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use geometry::{time_origin_ns, to_rgb};
-pub use scene::{Content, Cursor, PeakMark, TimelineScene, moment_text};
+pub use hover::{Hover, HoverGroup};
+pub use overlay::{Cursor, Overlay, RangeTotals, SelectionBand};
+pub use scale::{AxisKind, Scale, StepScale, TimedMoment};
+pub use scene::{Options, Target, TimelineScene, moment_text};
+pub use stack::{Stack, StackLayer};
+pub use x_axis::XAxis;

@@ -2,39 +2,43 @@
 
 use std::ops::Range;
 
-use vramscope_trace::{ByteSize, Count, CounterColumn, CounterSeries, DeviceId, IncidentKind, Recording};
+use vramscope_insight::history::History;
+use vramscope_trace::{ByteSize, CounterColumn, CounterSeries, Incident, Recording};
 
-use super::geometry::{Geometry, SPAN_ROW, TEXT, time_origin_ns};
+use super::columns::{counters, samples};
+use super::content::Content;
+use super::flags::{Flag, flags};
+use super::geometry::{Geometry, Rows, TEXT, span_rows, time_origin_ns};
+use super::measure::Measure;
+use super::overview::Overview;
+use super::scale::{Scale, TimedMoment};
+use super::span_boxes::{SpanBoxes, span_boxes};
+use super::stack::Stack;
+use super::x_axis::{AxisLabel, XAxis};
 use crate::axis::Axis;
-use crate::bands::{Band, VisibleBands};
+use crate::bands::Band;
 use crate::frame::Rect;
-use crate::marks::Marks;
 use crate::text::Typesetter;
 use crate::units;
 
-/// The time and the bytes of a peak to mark on the timeline; a peak of 0 bytes is not drawn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PeakMark {
-    /// When it was reached.
-    pub time_ns: u64,
-    /// Bytes at the peak; a peak of 0 bytes is not drawn.
-    pub bytes: u64,
-}
-
-/// What a timeline is computed from: recording, device, marks, peaks, bands and range of time.
-pub struct Content<'a> {
-    /// The recording.
-    pub recording: &'a Recording,
-    /// The device.
-    pub device: DeviceId,
-    /// Spans and incidents.
-    pub marks: &'a Marks,
-    /// Peaks of the allocated and of the reserved bytes.
-    pub peaks: [PeakMark; 2],
-    /// Bands of memory outside the pool to draw.
-    pub bands: VisibleBands,
-    /// The range of time to show.
-    pub range: Range<u64>,
+/// How a timeline is shown beyond its content: the axis, and the rows around the chart.
+#[derive(Clone, Default)]
+pub struct Options<'a> {
+    /// Unit of the horizontal axis.
+    pub scale: Scale,
+    /// The positions to show on the axis; `None` for the content's range of time.
+    pub shown: Option<Range<u64>>,
+    /// The positions of the whole recording, of which an overview is shown if only a part is in
+    /// view; `None` for no overview.
+    pub whole: Option<Range<u64>>,
+    /// Times of all events. Axes of events and steps need them.
+    pub history: Option<&'a History>,
+    /// Whether idle time is left out; needs the history.
+    pub cuts_idle: bool,
+    /// The timeline before, of which parts may be used again.
+    pub previous: Option<&'a TimelineScene>,
+    /// Whether a row for named intervals is there before the first one.
+    pub has_span_row: bool,
 }
 
 /// A timeline ready to draw: positions, heights and texts of everything on it, without colors.
@@ -42,23 +46,30 @@ pub struct Content<'a> {
 pub struct TimelineScene {
     /// Positions of the parts.
     pub geometry: Geometry,
+    /// The horizontal axis.
+    pub axis: XAxis,
+    /// The areas of groups in place of the counters.
+    pub stack: Option<Stack>,
     /// Pixels per unit.
     pub(super) scale: f32,
     /// Counters, one entry per pixel column.
     pub(super) columns: Vec<CounterColumn>,
     /// Bands of memory outside the pool, the topmost first.
     pub(super) bands: Vec<BandArea>,
-    pub(super) time_axis: Axis,
+    pub(super) axis_labels: Vec<AxisLabel>,
+    /// Where the labels of the horizontal axis are.
+    pub(super) axis_label_rects: Vec<Rect>,
     pub(super) bytes_axis: Axis,
-    /// Last distance on the time axis whose label fits into the picture.
-    pub(super) last_label_at: f64,
-    pub(super) spans: Vec<SpanBox>,
+    /// Upper end of the byte axis.
+    pub(super) top_bytes: u64,
+    pub(super) spans: SpanBoxes,
     /// Vertical lines, or their dashes, at incidents.
     pub(super) incident_lines: Vec<Rect>,
-    pub(super) incident_labels: Vec<Tag>,
+    pub(super) flags: Vec<Flag>,
     /// The line and label of the device's memory, if that is the top of the chart.
     pub(super) device_memory: Option<(Rect, Tag)>,
     pub(super) peaks: Vec<PeakPoint>,
+    pub(super) overview: Option<Overview>,
 }
 
 /// The area that one [`Band`] covers on the chart, by its upper end in each pixel column.
@@ -67,16 +78,6 @@ pub(super) struct BandArea {
     pub(super) band: Band,
     /// Upper end in bytes for each column; 0 where the device was not sampled.
     pub(super) ends: Vec<u64>,
-}
-
-/// The rectangle of a named interval above the chart, with its shortened name.
-#[derive(Clone, Debug)]
-pub(super) struct SpanBox {
-    pub(super) rect: Rect,
-    /// Whether it has the second of the two alternating colors.
-    pub(super) is_alternate: bool,
-    /// The shortened name; empty if too little of it would fit.
-    pub(super) name: String,
 }
 
 /// A label of the chart: its text and the rectangle of its background.
@@ -94,92 +95,152 @@ pub(super) struct PeakPoint {
     pub(super) label: Tag,
 }
 
-/// The moment on the screen: a line on the timeline, and its time on the axis.
-#[derive(Clone, Debug)]
-pub struct Cursor {
-    pub(super) line: Rect,
-    pub(super) label: Rect,
-    pub(super) text: String,
-    pub(super) scale: f32,
-}
-
-/// Converts units to pixels and measures text while a scene is computed.
-struct Measure<'a> {
-    scale: f32,
-    typesetter: &'a Typesetter,
-}
-
-impl Measure<'_> {
-    /// Converts units (pixels at scale 1) to whole pixels, rounded.
-    fn px(&self, units: f32) -> i32 {
-        (units * self.scale).round() as i32
-    }
-
-    /// Returns the width of thin lines in pixels: one unit, at least one pixel.
-    fn stroke(&self) -> i32 {
-        self.px(1.0).max(1)
-    }
-
-    /// Returns the width of a text in pixels plus `padding` units. `size` is the font size in
-    /// units.
-    fn text_width(&self, text: &str, size: f32, padding: f32) -> i32 {
-        self.typesetter.width(text, size * self.scale).ceil() as i32 + self.px(padding)
-    }
+/// What is at a pixel of the timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The chart, or the rows above it.
+    Chart,
+    /// The axis below the chart.
+    Axis,
+    /// The overview strip.
+    Overview,
 }
 
 impl TimelineScene {
-    /// Computes the timeline for a picture of `size` pixels with `scale` pixels per unit.
+    /// Computes the timeline for a picture of `size` pixels with `scale` pixels per unit, with an
+    /// axis of time.
     #[must_use]
     pub fn new(content: &Content, size: (u32, u32), scale: f32, typesetter: &Typesetter) -> Self {
+        Self::with_options(content, &Options::default(), size, scale, typesetter)
+    }
+
+    /// Computes the timeline for a picture of `size` pixels with `scale` pixels per unit.
+    #[must_use]
+    pub fn with_options(
+        content: &Content,
+        options: &Options,
+        size: (u32, u32),
+        scale: f32,
+        typesetter: &Typesetter,
+    ) -> Self {
         let measure = Measure { scale, typesetter };
-        let geometry = Geometry::new(size, scale, content.marks, &content.range);
-        let (from_ns, to_ns) = (geometry.from_ns, geometry.to_ns);
+        let recording = content.recording;
+        let shown = options.shown.clone().unwrap_or_else(|| content.range.clone());
+        let whole = options.whole.clone().filter(|whole| *whole != shown);
+        let rows = Rows {
+            spans: span_rows(content.marks).max(usize::from(options.has_span_row)),
+            has_flags: !content.marks.incidents().is_empty(),
+            has_overview: whole.is_some(),
+        };
+        let mut geometry = Geometry::with_rows(size, scale, rows, &content.range);
         let width = usize::try_from(geometry.plot.width()).unwrap_or(1);
-        let columns = content.recording.columns(content.device, from_ns, to_ns, width);
+        let idle_width = options.cuts_idle.then(|| measure.px(12.0).max(6));
+        let mut axis = XAxis::new(options.scale.clone(), geometry.plot, &shown, recording, options.history, idle_width);
+        let columns = counters(recording, content.device, &axis, width);
+        if options.history.is_none() {
+            axis.set_edges(recording.event_at_time(shown.start), &columns);
+        }
+        let time_range = axis.time_range();
+        (geometry.from_ns, geometry.to_ns) = (time_range.start, time_range.end.max(time_range.start.saturating_add(1)));
         let top = Top::new(content);
-        let bands = band_areas(content, &columns, (from_ns, to_ns), top.bytes);
+        let bands = band_areas(content, &columns, &axis, top.bytes);
         let max_labels = (geometry.plot.width() / measure.px(110.0).max(1)) as u64;
-        let time_axis = Axis::time(from_ns, to_ns, time_origin_ns(content.recording), max_labels);
+        let (axis_labels, axis_label_rects) = fit_labels(&measure, &geometry, axis.labels(recording, max_labels));
         let max_labels = (geometry.plot.height() / measure.px(26.0).max(1)).max(1) as u64;
         let bytes_axis = Axis::bytes(top.bytes, max_labels);
-        let last_label_at = last_label_at(&measure, &geometry, &time_axis);
-        let (incident_lines, incident_labels) = incidents(&measure, &geometry, content);
+        let (incident_lines, flags) = flags(&measure, &geometry, &axis, content);
         let device_memory = top.is_device_memory.then(|| device_memory(&measure, &geometry, top.bytes));
         let occupied = device_memory.as_ref().map(|(_, tag)| tag.rect);
+        let facts = (recording, content.device, options.history);
         Self {
-            spans: spans(&measure, &geometry, content),
-            peaks: peaks(&measure, &geometry, content, top.bytes, occupied),
+            spans: span_boxes(&measure, &geometry, &axis, content),
+            peaks: peaks(&measure, &geometry, &axis, content, top.bytes, occupied),
+            overview: whole.map(|whole| {
+                let previous = options.previous.and_then(|previous| previous.overview.as_ref());
+                Overview::new(facts, &options.scale, geometry.overview, whole, &shown, previous)
+            }),
             geometry,
+            axis,
+            stack: None,
             scale,
             columns,
             bands,
-            time_axis,
+            axis_labels,
+            axis_label_rects,
             bytes_axis,
-            last_label_at,
+            top_bytes: top.bytes,
             incident_lines,
-            incident_labels,
+            flags,
             device_memory,
         }
     }
+
+    /// Returns the moments at the boundaries of the chart's pixel columns: one more than there are
+    /// columns, never decreasing. Other charts with the same left and right edge use them to show
+    /// the same moments in the same columns.
+    #[must_use]
+    pub fn edges(&self) -> &[u64] {
+        self.axis.edges()
+    }
+
+    /// Returns the pixels per unit.
+    #[must_use]
+    pub fn scale(&self) -> f32 {
+        self.scale
+    }
+
+    /// Returns the counters of the chart's pixel columns.
+    #[must_use]
+    pub fn columns(&self) -> &[CounterColumn] {
+        &self.columns
+    }
+
+    /// Returns what is at pixel row `y`.
+    #[must_use]
+    pub fn target(&self, y: f64) -> Target {
+        let y = y as i32;
+        if self.overview.is_some() && y >= self.geometry.overview.y0 {
+            Target::Overview
+        } else if y >= self.geometry.plot.y1 {
+            Target::Axis
+        } else {
+            Target::Chart
+        }
+    }
+
+    /// Returns the incidents of the flag at a pixel; empty if there is no flag.
+    #[must_use]
+    pub fn incidents_at(&self, x: i32, y: i32) -> &[Incident] {
+        self.flags.iter().rev().find(|flag| flag.rect.contains(x, y)).map_or(&[], |flag| &flag.incidents)
+    }
+
+    /// Returns the position on the axis at `x` pixels from the left edge of the overview strip's
+    /// picture; `None` without a strip.
+    #[must_use]
+    pub fn overview_position(&self, x: f64) -> Option<u64> {
+        self.overview.as_ref().map(|overview| overview.position_at(x))
+    }
 }
 
-impl Cursor {
-    /// Computes the cursor at `time_ns`; `None` if that is outside of the shown range.
-    #[must_use]
-    pub fn new(scene: &TimelineScene, recording: &Recording, time_ns: u64, typesetter: &Typesetter) -> Option<Self> {
-        let (geometry, measure) = (&scene.geometry, Measure { scale: scene.scale, typesetter });
-        let plot = geometry.plot;
-        let x = geometry.column(time_ns)?;
-        let stroke = measure.px(1.5).max(1);
-        let left = x - stroke / 2;
-        let line = Rect::new(left, geometry.span_rows.y0, left + stroke, plot.y1 + measure.px(5.0));
-        let text = moment_text(recording, time_ns);
-        let width = measure.text_width(&text, TEXT, 12.0);
-        let x0 = (x - width / 2).clamp(0, (geometry.width - width).max(0));
-        // Below the lowest label of the byte axis, which it would cover at the left edge.
-        let label = Rect::new(x0, plot.y1 + measure.px(5.0), x0 + width, plot.y1 + measure.px(20.0));
-        Some(Self { line, label, text, scale: scene.scale })
-    }
+/// Returns the labels of the horizontal axis, and their rectangles. A label that does not fit into
+/// the picture, or beside the one before it, keeps its grid line only.
+fn fit_labels(measure: &Measure, geometry: &Geometry, labels: Vec<AxisLabel>) -> (Vec<AxisLabel>, Vec<Rect>) {
+    let plot = geometry.plot;
+    let available = f64::from(geometry.width - plot.x0);
+    let (mut rects, mut end) = (Vec::<Rect>::new(), f64::NEG_INFINITY);
+    let fitted = labels.into_iter().map(|label| {
+        let width = f64::from(measure.typesetter.width(&label.text, TEXT * measure.scale));
+        let (x0, x1) = (label.x - width / 2.0, label.x + width / 2.0);
+        if x1 > available || x0 < end + f64::from(measure.px(10.0)) {
+            return AxisLabel { text: String::new(), ..label };
+        }
+        end = x1;
+        let (x0, x1) = (plot.x0 + x0.floor() as i32 - 1, plot.x0 + x1.ceil() as i32 + 1);
+        rects.push(Rect::new(x0, plot.y1 + measure.px(5.0), x1, plot.y1 + measure.px(20.0)));
+        label
+    });
+    let fitted = fitted.collect();
+    (fitted, rects)
 }
 
 /// Returns the recording's time `time_ns` as text, counted from the recording's start; see
@@ -188,17 +249,6 @@ impl Cursor {
 pub fn moment_text(recording: &Recording, time_ns: u64) -> String {
     let origin_ns = time_origin_ns(recording);
     units::moment(time_ns.saturating_sub(origin_ns), recording.end_ns().saturating_sub(origin_ns))
-}
-
-/// Returns up to which distance from the time axis's start, in nanoseconds, labels fit into the
-/// picture.
-///
-/// Labels beyond that distance are omitted instead of clipped.
-fn last_label_at(measure: &Measure, geometry: &Geometry, axis: &Axis) -> f64 {
-    let length_ns = (geometry.to_ns - geometry.from_ns) as f64;
-    let half = measure.typesetter.width(&axis.label(length_ns), TEXT * measure.scale) / 2.0;
-    let available = f64::from(geometry.width - geometry.plot.x0) - f64::from(half);
-    available / f64::from(geometry.plot.width()) * length_ns
 }
 
 /// The upper end of the byte axis in bytes, and whether that is the size of the device's memory.
@@ -237,17 +287,17 @@ fn device_bytes(content: &Content) -> u64 {
 }
 
 /// Returns the areas of the visible bands, stacked on the reserved bytes and cut at `top` bytes.
-/// `columns` has the counters of each pixel column of `range` (start, end) in nanoseconds.
+/// `columns` has the counters of each pixel column of `axis`.
 ///
 /// The topmost band comes first. Each area reaches down to the reserved bytes, so the areas must be
 /// drawn in this order.
-fn band_areas(content: &Content, columns: &[CounterColumn], range: (u64, u64), top: u64) -> Vec<BandArea> {
+fn band_areas(content: &Content, columns: &[CounterColumn], axis: &XAxis, top: u64) -> Vec<BandArea> {
     let visible: Vec<Band> = Band::ALL.into_iter().filter(|&band| content.bands.contains(band)).collect();
     if visible.is_empty() {
         return Vec::new();
     }
     let series = content.recording.series(content.device);
-    let samples = series.map(|series| series.samples(range.0, range.1, columns.len())).unwrap_or_default();
+    let samples = series.map(|series| samples(series, axis, columns.len())).unwrap_or_default();
     let top = top.min(device_bytes(content));
     let mut ends: Vec<u64> = columns.iter().map(|column| column.max.reserved).collect();
     let mut areas = Vec::with_capacity(visible.len());
@@ -259,71 +309,6 @@ fn band_areas(content: &Content, columns: &[CounterColumn], range: (u64, u64), t
     }
     areas.reverse();
     areas
-}
-
-/// Returns the rectangles and names of the named intervals that the device's process recorded in
-/// the shown range of time.
-fn spans(measure: &Measure, geometry: &Geometry, content: &Content) -> Vec<SpanBox> {
-    let row_height = measure.px(SPAN_ROW);
-    let size = (TEXT - 1.0) * measure.scale;
-    let mut boxes = Vec::new();
-    // End of the last box of each row: spans narrower than a pixel are drawn once per pixel.
-    let mut row_ends = vec![i32::MIN; content.marks.depth()];
-    for (index, span) in content.marks.spans_on(content.recording.info(), content.device).enumerate() {
-        let to_ns = span.to_ns.unwrap_or_else(|| content.recording.end_ns());
-        if span.from_ns > geometry.to_ns || to_ns < geometry.from_ns {
-            continue;
-        }
-        let x0 = geometry.x(span.from_ns).max(geometry.plot.x0);
-        let x1 = geometry.x(to_ns).min(geometry.plot.x1).max(x0 + measure.px(1.5).max(1));
-        if x1 <= row_ends[span.depth] {
-            continue;
-        }
-        row_ends[span.depth] = x1;
-        let y0 = geometry.span_rows.y0 + row_height * span.depth as i32;
-        let rect = Rect::new(x0, y0, x1 - i32::from(x1 - x0 > 2), y0 + row_height - measure.stroke());
-        let max_width = (rect.width() - measure.px(8.0)) as f32;
-        let mut name = measure.typesetter.fit(content.recording.definitions().string(span.name), size, max_width);
-        // One or two letters and an ellipsis are of no use.
-        if name.chars().count() <= 2 && name.ends_with('…') {
-            name.clear();
-        }
-        boxes.push(SpanBox { rect, is_alternate: !index.is_multiple_of(2), name });
-    }
-    boxes
-}
-
-/// Returns the lines and labels of out-of-memory errors and gaps in the shown range of time. Labels
-/// that do not fit are omitted; a gap's line is dashed.
-fn incidents(measure: &Measure, geometry: &Geometry, content: &Content) -> (Vec<Rect>, Vec<Tag>) {
-    let plot = geometry.plot;
-    let (mut lines, mut labels) = (Vec::new(), Vec::new());
-    let mut labels_end = i32::MIN;
-    for incident in content.marks.incidents() {
-        let (text, is_oom) = match incident.kind {
-            IncidentKind::OutOfMemory { requested } => (format!("OOM {}", ByteSize(requested)), true),
-            IncidentKind::Gap { lost } => (format!("{} lost", Count(lost).of("event", "events")), false),
-        };
-        // A gap concerns every device.
-        let is_relevant = incident.device == content.device || !is_oom;
-        let Some(x) = geometry.column(incident.time_ns).filter(|_| is_relevant) else { continue };
-        let dash = measure.px(4.0).max(1);
-        let (step, length) = if is_oom { (usize::MAX, i32::MAX) } else { (2 * dash as usize, dash) };
-        for y in (geometry.incident_row.y0..plot.y1).step_by(step) {
-            lines.push(Rect::new(x, y, x + measure.stroke(), y.saturating_add(length).min(plot.y1)));
-        }
-        let width = measure.text_width(&text, TEXT - 1.0, 8.0);
-        let x0 = if x + width > plot.x1 { x - width } else { x };
-        // A label moves right of the previous one, but at most by its own width.
-        let is_too_far = labels_end.saturating_sub(x0) > width;
-        let x0 = x0.max(labels_end);
-        if is_too_far || x0 + width > geometry.width {
-            continue;
-        }
-        labels_end = x0 + width + measure.px(2.0);
-        labels.push(Tag { rect: Rect { x0, x1: x0 + width, ..geometry.incident_row }, text });
-    }
-    (lines, labels)
 }
 
 /// Returns the line at the chart's top that marks the device's memory of `bytes`, and its label.
@@ -341,6 +326,7 @@ fn device_memory(measure: &Measure, geometry: &Geometry, bytes: u64) -> (Rect, T
 fn peaks(
     measure: &Measure,
     geometry: &Geometry,
+    axis: &XAxis,
     content: &Content,
     top: u64,
     occupied: Option<Rect>,
@@ -350,7 +336,8 @@ fn peaks(
     let mut points = Vec::new();
     // The higher label is placed first; the lower one moves down, or up at the chart's bottom.
     for (peak, name) in content.peaks.iter().zip(["allocated", "reserved"]).rev() {
-        let Some(x) = geometry.column(peak.time_ns).filter(|_| peak.bytes > 0) else { continue };
+        let at = TimedMoment { event: peak.event, time_ns: peak.time_ns };
+        let Some(x) = axis.column(at).filter(|_| peak.bytes > 0) else { continue };
         let ratio = peak.bytes as f64 / top as f64;
         let y = plot.y1 - (ratio * f64::from(plot.height())) as i32;
         let radius = measure.px(3.0);

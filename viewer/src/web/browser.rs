@@ -1,25 +1,39 @@
-//! Small helpers around the browser's interfaces.
+//! Small helpers around the browser's interfaces, which work on the page and in a worker.
 
+use js_sys::{Promise, Reflect};
 use wasm_bindgen::prelude::*;
-use web_sys::Window;
+use web_sys::{RequestInit, Window};
 
-/// Returns the browser's window; an error outside of a page.
+#[wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(js_name = setTimeout)]
+    fn set_timeout(callback: &JsValue, delay_ms: i32) -> JsValue;
+
+    #[wasm_bindgen(js_name = fetch)]
+    fn fetch_with_init(url: &str, init: &RequestInit) -> Promise;
+
+    #[wasm_bindgen(js_namespace = performance, js_name = now)]
+    fn performance_now() -> f64;
+}
+
+/// Returns the browser's window; an error in a worker.
 pub(super) fn window() -> Result<Window, JsValue> {
     web_sys::window().ok_or_else(|| "there is no window".into())
 }
 
-/// Returns the page's clock: milliseconds since the page was opened.
+/// Returns the clock: milliseconds since the page or the worker was started.
 pub(super) fn now_ms() -> f64 {
-    window().ok().and_then(|window| window.performance()).map_or(0.0, |performance| performance.now())
+    performance_now()
+}
+
+/// Requests a URL; resolves with the response.
+pub(super) fn fetch(url: &str, init: &RequestInit) -> Promise {
+    fetch_with_init(url, init)
 }
 
 /// Calls `then` once, after `delay_ms` milliseconds.
 pub(super) fn run_after(delay_ms: i32, then: impl FnOnce() + 'static) {
-    if let Ok(window) = window() {
-        let then = Closure::once_into_js(then);
-        // Fails only while the page is being closed.
-        let _ = window.set_timeout_with_callback_and_timeout_and_arguments_0(then.unchecked_ref(), delay_ms);
-    }
+    set_timeout(&Closure::once_into_js(then), delay_ms);
 }
 
 /// Returns the message of a JavaScript error, or any other value as text.
@@ -27,4 +41,10 @@ pub(super) fn error_text(error: &JsValue) -> String {
     let message =
         error.as_string().or_else(|| error.dyn_ref::<js_sys::Error>().map(|error| String::from(error.message())));
     message.unwrap_or_else(|| format!("{error:?}"))
+}
+
+/// Returns the origin of the page or of the engine's worker, which is the page's; empty if unknown.
+pub(super) fn origin() -> String {
+    let location = Reflect::get(&js_sys::global(), &"location".into()).unwrap_or_default();
+    Reflect::get(&location, &"origin".into()).ok().and_then(|origin| origin.as_string()).unwrap_or_default()
 }

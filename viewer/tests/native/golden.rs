@@ -7,17 +7,21 @@ use std::fs::{self, File};
 use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
+use vramscope_trace::{Definitions, DeviceId};
 use vramscope_viewer::bands::Band;
 use vramscope_viewer::frame::{Color, Frame};
-use vramscope_viewer::heatmap::{self, ColorBy, HeatmapScene, Highlight, Layout, View};
+use vramscope_viewer::heatmap::{
+    self, AgeScale, AgeUnit, ColorBy, HeatmapScene, Highlight, Layout, Scaling, SortBy, View,
+};
 use vramscope_viewer::model::{Model, PeakKind};
 use vramscope_viewer::page_texts::LiveStatus;
 use vramscope_viewer::report::Report;
-use vramscope_viewer::scene::{Layers, Scene, Viewport};
+use vramscope_viewer::scene::{HeatmapInputs, Layers, Scene, Viewport};
 use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
 use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
 
+use crate::heatmap::mixed_state;
 use crate::samples::{Sample, open_sample};
 
 /// Fraction of pixels that may differ by more than [`MAX_DIFFERENCE`], because machines round
@@ -49,8 +53,9 @@ fn load(path: &Path) -> (u32, u32, Vec<u8>) {
     (info.width, info.height, bytes)
 }
 
+/// Compares a picture with the golden picture called `name`.
 #[track_caller]
-fn check(name: &str, frame: &Frame) {
+pub(crate) fn check(name: &str, frame: &Frame) {
     let path = path(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         save(&path, frame);
@@ -82,19 +87,24 @@ fn timeline(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Frame {
     };
     let scene = TimelineScene::new(&content, size, scale, &typesetter);
     timeline::draw(&scene, &theme, &mut frame, &mut typesetter);
-    if let Some(cursor) = Cursor::new(&scene, model.recording(), model.time_ns(), &typesetter) {
-        timeline::draw_cursor(&cursor, &theme, &mut frame, &mut typesetter);
-    }
+    let cursor = Cursor::new(&scene, model.recording(), model.timed_moment(), &typesetter);
+    timeline::draw_cursor(&cursor, &theme, &mut frame, &mut typesetter);
     frame
 }
 
-/// Draws the heatmap at the model's moment.
+/// Draws the heatmap at the model's moment, each segment to its own scale.
 fn heatmap(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Frame {
+    heatmap_of(model, dark, size, scale, View::default())
+}
+
+/// Draws the heatmap at the model's moment.
+fn heatmap_of(model: &Model, dark: bool, size: (u32, u32), scale: f32, view: View) -> Frame {
     let theme = Theme::new(dark);
     let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
     let device = model.device_state();
-    let layout = Layout::new(device, size, scale, View::default());
-    let content = heatmap::Content { device, definitions: model.recording().definitions(), color_by: model.color_by };
+    let layout = Layout::new(device, size, scale, view);
+    let definitions = model.recording().definitions();
+    let content = heatmap::Content { color_by: model.color_by, ..heatmap::Content::new(device, definitions) };
     let scene = HeatmapScene::new(layout, size.0 as i32, content, &typesetter);
     heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
     if let Some(selected) = model.selected() {
@@ -117,7 +127,13 @@ fn scene_layers_match_the_golden_pictures() {
     let viewport = Viewport { timeline: timeline.size(), heatmap: heatmap.size(), scale: 1.0 };
     let mut draw = |model: &mut Model| {
         let changes = model.take_changes();
-        scene.update(model, changes, &viewport, None, LiveStatus::default(), &typesetter);
+        if changes.timeline {
+            scene.update_timeline(model, &viewport, &timeline::Options::default(), &typesetter);
+        }
+        if changes.timeline || changes.moment {
+            scene.update_heatmap(model, &viewport, HeatmapInputs::default(), &typesetter);
+        }
+        scene.update(model, changes, None, LiveStatus::default(), &typesetter);
         timeline.draw_timeline(&scene, changes.timeline, &theme, &mut typesetter);
         heatmap.draw_heatmap(&scene, changes.timeline || changes.moment, &theme, &mut typesetter);
         (timeline.picture().clone(), heatmap.picture().clone())
@@ -193,21 +209,69 @@ fn memory_outside_the_pool() {
     check("shared_timeline_zoomed", &timeline(&model, false, (900, 220), 1.0));
 }
 
+/// Draws the heatmap of segments of several pools and streams.
+fn mixed_heatmap(dark: bool, color_by: ColorBy, view: View) -> Frame {
+    let state = mixed_state();
+    let device = state.device(DeviceId(0)).expect("the device has memory");
+    let (size, theme, definitions) = ((900, 360), Theme::new(dark), Definitions::default());
+    let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
+    let ages = AgeScale { unit: AgeUnit::Events, now: 5000, longest: 5000 };
+    let content = heatmap::Content { color_by, ages, ..heatmap::Content::new(device, &definitions) };
+    let scene = HeatmapScene::new(Layout::new(device, size, 1.0, view), size.0 as i32, content, &typesetter);
+    heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
+    let proposed = (0x7f00_0000_0000 + (96 << 20), 6 << 20);
+    heatmap::draw_placement(&mut frame, &scene.layout, &theme, proposed);
+    frame
+}
+
+#[test]
+fn heatmap_of_pools_and_streams() {
+    let common = View { scaling: Scaling::Common, ..View::default() };
+    check("pools_heatmap_dark", &mixed_heatmap(true, ColorBy::State, View::default()));
+    check("pools_heatmap_common_light", &mixed_heatmap(false, ColorBy::State, common));
+    check("pools_heatmap_age_dark", &mixed_heatmap(true, ColorBy::Age, common));
+    let zoomed = View { column_zoom: 4.0, column_start: 0.3, sort: SortBy::Size, ..View::default() };
+    check("pools_heatmap_zoomed_light", &mixed_heatmap(false, ColorBy::Size, zoomed));
+    let model = open_sample(Sample::Crowd);
+    check("crowd_heatmap_common", &heatmap_of(&model, true, (900, 300), 1.0, common));
+}
+
 #[test]
 fn every_golden_picture_has_a_test() {
     let known = [
+        "allocations_by_address_dark",
+        "allocations_by_address_light",
+        "allocations_dark",
+        "allocations_light",
         "beginning_heatmap",
         "beginning_timeline",
         "crowd_heatmap",
+        "crowd_heatmap_common",
+        "events_timeline_dark",
+        "events_timeline_light",
+        "flame_dark",
+        "flame_light",
+        "fragmentation_dark",
+        "fragmentation_light",
+        "idle_timeline_light",
+        "pools_heatmap_age_dark",
+        "pools_heatmap_common_light",
+        "pools_heatmap_dark",
+        "pools_heatmap_zoomed_light",
         "report_training",
         "report_trouble",
         "shared_timeline_dark",
         "shared_timeline_others_dark",
         "shared_timeline_others_light_x2",
         "shared_timeline_zoomed",
+        "stacked_timeline_dark",
+        "stacked_timeline_light",
+        "steps_timeline_dark",
+        "steps_timeline_light",
         "training_heatmap_by_category",
         "training_heatmap_dark",
         "training_heatmap_light",
+        "training_timeline_arrow",
         "training_timeline_dark",
         "training_timeline_light_x2",
         "training_timeline_zoomed",

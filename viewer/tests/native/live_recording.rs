@@ -12,7 +12,7 @@ use vramscope_viewer::timeline;
 
 /// Returns the chunks of a program that repeatedly allocates and frees 32 blocks, flushed every
 /// thousand events.
-fn chunks(events: u64) -> Vec<Chunk> {
+pub(crate) fn chunks(events: u64) -> Vec<Chunk> {
     let epoch_unix_ns = 1_700_000_000_000_000_000;
     let mut encoder =
         Encoder::new(&RecordingInfo { source: "grown".to_owned(), epoch_unix_ns, ..RecordingInfo::default() });

@@ -6,9 +6,25 @@
 mod samples;
 
 mod bands;
+mod commands;
+mod excerpts;
+mod files;
 mod golden;
+mod golden_pictures;
+mod heatmap;
 mod layout;
 mod live_recording;
 mod model;
 mod partial_loading;
 mod report;
+mod saving;
+mod timeline;
+mod timeline_speed;
+mod view_history;
+mod views_allocations;
+mod views_compare;
+mod views_flame;
+mod views_fragmentation;
+mod views_heatmap;
+mod views_lists;
+mod views_training;

@@ -1,11 +1,10 @@
 //! The user's actions on a model.
 
-use vramscope_trace::{DeviceId, DeviceState, IncidentKind, Recording, digest};
+use vramscope_trace::{DeviceId, DeviceState, IncidentKind};
 use vramscope_viewer::frame::{Color, Frame};
-use vramscope_viewer::heatmap::{self, ColorBy};
+use vramscope_viewer::heatmap::ColorBy;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin, PeakKind};
-use vramscope_viewer::open::FileLoader;
 use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
 use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
@@ -232,11 +231,10 @@ fn times_near_the_maximum_can_be_drawn_and_played() {
         };
         let scene = TimelineScene::new(&content, (640, 200), 1.0, &typesetter);
         timeline::draw(&scene, &theme, &mut frame, &mut typesetter);
-        let geometry = scene.geometry;
-        if let Some(cursor) = Cursor::new(&scene, model.recording(), model.time_ns(), &typesetter) {
-            timeline::draw_cursor(&cursor, &theme, &mut frame, &mut typesetter);
-        }
-        assert!((geometry.from_ns..=geometry.to_ns).contains(&geometry.time_ns(1e9)));
+        let cursor = Cursor::new(&scene, model.recording(), model.timed_moment(), &typesetter);
+        timeline::draw_cursor(&cursor, &theme, &mut frame, &mut typesetter);
+        let range = scene.axis.time_range();
+        assert!((range.start..=range.end).contains(&scene.axis.moment_at(1e9).time_ns));
     };
     for event in [0, 1, 100, u64::MAX] {
         model.seek(event).expect("a loaded moment");
@@ -255,51 +253,4 @@ fn times_near_the_maximum_can_be_drawn_and_played() {
     }
     model.seek_time(u64::MAX).expect("a loaded moment");
     assert_eq!(model.state().event(), model.recording().end_event());
-}
-
-/// Returns a zstd frame with one uncompressed block.
-fn packed(bytes: &[u8]) -> Vec<u8> {
-    let size = u16::try_from(bytes.len() - 256).expect("a small recording");
-    let block = (bytes.len() as u32) << 3 | 1;
-    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x60];
-    frame.extend(size.to_le_bytes());
-    frame.extend(&block.to_le_bytes()[..3]);
-    frame.extend(bytes);
-    frame
-}
-
-#[test]
-fn converted_files_are_saved_as_recordings() {
-    let bytes = bytes(Sample::Training);
-    let mut opening = FileLoader::new("drawn.vram");
-    opening.push(&bytes);
-    assert!(
-        opening.finish().expect("a valid recording").converted.is_empty(),
-        "an uncompressed recording is not converted"
-    );
-
-    let mut opening = FileLoader::new("drawn.vram.zst");
-    opening.push(&packed(&bytes));
-    assert_eq!(opening.finish().expect("a valid recording").converted.concat(), bytes);
-
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/tiny_inference.pickle.zst");
-    let mut opening = FileLoader::new("tiny_inference.pickle.zst");
-    opening.push(&std::fs::read(path).expect("a valid snapshot"));
-    let opened = opening.finish().expect("a valid snapshot");
-    let mut again = Recording::new();
-    again.push(&opened.converted.concat()).expect("a valid recording");
-    again.finish().expect("a complete recording");
-    assert_eq!(again.end_event(), opened.recording.end_event());
-    assert_eq!(digest(again.end_state()), digest(opened.recording.end_state()));
-}
-
-#[test]
-fn legend_contains_only_used_categories() {
-    let names = |sample| {
-        let model = open_sample(sample);
-        let categories = heatmap::categories(model.recording().definitions());
-        categories.into_iter().map(|category| category.name()).collect::<Vec<_>>().join(", ")
-    };
-    assert_eq!(names(Sample::Training), "unknown, parameter, gradient, optimizer state, activation");
-    assert_eq!(names(Sample::Crowd), "unknown");
 }

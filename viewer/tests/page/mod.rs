@@ -22,14 +22,14 @@ pub(crate) async fn start() -> Api {
         before.remove();
     }
     body.append_child(&document().adopt_node(&app).expect("elements")).expect("a body takes elements");
-    for canvas in ["timeline", "heatmap"] {
+    for canvas in ["timeline", "picture-left", "picture-right"] {
         let style = element(canvas).style();
         style.set_property("width", "800px").expect("the property is valid");
         style.set_property("height", "300px").expect("the property is valid");
         style.set_property("display", "block").expect("the property is valid");
     }
     web_sys::window().expect("there is a window").location().set_hash("").expect("the fragment is valid");
-    JsFuture::from(vramscope_viewer::web::start(None)).await.expect("the viewer starts");
+    JsFuture::from(vramscope_viewer::web::start(None, None, None)).await.expect("the viewer starts");
     let window = web_sys::window().expect("there is a window");
     Api(Reflect::get(&window, &"vramscope".into()).expect("window.vramscope").unchecked_into())
 }
@@ -63,6 +63,11 @@ impl Api {
 
     pub(crate) async fn seek(&self, event: u64) {
         self.call_and_wait("seek", (event as f64).into()).await.expect("a loaded moment");
+    }
+
+    /// Waits until everything that was done is on the screen.
+    pub(crate) async fn settle(&self) {
+        self.call_and_wait("show", "".into()).await.expect("the page is drawn");
     }
 
     pub(crate) fn number(&self, field: &str) -> f64 {

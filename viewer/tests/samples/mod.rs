@@ -5,7 +5,7 @@ use vramscope_trace::{
     PoolKind, Recording, RecordingInfo, Sink, Site, SiteId, StreamId,
 };
 use vramscope_viewer::model::Model;
-use vramscope_viewer::open::FileLoader;
+use vramscope_viewer::open::RecordingLoader;
 
 const MIB: u64 = 1 << 20;
 
@@ -124,7 +124,7 @@ pub(crate) fn bytes(sample: Sample) -> Vec<u8> {
 /// Opens a sample in a model, as the page does.
 #[allow(dead_code, reason = "each test program uses a part")]
 pub(crate) fn open_sample(sample: Sample) -> Model {
-    let mut opening = FileLoader::new("drawn.vram");
+    let mut opening = RecordingLoader::default();
     opening.push(&bytes(sample));
     let mut model = Model::default();
     model.show("drawn.vram", opening.finish().expect("a valid recording")).expect("a readable recording");

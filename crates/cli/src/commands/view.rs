@@ -54,19 +54,19 @@ pub(crate) fn run(arguments: &ViewArguments) -> Result {
 fn open(path: &Path) -> Result<ServedRecording> {
     let input = Input::open(path)?;
     let name = format!("{}.vram", input.name());
-    let bytes = match input.stored_recording()? {
-        Some(StoredRecording { len, index }) => {
+    let (bytes, events) = match input.stored_recording()? {
+        Some(StoredRecording { len, index, events }) => {
             let file = File::open(path).map_err(|error| CommandError::file(path, error))?;
-            RecordingBytes::from_file(file, len, index)
+            (RecordingBytes::from_file(file, len, index), events)
         }
         None => {
             let mut bytes = Vec::new();
-            input.write_recording(|part| {
+            let events = input.write_recording(|part| {
                 bytes.extend_from_slice(part);
                 Ok(())
             })?;
-            RecordingBytes::from_vec(bytes)
+            (RecordingBytes::from_vec(bytes), events)
         }
     };
-    Ok(ServedRecording { name, bytes })
+    Ok(ServedRecording { name, bytes, events: Some(events) })
 }

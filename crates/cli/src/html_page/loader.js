@@ -10,10 +10,45 @@
   };
   const wasmBytes = takeBytes("viewer-wasm").stream().pipeThrough(new DecompressionStream("gzip"));
   const response = new Response(wasmBytes, { headers: { "Content-Type": "application/wasm" } });
+  const module = WebAssembly.compileStreaming(response);
   const name = document.getElementById("recording").dataset.name;
   const file = new File([takeBytes("recording")], name);
+
+  // Returns a module's text as a classic script: for pages opened from disk, browsers refuse
+  // workers that are modules.
+  const asClassicScript = text => text
+    .replace(/^export \{.*$/gm, "")
+    .replace(/^export /gm, "")
+    .replaceAll("import.meta.url", "self.location.href");
+
+  // Starts the engine in a worker, whose script is the generated part of this one, and returns the
+  // page's end of the channel to it. The engine starts importers: workers that convert a file.
+  const importerScript = asClassicScript(document.getElementById("importer-script").textContent);
+  const importerWasm = takeBytes("importer-wasm");
+  const connect = () => {
+    const script = [...document.querySelectorAll("script[type=module]")].at(-1).textContent;
+    const generated = script.slice(0, script.indexOf("\n// Starts the viewer with the recording"));
+    const receive = `onmessage = async ({ data: { module, port, importerScript, importerWasm } }) => {
+      const importer = URL.createObjectURL(new Blob([importerScript], { type: "text/javascript" }));
+      self.startImporter = () => {
+        const worker = new Worker(importer);
+        worker.postMessage({ wasm: importerWasm });
+        return worker;
+      };
+      await __wbg_init({ module_or_path: module });
+      start_engine(port);
+    };`;
+    const url = URL.createObjectURL(new Blob([asClassicScript(generated), receive], { type: "text/javascript" }));
+    const worker = new Worker(url);
+    const { port1, port2 } = new MessageChannel();
+    module.then(compiled =>
+      worker.postMessage({ module: compiled, port: port2, importerScript, importerWasm }, [port2]));
+    return port1;
+  };
+
   window.vramscope = {};
-  window.vramscope.ready = __wbg_init({ module_or_path: response }).then(() => start(file)).catch(error => {
+  const starting = module.then(compiled => __wbg_init({ module_or_path: compiled }));
+  window.vramscope.ready = starting.then(() => start(file, connect)).catch(error => {
     document.getElementById("empty-title").textContent = "The viewer could not start";
     document.getElementById("empty-text").textContent = String(error);
     throw error;

@@ -3,8 +3,8 @@
 //!
 //! The page's files are those that this binary was built with. Style and script become inline
 //! elements, which the document's content security policy allows by their hashes and nothing else.
-//! The viewer's WebAssembly (gzip) and the recording are base64 text in elements that a browser
-//! does not execute.
+//! The WebAssembly of viewer and importer (gzip) and the recording are base64 text in elements that
+//! a browser does not execute.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -52,9 +52,36 @@ struct PageFiles<'a> {
     index: Cow<'a, str>,
     style: Cow<'a, str>,
     icon: Cow<'a, [u8]>,
-    /// The JavaScript that wasm-bindgen generated.
+    /// The JavaScript that wasm-bindgen generated for the viewer.
     bindings: Cow<'a, str>,
     wasm: Cow<'a, [u8]>,
+    importer: Importer<'a>,
+}
+
+/// The files of the importer, which converts files of other formats in a worker.
+struct Importer<'a> {
+    /// The worker's script.
+    script: Cow<'a, str>,
+    /// The JavaScript that wasm-bindgen generated for it.
+    bindings: Cow<'a, str>,
+    wasm: Cow<'a, [u8]>,
+}
+
+/// The line of the document that makes the page installable, which needs a server.
+const MANIFEST_LINE: &str = "<link rel=\"manifest\" href=\"./manifest.webmanifest\" crossorigin=\"use-credentials\">\n";
+
+/// The line of the importer's script that imports its generated JavaScript.
+const IMPORT_LINE: &str = "import init, { import_file } from \"./pkg/vramscope_importer.js\";\n";
+
+impl Importer<'_> {
+    /// Returns the worker's script with the generated JavaScript in it, as one module.
+    fn module(&self) -> Result<String> {
+        let (before, after) = self
+            .script
+            .split_once(IMPORT_LINE)
+            .ok_or_else(|| CommandError::new(format_args!("the page's importer.js lacks the line {IMPORT_LINE}")))?;
+        Ok(format!("{before}{}\nconst init = __wbg_init;\n{after}", self.bindings))
+    }
 }
 
 impl PageFiles<'static> {
@@ -78,6 +105,11 @@ impl PageFiles<'static> {
             index: text("index.html")?,
             style: text("style.css")?,
             icon: bytes("icon.svg")?,
+            importer: Importer {
+                script: text("importer.js")?,
+                bindings: text("pkg/vramscope_importer.js")?,
+                wasm: bytes("pkg/vramscope_importer_bg.wasm")?,
+            },
         })
     }
 }
@@ -86,9 +118,12 @@ impl PageFiles<'_> {
     /// Returns the viewer as one HTML document that contains a recording called `name`.
     fn embed(&self, name: &str, recording: &[u8]) -> Result<String> {
         let script = format!("{}\n{LOADER}", self.bindings);
-        for (what, text, end_tag) in
-            [("script", script.as_str(), "</script"), ("style", self.style.as_ref(), "</style")]
-        {
+        let importer = self.importer.module()?;
+        for (what, text, end_tag) in [
+            ("script", script.as_str(), "</script"),
+            ("importer's script", importer.as_str(), "</script"),
+            ("style", self.style.as_ref(), "</style"),
+        ] {
             let text = text.to_ascii_lowercase();
             if text.contains(end_tag) || text.contains("<!--") {
                 return Err(CommandError::new(format_args!(
@@ -99,15 +134,18 @@ impl PageFiles<'_> {
         let icon = format!("\"data:image/svg+xml;base64,{}\"", BASE64.encode(&self.icon));
         let policy = format!(
             "default-src 'none'; script-src '{}' 'wasm-unsafe-eval'; style-src '{}'; img-src data: blob:; \
-             base-uri 'none'; form-action 'none'",
+             worker-src blob:; base-uri 'none'; form-action 'none'",
             csp_hash(&script),
             csp_hash(&self.style)
         );
         let body_end = format!(
             "<script type=\"application/wasm\" id=\"viewer-wasm\">{}</script>\n\
+             <script type=\"application/wasm\" id=\"importer-wasm\">{}</script>\n\
+             <script type=\"text/plain\" id=\"importer-script\">{importer}</script>\n\
              <script type=\"application/octet-stream\" id=\"recording\" data-name=\"{}\">{}</script>\n\
              <script type=\"module\">{script}</script>\n</body>",
             BASE64.encode(gzip(&self.wasm)),
+            BASE64.encode(gzip(&self.importer.wasm)),
             escape_html(name),
             BASE64.encode(recording)
         );
@@ -116,6 +154,7 @@ impl PageFiles<'_> {
         let replacements = [
             (charset, policy),
             ("<title>vramscope</title>", format!("<title>{} · vramscope</title>", escape_html(name))),
+            (MANIFEST_LINE, String::new()),
             ("<link rel=\"stylesheet\" href=\"./style.css\">", format!("<style>{}</style>", self.style)),
             ("<script type=\"module\" src=\"./main.js\"></script>\n", String::new()),
             ("\"./icon.svg\"", icon),

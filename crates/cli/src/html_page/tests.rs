@@ -8,8 +8,10 @@ use super::*;
 
 const INDEX: &str = include_str!("../../../../www/index.html");
 const STYLE: &str = include_str!("../../../../www/style.css");
+const IMPORTER: &str = include_str!("../../../../www/importer.js");
 const BINDINGS: &str = "let wasm;\nfunction start() {}\nexport { initSync, __wbg_init as default };\n";
 const WASM: &[u8] = b"\0asm\x01\0\0\0 and more";
+const IMPORTER_WASM: &[u8] = b"\0asm\x01\0\0\0 of the importer";
 /// A name that becomes markup, and a script, wherever it is not escaped.
 const NAME: &str = "</script></title><script>alert('1')</script><img src=\"x\" onerror='&amp;'><!--.vram";
 
@@ -20,6 +22,7 @@ fn files() -> PageFiles<'static> {
         icon: b"<svg/>".into(),
         bindings: BINDINGS.into(),
         wasm: WASM.into(),
+        importer: Importer { script: IMPORTER.into(), bindings: BINDINGS.into(), wasm: IMPORTER_WASM.into() },
     }
 }
 
@@ -42,11 +45,22 @@ fn recording_and_viewer_are_embedded_unchanged() {
         let page = page("a.vram", recording);
         let embedded = between(&page, "id=\"recording\" data-name=\"a.vram\">", "</script>");
         assert!(BASE64.decode(embedded).expect("the text is base64") == recording);
-        let packed = BASE64.decode(between(&page, "id=\"viewer-wasm\">", "</script>")).expect("the text is base64");
-        let mut wasm = Vec::new();
-        GzDecoder::new(packed.as_slice()).read_to_end(&mut wasm).expect("the data is gzip");
-        assert_eq!(wasm, WASM);
+        for (id, expected) in [("viewer-wasm", WASM), ("importer-wasm", IMPORTER_WASM)] {
+            let packed = between(&page, &format!("id=\"{id}\">"), "</script>");
+            let packed = BASE64.decode(packed).expect("the text is base64");
+            let mut wasm = Vec::new();
+            GzDecoder::new(packed.as_slice()).read_to_end(&mut wasm).expect("the data is gzip");
+            assert_eq!(wasm, expected);
+        }
     }
+}
+
+#[test]
+fn importer_is_one_module() {
+    let page = page("a.vram", b"recording");
+    let script = between(&page, "id=\"importer-script\">", "</script>");
+    assert!(script.contains(BINDINGS) && script.contains("onmessage = "));
+    assert!(!script.contains("\nimport "), "a script in a blob cannot import files");
 }
 
 #[test]

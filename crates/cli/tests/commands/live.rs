@@ -111,8 +111,15 @@ fn view_serves_its_files() {
     let snapshot = |name: &str| fixture(&format!("{name}.pickle.zst"));
     let files = [snapshot("tiny_inference"), snapshot("ring")];
     let mut view = Server::start(["view".as_ref(), files[0].as_os_str(), files[1].as_os_str()]);
-    let (head, _) = view.get("/");
-    assert!(head.contains("?trace=files/0/tiny_inference.vram"), "{head}");
+    // The page lists several recordings; a single one is opened at once.
+    assert!(view.get("/").0.contains(" 200 "));
+    let list = String::from_utf8(view.get("/files").1).expect("JSON is UTF-8");
+    for url in ["\"url\":\"files/0/tiny_inference.vram\"", "\"url\":\"files/1/ring.vram\""] {
+        assert!(list.contains(url), "{list}");
+    }
+    let mut single = Server::start(["view".as_ref(), files[0].as_os_str()]);
+    assert!(single.get("/").0.contains("?trace=files/0/tiny_inference.vram"));
+    assert!(single.interrupt().0.success());
     let (head, page) = view.get("/?trace=files/0/tiny_inference.vram");
     assert!(head.contains(" 200 ") && head.contains("content-security-policy"), "{head}");
     assert!(String::from_utf8_lossy(&page).to_lowercase().starts_with("<!doctype html>"));

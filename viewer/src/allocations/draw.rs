@@ -1,0 +1,284 @@
+//! Draws an [`AllocationsScene`].
+
+use vramscope_insight::address_map::{AddressMap, MapPixel};
+use vramscope_insight::bands::{BandHit, BandLayout};
+use vramscope_insight::composition::LAYERS;
+
+use super::labels::{TEXT, is_alternate};
+use super::outline::Outline;
+use super::scene::{AllocationsLayout, AllocationsScene, LayerStyle};
+use crate::canvas::Canvas;
+use crate::frame::{Color, Frame, Rect, opaque};
+use crate::heatmap::Highlight;
+use crate::surface::Surface;
+use crate::text::{Align, Typesetter};
+use crate::theme::{Texture, Theme};
+
+/// Least height in pixels of a band with a line along its upper edge, at scale 1.
+const MIN_SEPARATED: f32 = 3.0;
+/// Least width in columns of a band with a line along its left edge.
+const MIN_SEPARATED_COLUMNS: u32 = 6;
+
+/// Codes of pixels without allocations: above all bands, and those of the address map.
+pub(super) const EMPTY: u8 = 0;
+const GAP: u8 = 1;
+const NOT_RESERVED: u8 = 2;
+const FREE: u8 = 3;
+/// The first code of the layers, which have three each: two shades, and the edge of a band.
+pub(super) const FIRST_LAYER: u8 = 4;
+/// Number of codes.
+const CODES: usize = FIRST_LAYER as usize + 3 * LAYERS;
+
+/// Returns the code of a pixel of a layer, in its first or second shade.
+pub(super) fn layer_code(layer: u8, is_alternate: bool) -> u8 {
+    FIRST_LAYER + 3 * layer.min(LAYERS as u8 - 1) + u8::from(is_alternate)
+}
+
+/// Returns the code of a pixel on the edge of a band of a layer.
+pub(super) fn edge_code(layer: u8) -> u8 {
+    layer_code(layer, false) + 2
+}
+
+/// How the pixels with a code are painted.
+#[derive(Clone, Copy, Debug)]
+struct Paint {
+    fill: [u8; 4],
+    ink: [u8; 4],
+    texture: Texture,
+}
+
+impl Paint {
+    /// A fill without texture.
+    const fn plain(color: Color) -> Self {
+        Self { fill: opaque(color), ink: opaque(color), texture: Texture::None }
+    }
+}
+
+/// Draws the view on `frame`, which must have the size that the scene was computed for.
+pub fn draw(scene: &AllocationsScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
+    draw_on(scene, theme, &mut Canvas { frame, typesetter });
+}
+
+/// Draws the view on a whole surface.
+pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface) {
+    let geometry = &scene.geometry;
+    let plot = geometry.plot;
+    let paints = paints(scene, theme);
+    surface.pixels(theme.background, |frame| {
+        let (width, height) = (geometry.width() as usize, geometry.height() as usize);
+        let codes = match &scene.layout {
+            AllocationsLayout::Stacked(layout) => band_codes(scene, layout, width, height),
+            AllocationsLayout::ByAddress(map) => map_codes(scene, map, width, height),
+        };
+        let scale = geometry.scale;
+        // By code, so that painting a pixel is one look-up; few pixels have a texture.
+        let mut fills = [opaque(theme.well); 256];
+        for (fill, paint) in fills.iter_mut().zip(&paints) {
+            *fill = paint.fill;
+        }
+        let is_textured: [bool; 256] =
+            std::array::from_fn(|code| paints.get(code).is_some_and(|paint| paint.texture != Texture::None));
+        frame.for_each_row(plot, |y, pixels| {
+            let Some(row) = geometry.pixel_row(y).map(|row| row as usize * width) else { return };
+            let codes = codes.get(row..row + width).unwrap_or_default();
+            let mut has_texture = false;
+            for (pixel, &code) in pixels.iter_mut().zip(codes) {
+                *pixel = fills[usize::from(code)];
+                has_texture |= is_textured[usize::from(code)];
+            }
+            if has_texture {
+                for ((pixel, &code), x) in pixels.iter_mut().zip(codes).zip(plot.x0..) {
+                    if is_textured[usize::from(code)] && paints[usize::from(code)].texture.inks(x, y, scale) {
+                        *pixel = paints[usize::from(code)].ink;
+                    }
+                }
+            }
+        });
+    });
+    draw_axis(scene, theme, surface);
+    draw_labels(scene, theme, surface);
+    if let Some(notice) = scene.notice {
+        let at = ((plot.x0 + plot.x1) as f32 / 2.0, (plot.y0 + plot.y1) as f32 / 2.0);
+        surface.text(notice, (TEXT + 1.0) * geometry.scale, at, Align::Center, theme.dim);
+    }
+}
+
+/// Returns the fill of a layer, in its first or second shade, without regard to emphasis.
+fn layer_fill(style: LayerStyle, is_alternate: bool, theme: &Theme) -> (Color, Texture) {
+    let (color, texture) = match style {
+        LayerStyle::Group(index) => (theme.group_color(index), theme.group_texture(index)),
+        LayerStyle::Category(index) => {
+            let color = theme.categories.get(index).copied().unwrap_or(theme.categories[0]);
+            (color, theme.category_texture(index))
+        }
+        LayerStyle::Other => (theme.dim.mix(theme.well, 0.45), Texture::None),
+    };
+    (if is_alternate { color.mix(theme.well, 0.14) } else { color }, texture)
+}
+
+/// Returns the color of a layer, for legends.
+#[must_use]
+pub fn color_of_layer(style: LayerStyle, theme: &Theme) -> Color {
+    layer_fill(style, false, theme).0
+}
+
+/// Returns how the pixels of every code are painted.
+fn paints(scene: &AllocationsScene, theme: &Theme) -> [Paint; CODES] {
+    let mut paints = [Paint::plain(theme.well); CODES];
+    paints[usize::from(GAP)] = Paint::plain(theme.background);
+    paints[usize::from(NOT_RESERVED)] = Paint::plain(theme.well);
+    // As in the timeline: the heatmap's color for free space, tinted.
+    paints[usize::from(FREE)] = Paint::plain(theme.well.mix(theme.free, 0.3));
+    for (layer, &style) in (0..).zip(&scene.styles) {
+        let is_dim = scene.emphasized.is_some_and(|emphasized| emphasized != layer);
+        let dimmed = |color: Color| if is_dim { color.mix(theme.well, 0.78) } else { color };
+        let (color, _) = layer_fill(style, false, theme);
+        paints[usize::from(edge_code(layer))] = Paint::plain(dimmed(color.mix(theme.background, 0.6)));
+        for is_alternate in [false, true] {
+            let (color, texture) = layer_fill(style, is_alternate, theme);
+            paints[usize::from(layer_code(layer, is_alternate))] =
+                Paint { fill: opaque(dimmed(color)), ink: opaque(dimmed(theme.texture_ink(color))), texture };
+        }
+    }
+    paints
+}
+
+/// Returns the codes of a stacked layout's pixels, the lowest row first.
+pub(super) fn band_codes(scene: &AllocationsScene, layout: &BandLayout, width: usize, height: usize) -> Vec<u8> {
+    let mut codes = vec![EMPTY; width * height];
+    let columns = layout.column_count();
+    let min_separated = (MIN_SEPARATED * scene.geometry.scale).round().max(3.0) as usize;
+    for column in 0..columns {
+        let pixels = scene.geometry.pixels(column, columns);
+        for cell in layout.cells(column) {
+            let rows = layout.scale().row(cell.bottom) as usize..(layout.scale().row(cell.top) as usize).min(height);
+            if rows.is_empty() {
+                continue;
+            }
+            let is_high = rows.len() >= min_separated;
+            let (code, has_left_edge) = match cell.content {
+                BandHit::Small { layer } => (layer_code(layer, false), false),
+                BandHit::Band(band) => {
+                    let band = &layout.bands()[band as usize];
+                    let begins = band.first_column as usize == column && column > 0;
+                    let has_left_edge = is_high && begins && band.width() >= MIN_SEPARATED_COLUMNS;
+                    (layer_code(cell.layer, is_alternate(band.row)), has_left_edge)
+                }
+            };
+            let edge = edge_code(cell.layer);
+            let (code, top_code) = (if has_left_edge { edge } else { code }, if is_high { edge } else { code });
+            let mut fill = |row: usize, code: u8| {
+                // A single pixel is set much faster directly.
+                if pixels.len() == 1 {
+                    codes[row * width + pixels.start] = code;
+                } else {
+                    codes[row * width + pixels.start..row * width + pixels.end].fill(code);
+                }
+            };
+            (rows.start..rows.end - 1).for_each(|row| fill(row, code));
+            fill(rows.end - 1, top_code);
+        }
+    }
+    codes
+}
+
+/// Returns the codes of an address map's pixels, the lowest row first.
+pub(super) fn map_codes(scene: &AllocationsScene, map: &AddressMap, width: usize, height: usize) -> Vec<u8> {
+    let mut codes = vec![GAP; width * height];
+    let columns = map.moments().len();
+    let pixels: Vec<std::ops::Range<usize>> =
+        (0..columns).map(|column| scene.geometry.pixels(column, columns)).collect();
+    for (y, codes) in codes.chunks_exact_mut(width.max(1)).enumerate() {
+        for ((pixel, row), pixels) in map.pixel_row(y).zip(&pixels) {
+            let code = match pixel {
+                MapPixel::Gap => GAP,
+                MapPixel::NotReserved => NOT_RESERVED,
+                MapPixel::Free => FREE,
+                MapPixel::Allocation { layer } => layer_code(layer, is_alternate(row)),
+            };
+            // A single pixel is set much faster directly.
+            if pixels.len() == 1 {
+                codes[pixels.start] = code;
+            } else {
+                codes[pixels.start..pixels.end].fill(code);
+            }
+        }
+    }
+    codes
+}
+
+/// Draws the labels of the vertical axis and their grid lines.
+fn draw_axis(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface) {
+    let geometry = &scene.geometry;
+    let plot = geometry.plot;
+    for label in &scene.axis_labels {
+        if label.has_line {
+            surface.tint(Rect::new(plot.x0, label.y, plot.x1, label.y + 1).intersect(plot), theme.dim, 0.22);
+        }
+        let tick = Rect::new(plot.x0 - geometry.px(4.0), label.y, plot.x0, label.y + geometry.stroke());
+        surface.fill(tick, theme.faint);
+        let at = ((plot.x0 - geometry.px(8.0)) as f32, label.y as f32);
+        surface.text(&label.text, TEXT * geometry.scale, at, Align::Right, theme.dim);
+    }
+}
+
+/// Draws the names inside bands.
+fn draw_labels(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface) {
+    for label in &scene.labels {
+        if scene.emphasized.is_some_and(|emphasized| emphasized != label.layer) {
+            continue;
+        }
+        let (fill, _) = layer_fill(scene.styles[usize::from(label.layer)], label.is_alternate, theme);
+        let at = (label.area.x0 as f32, (label.area.y0 + label.area.y1) as f32 / 2.0);
+        surface.text(&label.text, TEXT * scene.geometry.scale, at, Align::Left, text_color(fill));
+    }
+}
+
+/// Returns black or white, whichever is easier to read on `fill`.
+fn text_color(fill: Color) -> Color {
+    // Relative luminance and contrast of WCAG 2.
+    let linear = |part: u8| {
+        let part = f32::from(part) / 255.0;
+        if part <= 0.040_45 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+    };
+    let luminance = 0.2126 * linear(fill.r) + 0.7152 * linear(fill.g) + 0.0722 * linear(fill.b);
+    let on_black = (luminance + 0.05) / 0.05;
+    let on_white = 1.05 / (luminance + 0.05);
+    if on_black >= on_white { Color::hex(0x0b_1017) } else { Color::hex(0xff_ffff) }
+}
+
+/// Draws the outline of an allocation on the view's picture: a thin line under the pointer, a thick
+/// one for the selection.
+pub fn draw_outline(
+    frame: &mut Frame,
+    scene: &AllocationsScene,
+    theme: &Theme,
+    outline: &Outline,
+    highlight: Highlight,
+) {
+    let stroke = match highlight {
+        Highlight::Hovered => scene.geometry.stroke(),
+        Highlight::Selected => scene.geometry.px(2.0).max(2),
+    };
+    let plot = scene.geometry.plot;
+    let mut fill = |x0: i32, y0: i32, x1: i32, y1: i32| {
+        frame.fill(Rect::new(x0, y0, x1, y1).intersect(plot), theme.cursor);
+    };
+    let mut before: Option<(i32, i32, i32)> = None;
+    for &(x, y0, y1) in &outline.columns {
+        fill(x, y0, x + 1, (y0 + stroke).min(y1));
+        fill(x, (y1 - stroke).max(y0), x + 1, y1);
+        match before {
+            // The edges are joined where a band moves up or down.
+            Some((_, top, bottom)) => {
+                fill(x, y0.min(top), x + 1, y0.max(top));
+                fill(x, y1.min(bottom), x + 1, y1.max(bottom));
+            }
+            None => fill(x, y0, x + stroke, y1),
+        }
+        before = Some((x, y0, y1));
+    }
+    if let Some((x, y0, y1)) = before {
+        fill(x + 1 - stroke, y0, x + 1, y1);
+    }
+}

@@ -1,0 +1,206 @@
+//! Names inside the bands that are large enough, and the labels of the vertical axis.
+
+use std::ops::Range;
+
+use vramscope_insight::address_map::AddressMap;
+use vramscope_insight::bands::{BandHit, BandLayout};
+use vramscope_trace::sort::sort_by_key;
+
+use super::geometry::Geometry;
+use crate::frame::Rect;
+use crate::text::Typesetter;
+use crate::units;
+
+/// Font size of all labels, in units (pixels at scale 1).
+pub(super) const TEXT: f32 = 11.0;
+/// Least height of a band with a name, in units (pixels at scale 1).
+const MIN_HEIGHT: f32 = 13.0;
+/// Least width of a band with a name, in units (pixels at scale 1).
+const MIN_WIDTH: f32 = 48.0;
+/// Space left and right of a name, in units (pixels at scale 1).
+const PADDING: f32 = 5.0;
+/// Least distance between labels of the vertical axis, in units (pixels at scale 1).
+const AXIS_DISTANCE: f32 = 26.0;
+
+/// A name inside a band.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BandLabel {
+    pub(super) text: String,
+    /// Space for the text, inside the band in all of its columns.
+    pub(super) area: Rect,
+    /// What the band has its color from.
+    pub(super) layer: u8,
+    pub(super) is_alternate: bool,
+}
+
+/// A label of the vertical axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AxisLabel {
+    pub(super) text: String,
+    /// Distance from the picture's upper edge, in pixels.
+    pub(super) y: i32,
+    /// Whether a grid line belongs to it.
+    pub(super) has_line: bool,
+}
+
+/// Consecutive columns in which a part of a layout has room for a name at the same height.
+#[derive(Clone, Debug)]
+struct Run {
+    content: BandHit,
+    layer: u8,
+    columns: Range<usize>,
+    /// The pixel rows that it fills in all of these columns.
+    rows: Range<u32>,
+}
+
+/// Returns the widest runs of every part of a stacked layout that are at least `min_height` pixel
+/// rows high and `min_width` columns wide.
+fn widest_runs(layout: &BandLayout, min_height: u32, min_width: usize) -> Vec<Run> {
+    let mut complete: Vec<Run> = Vec::new();
+    let mut current: Vec<Run> = Vec::new();
+    for column in 0..layout.column_count() {
+        let mut next = Vec::with_capacity(current.len());
+        for cell in layout.cells(column) {
+            let rows = layout.scale().row(cell.bottom)..layout.scale().row(cell.top);
+            if rows.len() < min_height as usize {
+                continue;
+            }
+            let open = current.iter().position(|run| run.content == cell.content).map(|at| current.swap_remove(at));
+            let run = match open {
+                Some(mut run) => {
+                    let common = run.rows.start.max(rows.start)..run.rows.end.min(rows.end);
+                    if common.len() >= min_height as usize {
+                        (run.rows, run.columns.end) = (common, column + 1);
+                        run
+                    } else {
+                        complete.push(run);
+                        Run { content: cell.content, layer: cell.layer, columns: column..column + 1, rows }
+                    }
+                }
+                None => Run { content: cell.content, layer: cell.layer, columns: column..column + 1, rows },
+            };
+            next.push(run);
+        }
+        complete.append(&mut current);
+        complete.retain(|run| run.columns.len() >= min_width);
+        current = next;
+    }
+    complete.append(&mut current);
+    complete.retain(|run| run.columns.len() >= min_width);
+    let key = |content: BandHit| match content {
+        BandHit::Small { layer } => (false, u32::from(layer)),
+        BandHit::Band(band) => (true, band),
+    };
+    sort_by_key(&mut complete, |run| (key(run.content), std::cmp::Reverse(run.columns.len()), run.columns.start));
+    complete.dedup_by_key(|run| key(run.content));
+    complete
+}
+
+/// Returns the names of the parts of a stacked layout that have room for them. `name_of` returns
+/// the short name of an allocation by row number, `layer_name` that of a layer.
+pub(super) fn band_labels(
+    layout: &BandLayout,
+    geometry: &Geometry,
+    typesetter: &Typesetter,
+    name_of: &mut dyn FnMut(u32) -> String,
+    layer_name: &mut dyn FnMut(u8) -> String,
+) -> Vec<BandLabel> {
+    let columns = layout.column_count();
+    let min_height = geometry.px(MIN_HEIGHT).max(1).unsigned_abs();
+    // Columns can be wider than a pixel.
+    let min_width = (geometry.px(MIN_WIDTH).max(1) as usize * columns).div_ceil(geometry.width().max(1) as usize);
+    let mut labels = Vec::new();
+    for run in widest_runs(layout, min_height, min_width.max(1)) {
+        let (name, is_alternate) = match run.content {
+            BandHit::Small { layer } => (layer_name(layer), false),
+            BandHit::Band(band) => {
+                let row = layout.bands()[band as usize].row;
+                (name_of(row), is_alternate(row))
+            }
+        };
+        let x0 = geometry.plot.x0 + geometry.pixels(run.columns.start, columns).start as i32;
+        let x1 = geometry.plot.x0 + geometry.pixels(run.columns.end - 1, columns).end as i32;
+        let (y0, y1) = geometry.rows(&run.rows);
+        labels.extend(fitted(&name, Rect::new(x0, y0, x1, y1), geometry, typesetter, (run.layer, is_alternate)));
+    }
+    labels
+}
+
+/// Returns the names of the rectangles of an address map that have room for them, as far as it is
+/// painted. `name_of` returns the short name of an allocation by row number.
+pub(super) fn map_labels(
+    map: &AddressMap,
+    geometry: &Geometry,
+    typesetter: &Typesetter,
+    name_of: &mut dyn FnMut(u32) -> String,
+) -> Vec<BandLabel> {
+    let count = map.moments().len();
+    let mut labels = Vec::new();
+    for large in map.large_rectangles() {
+        let x0 = geometry.plot.x0 + geometry.pixels(large.columns.start, count).start as i32;
+        let x1 = geometry.plot.x0 + geometry.pixels(large.columns.end - 1, count).end as i32;
+        let (y0, y1) = geometry.rows(&(large.pixel_rows.start as u32..large.pixel_rows.end as u32));
+        // The outermost pixel rows may be shared with neighbors.
+        let area = Rect::new(x0, y0 + 1, x1, y1 - 1);
+        if area.width() >= geometry.px(MIN_WIDTH) && area.height() >= geometry.px(MIN_HEIGHT) {
+            let name = name_of(large.row);
+            labels.extend(fitted(&name, area, geometry, typesetter, (large.layer, is_alternate(large.row))));
+        }
+    }
+    labels
+}
+
+/// Returns the label with as much of `name` as fits into `area`, or `None` if too little does. The
+/// last argument is the layer and the shade of the area.
+fn fitted(
+    name: &str,
+    area: Rect,
+    geometry: &Geometry,
+    typesetter: &Typesetter,
+    (layer, is_alternate): (u8, bool),
+) -> Option<BandLabel> {
+    let padding = geometry.px(PADDING);
+    let area = Rect { x0: area.x0 + padding, x1: (area.x1 - padding).max(area.x0 + padding), ..area };
+    let text = typesetter.fit(name, TEXT * geometry.scale, area.width() as f32);
+    // One or two letters and an ellipsis are of no use.
+    let is_useful = !text.is_empty() && (text.chars().count() > 3 || !text.ends_with('…'));
+    is_useful.then_some(BandLabel { text, area, layer, is_alternate })
+}
+
+/// Returns true if an allocation has the second of the two shades of its color, by which neighbors
+/// can be told apart. It stays the same while an allocation is shown.
+#[inline]
+pub(super) fn is_alternate(row: u32) -> bool {
+    row.wrapping_mul(0x9e37_79b9) >> 31 == 1
+}
+
+/// Returns the labels of an axis of the bytes in `visible`.
+pub(super) fn byte_labels(visible: &Range<u64>, geometry: &Geometry) -> Vec<AxisLabel> {
+    let height = f64::from(geometry.height());
+    let max_labels = (geometry.plot.height() / geometry.px(AXIS_DISTANCE).max(1)).max(1) as u64;
+    let length = visible.end.saturating_sub(visible.start).max(1);
+    let step = units::binary_step(length, max_labels);
+    let mut labels = Vec::new();
+    let mut bytes = visible.start.div_ceil(step).checked_mul(step);
+    while let Some(value) = bytes.filter(|&value| value <= visible.end && labels.len() as u64 <= max_labels) {
+        let from_bottom = (value - visible.start) as f64 / length as f64 * height;
+        let y = geometry.plot.y1 - from_bottom as i32;
+        labels.push(AxisLabel { text: units::axis_size(value), y, has_line: value > visible.start });
+        bytes = value.checked_add(step);
+    }
+    labels
+}
+
+/// Returns the labels of an address axis: the size of every range that has room for one.
+pub(super) fn range_labels(map: &AddressMap, geometry: &Geometry) -> Vec<AxisLabel> {
+    let min_height = geometry.px(MIN_HEIGHT).max(1).unsigned_abs();
+    let mut labels = Vec::new();
+    for range in map.axis().ranges() {
+        let rows = map.scale().row(range.offset)..map.scale().row(range.offset.saturating_add(range.size));
+        if rows.len() >= min_height as usize {
+            let (y0, y1) = geometry.rows(&rows);
+            labels.push(AxisLabel { text: units::axis_size(range.size), y: (y0 + y1) / 2, has_line: false });
+        }
+    }
+    labels
+}

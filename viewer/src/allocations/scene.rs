@@ -1,0 +1,213 @@
+//! Computes what the view shows and where, without colors.
+
+use vramscope_insight::address_map::{AddressMap, MapPixel};
+use vramscope_insight::bands::{BandHit, BandLayout};
+use vramscope_insight::composition::{AllocationRows, LAYERS, OTHER_LAYER};
+
+use super::geometry::Geometry;
+use super::labels::{AxisLabel, BandLabel, band_labels, byte_labels, map_labels, range_labels};
+use super::outline::Outline;
+use crate::text::Typesetter;
+
+/// Text in the middle of a view without allocations.
+const EMPTY: &str = "no memory is allocated in this range";
+
+/// A layout of all allocations: stacked, or by address.
+#[derive(Clone, Debug)]
+pub enum AllocationsLayout {
+    /// Bands stacked in the order of their starts.
+    Stacked(BandLayout),
+    /// Rectangles at their addresses.
+    ByAddress(AddressMap),
+}
+
+impl AllocationsLayout {
+    /// Returns the number of columns.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        match self {
+            Self::Stacked(layout) => layout.column_count(),
+            Self::ByAddress(map) => map.moments().len(),
+        }
+    }
+}
+
+/// What a layer's color is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LayerStyle {
+    /// The color and texture of a group, by index; see
+    /// [`Theme::group_color`](crate::theme::Theme::group_color).
+    Group(usize),
+    /// The color and texture of a category, by its index in `Category::ALL`.
+    Category(usize),
+    /// The color of everything without a group of its own.
+    #[default]
+    Other,
+}
+
+impl LayerStyle {
+    /// Returns styles for layers that have the colors of groups in the order of the layers.
+    #[must_use]
+    pub fn by_layer() -> [Self; LAYERS] {
+        let mut styles = std::array::from_fn(Self::Group);
+        styles[usize::from(OTHER_LAYER)] = Self::Other;
+        styles
+    }
+}
+
+/// What the view is computed from.
+pub struct Content<'a> {
+    /// The layout, with as many pixel rows as [`Geometry::height`], and as many columns as
+    /// [`Geometry::width`] or fewer.
+    pub layout: AllocationsLayout,
+    /// The color of every layer.
+    pub styles: [LayerStyle; LAYERS],
+    /// Returns the short name of an allocation's site, by row number.
+    pub name_of: &'a mut dyn FnMut(u32) -> String,
+    /// Returns the name of a layer's group.
+    pub layer_name: &'a mut dyn FnMut(u8) -> String,
+    /// The layer to emphasize; all others are drawn dim.
+    pub emphasized: Option<u8>,
+}
+
+/// What is under a pixel of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An allocation.
+    Allocation {
+        /// Its row number.
+        row: u32,
+    },
+    /// The allocations of a layer that are less than a pixel high.
+    Small {
+        /// The layer.
+        layer: u8,
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// Free memory of a segment; [`AddressMap::hit`] tells its range.
+    Free,
+    /// Addresses that are not reserved at the column's moment.
+    NotReserved,
+}
+
+/// The view ready to draw.
+#[derive(Clone, Debug)]
+pub struct AllocationsScene {
+    /// Positions of the plot.
+    pub geometry: Geometry,
+    pub(super) layout: AllocationsLayout,
+    pub(super) styles: [LayerStyle; LAYERS],
+    pub(super) emphasized: Option<u8>,
+    pub(super) labels: Vec<BandLabel>,
+    pub(super) axis_labels: Vec<AxisLabel>,
+    /// Text in the middle of an empty view.
+    pub(super) notice: Option<&'static str>,
+}
+
+impl AllocationsScene {
+    /// Computes the view for a picture with `geometry`.
+    #[must_use]
+    pub fn new(content: Content, geometry: Geometry, typesetter: &Typesetter) -> Self {
+        let Content { layout, styles, name_of, layer_name, emphasized } = content;
+        let (labels, axis_labels, is_empty) = match &layout {
+            AllocationsLayout::Stacked(bands) => {
+                let is_empty = (0..bands.column_count()).all(|column| bands.cells(column).next().is_none());
+                let labels = band_labels(bands, &geometry, typesetter, name_of, layer_name);
+                (labels, byte_labels(&bands.scale().range(), &geometry), is_empty)
+            }
+            AllocationsLayout::ByAddress(map) => {
+                let labels = map_labels(map, &geometry, typesetter, name_of);
+                (labels, range_labels(map, &geometry), map.axis().ranges().is_empty())
+            }
+        };
+        let axis_labels = if is_empty { Vec::new() } else { axis_labels };
+        let notice = is_empty.then_some(EMPTY);
+        Self { geometry, layout, styles, emphasized, labels, axis_labels, notice }
+    }
+
+    /// Returns the layout.
+    #[must_use]
+    pub fn layout(&self) -> &AllocationsLayout {
+        &self.layout
+    }
+
+    /// Returns true if everything is painted; an address map is painted in steps.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        match &self.layout {
+            AllocationsLayout::Stacked(_) => true,
+            AllocationsLayout::ByAddress(map) => map.is_complete(),
+        }
+    }
+
+    /// Returns the address map mutably, to [paint](AddressMap::step) more of it; `None` if the
+    /// layout is stacked.
+    pub fn map_mut(&mut self) -> Option<&mut AddressMap> {
+        match &mut self.layout {
+            AllocationsLayout::ByAddress(map) => Some(map),
+            AllocationsLayout::Stacked(_) => None,
+        }
+    }
+
+    /// Computes the names in an address map again, after more of it was [painted](AddressMap::step).
+    /// `name_of` returns the short name of an allocation's site, by row number.
+    pub fn update_names(&mut self, typesetter: &Typesetter, name_of: &mut dyn FnMut(u32) -> String) {
+        if let AllocationsLayout::ByAddress(map) = &self.layout {
+            self.labels = map_labels(map, &self.geometry, typesetter, name_of);
+        }
+    }
+
+    /// Sets the layer to emphasize; all others are drawn dim. `None` draws all alike.
+    pub fn emphasize(&mut self, layer: Option<u8>) {
+        self.emphasized = layer;
+    }
+
+    /// Returns the moment that the column at `x` shows; `None` outside of the plot.
+    #[must_use]
+    pub fn moment(&self, x: i32) -> Option<u64> {
+        let column = self.geometry.column(x, self.layout.columns())?;
+        match &self.layout {
+            AllocationsLayout::Stacked(layout) => layout.column(column).map(|(moment, _)| moment),
+            AllocationsLayout::ByAddress(map) => map.moments().get(column).copied(),
+        }
+    }
+
+    /// Returns the column and the pixel row of the layout at pixel (`x`, `y`), counted from its
+    /// lower left corner; `None` outside of the plot.
+    #[must_use]
+    pub fn position(&self, (x, y): (i32, i32)) -> Option<(usize, u32)> {
+        self.geometry.column(x, self.layout.columns()).zip(self.geometry.pixel_row(y))
+    }
+
+    /// Returns what is under pixel (`x`, `y`); `None` where nothing is drawn.
+    #[must_use]
+    pub fn hit(&self, point: (i32, i32)) -> Option<Target> {
+        let (column, row) = self.position(point)?;
+        match &self.layout {
+            AllocationsLayout::Stacked(layout) => {
+                let cell = layout.hit(column, row)?;
+                Some(match cell.content {
+                    BandHit::Small { layer } => Target::Small { layer, bytes: cell.top - cell.bottom },
+                    BandHit::Band(band) => Target::Allocation { row: layout.bands()[band as usize].row },
+                })
+            }
+            AllocationsLayout::ByAddress(map) => match map.pixel(column, row as usize) {
+                MapPixel::Gap => None,
+                MapPixel::NotReserved => Some(Target::NotReserved),
+                MapPixel::Free => Some(Target::Free),
+                MapPixel::Allocation { .. } => map.row(column, row as usize).map(|row| Target::Allocation { row }),
+            },
+        }
+    }
+
+    /// Returns the outline of an allocation, empty if it has no pixel of its own here. `rows` are
+    /// those that the layout was computed from.
+    #[must_use]
+    pub fn outline(&self, rows: &impl AllocationRows, row: u32) -> Outline {
+        match &self.layout {
+            AllocationsLayout::Stacked(layout) => Outline::of_band(layout, &self.geometry, row),
+            AllocationsLayout::ByAddress(map) => Outline::in_map(map, &self.geometry, rows, row),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The "Compare" view's picture: the allocated and reserved bytes of both sides over time on one
+//! axis, and below it the heatmaps of both moments side by side.
+//!
+//! Times count from each recording's start, or from the start of the step that is compared, so that
+//! what happened equally late is at the same place. [`ComparisonScene::new`] computes positions and
+//! texts, and [`draw`] paints it.
+
+mod draw;
+mod scene;
+
+use crate::frame::Color;
+use crate::theme::Theme;
+
+pub use draw::draw;
+pub use scene::{ColumnsCache, ComparisonScene, Content, SideContent};
+
+/// Names of the two sides.
+pub const NAMES: [&str; 2] = ["A", "B"];
+
+/// Returns the color of side A (0) or B (1).
+#[must_use]
+pub fn side_color(theme: &Theme, side: usize) -> Color {
+    theme.sides[side]
+}

@@ -1,0 +1,122 @@
+//! Saves a part of the recording on the page, or all of it without names.
+
+use std::ops::Range;
+
+use vramscope_pool::Settings;
+use vramscope_trace::{FormatError, IndexedEncoder, RangeCopy, Recording, Redactor};
+
+use crate::open::saved_name;
+
+/// File name extension of recordings.
+const EXTENSION: &str = ".vram";
+
+/// Returns the file name under which to save a part of the recording of `source`, or all of it
+/// without names: `run events 1200-3400.vram`, `run redacted.vram`. `events` are the part's first
+/// and last event number.
+#[must_use]
+pub fn excerpt_name(source: &str, events: Option<(u64, u64)>, is_redacted: bool) -> String {
+    let mut name = saved_name(source).trim_end_matches(EXTENSION).to_owned();
+    if let Some((from, to)) = events {
+        name += &format!(" events {from}-{to}");
+    }
+    if is_redacted {
+        name += " redacted";
+    }
+    name + EXTENSION
+}
+
+/// Where an excerpt is written.
+enum Writer {
+    Plain(Box<IndexedEncoder>),
+    Redacted(Box<Redactor<IndexedEncoder>>),
+}
+
+impl Writer {
+    /// Returns the encoder.
+    fn encoder(&mut self) -> &mut IndexedEncoder {
+        match self {
+            Self::Plain(encoder) => encoder,
+            Self::Redacted(redactor) => redactor.sink_mut(),
+        }
+    }
+}
+
+/// What a step of an [`ExcerptJob`] has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExcerptStep {
+    /// A part was written; the share that is done follows from (events done, events in all).
+    Written(u64, u64),
+    /// Nothing: these byte ranges of the recording must be supplied first.
+    Missing(Vec<Range<u64>>),
+    /// The rest was written.
+    Done,
+}
+
+/// Writes a part of a recording as a recording of its own, a step at a time.
+pub struct ExcerptJob {
+    copy: RangeCopy,
+    /// `None` before the first step.
+    writer: Option<Writer>,
+    is_redacted: bool,
+}
+
+impl ExcerptJob {
+    /// Creates a job for the part of a recording between two moments; with `is_redacted`, names are
+    /// replaced by placeholders.
+    #[must_use]
+    pub fn new(recording: &Recording, (from, to): (u64, u64), is_redacted: bool) -> Self {
+        Self { copy: RangeCopy::new(recording, from, to), writer: None, is_redacted }
+    }
+
+    /// Writes the next part, at most one chunk of events, and appends its bytes to `output`.
+    ///
+    /// # Errors
+    /// If the recording is damaged.
+    pub fn step(&mut self, recording: &Recording, output: &mut Vec<Vec<u8>>) -> Result<ExcerptStep, FormatError> {
+        let missing = self.copy.missing(recording);
+        if !missing.is_empty() {
+            return Ok(ExcerptStep::Missing(missing));
+        }
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => {
+                let info = self.copy.begin(recording)?;
+                none.insert(if self.is_redacted {
+                    // Unknown options may contain any text.
+                    let known = Settings::parse(&info.alloc_conf).map(|settings| settings.to_conf());
+                    let redactor = Redactor::new(&info, known.unwrap_or_default(), IndexedEncoder::new);
+                    Writer::Redacted(Box::new(redactor))
+                } else {
+                    Writer::Plain(Box::new(IndexedEncoder::new(&info)))
+                })
+            }
+        };
+        let has_more = match writer {
+            Writer::Plain(encoder) => self.copy.step(recording, encoder.as_mut())?,
+            Writer::Redacted(redactor) => self.copy.step(recording, redactor.as_mut())?,
+        };
+        if has_more {
+            output.extend(writer.encoder().take_output());
+            let (done, all) = self.copy.progress();
+            return Ok(ExcerptStep::Written(done, all));
+        }
+        output.extend(writer.encoder().finish());
+        Ok(ExcerptStep::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_the_file_contains() {
+        let check = |events, is_redacted, expected: &str| {
+            assert_eq!(excerpt_name("a/gpt_varlen.pickle.zst", events, is_redacted), expected);
+        };
+        check(Some((1200, 3400)), false, "a_gpt_varlen events 1200-3400.vram");
+        check(None, true, "a_gpt_varlen redacted.vram");
+        check(Some((0, 7)), true, "a_gpt_varlen events 0-7 redacted.vram");
+        check(None, false, "a_gpt_varlen.vram");
+    }
+}

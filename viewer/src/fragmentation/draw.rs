@@ -1,0 +1,129 @@
+//! Draws a [`FragmentationScene`].
+
+use super::scene::{FragmentationScene, TEXT};
+use crate::canvas::Canvas;
+use crate::frame::{Color, Frame, Rect, opaque};
+use crate::picture::px;
+use crate::surface::Surface;
+use crate::text::{Align, Typesetter};
+use crate::theme::Theme;
+
+/// Titles of the two charts.
+const TITLES: [&str; 2] = ["fragmentation: 1 − largest free block ÷ free bytes", "free bytes in segments"];
+
+/// Draws the picture on `frame`, which must have the size that the scene was computed for.
+pub fn draw(scene: &FragmentationScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
+    draw_on(scene, theme, &mut Canvas { frame, typesetter });
+}
+
+/// Draws the picture on a whole surface.
+pub(crate) fn draw_on(scene: &FragmentationScene, theme: &Theme, surface: &mut impl Surface) {
+    let (upper, lower) = (scene.upper, scene.lower);
+    surface.pixels(theme.background, |frame| {
+        frame.fill(upper, theme.well);
+        frame.fill(lower, theme.well);
+        draw_grid(scene, theme, frame);
+        draw_fragmentation(scene, theme, frame);
+        draw_free(scene, theme, frame);
+    });
+    let size = TEXT * scene.scale;
+    for label in &scene.labels {
+        let tick = Rect::new(upper.x0 - px(4.0, scene.scale), label.y, upper.x0, label.y + scene.stroke());
+        surface.fill(tick, theme.faint);
+        let at = ((upper.x0 - px(8.0, scene.scale)) as f32, label.y as f32);
+        surface.text(&label.text, size, at, Align::Right, theme.dim);
+    }
+    for (title, chart) in TITLES.into_iter().zip([upper, lower]) {
+        let at = (chart.x0 as f32, (chart.y0 - px(10.0, scene.scale)) as f32);
+        let title = surface.typesetter().fit(title, size, chart.width() as f32);
+        surface.text(&title, size, at, Align::Left, theme.dim);
+    }
+    draw_times(scene, theme, surface);
+    draw_threshold(scene, theme, surface);
+    if scene.columns.is_empty() {
+        let at = ((upper.x0 + upper.x1) as f32 / 2.0, (upper.y0 + upper.y1) as f32 / 2.0);
+        surface.text(scene.notice, size + scene.scale, at, Align::Center, theme.dim);
+    }
+}
+
+/// Draws the lines of the vertical axes' labels.
+fn draw_grid(scene: &FragmentationScene, theme: &Theme, frame: &mut Frame) {
+    let color = theme.well.mix(theme.dim, 0.22);
+    for label in scene.labels.iter().filter(|label| label.has_line) {
+        frame.fill(Rect::new(scene.upper.x0, label.y, scene.upper.x1, label.y + 1), color);
+    }
+}
+
+/// Draws fragmentation: its range in each column, and the line of its values.
+fn draw_fragmentation(scene: &FragmentationScene, theme: &Theme, frame: &mut Frame) {
+    let band = theme.well.mix(theme.free, 0.35);
+    let (x0, x1) = scene.axis.columns();
+    for (x, rows) in (x0..x1).zip(&scene.rows) {
+        frame.fill(Rect::new(x, rows.band.0, x + 1, rows.band.1), band);
+        frame.fill(Rect::new(x, rows.line.0, x + 1, rows.line.1), theme.free);
+    }
+    let (rows, _) = &scene.threshold;
+    let dash = px(4.0, scene.scale).max(1);
+    for x in (scene.upper.x0..scene.upper.x1).step_by(2 * dash as usize) {
+        frame.fill(Rect::new(x, rows.0, (x + dash).min(scene.upper.x1), rows.1), theme.alarm);
+    }
+}
+
+/// Draws the free bytes with the heatmap's colors and hatching, the largest free blocks and the
+/// largest requests.
+fn draw_free(scene: &FragmentationScene, theme: &Theme, frame: &mut Frame) {
+    let period = (scene.scale * 6.0).round().max(4.0) as i32;
+    let stroke = (scene.scale * 2.0).round().max(1.0) as i32;
+    let (x0, x1) = scene.axis.columns();
+    let paint = |is_stroke: bool, fill: Color, ink: Color| opaque(if is_stroke { ink } else { fill });
+    frame.for_each_row(Rect { x0, x1, ..scene.lower }, |y, pixels| {
+        for ((pixel, rows), x) in pixels.iter_mut().zip(&scene.rows).zip(x0..) {
+            if y < rows.releasable.0 {
+                continue;
+            }
+            let is_stroke = (x + y).rem_euclid(period) < stroke;
+            *pixel = if y < rows.stuck.0 {
+                paint(is_stroke, theme.cached, theme.cached_hatch)
+            } else {
+                paint(is_stroke, theme.free, theme.free_hatch)
+            };
+        }
+    });
+    for (x, rows) in (x0..x1).zip(&scene.rows) {
+        frame.fill(Rect::new(x, rows.largest_free.0, x + 1, rows.largest_free.1), theme.text);
+    }
+    let dot = px(2.0, scene.scale).max(2);
+    for (x, rows) in (x0..x1).zip(&scene.rows) {
+        let (y0, y1) = rows.largest_request;
+        frame.fill(Rect::new(x, y0, (x + dot).min(x1), y1), theme.allocated);
+    }
+}
+
+/// Draws the times at the charts' left and right edges.
+fn draw_times(scene: &FragmentationScene, theme: &Theme, surface: &mut impl Surface) {
+    let size = TEXT * scene.scale;
+    let y = (scene.lower.y1 + px(9.0, scene.scale)) as f32;
+    let [left, right] = &scene.times;
+    let width = |text: &str| surface.typesetter().width(text, size);
+    let has_room = width(left) + width(right) + 12.0 * scene.scale <= scene.lower.width() as f32;
+    surface.text(left, size, (scene.lower.x0 as f32, y), Align::Left, theme.dim);
+    if has_room {
+        surface.text(right, size, (scene.lower.x1 as f32, y), Align::Right, theme.dim);
+    }
+}
+
+/// Draws the text of the fragmentation to mark, and where it is first exceeded.
+fn draw_threshold(scene: &FragmentationScene, theme: &Theme, surface: &mut impl Surface) {
+    let size = (TEXT - 0.5) * scene.scale;
+    let ((line, _), text) = &scene.threshold;
+    let right = scene.upper.x1 + px(2.0, scene.scale);
+    // Beside the chart, where it covers no values.
+    surface.text(text, size * 0.86, (right as f32, *line as f32), Align::Left, theme.alarm);
+    if let Some((x, y)) = scene.crossing {
+        let radius = px(3.0, scene.scale);
+        for row in -radius..=radius {
+            let (half, y) = (radius - row.abs(), y + row);
+            surface.fill(Rect::new(x - half, y, x + half + 1, y + 1), theme.cursor);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What the recording on the page is compared with: another recording, another device, or another
+//! moment.
+
+use vramscope_trace::{DeviceId, Recording};
+
+/// A second recording, loaded completely, to compare the one on the page with.
+pub struct SecondRecording {
+    /// Name of its file.
+    pub name: String,
+    /// The recording.
+    pub recording: Recording,
+    /// Number that no other second recording of this model has.
+    pub id: u64,
+}
+
+/// What the recording on the page is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompareWith {
+    /// A device of the second recording.
+    Recording(DeviceId),
+    /// Another device of the recording on the page.
+    Device(DeviceId),
+    /// The pinned moment.
+    Pinned,
+    /// The beginning of the selected range, compared with its end.
+    Range,
+}
+
+impl CompareWith {
+    /// Returns the name in commands: `recording 0`, `device 1`, `pinned` or `range`.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Recording(device) => format!("recording {}", device.0),
+            Self::Device(device) => format!("device {}", device.0),
+            Self::Pinned => "pinned".to_owned(),
+            Self::Range => "range".to_owned(),
+        }
+    }
+
+    /// Returns what has this [`name`](Self::name), or `None`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let (kind, device) = name.split_once(' ').unwrap_or((name, ""));
+        match kind {
+            "recording" => device.parse().ok().map(|device| Self::Recording(DeviceId(device))),
+            "device" => device.parse().ok().map(|device| Self::Device(DeviceId(device))),
+            "pinned" => Some(Self::Pinned),
+            "range" => Some(Self::Range),
+            _ => None,
+        }
+    }
+}
+
+/// What the recording on the page can be compared with, and what the user chose.
+#[derive(Default)]
+pub struct Comparison {
+    second: Option<SecondRecording>,
+    /// Number of second recordings opened.
+    opened: u64,
+    pinned: Option<(DeviceId, u64)>,
+    chosen: Option<CompareWith>,
+}
+
+impl Comparison {
+    /// Compares with another recording, the file called `name`, in place of an earlier one.
+    pub fn open(&mut self, name: &str, recording: Recording) {
+        self.opened += 1;
+        self.second = Some(SecondRecording { name: name.to_owned(), recording, id: self.opened });
+        self.chosen = None;
+    }
+
+    /// Closes the second recording.
+    pub fn close(&mut self) {
+        self.second = None;
+    }
+
+    /// Returns the second recording.
+    #[must_use]
+    pub fn second(&self) -> Option<&SecondRecording> {
+        self.second.as_ref()
+    }
+
+    /// Pins a moment of a device, to compare others with it.
+    pub fn pin(&mut self, device: DeviceId, event: u64) {
+        self.pinned = Some((device, event));
+        self.chosen = Some(CompareWith::Pinned);
+    }
+
+    /// Sets the pinned moment and its device, as a link has them, without comparing with it.
+    pub fn set_pinned(&mut self, pinned: Option<(DeviceId, u64)>) {
+        self.pinned = pinned;
+    }
+
+    /// Returns the pinned moment and its device.
+    #[must_use]
+    pub fn pinned(&self) -> Option<(DeviceId, u64)> {
+        self.pinned
+    }
+
+    /// Chooses what to compare with.
+    pub fn choose(&mut self, with: CompareWith) {
+        self.chosen = Some(with);
+    }
+
+    /// Returns what the user chose to compare with.
+    #[must_use]
+    pub fn chosen(&self) -> Option<CompareWith> {
+        self.chosen
+    }
+
+    /// Compares with what is there, because the user has chosen nothing.
+    pub fn choose_nothing(&mut self) {
+        self.chosen = None;
+    }
+
+    /// Returns everything that a device of `recording` can be compared with; `has_range` tells
+    /// whether a range of moments is selected.
+    #[must_use]
+    pub fn choices(&self, recording: &Recording, device: DeviceId, has_range: bool) -> Vec<CompareWith> {
+        let second = self.second.iter().flat_map(|second| second.recording.devices().map(CompareWith::Recording));
+        let mut choices: Vec<CompareWith> = second.collect();
+        choices.extend(self.pinned.map(|_| CompareWith::Pinned));
+        choices.extend(has_range.then_some(CompareWith::Range));
+        choices.extend(recording.devices().filter(|other| *other != device).map(CompareWith::Device));
+        choices
+    }
+
+    /// Returns what a device of `recording` is compared with: what the user chose if that is there,
+    /// else the same device of the second recording, else the first of all
+    /// [`choices`](Self::choices). `None` if there is nothing to compare with.
+    #[must_use]
+    pub fn subject(&self, recording: &Recording, device: DeviceId, has_range: bool) -> Option<CompareWith> {
+        let choices = self.choices(recording, device, has_range);
+        let chosen = self.chosen.filter(|chosen| choices.contains(chosen));
+        let same_device = CompareWith::Recording(device);
+        chosen.or_else(|| choices.contains(&same_device).then_some(same_device)).or_else(|| choices.first().copied())
+    }
+}

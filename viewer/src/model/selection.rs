@@ -1,0 +1,112 @@
+//! What is selected: an allocation or a free range, a range of moments, and a group of blocks.
+
+use vramscope_insight::group::GroupBy;
+use vramscope_trace::Block;
+
+use super::state::Model;
+use crate::heatmap::{Hit, hit_at};
+
+impl Model {
+    /// Selects the allocation that is live at an address, or what else is there; `None` clears the
+    /// selection. A selected allocation stays selected at moments at which it does not exist.
+    pub fn select(&mut self, address: Option<u64>) {
+        self.selection = address;
+        let block = self.at_selection().and_then(|hit| hit.block);
+        self.selected_since = block.map(|block| block.since_event.saturating_add(1));
+        self.moment_changed();
+    }
+
+    /// Selects the allocation at `address` that exists from event number `since` on.
+    pub fn select_allocation(&mut self, address: u64, since: u64) {
+        (self.selection, self.selected_since) = (Some(address), Some(since));
+        self.moment_changed();
+    }
+
+    /// Returns the selected address in the device's memory; `None` without a selection.
+    #[must_use]
+    pub fn selection(&self) -> Option<u64> {
+        self.selection
+    }
+
+    /// Returns the event number from which the selected allocation exists; `None` if no allocation
+    /// is selected.
+    #[must_use]
+    pub fn selected_since(&self) -> Option<u64> {
+        self.selected_since.filter(|_| self.selection.is_some())
+    }
+
+    /// Returns the selected allocation if it is live at the moment on the screen, or what is at the
+    /// selected address if no allocation is selected. `None` without a selection, if another block
+    /// or free space is in the allocation's place, and outside of all segments.
+    #[must_use]
+    pub fn selected(&self) -> Option<Hit> {
+        let is_selected = |hit: &Hit| match (self.selected_since, hit.block) {
+            (Some(since), Some(block)) => self.exists_since(&block, since),
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+        self.at_selection().filter(is_selected)
+    }
+
+    /// Returns the block or free range at the selected address at the moment on the screen, also if
+    /// it is not the selected allocation.
+    fn at_selection(&self) -> Option<Hit> {
+        hit_at(self.device_state(), self.selection?)
+    }
+
+    /// Returns true if a block exists from event number `since` on. All blocks that are older than
+    /// the recording count as existing from its first event on.
+    fn exists_since(&self, block: &Block, since: u64) -> bool {
+        let first = self.recording().first_event();
+        block.since_event.saturating_add(1) == since || (block.since_event <= first && since <= first)
+    }
+
+    /// Selects the next block or free range by address, or the previous unless `forward`; with
+    /// `whole_segments`, the first one of the next or previous segment.
+    ///
+    /// Without a selection, the first is selected; at the last, nothing changes.
+    pub fn select_neighbor(&mut self, forward: bool, whole_segments: bool) {
+        let device = self.device_state();
+        let mut addresses: Box<dyn Iterator<Item = u64>> = if whole_segments {
+            Box::new(device.segments().map(|segment| segment.address))
+        } else {
+            Box::new(device.segments().flat_map(|segment| device.extents(segment)).map(|extent| extent.address))
+        };
+        let current = self.at_selection().map(|hit| if whole_segments { hit.segment.address } else { hit.address });
+        let next = match current {
+            None => addresses.next(),
+            Some(current) if forward => addresses.find(|&address| address > current),
+            Some(current) => addresses.by_ref().take_while(|&address| address < current).last(),
+        };
+        drop(addresses);
+        if next.is_some() {
+            self.select(next);
+        }
+    }
+
+    /// Selects a range of event numbers, both included, in any order; `None` clears it.
+    pub fn select_range(&mut self, range: Option<(u64, u64)>) {
+        let (first, last) = (self.recording().first_event(), self.recording().end_event());
+        let within = |event: u64| event.clamp(first, last);
+        self.selected_range = range.map(|(from, to)| (within(from.min(to)), within(from.max(to))));
+        self.moment_changed();
+    }
+
+    /// Returns the first and the last event number of the selected range.
+    #[must_use]
+    pub fn selected_range(&self) -> Option<(u64, u64)> {
+        self.selected_range
+    }
+
+    /// Selects the group of blocks with this number of a grouping; `None` clears it.
+    pub fn select_group(&mut self, group: Option<(GroupBy, u32)>) {
+        self.selected_group = group;
+        self.moment_changed();
+    }
+
+    /// Returns the selected group: what blocks are grouped by, and the group's number.
+    #[must_use]
+    pub fn selected_group(&self) -> Option<(GroupBy, u32)> {
+        self.selected_group
+    }
+}

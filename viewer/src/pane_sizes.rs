@@ -1,0 +1,111 @@
+//! The sizes of timeline, panes and details panel, as the user has set them.
+
+/// A line between two parts of the page that the user can move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Splitter {
+    /// Below the timeline.
+    Timeline,
+    /// Between the panes.
+    Panes,
+    /// Before the details panel.
+    Details,
+}
+
+impl Splitter {
+    /// All splitters.
+    pub const ALL: [Self; 3] = [Self::Timeline, Self::Panes, Self::Details];
+
+    /// Returns the name in commands, in the style sheet's variables and in what is stored.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timeline => "timeline",
+            Self::Panes => "panes",
+            Self::Details => "details",
+        }
+    }
+
+    /// Returns the splitter with this [`name`](Self::name), or `None`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|splitter| splitter.name() == name)
+    }
+
+    /// Returns the least and the greatest share, in percent, of the page's height that the timeline
+    /// takes, of the panes' width that the left one takes, or of the page's width that the details
+    /// take.
+    #[must_use]
+    pub const fn limits(self) -> (f64, f64) {
+        match self {
+            Self::Timeline => (10.0, 70.0),
+            Self::Panes => (15.0, 85.0),
+            Self::Details => (12.0, 50.0),
+        }
+    }
+
+    /// Returns a share within the limits.
+    #[must_use]
+    pub fn within(self, percent: f64) -> f64 {
+        let (least, most) = self.limits();
+        // A number that is not one becomes the least.
+        percent.max(least).min(most)
+    }
+}
+
+/// The shares that the user has set, in percent; `None` for the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PaneSizes([Option<f64>; 3]);
+
+impl PaneSizes {
+    /// Parses what was stored; unknown and invalid parts are ignored.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut sizes = Self::default();
+        for (name, value) in text.split(' ').take(8).filter_map(|part| part.split_once('=')) {
+            let percent = value.parse::<f64>().ok().filter(|percent| percent.is_finite());
+            if let Some((splitter, percent)) = Splitter::from_name(name).zip(percent) {
+                sizes.set(splitter, Some(percent));
+            }
+        }
+        sizes
+    }
+
+    /// Returns the text to store: `timeline=30 panes=42.5`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let set = Splitter::ALL.into_iter().filter_map(|splitter| Some((splitter, self.get(splitter)?)));
+        set.map(|(splitter, percent)| format!("{}={percent:.1}", splitter.name())).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns the share of a splitter in percent; `None` for the default.
+    #[must_use]
+    pub fn get(&self, splitter: Splitter) -> Option<f64> {
+        self.0[splitter as usize]
+    }
+
+    /// Sets the share of a splitter in percent, within its limits; `None` for the default.
+    pub fn set(&mut self, splitter: Splitter, percent: Option<f64>) {
+        self.0[splitter as usize] = percent.map(|percent| splitter.within(percent));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_restored_within_their_limits() {
+        let mut sizes = PaneSizes::default();
+        assert_eq!(sizes.text(), "");
+        sizes.set(Splitter::Panes, Some(42.5));
+        sizes.set(Splitter::Timeline, Some(1000.0));
+        assert_eq!(sizes.text(), "timeline=70.0 panes=42.5");
+        assert_eq!(PaneSizes::parse(&sizes.text()), sizes);
+        for text in ["", "x", "timeline", "timeline=", "timeline=x panes=NaN details=inf", "nothing=3"] {
+            assert_eq!(PaneSizes::parse(text), PaneSizes::default(), "{text}");
+        }
+        assert_eq!(PaneSizes::parse("details=-1e300").get(Splitter::Details), Some(12.0));
+        sizes.set(Splitter::Panes, None);
+        assert_eq!(sizes.get(Splitter::Panes), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! The picture of all allocations: when it is computed, and what the wheel does on it.
+
+use vramscope_trace::FormatError;
+
+use crate::allocations::{self, AllocationsScene, Outline};
+use crate::heatmap::Highlight;
+use crate::model::Origin;
+use crate::protocol::{Pointer, PointerKind, Surface};
+use crate::views::caches::Caches;
+use crate::views::{self, ViewKind};
+
+use super::core::Session;
+use super::parts::{Key, PanePicture, PaneScene};
+use super::pointer::ZOOM_PER_PIXEL;
+
+/// Least time between two pictures of a recording that grows, in milliseconds.
+const LEAST_INTERVAL_MS: f64 = 250.0;
+
+impl Session {
+    /// Continues what the picture of all allocations is computed from, if a pane shows it, by about
+    /// `max_changes` changes of allocations. Returns true if there is more to do at once.
+    ///
+    /// # Errors
+    /// If an event cannot be read.
+    pub(super) fn work_on_allocations(&mut self, max_changes: usize) -> Result<bool, FormatError> {
+        if self.panes.surface_of(ViewKind::Allocations).is_none() {
+            return Ok(false);
+        }
+        let (before, more, after) = self.with_context(ViewKind::Allocations, |context, options, caches| {
+            let shown = |caches: &mut Caches| {
+                let waiting = views::allocations::waiting_text(context, options, caches);
+                (waiting, views::allocations::picture_key(context, options, caches))
+            };
+            let before = shown(caches);
+            let more = views::allocations::advance(context, options, caches, max_changes);
+            (before, more, shown(caches))
+        });
+        if before != after {
+            self.model.moment_changed();
+        }
+        more
+    }
+
+    /// Computes the picture of all allocations over time if what it depends on has changed, and
+    /// paints a bounded part of an address map. Returns true if it must be drawn again.
+    pub(super) fn update_allocations(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
+        let axis = self.chart_axis(surface);
+        let (numbers, waiting) = self.with_context(ViewKind::Allocations, |context, options, caches| {
+            let waiting = views::allocations::waiting_text(context, options, caches);
+            (views::allocations::picture_key(context, options, caches), waiting)
+        });
+        let Some(numbers) = numbers.filter(|_| waiting.is_none() && axis.edges().len() > 1) else {
+            let text = waiting.unwrap_or_default();
+            let is_same = matches!(&picture.scene, PaneScene::Waiting(shown) if *shown == text);
+            picture.scene = PaneScene::Waiting(text);
+            let key = self.key(ViewKind::Allocations, surface, Vec::new(), Vec::new());
+            return picture.key.replace(key.clone()) != Some(key) || !is_same;
+        };
+        let until = numbers.until.len();
+        let all = [numbers.until, numbers.chosen].concat();
+        let key = self.key(ViewKind::Allocations, surface, all, axis.edges().to_vec());
+        if picture.key.as_ref() != Some(&key) {
+            let is_shown = matches!(picture.scene, PaneScene::Allocations(..));
+            if is_shown && self.is_too_early(picture, &key, until) {
+                self.analysis.caches.is_unfinished = true;
+                return false;
+            }
+            let geometry = allocations::Geometry::new(key.size, key.scale);
+            let typesetter = std::mem::take(&mut self.typesetter);
+            let scene = self.with_context(ViewKind::Allocations, |context, options, caches| {
+                views::allocations::scene(context, options, caches, (axis.edges(), geometry), &typesetter)
+            });
+            self.typesetter = typesetter;
+            let Some(scene) = scene else { return false };
+            self.analysis.caches.is_unfinished |= !scene.is_complete();
+            (picture.key, picture.drawn_ms) = (Some(key), self.clock_ms);
+            picture.scene = PaneScene::Allocations(Box::new(scene), axis);
+            return true;
+        }
+        let PaneScene::Allocations(scene, _) = &mut picture.scene else { return false };
+        if scene.is_complete() {
+            return false;
+        }
+        let typesetter = std::mem::take(&mut self.typesetter);
+        self.with_context(ViewKind::Allocations, |context, options, caches| {
+            caches.is_unfinished |= views::allocations::paint(context, options, caches, scene, &typesetter);
+        });
+        self.typesetter = typesetter;
+        true
+    }
+
+    /// Returns true if a picture differs from the last one only because the recording grows, and
+    /// the last one is not old enough. The first `until` numbers of the key tell what of it is
+    /// known.
+    fn is_too_early(&self, last: &PanePicture, key: &Key, until: usize) -> bool {
+        let Some(before) = &last.key else { return false };
+        let is_live = self.model.origin() == Origin::Live || !self.analysis.is_complete();
+        let has_grown = before.numbers.get(..until) != key.numbers.get(..until) || self.model.is_following();
+        let is_same = before.numbers.get(until..) == key.numbers.get(until..)
+            && (before.size, before.scale, before.is_dark) == (key.size, key.scale, key.is_dark);
+        let age_ms = self.clock_ms - last.drawn_ms;
+        is_live && has_grown && is_same && (0.0..LEAST_INTERVAL_MS).contains(&age_ms)
+    }
+
+    /// Returns the outlines of the selected allocation, and of the one at a pixel.
+    pub(super) fn outlines(&mut self, picture: &PanePicture, point: Option<(i32, i32)>) -> Vec<(Outline, Highlight)> {
+        let PaneScene::Allocations(scene, _) = &picture.scene else { return Vec::new() };
+        let hovered = point.and_then(|point| match scene.hit(point) {
+            Some(allocations::Target::Allocation { row }) => Some(row),
+            _ => None,
+        });
+        self.with_context(ViewKind::Allocations, |context, options, caches| {
+            let selected = views::allocations::selected_row(context);
+            let rows = [(hovered, Highlight::Hovered), (selected, Highlight::Selected)].into_iter();
+            let mut outline = |row| views::allocations::outline(context, options, caches, scene, row);
+            rows.filter_map(|(row, highlight)| Some((outline(row?), highlight))).collect()
+        })
+    }
+
+    /// Handles the wheel on the vertical axis of a picture of all allocations: with Ctrl it zooms,
+    /// with Alt it moves. A double click shows all of the axis. Returns false if the event is
+    /// another one.
+    pub(super) fn wheel_on_allocations(&mut self, pointer: &Pointer, pane: usize) -> bool {
+        let PaneScene::Allocations(scene, _) = &self.pictures[pane].scene else { return false };
+        let is_by_address = matches!(scene.layout(), allocations::AllocationsLayout::ByAddress(_));
+        let zoom = match pointer.kind {
+            PointerKind::Wheel(_, dy) if pointer.ctrl => {
+                views::allocations::zoom_at(scene, pointer.y as i32, (dy * ZOOM_PER_PIXEL).exp())
+            }
+            PointerKind::Wheel(_, dy) if pointer.alt => {
+                views::allocations::scroll_by(scene, -dy * f64::from(self.screen.scale))
+            }
+            PointerKind::DoubleClick => None,
+            _ => return false,
+        };
+        self.analysis.caches.allocations.set_zoom(is_by_address, zoom);
+        self.model.moment_changed();
+        // A double click also shows the whole recording.
+        pointer.kind != PointerKind::DoubleClick
+    }
+
+    /// Returns the picture of all allocations; `None` if no pane shows it, or it cannot be computed
+    /// yet.
+    #[must_use]
+    pub fn allocations(&self) -> Option<&AllocationsScene> {
+        self.pictures.iter().find_map(|picture| match &picture.scene {
+            PaneScene::Allocations(scene, _) => Some(&**scene),
+            _ => None,
+        })
+    }
+
+    /// Shows all allocations in the other layout if a pane shows them.
+    pub(super) fn change_allocations_layout(&mut self) {
+        if self.panes.surface_of(ViewKind::Allocations).is_some() {
+            let options = self.analysis.options(ViewKind::Allocations);
+            options.mode = Some(views::allocations::other_layout(options).to_owned());
+            self.model.moment_changed();
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What is computed from the whole recording, in steps between frames.
+
+use vramscope_insight::history::History;
+use vramscope_trace::FormatError;
+
+use crate::model::Fetch;
+use crate::views::ViewKind;
+use crate::views::caches::Caches;
+use crate::views::context::{Context, HeatmapState, ViewOptions};
+
+use super::core::Session;
+
+impl Session {
+    /// Reads about `max_events` more events of the recording for the views. Returns true if more
+    /// can be read at once.
+    ///
+    /// # Errors
+    /// If the recording cannot be read.
+    pub fn work(&mut self, max_events: u64) -> Result<bool, FormatError> {
+        let recording = self.model.recording();
+        let analysis = &mut self.analysis;
+        if recording.end_event() == recording.first_event() {
+            return Ok(false);
+        }
+        let was_complete = analysis.progress.is_complete;
+        if analysis.history.is_stale(recording) {
+            analysis.caches = Caches::default();
+            analysis.shown_events = 0;
+        }
+        analysis.progress = analysis.history.extend(recording, max_events)?;
+        if analysis.progress.is_complete && !was_complete {
+            self.model.timeline_changed();
+        }
+        let progress = &analysis.progress;
+        // Panes are updated ten times while a recording is read, and at its end.
+        let step = progress.known_events / 10;
+        if progress.events >= analysis.shown_events + step.max(1) || (progress.is_complete && !was_complete) {
+            analysis.shown_events = progress.events;
+            self.model.moment_changed();
+        }
+        let analysis = &mut self.analysis;
+        if std::mem::take(&mut analysis.caches.is_unfinished) {
+            self.model.moment_changed();
+        }
+        let can_read_more = !analysis.progress.is_complete && analysis.progress.missing.is_empty();
+        let is_searching = self.continue_event_search().unwrap_or_else(|message| {
+            self.analysis.messages.push(message);
+            self.model.moment_changed();
+            false
+        });
+        let (has_more_matches, shows_matches) =
+            self.analysis.caches.searches.events.work(self.model.recording(), max_events);
+        if shows_matches {
+            self.model.moment_changed();
+        }
+        let is_searching = is_searching || has_more_matches;
+        // The areas of the stacked timeline take about 40 ns for each allocation and each free.
+        let is_stacking = self.work_on_stack(usize::try_from(max_events).unwrap_or(usize::MAX).saturating_mul(4));
+        let is_arranging =
+            self.work_on_allocations(usize::try_from(max_events).unwrap_or(usize::MAX).saturating_mul(3))?;
+        Ok(can_read_more || is_searching || is_stacking || is_arranging)
+    }
+
+    /// Returns the share of the recording that has been read for the views, 0 to 1, while it is
+    /// being read; `None` once it is complete.
+    #[must_use]
+    pub fn reading_progress(&self) -> Option<f64> {
+        let analysis = &self.analysis;
+        (!analysis.is_complete() && analysis.progress.known_events > 0).then(|| analysis.progress())
+    }
+
+    /// Returns the byte ranges of the recording's file to load next: those of the moment on the
+    /// screen first, then those that the history lacks, if a view needs it.
+    pub fn needed_fetches(&mut self) -> Vec<Fetch> {
+        let fetches = self.model.needed_fetches();
+        if fetches.is_empty() && !self.analysis.caches.missing.is_empty() {
+            return self.model.fetches_for(self.analysis.caches.missing.clone());
+        }
+        if !fetches.is_empty() || !self.analysis.is_wanted || self.analysis.progress.missing.is_empty() {
+            return fetches;
+        }
+        // Bytes may have arrived since the last step.
+        self.analysis.progress = self.analysis.history.progress(self.model.recording());
+        self.model.fetches_for(self.analysis.progress.missing.clone())
+    }
+
+    /// Returns the lifetimes and times of all events read so far.
+    pub(super) fn history(&self) -> &History {
+        &self.analysis.history
+    }
+
+    /// Adds the bytes of a fetch and shows what can be shown with them.
+    ///
+    /// # Errors
+    /// If the bytes are not what the recording's index says.
+    pub fn supply(&mut self, fetch: &Fetch, bytes: &[u8]) -> Result<(), FormatError> {
+        self.model.supply(fetch, bytes)?;
+        if !std::mem::take(&mut self.analysis.caches.missing).is_empty() {
+            self.model.moment_changed();
+        }
+        Ok(())
+    }
+
+    /// Makes the whole recording be read, because a view or a script needs it.
+    pub(super) fn want_history(&mut self) {
+        self.analysis.is_wanted = true;
+    }
+
+    /// Calls `compute` with what views are computed from, how `view` is shown, and what was
+    /// computed before.
+    pub(super) fn with_context<R>(
+        &mut self,
+        view: ViewKind,
+        compute: impl FnOnce(&Context<'_>, &ViewOptions, &mut Caches) -> R,
+    ) -> R {
+        let options = self.analysis.options(view).clone();
+        let model = &self.model;
+        let recording = model.recording();
+        let whole = (recording.first_event(), recording.end_event());
+        let context = Context {
+            recording,
+            device: model.device(),
+            state: model.device_state(),
+            all_devices: model.state(),
+            moment: model.state().event(),
+            time_ns: model.time_ns(),
+            range: model.selected_range().unwrap_or(whole),
+            has_range: model.selected_range().is_some(),
+            history: &self.analysis.history,
+            is_history_complete: self.analysis.progress.is_complete,
+            marks: model.marks(),
+            step_span: self.analysis.step_span.as_deref(),
+            selection: model.selection().map(|address| (address, model.selected_since())),
+            source: model.source(),
+            comparison: &model.comparison,
+            selected_group: model.selected_group(),
+            heatmap: HeatmapState {
+                color_by: model.color_by,
+                view: model.heatmap_view,
+                legend: self.scene.heatmap.as_ref().map_or(&[], |heatmap| &heatmap.legend),
+            },
+            theme: &self.theme,
+            editor: self.editor.as_ref(),
+        };
+        compute(&context, &options, &mut self.analysis.caches)
+    }
+}

@@ -1,0 +1,251 @@
+//! The session: its parts, and a frame from input to pictures.
+
+use vramscope_trace::FormatError;
+
+use crate::editor_link::EditorTemplate;
+use crate::model::{Changes, Model, Origin};
+use crate::page_texts::LiveStatus;
+use crate::protocol::{Action, Frame, FrameRequest, Screen, Surface};
+use crate::saved_picture::SavedPicture;
+use crate::scene::{Layers, Scene, Viewport};
+use crate::text::Typesetter;
+use crate::theme::Theme;
+use crate::ui::Node;
+use crate::views::ViewKind;
+
+use super::panes::Panes;
+use super::parts::{Analysis, Drag, HeatmapControl, PageFacts, PanePicture, SentPanes, TimelineState};
+use super::view_history::ViewHistory;
+
+/// Everything between the recording and the page: model, panes, scene and pictures.
+pub struct Session {
+    /// What is shown.
+    pub model: Model,
+    /// The views in the panes.
+    pub panes: Panes,
+    pub(super) scene: Scene,
+    pub(super) screen: Screen,
+    pub(super) theme: Theme,
+    pub(super) typesetter: Typesetter,
+    /// The pictures, in the order of [`Surface::ALL`].
+    pub(super) layers: [Layers; 3],
+    /// The pointer's pixel on a pane's picture.
+    pub(super) hover: Option<(Surface, (i32, i32))>,
+    pub(super) hover_changed: bool,
+    /// The pixel column of the timeline to go to in the next frame.
+    pub(super) scrub_x: Option<f64>,
+    /// The event number of the moment to go to in the next frame.
+    pub(super) pending_seek: Option<u64>,
+    pub(super) drag: Option<Drag>,
+    /// The page's clock at the last frame, in milliseconds.
+    pub(super) clock_ms: f64,
+    pub(super) heatmap: HeatmapControl,
+    pub(super) timeline: TimelineState,
+    /// The pictures of the panes, apart from the heatmap.
+    pub(super) pictures: [PanePicture; 2],
+    /// The contents of the panes that the page has.
+    pub(super) sent_panes: SentPanes,
+    /// The content of the details panel that the page has.
+    pub(super) sent_details: Option<Vec<Node>>,
+    pub(super) analysis: Analysis,
+    /// The user's template for links to files.
+    pub(super) editor: Option<EditorTemplate>,
+    /// The views that the user can go back to.
+    pub(super) view_history: ViewHistory,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self {
+            model: Model::default(),
+            panes: Panes::default(),
+            scene: Scene::default(),
+            screen: Screen { sizes: [(1, 1); 3], scale: 1.0, is_dark: false },
+            theme: Theme::new(false),
+            typesetter: Typesetter::new(),
+            layers: Default::default(),
+            hover: None,
+            hover_changed: false,
+            scrub_x: None,
+            pending_seek: None,
+            drag: None,
+            clock_ms: 0.0,
+            heatmap: HeatmapControl::default(),
+            timeline: TimelineState::default(),
+            pictures: Default::default(),
+            sent_panes: SentPanes::default(),
+            sent_details: None,
+            analysis: Analysis::default(),
+            editor: None,
+            view_history: ViewHistory::default(),
+        }
+    }
+}
+
+/// What the session reports beside a frame.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Messages for the user.
+    pub messages: Vec<String>,
+    /// Commands that only the owner of the session can execute.
+    pub commands: Vec<String>,
+    /// A text for the clipboard.
+    pub clipboard: Option<String>,
+    /// A picture to save as a file, and what is around its pixels.
+    pub picture: Option<(Surface, Box<SavedPicture>)>,
+}
+
+impl Session {
+    /// Applies what the user did and everything received, and draws what has changed.
+    pub fn frame(&mut self, request: &FrameRequest, facts: &PageFacts, report: &mut Report) -> Frame {
+        if let Some(screen) = request.screen.as_ref().filter(|screen| **screen != self.screen) {
+            self.screen = screen.clone();
+            self.theme = Theme::new(screen.is_dark);
+            for (layers, size) in self.layers.iter_mut().zip(screen.sizes) {
+                if layers.size() != size {
+                    layers.resize(size);
+                }
+            }
+            self.model.everything_changed();
+        }
+        self.clock_ms = request.clock_ms;
+        self.act(&request.actions, request.clock_ms, report);
+        let mut result = self.model.apply_received();
+        report.messages.extend(self.model.take_notice().map(str::to_owned));
+        report.messages.append(&mut self.analysis.messages);
+        if let Some(x) = self.scrub_x.take() {
+            result = result.and(self.scrub_to(x));
+        }
+        if let Some(event) = self.pending_seek.take() {
+            result = result.and(self.model.seek(event));
+        }
+        let was_playing = self.model.playback.is_playing();
+        let is_playing = self.model.tick(request.clock_ms);
+        if let Err(error) = result.and(is_playing.clone().map(|_| ())) {
+            report.messages.push(error.to_string());
+        }
+        let mut changes = self.model.take_changes();
+        self.update_axis(&mut changes);
+        let hover_changed = std::mem::take(&mut self.hover_changed);
+        let mut frame = Frame { is_animated: is_playing.unwrap_or(false), ..Frame::default() };
+        if changes.timeline || changes.moment || hover_changed {
+            self.update_scene(changes, facts.status);
+            let has_changed = changes.timeline || changes.moment;
+            let pictures = if has_changed { self.update_pictures() } else { [false; 2] };
+            self.draw(changes, hover_changed, pictures, &mut frame);
+            frame.texts = Some(Box::new(self.scene.texts.clone()));
+            self.update_details(&mut frame);
+            self.update_timeline_page(&mut frame);
+            if has_changed {
+                self.update_panes(&mut frame);
+            }
+        }
+        frame.pane_count = self.panes.count();
+        frame.state = self.state_json(facts);
+        let link = self.link();
+        if was_playing || self.drag.is_some() {
+            self.view_history.gesture_continues();
+        }
+        self.view_history.note(self.model.opened(), &link, request.clock_ms);
+        (frame.link, frame.entry) = (link.fragment(), self.view_history.entries());
+        frame.is_live = matches!(self.model.origin(), Origin::Live | Origin::Disconnected);
+        frame.is_connected = self.model.origin() == Origin::Live;
+        frame
+    }
+
+    /// Applies what the user did, in order. `clock_ms` is the page's clock.
+    pub fn act(&mut self, actions: &[Action], clock_ms: f64, report: &mut Report) {
+        for action in actions {
+            let result = match action {
+                Action::Command(command) => {
+                    self.view_history.commanded(command);
+                    self.execute(command, clock_ms, report)
+                }
+                Action::Pointer(pointer) => {
+                    self.view_history.pointed(pointer);
+                    self.pointer(pointer)
+                }
+            };
+            if let Err(error) = result {
+                report.messages.push(error);
+            }
+        }
+    }
+
+    /// Returns the pixels of a picture as last drawn, RGBA.
+    #[must_use]
+    pub fn pixels(&self, surface: Surface) -> &[u8] {
+        self.layers[surface as usize].picture().bytes()
+    }
+
+    /// Goes to a moment, for scripts.
+    ///
+    /// # Errors
+    /// If the recording cannot be read there.
+    pub fn seek(&mut self, event: u64) -> Result<(), FormatError> {
+        self.view_history.commanded("seek");
+        self.model.seek(event)
+    }
+
+    /// Selects a range of event numbers, for scripts; `None` clears the selection.
+    pub fn select_range(&mut self, range: Option<(u64, u64)>) {
+        self.view_history.commanded("range");
+        self.model.select_range(range);
+    }
+
+    /// Shows a view, for scripts; an empty name shows what is shown already.
+    ///
+    /// # Errors
+    /// If there is no such view.
+    pub fn show(&mut self, view: &str) -> Result<(), String> {
+        if !view.is_empty() && view != "timeline" {
+            let view = ViewKind::from_name(view).ok_or_else(|| format!("there is no view called {view:?}"))?;
+            self.view_history.commanded(view.name());
+            self.panes.show(view);
+            self.view_shown(view);
+        }
+        self.model.moment_changed();
+        Ok(())
+    }
+
+    /// Recomputes the parts of the scene that have changed.
+    pub(super) fn update_scene(&mut self, changes: Changes, status: LiveStatus) {
+        let heatmap = self.heatmap_surface();
+        let viewport = Viewport {
+            timeline: self.screen.sizes[0],
+            heatmap: heatmap.map_or((1, 1), |surface| self.screen.sizes[surface as usize]),
+            scale: self.screen.scale,
+        };
+        if changes.timeline || self.scene.timeline.is_none() {
+            self.compute_timeline(&viewport);
+        }
+        if changes.timeline || changes.moment {
+            self.update_heatmap(&viewport);
+        }
+        let pointer = self.hover.filter(|(surface, _)| Some(*surface) == heatmap).map(|(_, point)| point);
+        self.scene.update(&mut self.model, changes, pointer, status, &self.typesetter);
+        self.update_overlay();
+    }
+
+    /// Draws the pictures that have changed and lists them in `frame`. `pictures` tells of which
+    /// panes the bases must be drawn again.
+    pub(super) fn draw(&mut self, changes: Changes, hover_changed: bool, pictures: [bool; 2], frame: &mut Frame) {
+        let has_changed = changes.timeline || changes.moment;
+        let heatmap = self.heatmap_surface();
+        let (theme, typesetter) = (&self.theme, &mut self.typesetter);
+        let is_on_timeline = self.hover.is_none_or(|(surface, _)| surface == Surface::Timeline);
+        if has_changed || (hover_changed && is_on_timeline) {
+            self.layers[0].draw_timeline(&self.scene, changes.timeline, theme, typesetter);
+            frame.pictures.push((Surface::Timeline, 0, 0));
+        }
+        if let Some(surface) = heatmap.filter(|_| has_changed || hover_changed) {
+            self.layers[surface as usize].draw_heatmap(&self.scene, has_changed, theme, typesetter);
+            frame.pictures.push((surface, 0, 0));
+        }
+        let drawn = self.draw_pictures(pictures, has_changed || hover_changed);
+        frame.pictures.extend(drawn.into_iter().map(|surface| (surface, 0, 0)));
+        for (surface, width, height) in &mut frame.pictures {
+            (*width, *height) = self.layers[*surface as usize].size();
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! A user's session with the page: what is open, what the panes show, input and drawing.
+//!
+//! A [`Session`] receives [`FrameRequest`](crate::protocol::FrameRequest)s with what the user did,
+//! and returns [`Frame`](crate::protocol::Frame)s with what has changed. It runs natively too; in a
+//! browser, a web worker owns it.
+
+mod allocations;
+mod analysis;
+mod commands;
+mod comparing;
+mod core;
+mod details;
+mod event_steps;
+mod heatmap;
+mod heatmap_pointer;
+mod links;
+mod pane;
+mod panes;
+mod parts;
+mod picture_pointer;
+mod pictures;
+mod pointer;
+mod rows;
+mod saving;
+mod state;
+mod timeline;
+mod timeline_commands;
+mod timeline_page;
+mod timeline_pointer;
+mod view_history;
+
+pub use core::{Report, Session};
+pub use panes::Panes;
+pub use parts::{ConnectionFacts, PageFacts};

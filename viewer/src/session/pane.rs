@@ -1,0 +1,89 @@
+//! The panes below the timeline, and what each shows.
+
+use crate::protocol::{Frame, PaneContent};
+use crate::ui::{Attribute, Element, Tag};
+use crate::views::{self, ViewKind};
+
+use super::core::Session;
+use super::parts::SentPanes;
+
+impl Session {
+    /// Computes the contents of the panes and adds those that have changed to `frame`.
+    pub(super) fn update_panes(&mut self, frame: &mut Frame) {
+        for (pane, view) in self.panes.views().into_iter().enumerate() {
+            let content = view.map(|view| self.pane_content(pane, view)).unwrap_or_default();
+            if self.sent_panes.0[pane].as_ref() != Some(&content) {
+                self.sent_panes.0[pane] = Some(content.clone());
+                frame.panes[pane] = Some(content);
+            }
+        }
+    }
+
+    /// Makes the next frame send all contents, because the page has lost them.
+    pub fn resend(&mut self) {
+        self.sent_panes = SentPanes::default();
+        self.timeline.sent.clear();
+        self.model.everything_changed();
+    }
+
+    /// Returns the content of a pane that shows `view`.
+    fn pane_content(&mut self, pane: usize, view: ViewKind) -> PaneContent {
+        let label = view.picture_label();
+        let mut content = PaneContent {
+            view: view.name().to_owned(),
+            has_picture: label.is_some(),
+            picture_label: label.unwrap_or_default().to_owned(),
+            controls: vec![view_choice(pane, view).into()],
+            legend: Vec::new(),
+            content: Vec::new(),
+        };
+        let is_wanted = view == ViewKind::Flame && views::flame::needs_history(self.analysis.options(view));
+        if is_wanted || view.needs_history() {
+            self.want_history();
+        }
+        let shown = self.with_context(view, |context, options, caches| views::content(view, context, options, caches));
+        content.controls.extend(shown.controls);
+        if shown.table.is_some() {
+            content.controls.push(copy_button(view).into());
+        }
+        content.legend = shown.legend;
+        content.has_picture &= !shown.hides_picture;
+        if content.has_picture {
+            let buttons = ["png", "svg"].map(|extension| save_button(view, extension));
+            content.controls.extend(buttons.map(Into::into));
+        }
+        content.content = shown.content;
+        content
+    }
+}
+
+/// Returns the button that copies the table of a view.
+fn copy_button(view: ViewKind) -> Element {
+    Element::button("Copy", format!("copy-table {}", view.name()))
+        .with_class("copy")
+        .with(Attribute::Key, "copy")
+        .with(Attribute::Title, "Copy the table as text with tab-separated columns")
+}
+
+/// Returns the button that saves the picture of a view as a file.
+fn save_button(view: ViewKind, extension: &str) -> Element {
+    let name = extension.to_uppercase();
+    Element::button(&*name, format!("save-picture {extension} {}", view.name()))
+        .with_class("save-picture")
+        .with(Attribute::Key, extension)
+        .with(Attribute::AriaLabel, format!("Save the picture as {name}"))
+        .with(Attribute::Title, format!("Save the picture with its legend as a file ({name})"))
+}
+
+/// Returns the field that chooses a pane's view.
+fn view_choice(pane: usize, view: ViewKind) -> Element {
+    let option = |choice: ViewKind| {
+        let option = Element::text(Tag::Option, choice.title()).with(Attribute::Value, choice.name());
+        if choice == view { option.with(Attribute::Selected, "") } else { option }
+    };
+    Element::new(Tag::Select)
+        .with(Attribute::AriaLabel, if pane == 0 { "View of the left pane" } else { "View of the right pane" })
+        .with(Attribute::Key, "view")
+        .with_command(format!("pane {pane}"))
+        .with_children(ViewKind::ALL.into_iter().map(option))
+}

@@ -1,0 +1,142 @@
+//! Which views the panes below the timeline show.
+
+use crate::protocol::Surface;
+use crate::views::ViewKind;
+
+/// The views in the panes below the timeline: one or two, side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Panes {
+    left: ViewKind,
+    right: Option<ViewKind>,
+    /// Whether the right pane shows the view that is opened next.
+    is_right_active: bool,
+}
+
+impl Default for Panes {
+    fn default() -> Self {
+        Self { left: ViewKind::Heatmap, right: Some(ViewKind::Sites), is_right_active: true }
+    }
+}
+
+impl Panes {
+    /// Returns the number of panes.
+    #[must_use]
+    pub const fn count(&self) -> u8 {
+        if self.right.is_some() { 2 } else { 1 }
+    }
+
+    /// Returns the views from left to right.
+    #[must_use]
+    pub const fn views(&self) -> [Option<ViewKind>; 2] {
+        [Some(self.left), self.right]
+    }
+
+    /// Returns the picture of the pane that shows `view`; `None` if no pane does.
+    #[must_use]
+    pub fn surface_of(&self, view: ViewKind) -> Option<Surface> {
+        if self.left == view {
+            Some(Surface::Left)
+        } else if self.right == Some(view) {
+            Some(Surface::Right)
+        } else {
+            None
+        }
+    }
+
+    /// Shows `view` in the left (0) or right (1) pane. If the other pane shows it, the panes are
+    /// swapped.
+    pub fn set(&mut self, pane: usize, view: ViewKind) {
+        let other = if pane == 0 { self.right } else { Some(self.left) };
+        if other == Some(view) {
+            self.swap();
+        } else if pane == 0 {
+            self.left = view;
+        } else {
+            self.right = Some(view);
+        }
+        self.is_right_active = pane == 1;
+    }
+
+    /// Shows `view` unless a pane shows it already: in the pane that was used last.
+    pub fn show(&mut self, view: ViewKind) {
+        match self.surface_of(view) {
+            Some(surface) => self.is_right_active = surface == Surface::Right,
+            None => self.set(usize::from(self.is_right_active && self.right.is_some()), view),
+        }
+    }
+
+    /// Returns true if the panes show the views of a new session.
+    #[must_use]
+    pub fn has_defaults(&self) -> bool {
+        self.views() == Self::default().views()
+    }
+
+    /// Shows the views of a link, one or two; names without a view are ignored.
+    pub fn set_names<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        let mut views = names.into_iter().filter_map(ViewKind::from_name);
+        let Some(left) = views.next() else { return };
+        let right = views.find(|view| *view != left);
+        *self = Self { left, right, is_right_active: right.is_some() };
+    }
+
+    /// Returns the view of the pane that was used last.
+    #[must_use]
+    pub fn active(&self) -> ViewKind {
+        self.right.filter(|_| self.is_right_active).unwrap_or(self.left)
+    }
+
+    /// Exchanges the panes' views.
+    pub fn swap(&mut self) {
+        if let Some(right) = &mut self.right {
+            std::mem::swap(&mut self.left, right);
+            self.is_right_active = !self.is_right_active;
+        }
+    }
+
+    /// Shows one pane, the one used last, or two.
+    pub fn split(&mut self) {
+        if self.right.is_some() {
+            self.left = self.active();
+            self.right = None;
+        } else {
+            let other = if self.left == ViewKind::Heatmap { ViewKind::Sites } else { ViewKind::Heatmap };
+            self.right = Some(other);
+        }
+        self.is_right_active = self.right.is_some();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panes_never_show_a_view_twice() {
+        let mut panes = Panes::default();
+        panes.set(0, ViewKind::Sites);
+        assert_eq!(panes.views(), [Some(ViewKind::Sites), Some(ViewKind::Heatmap)]);
+        panes.show(ViewKind::Events);
+        assert_eq!(panes.views(), [Some(ViewKind::Events), Some(ViewKind::Heatmap)]);
+        panes.split();
+        assert_eq!(panes.views(), [Some(ViewKind::Events), None]);
+        panes.show(ViewKind::Peak);
+        assert_eq!(panes.views(), [Some(ViewKind::Peak), None]);
+        panes.split();
+        assert_eq!(panes.count(), 2);
+    }
+
+    #[test]
+    fn names_set_the_views() {
+        assert!(Panes::default().has_defaults());
+        let check = |names: &[&str], views: [Option<ViewKind>; 2]| {
+            let mut panes = Panes::default();
+            panes.set_names(names.iter().copied());
+            assert_eq!(panes.views(), views, "{names:?}");
+        };
+        check(&["events", "heatmap"], [Some(ViewKind::Events), Some(ViewKind::Heatmap)]);
+        check(&["peak"], [Some(ViewKind::Peak), None]);
+        check(&["x", "steps", "steps"], [Some(ViewKind::Steps), None]);
+        check(&[], Panes::default().views());
+        check(&["nothing"], Panes::default().views());
+    }
+}

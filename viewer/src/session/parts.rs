@@ -1,0 +1,215 @@
+//! The parts of a session's state that only the session's own modules use.
+
+use std::sync::Arc;
+
+use vramscope_insight::group::GroupBy;
+use vramscope_insight::history::{History, Progress};
+use vramscope_trace::DeviceId;
+
+use crate::allocations::AllocationsScene;
+use crate::comparison::ComparisonScene;
+use crate::flame::FlameScene;
+use crate::fragmentation::FragmentationScene;
+use crate::page_texts::LiveStatus;
+use crate::picture::MomentAxis;
+use crate::protocol::{PaneContent, Tooltip};
+use crate::timeline::{RangeTotals, StepScale, TimedMoment};
+use crate::ui::Node;
+use crate::views::ViewKind;
+use crate::views::caches::Caches;
+use crate::views::context::ViewOptions;
+use crate::views::small_map::SmallMap;
+
+/// The history of the recording as far as it has been read, and how the views are shown.
+#[derive(Default)]
+pub(super) struct Analysis {
+    pub(super) history: History,
+    pub(super) progress: Progress,
+    pub(super) caches: Caches,
+    pub(super) options: SmallMap<ViewKind, ViewOptions>,
+    /// The name of the span that the user chose as a step; `None` to recognize steps.
+    pub(super) step_span: Option<String>,
+    /// Number of events that the history had when the panes were last updated.
+    pub(super) shown_events: u64,
+    /// The direction of the search for the next event that matches, while it goes on: true is
+    /// forward.
+    pub(super) event_search: Option<bool>,
+    /// Messages for the user.
+    pub(super) messages: Vec<String>,
+    /// Whether a view or a script needs the whole history.
+    pub(super) is_wanted: bool,
+}
+
+impl Analysis {
+    /// Returns how a view is shown.
+    pub(super) fn options(&mut self, view: ViewKind) -> &mut ViewOptions {
+        self.options.get_or_insert_with(view, ViewOptions::default)
+    }
+
+    /// Returns the share of the recording's events that have been read, 0 to 1.
+    pub(super) fn progress(&self) -> f64 {
+        self.progress.events as f64 / self.progress.known_events.max(1) as f64
+    }
+
+    /// Returns true if all events have been read.
+    pub(super) fn is_complete(&self) -> bool {
+        self.progress.is_complete
+    }
+}
+
+/// What the session knows of the heatmap beside the model.
+#[derive(Default)]
+pub(super) struct HeatmapControl {
+    /// The group of a link, by its name, until a block of it is found.
+    pub(super) pending_group: Option<(GroupBy, String)>,
+    /// The typed size whose placement was last scrolled to.
+    pub(super) revealed_size: String,
+}
+
+/// What a picture of the panes shows.
+#[derive(Default)]
+pub(super) enum PaneScene {
+    /// No picture, or the heatmap, which is part of the [`Scene`](crate::scene::Scene).
+    #[default]
+    Empty,
+    /// The text of a picture that cannot be computed yet.
+    Waiting(String),
+    /// Fragmentation over time.
+    Fragmentation(Box<FragmentationScene>),
+    /// Every allocation over time, and the moments of its columns.
+    Allocations(Box<AllocationsScene>, MomentAxis),
+    /// Bytes by call stack.
+    Flame(Box<FlameScene>),
+    /// Two recordings, devices or moments.
+    Comparison(Box<ComparisonScene>),
+}
+
+/// What the base of a picture is computed from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Key {
+    pub(super) view: ViewKind,
+    pub(super) size: (u32, u32),
+    pub(super) scale: f32,
+    pub(super) is_dark: bool,
+    /// Further numbers that the view's picture depends on.
+    pub(super) numbers: Vec<u64>,
+    /// The moments of a chart's columns.
+    pub(super) edges: Vec<u64>,
+}
+
+/// The picture of a pane, apart from the heatmap's.
+#[derive(Default)]
+pub(super) struct PanePicture {
+    pub(super) key: Option<Key>,
+    pub(super) scene: PaneScene,
+    /// When the scene was computed, by the page's clock, in milliseconds.
+    pub(super) drawn_ms: f64,
+    /// Frames after which fragmentation is computed from the events; `None` if it has been.
+    pub(super) frames_until_exact: Option<u32>,
+    /// Pixels by which a flame graph is scrolled down.
+    pub(super) scroll: i32,
+    /// The text drawn under the pointer; no lines without a pointer.
+    pub(super) pointer_text: Vec<String>,
+}
+
+impl PanePicture {
+    /// Returns the axis of a chart; `None` for other pictures.
+    pub(super) fn axis(&self) -> Option<&MomentAxis> {
+        match &self.scene {
+            PaneScene::Fragmentation(scene) => Some(&scene.axis),
+            PaneScene::Allocations(_, axis) => Some(axis),
+            PaneScene::Empty | PaneScene::Waiting(_) | PaneScene::Flame(_) | PaneScene::Comparison(_) => None,
+        }
+    }
+}
+
+/// What dragging on a picture does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Drag {
+    /// Changes the moment.
+    Scrub,
+    /// Moves the timeline's range.
+    Pan { last_x: f64 },
+    /// Moves the timeline's range with the overview strip; the pointer holds the range `offset`
+    /// after its start.
+    Overview { offset: u64 },
+    /// Selects a range on the timeline, or goes to a moment if the pointer does not move.
+    Brush { start_x: f64, start: TimedMoment, has_moved: bool },
+    /// Moves the heatmap; pixels of the pointer's last position.
+    Heatmap { last_x: f64, last_y: f64 },
+    /// Scrolls a picture with a finger.
+    Scroll { last_y: f64 },
+    /// Selects what is under the pointer when it is released there.
+    Press { x: f64, y: f64 },
+}
+
+/// The groupings of the stacked timeline, in the order in which a command cycles through them.
+pub(super) const STACKS: [GroupBy; 6] =
+    [GroupBy::Category, GroupBy::Site, GroupBy::Module, GroupBy::Stream, GroupBy::Pool, GroupBy::Size];
+
+/// Steps of the axis, with the revision of the steps and the last moment that they were made from.
+type KnownSteps = ((u64, u64), Option<Arc<StepScale>>);
+/// Totals of a range of event numbers, with the device and the range.
+type KnownTotals = ((DeviceId, (u64, u64)), RangeTotals);
+
+/// What the session knows about the timeline beyond its scene.
+#[derive(Default)]
+pub(super) struct TimelineState {
+    /// The steps of the axis, and what they were made from: the revision of the steps and the last
+    /// moment.
+    pub(super) steps: Option<KnownSteps>,
+    /// The totals of the selected range, with what they were computed for.
+    pub(super) totals: Option<KnownTotals>,
+    /// The times of the selected range's ends, as far as they are known.
+    pub(super) selected_times: Option<((u64, u64), (u64, u64))>,
+    /// Whether the composition of the stacked timeline has to be built further.
+    pub(super) is_stack_due: bool,
+    /// The tooltip and the bar above the timeline that the page has.
+    pub(super) sent: SentTimeline,
+}
+
+/// The bar above the timeline and the tooltip on it that the page has.
+#[derive(Default)]
+pub(super) struct SentTimeline {
+    pub(super) bar: Option<Vec<Node>>,
+    pub(super) tooltip: Option<Tooltip>,
+}
+
+impl SentTimeline {
+    /// Forgets what the page has, because the page has lost it.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// The contents of both panes that the page has, so that only changes are sent.
+#[derive(Debug, Default)]
+pub(super) struct SentPanes(pub(super) [Option<PaneContent>; 2]);
+
+/// Facts about the live connection that only its owner knows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConnectionFacts {
+    /// Name of the connection's state.
+    pub name: &'static str,
+    /// Bytes of the recording received so far.
+    pub received_bytes: f64,
+    /// Bytes that wait to be decoded.
+    pub waiting_bytes: u32,
+    /// Bytes of files that have been read so far.
+    pub read_bytes: f64,
+    /// Ages in milliseconds of the newest and of the oldest event that the last frame showed first.
+    pub latency_ms: Option<[f64; 2]>,
+}
+
+/// What the session's owner knows about connection and speed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PageFacts {
+    /// The live connection, for the header's badge.
+    pub status: LiveStatus,
+    /// The live connection, for scripts.
+    pub connection: ConnectionFacts,
+    /// Duration of the last frame in milliseconds.
+    pub frame_ms: f64,
+    /// Size of the memory of the WebAssembly module that runs the session, in bytes.
+    pub memory_bytes: f64,
+}

@@ -1,0 +1,253 @@
+//! The pictures in the panes, apart from the heatmap's: what each shows, and what pointers do on
+//! it.
+//!
+//! A picture's base is computed and drawn again only if what it depends on has changed; the moment,
+//! the selected range and what is under the pointer are drawn on a copy of it.
+
+use crate::allocations::{self};
+use crate::comparison::{self};
+use crate::flame::{self, FlameScene};
+use crate::fragmentation::{self, FragmentationScene};
+use crate::picture::{MomentAxis, chart_columns, draw_moment, draw_notice, draw_pointer_text};
+use crate::protocol::Surface;
+use crate::timeline::moment_text;
+use crate::views::{self, ViewKind};
+
+use super::core::Session;
+use super::parts::{Key, PanePicture, PaneScene};
+
+/// Text of a chart before the history has been read.
+const READING: &str = "Reading the recording…";
+/// Text on a picture of all allocations while smaller ones are missing.
+const PAINTING: &str = "Drawing the smaller allocations…";
+
+/// The most events in view for which fragmentation is computed from the events at once.
+const FEW_EVENTS: u64 = 8_192;
+/// Number of frames for which the view must stay the same before fragmentation is computed from
+/// many events, which takes up to 30 ms.
+const QUIET_FRAMES: u32 = 5;
+
+impl Session {
+    /// Computes the pictures that depend on something that has changed. Returns which panes' bases
+    /// must be drawn again.
+    pub(super) fn update_pictures(&mut self) -> [bool; 2] {
+        let mut changed = [false; 2];
+        for (pane, view) in self.panes.views().into_iter().enumerate() {
+            let surface = if pane == 0 { Surface::Left } else { Surface::Right };
+            let mut picture = std::mem::take(&mut self.pictures[pane]);
+            changed[pane] = match view {
+                Some(ViewKind::Fragmentation) => self.update_fragmentation(&mut picture, surface),
+                Some(ViewKind::Flame) => self.update_flame(&mut picture, surface),
+                Some(ViewKind::Allocations) => self.update_allocations(&mut picture, surface),
+                Some(ViewKind::Compare) => self.update_comparison(&mut picture, surface),
+                _ => {
+                    picture = PanePicture::default();
+                    false
+                }
+            };
+            self.pictures[pane] = picture;
+        }
+        changed
+    }
+
+    /// Returns the key of a view's picture on a surface.
+    pub(super) fn key(&self, view: ViewKind, surface: Surface, numbers: Vec<u64>, edges: Vec<u64>) -> Key {
+        let size = self.screen.sizes[surface as usize];
+        Key { view, size, scale: self.screen.scale, is_dark: self.screen.is_dark, numbers, edges }
+    }
+
+    /// Returns the axis of a chart on a surface: its columns show the same moments as those of the
+    /// timeline, which may be wider. Without columns until the history has been read.
+    pub(super) fn chart_axis(&self, surface: Surface) -> MomentAxis {
+        let (x0, x1) = chart_columns(self.screen.sizes[surface as usize].0, self.screen.scale);
+        let edges = self.scene.timeline.as_ref().map_or(&[][..], |timeline| timeline.edges());
+        let Some(last) = edges.len().checked_sub(1).filter(|&last| last > 0) else {
+            return MomentAxis::new(x0, Vec::new());
+        };
+        let columns = (x1 - x0) as usize;
+        let edge = |column: usize| edges[(column * last + columns / 2) / columns];
+        MomentAxis::new(x0, (0..=columns).map(edge).collect())
+    }
+
+    /// Computes the picture of fragmentation over time if what it depends on has changed.
+    fn update_fragmentation(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
+        let axis = self.chart_axis(surface);
+        let (numbers, times) = self.with_context(ViewKind::Fragmentation, |context, options, caches| {
+            views::fragmentation::advance(context, options, caches);
+            let percent = views::fragmentation::threshold_percent(options);
+            let crossing = caches.fragmentation.crossing().map_or(u64::MAX, |found| found.crossing.event);
+            let requests = caches.fragmentation.requests_until().unwrap_or(u64::MAX);
+            let is_complete = u64::from(context.is_history_complete);
+            let generation = context.history.generation();
+            let numbers = vec![u64::from(context.device.0), percent, crossing, requests, generation, is_complete];
+            let time = |edge: Option<&u64>| {
+                edge.map(|&edge| moment_text(context.recording, context.history.time_ns(edge))).unwrap_or_default()
+            };
+            (numbers, [time(axis.edges().first()), time(axis.edges().last())])
+        });
+        let key = self.key(ViewKind::Fragmentation, surface, numbers, axis.edges().to_vec());
+        let is_new = picture.key.as_ref() != Some(&key);
+        let edges = axis.edges();
+        let events = edges.last().zip(edges.first()).map_or(0, |(last, first)| last - first);
+        picture.frames_until_exact = match picture.frames_until_exact {
+            _ if is_new && events > FEW_EVENTS => Some(QUIET_FRAMES),
+            _ if is_new => None,
+            None => return false,
+            Some(frames) => frames.checked_sub(1),
+        };
+        let is_exact = picture.frames_until_exact.is_none();
+        if !is_exact {
+            self.with_context(ViewKind::Fragmentation, |_, _, caches| caches.is_unfinished = true);
+            if !is_new {
+                return false;
+            }
+        }
+        let (size, scale) = (key.size, key.scale);
+        let scene = self.with_context(ViewKind::Fragmentation, |context, options, caches| {
+            let columns = match is_exact {
+                true => caches.fragmentation.columns(context, axis.edges()),
+                false => caches.fragmentation.quick_columns(context, axis.edges()),
+            };
+            let columns = columns.columns;
+            let content = fragmentation::Content {
+                axis,
+                columns,
+                threshold: views::fragmentation::threshold_percent(options) as f64 / 100.0,
+                crossing: caches.fragmentation.crossing().map(|one| (one.crossing.event, one.crossing.fragmentation)),
+                times,
+                notice: READING,
+            };
+            FragmentationScene::new(content, size, scale)
+        });
+        // Collecting the largest requests is part of computing the columns.
+        let requests = self.with_context(ViewKind::Fragmentation, |_, _, caches| caches.fragmentation.requests_until());
+        let mut key = key;
+        key.numbers[3] = requests.unwrap_or(u64::MAX);
+        (picture.key, picture.scene) = (Some(key), PaneScene::Fragmentation(Box::new(scene)));
+        true
+    }
+
+    /// Computes the flame graph if what it depends on has changed.
+    fn update_flame(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
+        let (revision, zoom) = self.with_context(ViewKind::Flame, |context, options, caches| {
+            let is_known = caches.flame.update(context, options).is_some();
+            (if is_known { caches.flame.revision() } else { 0 }, options.number)
+        });
+        if picture.key.as_ref().is_some_and(|key| key.numbers.get(1) != Some(&zoom.unwrap_or(0))) {
+            picture.scroll = 0;
+        }
+        let numbers = vec![revision, zoom.unwrap_or(0), picture.scroll.unsigned_abs().into()];
+        let mut key = self.key(ViewKind::Flame, surface, numbers, Vec::new());
+        if picture.key.as_ref() == Some(&key) {
+            return false;
+        }
+        let typesetter = std::mem::take(&mut self.typesetter);
+        let (size, scale, scroll) = (key.size, key.scale, picture.scroll);
+        let scene = self.with_context(ViewKind::Flame, |context, options, caches| {
+            let empty = vramscope_insight::flame::FlameGraph::default();
+            let graph = if revision > 0 { caches.flame.graph() } else { &empty };
+            let content = flame::Content { graph, definitions: context.definitions(), zoom: options.number };
+            FlameScene::new(content, size, scale, scroll, &typesetter)
+        });
+        self.typesetter = typesetter;
+        picture.scroll = scene.scroll;
+        key.numbers[2] = picture.scroll.unsigned_abs().into();
+        (picture.key, picture.scene) = (Some(key), PaneScene::Flame(Box::new(scene)));
+        true
+    }
+
+    /// Computes the lines and heatmaps of a comparison if what they depend on has changed.
+    fn update_comparison(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
+        let range = self.model.zoomed_range().map(|range| (range.start, range.end));
+        let mut numbers = self.with_context(ViewKind::Compare, |context, options, caches| {
+            let is_known = caches.compare.update(context, views::compare::moments(options)).is_ok();
+            if is_known { caches.compare.picture_numbers(context) } else { Vec::new() }
+        });
+        if numbers.is_empty() {
+            *picture = PanePicture::default();
+            return false;
+        }
+        numbers.extend(range.iter().flat_map(|(from, to)| [*from, *to]));
+        let key = self.key(ViewKind::Compare, surface, numbers, Vec::new());
+        if picture.key.as_ref() == Some(&key) {
+            return false;
+        }
+        let typesetter = std::mem::take(&mut self.typesetter);
+        let (size, scale) = (key.size, key.scale);
+        let scene = self.with_context(ViewKind::Compare, |context, _, caches| {
+            caches.compare.scene(context, range, size, scale, &typesetter)
+        });
+        self.typesetter = typesetter;
+        let Some(scene) = scene else { return false };
+        (picture.key, picture.scene) = (Some(key), PaneScene::Comparison(Box::new(scene)));
+        true
+    }
+
+    /// Draws the pictures of the panes, apart from the heatmap, and returns the surfaces that have
+    /// changed. `changed` tells which bases must be drawn again; with `has_moved`, the moment, the
+    /// selection or what is under the pointer has changed.
+    pub(super) fn draw_pictures(&mut self, changed: [bool; 2], has_moved: bool) -> Vec<Surface> {
+        let mut drawn = Vec::new();
+        for (pane, is_changed) in changed.into_iter().enumerate() {
+            let mut picture = std::mem::take(&mut self.pictures[pane]);
+            let is_shown = !matches!(picture.scene, PaneScene::Empty);
+            if is_shown && (is_changed || has_moved) {
+                let surface = if pane == 0 { Surface::Left } else { Surface::Right };
+                let point = self.hover.filter(|(hovered, _)| *hovered == surface).map(|(_, point)| point);
+                picture.pointer_text = point.map(|point| self.pointer_text(&picture, point)).unwrap_or_default();
+                self.draw_picture(&picture, surface, point, is_changed);
+                drawn.push(surface);
+            } else if !is_shown {
+                picture.pointer_text.clear();
+            }
+            self.pictures[pane] = picture;
+        }
+        drawn
+    }
+
+    /// Draws a picture on its surface, with the pointer at pixel `point`; unless `is_changed`, its
+    /// base is the one drawn before.
+    fn draw_picture(&mut self, picture: &PanePicture, surface: Surface, point: Option<(i32, i32)>, is_changed: bool) {
+        let outlines = self.outlines(picture, point);
+        let moment = (self.model.state().event(), self.model.selected_range());
+        let (theme, scale) = (&self.theme, self.screen.scale);
+        let (layers, typesetter) = (&mut self.layers[surface as usize], &mut self.typesetter);
+        if is_changed {
+            layers.draw_base(|frame| match &picture.scene {
+                PaneScene::Empty => {}
+                PaneScene::Waiting(text) => draw_notice(frame, text, scale, theme, typesetter),
+                PaneScene::Fragmentation(scene) => fragmentation::draw(scene, theme, frame, typesetter),
+                PaneScene::Flame(scene) => flame::draw(scene, theme, frame, typesetter),
+                PaneScene::Allocations(scene, _) => allocations::draw(scene, theme, frame, typesetter),
+                PaneScene::Comparison(scene) => comparison::draw(scene, theme, frame, typesetter),
+            });
+        }
+        layers.compose(|frame| {
+            match &picture.scene {
+                PaneScene::Empty | PaneScene::Waiting(_) | PaneScene::Comparison(_) => {}
+                PaneScene::Fragmentation(scene) => {
+                    draw_moment(frame, &scene.axis, moment, scene.chart_rows(), scale, theme);
+                }
+                PaneScene::Allocations(scene, axis) => {
+                    for (outline, highlight) in outlines {
+                        allocations::draw_outline(frame, scene, theme, &outline, highlight);
+                    }
+                    let plot = scene.geometry.plot;
+                    draw_moment(frame, axis, moment, (plot.y0, plot.y1), scale, theme);
+                    if !scene.is_complete() {
+                        let lines = [PAINTING.to_owned()];
+                        draw_pointer_text(frame, typesetter, &lines, (plot.x0, plot.y0), scale, theme);
+                    }
+                }
+                PaneScene::Flame(scene) => {
+                    if let Some(hovered) = point.and_then(|point| scene.hit(point)) {
+                        flame::draw_highlight(frame, scene, theme, hovered);
+                    }
+                }
+            }
+            if let Some(point) = point {
+                draw_pointer_text(frame, typesetter, &picture.pointer_text, point, scale, theme);
+            }
+        });
+    }
+}

@@ -1,0 +1,253 @@
+//! The timeline: its axis, its stacked areas, the selected range, and what is under the pointer.
+
+use std::sync::Arc;
+
+use vramscope_insight::composition::OTHER_LAYER;
+use vramscope_insight::group::GroupBy;
+use vramscope_insight::history::History;
+use vramscope_trace::{Category, Replay};
+
+use crate::model::{Changes, Origin};
+use crate::scene::{Viewport, timeline_content};
+use crate::theme::{Texture, Theme};
+use crate::timeline::{
+    AxisKind, Cursor, Hover, Options, RangeTotals, Scale, SelectionBand, Stack, StackLayer, StepScale, TimedMoment,
+    TimelineScene,
+};
+use crate::views::ViewKind;
+
+use super::core::Session;
+
+/// Share of the recording's events that the history must contain for axes of events and steps: that
+/// of a live recording may never be complete.
+const LEAST_READ: f64 = 0.9;
+
+impl Session {
+    /// Returns the timeline on the page; `None` before the first frame.
+    #[must_use]
+    pub fn timeline(&self) -> Option<&TimelineScene> {
+        self.scene.timeline.as_ref()
+    }
+
+    /// Returns the history of the recording if it is complete, or nearly so.
+    pub(super) fn complete_history(&self) -> Option<&History> {
+        let (history, recording) = (&self.analysis.history, self.model.recording());
+        let first = recording.first_event();
+        let (read, known) = (history.until().saturating_sub(first), recording.end_event().saturating_sub(first));
+        let is_complete = read > 0 && read as f64 >= known as f64 * LEAST_READ && !history.is_stale(recording);
+        is_complete.then_some(history)
+    }
+
+    /// Returns the unit of the axis that the user wants, or that of time if the recording has not
+    /// been read yet or has no steps.
+    fn scale_to_show(&mut self) -> Scale {
+        let axis = self.model.axis();
+        if axis == AxisKind::Time && self.model.stack().is_none() && !self.model.cuts_idle() {
+            return Scale::Time;
+        }
+        self.want_history();
+        if self.complete_history().is_none() {
+            return Scale::Time;
+        }
+        match axis {
+            AxisKind::Time => Scale::Time,
+            AxisKind::Events => Scale::Events,
+            AxisKind::Steps => self.step_scale().map_or(Scale::Time, Scale::Steps),
+        }
+    }
+
+    /// Returns the steps for the axis; `None` if the recording has none.
+    pub(super) fn step_scale(&mut self) -> Option<Arc<StepScale>> {
+        let recording = self.model.recording();
+        let (first, end) = (recording.first_event(), recording.end_event());
+        let known = self.timeline.steps.take();
+        let steps = self.with_context(ViewKind::Steps, |context, _, caches| {
+            caches.update_steps(context)?;
+            let key = (caches.steps.revision(), end);
+            match known {
+                Some((known, scale)) if known == key => Some((key, scale)),
+                _ => Some((key, StepScale::new(caches.steps.steps(), first, end).map(Arc::new))),
+            }
+        });
+        self.timeline.steps = steps;
+        self.timeline.steps.as_ref().and_then(|(_, scale)| scale.clone())
+    }
+
+    /// Switches the timeline to the axis that the user wants, if it can be shown by now. The
+    /// visible part of the recording stays the same.
+    pub(super) fn update_axis(&mut self, changes: &mut Changes) {
+        let scale = self.scale_to_show();
+        if scale != *self.model.scale() {
+            let is_other = scale.kind() != self.model.scale().kind();
+            let part = self.part_on(&scale).filter(|_| is_other && self.model.is_zoomed());
+            let pending = if scale.kind() == self.model.axis() { self.model.take_pending_part() } else { None };
+            self.model.set_scale(scale, pending.or(part));
+            changes.timeline = true;
+            changes.moment = true;
+        }
+    }
+
+    /// Returns the visible part of the recording in another unit.
+    fn part_on(&self, scale: &Scale) -> Option<std::ops::Range<u64>> {
+        let axis = &self.scene.timeline.as_ref()?.axis;
+        let end = |edge: Option<&u64>, time: Option<&u64>| Some(TimedMoment { event: *edge?, time_ns: *time? });
+        let from = end(axis.edges().first(), axis.times().first())?;
+        let to = end(axis.edges().last(), axis.times().last())?;
+        Some(scale.position(from)..scale.position(to))
+    }
+
+    /// Computes the timeline for a picture.
+    pub(super) fn compute_timeline(&mut self, viewport: &Viewport) {
+        let model = &self.model;
+        let options = Options {
+            scale: model.scale().clone(),
+            shown: Some(model.shown_positions()),
+            whole: model.is_zoomed().then(|| model.whole_positions()),
+            history: self.complete_history(),
+            cuts_idle: model.cuts_idle(),
+            previous: self.scene.timeline.as_ref(),
+            has_span_row: matches!(model.origin(), Origin::Live | Origin::Disconnected),
+        };
+        let content = timeline_content(model);
+        let mut scene =
+            TimelineScene::with_options(&content, &options, viewport.timeline, viewport.scale, &self.typesetter);
+        let stack = self.stack(scene.edges());
+        scene.stack = stack;
+        self.model.set_shown_times(scene.axis.time_range());
+        self.model.timeline_width = usize::try_from(scene.geometry.plot.width()).unwrap_or(0);
+        self.scene.timeline = Some(scene);
+    }
+
+    /// Returns the areas of the stacked timeline between the moments `edges`; `None` if the
+    /// counters are shown, or the areas are not known yet.
+    fn stack(&mut self, edges: &[u64]) -> Option<Stack> {
+        let (by, device) = (self.model.stack()?, self.model.device());
+        let analysis = &mut self.analysis;
+        let composition = analysis.caches.compositions.get(device, by)?;
+        let (columns, groups) = composition.columns(&analysis.history, device, edges)?;
+        let groups = groups.to_vec();
+        let definitions = self.model.recording().definitions();
+        let mut layers: Vec<StackLayer> = groups
+            .iter()
+            .enumerate()
+            .map(|(layer, &group)| {
+                let name = composition.grouping().cached_name(definitions, group);
+                let (color, texture) = look(&self.theme, by, layer, &name);
+                StackLayer { name, group: Some(group), color, texture }
+            })
+            .collect();
+        if columns.iter().any(|column| column.layers[usize::from(OTHER_LAYER)] > 0) {
+            let color = self.theme.dim;
+            layers.push(StackLayer { name: "all others".into(), group: None, color, texture: Texture::None });
+        }
+        Some(Stack { layers, columns })
+    }
+
+    /// Continues building the areas of the stacked timeline. Returns true if that can be continued
+    /// at once.
+    pub(super) fn work_on_stack(&mut self, max_changes: usize) -> bool {
+        let (Some(by), true) = (self.model.stack(), self.complete_history().is_some()) else { return false };
+        let device = self.model.device();
+        let analysis = &mut self.analysis;
+        let was_until = analysis.caches.compositions.get(device, by).map(|one| one.until());
+        let recording = self.model.recording();
+        let is_done = analysis.caches.compositions.step(recording, &analysis.history, (device, by), max_changes);
+        let until = analysis.caches.compositions.get(device, by).map(|one| one.until());
+        if until != was_until || std::mem::replace(&mut self.timeline.is_stack_due, !is_done) && is_done {
+            self.model.timeline_changed();
+        }
+        !is_done
+    }
+
+    /// Returns true while the areas of the stacked timeline are not known yet.
+    pub(super) fn is_stack_pending(&self) -> bool {
+        let stack = self.scene.timeline.as_ref().map(|timeline| timeline.stack.is_some());
+        self.model.stack().is_some() && stack != Some(true)
+    }
+
+    /// Updates what is drawn on the timeline's picture: cursor, selected range and pointer.
+    pub(super) fn update_overlay(&mut self) {
+        let totals = self.selection_totals();
+        let selected = self.selected_moments();
+        let Some(timeline) = &self.scene.timeline else { return };
+        let (recording, typesetter) = (self.model.recording(), &self.typesetter);
+        self.scene.overlay.cursor = Some(Cursor::new(timeline, recording, self.model.timed_moment(), typesetter));
+        let band = selected.zip(totals);
+        self.scene.overlay.selection =
+            band.and_then(|(ends, totals)| SelectionBand::new(timeline, ends, &totals, typesetter));
+        let pointer = self.timeline_pointer().map(|(x, _)| x);
+        let plot = timeline.geometry.plot;
+        self.scene.overlay.pointer_x = pointer.filter(|x| (plot.x0..plot.x1).contains(x));
+    }
+
+    /// Returns the ends of the selected range with their times.
+    fn selected_moments(&mut self) -> Option<(TimedMoment, TimedMoment)> {
+        let (from, to) = self.model.selected_range()?;
+        let times = match (self.complete_history(), self.timeline.selected_times) {
+            (_, Some((range, times))) if range == (from, to) => times,
+            (Some(history), _) => (history.time_ns(from), history.time_ns(to)),
+            (None, _) => {
+                let start_ns = self.model.recording().start_ns();
+                let mut time = |event| self.model.event_time_ns(event).unwrap_or(start_ns);
+                (time(from), time(to))
+            }
+        };
+        self.timeline.selected_times = Some(((from, to), times));
+        Some((TimedMoment { event: from, time_ns: times.0 }, TimedMoment { event: to, time_ns: times.1 }))
+    }
+
+    /// Returns length and content of the selected range. While it is being dragged, the bytes are
+    /// missing.
+    pub(super) fn selection_totals(&mut self) -> Option<RangeTotals> {
+        let (from, to) = self.selected_moments()?;
+        let range = (self.model.device(), (from.event, to.event));
+        if let Some((known, totals)) = self.timeline.totals
+            && known == range
+            && totals.allocated.is_some()
+        {
+            return Some(totals);
+        }
+        let mut totals = RangeTotals {
+            events: to.event - from.event,
+            length_ns: to.time_ns.saturating_sub(from.time_ns),
+            allocated: None,
+        };
+        if !self.is_brushing() {
+            let (recording, device) = (self.model.recording(), self.model.device());
+            let mut replay = Replay::new();
+            let mut allocated = |event: u64| {
+                let state = replay.seek(recording, event).ok()?;
+                Some(state.device(device).map_or(0, |device| device.counters().allocated))
+            };
+            totals.allocated = allocated(from.event).zip(allocated(to.event));
+        }
+        self.timeline.totals = Some((range, totals));
+        Some(totals)
+    }
+
+    /// Returns what is under the pointer on the timeline; `None` if the pointer is elsewhere.
+    pub(super) fn timeline_hover(&self) -> Option<Hover> {
+        let timeline = self.scene.timeline.as_ref()?;
+        let (x, y) = self.timeline_pointer()?;
+        let plot = timeline.geometry.plot;
+        let is_in_chart = (plot.x0..plot.x1).contains(&x) && y < plot.y1;
+        if !is_in_chart && timeline.incidents_at(x, y).is_empty() {
+            return None;
+        }
+        let recording = self.model.recording();
+        let time_ns = timeline.axis.moment_at(f64::from(x)).time_ns;
+        let names = self.model.marks().names_at(recording, self.model.device(), time_ns);
+        Some(Hover::new(timeline, recording, (x, y), &names))
+    }
+}
+
+/// Returns color and texture of a group of the stacked timeline: those of its category, or those of
+/// its layer.
+fn look(theme: &Theme, by: GroupBy, layer: usize, name: &str) -> (crate::frame::Color, Texture) {
+    let name = name.strip_suffix(" (inferred)").unwrap_or(name);
+    let category = Category::ALL.iter().position(|category| category.name() == name);
+    match category.filter(|_| by == GroupBy::Category) {
+        Some(index) => (theme.categories[index], theme.category_texture(index)),
+        None => (theme.group_color(layer), theme.group_texture(layer)),
+    }
+}

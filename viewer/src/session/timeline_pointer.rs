@@ -1,0 +1,207 @@
+//! What pointers do on the timeline: select a range, scrub, pan and zoom.
+
+use vramscope_trace::IncidentKind;
+
+use crate::protocol::{Pointer, PointerKind, Surface};
+use crate::timeline::{AxisKind, Target, TimedMoment};
+use crate::views::ViewKind;
+
+use super::core::Session;
+use super::parts::Drag;
+use super::pointer::{CLICK_DISTANCE, ZOOM_PER_PIXEL};
+
+impl Session {
+    /// Returns the pointer's pixel on the timeline; `None` if it is elsewhere.
+    pub(super) fn timeline_pointer(&self) -> Option<(i32, i32)> {
+        self.hover.filter(|(surface, _)| *surface == Surface::Timeline).map(|(_, point)| point)
+    }
+
+    /// Returns true while a range is being selected by dragging.
+    pub(super) fn is_brushing(&self) -> bool {
+        matches!(self.drag, Some(Drag::Brush { has_moved: true, .. }))
+    }
+
+    /// Handles a pointer event on the timeline.
+    pub(super) fn pointer_on_timeline(&mut self, pointer: &Pointer) {
+        let Some(timeline) = &self.scene.timeline else { return };
+        let (center, width) = (timeline.axis.position_at(pointer.x), f64::from(timeline.geometry.plot.width()));
+        match pointer.kind {
+            PointerKind::Down => self.press_on_timeline(pointer),
+            PointerKind::Move => self.drag_on_timeline(pointer),
+            PointerKind::Up => self.release_on_timeline(pointer),
+            PointerKind::Leave => self.drag = None,
+            PointerKind::DoubleClick => self.model.fit(),
+            PointerKind::Wheel(dx, dy) => {
+                let sideways = if pointer.shift && dx == 0.0 { dy } else { dx };
+                if sideways.abs() > dy.abs() || pointer.shift {
+                    self.model.pan(sideways * f64::from(self.screen.scale) / width);
+                } else {
+                    self.model.zoom((dy * ZOOM_PER_PIXEL).exp(), center);
+                }
+            }
+            PointerKind::Pinch(factor) => {
+                // The first finger has begun to scrub.
+                (self.drag, self.scrub_x) = (None, None);
+                self.model.zoom(1.0 / factor.max(1e-6), center);
+            }
+        }
+    }
+
+    /// Begins to drag.
+    fn press_on_timeline(&mut self, pointer: &Pointer) {
+        let Some(timeline) = &self.scene.timeline else { return };
+        let (x, y) = (pointer.x as i32, pointer.y as i32);
+        let cursor = self.scene.overlay.cursor.as_ref();
+        let target = timeline.target(pointer.y);
+        if pointer.shift {
+            self.drag = Some(Drag::Pan { last_x: pointer.x });
+        } else if target == Target::Overview {
+            let shown = self.model.shown_positions();
+            let length = shown.end - shown.start;
+            let at = timeline.overview_position(pointer.x).unwrap_or(shown.start);
+            // A press beside the window moves its middle there.
+            let offset = if shown.contains(&at) { at - shown.start } else { length / 2 };
+            self.drag = Some(Drag::Overview { offset });
+            self.drag_on_timeline(pointer);
+        } else if cursor.is_some_and(|cursor| cursor.is_arrow_at(x, y)) {
+            self.show_moment();
+        } else if target == Target::Axis || pointer.is_touch || cursor.is_some_and(|cursor| cursor.is_handle_at(x, y)) {
+            self.drag = Some(Drag::Scrub);
+            self.scrub_x = Some(pointer.x);
+        } else {
+            self.drag = Some(Drag::Brush { start_x: pointer.x, start: self.moment_at(pointer.x), has_moved: false });
+        }
+    }
+
+    /// Continues to drag.
+    fn drag_on_timeline(&mut self, pointer: &Pointer) {
+        let Some(timeline) = &self.scene.timeline else { return };
+        let width = f64::from(timeline.geometry.plot.width());
+        match self.drag {
+            Some(Drag::Scrub) => self.scrub_x = Some(pointer.x),
+            Some(Drag::Pan { last_x }) => {
+                self.drag = Some(Drag::Pan { last_x: pointer.x });
+                self.model.pan((last_x - pointer.x) / width);
+            }
+            Some(Drag::Overview { offset }) => {
+                let shown = self.model.shown_positions();
+                let at = timeline.overview_position(pointer.x).unwrap_or(shown.start);
+                let start = at.saturating_sub(offset);
+                self.model.show_positions(start..start.saturating_add(shown.end - shown.start));
+            }
+            Some(Drag::Brush { start_x, start, has_moved })
+                if (has_moved || (pointer.x - start_x).abs() > CLICK_DISTANCE) =>
+            {
+                self.drag = Some(Drag::Brush { start_x, start, has_moved: true });
+                self.select_between(start, self.moment_at(pointer.x));
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends dragging; without a movement it was a click.
+    fn release_on_timeline(&mut self, pointer: &Pointer) {
+        match self.drag.take() {
+            Some(Drag::Brush { has_moved: false, .. }) => {
+                let incidents = self
+                    .scene
+                    .timeline
+                    .as_ref()
+                    .map(|timeline| timeline.incidents_at(pointer.x as i32, pointer.y as i32));
+                match incidents.and_then(|incidents| incidents.first()) {
+                    Some(incident) => self.pending_seek = Some(incident.at_event.saturating_add(1)),
+                    None => self.scrub_x = Some(pointer.x),
+                }
+            }
+            // The bytes of the range are computed now.
+            Some(Drag::Brush { .. }) => self.model.moment_changed(),
+            _ => {}
+        }
+    }
+
+    /// Returns the moment at `x` pixels from the timeline's left edge.
+    fn moment_at(&self, x: f64) -> TimedMoment {
+        let Some(timeline) = &self.scene.timeline else { return TimedMoment::default() };
+        let at = timeline.axis.moment_at(x);
+        if timeline.axis.scale().kind() == AxisKind::Time && self.complete_history().is_none() {
+            return TimedMoment { event: self.model.recording().event_at_time(at.time_ns), ..at };
+        }
+        match self.complete_history() {
+            Some(history) if timeline.axis.scale().kind() == AxisKind::Time => {
+                TimedMoment { event: history.moment_at(at.time_ns), ..at }
+            }
+            Some(history) => TimedMoment { time_ns: history.time_ns(at.event), ..at },
+            None => at,
+        }
+    }
+
+    /// Selects the range between two moments.
+    fn select_between(&mut self, one: TimedMoment, other: TimedMoment) {
+        let (from, to) = if one.event <= other.event { (one, other) } else { (other, one) };
+        self.model.select_range(Some((from.event, to.event)));
+    }
+
+    /// Goes to the moment at `x` pixels from the timeline's left edge.
+    pub(super) fn scrub_to(&mut self, x: f64) -> Result<(), vramscope_trace::FormatError> {
+        let Some(timeline) = &self.scene.timeline else { return Ok(()) };
+        let axis = &timeline.axis;
+        let position = axis.position_at(x);
+        match axis.scale().event(position) {
+            Some(event) => self.model.seek(event),
+            None => self.model.seek_time(position),
+        }
+    }
+
+    /// Moves the timeline's range so that the moment on the screen is in its middle.
+    pub(super) fn show_moment(&mut self) {
+        let shown = self.model.shown_positions();
+        let length = shown.end - shown.start;
+        let position = self.model.scale().position(self.model.timed_moment());
+        let start = position.saturating_sub(length / 2);
+        self.model.show_positions(start..start.saturating_add(length));
+    }
+
+    /// Goes to the next (`forward`) or previous begin of a span, or named moment, of the device's
+    /// process.
+    ///
+    /// # Errors
+    /// If there is none, or the recording cannot be read there.
+    pub(super) fn go_to_mark(&mut self, forward: bool) -> Result<(), String> {
+        let model = &self.model;
+        let moment = model.state().event();
+        let spans = model.marks().spans_on(model.recording().info(), model.device());
+        let events = spans.map(|span| span.from_event);
+        let found = if forward {
+            events.filter(|&event| event > moment).min()
+        } else {
+            events.filter(|&event| event < moment).max()
+        };
+        let direction = if forward { "later" } else { "earlier" };
+        let event = found.ok_or_else(|| format!("there is no {direction} mark"))?;
+        self.model.playback.pause();
+        self.model.seek(event).map_err(|error| error.to_string())
+    }
+
+    /// Goes to the next (`forward`) or previous out-of-memory error, and shows its device.
+    ///
+    /// # Errors
+    /// If there is none, or the recording cannot be read there.
+    pub(super) fn go_to_failure(&mut self, forward: bool) -> Result<(), String> {
+        let model = &mut self.model;
+        let moment = model.state().event();
+        let incidents = model.marks().incidents().iter();
+        let failures = incidents.filter(|incident| matches!(incident.kind, IncidentKind::OutOfMemory { .. }));
+        let failures = failures.map(|incident| (incident.at_event.saturating_add(1), incident.device));
+        let found = if forward {
+            failures.filter(|(event, _)| *event > moment).min()
+        } else {
+            failures.filter(|(event, _)| *event < moment).max()
+        };
+        let direction = if forward { "later" } else { "earlier" };
+        let (event, device) = found.ok_or_else(|| format!("there is no {direction} out-of-memory error"))?;
+        model.playback.pause();
+        model.set_device(device).and_then(|()| model.seek(event)).map_err(|error| error.to_string())?;
+        self.panes.show(ViewKind::Failures);
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! Idle time: long intervals without events.
+
+use std::ops::Range;
+
+use vramscope_insight::history::History;
+use vramscope_trace::Recording;
+use vramscope_trace::sort::sort_by_key;
+
+/// Least length of idle time that can be left out, as a divisor of the visible range: 2%.
+const LEAST_SHARE: u64 = 50;
+/// Least length of idle time that can be left out, in medians of the time between two events.
+const LEAST_MEDIANS: u64 = 20;
+/// Number of events at which the time to the next one is looked at to find its median.
+const SAMPLES: u64 = 512;
+/// Most intervals that are left out of one picture; the longest are chosen.
+const MAX_INTERVALS: usize = 24;
+
+/// An interval of time without events, in nanoseconds. The events before and after it lie outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct IdleTime {
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+}
+
+/// Returns the idle time in a range of time that is longer than 2% of the range and than 20 times
+/// the median time between two events. `edges` are the moments at the boundaries of equally long
+/// pixel columns of the range.
+pub(super) fn find(recording: &Recording, history: &History, range: &Range<u64>, edges: &[u64]) -> Vec<IdleTime> {
+    let (Some(&first), Some(&last)) = (edges.first(), edges.last()) else { return Vec::new() };
+    let median = median_gap_ns(history, first, last);
+    let least = ((range.end - range.start) / LEAST_SHARE).max(median.saturating_mul(LEAST_MEDIANS)).max(2);
+    let mut found: Vec<IdleTime> = Vec::new();
+    let mut at = 0;
+    for run in edges.chunk_by(|one, next| one == next) {
+        let (event, is_last) = (run[0], at + run.len() == edges.len());
+        at += run.len();
+        if run.len() < 2 {
+            continue;
+        }
+        let from_ns = if event <= recording.first_event() { range.start } else { history.time_ns(event) };
+        let is_end = event >= recording.end_event();
+        let to_ns = if is_end { range.end } else { history.time_ns(event.saturating_add(1)) };
+        // Between the events, which stay in view.
+        let from_ns = from_ns.saturating_add(1).max(range.start);
+        let to_ns = if is_last { to_ns.min(range.end) } else { to_ns.saturating_sub(1).min(range.end) };
+        if to_ns.saturating_sub(from_ns) > least {
+            found.push(IdleTime { from_ns, to_ns });
+        }
+    }
+    sort_by_key(&mut found, |idle| std::cmp::Reverse(idle.to_ns - idle.from_ns));
+    found.truncate(MAX_INTERVALS);
+    sort_by_key(&mut found, |idle| idle.from_ns);
+    found
+}
+
+/// Returns the median time between two events from the moment `first` to the moment `last`, in
+/// nanoseconds, from a sample of them.
+fn median_gap_ns(history: &History, first: u64, last: u64) -> u64 {
+    let count = last.saturating_sub(first).saturating_sub(1).min(SAMPLES);
+    let event = |index: u64| first + 1 + (u128::from(last - first - 1) * u128::from(index) / u128::from(count)) as u64;
+    let gap = |event: u64| history.time_ns(event.saturating_add(1)).saturating_sub(history.time_ns(event));
+    let mut gaps: Vec<u64> = (0..count).map(|index| gap(event(index))).collect();
+    let middle = gaps.len() / 2;
+    if gaps.is_empty() { 0 } else { *gaps.select_nth_unstable(middle).1 }
+}

@@ -1,0 +1,69 @@
+//! The areas of the stacked timeline: live bytes by group in each pixel column.
+
+use std::sync::Arc;
+
+use vramscope_insight::composition::{CompositionColumn, LAYERS, OTHER_LAYER};
+use vramscope_trace::sort::sort_by_key;
+
+use crate::frame::Color;
+use crate::theme::Texture;
+
+/// How a group of the stacked timeline looks, and its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StackLayer {
+    /// Name of the group.
+    pub name: Arc<str>,
+    /// Number of the group; `None` for the layer of all other groups.
+    pub group: Option<u32>,
+    /// Fill color.
+    pub color: Color,
+    /// Texture on the fill.
+    pub texture: Texture,
+}
+
+/// What the stacked timeline shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stack {
+    /// The groups from the bottom up, the layer of all others last.
+    pub layers: Vec<StackLayer>,
+    /// One for each pixel column.
+    pub columns: Vec<CompositionColumn>,
+}
+
+impl Stack {
+    /// Returns the bytes of a layer in a column; 0 for one that does not exist.
+    #[must_use]
+    pub fn bytes(&self, column: usize, layer: usize) -> u64 {
+        self.columns.get(column).map_or(0, |column| column.layers[self.source_of(layer)])
+    }
+
+    /// Returns the number under which the composition knows a layer: the layer of all others is the
+    /// last one there, also if there are few groups.
+    fn source_of(&self, layer: usize) -> usize {
+        let is_other = self.layers.get(layer).is_some_and(|layer| layer.group.is_none());
+        if is_other { usize::from(OTHER_LAYER) } else { layer.min(LAYERS - 1) }
+    }
+
+    /// Returns the groups in a column with their bytes, largest first, without empty ones.
+    #[must_use]
+    pub fn groups_in(&self, column: usize) -> Vec<(&StackLayer, u64)> {
+        let bytes = |(index, layer)| (layer, self.bytes(column, index));
+        let mut groups: Vec<(&StackLayer, u64)> = self.layers.iter().enumerate().map(bytes).collect();
+        groups.retain(|(_, bytes)| *bytes > 0);
+        sort_by_key(&mut groups, |(_, bytes)| std::cmp::Reverse(*bytes));
+        groups
+    }
+
+    /// Returns the layers in view by their highest value in any column, highest first, without
+    /// those that have no bytes in view.
+    #[must_use]
+    pub fn largest(&self) -> Vec<(&StackLayer, u64)> {
+        let most = |index: usize| (0..self.columns.len()).map(|column| self.bytes(column, index)).max().unwrap_or(0);
+        let mut layers: Vec<(&StackLayer, u64)> =
+            self.layers.iter().enumerate().map(|(index, layer)| (layer, most(index))).collect();
+        layers.retain(|(_, bytes)| *bytes > 0);
+        // The layer of all others comes last.
+        sort_by_key(&mut layers, |(layer, bytes)| (layer.group.is_none(), std::cmp::Reverse(*bytes)));
+        layers
+    }
+}

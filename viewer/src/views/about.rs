@@ -1,0 +1,101 @@
+//! Program, versions, devices, allocator settings, counters, and what the recording lacks.
+
+use vramscope_insight::memory_summary::{SummaryUnit, SummaryValues};
+use vramscope_trace::{ByteSize, Count, DurationNs};
+
+use crate::ui::{Element, Node, Tag, facts};
+
+use super::caches::Caches;
+use super::context::{Context, ViewContent};
+use super::kind::ViewKind;
+use super::table::{Cell, Column, Row, Table};
+
+/// Shown in place of settings that the recording does not contain.
+const NOT_RECORDED: &str = "not recorded";
+/// Shown in place of settings if the program used none.
+const DEFAULT_SETTINGS: &str = "default";
+
+/// Returns the content of the view.
+#[must_use]
+pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
+    let info = context.recording.info();
+    let or = |text: &str, otherwise: &str| Node::from(if text.is_empty() { otherwise } else { text });
+    let mut rows = vec![
+        ("program", or(&info.source, NOT_RECORDED)),
+        ("written by", or(&info.writer, NOT_RECORDED)),
+        ("allocator settings", or(&info.alloc_conf, DEFAULT_SETTINGS)),
+        ("events", Count(context.recording.events()).to_string().into()),
+        (
+            "length",
+            DurationNs(context.recording.end_ns().saturating_sub(context.recording.start_ns())).to_string().into(),
+        ),
+        ("lost events", Count(context.recording.lost_events()).to_string().into()),
+        ("inconsistent events", Count(context.state.inconsistencies()).to_string().into()),
+    ];
+    for device in &info.devices {
+        let mut text = device.name.clone();
+        if device.total_bytes > 0 {
+            text += &format!(" · {}", ByteSize(device.total_bytes));
+        }
+        if !device.process.is_empty() {
+            text += &format!(" · {}", device.process);
+        }
+        if !device.history_complete {
+            text += " · recording began after memory was in use";
+        }
+        rows.push(("device", format!("{}: {text}", device.device).into()));
+    }
+    let mut content = ViewContent { content: vec![facts(rows).into()], ..ViewContent::default() };
+    match caches.summary(context) {
+        Ok(None) => {
+            content.content.extend(ViewContent::message("Counting…").content);
+            content
+        }
+        Ok(Some(summary)) => {
+            content.content.push(Element::text(Tag::H2, "Counters at this moment (torch.cuda.memory_summary)").into());
+            if !summary.is_complete {
+                let text = "Peaks and sums are unknown, because the history of this device is incomplete.";
+                content.content.push(Element::text(Tag::P, text).with_class("nothing").into());
+            }
+            let columns = vec![
+                Column::text("name", "counter"),
+                Column::number("current", "current"),
+                Column::number("peak", "peak"),
+                Column::number("allocated_total", "allocated in all"),
+                Column::number("freed_total", "freed in all"),
+            ];
+            let mut table = Table::new(ViewKind::About.name(), "Counters", columns);
+            for row in summary.rows() {
+                table.rows.push(summary_row(row.name.to_owned(), row.unit, &row.all));
+                for (class, values) in ["small pool", "large pool"].into_iter().zip(row.by_class.iter().flatten()) {
+                    table.rows.push(summary_row(format!("— {class}"), row.unit, values));
+                }
+            }
+            for (name, count) in [("failed requests", summary.ooms()), ("retries", summary.retries())] {
+                let count = count.map_or(Cell::Empty, Cell::Count);
+                table.rows.push(Row::new(vec![name.into(), count, Cell::Empty, Cell::Empty, Cell::Empty]));
+            }
+            content.with_table(table)
+        }
+        Err(error) => {
+            content.content.push(Element::text(Tag::P, error.to_string()).with_class("nothing").into());
+            content
+        }
+    }
+}
+
+/// Returns a row of the table of counters.
+fn summary_row(name: String, unit: SummaryUnit, values: &SummaryValues) -> Row {
+    let cell = |value: u64| match unit {
+        SummaryUnit::Bytes => Cell::Bytes(value),
+        SummaryUnit::Count => Cell::Count(value),
+    };
+    let known = |value: Option<u64>| value.map_or(Cell::Empty, cell);
+    Row::new(vec![
+        name.into(),
+        cell(values.current),
+        known(values.peak),
+        known(values.allocated_total),
+        known(values.freed_total),
+    ])
+}

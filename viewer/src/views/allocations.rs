@@ -1,0 +1,267 @@
+//! Allocations over time: what their picture is computed from, its controls, its legend and the
+//! table of the live allocations.
+
+mod cache;
+mod lines;
+mod picture;
+
+use std::sync::Arc;
+
+use vramscope_insight::composition::{CompositionColumn, OTHER_LAYER};
+use vramscope_insight::group::GroupBy;
+use vramscope_trace::sort::sort_by_key;
+use vramscope_trace::{Allocation, ByteSize, Category, FormatError};
+
+use crate::allocations::{LayerStyle, color_of_layer};
+use crate::theme::{Texture, Theme};
+use crate::ui::{Attribute, Element, Tag, swatch};
+
+use super::ViewKind;
+use super::caches::Caches;
+use super::context::{Context, Groupings, ViewContent, ViewOptions};
+use super::controls::{choice, group_choice};
+use super::groups::group_called;
+use super::list;
+
+pub use cache::AllocationsCache;
+pub use lines::lines;
+pub use picture::{command, outline, paint, picture_key, scene, scroll_by, selected_row, zoom_at};
+
+/// Name of the view in commands.
+const VIEW: &str = ViewKind::Allocations.name();
+/// The layouts by the name of their mode, the default first.
+const LAYOUTS: [(&str, &str); 2] = [("stacked", "stacked"), ("address", "by address")];
+/// What allocations can be grouped by.
+const GROUPINGS: [GroupBy; 9] = [
+    GroupBy::Site,
+    GroupBy::Line,
+    GroupBy::Function,
+    GroupBy::File,
+    GroupBy::Module,
+    GroupBy::Category,
+    GroupBy::Stream,
+    GroupBy::Pool,
+    GroupBy::Size,
+];
+/// Most groups in the legend.
+const LEGEND_GROUPS: usize = 10;
+/// Share of the recording's events that must have been read: that of a live recording may never be
+/// complete.
+const LEAST_READ: f64 = 0.9;
+
+/// Text before anything has been read.
+const READING: &str = "Reading the recording…";
+
+/// Returns what the view's allocations are grouped by.
+fn grouping_of(options: &ViewOptions) -> GroupBy {
+    options.by.unwrap_or(GroupBy::Site)
+}
+
+/// Returns true if the picture shows allocations by address.
+#[must_use]
+pub fn is_by_address(options: &ViewOptions) -> bool {
+    options.mode.as_deref() == Some(LAYOUTS[1].0)
+}
+
+/// Returns the mode of the other layout.
+#[must_use]
+pub fn other_layout(options: &ViewOptions) -> &'static str {
+    LAYOUTS[usize::from(!is_by_address(options))].0
+}
+
+/// Returns true if all or nearly all of the recording has been read.
+fn is_read(context: &Context<'_>) -> bool {
+    let first = context.recording.first_event();
+    let read = context.history.until().saturating_sub(first);
+    let known = context.recording.end_event().saturating_sub(first);
+    read > 0 && read as f64 >= known as f64 * LEAST_READ && !context.history.is_stale(context.recording)
+}
+
+/// Continues what the picture is computed from, by about `max_changes` changes of allocations.
+/// Returns true if that can be continued at once.
+///
+/// # Errors
+/// If an event cannot be read.
+pub fn advance(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut Caches,
+    max_changes: usize,
+) -> Result<bool, FormatError> {
+    let Some(lifetimes) = context.lifetimes().filter(|_| is_read(context)) else { return Ok(false) };
+    let key = (context.device, grouping_of(options));
+    let mut is_done = caches.compositions.step(context.recording, context.history, key, max_changes);
+    is_done &= caches.allocations.step_index(context, lifetimes, max_changes);
+    if is_by_address(options) {
+        let (has_segments, missing) = caches.allocations.step_segments(context, max_changes as u64)?;
+        is_done &= has_segments;
+        if !missing.is_empty() {
+            caches.missing = missing;
+        }
+    }
+    Ok(!is_done)
+}
+
+/// A layer of the picture: the name of its group, and its color.
+#[derive(Clone, Debug)]
+struct Layer {
+    name: Arc<str>,
+    style: LayerStyle,
+}
+
+/// Returns the layers of the picture apart from that of all other groups; none until the
+/// composition has been built.
+fn layers(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> Vec<Layer> {
+    let Some(composition) = caches.compositions.get(context.device, by) else { return Vec::new() };
+    let groups = composition.groups().to_vec();
+    let grouping = composition.grouping();
+    let layer = |(index, group): (usize, u32)| {
+        let name = grouping.cached_name(context.definitions(), group);
+        let category = Category::ALL.iter().position(|category| *category.name() == *name);
+        let style = match category.filter(|_| by == GroupBy::Category) {
+            Some(category) => LayerStyle::Category(category),
+            None => LayerStyle::Group(index),
+        };
+        Layer { name, style }
+    };
+    groups.into_iter().enumerate().map(layer).collect()
+}
+
+/// Returns the layer of the selected group: its own, or that of all other groups. `None` if no
+/// group of this grouping is selected.
+fn selected_layer(context: &Context<'_>, by: GroupBy, caches: &mut Caches, layers: &[Layer]) -> Option<u8> {
+    let (_, group) = context.selected_group.filter(|(of, _)| *of == by)?;
+    // The composition has its own numbers of groups.
+    let name = caches.groupings.get(by, context.recording).cached_name(context.definitions(), group);
+    let layer = (0..OTHER_LAYER).zip(layers).find(|(_, layer)| layer.name == name);
+    Some(layer.map_or(OTHER_LAYER, |(layer, _)| layer))
+}
+
+/// Returns the live bytes of every layer at the moment; `None` until the composition has been
+/// built.
+fn composition_now(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> Option<CompositionColumn> {
+    let composition = caches.compositions.get(context.device, by)?;
+    let (columns, _) = composition.columns(context.history, context.device, &[context.moment; 2])?;
+    columns.first().copied()
+}
+
+/// Returns the command that selects the group with a name; `None` if no block of it is live.
+fn group_command(context: &Context<'_>, by: GroupBy, caches: &mut Caches, name: &str) -> Option<String> {
+    let (definitions, grouping) = (context.definitions(), caches.groupings.get(by, context.recording));
+    let known = (0..grouping.len() as u32).find(|&group| *grouping.cached_name(definitions, group) == *name);
+    let group = known.or_else(|| group_called(name, grouping, definitions, context.all_devices))?;
+    Some(format!("group {} {group}", by.name()))
+}
+
+/// Returns what the picture says until it can be computed; `None` once it can be.
+pub fn waiting_text(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> Option<String> {
+    let Some(lifetimes) = context.lifetimes() else {
+        let text = if context.is_history_complete { "Nothing was allocated on this device." } else { READING };
+        return Some(text.to_owned());
+    };
+    if !is_read(context) {
+        let first = context.recording.first_event();
+        let read = context.history.until().saturating_sub(first);
+        let known = context.recording.end_event().saturating_sub(first);
+        return Some(format!("Reading the recording: {}", tenths(read, known)));
+    }
+    if picture_key(context, options, caches).is_some() {
+        return None;
+    }
+    let (done, total) = caches.allocations.progress(lifetimes);
+    if done < total {
+        return Some(format!("Arranging the allocations: {}", tenths(done, total)));
+    }
+    let (done, total) = caches.allocations.segment_progress(context);
+    if is_by_address(options) && done < total {
+        return Some(format!("Reading the segments: {}", tenths(done, total)));
+    }
+    Some("Grouping the allocations…".to_owned())
+}
+
+/// Returns a share in steps of 10%, so that the text changes a few times only.
+fn tenths(done: u64, total: u64) -> String {
+    format!("{}%", u128::from(done) * 10 / u128::from(total.max(1)) * 10)
+}
+
+/// Returns the content of the view.
+#[must_use]
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+    let by = grouping_of(options);
+    let layout = LAYOUTS[usize::from(is_by_address(options))].0;
+    let controls = vec![
+        choice("layout", &format!("mode {VIEW}"), layout, LAYOUTS).into(),
+        group_choice(VIEW, by, &GROUPINGS).into(),
+    ];
+    let mut content = ViewContent { controls, ..ViewContent::default() };
+    content.legend.push(legend(context, by, caches).into());
+    if context.history.until() < context.moment || context.lifetimes().is_none() {
+        return content;
+    }
+    let (summary, table) = list::live(VIEW, context, options, caches);
+    content.content.push(Element::text(Tag::P, summary).with_class("summary").into());
+    content.with_table(table)
+}
+
+/// Returns the largest groups at the moment with their bytes, which add up to the live bytes. The
+/// list has the same height while it has no groups yet.
+fn legend(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> Element {
+    let list = Element::new(Tag::Ul).with_class("entries groups");
+    let Some(now) = composition_now(context, by, caches) else { return list };
+    let layers = layers(context, by, caches);
+    let selected = selected_layer(context, by, caches, &layers);
+    let mut shown: Vec<(u8, u64)> = (0..OTHER_LAYER).zip(now.layers).filter(|(_, bytes)| *bytes > 0).collect();
+    sort_by_key(&mut shown, |&(layer, bytes)| (std::cmp::Reverse(bytes), layer));
+    let rest: u64 = shown.iter().skip(LEGEND_GROUPS).map(|(_, bytes)| bytes).sum();
+    let rest = rest.saturating_add(now.layers[usize::from(OTHER_LAYER)]);
+    shown.truncate(LEGEND_GROUPS);
+    let mut items = Vec::new();
+    for (index, bytes) in shown {
+        let Some(layer) = layers.get(usize::from(index)) else { continue };
+        let name = match group_command(context, by, caches, &layer.name) {
+            Some(command) => Element::button(&*layer.name, command).with_class("link name"),
+            None => Element::text(Tag::Span, &*layer.name).with_class("name"),
+        };
+        let name = name.with(Attribute::Title, &*layer.name);
+        let item = legend_item(sample(layer.style, context.theme), name, bytes);
+        items.push(if selected == Some(index) { item.with_class("selected") } else { item });
+    }
+    if rest > 0 {
+        let name = Element::text(Tag::Span, "all others").with_class("name");
+        items.push(legend_item(sample(LayerStyle::Other, context.theme), name, rest));
+    }
+    list.with_children(items)
+}
+
+/// Returns an entry of the legend: color, name and live bytes.
+fn legend_item(sample: Element, name: Element, bytes: u64) -> Element {
+    let bytes = Element::text(Tag::Span, ByteSize(bytes).to_string()).with_class("bytes");
+    Element::new(Tag::Li).with_child(sample).with_child(name).with_child(bytes)
+}
+
+/// Returns a sample of a layer's color and texture.
+fn sample(style: LayerStyle, theme: &Theme) -> Element {
+    let color = color_of_layer(style, theme);
+    let texture = match style {
+        LayerStyle::Group(index) => theme.group_texture(index),
+        LayerStyle::Category(index) => theme.category_texture(index),
+        LayerStyle::Other => Texture::None,
+    };
+    if texture == Texture::None {
+        return swatch(color);
+    }
+    let class = format!("texture texture-{}", texture.name());
+    swatch(color).with_child(Element::new(Tag::I).with_class(class).with_color(theme.texture_ink(color)))
+}
+
+/// Returns the name of the site of an allocation, as in lists.
+fn site_name(context: &Context<'_>, groupings: &mut Groupings, one: &Allocation) -> Arc<str> {
+    let grouping = list::site_grouping(groupings, context);
+    let group = grouping.group_of_allocation(one);
+    grouping.cached_name(context.definitions(), group)
+}
+
+/// Returns the name of a layer, for texts: "all others" for the last one.
+fn layer_name(layers: &[Layer], layer: u8) -> &str {
+    layers.get(usize::from(layer)).map_or("all others", |layer| &layer.name)
+}

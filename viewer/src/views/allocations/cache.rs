@@ -1,0 +1,123 @@
+//! What the pictures of all allocations are computed from, beside their composition: an index by
+//! size and lifetime, and the reserved memory.
+
+use std::ops::Range;
+
+use vramscope_insight::address_map::SegmentHistory;
+use vramscope_insight::bands::BandIndex;
+use vramscope_insight::composition::{DeviceRows, RowGroups};
+use vramscope_trace::{DeviceId, DeviceLifetimes, FormatError};
+
+use crate::views::context::Context;
+
+/// Indexes over all allocations of a device, built in steps, and the part of the vertical axis that
+/// is shown.
+#[derive(Default)]
+pub struct AllocationsCache {
+    /// The device and the generation of the history that `index` is of.
+    source: Option<(DeviceId, u64)>,
+    /// An index of the allocations by size and lifetime.
+    pub(super) index: BandIndex,
+    /// The moment up to which the index is complete; `None` until it was complete once.
+    index_until: Option<u64>,
+    /// Number of changes that the index has visited, at most.
+    visited: usize,
+    /// The reserved memory of all devices.
+    pub(super) segments: SegmentHistory,
+    /// The generation of the history when the segments were begun.
+    segments_of: Option<u64>,
+    /// The moment up to which the segments are complete; `None` until they were complete once.
+    segments_until: Option<u64>,
+    /// Whether the layout is by address, and the part of its vertical axis that is shown, in bytes;
+    /// `None` for all of it.
+    zoom: Option<(bool, Range<u64>)>,
+}
+
+impl AllocationsCache {
+    /// Adds up to `max_changes` further changes of the device's allocations to the index. Returns
+    /// true if it is complete.
+    pub(super) fn step_index(
+        &mut self,
+        context: &Context<'_>,
+        lifetimes: &DeviceLifetimes,
+        max_changes: usize,
+    ) -> bool {
+        let source = Some((context.device, context.history.generation()));
+        if self.source != source {
+            (self.source, self.index) = (source, BandIndex::new());
+            (self.index_until, self.visited) = (None, 0);
+        }
+        // The index does not depend on groups.
+        let groups = RowGroups::default();
+        let is_done = self.index.step(&DeviceRows { lifetimes, groups: &groups }, max_changes);
+        self.visited = self.visited.saturating_add(max_changes).min(lifetimes.change_count());
+        if is_done {
+            self.index_until = Some(context.history.until());
+        }
+        is_done
+    }
+
+    /// Adds up to `max_events` further events to the reserved memory. Returns true if it is
+    /// complete, and the byte ranges of the recording's file that must be loaded first.
+    ///
+    /// # Errors
+    /// If an event cannot be read.
+    pub(super) fn step_segments(
+        &mut self,
+        context: &Context<'_>,
+        max_events: u64,
+    ) -> Result<(bool, Vec<Range<u64>>), FormatError> {
+        let generation = Some(context.history.generation());
+        if self.segments_of != generation {
+            (self.segments, self.segments_of, self.segments_until) = (SegmentHistory::new(), generation, None);
+        }
+        let missing = self.segments.missing(context.recording, max_events);
+        if !missing.is_empty() {
+            return Ok((true, missing));
+        }
+        let is_done = self.segments.step(context.recording, max_events)?;
+        if is_done {
+            self.segments_until = Some(self.segments.moment());
+        }
+        Ok((is_done, Vec::new()))
+    }
+
+    /// Returns true if the index, and with `needs_segments` the reserved memory, were complete
+    /// once.
+    pub(super) fn is_ready(&self, context: &Context<'_>, needs_segments: bool) -> bool {
+        let has_index = self.source == Some((context.device, context.history.generation()));
+        let has_segments = self.segments_of == Some(context.history.generation()) && self.segments_until.is_some();
+        has_index && self.index_until.is_some() && (has_segments || !needs_segments)
+    }
+
+    /// Returns the moments up to which the index and the reserved memory are complete.
+    pub(super) fn until(&self) -> [u64; 2] {
+        [self.index_until.unwrap_or(0), self.segments_until.unwrap_or(0)]
+    }
+
+    /// Returns the share of the changes that the index has visited: how many, and of how many.
+    pub(super) fn progress(&self, lifetimes: &DeviceLifetimes) -> (u64, u64) {
+        (self.visited as u64, lifetimes.change_count() as u64)
+    }
+
+    /// Returns the number of events whose segments are known, and of all events; equal before the
+    /// first of them.
+    pub(super) fn segment_progress(&self, context: &Context<'_>) -> (u64, u64) {
+        let first = context.recording.first_event();
+        let total = context.recording.end_event().saturating_sub(first);
+        let is_begun = self.segments_of == Some(context.history.generation());
+        (if is_begun { self.segments.moment().saturating_sub(first) } else { total }, total)
+    }
+
+    /// Returns the part of the vertical axis that is shown in a layout, in bytes; `None` for all of
+    /// it.
+    #[must_use]
+    pub fn zoom(&self, is_by_address: bool) -> Option<Range<u64>> {
+        self.zoom.as_ref().filter(|(of, _)| *of == is_by_address).map(|(_, range)| range.clone())
+    }
+
+    /// Shows a part of the vertical axis of a layout; `None` shows all of it.
+    pub fn set_zoom(&mut self, is_by_address: bool, range: Option<Range<u64>>) {
+        self.zoom = range.map(|range| (is_by_address, range));
+    }
+}

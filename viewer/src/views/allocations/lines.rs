@@ -1,0 +1,105 @@
+//! The text under the pointer on the picture of all allocations.
+
+use vramscope_insight::address_map::AddressHit;
+use vramscope_trace::{Allocation, ByteSize, Count, DurationNs};
+
+use crate::allocations::{AllocationsLayout, AllocationsScene, Target};
+use crate::timeline::moment_text;
+use crate::units;
+use crate::views::caches::Caches;
+use crate::views::context::{Context, Groupings, ViewOptions};
+
+use super::{grouping_of, layer_name, layers, site_name};
+
+/// Returns an event number with its time.
+fn at(context: &Context<'_>, event: u64) -> String {
+    let time = moment_text(context.recording, context.history.time_ns(event));
+    format!("event {} ({time})", Count(event))
+}
+
+/// Returns lines of text about what is at a pixel of the picture; none where nothing is.
+#[must_use]
+pub fn lines(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut Caches,
+    scene: &AllocationsScene,
+    point: (i32, i32),
+) -> Vec<String> {
+    let Some((target, moment)) = scene.hit(point).zip(scene.moment(point.0)) else { return Vec::new() };
+    match target {
+        Target::Allocation { row } => {
+            let allocation = context.lifetimes().and_then(|lifetimes| lifetimes.row(row));
+            allocation.map(|one| allocation_lines(context, &mut caches.groupings, &one, moment)).unwrap_or_default()
+        }
+        Target::Small { layer, bytes } => {
+            let layers = layers(context, grouping_of(options), caches);
+            let least = match scene.layout() {
+                AllocationsLayout::Stacked(layout) => layout.min_size(),
+                AllocationsLayout::ByAddress(_) => 0,
+            };
+            vec![
+                format!("{} · {}", ByteSize(bytes), layer_name(&layers, layer)),
+                format!("in allocations smaller than {}, too thin to tell apart", ByteSize(least)),
+                at(context, moment),
+            ]
+        }
+        Target::Free | Target::NotReserved => free_lines(context, options, caches, scene, point),
+    }
+}
+
+/// Returns lines of text about an allocation, as it is at a moment.
+fn allocation_lines(context: &Context<'_>, groupings: &mut Groupings, one: &Allocation, moment: u64) -> Vec<String> {
+    let time_ns = |event| context.history.time_ns(event);
+    let age = DurationNs(time_ns(moment).saturating_sub(time_ns(one.first_moment)));
+    let mut lines = vec![format!("{} · {}", ByteSize(one.size), site_name(context, groupings, one))];
+    let (size, requested) = (ByteSize(one.size).to_string(), ByteSize(one.requested).to_string());
+    if requested != size {
+        lines.push(format!("{requested} requested"));
+    }
+    lines.push(match one.start_observed {
+        true => format!("allocated at {}, {age} before", at(context, one.first_moment)),
+        false => "allocated before the recording began".to_owned(),
+    });
+    lines.push(match one.allocated_until {
+        Some(until) => {
+            let lifetime = DurationNs(time_ns(until).saturating_sub(time_ns(one.first_moment)));
+            match one.start_observed {
+                true => format!("freed at {}, after {lifetime}", at(context, until)),
+                false => format!("freed at {}", at(context, until)),
+            }
+        }
+        None if context.is_history_complete => "not freed by the end of the recording".to_owned(),
+        None => "not freed so far".to_owned(),
+    });
+    if let Some(until) = one.active_until.filter(|_| one.active_until != one.allocated_until) {
+        lines.push(format!("memory free again at {}", at(context, until)));
+    }
+    lines.push(format!("address {}, stream {}", units::address(one.address), one.stream.0));
+    lines
+}
+
+/// Returns lines of text about free or not reserved memory at a pixel of an address map.
+fn free_lines(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut Caches,
+    scene: &AllocationsScene,
+    point: (i32, i32),
+) -> Vec<String> {
+    let Caches { allocations: cache, compositions, .. } = caches;
+    let composition = compositions.get(context.device, grouping_of(options));
+    let source = composition.and_then(|one| one.source(context.history, context.device));
+    let (AllocationsLayout::ByAddress(map), Some((column, row)), Some((_, rows))) =
+        (scene.layout(), scene.position(point), source)
+    else {
+        return Vec::new();
+    };
+    let segments = cache.segments.device(context.device);
+    let (text, address, moment) = match map.hit((&cache.index, &rows), segments, (column, row as usize)) {
+        Some(AddressHit::Free { address, size, moment }) => (format!("{} free", ByteSize(size)), address, moment),
+        Some(AddressHit::NotReserved { address, moment }) => ("not reserved".to_owned(), address, moment),
+        Some(AddressHit::Allocation { .. }) | None => return Vec::new(),
+    };
+    vec![text, format!("address {}", units::address(address)), at(context, moment)]
+}

@@ -1,0 +1,206 @@
+//! The picture of all allocations, computed from the composition and the indexes.
+
+use std::ops::Range;
+
+use vramscope_insight::address_map::AddressMap;
+use vramscope_insight::bands::BandLayout;
+use vramscope_insight::composition::{LAYERS, OTHER_LAYER};
+use vramscope_insight::group::GroupBy;
+
+use crate::allocations::{AllocationsLayout, AllocationsScene, Content, Geometry, LayerStyle, Outline, Target};
+use crate::text::Typesetter;
+use crate::views::caches::Caches;
+use crate::views::context::{Context, Groupings, ViewOptions};
+use crate::views::list::select_command;
+
+use super::{group_command, grouping_of, is_by_address, layer_name, layers, selected_layer, site_name};
+
+/// Rows of an address map that are painted in one frame, of about 100 ns each.
+const MAP_ROWS: usize = 30_000;
+/// Least part of the vertical axis that is shown, in bytes.
+const LEAST_BYTES: u64 = 4096;
+
+/// What the picture depends on apart from its columns and its size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PictureKey {
+    /// What the user has chosen, and the recording.
+    pub chosen: Vec<u64>,
+    /// The moments up to which composition, index and reserved memory are complete.
+    pub until: Vec<u64>,
+}
+
+/// Returns what the picture depends on; `None` until it can be computed.
+#[must_use]
+pub fn picture_key(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> Option<PictureKey> {
+    let (by, is_by_address) = (grouping_of(options), is_by_address(options));
+    if !caches.allocations.is_ready(context, is_by_address) {
+        return None;
+    }
+    let composition = caches.compositions.get(context.device, by)?;
+    composition.source(context.history, context.device)?;
+    let until = composition.until();
+    let layers = layers(context, by, caches);
+    let selected = selected_layer(context, by, caches, &layers);
+    let zoom = caches.allocations.zoom(is_by_address).unwrap_or_default();
+    let by = GroupBy::ALL.iter().position(|other| *other == by).unwrap_or(0) as u64;
+    let selected = selected.map_or(u64::MAX, u64::from);
+    let (device, generation) = (u64::from(context.device.0), context.history.generation());
+    let chosen = vec![device, generation, by, u64::from(is_by_address), selected, zoom.start, zoom.end];
+    Some(PictureKey { chosen, until: [until].into_iter().chain(caches.allocations.until()).collect() })
+}
+
+/// Computes the picture of the columns between `edges`; `None` until it can be. An address map is
+/// painted by calls of [`paint`].
+#[must_use]
+pub fn scene(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut Caches,
+    (edges, geometry): (&[u64], Geometry),
+    typesetter: &Typesetter,
+) -> Option<AllocationsScene> {
+    let (by, is_by_address) = (grouping_of(options), is_by_address(options));
+    if edges.len() < 2 || !caches.allocations.is_ready(context, is_by_address) {
+        return None;
+    }
+    let layers = layers(context, by, caches);
+    let emphasized = selected_layer(context, by, caches, &layers);
+    let Caches { allocations: cache, compositions, groupings, .. } = caches;
+    let (series, rows) = compositions.get(context.device, by)?.source(context.history, context.device)?;
+    let columns = series.columns(&rows, edges);
+    let zoom = cache.zoom(is_by_address);
+    let layout = if is_by_address {
+        let moments = columns.iter().map(|column| column.moment).collect();
+        let segments = cache.segments.device(context.device);
+        let mut map = AddressMap::new(segments, moments, zoom, geometry.height());
+        map.step((&cache.index, &rows), series, MAP_ROWS);
+        AllocationsLayout::ByAddress(map)
+    } else {
+        let highest = columns.iter().map(|column| column.total).max().unwrap_or(0);
+        let visible = zoom.unwrap_or(0..highest.saturating_add(highest / 12).max(1));
+        let source = (&cache.index, &rows);
+        AllocationsLayout::Stacked(BandLayout::new(source, series, &columns, &visible, geometry.height()))
+    };
+    let mut styles = [LayerStyle::Other; LAYERS];
+    for (style, layer) in styles.iter_mut().take(usize::from(OTHER_LAYER)).zip(&layers) {
+        *style = layer.style;
+    }
+    let content = Content {
+        layout,
+        styles,
+        name_of: &mut |row| site_of(context, groupings, row),
+        layer_name: &mut |layer| layer_name(&layers, layer).to_owned(),
+        emphasized,
+    };
+    Some(AllocationsScene::new(content, geometry, typesetter))
+}
+
+/// Paints a bounded part of the picture's address map, and names what was painted. Returns true if
+/// there is more to paint.
+#[must_use]
+pub fn paint(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut Caches,
+    scene: &mut AllocationsScene,
+    typesetter: &Typesetter,
+) -> bool {
+    let Caches { allocations: cache, compositions, groupings, .. } = caches;
+    let composition = compositions.get(context.device, grouping_of(options));
+    let source = composition.and_then(|one| one.source(context.history, context.device));
+    let (Some(map), Some((series, rows))) = (scene.map_mut(), source) else { return false };
+    let is_complete = map.step((&cache.index, &rows), series, MAP_ROWS);
+    scene.update_names(typesetter, &mut |row| site_of(context, groupings, row));
+    !is_complete
+}
+
+/// Returns the name of the site of an allocation, by row number.
+fn site_of(context: &Context<'_>, groupings: &mut Groupings, row: u32) -> String {
+    let allocation = context.lifetimes().and_then(|lifetimes| lifetimes.row(row));
+    allocation.map(|one| site_name(context, groupings, &one).to_string()).unwrap_or_default()
+}
+
+/// Returns the outline of an allocation in the picture.
+#[must_use]
+pub fn outline(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut Caches,
+    scene: &AllocationsScene,
+    row: u32,
+) -> Outline {
+    let composition = caches.compositions.get(context.device, grouping_of(options));
+    let source = composition.and_then(|one| one.source(context.history, context.device));
+    source.map(|(_, rows)| scene.outline(&rows, row)).unwrap_or_default()
+}
+
+/// Returns the row number of the selected allocation; `None` without one.
+#[must_use]
+pub fn selected_row(context: &Context<'_>) -> Option<u32> {
+    let (address, since) = context.selection?;
+    let (row, one) = context.lifetimes()?.find(address, since?)?;
+    (one.address == address).then_some(row)
+}
+
+/// Returns the command that a click on something in the picture runs: one that selects the
+/// allocation, or the group of small ones. `None` where a click goes to the moment, as on the
+/// timeline.
+#[must_use]
+pub fn command(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches, target: Target) -> Option<String> {
+    match target {
+        Target::Allocation { row } => {
+            let allocation = context.lifetimes()?.row(row)?;
+            let is_selected = selected_row(context) == Some(row);
+            Some(if is_selected { "deselect-allocation".to_owned() } else { select_command(&allocation) })
+        }
+        Target::Small { layer, .. } => {
+            let by = grouping_of(options);
+            let layers = layers(context, by, caches);
+            let name = layers.get(usize::from(layer))?.name.clone();
+            group_command(context, by, caches, &name)
+        }
+        Target::Free | Target::NotReserved => None,
+    }
+}
+
+/// Returns the bytes of the vertical axis that are shown, and of all of it.
+fn vertical(scene: &AllocationsScene) -> (Range<u64>, Range<u64>) {
+    match scene.layout() {
+        AllocationsLayout::Stacked(layout) => {
+            let columns = 0..layout.column_count();
+            let highest = columns.filter_map(|column| layout.column(column)).map(|(_, total)| total).max();
+            let highest = highest.unwrap_or(0);
+            (layout.scale().range(), 0..highest.saturating_add(highest / 12).max(1))
+        }
+        AllocationsLayout::ByAddress(map) => (map.scale().range(), 0..map.axis().length()),
+    }
+}
+
+/// Returns the part of the vertical axis to show so that it is `factor` times as long, and the byte
+/// at pixel row `y` stays there; `None` for all of it.
+#[must_use]
+pub fn zoom_at(scene: &AllocationsScene, y: i32, factor: f64) -> Option<Range<u64>> {
+    let (shown, all) = vertical(scene);
+    let plot = scene.geometry.plot;
+    let (length, whole) = ((shown.end - shown.start) as f64, (all.end - all.start) as f64);
+    let part = (f64::from(plot.y1 - y) / f64::from(plot.height().max(1))).clamp(0.0, 1.0);
+    let new = (length * factor).max(LEAST_BYTES as f64);
+    if new >= whole {
+        return None;
+    }
+    let start = (shown.start as f64 + (length - new) * part).clamp(0.0, whole - new);
+    Some(start as u64..(start + new) as u64)
+}
+
+/// Returns the part of the vertical axis to show after moving up by `pixels`; `None` for all of it.
+#[must_use]
+pub fn scroll_by(scene: &AllocationsScene, pixels: f64) -> Option<Range<u64>> {
+    let (shown, all) = vertical(scene);
+    let length = shown.end - shown.start;
+    if length >= all.end - all.start {
+        return None;
+    }
+    let bytes = pixels * length as f64 / f64::from(scene.geometry.plot.height().max(1));
+    let start = (shown.start as f64 + bytes).clamp(0.0, (all.end - all.start - length) as f64) as u64;
+    Some(start..start + length)
+}

@@ -1,0 +1,277 @@
+//! Two recordings, devices or moments: what is new, gone, grown and shrunk by group, exact to the
+//! byte.
+
+mod figures;
+mod sides;
+mod summary;
+
+use vramscope_insight::difference::{DifferenceKind, DifferenceRow, MomentFigures, change_text, differences};
+use vramscope_insight::group::GroupBy;
+use vramscope_trace::sort::{sort_by, sort_by_key};
+use vramscope_trace::{Count, DurationNs};
+
+use crate::comparison::{NAMES, side_color};
+use crate::model::CompareWith;
+use crate::ui::{Attribute, Element, Node, Tag, swatch};
+
+use super::caches::Caches;
+use super::context::{Context, ViewContent, ViewOptions};
+use super::controls::{choice, group_choice, group_title};
+use super::kind::ViewKind;
+use super::table::{Cell, Column, Row, Sorting, Table};
+
+use sides::recording_of;
+pub use sides::{CompareCache, Moments, Side, Unavailable};
+
+/// Name of the view, for commands.
+const VIEW: &str = ViewKind::Compare.name();
+/// Most rows of the table of groups on the page; scripts get all.
+const SHOWN_ROWS: usize = 200;
+
+/// Returns which moments the user chose to compare.
+#[must_use]
+pub fn moments(options: &ViewOptions) -> Moments {
+    Moments::from_name(options.mode.as_deref().unwrap_or_default())
+}
+
+/// Returns the content of the view.
+#[must_use]
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+    let by = options.by.unwrap_or(GroupBy::Line);
+    let moments = moments(options);
+    let controls = controls(context, by, moments);
+    let mut content = match caches.compare.update(context, moments) {
+        Ok(sides) => {
+            let sides = sides.clone();
+            compared(context, options, caches, by, &sides)
+        }
+        Err(Unavailable::Nothing) => return explain(&Unavailable::Nothing),
+        Err(unavailable) => explain(&unavailable),
+    };
+    caches.is_unfinished |= caches.compare.is_unfinished;
+    content.controls = controls;
+    content
+}
+
+/// Returns the view's controls: what to compare with, which moments, and the grouping.
+fn controls(context: &Context<'_>, by: GroupBy, moments: Moments) -> Vec<Node> {
+    let Context { recording, device, has_range, comparison, .. } = *context;
+    let mut controls: Vec<Node> = Vec::new();
+    if let Some(subject) = comparison.subject(recording, device, has_range) {
+        let choices = comparison.choices(recording, device, has_range);
+        let named: Vec<(String, String)> =
+            choices.iter().map(|choice| (choice.name(), subject_title(context, *choice))).collect();
+        let options = named.iter().map(|(name, title)| (&**name, &**title));
+        controls.push(choice("with", "compare-with", &subject.name(), options).into());
+        let now = match subject {
+            CompareWith::Recording(_) => "this moment, same time from the start",
+            _ => "this moment",
+        };
+        if matches!(subject, CompareWith::Recording(_) | CompareWith::Device(_)) {
+            let titles = ["their peaks", "their ends", now, "this step"];
+            let options = Moments::ALL.map(Moments::name).into_iter().zip(titles);
+            controls.push(choice("at", &format!("mode {VIEW}"), moments.name(), options).into());
+        }
+        controls.push(group_choice(VIEW, by, &GroupBy::ALL).into());
+    }
+    controls.push(Element::button("Pin this moment", "pin-moment").into());
+    match comparison.second() {
+        None => controls.push(Element::button("Open a second recording…", "compare").into()),
+        Some(second) => {
+            let title = format!("Close {}", second.name);
+            controls.push(Element::button("Close the second", "compare-close").with(Attribute::Title, title).into());
+        }
+    }
+    controls
+}
+
+/// Returns the title of something to compare with, for the menu.
+fn subject_title(context: &Context<'_>, subject: CompareWith) -> String {
+    match subject {
+        CompareWith::Recording(device) => match context.comparison.second() {
+            Some(second) if second.recording.devices().count() > 1 => {
+                format!("{}, {}", second.name, second.recording.info().device_label(device))
+            }
+            Some(second) => second.name.clone(),
+            None => String::new(),
+        },
+        CompareWith::Device(device) => context.recording.info().device_label(device),
+        CompareWith::Pinned => {
+            let event = context.comparison.pinned().map_or(0, |(_, event)| event);
+            format!("pinned moment (event {})", Count(event))
+        }
+        CompareWith::Range => "ends of the selected range".to_owned(),
+    }
+}
+
+/// Returns what the view shows if nothing is compared.
+fn explain(unavailable: &Unavailable) -> ViewContent {
+    let content = match unavailable {
+        Unavailable::Reading => ViewContent::message("Reading the recording…"),
+        Unavailable::Impossible(reason) => ViewContent::message(reason),
+        Unavailable::Nothing => {
+            let choices = [
+                ("Two recordings, for example of two allocator settings:", "Open a second recording…", "compare"),
+                ("Two moments of this recording:", "Pin this moment", "pin-moment"),
+            ];
+            let mut list = Element::new(Tag::Ul).with_class("compare-choices");
+            for (text, title, command) in choices {
+                let item = Element::new(Tag::Li).with_text(text).with_child(Element::button(title, command));
+                list = list.with_child(item);
+            }
+            let text = "Compare what is live: new, gone, grown and shrunk, exact to the byte.";
+            let mut content = ViewContent::message(text);
+            content.content.push(list.into());
+            content
+        }
+    };
+    ViewContent { hides_picture: true, ..content }
+}
+
+/// Returns the comparison of two sides: summary, figures and groups.
+fn compared(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    caches: &mut Caches,
+    by: GroupBy,
+    sides: &[Side; 2],
+) -> ViewContent {
+    let current = context.all_devices;
+    let Caches { compare, groupings, .. } = caches;
+    let [rows_a, rows_b] = [0, 1].map(|index| compare.live_groups(context, index, by, groupings));
+    let names = compare.matching_names(context, by, groupings);
+    let rows = differences(&rows_a, &rows_b, &names);
+    let figures = [0, 1].map(|index| MomentFigures::of(compare.device(index, current)));
+    let mut content = ViewContent { legend: vec![legend(context, compare, sides).into()], ..ViewContent::default() };
+    for sentence in summary::sentences(context, sides, &figures, &rows) {
+        content.content.push(Element::text(Tag::P, sentence).with_class("summary").into());
+    }
+    let mut table = groups_table(context, options, by, sides, &rows);
+    let shown_rows = options.limit.map_or(SHOWN_ROWS, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let hidden_rows = table.rows.len().saturating_sub(shown_rows) as u64;
+    table.rows.truncate(shown_rows);
+    let figures = Element::new(Tag::Div)
+        .with_child(Element::text(Tag::H2, "Counters"))
+        .with_child(figures::table(context, sides, &figures).element());
+    let mut groups = Element::new(Tag::Div)
+        .with_child(Element::text(Tag::H2, format!("Live memory by {}", group_title(by))))
+        .with_child(Element::text(Tag::P, kinds_text(&rows)))
+        .with_child(table.element());
+    if hidden_rows > 0 {
+        let text = format!("{} more", Count(hidden_rows).of("group", "groups"));
+        groups = groups.with_child(Element::text(Tag::P, text).with_class("nothing"));
+    }
+    let tables = Element::new(Tag::Div).with_class("compare-tables").with_child(figures).with_child(groups);
+    content.content.push(tables.into());
+    content.table = Some(table);
+    content
+}
+
+/// Returns the names of the sides, with their moments, as the meaning of their colors.
+fn legend(context: &Context<'_>, cache: &CompareCache, sides: &[Side; 2]) -> Element {
+    let mut list = Element::new(Tag::Ul).with_class("compare-sides");
+    for (index, side) in sides.iter().enumerate() {
+        let recording = recording_of(context, side).unwrap_or(context.recording);
+        let time_ns = cache.memory(index, context.all_devices).time_ns().max(recording.start_ns());
+        let event = format!("event {}", Count(side.event));
+        let event = if side.is_second {
+            Element::text(Tag::Span, event)
+        } else {
+            let title = "Go to this moment";
+            Element::button(event, format!("seek {}", side.event)).with_class("link").with(Attribute::Title, title)
+        };
+        let after = DurationNs(time_ns - recording.start_ns());
+        let name = if side.name.is_empty() { &side.when } else { &side.name };
+        let when = if side.name.is_empty() { String::new() } else { format!(" {}", side.when) };
+        let item = Element::new(Tag::Li)
+            .with_child(swatch(side_color(context.theme, index)))
+            .with_child(Element::text(Tag::Span, format!("{}: {name}{when}", NAMES[index])))
+            .with_child(event)
+            .with_child(Element::text(Tag::Span, format!("{after} after the start")));
+        list = list.with_child(item);
+    }
+    list
+}
+
+/// Returns how many groups are new, gone, grown and shrunk, with the sums of their changes.
+fn kinds_text(rows: &[DifferenceRow]) -> String {
+    use DifferenceKind::{Gone, Grown, New, Same, Shrunk};
+    let of = |kind| rows.iter().filter(move |row| row.kind == kind);
+    let mut parts: Vec<String> = Vec::new();
+    for kind in [New, Gone, Grown, Shrunk] {
+        let count = of(kind).count() as u64;
+        if count > 0 {
+            let change = of(kind).map(|row| row.change_bytes).fold(0, i128::saturating_add);
+            parts.push(format!("{} {} ({})", Count(count), kind.name(), change_text(change)));
+        }
+    }
+    let same = of(Same).count() as u64;
+    if same > 0 || parts.is_empty() {
+        parts.push(format!("{} the same", Count(same)));
+    }
+    parts.join(", ")
+}
+
+/// Returns the table of groups, sorted as the user chose.
+fn groups_table(
+    context: &Context<'_>,
+    options: &ViewOptions,
+    by: GroupBy,
+    sides: &[Side; 2],
+    rows: &[DifferenceRow],
+) -> Table {
+    let columns = vec![
+        Column::text("name", group_title(by)).sortable(),
+        Column::number("a_bytes", "A").sortable(),
+        Column::number("b_bytes", "B").sortable(),
+        Column::bar("change_bytes", "change").sortable(),
+        Column::number("a_blocks", "blocks A"),
+        Column::number("b_blocks", "blocks B"),
+        Column::text("kind", "kind"),
+    ];
+    let mut table = Table::new(VIEW, "Live bytes by group at A and at B", columns);
+    let largest = rows.iter().map(|row| row.change_bytes.unsigned_abs()).max().unwrap_or(0).max(1);
+    let mut rows: Vec<&DifferenceRow> = rows.iter().collect();
+    if let Some((column, is_descending)) = &options.sort {
+        match column.as_str() {
+            "name" => sort_by(&mut rows, |one, other| other.name.cmp(&one.name)),
+            "a_bytes" => sort_by_key(&mut rows, |row| std::cmp::Reverse(row.a_bytes)),
+            "b_bytes" => sort_by_key(&mut rows, |row| std::cmp::Reverse(row.b_bytes)),
+            _ => sort_by_key(&mut rows, |row| std::cmp::Reverse(row.change_bytes)),
+        }
+        if !is_descending {
+            rows.reverse();
+        }
+        let column = table.columns.iter().map(|column| column.name).find(|name| name == column);
+        table.sorting = column.map(|column| Sorting { column, is_descending: *is_descending });
+    }
+    table.rows.extend(rows.into_iter().map(|row| {
+        let name = match &row.name_at_b {
+            Some(at_b) => format!("{} (B: {at_b})", row.name),
+            None => row.name.to_string(),
+        };
+        let cells = vec![
+            Cell::from(name),
+            Cell::Bytes(row.a_bytes),
+            Cell::Bytes(row.b_bytes),
+            Cell::BytesChange(row.change_bytes),
+            Cell::Count(row.a_blocks),
+            Cell::Count(row.b_blocks),
+            row.kind.name().into(),
+        ];
+        // Groups of the second recording cannot be shown by the other views.
+        let groups = [(&sides[1], row.b_group), (&sides[0], row.a_group)];
+        let group = groups.into_iter().find_map(|(side, group)| group.filter(|_| !side.is_second));
+        Row {
+            command: group.map(|group| format!("group {} {group}", by.name())),
+            color: Some(side_color(context.theme, usize::from(row.change_bytes > 0))),
+            hidden: vec![
+                // The name without the one at B, for scripts.
+                ("name", Cell::from(&*row.name)),
+                ("b_name", row.name_at_b.as_deref().map_or(Cell::Empty, Cell::from)),
+            ],
+            ..Row::new(cells).with_share(row.change_bytes.unsigned_abs() as f64 / largest as f64)
+        }
+    }));
+    table
+}

@@ -1,0 +1,452 @@
+//! Which two moments are compared, and the memory at both.
+
+use vramscope_insight::difference::MatchingNames;
+use vramscope_insight::group::GroupBy;
+use vramscope_insight::history::History;
+use vramscope_insight::sites::{GroupRow, live_groups};
+use vramscope_insight::spans::Marks;
+use vramscope_insight::steps::Step;
+use vramscope_trace::{DeviceId, DeviceState, MemoryState, Recording, Replay};
+
+use crate::comparison::{ColumnsCache, ComparisonScene, Content, SideContent};
+use crate::model::{CompareWith, SecondRecording};
+use crate::text::Typesetter;
+use crate::views::computed::{DeviceHistory, StepAnalysis};
+use crate::views::context::{Context, Groupings};
+use crate::views::small_map::SmallMap;
+
+/// Number of the second recording's events that are read in one frame, to find its steps.
+const EVENTS_PER_FRAME: u64 = 65_536;
+
+/// Which moments of two recordings or devices are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moments {
+    /// The first moments of the most allocated bytes.
+    #[default]
+    Peaks,
+    /// The last moments.
+    Ends,
+    /// The moment on the screen, and the same time from the other recording's start.
+    Now,
+    /// The peaks of the allocated bytes in the step on the screen and in the same step of the
+    /// other.
+    Step,
+}
+
+impl Moments {
+    /// All of them, in the order of the menu.
+    pub const ALL: [Self; 4] = [Self::Peaks, Self::Ends, Self::Now, Self::Step];
+
+    /// Returns the name in commands and scripts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Peaks => "peaks",
+            Self::Ends => "ends",
+            Self::Now => "moment",
+            Self::Step => "step",
+        }
+    }
+
+    /// Returns the moments with this [`name`](Self::name); the peaks for another name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Self {
+        Self::ALL.into_iter().find(|moments| moments.name() == name).unwrap_or_default()
+    }
+}
+
+/// One of the two moments that are compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Whether it is of the second recording.
+    pub is_second: bool,
+    /// The device.
+    pub device: DeviceId,
+    /// The moment, as an event number.
+    pub event: u64,
+    /// The time of the recording that is drawn at the same place as that of the other side, in
+    /// nanoseconds: the recording's start, or that of the compared step.
+    pub origin_ns: u64,
+    /// Name of the recording or device; empty if both are the same.
+    pub name: String,
+    /// Which of its moments it is, for example `at its peak`.
+    pub when: String,
+}
+
+/// Why there is no comparison to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// There is nothing to compare with.
+    Nothing,
+    /// The recordings are being read.
+    Reading,
+    /// The comparison is not possible: a sentence for the user.
+    Impossible(String),
+}
+
+/// What is computed of the second recording.
+#[derive(Default)]
+struct SecondAnalysis {
+    /// The recording's number, see [`SecondRecording::id`].
+    id: u64,
+    groupings: Groupings,
+    history: History,
+    is_complete: bool,
+    marks: Marks,
+    steps: StepAnalysis,
+    /// The names of its groups, by what they are grouped by, and the number of sites of both
+    /// recordings for which they were found.
+    names: SmallMap<GroupBy, ([usize; 2], MatchingNames)>,
+}
+
+impl SecondAnalysis {
+    /// Begins again if the second recording is another one.
+    fn update(&mut self, second: &SecondRecording) {
+        if self.id != second.id {
+            *self = Self { id: second.id, ..Self::default() };
+            self.marks.update(&second.recording);
+        }
+    }
+}
+
+/// The memory at a side's moment.
+#[derive(Default)]
+struct SideReplay {
+    /// The id and end of the recording, and the moment; `None` before the first.
+    key: Option<(u64, u64, u64)>,
+    replay: Replay,
+}
+
+/// What comparisons compute and keep between frames.
+#[derive(Default)]
+pub struct CompareCache {
+    sides: Option<[Side; 2]>,
+    /// Memory at the sides' moments where it is not that of the moment on the screen.
+    replays: [SideReplay; 2],
+    /// Which sides show the moment on the screen.
+    is_current: [bool; 2],
+    second: SecondAnalysis,
+    /// The steps of the device on the screen, and of the other device of its recording.
+    steps: [StepAnalysis; 2],
+    /// The memory of a device before its first event.
+    empty: DeviceState,
+    /// The counters over time of both sides.
+    columns: ColumnsCache,
+    /// Whether another call continues a computation.
+    pub(super) is_unfinished: bool,
+}
+
+impl CompareCache {
+    /// Determines the moments to compare, A and B, and their memory.
+    ///
+    /// # Errors
+    /// If there is nothing to compare with, or a moment is not known.
+    pub fn update(&mut self, context: &Context<'_>, moments: Moments) -> Result<&[Side; 2], Unavailable> {
+        self.sides = None;
+        self.is_unfinished = false;
+        if let Some(second) = context.comparison.second() {
+            self.second.update(second);
+        }
+        let subject = context.comparison.subject(context.recording, context.device, context.has_range);
+        let sides = self.find_sides(context, subject.ok_or(Unavailable::Nothing)?, moments)?;
+        for (index, side) in sides.iter().enumerate() {
+            self.is_current[index] = !side.is_second && side.event == context.moment;
+            if !self.is_current[index] {
+                self.seek(context, index, side)?;
+            }
+        }
+        Ok(self.sides.insert(sides))
+    }
+
+    /// Returns the moments that were compared last.
+    #[must_use]
+    pub fn sides(&self) -> Option<&[Side; 2]> {
+        self.sides.as_ref()
+    }
+
+    /// Goes to a side's moment.
+    fn seek(&mut self, context: &Context<'_>, index: usize, side: &Side) -> Result<(), Unavailable> {
+        let recording = recording_of(context, side).ok_or(Unavailable::Nothing)?;
+        let id = self.recording_id(side);
+        let key = (id, recording.end_event(), side.event);
+        let SideReplay { key: known, replay } = &mut self.replays[index];
+        if *known == Some(key) {
+            return Ok(());
+        }
+        if known.take().is_none_or(|(known_id, ..)| known_id != id) {
+            *replay = Replay::new();
+        }
+        if !recording.missing(side.event).is_empty() {
+            return Err(Unavailable::Reading);
+        }
+        replay.seek(recording, side.event).map_err(|error| Unavailable::Impossible(error.to_string()))?;
+        *known = Some(key);
+        Ok(())
+    }
+
+    /// Returns the memory of all devices at side A (0) or B (1); `current` is that at the moment on
+    /// the screen.
+    #[must_use]
+    pub fn memory<'a>(&'a self, side: usize, current: &'a MemoryState) -> &'a MemoryState {
+        if self.is_current[side] { current } else { self.replays[side].replay.state() }
+    }
+
+    /// Returns the memory of the device at side A (0) or B (1); `current` is that at the moment on
+    /// the screen.
+    #[must_use]
+    pub fn device<'a>(&'a self, side: usize, current: &'a MemoryState) -> &'a DeviceState {
+        let device = self.sides.as_ref().map(|sides| sides[side].device);
+        device.and_then(|device| self.memory(side, current).device(device)).unwrap_or(&self.empty)
+    }
+
+    /// Returns the live groups of side A (0) or B (1), largest first; `groupings` are those of the
+    /// recording on the page.
+    pub(super) fn live_groups(
+        &mut self,
+        context: &Context<'_>,
+        index: usize,
+        by: GroupBy,
+        groupings: &mut Groupings,
+    ) -> Vec<GroupRow> {
+        let Some(side) = self.sides.as_ref().map(|sides| &sides[index]) else { return Vec::new() };
+        let Some(recording) = recording_of(context, side) else { return Vec::new() };
+        let state = if self.is_current[index] { context.all_devices } else { self.replays[index].replay.state() };
+        let device = state.device(side.device).unwrap_or(&self.empty);
+        let groupings = if side.is_second { &mut self.second.groupings } else { groupings };
+        live_groups(device, recording.definitions(), groupings.get(by, recording))
+    }
+
+    /// Returns what the groups of A are called in B's recording; `groupings` are those of the
+    /// recording on the page.
+    pub(super) fn matching_names(
+        &mut self,
+        context: &Context<'_>,
+        by: GroupBy,
+        groupings: &mut Groupings,
+    ) -> MatchingNames {
+        let is_second = self.sides.as_ref().is_some_and(|[_, b]| b.is_second);
+        let Some(second) = context.comparison.second().filter(|_| is_second) else {
+            return MatchingNames::default();
+        };
+        let (a, b) = (context.recording, &second.recording);
+        let sites = [a, b].map(|recording| recording.definitions().site_count());
+        let SecondAnalysis { names, groupings: second_groupings, .. } = &mut self.second;
+        let known = names.get_or_insert_with(by, Default::default);
+        if known.0 != sites {
+            let of_a = (a.definitions(), groupings.get(by, a));
+            *known = (sites, MatchingNames::new(of_a, (b.definitions(), second_groupings.get(by, b))));
+        }
+        known.1.clone()
+    }
+
+    /// Returns the number of a side's recording: that of the second one, or 0.
+    fn recording_id(&self, side: &Side) -> u64 {
+        if side.is_second { self.second.id } else { 0 }
+    }
+
+    /// Returns the numbers on which the picture of the sides depends.
+    #[must_use]
+    pub fn picture_numbers(&self, context: &Context<'_>) -> Vec<u64> {
+        let numbers = |side: &Side| {
+            let end_event = recording_of(context, side).map_or(0, Recording::end_event);
+            [self.recording_id(side), side.device.0.into(), side.event, side.origin_ns, end_event]
+        };
+        self.sides.iter().flatten().flat_map(numbers).collect()
+    }
+
+    /// Computes the picture of `size` pixels with `scale` pixels per unit; `None` without sides.
+    /// `range` is the part of A's time to show, or `None` for all.
+    pub fn scene(
+        &mut self,
+        context: &Context<'_>,
+        range: Option<(u64, u64)>,
+        size: (u32, u32),
+        scale: f32,
+        typesetter: &Typesetter,
+    ) -> Option<ComparisonScene> {
+        let mut columns = std::mem::take(&mut self.columns);
+        let content = |index: usize| {
+            let side = &self.sides.as_ref()?[index];
+            Some(SideContent {
+                recording: recording_of(context, side)?,
+                recording_id: self.recording_id(side),
+                device: side.device,
+                state: self.device(index, context.all_devices),
+                time_ns: self.memory(index, context.all_devices).time_ns(),
+                origin_ns: side.origin_ns,
+            })
+        };
+        let sides = content(0).zip(content(1));
+        let scene = sides.map(|(a, b)| {
+            ComparisonScene::new(&Content { sides: [a, b], range }, &mut columns, size, scale, typesetter)
+        });
+        self.columns = columns;
+        scene
+    }
+
+    /// Returns the two sides of a comparison.
+    fn find_sides(
+        &mut self,
+        context: &Context<'_>,
+        subject: CompareWith,
+        moments: Moments,
+    ) -> Result<[Side; 2], Unavailable> {
+        let side = |device, event, when: &str| Side {
+            is_second: false,
+            device,
+            event,
+            origin_ns: context.recording.start_ns(),
+            name: String::new(),
+            when: when.to_owned(),
+        };
+        let now = side(context.device, context.moment, "this moment");
+        match subject {
+            CompareWith::Pinned => {
+                let (device, event) = context.comparison.pinned().ok_or(Unavailable::Nothing)?;
+                let first = context.recording.first_event();
+                let pinned = side(device, event.clamp(first, context.recording.end_event()), "pinned moment");
+                Ok(named([pinned, now], |device| context.recording.info().device_label(device)))
+            }
+            CompareWith::Range => {
+                let (from, to) = context.range;
+                let ends = [("beginning of the range", from), ("end of the range", to)];
+                Ok(ends.map(|(when, event)| side(context.device, event, when)))
+            }
+            CompareWith::Device(other) => {
+                let mut sides = [now, side(other, context.moment, "this moment")];
+                self.align(context, moments, &mut sides)?;
+                Ok(named(sides, |device| context.recording.info().device_label(device)))
+            }
+            CompareWith::Recording(other) => {
+                let second = context.comparison.second().ok_or(Unavailable::Nothing)?;
+                let from_start_ns = context.time_ns.saturating_sub(context.recording.start_ns());
+                let start_ns = second.recording.start_ns();
+                let event = second.recording.event_at_time(start_ns.saturating_add(from_start_ns));
+                let same_time = Side {
+                    is_second: true,
+                    origin_ns: start_ns,
+                    ..side(other, event, "at the same time from its start")
+                };
+                let mut sides = [Side { when: "at this moment".to_owned(), ..now }, same_time];
+                self.align(context, moments, &mut sides)?;
+                let label = |recording: &Recording, side: &Side| match recording.devices().count() {
+                    0 | 1 => String::new(),
+                    _ => format!(", {}", recording.info().device_label(side.device)),
+                };
+                sides[0].name = format!("{}{}", context.source, label(context.recording, &sides[0]));
+                sides[1].name = format!("{}{}", second.name, label(&second.recording, &sides[1]));
+                Ok(sides)
+            }
+        }
+    }
+
+    /// Moves both sides from the moment on the screen to the chosen moments.
+    fn align(&mut self, context: &Context<'_>, moments: Moments, sides: &mut [Side; 2]) -> Result<(), Unavailable> {
+        match moments {
+            Moments::Now => {}
+            Moments::Peaks | Moments::Ends => {
+                for side in sides {
+                    let recording = recording_of(context, side).ok_or(Unavailable::Nothing)?;
+                    let peak = recording.series(side.device).map_or(0, |series| series.peak_allocated().event);
+                    let (event, when) = match moments {
+                        Moments::Peaks => (peak.max(recording.first_event()), "at its peak"),
+                        _ => (recording.end_event(), "at its end"),
+                    };
+                    (side.event, side.when) = (event, when.to_owned());
+                }
+            }
+            Moments::Step => {
+                let (first, peak) = self.peak_of_step(context, 0, &sides[0], StepChoice::At(context.moment))?;
+                set_step(&mut sides[0], first, peak);
+                let choice = StepChoice::Number(first.number);
+                let (step, peak) = self.peak_of_step(context, 1, &sides[1], choice)?;
+                set_step(&mut sides[1], step, peak);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a step of a side (A: 0, B: 1) and the moment of its peak of allocated bytes.
+    fn peak_of_step(
+        &mut self,
+        context: &Context<'_>,
+        index: usize,
+        side: &Side,
+        choice: StepChoice,
+    ) -> Result<(Step, u64), Unavailable> {
+        let recording = recording_of(context, side).ok_or(Unavailable::Nothing)?;
+        let second = &mut self.second;
+        if side.is_second && !second.is_complete {
+            let progress = second.history.extend(recording, EVENTS_PER_FRAME);
+            second.is_complete = progress.map_err(|error| Unavailable::Impossible(error.to_string()))?.is_complete;
+        }
+        let (history, marks, is_complete) = match side.is_second {
+            true => (&second.history, &second.marks, second.is_complete),
+            false => (context.history, context.marks, context.is_history_complete),
+        };
+        let name = ["A", "B"][index];
+        let no_steps = || Unavailable::Impossible(format!("{name} has no steps. Compare other moments."));
+        let Some(lifetimes) = history.lifetimes(side.device) else {
+            self.is_unfinished |= side.is_second && !is_complete;
+            return Err(if is_complete { no_steps() } else { Unavailable::Reading });
+        };
+        let step_span = context.step_span;
+        let source =
+            DeviceHistory { recording, marks, history, is_complete, device: side.device, lifetimes, step_span };
+        let steps = if side.is_second { &mut second.steps } else { &mut self.steps[index] };
+        let is_outdated = steps.update(&source);
+        self.is_unfinished |= is_outdated || (side.is_second && !is_complete);
+        if !steps.is_known() {
+            return Err(Unavailable::Reading);
+        }
+        if steps.steps().is_empty() {
+            return Err(no_steps());
+        }
+        let Some(table) = steps.table(lifetimes) else {
+            self.is_unfinished = true;
+            return Err(Unavailable::Reading);
+        };
+        let rows = table.rows();
+        let found = match choice {
+            StepChoice::At(event) => rows.iter().rev().find(|row| row.step.from_event < event).or(rows.first()),
+            StepChoice::Number(number) => rows.iter().find(|row| row.step.number == number),
+        };
+        found.map(|row| (row.step, row.peak_event)).ok_or_else(|| {
+            let numbers = rows.first().zip(rows.last()).map(|(first, last)| (first.step.number, last.step.number));
+            let (first, last) = numbers.unwrap_or_default();
+            let wanted = if let StepChoice::Number(number) = choice { number } else { 0 };
+            Unavailable::Impossible(format!("{name} has no step {wanted}: its steps are {first} to {last}."))
+        })
+    }
+}
+
+/// Which step to find.
+#[derive(Clone, Copy, Debug)]
+enum StepChoice {
+    /// The last one that begins before this event, or the first.
+    At(u64),
+    /// The one with this number.
+    Number(u64),
+}
+
+/// Moves a side to the peak of a step.
+fn set_step(side: &mut Side, step: Step, peak: u64) {
+    (side.event, side.origin_ns) = (peak, step.from_ns);
+    side.when = format!("at the peak of step {}", step.number);
+}
+
+/// Names the sides by their devices if these differ.
+fn named(mut sides: [Side; 2], label: impl Fn(DeviceId) -> String) -> [Side; 2] {
+    if sides[0].device != sides[1].device {
+        sides.iter_mut().for_each(|side| side.name = label(side.device));
+    }
+    sides
+}
+
+/// Returns the recording of a side.
+pub(super) fn recording_of<'a>(context: &Context<'a>, side: &Side) -> Option<&'a Recording> {
+    match side.is_second {
+        true => context.comparison.second().map(|second| &second.recording),
+        false => Some(context.recording),
+    }
+}

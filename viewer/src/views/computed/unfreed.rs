@@ -1,0 +1,85 @@
+//! Allocations that are not freed, by group and singly.
+
+use vramscope_insight::group::{GroupBy, Grouping, SiteCategory};
+use vramscope_insight::leaks::{Leak, LeakSearch, UnfreedGroup, largest_unfreed, leaks, unfreed_by_group};
+use vramscope_insight::steps::Growth;
+use vramscope_trace::{Allocation, DeviceId};
+
+use super::{Categories, DeviceHistory, StepAnalysis};
+
+/// Number of largest allocations that are listed.
+const LARGEST: usize = 10;
+
+/// What the allocations are searched by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    device: DeviceId,
+    /// The revision of the steps, which changes with the history.
+    revision: u64,
+    search: LeakSearch,
+    by: GroupBy,
+}
+
+/// Allocations that are not freed.
+#[derive(Clone, Debug, Default)]
+pub struct UnfreedRows {
+    /// By group, most bytes first, with the category that all of a group's allocations have.
+    pub groups: Vec<(UnfreedGroup, Option<SiteCategory>)>,
+    /// The largest of them, largest first.
+    pub largest: Vec<Allocation>,
+}
+
+/// The allocations that are not freed, of the last search.
+#[derive(Default)]
+pub struct UnfreedAnalysis {
+    found: Option<(Key, UnfreedRows)>,
+    /// The leaking sites, and the device and revision of the steps for which they were found.
+    leaks: Option<(DeviceId, u64, Vec<Leak>)>,
+}
+
+impl UnfreedAnalysis {
+    /// Returns the allocations of a search; `grouping` must group by `by`. The cost of a new search
+    /// is linear in the number of allocations made in its range.
+    pub fn rows(
+        &mut self,
+        source: &DeviceHistory<'_>,
+        steps: &StepAnalysis,
+        search: LeakSearch,
+        by: GroupBy,
+        grouping: &mut Grouping,
+    ) -> &UnfreedRows {
+        let key = Key { device: source.device, revision: steps.revision(), search, by };
+        let known = self.found.take().filter(|(known, _)| *known == key);
+        let (_, rows) = self.found.insert(known.unwrap_or_else(|| {
+            let mut categories = Categories::default();
+            let groups = unfreed_by_group(source.lifetimes, &search, |one| {
+                let group = grouping.group_of_allocation(one);
+                categories.add(group, grouping.category_of_allocation(one));
+                group
+            });
+            let groups = groups.into_iter().map(|one| (one, categories.get(one.group))).collect();
+            (key, UnfreedRows { groups, largest: largest_unfreed(source.lifetimes, &search, LARGEST) })
+        }));
+        rows
+    }
+
+    /// Returns the leaking sites: those of `growing` that also have allocations after the warm-up
+    /// that were never freed. `by_site` must group by site.
+    pub fn leaks(
+        &mut self,
+        source: &DeviceHistory<'_>,
+        steps: &StepAnalysis,
+        growing: &[Growth],
+        by_site: &mut Grouping,
+    ) -> &[Leak] {
+        let key = (source.device, steps.revision());
+        let known = self.leaks.take().filter(|known| (known.0, known.1) == key);
+        let (_, _, found) = self.leaks.insert(known.unwrap_or_else(|| {
+            let warm_up = steps.steps().default_warm_up();
+            let search = LeakSearch::new(steps.until()).after_warm_up(steps.steps(), warm_up);
+            let found = leaks(source.lifetimes, &search, growing, |one| by_site.group_of_allocation(one));
+            (key.0, key.1, found)
+        }));
+        found
+    }
+}

@@ -1,0 +1,223 @@
+//! What views are computed from.
+
+use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::history::History;
+use vramscope_insight::query::Query;
+use vramscope_insight::spans::Marks;
+use vramscope_trace::{Definitions, DeviceId, DeviceLifetimes, DeviceState, MemoryState, Percent, Recording};
+
+use crate::editor_link::EditorTemplate;
+use crate::heatmap::{ColorBy, LegendEntry, View};
+use crate::model::Comparison;
+use crate::theme::Theme;
+use crate::ui::Node;
+
+use super::computed::DeviceHistory;
+use super::small_map::SmallMap;
+use super::table::Table;
+
+/// The groupings of a recording's blocks that views have used, with the groups' numbers.
+#[derive(Default)]
+pub struct Groupings(SmallMap<GroupBy, Grouping>);
+
+impl Groupings {
+    /// Returns a grouping that knows all sites of the recording.
+    pub fn get(&mut self, by: GroupBy, recording: &Recording) -> &mut Grouping {
+        let grouping = self.0.get_or_insert_with(by, || Grouping::new(by, recording.first_event()));
+        grouping.set_first_event(recording.first_event());
+        grouping.update(recording.definitions());
+        grouping
+    }
+
+    /// Returns a grouping if a view has used it.
+    #[must_use]
+    pub fn known(&self, by: GroupBy) -> Option<&Grouping> {
+        self.0.get(by)
+    }
+}
+
+/// What a view shows of the recording: device, moment and selected range.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The recording.
+    pub recording: &'a Recording,
+    /// The selected device.
+    pub device: DeviceId,
+    /// The device's memory at the moment.
+    pub state: &'a DeviceState,
+    /// The memory of all devices at the moment.
+    pub all_devices: &'a MemoryState,
+    /// The moment, as an event number.
+    pub moment: u64,
+    /// The recording's time at the moment, in nanoseconds.
+    pub time_ns: u64,
+    /// First and last event number of the selected range; the whole recording without a selection.
+    pub range: (u64, u64),
+    /// Whether a range is selected.
+    pub has_range: bool,
+    /// Lifetimes and times of all events read so far.
+    pub history: &'a History,
+    /// Whether `history` contains all events of the recording.
+    pub is_history_complete: bool,
+    /// The spans (named intervals and moments), out-of-memory errors and gaps.
+    pub marks: &'a Marks,
+    /// The name of the span that the user chose as a step; `None` to recognize steps.
+    pub step_span: Option<&'a str>,
+    /// The address and, if a block is there, the event number from which the selected allocation
+    /// exists.
+    pub selection: Option<(u64, Option<u64>)>,
+    /// Name of the file, or of the running program.
+    pub source: &'a str,
+    /// What the recording is compared with.
+    pub comparison: &'a Comparison,
+    /// The selected group: what blocks are grouped by, and the group's number.
+    pub selected_group: Option<(GroupBy, u32)>,
+    /// The heatmap's colors, layout and legend.
+    pub heatmap: HeatmapState<'a>,
+    /// The colors.
+    pub theme: &'a Theme,
+    /// The user's template for links to files.
+    pub editor: Option<&'a EditorTemplate>,
+}
+
+/// How the heatmap is shown.
+#[derive(Clone, Copy)]
+pub struct HeatmapState<'a> {
+    /// What block colors show.
+    pub color_by: ColorBy,
+    /// Scaling, order and zoom.
+    pub view: View,
+    /// What the colors in view mean; empty if no pane shows the heatmap.
+    pub legend: &'a [LegendEntry],
+}
+
+impl<'a> Context<'a> {
+    /// Returns the names and sites of the recording.
+    #[must_use]
+    pub fn definitions(&self) -> &'a Definitions {
+        self.recording.definitions()
+    }
+
+    /// Returns the lifetimes of the device's allocations; `None` before any were read.
+    #[must_use]
+    pub fn lifetimes(&self) -> Option<&'a DeviceLifetimes> {
+        self.history.lifetimes(self.device)
+    }
+
+    /// Returns the history of the device as far as it has been read; `None` before any allocation
+    /// of it was read.
+    #[must_use]
+    pub fn device_history(&self) -> Option<DeviceHistory<'a>> {
+        Some(DeviceHistory {
+            recording: self.recording,
+            marks: self.marks,
+            history: self.history,
+            is_complete: self.is_history_complete,
+            device: self.device,
+            lifetimes: self.lifetimes()?,
+            step_span: self.step_span,
+        })
+    }
+}
+
+/// Number of rows of a long list that are computed before the page has told how many it shows.
+const FIRST_ROWS: u64 = 100;
+
+/// How a view is shown: grouping, order, filter and the rows in view. Kept for each view.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ViewOptions {
+    /// What its rows are grouped by; `None` for the view's default.
+    pub by: Option<GroupBy>,
+    /// The view's variant, such as the layout of a picture; `None` for the default.
+    pub mode: Option<String>,
+    /// Name of the column to sort by, and whether the largest comes first; `None` for the default.
+    pub sort: Option<(String, bool)>,
+    /// The filter as typed.
+    pub filter: String,
+    /// A number that the view's controls set, such as the length of a temporary's life.
+    pub number: Option<u64>,
+    /// First row and number of rows in view.
+    pub rows: (u64, u64),
+    /// Most rows to compute if all are wanted, by scripts; `None` on the page, which computes the
+    /// rows in view.
+    pub limit: Option<u64>,
+}
+
+impl ViewOptions {
+    /// Returns the filter, parsed.
+    ///
+    /// # Errors
+    /// If the filter is invalid: a message for the user.
+    pub fn query(&self) -> Result<Query, String> {
+        Query::parse(&self.filter).map_err(|error| error.to_string())
+    }
+
+    /// Returns the first row to compute and the number of rows.
+    #[must_use]
+    pub fn window(&self) -> (u64, u64) {
+        match (self.limit, self.rows) {
+            (Some(limit), _) => (0, limit),
+            (None, (first, 0)) => (first, FIRST_ROWS),
+            (None, rows) => rows,
+        }
+    }
+}
+
+/// What a view shows beside its picture.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ViewContent {
+    /// Controls in the pane's header.
+    pub controls: Vec<Node>,
+    /// Meaning of the picture's colors.
+    pub legend: Vec<Node>,
+    /// Texts and tables, from top to bottom.
+    pub content: Vec<Node>,
+    /// Whether the view has no picture now, although its kind has one.
+    pub hides_picture: bool,
+    /// The table that scripts read and users copy.
+    pub table: Option<Table>,
+}
+
+impl ViewContent {
+    /// Creates a content that only says something, for example why there is nothing to show.
+    #[must_use]
+    pub fn message(text: impl Into<String>) -> Self {
+        let text = crate::ui::Element::text(crate::ui::Tag::P, text).with_class("nothing");
+        Self { content: vec![text.into()], ..Self::default() }
+    }
+
+    /// Creates a content that says why a view of the whole recording shows nothing: the recording
+    /// is being read, or the device has no allocation.
+    #[must_use]
+    pub fn reading(context: &Context<'_>) -> Self {
+        if context.is_history_complete {
+            return Self::message("Nothing was allocated on this device.");
+        }
+        let first = context.recording.first_event();
+        let read = context.history.until().saturating_sub(first);
+        let known = context.recording.end_event().saturating_sub(first);
+        Self::message(format!("Reading the recording: {}", Percent::of(read, known)))
+    }
+
+    /// Appends a long list to the content, or `nothing` in its place if it has no rows, and
+    /// `summary` above the list, where it stays in view. Scripts read the list and users copy it.
+    #[must_use]
+    pub fn with_list(mut self, summary: impl Into<String>, list: Table, nothing: &str) -> Self {
+        let summary = crate::ui::Element::text(crate::ui::Tag::P, summary).with_class("summary");
+        self.legend.push(summary.into());
+        if list.window.is_some_and(|(rows, _)| rows == 0) {
+            self.content.extend(Self::message(nothing).content);
+            self.table = Some(list);
+            return self;
+        }
+        self.with_table(list)
+    }
+
+    /// Appends a table, which scripts read and users copy, to the content.
+    #[must_use]
+    pub fn with_table(mut self, table: Table) -> Self {
+        self.content.push(table.element().into());
+        self.table = Some(table);
+        self
+    }
+}

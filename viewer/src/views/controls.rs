@@ -1,0 +1,118 @@
+//! Controls that several views have.
+
+use std::ops::Range;
+
+use vramscope_insight::group::GroupBy;
+use vramscope_insight::query::Query;
+use vramscope_trace::Count;
+use vramscope_trace::Percent;
+
+use crate::ui::{Attribute, Element, Tag};
+
+/// Returns a field for choosing one of `choices`, each a value and a text. A change runs `command`
+/// with the value appended.
+#[must_use]
+pub fn choice<'a>(
+    label: &str,
+    command: &str,
+    current: &str,
+    choices: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Element {
+    let option = |(value, text): (&str, &str)| {
+        let option = Element::text(Tag::Option, text).with(Attribute::Value, value);
+        if value == current { option.with(Attribute::Selected, "") } else { option }
+    };
+    let select = Element::new(Tag::Select)
+        .with(Attribute::AriaLabel, label)
+        .with(Attribute::Key, command)
+        .with_command(command)
+        .with_children(choices.into_iter().map(option));
+    Element::new(Tag::Label).with_text(format!("{label} ")).with_child(select)
+}
+
+/// Returns the field that chooses what a view groups by, among `choices`.
+#[must_use]
+pub fn group_choice(view: &str, current: GroupBy, choices: &[GroupBy]) -> Element {
+    let choices = choices.iter().map(|by| (by.name(), group_title(*by)));
+    choice("by", &format!("by {view}"), current.name(), choices)
+}
+
+/// Returns a field for a whole number: `label`, the field, `unit`. A change sets the view's number.
+#[must_use]
+pub fn number_field(label: &str, unit: &str, view: &str, value: u64) -> Element {
+    let field = Element::new(Tag::Input)
+        .with_class("short")
+        .with(Attribute::Type, "number")
+        .with(Attribute::Key, "number")
+        .with(Attribute::AriaLabel, format!("{label} ({unit})"))
+        .with(Attribute::Value, value.to_string())
+        .with_command(format!("number {view}"));
+    Element::new(Tag::Label).with_text(format!("{label} ")).with_child(field).with_text(format!(" {unit}"))
+}
+
+/// Returns a link to a moment, within a sentence: `event 1,234`.
+#[must_use]
+pub fn event_link(event: u64) -> Element {
+    Element::button(format!("event {}", Count(event)), format!("seek {event}"))
+        .with_class("link")
+        .with(Attribute::Title, "Go to this moment")
+}
+
+/// Returns the name of a grouping in menus.
+#[must_use]
+pub const fn group_title(by: GroupBy) -> &'static str {
+    match by {
+        GroupBy::Site => "site",
+        GroupBy::Stack => "call stack",
+        GroupBy::Function => "function",
+        GroupBy::Line => "line",
+        GroupBy::File => "file",
+        GroupBy::Module => "module",
+        GroupBy::Category => "category",
+        GroupBy::Stream => "stream",
+        GroupBy::Pool => "pool",
+        GroupBy::Size => "size",
+        GroupBy::Phase => "phase",
+    }
+}
+
+/// Returns a search field whose text becomes the view's filter.
+#[must_use]
+pub fn filter_field(view: &str, filter: &str) -> Element {
+    Element::new(Tag::Input)
+        .with(Attribute::Type, "search")
+        .with(Attribute::Key, "search")
+        .with(Attribute::AriaLabel, "Filter")
+        .with(Attribute::Placeholder, "filter: text, 0x7f…, >100MiB, age>10s")
+        .with(Attribute::Value, filter)
+        .with_command(format!("filter {view}"))
+}
+
+/// Parses the filter that the user typed.
+///
+/// # Errors
+/// If it is invalid: what the view shows in place of its rows.
+pub fn parse_filter(filter: &str) -> Result<Query, Element> {
+    Query::parse(filter).map_err(|error| {
+        let range = error.range();
+        let part = |range: Range<usize>| filter.get(range).unwrap_or_default().to_owned();
+        let position = filter.get(..range.start).map_or(1, |before| before.chars().count() + 1);
+        let text =
+            format!("The filter cannot be used: at character {position}, {}. Use {}.", error.reason(), error.allowed());
+        let marked = Element::new(Tag::Code)
+            .with_text(part(0..range.start))
+            .with_child(Element::text(Tag::Span, part(range.clone())).with_class("wrong"))
+            .with_text(part(range.end..filter.len()));
+        Element::new(Tag::P)
+            .with_class("filter-error")
+            .with(Attribute::Role, "alert")
+            .with_text(text)
+            .with_child(marked)
+    })
+}
+
+/// Returns the text of a search in progress: ` (searched 45.0%)`; empty once it is complete.
+#[must_use]
+pub fn progress_text(verb: &str, done: u64, total: u64) -> String {
+    if done >= total { String::new() } else { format!(" ({verb} {})", Percent::of(done, total)) }
+}

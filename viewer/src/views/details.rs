@@ -1,0 +1,148 @@
+//! The details panel: the selected or hovered block, or the device as a whole.
+
+use vramscope_insight::frames::{FrameView, StackRow, folded_label};
+use vramscope_trace::{Count, DurationNs, Percent};
+
+use crate::details::{BlockEvents, Details, DetailsKind};
+use crate::editor_link::EditorTemplate;
+use crate::ui::{Attribute, Element, Node, Tag, facts};
+
+use super::controls::event_link;
+
+/// Name of the page's command that copies a text.
+const COPY: &str = "copy";
+/// Key of the button that copies the call stack.
+const STACK: &str = "stack";
+
+/// Returns the content of the details panel. With `is_selection`, it says that what it describes is
+/// selected. Frames are links if there is a template for them.
+#[must_use]
+pub fn content(details: &Details, is_selection: bool, editor: Option<&EditorTemplate>) -> Vec<Node> {
+    let mut nodes = vec![heading(details.kind, is_selection).into()];
+    for (index, section) in details.sections.iter().enumerate() {
+        if !section.heading.is_empty() {
+            nodes.push(Element::text(Tag::H3, section.heading).into());
+        }
+        let mut rows: Vec<_> = section.rows.iter().map(|(name, value)| (*name, Node::from(value.as_str()))).collect();
+        if let Some(events) = details.events.filter(|_| index == 0) {
+            rows.extend(event_rows(&events));
+        }
+        nodes.push(facts(rows).into());
+        if let Some(events) = details.events.filter(|_| index == 0 && is_selection) {
+            nodes.push(links(&events).into());
+        }
+    }
+    if !details.stack.is_empty() {
+        nodes.extend(stack_nodes(details, editor));
+    }
+    if let Some(why) = details.why_no_stack {
+        nodes.push(Element::text(Tag::P, why.sentence()).with_class("nothing").into());
+    }
+    nodes
+}
+
+/// Returns the content of the details panel for a selected allocation of which nothing is known
+/// yet, because the recording is being read.
+#[must_use]
+pub fn reading(progress: Option<f64>) -> Vec<Node> {
+    let text = match progress {
+        Some(share) => format!("Reading the recording: {}", Percent(share)),
+        None => "The recording does not contain this allocation.".to_owned(),
+    };
+    vec![heading(DetailsKind::AbsentAllocation, true).into(), Element::text(Tag::P, text).with_class("nothing").into()]
+}
+
+/// Returns the heading of the details panel, with a sample of the heatmap's color.
+fn heading(kind: DetailsKind, is_selection: bool) -> Element {
+    let class = match kind {
+        DetailsKind::AllocatedBlock => "swatch swatch-allocated",
+        DetailsKind::PendingBlock => "swatch swatch-pending",
+        DetailsKind::FreeRange => "swatch swatch-free",
+        DetailsKind::FreeSegment => "swatch swatch-cached",
+        DetailsKind::AbsentAllocation | DetailsKind::Device => "",
+    };
+    let mut heading = Element::new(Tag::H2).with_class("subject");
+    if !class.is_empty() {
+        heading = heading.with_child(Element::new(Tag::I).with_class(class));
+    }
+    heading = heading.with_text(kind.title());
+    match (is_selection, kind) {
+        (false, _) => heading,
+        (true, DetailsKind::AbsentAllocation) => {
+            heading.with_child(Element::text(Tag::Span, "(Esc to deselect)").with_class("pinned"))
+        }
+        (true, _) => heading.with_child(Element::text(Tag::Span, "selected (Esc to deselect)").with_class("pinned")),
+    }
+}
+
+/// Returns the names and values about a block's events, with links to them.
+fn event_rows(events: &BlockEvents) -> Vec<(&'static str, Node)> {
+    let link = |event: u64| Node::from(event_link(event));
+    let mut rows = vec![("allocated by", events.allocated_at.map_or_else(|| "not recorded".into(), link))];
+    match (events.freed_at, events.is_complete) {
+        (Some(event), _) => rows.push(("freed by", link(event))),
+        (None, true) => rows.push(("freed by", "not freed by the recording's end".into())),
+        (None, false) => {}
+    }
+    rows.extend(events.completed_at.map(|event| ("free completed by", link(event))));
+    if let Some((duration_ns, count)) = events.lifetime {
+        let text = format!("{} · {}", DurationNs(duration_ns), Count(count).of("event", "events"));
+        rows.push(("lifetime", text.into()));
+    }
+    rows
+}
+
+/// Returns the links below the facts about a selected block.
+fn links(events: &BlockEvents) -> Element {
+    let mut links = Element::new(Tag::P).with_class("links");
+    if let Some(event) = events.allocated_at {
+        links = links.with_child(Element::button("Go to its allocation", format!("seek {event}")).with_class("link"));
+    }
+    links.with_child(Element::button("All uses of this address", "view address").with_class("link"))
+}
+
+/// Returns the heading and the frames of a call stack; runs of library frames are folded.
+fn stack_nodes(details: &Details, editor: Option<&EditorTemplate>) -> [Node; 2] {
+    let copy = Element::button("copy", format!("{COPY} {}", details.stack.to_text()))
+        .with(Attribute::Key, STACK)
+        .with_class("link")
+        .with(Attribute::Title, "Copy the call stack as text");
+    let heading = Element::text(Tag::H3, "Call stack").with_child(copy);
+    let mut list = Element::new(Tag::Ol).with_class("stack");
+    for row in &details.stack.rows {
+        list = list.with_child(match row {
+            StackRow::Own(frame) => frame_item(frame, editor).with_class("own"),
+            StackRow::Folded(run) if run.len() == 1 => frame_item(&run[0], editor),
+            StackRow::Folded(run) => {
+                let frames = Element::new(Tag::Ol).with_children(run.iter().map(|frame| frame_item(frame, editor)));
+                let fold = Element::new(Tag::Details)
+                    .with_child(Element::text(Tag::Summary, folded_label(run)))
+                    .with_child(frames);
+                Element::new(Tag::Li).with_child(fold)
+            }
+        });
+    }
+    [heading.into(), list.into()]
+}
+
+/// Returns the call stack in a node of the details panel as text.
+pub(crate) fn stack_of(node: &Node) -> Option<&str> {
+    let Node::Element(element) = node else { return None };
+    if element.attributes.contains(&(Attribute::Key, STACK.to_owned())) {
+        return element.command.as_deref()?.strip_prefix(COPY).map(str::trim_start);
+    }
+    element.children.iter().find_map(stack_of)
+}
+
+/// Returns a frame: its function, and file and line.
+fn frame_item(frame: &FrameView, editor: Option<&EditorTemplate>) -> Element {
+    let place = match (frame.file.as_str(), frame.line) {
+        ("", _) => String::new(),
+        (file, 0) => file.to_owned(),
+        (file, line) => format!("{file}:{line}"),
+    };
+    // A frame without a function shows its location like a function.
+    let class = if frame.function.is_empty() { "" } else { "place" };
+    Element::text(Tag::Li, frame.function.as_str())
+        .with_child(Element::file_link(place, editor, &frame.file, frame.line).with_class(class))
+}

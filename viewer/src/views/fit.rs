@@ -1,0 +1,108 @@
+//! "What fits": where the allocator would place a request of a size that the user types.
+
+use vramscope_insight::placement::{Placement, PlacementOutcome, PlacementRequest, placement};
+use vramscope_pool::Settings;
+use vramscope_trace::{ByteSize, Counters, DeviceId, site_name};
+
+use crate::ui::{Attribute, Element, Tag};
+
+use super::context::Context;
+
+/// Most blocks listed that are in the way of a request.
+const BLOCKS_IN_THE_WAY: usize = 8;
+
+/// What a placement was computed from.
+#[derive(Clone, Debug, PartialEq)]
+struct Key {
+    device: DeviceId,
+    moment: u64,
+    counters: Counters,
+    cap_bytes: Option<u64>,
+    size: String,
+}
+
+/// The placement that was computed last.
+#[derive(Default)]
+pub struct FitCache(Option<(Key, Result<Placement, String>)>);
+
+/// Returns where a request of the typed `size` would be placed at the moment; `None` if nothing was
+/// typed. It is computed once for a moment.
+///
+/// # Errors
+/// If the size is invalid, or the request cannot be placed: a message for the user.
+pub fn fit<'a>(
+    context: &Context<'_>,
+    size: &str,
+    settings: &Settings,
+    cache: &'a mut FitCache,
+) -> Option<Result<&'a Placement, &'a str>> {
+    if size.is_empty() {
+        return None;
+    }
+    let key = Key {
+        device: context.device,
+        moment: context.moment,
+        counters: context.state.counters(),
+        cap_bytes: settings.limit_bytes,
+        size: size.to_owned(),
+    };
+    let kept = cache.0.take().filter(|(known, _)| *known == key);
+    let (_, result) = cache.0.insert(kept.unwrap_or_else(|| {
+        let result = size.parse::<ByteSize>().map_err(|error| error.to_string()).and_then(|ByteSize(bytes)| {
+            let request = PlacementRequest::new(context.state, bytes);
+            placement(context.state, &request, settings).map_err(|error| error.to_string())
+        });
+        (key, result)
+    }));
+    Some(result.as_ref().map_err(String::as_str))
+}
+
+/// Returns the address and size of the memory that a request would get, or, if no free block fits,
+/// of the region in which the fewest live bytes are in its way.
+#[must_use]
+pub fn outlined_range(placement: &Placement) -> Option<(u64, u64)> {
+    match placement.outcome {
+        PlacementOutcome::FreeBlock { address, .. } => Some((address, placement.block_bytes)),
+        _ => placement.blocking.as_ref().map(|region| (region.address, region.bytes)),
+    }
+}
+
+/// Returns the field in which the user states a size to place, in the controls of a view.
+#[must_use]
+pub fn size_field(view: &str, size: &str) -> Element {
+    Element::new(Tag::Input)
+        .with(Attribute::Type, "search")
+        .with(Attribute::Key, "fit")
+        .with(Attribute::AriaLabel, "Size of a request")
+        .with(Attribute::Placeholder, "what fits: 500MiB")
+        .with(Attribute::Value, size)
+        .with_command(format!("filter {view}"))
+}
+
+/// Returns a placement, or why there is none: where the request would go, and the blocks in its
+/// way.
+#[must_use]
+pub fn fit_card(context: &Context<'_>, fit: Result<&Placement, &str>) -> Element {
+    let placement = match fit {
+        Ok(placement) => placement,
+        Err(message) => return Element::text(Tag::P, message).with_class("nothing"),
+    };
+    let fits = matches!(placement.outcome, PlacementOutcome::FreeBlock { .. });
+    let class = if fits { "card" } else { "card current" };
+    let mut card = Element::new(Tag::Div).with_class(class).with_child(Element::text(Tag::P, placement.summary()));
+    if placement.blocking.is_some() {
+        let list = Element::new(Tag::Ul).with_class("holders").with_children(blocks_in_the_way(context, placement));
+        card = card.with_child(Element::text(Tag::H2, "In the way")).with_child(list);
+    }
+    card
+}
+
+/// Returns the blocks in the way of a request as items of a list; a click selects one.
+fn blocks_in_the_way(context: &Context<'_>, placement: &Placement) -> impl Iterator<Item = Element> {
+    let blocks = placement.blocking.iter().flat_map(|region| &region.blocks).take(BLOCKS_IN_THE_WAY);
+    blocks.map(|block| {
+        let text = format!("{}  {}", ByteSize(block.bytes), site_name(context.definitions(), block.site));
+        let command = format!("select-allocation {:#x} {}", block.address, block.allocated_at);
+        Element::new(Tag::Li).with_child(Element::button(text, command).with_class("link"))
+    })
+}

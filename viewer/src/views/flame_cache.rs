@@ -1,0 +1,144 @@
+//! The flame graph that was computed last, and what it shows.
+
+use vramscope_insight::flame::{FlameGraph, StackWeights};
+use vramscope_trace::DeviceId;
+
+use super::context::{Context, ViewOptions};
+
+/// End of the name of a mode that shows every frame of a library.
+pub(super) const UNFOLDED: &str = "-unfolded";
+/// Whose bytes the graph shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// Blocks that are live at the moment on the screen.
+    #[default]
+    Shown,
+    /// Blocks that are live at the peak of the allocated bytes.
+    Peak,
+    /// Blocks that were allocated in the selected range.
+    Range,
+}
+
+impl Moment {
+    /// All values, in the order of the menu.
+    pub(super) const ALL: [Self; 3] = [Self::Shown, Self::Peak, Self::Range];
+
+    /// Returns the name in the mode.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Shown => "moment",
+            Self::Peak => "peak",
+            Self::Range => "range",
+        }
+    }
+
+    /// Returns the text in the menu.
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Shown => "this moment",
+            Self::Peak => "the peak",
+            Self::Range => "allocated in the range",
+        }
+    }
+
+    /// Returns what the bytes of the graph are.
+    pub(super) const fn description(self) -> &'static str {
+        match self {
+            Self::Shown => "live at this moment",
+            Self::Peak => "live at the peak of the allocated bytes",
+            Self::Range => "allocated in the selected range",
+        }
+    }
+}
+
+/// The view's variant: whose bytes it shows, and whether frames of libraries are folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mode {
+    pub(super) moment: Moment,
+    pub(super) is_folded: bool,
+}
+
+impl Mode {
+    /// Reads the mode of a view's options; the default for an unknown one.
+    pub(super) fn of(options: &ViewOptions) -> Self {
+        let name = options.mode.as_deref().unwrap_or_default();
+        let (base, is_folded) = name.strip_suffix(UNFOLDED).map_or((name, true), |base| (base, false));
+        let moment = Moment::ALL.into_iter().find(|moment| moment.name() == base).unwrap_or_default();
+        Self { moment, is_folded }
+    }
+
+    /// Returns the name in commands.
+    pub(super) fn name(self) -> String {
+        format!("{}{}", self.moment.name(), if self.is_folded { "" } else { UNFOLDED })
+    }
+}
+
+/// What a graph was computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) device: DeviceId,
+    pub(super) mode: Mode,
+    /// First and last moment.
+    pub(super) moments: (u64, u64),
+    /// What else tells one state of the recording from another: its start, the number of sites, and
+    /// how far the history has been read (if that is used) or the live bytes.
+    pub(super) recording: (u64, usize, u64, u64),
+}
+
+/// The graph that was computed last.
+#[derive(Default)]
+pub struct FlameCache {
+    pub(super) key: Option<Key>,
+    pub(super) graph: FlameGraph,
+    pub(super) revision: u64,
+}
+
+impl FlameCache {
+    /// Returns the graph that the options ask for, computed again if what it depends on has
+    /// changed; `None` until the history has been read.
+    pub fn update(&mut self, context: &Context<'_>, options: &ViewOptions) -> Option<&FlameGraph> {
+        let mode = Mode::of(options);
+        let (recording, first_event) = (context.recording, context.recording.first_event());
+        let moments = match mode.moment {
+            Moment::Shown => (context.moment, context.moment),
+            Moment::Peak => {
+                let peak = recording.series(context.device).map_or(first_event, |series| series.peak_allocated().event);
+                (peak, peak)
+            }
+            Moment::Range => context.range,
+        };
+        let sites = context.definitions().site_count();
+        let read = match mode.moment {
+            Moment::Shown => (context.state.counters().active, context.state.blocks().len() as u64),
+            Moment::Peak | Moment::Range => (context.history.generation(), context.history.until().min(moments.1)),
+        };
+        let of_recording = (recording.start_ns(), sites, read.0, read.1);
+        let key = Key { device: context.device, mode, moments, recording: of_recording };
+        if self.key != Some(key) {
+            let weights = match (mode.moment, context.lifetimes()) {
+                (Moment::Shown, _) => StackWeights::live(context.state, first_event),
+                (_, None) => return None,
+                (Moment::Peak, Some(lifetimes)) => StackWeights::live_at(lifetimes, moments.0, first_event),
+                (Moment::Range, Some(lifetimes)) => {
+                    StackWeights::allocated_between(lifetimes, moments.0, moments.1, first_event)
+                }
+            };
+            self.graph = FlameGraph::new(context.definitions(), &weights, mode.is_folded);
+            self.key = Some(key);
+            self.revision += 1;
+        }
+        Some(&self.graph)
+    }
+
+    /// Returns the graph that was computed last.
+    #[must_use]
+    pub fn graph(&self) -> &FlameGraph {
+        &self.graph
+    }
+
+    /// Returns a number that increases when another graph is computed.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+}

@@ -1,0 +1,267 @@
+//! What the view of fragmentation computes in steps: the first moment above a value, the largest
+//! requests, and metrics over time.
+
+use std::ops::Range;
+
+use vramscope_insight::placement::recorded_settings;
+use vramscope_insight::pools::{
+    FirstAbove, FragmentationColumn, FragmentationColumns, FragmentationCrossing, LargestRequests,
+    fragmentation_columns, sampled_fragmentation_columns,
+};
+use vramscope_trace::{ByteSize, Count, DeviceId, DeviceState, FormatError, Percent, Replay, site_name};
+
+use crate::details;
+use crate::timeline::moment_text;
+use crate::ui::{Element, Tag};
+
+use super::context::{Context, ViewOptions};
+use super::controls::event_link;
+
+/// The fragmentation to look for, in percent, if the user has not chosen another.
+pub(super) const DEFAULT_PERCENT: u64 = 80;
+/// Work units of the search in one frame, of 0.2 microseconds each.
+pub(super) const SEARCH_WORK: u64 = 16_384;
+/// While a recording grows, the largest requests are collected again once it has grown by one part
+/// in so many.
+pub(super) const GROWTH_DIVISOR: u64 = 16;
+
+/// What a value was computed from: device, generation of the history, and the last moment read.
+pub(super) type Source = (DeviceId, u64, u64);
+
+/// The moment at which fragmentation first passed a value, and what happened then.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Crossing {
+    /// The moment.
+    pub crossing: FragmentationCrossing,
+    /// The event that led to it, with the site of its request; `None` if that is the recording's
+    /// first moment.
+    pub(super) what: Option<String>,
+    /// Free memory right after it.
+    pub(super) after: String,
+    /// Names of the spans that were open, outermost first.
+    pub(super) spans: Vec<String>,
+}
+
+/// The search for the moment at which fragmentation first passed a value.
+pub(super) struct Search {
+    pub(super) device: DeviceId,
+    pub(super) generation: u64,
+    pub(super) percent: u64,
+    pub(super) search: FirstAbove,
+    /// The last moment of the recording when it had been searched completely.
+    pub(super) searched_until: Option<u64>,
+    pub(super) crossing: Option<Crossing>,
+}
+
+/// The table over time, and what it was computed from.
+pub(super) struct OverTime {
+    pub(super) source: Source,
+    /// Whether it is of the whole recording.
+    pub(super) is_whole: bool,
+    pub(super) edges: Vec<u64>,
+    pub(super) columns: Vec<FragmentationColumn>,
+}
+
+impl OverTime {
+    /// Returns true if the columns between `edges` are those of the table. That of the whole of a
+    /// growing recording stays until the recording has grown much.
+    pub(super) fn is_current(&self, (device, generation, until): Source, is_whole: bool, edges: &[u64]) -> bool {
+        let (of_device, of_generation, known) = self.source;
+        let is_same_source = (of_device, of_generation) == (device, generation);
+        let has_grown = until > known + known / GROWTH_DIVISOR;
+        let is_same = self.edges == edges && until == known;
+        let is_similar = self.is_whole && is_whole && !has_grown && self.edges.len() == edges.len();
+        is_same_source && (is_same || is_similar)
+    }
+}
+
+/// What the view has computed.
+#[derive(Default)]
+pub struct FragmentationCache {
+    pub(super) search: Option<Search>,
+    /// Why the search cannot go on.
+    pub(super) error: Option<String>,
+    /// Byte ranges of the recording's file that the search needs.
+    pub(super) missing: Vec<Range<u64>>,
+    pub(super) requests: Option<(Source, LargestRequests)>,
+    /// The table over time.
+    pub(super) over_time: Option<OverTime>,
+}
+
+/// Returns the fragmentation to look for, in percent.
+#[must_use]
+pub fn threshold_percent(options: &ViewOptions) -> u64 {
+    options.number.unwrap_or(DEFAULT_PERCENT).min(100)
+}
+
+impl FragmentationCache {
+    /// Continues the search for the first moment above `percent` by a bounded part. Returns true if
+    /// it can be continued at once.
+    pub(super) fn search(&mut self, context: &Context<'_>, percent: u64) -> bool {
+        let (recording, device, generation) = (context.recording, context.device, context.history.generation());
+        self.error = None;
+        let is_same = |one: &Search| (one.device, one.generation, one.percent) == (device, generation, percent);
+        if !self.search.as_ref().is_some_and(is_same) {
+            self.search = None;
+            match FirstAbove::new(recording, device, percent as f64 / 100.0) {
+                Ok(search) => {
+                    let (searched_until, crossing) = (None, None);
+                    self.search = Some(Search { device, generation, percent, search, searched_until, crossing });
+                }
+                Err(error) => self.wait_for(recording.missing(recording.first_event()), &error),
+            }
+        }
+        let Some(search) = &mut self.search else { return false };
+        match search.step(context) {
+            Ok(is_done) => !is_done,
+            Err(error) => {
+                let missing = recording.missing(search.search.moment().saturating_add(1));
+                self.wait_for(missing, &error);
+                false
+            }
+        }
+    }
+
+    /// Stops the search until parts of the recording are loaded, or for good if nothing is missing.
+    pub(super) fn wait_for(&mut self, missing: Vec<Range<u64>>, error: &FormatError) {
+        if missing.is_empty() {
+            self.error = Some(error.to_string());
+        }
+        self.missing = missing;
+    }
+
+    /// Returns the first moment above the value, if it has been found.
+    #[must_use]
+    pub fn crossing(&self) -> Option<&Crossing> {
+        self.search.as_ref().and_then(|search| search.crossing.as_ref())
+    }
+
+    /// Returns the columns of a chart between `edges`, with the largest requests once all
+    /// allocations are known.
+    pub fn columns(&mut self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
+        let settings = recorded_settings(context.recording.info());
+        self.update_requests(context);
+        let requests = context.lifetimes().zip(self.requests.as_ref().map(|(_, requests)| requests));
+        fragmentation_columns(context.recording, context.device, edges, &settings, requests)
+    }
+
+    /// Returns the columns of a chart like [`columns`](Self::columns), but approximately where that takes
+    /// long.
+    pub fn quick_columns(&mut self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
+        self.update_requests(context);
+        let requests = self.requests.as_ref().map(|(_, requests)| requests);
+        sampled_fragmentation_columns(context.recording, context.device, edges, requests)
+    }
+
+    /// Collects the largest requests if they are not known, or the recording has grown much.
+    pub(super) fn update_requests(&mut self, context: &Context<'_>) {
+        let (generation, until) = (context.history.generation(), context.history.until());
+        let is_current = self.requests.as_ref().is_some_and(|((device, of, known), _)| {
+            (*device, *of) == (context.device, generation) && until <= known + known / GROWTH_DIVISOR
+        });
+        if is_current {
+            return;
+        }
+        self.requests = context.lifetimes().filter(|_| context.is_history_complete).map(|lifetimes| {
+            let requests = LargestRequests::new(context.recording, context.device, lifetimes);
+            ((context.device, generation, until), requests)
+        });
+    }
+
+    /// Returns what the picture's largest requests are of; changes when they change.
+    #[must_use]
+    pub fn requests_until(&self) -> Option<u64> {
+        self.requests.as_ref().map(|((_, _, until), _)| *until)
+    }
+
+    /// Returns the columns of the table over time.
+    pub(super) fn over_time(&mut self, context: &Context<'_>, rows: u64) -> &[FragmentationColumn] {
+        let source = (context.device, context.history.generation(), context.history.until());
+        let (from, to) = context.range;
+        let (from_ns, to_ns) = (context.history.time_ns(from), context.history.time_ns(to));
+        let at = |index: u64| {
+            let part = u128::from(to_ns.saturating_sub(from_ns)) * u128::from(index) / u128::from(rows.max(1));
+            context.history.moment_at(from_ns.saturating_add(part as u64)).clamp(from, to)
+        };
+        let mut edges: Vec<u64> = (0..=rows).map(at).collect();
+        if let Some(last) = edges.last_mut() {
+            *last = to;
+        }
+        let is_whole = !context.has_range;
+        if !self.over_time.as_ref().is_some_and(|known| known.is_current(source, is_whole, &edges)) {
+            let columns = self.columns(context, &edges).columns;
+            self.over_time = Some(OverTime { source, is_whole, edges, columns });
+        }
+        self.over_time.as_ref().map_or(&[], |known| &known.columns)
+    }
+}
+
+impl Search {
+    /// Continues the search by a bounded part. Returns true once it is finished.
+    pub(super) fn step(&mut self, context: &Context<'_>) -> Result<bool, FormatError> {
+        let end = context.recording.end_event();
+        if self.crossing.is_some() || self.searched_until == Some(end) {
+            return Ok(true);
+        }
+        let is_done = self.search.step(context.recording, SEARCH_WORK)?;
+        if let Some(crossing) = self.search.found() {
+            self.crossing = Some(Crossing::new(context, crossing)?);
+        }
+        self.searched_until = is_done.then_some(end);
+        Ok(is_done)
+    }
+}
+
+impl Crossing {
+    /// Describes the event that led to a crossing.
+    pub(super) fn new(context: &Context<'_>, crossing: FragmentationCrossing) -> Result<Self, FormatError> {
+        let (recording, definitions) = (context.recording, context.definitions());
+        let mut replay = Replay::new();
+        let event = match crossing.event.checked_sub(1).filter(|&index| index >= recording.first_event()) {
+            Some(index) => replay.event(recording, index)?,
+            None => None,
+        };
+        let what = event.map(|event| {
+            let text = details::of_event(&event, definitions);
+            match event.kind.site() {
+                Some(site) => format!("{text}, by {}", site_name(definitions, site)),
+                None => text,
+            }
+        });
+        let state = replay.seek(recording, crossing.event)?;
+        let free = state.device(context.device).map(DeviceState::free_space).unwrap_or_default();
+        let after = format!(
+            "{} free in {}, the largest {}",
+            ByteSize(free.total),
+            Count(free.blocks).of("block", "blocks"),
+            ByteSize(free.largest)
+        );
+        let mut spans: Vec<String> = context
+            .marks
+            .names_at(recording, context.device, crossing.time_ns)
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        spans.reverse();
+        Ok(Self { crossing, what, after, spans })
+    }
+
+    /// Returns the sentences about the crossing of `percent`.
+    pub(super) fn element(&self, context: &Context<'_>, percent: u64) -> Element {
+        let FragmentationCrossing { event, time_ns, fragmentation } = self.crossing;
+        let text = Element::new(Tag::P).with_class("summary");
+        let text = match self.what {
+            Some(_) => text.with_text(format!("Fragmentation first passed {percent}% at ")),
+            None => text.with_text(format!("Fragmentation is above {percent}% from the beginning, ")),
+        };
+        let mut rest = format!(" ({})", moment_text(context.recording, time_ns));
+        if !self.spans.is_empty() {
+            rest += &format!(" in {}", self.spans.join(" › "));
+        }
+        if let Some(what) = &self.what {
+            rest += &format!(": {what}");
+        }
+        rest += &format!(". It was {} then: {}.", Percent(fragmentation), self.after);
+        text.with_child(event_link(event)).with_text(rest)
+    }
+}

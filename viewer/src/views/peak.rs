@@ -1,0 +1,257 @@
+//! The peak explained: when it is, what it consists of, and how far it falls if it is lowered.
+
+use vramscope_insight::group::{GroupBy, SiteCategory};
+use vramscope_insight::peak::{PeakComposition, PeakGroup, Plateau};
+use vramscope_insight::sites::GroupRow;
+use vramscope_trace::sort::sort_by_key;
+use vramscope_trace::{Allocation, Count, Peak, Percent};
+
+use crate::timeline::moment_text;
+use crate::ui::{Element, Node, Tag, facts};
+use crate::units::{rounded_and_exact_size, unbroken_size};
+
+use super::ViewKind;
+use super::caches::Caches;
+use super::computed::{NextPeaks, PeakGroups};
+use super::context::{Context, ViewContent, ViewOptions};
+use super::controls::{event_link, group_choice, group_title};
+use super::table::{Cell, Column, Row, Table};
+
+/// Returns the content of the view.
+#[must_use]
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+    let by = options.by.unwrap_or(GroupBy::Line);
+    let mut content = ViewContent {
+        controls: vec![group_choice(ViewKind::Peak.name(), by, &GroupBy::ALL).into()],
+        ..ViewContent::default()
+    };
+    let Some(source) = caches.update_steps(context) else {
+        content.content = ViewContent::reading(context).content;
+        return content;
+    };
+    let peak = context.recording.series(context.device).map(|series| series.peak_allocated()).unwrap_or_default();
+    if peak.bytes == 0 {
+        content.content = ViewContent::message("Nothing was allocated on this device.").content;
+        return content;
+    }
+    if peak.event > context.history.until() {
+        caches.is_unfinished = true;
+        content.content = ViewContent::reading(context).content;
+        return content;
+    }
+    let Caches { groupings, steps, peak: analysis, .. } = caches;
+    analysis.update(&source, peak, steps);
+    let by_category = groupings.get(GroupBy::Category, context.recording);
+    let categories = analysis.groups(&source, peak, steps, GroupBy::Category, by_category);
+    let composition = categories.composition.clone();
+    let category_table = table(context, categories, GroupBy::Category);
+    let next = analysis.next(&source, steps, composition.dip_bytes());
+    let by_site = groupings.get(GroupBy::Site, context.recording);
+    let mut request_text = |one: Option<Allocation>| {
+        let group = by_site.group_of_allocation(&one?);
+        let name = by_site.cached_name(context.definitions(), group);
+        Some(format!("a request of {}: {name}", unbroken_size(one?.size)))
+    };
+    let reached_by = request_text(next.and_then(|next| next.request));
+    let other_reached_by = request_text(next.and_then(|next| next.other_request));
+    let step_count = steps.steps().len();
+    let groups = analysis.groups(&source, peak, steps, by, groupings.get(by, context.recording));
+    let requested_bytes = groups.rows.iter().fold(0u64, |sum, (row, _)| sum.saturating_add(row.requested_bytes));
+    caches.is_unfinished |= next.is_none();
+
+    let mut rows = moment_facts(context, peak, &composition, step_count, reached_by);
+    rows.extend(size_facts(&composition, requested_bytes));
+    content.content.push(facts(rows).into());
+    content.content.extend(next_peak_nodes(peak, next, other_reached_by));
+    if by != GroupBy::Category {
+        content.content.push(Element::text(Tag::H2, "By category").into());
+        content.content.push(category_table.element().into());
+    }
+    content.content.push(Element::text(Tag::H2, format!("By {}", group_title(by))).into());
+    content.content.push(Element::text(Tag::P, sum_text(&composition)).with_class("summary").into());
+    let table = table(context, groups, by);
+    content.with_table(table)
+}
+
+/// Returns when the peak is, in which step and spans, and what reached it.
+fn moment_facts(
+    context: &Context<'_>,
+    peak: Peak,
+    composition: &PeakComposition,
+    step_count: usize,
+    reached_by: Option<String>,
+) -> Vec<(&'static str, Node)> {
+    let time_ns = context.history.time_ns(peak.event);
+    let is_here = if peak.event == context.moment { " (this moment)" } else { "" };
+    let moment = Element::new(Tag::Span)
+        .with_child(event_link(peak.event))
+        .with_text(format!(" at {}{is_here}", moment_text(context.recording, time_ns)));
+    let mut rows = vec![("peak", rounded_and_exact_size(peak.bytes).into()), ("moment", moment.into())];
+    if step_count > 0 {
+        let text = match composition.step {
+            Some((position, step)) => {
+                let ordinal = position as u64 + 1;
+                let of_all = format!("{} of {}", Count(ordinal), Count(step_count as u64));
+                if step.number == ordinal { of_all } else { format!("number {} ({of_all})", step.number) }
+            }
+            None => "outside of every step".to_owned(),
+        };
+        rows.push(("step", text.into()));
+    }
+    let mut spans = context.marks.names_at(context.recording, context.device, time_ns);
+    spans.reverse();
+    if !spans.is_empty() {
+        rows.push(("spans", spans.join(" › ").into()));
+    }
+    rows.extend(reached_by.map(|text| ("reached by", text.into())));
+    rows
+}
+
+/// Returns the sizes of what is live at the peak.
+fn size_facts(composition: &PeakComposition, requested_bytes: u64) -> Vec<(&'static str, Node)> {
+    let active_bytes = composition.allocated_bytes.saturating_add(composition.pending_bytes);
+    let share = |bytes: u64| format!("{} · {}", unbroken_size(bytes), Percent::of(bytes, active_bytes));
+    let mut rows = vec![
+        ("requested", share(requested_bytes).into()),
+        ("rounding", share(active_bytes.saturating_sub(requested_bytes)).into()),
+    ];
+    if composition.pending_bytes > 0 {
+        rows.push((
+            "pending free",
+            format!("{}, in addition to the peak", unbroken_size(composition.pending_bytes)).into(),
+        ));
+    }
+    let lasting = format!("{}, live for a quarter of the recording or longer", share(composition.lasting_bytes));
+    rows.push(("lasting", lasting.into()));
+    if let Some(before_bytes) = composition.before_steps_bytes.filter(|&bytes| bytes > 0) {
+        rows.push(("before steps", format!("{}, live before the first step began", share(before_bytes)).into()));
+    }
+    rows
+}
+
+/// Returns how far the peak falls if it is lowered.
+fn next_peak_nodes(peak: Peak, next: Option<NextPeaks>, other_reached_by: Option<String>) -> Vec<Node> {
+    let heading = Element::text(Tag::H2, "If the peak is lowered").into();
+    let Some(NextPeaks { plateaus, .. }) = next else {
+        return vec![
+            heading,
+            Element::text(Tag::P, "Searching the next highest moments…").with_class("nothing").into(),
+        ];
+    };
+    let Some(next) = plateaus.next else {
+        let text = "Memory rises only once: lowering this peak helps all the way down.";
+        return vec![heading, Element::text(Tag::P, text).into()];
+    };
+    let saved = |plateau: Plateau| {
+        let bytes = peak.bytes.saturating_sub(plateau.bytes);
+        format!("{} ({} of the peak)", unbroken_size(bytes), Percent::of(bytes, peak.bytes))
+    };
+    let mut sentence = Element::new(Tag::P);
+    if next.bytes == peak.bytes {
+        sentence = sentence
+            .with_text("At ")
+            .with_child(event_link(next.event))
+            .with_text(", memory is as high again: lowering this peak alone saves nothing.");
+    } else {
+        let text = format!(
+            " with {}: lowering this peak alone helps down to there and saves at most {}.",
+            unbroken_size(next.bytes),
+            saved(next)
+        );
+        sentence = sentence.with_text("The next highest moment is ").with_child(event_link(next.event)).with_text(text);
+    }
+    let mut nodes = vec![heading, sentence.into()];
+    if plateaus.recurrences > 0 {
+        let times = Count(plateaus.recurrences).of("more time", "more times");
+        let again = format!("The same request comes within 1% of the peak {times}. If it needed less each time, ");
+        let again = Element::text(Tag::P, again);
+        let again = match plateaus.next_of_other_site {
+            Some(other) => {
+                again.with_text("the peak would fall to ").with_child(event_link(other.event)).with_text(format!(
+                    " with {}{}, which saves at most {}.",
+                    unbroken_size(other.bytes),
+                    other_reached_by.map(|text| format!(" ({text})")).unwrap_or_default(),
+                    saved(other)
+                ))
+            }
+            None => {
+                again.with_text("the peak would fall as far as it is lowered: no other request reaches a high point.")
+            }
+        };
+        nodes.push(again.into());
+    }
+    nodes
+}
+
+/// Returns what the rows add up to.
+fn sum_text(composition: &PeakComposition) -> String {
+    let mut text = format!(
+        "{} in {} at the peak: the rows add up to it.",
+        rounded_and_exact_size(composition.allocated_bytes),
+        Count(composition.blocks).of("block", "blocks")
+    );
+    if composition.pending_bytes > 0 {
+        text += &format!(" A further {} are pending free.", unbroken_size(composition.pending_bytes));
+    }
+    text
+}
+
+/// Returns what the peak consists of as a table. Its `bytes` add up to the allocated bytes.
+fn table(context: &Context<'_>, groups: &PeakGroups, by: GroupBy) -> Table {
+    let composition = &groups.composition;
+    let has_pending = composition.pending_bytes > 0;
+    let has_steps = composition.before_steps_bytes.is_some_and(|bytes| bytes > 0);
+    let mut columns = vec![
+        Column::text("name", group_title(by)),
+        Column::bar("bytes", "allocated"),
+        Column::number("share", "share"),
+        Column::number("blocks", "blocks"),
+        Column::number("largest_bytes", "largest"),
+    ];
+    if has_pending {
+        columns.push(Column::number("pending_bytes", "pending free"));
+    }
+    if has_steps {
+        columns.push(Column::number("before_steps_bytes", "before steps"));
+    }
+    if by != GroupBy::Category {
+        columns.push(Column::text("category", "category"));
+    }
+    let mut table = Table::new(ViewKind::Peak.name(), format!("The peak by {}", group_title(by)), columns);
+    let allocated = |row: &GroupRow| row.bytes.saturating_sub(row.pending_bytes);
+    let largest = groups.rows.iter().map(|(row, _)| allocated(row)).max().unwrap_or(0).max(1);
+    table.rows.extend(groups.rows.iter().map(|(row, part)| {
+        let PeakGroup { largest_bytes, before_steps_bytes, .. } = *part;
+        let bytes = allocated(row);
+        let mut cells = vec![
+            Cell::from(&*row.name),
+            Cell::Bytes(bytes),
+            Cell::Share(bytes as f64 / composition.allocated_bytes.max(1) as f64),
+            Cell::Count(row.blocks),
+            Cell::Bytes(largest_bytes),
+        ];
+        let mut hidden = vec![("requested_bytes", Cell::Bytes(row.requested_bytes))];
+        if has_pending {
+            cells.push(Cell::Bytes(row.pending_bytes));
+        } else {
+            hidden.push(("pending_bytes", Cell::Bytes(row.pending_bytes)));
+        }
+        if has_steps {
+            cells.push(Cell::Bytes(before_steps_bytes));
+        }
+        if by != GroupBy::Category {
+            cells.push(row.category.map_or(Cell::Empty, |category: SiteCategory| category.name().into()));
+        }
+        Row { color: Some(context.theme.group_color(row.group as usize)), hidden, ..Row::new(cells) }
+            .with_share(bytes as f64 / largest as f64)
+            .with_command(format!("group {} {}", by.name(), row.group))
+            .with_selected(context.selected_group == Some((by, row.group)))
+    }));
+    sort_by_key(&mut table.rows, |row| {
+        std::cmp::Reverse(match row.cells.get(1) {
+            Some(Cell::Bytes(bytes)) => *bytes,
+            _ => 0,
+        })
+    });
+    table
+}

@@ -1,0 +1,51 @@
+//! What the lists of events and allocations keep between frames: searches in progress, and which
+//! row is kept in view.
+
+mod allocation_search;
+mod event_search;
+mod kept_in_view;
+mod step_starts;
+
+use vramscope_trace::Recording;
+
+pub use allocation_search::{AllocationRequest, AllocationSearch, FoundAllocations};
+pub use event_search::{EventSearch, FoundEvents};
+pub use kept_in_view::KeptInView;
+pub use step_starts::{StepStarts, uses_steps};
+
+/// Properties of a recording that stay while it grows and its oldest part is dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingIdentity {
+    epoch_unix_ns: u64,
+    source: String,
+}
+
+impl RecordingIdentity {
+    /// Returns the properties of `recording`.
+    #[must_use]
+    pub fn of(recording: &Recording) -> Self {
+        let info = recording.info();
+        Self { epoch_unix_ns: info.epoch_unix_ns, source: info.source.clone() }
+    }
+}
+
+/// The searches of the lists, and the rows that they keep in view.
+#[derive(Default)]
+pub struct Searches {
+    /// The list of events.
+    pub events: EventSearch,
+    /// The list of allocations.
+    pub allocations: AllocationSearch,
+    /// The allocations that used an address.
+    pub address: AllocationSearch,
+    /// The live allocations below the picture of all allocations.
+    pub live: AllocationSearch,
+    /// The row that the list of events keeps in view: that of the moment.
+    pub events_row: KeptInView,
+    /// The row that the list of allocations was last asked to show.
+    pub allocations_row: KeptInView,
+    /// The row that the address history keeps in view.
+    pub address_row: KeptInView,
+    /// Where steps begin, for ages in steps.
+    pub step_starts: StepStarts,
+}

@@ -1,0 +1,87 @@
+//! Answers the calls of `window.vramscope`.
+
+use js_sys::Promise;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+
+use super::super::browser::{error_text, run_after};
+use super::app::App;
+use super::open_file;
+use crate::link::Link;
+use crate::protocol::{Call, FromEngine};
+
+/// Answers call `number`, now or once its result is on the screen.
+pub(super) fn answer(app: &App, number: u32, call: Call, objects: Vec<JsValue>) {
+    let app = app.clone();
+    spawn_local(async move {
+        let result = execute(&app, call, objects).await.map_err(|error| error_text(&error));
+        app.send(&FromEngine::Answer(number, result));
+    });
+}
+
+/// Executes a call and returns its result as JSON.
+async fn execute(app: &App, call: Call, objects: Vec<JsValue>) -> Result<String, JsValue> {
+    const NOTHING: &str = "null";
+    match call {
+        Call::Open(source) => {
+            open_file::open(app, &source, objects.first(), &Link::default()).await?;
+            Ok(NOTHING.to_owned())
+        }
+        Call::Compare(source) => {
+            open_file::compare(app, &source, objects.first()).await?;
+            Ok(NOTHING.to_owned())
+        }
+        Call::SelectRange(range) => {
+            app.0.state.borrow_mut().session.select_range(range);
+            app.drawn().await?;
+            Ok(NOTHING.to_owned())
+        }
+        Call::Seek(event) => {
+            {
+                let mut state = app.0.state.borrow_mut();
+                state.session.seek(event).map_err(|error| JsValue::from(error.to_string()))?;
+                app.fetch_needed(&mut state);
+            }
+            app.drawn().await?;
+            Ok(NOTHING.to_owned())
+        }
+        Call::Show(view) => {
+            app.0.state.borrow_mut().session.show(&view)?;
+            app.drawn().await?;
+            Ok(NOTHING.to_owned())
+        }
+        Call::Rows { view, options } => {
+            app.0.state.borrow_mut().fetches.failure = None;
+            while !is_prepared(app, &view, &options)? {
+                pause(ROWS_INTERVAL_MS).await?;
+            }
+            Ok(app.0.state.borrow_mut().session.rows(&view, &options)?)
+        }
+        Call::Digest => Ok(format!("\"{}\"", app.0.state.borrow().session.digest())),
+    }
+}
+
+/// Pause in milliseconds between two looks whether what rows need has arrived.
+const ROWS_INTERVAL_MS: i32 = 5;
+
+/// Reads a part of what rows need, and requests the bytes that are missing. Returns true once
+/// everything is read.
+fn is_prepared(app: &App, view: &str, options: &str) -> Result<bool, JsValue> {
+    let mut state = app.0.state.borrow_mut();
+    let is_prepared = state.session.prepare_rows(view, options)?;
+    if !is_prepared {
+        app.fetch_needed(&mut state);
+    }
+    match state.fetches.failure.take() {
+        Some(message) => Err(message.into()),
+        None => Ok(is_prepared),
+    }
+}
+
+/// Waits.
+async fn pause(duration_ms: i32) -> Result<(), JsValue> {
+    let end = Promise::new(&mut |resolve, _| {
+        run_after(duration_ms, move || drop(resolve.call0(&JsValue::UNDEFINED)));
+    });
+    JsFuture::from(end).await.map(drop)
+}

@@ -1,0 +1,95 @@
+//! `window.vramscope`: the interface for scripts, tests and embedding pages. Its names and their
+//! meaning are stable.
+
+use js_sys::{Array, Function, JSON, Object, Promise, Reflect};
+use wasm_bindgen::prelude::*;
+
+use super::super::browser::window;
+use super::app::App;
+use crate::protocol::{Call, Source};
+use crate::views::ViewKind;
+
+/// Sets a property of a JavaScript object.
+fn set(object: &Object, name: &str, value: impl Into<JsValue>) -> Result<(), JsValue> {
+    Reflect::set(object, &name.into(), &value.into()).map(|_| ())
+}
+
+/// Adds the functions of the interface to `window.vramscope`, which the page's loader may have
+/// created.
+pub(super) fn publish(app: &App) -> Result<(), JsValue> {
+    let window = window()?;
+    let api = match Reflect::get(&window, &"vramscope".into())?.dyn_into::<Object>() {
+        Ok(object) => object,
+        Err(_) => Object::new(),
+    };
+    let files = app.clone();
+    add_call(app, &api, "open", move |source, _| {
+        let (source, objects) = source_of(&files, source);
+        (Call::Open(source), objects)
+    })?;
+    let files = app.clone();
+    add_call(app, &api, "compare", move |source, _| {
+        let (source, objects) = source_of(&files, source);
+        (Call::Compare(source), objects)
+    })?;
+    add_call(app, &api, "select", |from, to| {
+        let range = from.as_f64().zip(to.as_f64()).map(|(from, to)| (from as u64, to as u64));
+        (Call::SelectRange(range), Vec::new())
+    })?;
+    // The conversion saturates: NaN is 0, and numbers beyond the end are the end.
+    add_call(app, &api, "seek", |event, _| (Call::Seek(event.as_f64().unwrap_or(0.0) as u64), Vec::new()))?;
+    add_call(app, &api, "show", |view, _| (Call::Show(view.as_string().unwrap_or_default()), Vec::new()))?;
+    add_call(app, &api, "rows", |view, options| {
+        // Nothing to encode makes no text.
+        let options = if options.is_undefined() { JsValue::NULL } else { options };
+        let options = JSON::stringify(&options).map(String::from).unwrap_or_default();
+        (Call::Rows { view: view.as_string().unwrap_or_default(), options }, Vec::new())
+    })?;
+    add_call(app, &api, "digest", |_, _| (Call::Digest, Vec::new()))?;
+    add_state(app, &api)?;
+    let views = Closure::<dyn Fn() -> Array>::new(|| {
+        ["timeline"].into_iter().chain(ViewKind::ALL.map(ViewKind::name)).map(JsValue::from).collect()
+    });
+    set(&api, "views", views.into_js_value())?;
+    Reflect::set(&window, &"vramscope".into(), &api).map(|_| ())
+}
+
+/// Returns the source that a script names by a URL or a `File`, and the objects beside the call.
+fn source_of(app: &App, source: JsValue) -> (Source, Vec<JsValue>) {
+    match source.as_string() {
+        Some(url) => (Source::Url(url), Vec::new()),
+        None => (Source::File(app.0.state.borrow_mut().history.keep_file(&source)), vec![source]),
+    }
+}
+
+/// Adds a function of up to two arguments that the engine answers; `call` makes the call and the
+/// objects beside it from the arguments.
+fn add_call(
+    app: &App,
+    api: &Object,
+    name: &str,
+    call: impl Fn(JsValue, JsValue) -> (Call, Vec<JsValue>) + 'static,
+) -> Result<(), JsValue> {
+    let app = app.clone();
+    // Scripts own the functions, so their closures are given to JavaScript.
+    let function = Closure::<dyn Fn(JsValue, JsValue) -> Promise>::new(move |first, second| {
+        let (call, objects) = call(first, second);
+        app.call(call, &objects)
+    });
+    set(api, name, function.into_js_value())
+}
+
+/// Adds `state()` and `peak()`, which return what the last frame reported.
+fn add_state(app: &App, api: &Object) -> Result<(), JsValue> {
+    let described = app.clone();
+    let state = Closure::<dyn Fn() -> Result<JsValue, JsValue>>::new(move || {
+        JSON::parse(&described.0.state.borrow().state_json)
+    });
+    let state: Function = state.into_js_value().unchecked_into();
+    set(api, "state", state)?;
+    let described = app.clone();
+    let peak = Closure::<dyn Fn() -> Result<JsValue, JsValue>>::new(move || {
+        Reflect::get(&JSON::parse(&described.0.state.borrow().state_json)?, &"peak".into())
+    });
+    set(api, "peak", peak.into_js_value())
+}

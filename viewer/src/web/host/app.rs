@@ -1,0 +1,365 @@
+//! The page's state, and its exchange of frames with the engine.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use js_sys::{Function, JSON, Promise};
+use wasm_bindgen::prelude::*;
+use web_sys::{Document, Event, EventTarget, MessagePort, ResizeObserver};
+
+use super::super::browser::{now_ms, window};
+use super::super::listener::Listener;
+use super::super::port::Port;
+use super::controls_view::Controls;
+use super::list_scroll::ListScroll;
+use super::page::Page;
+use super::page_history::PageHistory;
+use super::panel::Panel;
+use super::screen::Display;
+use crate::pane_sizes::PaneSizes;
+use crate::protocol::{Action, Call, Frame, FrameRequest, FromEngine, PageStage, ToEngine};
+
+/// The browser's callback that requests a frame; it gets the page's clock in milliseconds.
+type FrameClosure = Closure<dyn FnMut(f64)>;
+
+/// Requests a frame when a picture changes its size; keeps the browser's observer and its callback
+/// alive.
+struct SizeObserver {
+    _observer: ResizeObserver,
+    _closure: Closure<dyn FnMut()>,
+}
+
+/// The state of the page: elements, pictures, texts, and input that the engine has not received.
+pub(super) struct State {
+    pub(super) page: Page,
+    pub(super) display: Display,
+    panel: Panel,
+    /// The views in the panes, and how their lists are scrolled.
+    lists: [(String, ListScroll); 2],
+    /// What the user did since the last frame was requested.
+    actions: Vec<Action>,
+    /// Whether the pictures or the colors may have changed.
+    resized: bool,
+    pub(super) controls: Controls,
+    /// Whether the page shows a running program, or one whose connection has ended.
+    is_live: bool,
+    /// Whether the program is connected.
+    pub(super) is_connected: bool,
+    /// The state for `window.vramscope.state()`, in JSON.
+    pub(super) state_json: String,
+    pub(super) history: PageHistory,
+    /// The sizes of timeline, panes and details that the user has set.
+    pub(super) sizes: PaneSizes,
+}
+
+/// A handle to the running page. Clones share one page.
+#[derive(Clone)]
+pub(super) struct App(pub(super) Rc<Inner>);
+
+/// The running page that all [`App`] handles share.
+pub(super) struct Inner {
+    pub(super) state: RefCell<State>,
+    port: RefCell<Option<Port>>,
+    /// Whether the browser will call back for a frame.
+    is_frame_requested: Cell<bool>,
+    /// Whether the engine is drawing a frame.
+    is_frame_in_flight: Cell<bool>,
+    /// Whether a frame is wanted after the one in flight.
+    is_frame_wanted: Cell<bool>,
+    /// The promises of unanswered calls, by number.
+    calls: RefCell<HashMap<u32, (Function, Function)>>,
+    last_call: Cell<u32>,
+    /// Whether the file that the user chooses next is compared with the recording on the page.
+    pub(super) is_choosing_second: Cell<bool>,
+    /// Whether the next filter that appears gets the focus.
+    pub(super) is_search_wanted: Cell<bool>,
+    /// Executes the commands of the start page; `None` on an exported page.
+    pub(super) start_script: RefCell<Option<Function>>,
+    /// Resolves the promise of [`super::start`].
+    pub(super) on_ready: RefCell<Option<Function>>,
+    request: RefCell<Option<FrameClosure>>,
+    listeners: RefCell<Vec<Listener>>,
+    size_observer: RefCell<Option<SizeObserver>>,
+}
+
+impl App {
+    /// Creates the page on the elements of a document. The engine is at the other end of `port`;
+    /// `react` is called for each of its messages, with the objects beside it.
+    pub(super) fn new(
+        document: &Document,
+        port: MessagePort,
+        react: impl Fn(&Self, FromEngine, Vec<JsValue>) + 'static,
+    ) -> Result<Self, JsValue> {
+        let page = Page::find(document)?;
+        let display = Display::new(&page)?;
+        let state = State {
+            page,
+            display,
+            panel: Panel::default(),
+            lists: Default::default(),
+            actions: Vec::new(),
+            resized: true,
+            controls: Controls::default(),
+            is_live: false,
+            is_connected: false,
+            state_json: "{}".to_owned(),
+            history: PageHistory::default(),
+            sizes: PaneSizes::default(),
+        };
+        let app = Self(Rc::new(Inner {
+            state: RefCell::new(state),
+            port: RefCell::new(None),
+            is_frame_requested: Cell::new(false),
+            is_frame_in_flight: Cell::new(false),
+            is_frame_wanted: Cell::new(false),
+            calls: RefCell::default(),
+            last_call: Cell::new(0),
+            is_choosing_second: Cell::new(false),
+            is_search_wanted: Cell::new(false),
+            start_script: RefCell::new(None),
+            on_ready: RefCell::new(None),
+            request: RefCell::new(None),
+            listeners: RefCell::new(Vec::new()),
+            size_observer: RefCell::new(None),
+        }));
+        let receiving = app.clone();
+        let port = Port::new(port, move |message, objects| react(&receiving, message, objects))?;
+        *app.0.port.borrow_mut() = Some(port);
+        let requesting = app.clone();
+        *app.0.request.borrow_mut() = Some(Closure::new(move |clock_ms| requesting.request_frame(clock_ms)));
+        app.observe_size()?;
+        Ok(app)
+    }
+
+    /// Calls `react` for every event `name` on `target`, as long as the page lives. `E` is the
+    /// event's type.
+    pub(super) fn on<E: JsCast + 'static>(
+        &self,
+        target: &EventTarget,
+        name: &'static str,
+        mut react: impl FnMut(&Self, E) + 'static,
+    ) -> Result<(), JsValue> {
+        let app = self.clone();
+        let listener = Listener::new(target, name, move |event: E| react(&app, event))?;
+        self.0.listeners.borrow_mut().push(listener);
+        Ok(())
+    }
+
+    /// Calls `action` when the button with element id `id` is pressed.
+    pub(super) fn on_button(&self, id: &str, action: impl Fn(&Self) + 'static) -> Result<(), JsValue> {
+        let button = self.0.state.borrow().page.element(id)?;
+        self.on(&button, "click", move |app: &Self, _: Event| action(app))
+    }
+
+    /// Sends a message to the engine with objects beside it.
+    pub(super) fn send_with(&self, message: &ToEngine, objects: &[JsValue]) {
+        if let Some(port) = self.0.port.borrow().as_ref() {
+            port.send(message, objects, &[]);
+        }
+    }
+
+    /// Sends a call to the engine with objects beside it; the promise resolves with its answer.
+    pub(super) fn call(&self, call: Call, objects: &[JsValue]) -> Promise {
+        let number = self.0.last_call.get().wrapping_add(1);
+        self.0.last_call.set(number);
+        let promise = Promise::new(&mut |resolve, reject| {
+            self.0.calls.borrow_mut().insert(number, (resolve, reject));
+        });
+        let actions = std::mem::take(&mut self.0.state.borrow_mut().actions);
+        if !actions.is_empty() {
+            self.send_with(&ToEngine::Actions(actions, now_ms()), &[]);
+        }
+        self.want_frame();
+        self.send_with(&ToEngine::Call(number, call), objects);
+        promise
+    }
+
+    /// Adds something that the user did to the next frame.
+    pub(super) fn act(&self, action: Action) {
+        self.0.state.borrow_mut().actions.push(action);
+        self.want_frame();
+    }
+
+    /// Makes the engine execute a command in the next frame.
+    pub(super) fn command(&self, command: impl Into<String>) {
+        self.act(Action::Command(command.into()));
+    }
+
+    /// Requests a frame before the browser's next repaint, or after the one in flight.
+    pub(super) fn want_frame(&self) {
+        if self.0.is_frame_in_flight.get() {
+            self.0.is_frame_wanted.set(true);
+            return;
+        }
+        if self.0.is_frame_requested.replace(true) {
+            return;
+        }
+        if let (Ok(window), Some(request)) = (window(), self.0.request.borrow().as_ref()) {
+            // Fails only while the page is being closed.
+            let _ = window.request_animation_frame(request.as_ref().unchecked_ref());
+        }
+    }
+
+    /// Sends the engine what the user did, and the sizes of the pictures if they have changed.
+    fn request_frame(&self, clock_ms: f64) {
+        self.0.is_frame_requested.set(false);
+        let mut state = self.0.state.borrow_mut();
+        let state = &mut *state;
+        let screen = std::mem::take(&mut state.resized).then(|| state.display.measure(&state.page));
+        let actions = std::mem::take(&mut state.actions);
+        self.0.is_frame_in_flight.set(true);
+        self.send_with(&ToEngine::Frame(FrameRequest { clock_ms, screen, actions }), &[]);
+    }
+
+    /// Shows a frame of the engine: pictures, texts and contents of the panes.
+    pub(super) fn show_frame(&self, mut frame: Frame, pixels: &[JsValue]) {
+        let (link, entry) = (std::mem::take(&mut frame.link), frame.entry);
+        self.show_content(frame, pixels);
+        if self.0.is_search_wanted.get() && self.focus_search_field() {
+            self.0.is_search_wanted.set(false);
+        }
+        self.update_history(link, entry);
+    }
+
+    /// Shows the pictures, texts and contents of a frame.
+    fn show_content(&self, frame: Frame, pixels: &[JsValue]) {
+        let mut state = self.0.state.borrow_mut();
+        let state = &mut *state;
+        let shown = state.show_frame(&frame, pixels);
+        if let Err(error) = shown {
+            state.page.show_message(&format!("{error:?}"));
+        }
+        let pane_count = frame.pane_count;
+        state.state_json = frame.state;
+        // A pane that appears or gets a picture has another size.
+        state.resized |= state.page.set_pane_count(pane_count) || state.display.is_outdated(&state.page);
+        let is_wanted = frame.is_animated || state.resized || !state.actions.is_empty();
+        self.0.is_frame_in_flight.set(false);
+        if self.0.is_frame_wanted.take() || is_wanted {
+            self.want_frame();
+        }
+    }
+
+    /// Gives the focus to the filter of a pane, its text selected. Returns false if no pane has
+    /// one.
+    pub(super) fn focus_search_field(&self) -> bool {
+        // Listeners for the focus may need the state.
+        let Some(field) = self.0.state.borrow().page.search_field() else { return false };
+        field.select();
+        field.focus().is_ok()
+    }
+
+    /// Tells the engine which rows of a long list are in view, after the user has scrolled a pane.
+    pub(super) fn scrolled(&self, pane: usize) {
+        // Content that changes while a frame is shown is measured at its end.
+        let Ok(mut state) = self.0.state.try_borrow_mut() else { return };
+        let state = &mut *state;
+        let rows = state.lists[pane].1.scrolled(&state.page.panes[pane].content);
+        let has_changed = rows.is_some();
+        state.tell_rows(pane, rows);
+        if has_changed {
+            self.want_frame();
+        }
+    }
+
+    /// Resolves or rejects the promise of a call.
+    pub(super) fn settle(&self, number: u32, result: Result<String, String>) {
+        let Some((resolve, reject)) = self.0.calls.borrow_mut().remove(&number) else { return };
+        let _ = match result {
+            Ok(json) => resolve.call1(&JsValue::UNDEFINED, &JSON::parse(&json).unwrap_or_default()),
+            Err(error) => reject.call1(&JsValue::UNDEFINED, &error.into()),
+        };
+    }
+
+    /// Requests a frame with new sizes when the page's size or the color scheme changes.
+    fn observe_size(&self) -> Result<(), JsValue> {
+        let resized = |app: &Self| {
+            if let Ok(mut state) = app.0.state.try_borrow_mut() {
+                state.resized = true;
+            }
+            app.want_frame();
+        };
+        let app = self.clone();
+        let closure = Closure::<dyn FnMut()>::new(move || resized(&app));
+        let observer = ResizeObserver::new(closure.as_ref().unchecked_ref())?;
+        for canvas in &self.0.state.borrow().page.pictures {
+            observer.observe(canvas);
+        }
+        *self.0.size_observer.borrow_mut() = Some(SizeObserver { _observer: observer, _closure: closure });
+        self.on(window()?.as_ref(), "resize", move |app: &Self, _: Event| resized(app))?;
+        if let Some(colors) = window()?.match_media("(prefers-color-scheme: dark)")? {
+            self.on(&colors, "change", move |app: &Self, _: Event| resized(app))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the next frame ask for new sizes and colors.
+    pub(super) fn remeasure(&self) {
+        self.0.state.borrow_mut().resized = true;
+        self.want_frame();
+    }
+
+    /// Shows the message of a panic without the page's state, which may be borrowed at this moment.
+    pub(super) fn report_panic(&self, text: &str) {
+        let Some(document) = window().ok().and_then(|window| window.document()) else { return };
+        if let Some(element) = document.get_element_by_id("message-text") {
+            element.set_text_content(Some(text));
+        }
+        if let Some(message) = document.get_element_by_id("message") {
+            let _ = message.remove_attribute("hidden");
+        }
+    }
+}
+
+impl State {
+    /// Shows pictures, texts and contents of a frame. `pixels` has the pixels of its pictures.
+    fn show_frame(&mut self, frame: &Frame, pixels: &[JsValue]) -> Result<(), JsValue> {
+        for (&(surface, width, height), pixels) in frame.pictures.iter().zip(pixels) {
+            self.display.show(surface, width, height, pixels)?;
+        }
+        if let Some(texts) = &frame.texts {
+            if texts.has_content {
+                self.page.set_stage(PageStage::Content, "", "");
+            }
+            self.panel.show(&self.page, texts)?;
+        }
+        if let Some(bar) = &frame.timeline_bar {
+            self.panel.show_timeline_bar(&self.page, bar)?;
+        }
+        if let Some(tooltip) = &frame.tooltip {
+            self.panel.show_tooltip(&self.page, tooltip, self.display.ratio())?;
+        }
+        if let Some(details) = &frame.details {
+            self.panel.show_details(&self.page, details)?;
+        }
+        for (pane, content) in frame.panes.iter().enumerate() {
+            if let Some(content) = content {
+                self.panel.show_pane(&self.page, pane, content)?;
+                let (view, list) = &mut self.lists[pane];
+                if *view != content.view {
+                    view.clone_from(&content.view);
+                    list.reset(&self.page.panes[pane].content);
+                }
+                let rows = list.updated(&self.page.panes[pane].content);
+                self.tell_rows(pane, rows);
+            }
+        }
+        (self.is_live, self.is_connected) = (frame.is_live, frame.is_connected);
+        self.show_controls();
+        Ok(())
+    }
+
+    /// Tells the engine in the next frame which rows of a pane's list are in view: the first one
+    /// and their number.
+    fn tell_rows(&mut self, pane: usize, rows: Option<(u64, u64)>) {
+        if let Some((first, count)) = rows {
+            self.actions.push(Action::Command(format!("scroll {pane} {first} {count}")));
+        }
+    }
+
+    /// Shows the running program's commands.
+    pub(super) fn show_controls(&self) {
+        self.controls.show(&self.page, self.is_live, self.is_connected);
+    }
+}

@@ -1,0 +1,57 @@
+//! The dialog for the editor that opens files and lines.
+
+use wasm_bindgen::prelude::*;
+use web_sys::{Event, HtmlDialogElement, HtmlInputElement};
+
+use super::app::App;
+use super::storage;
+use crate::editor_link::EditorTemplate;
+
+/// Name of the setting.
+const SETTING: &str = "editor";
+
+/// Returns the dialog and its field.
+fn elements(app: &App) -> Result<(HtmlDialogElement, HtmlInputElement), JsValue> {
+    let page = &app.0.state.borrow().page;
+    Ok((page.element("editor")?.dyn_into()?, page.element("editor-template")?.dyn_into()?))
+}
+
+/// Applies the template that was stored, and registers the listeners of the dialog.
+pub(super) fn listen(app: &App) -> Result<(), JsValue> {
+    if let Ok(template) = EditorTemplate::parse(&storage::load(SETTING)) {
+        app.command(format!("editor-template {}", template.text()));
+    }
+    let (dialog, field) = elements(app)?;
+    let form = app.0.state.borrow().page.element("editor-form")?;
+    app.on(&form, "submit", move |app: &App, event: Event| {
+        event.prevent_default();
+        let typed = field.value();
+        match EditorTemplate::parse(&typed) {
+            Ok(template) => use_template(app, template.text()),
+            Err(_) if typed.trim().is_empty() => use_template(app, ""),
+            Err(message) => return app.0.state.borrow().page.set_text("editor-error", &message),
+        }
+        dialog.close();
+    })?;
+    app.on_button("editor-cancel", |app| {
+        if let Ok((dialog, _)) = elements(app) {
+            dialog.close();
+        }
+    })
+}
+
+/// Uses a template from now on; an empty one for no links.
+fn use_template(app: &App, template: &str) {
+    storage::store(SETTING, template);
+    app.command(format!("editor-template {template}").trim_end());
+}
+
+/// Opens the dialog.
+pub(super) fn show(app: &App) {
+    let Ok((dialog, field)) = elements(app) else { return };
+    field.set_value(&storage::load(SETTING));
+    app.0.state.borrow().page.set_text("editor-error", "");
+    // Fails only if it is open already.
+    let _ = dialog.show_modal();
+    field.select();
+}

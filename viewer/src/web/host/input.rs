@@ -1,0 +1,291 @@
+//! Pointers, buttons, fields and files.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use wasm_bindgen::prelude::*;
+use web_sys::{
+    DragEvent, Element, Event, HtmlCanvasElement, HtmlElement, HtmlInputElement, HtmlSelectElement, KeyboardEvent,
+    PointerEvent, WheelEvent,
+};
+
+use super::app::App;
+use super::page_commands::{self, choose_file, toggle_help};
+use super::panel::BANDS;
+use super::render::COMMAND;
+use super::{controls, dialogs, editor, history, keys, splitters, start_page};
+use crate::bands::Band;
+use crate::protocol::{Action, Pointer, PointerKind, Surface, ToEngine};
+
+/// Registers all listeners for pointer, keyboard, buttons, files, and changes of the address.
+pub(super) fn listen(app: &App) -> Result<(), JsValue> {
+    for surface in Surface::ALL {
+        listen_to_picture(app, surface)?;
+    }
+    listen_to_buttons(app)?;
+    listen_to_fields(app)?;
+    listen_to_content(app)?;
+    listen_to_files(app)?;
+    controls::listen(app)?;
+    dialogs::listen(app, page_commands::run)?;
+    keys::listen(app)?;
+    editor::listen(app)?;
+    splitters::listen(app)?;
+    history::listen(app)
+}
+
+/// Returns the wheel's movement (horizontal, vertical) in CSS pixels.
+fn wheel_pixels(event: &WheelEvent) -> (f64, f64) {
+    let unit = match event.delta_mode() {
+        WheelEvent::DOM_DELTA_LINE => 16.0,
+        WheelEvent::DOM_DELTA_PAGE => 400.0,
+        _ => 1.0,
+    };
+    (event.delta_x() * unit, event.delta_y() * unit)
+}
+
+/// The fingers on a picture, by the browser's number, with their positions in CSS pixels.
+type Fingers = Rc<RefCell<Vec<(i32, f64, f64)>>>;
+
+/// Returns the distance of the first two fingers and the point between them, in CSS pixels.
+fn spread(fingers: &[(i32, f64, f64)]) -> Option<(f64, (f64, f64))> {
+    let [(_, x0, y0), (_, x1, y1), ..] = *fingers else { return None };
+    Some(((x1 - x0).hypot(y1 - y0).max(1.0), (f64::midpoint(x0, x1), f64::midpoint(y0, y1))))
+}
+
+/// Registers the listeners of a picture: pointers, two fingers and the wheel.
+fn listen_to_picture(app: &App, surface: Surface) -> Result<(), JsValue> {
+    let canvas: HtmlCanvasElement = app.0.state.borrow().page.pictures[surface as usize].clone();
+    let fingers = Fingers::default();
+    let is_pinching = Rc::new(Cell::new(false));
+    for (name, kind) in [
+        ("pointerdown", PointerKind::Down),
+        ("pointermove", PointerKind::Move),
+        ("pointerup", PointerKind::Up),
+        ("pointercancel", PointerKind::Leave),
+        ("pointerleave", PointerKind::Leave),
+    ] {
+        let (fingers, is_pinching, captured) = (fingers.clone(), is_pinching.clone(), canvas.clone());
+        app.on(&canvas, name, move |app: &App, event: PointerEvent| {
+            if kind == PointerKind::Down {
+                // Without the capture, dragging merely ends at the picture's edge.
+                let _ = captured.set_pointer_capture(event.pointer_id());
+            }
+            let before = spread(&fingers.borrow());
+            if event.pointer_type() == "touch" {
+                track_finger(&mut fingers.borrow_mut(), kind, &event);
+            }
+            let after = spread(&fingers.borrow());
+            if let (Some((before, _)), Some((after, (x, y)))) = (before, after) {
+                is_pinching.set(true);
+                send(app, surface, PointerKind::Pinch(after / before), (x as i32, y as i32), &event);
+                return;
+            }
+            // The finger that stays after the other was lifted does not begin to drag.
+            if is_pinching.get() {
+                is_pinching.set(!fingers.borrow().is_empty());
+                return;
+            }
+            send(app, surface, kind, (event.offset_x(), event.offset_y()), &event);
+        })?;
+    }
+    app.on(&canvas, "dblclick", move |app: &App, event: web_sys::MouseEvent| {
+        send(app, surface, PointerKind::DoubleClick, (event.offset_x(), event.offset_y()), &event);
+    })?;
+    app.on(&canvas, "wheel", move |app: &App, event: WheelEvent| {
+        event.prevent_default();
+        let (dx, dy) = wheel_pixels(&event);
+        send(app, surface, PointerKind::Wheel(dx, dy), (event.offset_x(), event.offset_y()), &event);
+    })
+}
+
+/// Updates the fingers on a picture.
+fn track_finger(fingers: &mut Vec<(i32, f64, f64)>, kind: PointerKind, event: &PointerEvent) {
+    let finger = (event.pointer_id(), f64::from(event.offset_x()), f64::from(event.offset_y()));
+    let known = fingers.iter().position(|(id, ..)| *id == finger.0);
+    match (kind, known) {
+        (PointerKind::Down, None) => fingers.push(finger),
+        (PointerKind::Down | PointerKind::Move, Some(index)) => fingers[index] = finger,
+        (PointerKind::Up | PointerKind::Leave, Some(index)) => drop(fingers.remove(index)),
+        _ => {}
+    }
+}
+
+/// Sends a pointer event at a position in CSS pixels to the engine.
+fn send(app: &App, surface: Surface, kind: PointerKind, (x, y): (i32, i32), event: &web_sys::MouseEvent) {
+    let (x, y) = app.0.state.borrow().display.pixels(x, y);
+    let is_touch = event.dyn_ref::<PointerEvent>().is_some_and(|event| event.pointer_type() == "touch");
+    app.act(Action::Pointer(Pointer {
+        surface,
+        kind,
+        x,
+        y,
+        shift: event.shift_key() || event.button() == 1,
+        ctrl: event.ctrl_key() || event.meta_key(),
+        alt: event.alt_key(),
+        is_touch,
+    }));
+}
+
+/// The buttons whose element ids differ from their commands.
+const BUTTONS: [(&str, &str); 10] = [
+    ("home", "first"),
+    ("end", "last"),
+    ("back", "step -1"),
+    ("forward", "step 1"),
+    ("play", "play"),
+    ("peak", "peak"),
+    ("peak-reserved", "peak-reserved"),
+    ("fit", "fit-all"),
+    ("live", "follow"),
+    ("load-all", "load-all"),
+];
+
+/// Registers the listeners of all buttons outside of the panes and of the panel with the program's
+/// commands.
+fn listen_to_buttons(app: &App) -> Result<(), JsValue> {
+    for (button, command) in BUTTONS {
+        app.on_button(button, move |app| app.command(command))?;
+    }
+    for (band, [_, button, _]) in Band::ALL.into_iter().zip(BANDS) {
+        app.on_button(button, move |app| app.command(format!("band {}", band.id())))?;
+    }
+    app.on_button("help-button", toggle_help)?;
+    app.on_button("open", choose_file)?;
+    app.on_button("save", page_commands::save)?;
+    app.on_button("empty-open", choose_file)?;
+    app.on_button("progress-cancel", |app| app.send_with(&ToEngine::CancelOpening, &[]))?;
+    app.on_button("message-close", |app| {
+        app.0.state.borrow().page.hide_message();
+    })
+}
+
+/// Registers the listeners of the speed, device and event fields.
+fn listen_to_fields(app: &App) -> Result<(), JsValue> {
+    let (speed, device, event) = {
+        let page = &app.0.state.borrow().page;
+        (page.speed.clone(), page.device.clone(), page.event.clone())
+    };
+    app.on(&speed.clone(), "change", move |app: &App, _: Event| {
+        app.command(format!("speed {}", speed.selected_index()))
+    })?;
+    app.on(&device.clone(), "change", move |app: &App, _: Event| app.command(format!("device {}", device.value())))?;
+    let field = event.clone();
+    app.on(&event, "change", move |app: &App, _: Event| {
+        app.command(format!("seek {}", field.value()));
+        let _ = field.blur();
+    })?;
+    let field = event.clone();
+    app.on(&event, "keydown", move |app: &App, event: KeyboardEvent| {
+        if event.key() == "Escape" {
+            // Anything but a number restores the field. Emptied first: leaving the field would go
+            // to the number in it.
+            field.set_value("");
+            app.command("seek");
+            let _ = field.blur();
+        }
+    })
+}
+
+/// Returns the element that contains the target of an event and runs a command, with the command.
+fn command_of(event: &Event) -> Option<(Element, String)> {
+    let target = event.target()?.dyn_into::<Element>().ok()?;
+    let element = target.closest(&format!("[{COMMAND}]")).ok().flatten()?;
+    let command = element.get_attribute(COMMAND)?;
+    Some((element, command))
+}
+
+/// Returns true if an event is for a link, which the browser follows.
+fn is_link(event: &Event) -> bool {
+    let target = event.target().and_then(|target| target.dyn_into::<Element>().ok());
+    target.is_some_and(|target| target.tag_name() == "A")
+}
+
+/// Returns the value of a field, or `None` for other elements.
+fn value_of(element: &Element) -> Option<String> {
+    let select = element.dyn_ref::<HtmlSelectElement>().map(HtmlSelectElement::value);
+    select.or_else(|| element.dyn_ref::<HtmlInputElement>().map(HtmlInputElement::value))
+}
+
+/// Registers the listeners of the panes' and the details panel's content: clicks, changed fields
+/// and scrolling.
+fn listen_to_content(app: &App) -> Result<(), JsValue> {
+    let roots: Vec<HtmlElement> = {
+        let page = &app.0.state.borrow().page;
+        let panes = page.panes.iter();
+        let roots = panes.flat_map(|pane| [pane.controls.clone(), pane.legend.clone(), pane.content.clone()]);
+        let others =
+            [page.details.clone(), page.timeline_bar.clone(), page.element("empty")?, page.element("save-menu")?];
+        roots.chain(others).collect()
+    };
+    for root in roots {
+        app.on(&root, "click", |app: &App, event: Event| {
+            if let Some((element, command)) = command_of(&event)
+                && value_of(&element).is_none()
+                && !is_link(&event)
+            {
+                page_commands::run(app, &command);
+            }
+        })?;
+        app.on(&root, "change", |app: &App, event: Event| {
+            if let Some((element, command)) = command_of(&event)
+                && let Some(value) = value_of(&element)
+            {
+                page_commands::run(app, &format!("{command} {value}"));
+            }
+        })?;
+        app.on(&root, "keydown", |app: &App, event: KeyboardEvent| {
+            let is_row = |element: &Element| element.tag_name() == "TR" || element.tag_name() == "LI";
+            if matches!(event.key().as_str(), "Enter" | " ")
+                && let Some((element, command)) = command_of(&event)
+                && is_row(&element)
+                && !is_link(&event)
+            {
+                event.prevent_default();
+                event.stop_propagation();
+                page_commands::run(app, &command);
+            }
+        })?;
+    }
+    for (pane, content) in [0, 1].map(|pane| (pane, app.0.state.borrow().page.panes[pane].content.clone())) {
+        app.on(&content, "scroll", move |app: &App, _: Event| app.scrolled(pane))?;
+    }
+    Ok(())
+}
+
+/// Registers the listeners for choosing a file and for dropping one on the page.
+fn listen_to_files(app: &App) -> Result<(), JsValue> {
+    let (file, document) = {
+        let state = app.0.state.borrow();
+        (state.page.file.clone(), state.page.document.clone())
+    };
+    app.on(&file.clone(), "change", move |app: &App, _: Event| {
+        let Some(chosen) = file.files().and_then(|files| files.get(0)) else { return };
+        if app.0.is_choosing_second.take() {
+            let number = app.0.state.borrow_mut().history.keep_file(&chosen);
+            app.send_with(&ToEngine::CompareFile(number), &[chosen.into()]);
+            app.want_frame();
+        } else {
+            page_commands::open_file(app, &chosen);
+        }
+    })?;
+    for name in ["dragenter", "dragover"] {
+        app.on(&document, name, |app: &App, event: DragEvent| {
+            event.prevent_default();
+            app.0.state.borrow().page.drop_overlay.set_hidden(false);
+        })?;
+    }
+    app.on(&document, "dragleave", |app: &App, event: DragEvent| {
+        // There is a related target when the pointer moves to another element of the page.
+        if event.related_target().is_none() {
+            app.0.state.borrow().page.drop_overlay.set_hidden(true);
+        }
+    })?;
+    app.on(&document, "drop", move |app: &App, event: DragEvent| {
+        event.prevent_default();
+        app.0.state.borrow().page.drop_overlay.set_hidden(true);
+        if let Some(dropped) = event.data_transfer().and_then(|data| start_page::dropped(app, &data)) {
+            page_commands::open_file(app, &dropped);
+        }
+    })
+}

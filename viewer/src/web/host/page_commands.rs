@@ -1,0 +1,176 @@
+//! Runs commands: those of the page here, all others in the engine.
+
+use js_sys::{Function, Reflect};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+
+use super::super::browser::{error_text, run_after, window};
+use super::app::App;
+use super::{controls, controls_view, dialogs, editor, history, splitters, start_page};
+use crate::protocol::ToEngine;
+
+/// How long a button shows that it has copied something, in milliseconds.
+const COPIED_MS: i32 = 1500;
+/// The message after copying by a key.
+const COPIED: &str = "Copied to the clipboard";
+
+/// Runs a command with its arguments.
+pub(super) fn run(app: &App, command: &str) {
+    match command {
+        "open" => choose_file(app),
+        "compare" => choose_second_file(app),
+        "save" => save(app),
+        "save-range" => save_excerpt(app, true, false),
+        "save-redacted" => save_excerpt(app, false, true),
+        "save-range-redacted" => save_excerpt(app, true, true),
+        "copy-lines" => copy_lines(app),
+        "help" => toggle_help(app),
+        "commands" => dialogs::show_command_list(app),
+        "search" => dialogs::focus_search(app),
+        "mark-now" => drop(controls::edit_mark(app)),
+        "theme" => switch_theme(app),
+        "escape" => escape(app),
+        "editor" => editor::show(app),
+        "back" => history::go(-1),
+        "forward" => history::go(1),
+        _ if start_page::run(app, command) => {}
+        _ => match command.split_once(' ') {
+            Some(("copy", text)) => copy(app, text.to_owned()),
+            Some(("size", argument)) => splitters::execute(app, argument),
+            _ => app.command(command),
+        },
+    }
+}
+
+/// Asks the engine for the recording's bytes, to save them.
+pub(super) fn save(app: &App) {
+    close_menu(app);
+    app.send_with(&ToEngine::Save, &[]);
+}
+
+/// Asks the engine for a recording to save: of the selected or visible range (`is_range`) or of
+/// everything, without names if `is_redacted`.
+fn save_excerpt(app: &App, is_range: bool, is_redacted: bool) {
+    close_menu(app);
+    app.send_with(&ToEngine::SaveExcerpt { is_range, is_redacted }, &[]);
+}
+
+/// Copies the lines that record a PyTorch program.
+fn copy_lines(app: &App) {
+    let lines = app.0.state.borrow().page.element("record-lines").ok().and_then(|lines| lines.text_content());
+    copy(app, lines.unwrap_or_default());
+}
+
+/// Opens a file that the user has chosen.
+pub(super) fn open_file(app: &App, file: &JsValue) {
+    let number = app.0.state.borrow_mut().history.keep_file(file);
+    app.send_with(&ToEngine::OpenFile(number), std::slice::from_ref(file));
+    app.want_frame();
+}
+
+/// Opens or closes the help dialog.
+pub(super) fn toggle_help(app: &App) {
+    let help = app.0.state.borrow().page.help.clone();
+    if help.open() {
+        help.close();
+    } else {
+        // Fails only if it is open already.
+        let _ = help.show_modal();
+    }
+}
+
+/// Opens the browser's dialog for choosing a file to show.
+pub(super) fn choose_file(app: &App) {
+    if !start_page::choose(app, open_file) {
+        show_file_dialog(app, false);
+    }
+}
+
+/// Opens the browser's dialog for choosing a file to compare with the recording on the page.
+fn choose_second_file(app: &App) {
+    show_file_dialog(app, true);
+}
+
+/// Opens the browser's dialog for choosing a file, to show it or to compare with it (`is_second`).
+fn show_file_dialog(app: &App, is_second: bool) {
+    app.0.is_choosing_second.set(is_second);
+    let file = app.0.state.borrow().page.file.clone();
+    // Cleared, so that choosing the same file again counts as a change.
+    file.set_value("");
+    file.click();
+}
+
+/// Copies a text to the clipboard. The focused button shows for a moment that it is done; without
+/// one, a message does.
+pub(super) fn copy(app: &App, text: String) {
+    let app = app.clone();
+    spawn_local(async move {
+        let result = write_to_clipboard(&text).await;
+        let state = app.0.state.borrow();
+        match result {
+            Ok(()) => {
+                let focused = state.page.document.active_element();
+                match focused.filter(|element| element.tag_name() == "BUTTON") {
+                    Some(button) => {
+                        // Fails only for invalid attribute names.
+                        let _ = button.set_attribute("data-done", "true");
+                        run_after(COPIED_MS, move || drop(button.remove_attribute("data-done")));
+                    }
+                    None => {
+                        state.page.show_message(COPIED);
+                        drop(state);
+                        run_after(COPIED_MS, move || app.0.state.borrow().page.hide_message_of(COPIED));
+                    }
+                }
+            }
+            Err(error) => {
+                let error = error_text(&error);
+                state.page.show_message(&format!("cannot copy: the browser refused access to the clipboard ({error})"));
+            }
+        }
+    });
+}
+
+/// Writes a text to the clipboard.
+async fn write_to_clipboard(text: &str) -> Result<(), JsValue> {
+    let navigator = window()?.navigator();
+    // Browsers have no clipboard for pages that are neither local nor encrypted.
+    if Reflect::get(&navigator, &"clipboard".into())?.is_undefined() {
+        return Err("the page is not served by https".into());
+    }
+    JsFuture::from(navigator.clipboard().write_text(text)).await.map(|_| ())
+}
+
+/// Switches from the system's color scheme to the light one, to the dark one, and back.
+fn switch_theme(app: &App) {
+    let root = app.0.state.borrow().page.document.document_element();
+    if let Some(root) = root {
+        // Fails only for invalid attribute names.
+        let _ = match root.get_attribute("data-theme").as_deref() {
+            None => root.set_attribute("data-theme", "light"),
+            Some("light") => root.set_attribute("data-theme", "dark"),
+            Some(_) => root.remove_attribute("data-theme"),
+        };
+    }
+    app.remeasure();
+}
+
+/// Closes the menu, the start page, the message or the panel of the program's commands; if none is
+/// open, clears the selection.
+fn escape(app: &App) {
+    let has_closed = close_menu(app) || start_page::close(app) || {
+        let state = app.0.state.borrow();
+        state.page.hide_message() || controls_view::close(&state.page)
+    };
+    if !has_closed {
+        app.command("deselect");
+    }
+}
+
+/// Closes the menu of the ways to save. Returns true if it was open.
+fn close_menu(app: &App) -> bool {
+    let menu = app.0.state.borrow().page.document.query_selector("#save-menu:popover-open").ok().flatten();
+    let close =
+        menu.as_ref().and_then(|menu| Reflect::get(menu, &"hidePopover".into()).ok()?.dyn_into::<Function>().ok());
+    menu.zip(close).is_some_and(|(menu, close)| close.call0(&menu).is_ok())
+}

@@ -1,0 +1,71 @@
+//! Saving the picture of a view as a file.
+
+use js_sys::Array;
+use wasm_bindgen::prelude::*;
+use web_sys::{Blob, BlobPropertyBag, CanvasRenderingContext2d, HtmlCanvasElement};
+
+use super::app::App;
+use super::save::download;
+use crate::protocol::Surface;
+use crate::saved_picture::{PictureFormat, PlacedText, STRIPE_WIDTH, SavedPicture};
+
+/// Saves the pixels of a picture with what is around them; errors are shown on the page.
+pub(super) fn save(app: &App, surface: Surface, picture: &SavedPicture) {
+    if let Err(error) = try_save(app, surface, picture) {
+        app.0.state.borrow().page.show_message(&format!("cannot save the picture: {error:?}"));
+    }
+}
+
+fn try_save(app: &App, surface: Surface, picture: &SavedPicture) -> Result<(), JsValue> {
+    let state = app.0.state.borrow();
+    let pixels = &state.page.pictures[surface as usize];
+    let document = state.page.document.clone();
+    if picture.format == PictureFormat::Svg {
+        let svg = picture.svg(&pixels.to_data_url()?);
+        let options = BlobPropertyBag::new();
+        options.set_type("image/svg+xml");
+        let blob = Blob::new_with_str_sequence_and_options(&Array::of1(&svg.into()), &options)?;
+        return download(&document, Some(&blob), "", &picture.name);
+    }
+    let canvas: HtmlCanvasElement = document.create_element("canvas")?.dyn_into()?;
+    canvas.set_width(picture.size.0);
+    canvas.set_height(picture.size.1);
+    let context = canvas.get_context("2d")?.ok_or("the browser does not support 2D canvases")?;
+    draw(picture, pixels, &context.dyn_into()?)?;
+    let name = picture.name.clone();
+    let finished = Closure::once_into_js(move |blob: JsValue| {
+        // Without memory for the file there is no blob.
+        if !blob.is_null() {
+            drop(download(&document, Some(&blob), "", &name));
+        }
+    });
+    canvas.to_blob(finished.unchecked_ref())
+}
+
+/// Draws a picture and what is around it.
+fn draw(picture: &SavedPicture, pixels: &HtmlCanvasElement, context: &CanvasRenderingContext2d) -> Result<(), JsValue> {
+    context.set_fill_style_str(&picture.background.css());
+    context.fill_rect(0.0, 0.0, picture.size.0.into(), picture.size.1.into());
+    context.draw_image_with_html_canvas_element(pixels, picture.at.0.into(), picture.at.1.into())?;
+    for swatch in &picture.swatches {
+        let ((x, y), (width, height)) = (swatch.at, swatch.size);
+        context.set_fill_style_str(&swatch.color.css());
+        context.fill_rect(x.into(), y.into(), width.into(), height.into());
+        if let Some((color, lines)) = swatch.lines() {
+            context.set_stroke_style_str(&color.css());
+            context.set_line_width((height * STRIPE_WIDTH).into());
+            for [(x0, y0), (x1, y1)] in lines {
+                context.begin_path();
+                context.move_to(x0.into(), y0.into());
+                context.line_to(x1.into(), y1.into());
+                context.stroke();
+            }
+        }
+    }
+    for PlacedText { text, at: (x, y), size, is_bold, color } in &picture.texts {
+        context.set_fill_style_str(&color.css());
+        context.set_font(&format!("{} {size}px vramscope, sans-serif", if *is_bold { 600 } else { 400 }));
+        context.fill_text(text, (*x).into(), (*y).into())?;
+    }
+    Ok(())
+}

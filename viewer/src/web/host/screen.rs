@@ -1,0 +1,144 @@
+//! The pictures of the page: size, colors and pixels.
+
+use js_sys::Uint8ClampedArray;
+use wasm_bindgen::prelude::*;
+use web_sys::{CanvasRenderingContext2d, FontFace, HtmlCanvasElement, ImageData};
+
+use super::super::browser::window;
+use super::page::Page;
+use crate::frame::Frame;
+use crate::protocol::{Screen, Surface};
+use crate::text::{REGULAR, SEMI_BOLD};
+use crate::theme::Theme;
+
+/// The page's font size in CSS pixels at which a unit is one CSS pixel.
+const UNIT_FONT_SIZE: f32 = 13.0;
+
+/// The canvases with the scale of their pixels.
+pub(super) struct Display {
+    contexts: [CanvasRenderingContext2d; 3],
+    /// Canvas pixels per CSS pixel.
+    ratio: f64,
+    sizes: [(u32, u32); 3],
+}
+
+impl Display {
+    /// Creates the display on the page's canvases.
+    pub(super) fn new(page: &Page) -> Result<Self, JsValue> {
+        register_font(page)?;
+        let context = |canvas: &HtmlCanvasElement| {
+            let context = canvas.get_context("2d")?.ok_or("the browser does not support 2D canvases")?;
+            context.dyn_into::<CanvasRenderingContext2d>().map_err(JsValue::from)
+        };
+        let [timeline, left, right] = &page.pictures;
+        let contexts = [context(timeline)?, context(left)?, context(right)?];
+        Ok(Self { contexts, ratio: 1.0, sizes: [(0, 0); 3] })
+    }
+
+    /// Returns the sizes of the pictures, the scale and the color scheme, and applies the scheme's
+    /// colors to the page.
+    pub(super) fn measure(&mut self, page: &Page) -> Screen {
+        let Ok(window) = window() else { return Screen::default() };
+        let query = window.match_media("(prefers-color-scheme: dark)").ok().flatten();
+        let root = page.document.document_element();
+        let chosen = root.as_ref().and_then(|root| root.get_attribute("data-theme"));
+        let is_dark = match chosen.as_deref() {
+            Some(theme) => theme == "dark",
+            None => query.is_some_and(|query| query.matches()),
+        };
+        set_colors(page, &Theme::new(is_dark));
+        self.ratio = window.device_pixel_ratio();
+        let style = root.and_then(|root| window.get_computed_style(&root).ok().flatten());
+        let font_size = style.and_then(|style| style.get_property_value("font-size").ok());
+        let font_size = font_size.and_then(|size| size.trim_end_matches("px").parse::<f32>().ok());
+        self.sizes = self.sizes_of(page);
+        let scale = font_size.unwrap_or(UNIT_FONT_SIZE) / UNIT_FONT_SIZE * self.ratio as f32;
+        Screen { sizes: self.sizes, scale, is_dark }
+    }
+
+    /// Returns the sizes of the pictures' elements on the screen, in pixels; (0, 0) for one that is
+    /// not shown.
+    fn sizes_of(&self, page: &Page) -> [(u32, u32); 3] {
+        let pixels = |length: f64| ((length * self.ratio).round() as u32).min(Frame::MAX_SIDE);
+        [0, 1, 2].map(|index: usize| {
+            let rect = page.pictures[index].get_bounding_client_rect();
+            (pixels(rect.width()), pixels(rect.height()))
+        })
+    }
+
+    /// Returns the number of a picture's pixels per CSS pixel.
+    pub(super) fn ratio(&self) -> f64 {
+        self.ratio
+    }
+
+    /// Returns true if the size of a picture has changed since the last [`measure`](Self::measure).
+    pub(super) fn is_outdated(&self, page: &Page) -> bool {
+        self.sizes_of(page) != self.sizes
+    }
+
+    /// Converts a position in CSS pixels, as in pointer events, to pixels of a picture.
+    pub(super) fn pixels(&self, x: i32, y: i32) -> (f64, f64) {
+        (f64::from(x) * self.ratio, f64::from(y) * self.ratio)
+    }
+
+    /// Shows the pixels (a buffer, RGBA) of a picture on its canvas.
+    pub(super) fn show(&self, surface: Surface, width: u32, height: u32, pixels: &JsValue) -> Result<(), JsValue> {
+        let context = &self.contexts[surface as usize];
+        let canvas = context.canvas().ok_or("the canvas is gone")?;
+        if (canvas.width(), canvas.height()) != (width, height) {
+            canvas.set_width(width);
+            canvas.set_height(height);
+        }
+        let bytes = Uint8ClampedArray::new(pixels);
+        let image = ImageData::new_with_js_u8_clamped_array_and_sh(&bytes, width, height)?;
+        context.put_image_data(&image, 0.0, 0.0)
+    }
+}
+
+/// Registers the bundled font for the page's own text.
+fn register_font(page: &Page) -> Result<(), JsValue> {
+    for (bytes, weight) in [(REGULAR, "400"), (SEMI_BOLD, "600")] {
+        let face = FontFace::new_with_u8_array("vramscope", bytes)?;
+        face.set_weight(weight);
+        // If the browser refuses the font, the page uses the system's.
+        let _ = face.load()?;
+        page.document.fonts().add(&face)?;
+    }
+    Ok(())
+}
+
+/// Sets the style sheet's color variables to the colors of a palette.
+fn set_colors(page: &Page, theme: &Theme) {
+    let Some(root) = page.document.document_element().and_then(|root| root.dyn_into::<web_sys::HtmlElement>().ok())
+    else {
+        return;
+    };
+    let [heat_0, heat_1, heat_2] = theme.heat;
+    let colors = [
+        ("--background", theme.background),
+        ("--well", theme.well),
+        ("--grid", theme.grid),
+        ("--text", theme.text),
+        ("--dim", theme.dim),
+        ("--faint", theme.faint),
+        ("--cursor", theme.cursor),
+        ("--allocated", theme.allocated),
+        ("--waste", theme.rounding(theme.allocated)),
+        ("--pending", theme.pending),
+        ("--free", theme.free),
+        ("--free-hatch", theme.free_hatch),
+        ("--cached", theme.cached),
+        ("--cached-hatch", theme.cached_hatch),
+        ("--reserved", theme.reserved_line),
+        ("--outside", theme.outside),
+        ("--others", theme.others),
+        ("--alarm", theme.alarm),
+        ("--heat-0", heat_0),
+        ("--heat-1", heat_1),
+        ("--heat-2", heat_2),
+    ];
+    for (name, color) in colors {
+        // Fails only for invalid property names.
+        let _ = root.style().set_property(name, &color.css());
+    }
+}

@@ -1,0 +1,165 @@
+//! The lines between timeline, panes and details, which the user moves with pointer or keys.
+
+use wasm_bindgen::prelude::*;
+use web_sys::{Event, HtmlElement, KeyboardEvent, PointerEvent};
+
+use super::app::App;
+use super::storage;
+use crate::pane_sizes::{PaneSizes, Splitter};
+
+/// Name of the setting.
+const SETTING: &str = "sizes";
+/// Percent by which an arrow key moves a splitter.
+const STEP: f64 = 2.0;
+/// Number that the buttons of a pressed primary button have.
+const PRIMARY: u16 = 1;
+
+/// Returns the id of a splitter's element.
+const fn id(splitter: Splitter) -> &'static str {
+    match splitter {
+        Splitter::Timeline => "split-timeline",
+        Splitter::Panes => "split-panes",
+        Splitter::Details => "split-details",
+    }
+}
+
+/// Applies the sizes that were stored, and registers the listeners of all splitters.
+pub(super) fn listen(app: &App) -> Result<(), JsValue> {
+    let sizes = PaneSizes::parse(&storage::load(SETTING));
+    app.0.state.borrow_mut().sizes = sizes;
+    for splitter in Splitter::ALL {
+        show(app, splitter);
+        let element = app.0.state.borrow().page.element(id(splitter))?;
+        let captured = element.clone();
+        app.on(&element, "pointerdown", move |_: &App, event: PointerEvent| {
+            event.prevent_default();
+            // Without the capture, dragging merely ends at the line's edge.
+            let _ = captured.set_pointer_capture(event.pointer_id());
+            let _ = captured.focus();
+        })?;
+        app.on(&element, "pointermove", move |app: &App, event: PointerEvent| {
+            if event.buttons() & PRIMARY != 0
+                && let Some(percent) = percent_at(app, splitter, (event.client_x(), event.client_y()))
+            {
+                set(app, splitter, Some(percent));
+            }
+        })?;
+        app.on(&element, "pointerup", |app: &App, _: Event| store(app))?;
+        app.on(&element, "dblclick", move |app: &App, _: Event| {
+            set(app, splitter, None);
+            store(app);
+        })?;
+        app.on(&element, "keydown", move |app: &App, event: KeyboardEvent| {
+            let has_modifier = event.ctrl_key() || event.meta_key() || event.alt_key();
+            if !has_modifier && press(app, splitter, &event.key()) {
+                event.prevent_default();
+                event.stop_propagation();
+            }
+        })?;
+        app.on(&element, "focus", move |app: &App, _: Event| show(app, splitter))?;
+    }
+    Ok(())
+}
+
+/// Handles a key on a splitter. Returns false if it is not for the splitter.
+fn press(app: &App, splitter: Splitter, key: &str) -> bool {
+    let (least, most) = splitter.limits();
+    // The details are right of their splitter.
+    let forward = if splitter == Splitter::Details { -STEP } else { STEP };
+    match key {
+        "ArrowLeft" | "ArrowUp" => move_by(app, splitter, -forward),
+        "ArrowRight" | "ArrowDown" => move_by(app, splitter, forward),
+        "Home" => set(app, splitter, Some(least)),
+        "End" => set(app, splitter, Some(most)),
+        "Enter" => set(app, splitter, None),
+        _ => return false,
+    }
+    store(app);
+    true
+}
+
+/// Executes the command `size` with its argument: the name of a splitter and percent, or `reset`.
+pub(super) fn execute(app: &App, argument: &str) {
+    if argument == "reset" {
+        for splitter in Splitter::ALL {
+            set(app, splitter, None);
+        }
+    } else if let Some((name, percent)) = argument.split_once(' ')
+        && let (Some(splitter), Ok(percent)) = (Splitter::from_name(name), percent.parse())
+    {
+        move_by(app, splitter, percent);
+    }
+    store(app);
+}
+
+/// Changes the share of a splitter by `percent`.
+fn move_by(app: &App, splitter: Splitter, percent: f64) {
+    if let Some(shown) = shown_percent(app, splitter) {
+        set(app, splitter, Some(shown + percent));
+    }
+}
+
+/// Sets the share of a splitter in percent; `None` for the default.
+fn set(app: &App, splitter: Splitter, percent: Option<f64>) {
+    app.0.state.borrow_mut().sizes.set(splitter, percent);
+    show(app, splitter);
+    app.remeasure();
+}
+
+/// Keeps the sizes for the next time that the page is opened.
+fn store(app: &App) {
+    let text = app.0.state.borrow().sizes.text();
+    storage::store(SETTING, &text);
+}
+
+/// Shows the size of a splitter on the page.
+fn show(app: &App, splitter: Splitter) {
+    let variable = format!("--{}", splitter.name());
+    {
+        let state = app.0.state.borrow();
+        let Ok(root) = state.page.element("app") else { return };
+        // Fails only for invalid names of properties.
+        let _ = match state.sizes.get(splitter) {
+            Some(percent) => root.style().set_property(&variable, &percent.to_string()),
+            None => root.style().remove_property(&variable).map(|_| ()),
+        };
+    }
+    if let Some(percent) = shown_percent(app, splitter) {
+        app.0.state.borrow().page.set_attribute(id(splitter), "aria-valuenow", &format!("{percent:.0}"));
+    }
+}
+
+/// Returns the elements whose sizes a splitter changes: the part, and the whole of which it is a
+/// share.
+fn part_and_whole(app: &App, splitter: Splitter) -> Option<(HtmlElement, HtmlElement)> {
+    let (part, whole) = match splitter {
+        Splitter::Timeline => ("timeline-section", "app"),
+        Splitter::Panes => ("pane-left", "panes"),
+        Splitter::Details => ("details-panel", "middle"),
+    };
+    let state = app.0.state.borrow();
+    Some((state.page.element(part).ok()?, state.page.element(whole).ok()?))
+}
+
+/// Returns the share that is on the screen, in percent.
+fn shown_percent(app: &App, splitter: Splitter) -> Option<f64> {
+    let (part, whole) = part_and_whole(app, splitter)?;
+    let (part, whole) = (part.get_bounding_client_rect(), whole.get_bounding_client_rect());
+    let share = match splitter {
+        Splitter::Timeline => part.height() / whole.height(),
+        Splitter::Panes | Splitter::Details => part.width() / whole.width(),
+    };
+    Some(share * 100.0).filter(|percent| percent.is_finite())
+}
+
+/// Returns the share at which a splitter is below the pointer, in percent.
+fn percent_at(app: &App, splitter: Splitter, (x, y): (i32, i32)) -> Option<f64> {
+    let (part, whole) = part_and_whole(app, splitter)?;
+    let (part, whole) = (part.get_bounding_client_rect(), whole.get_bounding_client_rect());
+    let share = match splitter {
+        Splitter::Timeline => (f64::from(y) - part.top()) / whole.height(),
+        Splitter::Panes => (f64::from(x) - part.left()) / whole.width(),
+        Splitter::Details => (part.right() - f64::from(x)) / whole.width(),
+    };
+    Some(share * 100.0).filter(|percent| percent.is_finite())
+}

@@ -1,0 +1,96 @@
+//! The start page: recordings that the server offers, recent files, examples and installation.
+//!
+//! The page's script `start.js` does the work; an exported HTML page has none of it.
+
+use js_sys::{Object, Promise, Reflect};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+use web_sys::{DataTransfer, File};
+
+use super::super::browser::error_text;
+use super::app::App;
+use crate::protocol::{Source, Sources};
+
+/// Names of the commands that the script executes.
+const COMMANDS: [&str; 6] = ["start", "recent", "forget", "example", "compare-served", "install"];
+/// Message for these commands on a page without the script.
+const NO_SCRIPT: &str = "an exported page has no start page; open another file with Open…";
+
+/// Makes the script execute a command; `None` without a script, or if the command fails.
+fn call(app: &App, command: &str, value: &JsValue) -> Option<JsValue> {
+    let script = app.0.start_script.borrow().clone()?;
+    script.call2(&JsValue::UNDEFINED, &command.into(), value).ok()
+}
+
+/// Executes a command of the start page, and shows the text that it returns. Returns false for
+/// other commands.
+pub(super) fn run(app: &App, command: &str) -> bool {
+    let (name, argument) = command.split_once(' ').unwrap_or((command, ""));
+    if !COMMANDS.contains(&name) {
+        return false;
+    }
+    let Some(result) = call(app, name, &argument.into()) else {
+        app.0.state.borrow().page.show_message(NO_SCRIPT);
+        return true;
+    };
+    let app = app.clone();
+    spawn_local(async move {
+        let text = match JsFuture::from(Promise::resolve(&result)).await {
+            Ok(result) => result.as_string(),
+            Err(error) => Some(error_text(&error)),
+        };
+        if let Some(text) = text {
+            app.0.state.borrow().page.show_message(&text);
+        }
+    });
+    true
+}
+
+/// Fills the lists of the start page, which appears.
+pub(super) fn show(app: &App) {
+    call(app, "show", &JsValue::UNDEFINED);
+}
+
+/// Hides the start page if it covers a recording. Returns true if it did.
+pub(super) fn close(app: &App) -> bool {
+    call(app, "close", &JsValue::UNDEFINED).is_some_and(|was_shown| was_shown.is_truthy())
+}
+
+/// Adds the recording on the page to the recent files.
+pub(super) fn opened(app: &App, sources: &Sources) {
+    let (url, file) = match &sources.recording {
+        Source::Url(url) => (url.as_str(), None),
+        Source::File(number) => ("", app.0.state.borrow().history.file(*number)),
+        Source::Program | Source::None => return,
+    };
+    let recording = Object::new();
+    for (name, value) in [("url", url.into()), ("file", file.unwrap_or_default())] {
+        // Fails only for objects that cannot be changed.
+        let _ = Reflect::set(&recording, &name.into(), &value);
+    }
+    call(app, "opened", &recording);
+}
+
+/// Returns the file that was dropped on the page; the script keeps a handle for opening it again.
+pub(super) fn dropped(app: &App, transfer: &DataTransfer) -> Option<File> {
+    let kept = call(app, "dropped", transfer).and_then(|file| file.dyn_into().ok());
+    kept.or_else(|| transfer.files()?.get(0))
+}
+
+/// Lets the user choose a file that can be opened again later, and calls `open` with it. Returns
+/// false if the browser cannot do that.
+pub(super) fn choose(app: &App, open: fn(&App, &JsValue)) -> bool {
+    let Some(choice) = call(app, "choose", &JsValue::UNDEFINED).and_then(|choice| choice.dyn_into::<Promise>().ok())
+    else {
+        return false;
+    };
+    let app = app.clone();
+    spawn_local(async move {
+        if let Ok(file) = JsFuture::from(choice).await
+            && file.is_instance_of::<File>()
+        {
+            open(&app, &file);
+        }
+    });
+    true
+}

@@ -1,0 +1,30 @@
+//! Settings that the browser keeps for this page.
+//!
+//! A browser may refuse to keep anything, for example in a private window: settings then last as
+//! long as the page.
+
+use wasm_bindgen::prelude::*;
+
+/// Prefix of all names.
+const PREFIX: &str = "vramscope.";
+
+#[wasm_bindgen]
+extern "C" {
+    // Errors of reaching the storage itself are caught, too.
+    #[wasm_bindgen(catch, js_namespace = localStorage, js_name = getItem)]
+    fn get_item(name: &str) -> Result<Option<String>, JsValue>;
+
+    #[wasm_bindgen(catch, js_namespace = localStorage, js_name = setItem)]
+    fn set_item(name: &str, value: &str) -> Result<(), JsValue>;
+}
+
+/// Returns a setting; empty if there is none.
+pub(super) fn load(name: &str) -> String {
+    get_item(&format!("{PREFIX}{name}")).ok().flatten().unwrap_or_default()
+}
+
+/// Keeps a setting.
+pub(super) fn store(name: &str, value: &str) {
+    // Without storage, the setting is forgotten with the page.
+    let _ = set_item(&format!("{PREFIX}{name}"), value);
+}

@@ -1,0 +1,128 @@
+//! Golden pictures of the panes: fragmentation over time and flame graphs, as a session draws them.
+
+use std::path::PathBuf;
+
+use crate::files::load;
+use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
+use vramscope_viewer::session::{PageFacts, Report, Session};
+
+use crate::golden::check;
+
+/// Opens a file of `tests/data`, and reads all of it.
+fn open(name: &str) -> Session {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name);
+    let mut session = Session::default();
+    session
+        .model
+        .show(name, load(name, &std::fs::read(path).expect("the repository contains the file")))
+        .expect("a readable recording");
+    while session.work(100_000).expect("a readable recording") {}
+    session
+}
+
+/// Runs commands and draws frames until nothing changes; returns the left pane's picture.
+fn picture(session: &mut Session, screen: &Screen, actions: &[Action]) -> Frame {
+    let mut request =
+        FrameRequest { screen: Some(screen.clone()), actions: actions.to_vec(), ..FrameRequest::default() };
+    for _ in 0..200 {
+        let mut report = Report::default();
+        let _ = session.frame(&request, &PageFacts::default(), &mut report);
+        assert_eq!(report, Report::default());
+        request = FrameRequest::default();
+        session.work(100_000).expect("a readable recording");
+        if !session.model.has_changed() {
+            break;
+        }
+    }
+    let (width, height) = screen.sizes[1];
+    let mut frame = Frame::new(width, height, Color::default());
+    let bytes = session.pixels(Surface::Left);
+    frame.for_each_row(frame.bounds(), |y, pixels| {
+        let start = y as usize * width as usize * 4;
+        for (pixel, bytes) in pixels.iter_mut().zip(bytes[start..].chunks_exact(4)) {
+            pixel.copy_from_slice(bytes);
+        }
+    });
+    frame
+}
+
+/// Returns the screen with a left picture of a size.
+fn screen(size: (u32, u32), scale: f32, is_dark: bool) -> Screen {
+    Screen { sizes: [(size.0 + 200, 160), size, (0, 0)], scale, is_dark }
+}
+
+/// Returns the action of a command.
+fn command(text: &str) -> Action {
+    Action::Command(text.to_owned())
+}
+
+/// Returns the pointer moving to a pixel of the left picture.
+fn hover(x: f64, y: f64) -> Action {
+    let kind = PointerKind::Move;
+    Action::Pointer(Pointer {
+        surface: Surface::Left,
+        kind,
+        x,
+        y,
+        shift: false,
+        ctrl: false,
+        alt: false,
+        is_touch: false,
+    })
+}
+
+#[test]
+fn fragmentation_over_time() {
+    let mut session = open("streams.pickle.gz");
+    let show = [command("pane 0 fragmentation")];
+    check("fragmentation_dark", &picture(&mut session, &screen((700, 300), 1.0, true), &show));
+    let at_pointer = [hover(300.0, 200.0)];
+    check("fragmentation_light", &picture(&mut session, &screen((700, 300), 1.0, false), &at_pointer));
+}
+
+#[test]
+fn flame_graph() {
+    let mut session = open("mlp_train.pickle.zst");
+    let show = [command("pane 0 flame"), command("peak-reserved")];
+    check("flame_dark", &picture(&mut session, &screen((700, 260), 1.0, true), &show));
+    let unfolded = [command("mode flame moment-unfolded"), hover(200.0, 60.0)];
+    check("flame_light", &picture(&mut session, &screen((700, 260), 1.0, false), &unfolded));
+}
+
+#[test]
+fn allocations_over_time() {
+    let mut session = open("mlp_train.pickle.zst");
+    let show = [command("pane 0 allocations")];
+    let dark = screen((700, 260), 1.0, true);
+    let stacked = picture(&mut session, &dark, &show);
+    let mut hovers =
+        (40..660).step_by(40).flat_map(|x| (20..250).step_by(30).map(move |y| hover(f64::from(x), f64::from(y))));
+    assert!(
+        hovers.any(|at_pointer| picture(&mut session, &dark, &[at_pointer]) != stacked),
+        "a text is under the pointer"
+    );
+    let click = |x: f64, y: f64| {
+        let pointer = |kind| Pointer {
+            surface: Surface::Left,
+            kind,
+            x,
+            y,
+            shift: false,
+            ctrl: false,
+            alt: false,
+            is_touch: false,
+        };
+        [PointerKind::Down, PointerKind::Up].map(|kind| Action::Pointer(pointer(kind)))
+    };
+    let before = session.model.state().event();
+    let _ = picture(&mut session, &dark, &click(400.0, 240.0));
+    assert!(
+        session.model.selected_since().is_some() && session.model.state().event() == before,
+        "the lowest band is selected"
+    );
+    let _ = picture(&mut session, &dark, &click(400.0, 10.0));
+    assert_ne!(session.model.state().event(), before, "above all bands, a click changes the moment");
+    let by_address = picture(&mut session, &dark, &[command("mode allocations address")]);
+    assert!(by_address != stacked, "the layouts differ");
+}

@@ -1,0 +1,263 @@
+//! The view that compares two recordings, devices or moments, as the page and scripts get it.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use vramscope_insight::difference::MatchingNames;
+use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::sites::live_groups;
+use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
+use vramscope_viewer::open::LoadedFile;
+
+use crate::files;
+use vramscope_viewer::protocol::{Action, Frame, FrameRequest, PaneContent, Screen, Surface};
+use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::ui::Node;
+
+/// Reads a file of `tests/data`.
+fn load(name: &str) -> LoadedFile {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name);
+    files::load(name, &std::fs::read(&path).expect("the repository contains the file"))
+}
+
+/// Opens a file of `tests/data` in a session, and reads all of it.
+fn open(name: &str) -> Session {
+    let mut session = Session::default();
+    session.model.show(name, load(name)).expect("a readable recording");
+    while session.work(100_000).expect("a readable recording") {}
+    session
+}
+
+/// Runs commands and draws until nothing changes; returns the last frame that had a content of the
+/// view, with that content.
+fn run(session: &mut Session, commands: &[&str]) -> (Frame, PaneContent) {
+    session.show("compare").expect("the view exists");
+    session.resend();
+    let actions = commands.iter().map(|command| Action::Command((*command).to_owned())).collect();
+    let screen = Screen { sizes: [(900, 120), (900, 500), (900, 500)], scale: 1.0, is_dark: false };
+    let mut request = FrameRequest { actions, screen: Some(screen), ..FrameRequest::default() };
+    let mut last = None;
+    for _ in 0..100 {
+        let mut report = Report::default();
+        let frame = session.frame(&request, &PageFacts::default(), &mut report);
+        assert_eq!(report, Report::default());
+        request = FrameRequest::default();
+        let content = frame.panes.iter().flatten().find(|content| content.view == "compare").cloned();
+        last = content.map(|content| (frame, content)).or(last);
+        session.work(0).expect("a readable recording");
+        if !session.model.has_changed() {
+            break;
+        }
+    }
+    last.expect("a pane shows the view")
+}
+
+/// Returns the text of nodes, without no-break spaces.
+fn text(nodes: &[Node]) -> String {
+    let mut text = String::new();
+    for node in nodes {
+        match node {
+            Node::Text(piece) => text.push_str(piece),
+            Node::Element(element) => text.push_str(&element.text_content()),
+        }
+        text.push('\n');
+    }
+    text.replace('\u{a0}', " ")
+}
+
+/// Returns the rows that scripts get.
+fn rows(session: &mut Session, options: &str) -> Vec<Value> {
+    let rows = session.rows("compare", options).expect("the view has rows");
+    serde_json::from_str(&rows).expect("a list of objects")
+}
+
+/// Returns the memory of a device at a moment.
+fn device_at(recording: &Recording, device: DeviceId, event: u64) -> DeviceState {
+    let mut replay = Replay::new();
+    let state = replay.seek(recording, event).expect("the recording is complete");
+    state.device(device).cloned().unwrap_or_default()
+}
+
+/// Returns the live bytes and blocks of a memory state by name of their group.
+fn by_name(recording: &Recording, device: &DeviceState, by: GroupBy) -> HashMap<String, (u64, u64)> {
+    let mut grouping = Grouping::of(by, recording);
+    let mut sums: HashMap<String, (u64, u64)> = HashMap::new();
+    for group in live_groups(device, recording.definitions(), &mut grouping) {
+        let sum = sums.entry(group.name.to_string()).or_default();
+        *sum = (sum.0 + group.bytes, sum.1 + group.blocks);
+    }
+    sums
+}
+
+/// Checks that rows are those of two memory states and add up to the difference of their active
+/// bytes.
+#[track_caller]
+fn check_rows(rows: &[Value], by: GroupBy, a: (&Recording, &DeviceState), b: (&Recording, &DeviceState)) {
+    let names = MatchingNames::new(
+        (a.0.definitions(), &mut Grouping::of(by, a.0)),
+        (b.0.definitions(), &mut Grouping::of(by, b.0)),
+    );
+    let mut expected = [HashMap::new(), by_name(b.0, b.1, by)];
+    for (name, (bytes, blocks)) in by_name(a.0, a.1, by) {
+        let sum: &mut (u64, u64) = expected[0].entry(names.name_in_b(&name.into()).to_string()).or_default();
+        *sum = (sum.0 + bytes, sum.1 + blocks);
+    }
+    let mut sum = 0;
+    for row in rows {
+        let name = row["b_name"].as_str().or(row["name"].as_str()).expect("a name");
+        let mut of = |index: usize| expected[index].remove(name).unwrap_or_default();
+        let (a, b) = (of(0), of(1));
+        assert_eq!((row["a_bytes"].as_u64(), row["a_blocks"].as_u64()), (Some(a.0), Some(a.1)), "{by:?} {name}");
+        assert_eq!((row["b_bytes"].as_u64(), row["b_blocks"].as_u64()), (Some(b.0), Some(b.1)), "{by:?} {name}");
+        let change = row["change_bytes"].as_i64().expect("a number");
+        assert_eq!(change, b.0 as i64 - a.0 as i64, "{by:?} {name}");
+        let kind = match (a.1, b.1) {
+            (0, _) => "new",
+            (_, 0) => "gone",
+            _ if change > 0 => "grown",
+            _ if change < 0 => "shrunk",
+            _ => "same",
+        };
+        assert_eq!(row["kind"], kind, "{by:?} {name}");
+        sum += change;
+    }
+    assert!(expected.iter().all(HashMap::is_empty), "{by:?}: {expected:?}");
+    assert_eq!(sum, b.1.counters().active as i64 - a.1.counters().active as i64, "{by:?}");
+}
+
+#[test]
+fn nothing_to_compare_says_what_to_do() {
+    let mut session = open("mlp_train.pickle.zst");
+    let (_, content) = run(&mut session, &[]);
+    assert!(!content.has_picture);
+    let shown = text(&content.content);
+    assert!(shown.contains("Open a second recording…") && shown.contains("Pin this moment"), "{shown}");
+    assert!(session.rows("compare", "").is_err());
+}
+
+#[test]
+fn pinned_moment_is_compared_with_the_moment_on_the_screen() {
+    let mut session = open("mlp_train.pickle.zst");
+    run(&mut session, &["seek 200", "pin-moment", "seek 900"]);
+    let recording = load("mlp_train.pickle.zst").recording;
+    let device = session.model.device();
+    for by in GroupBy::ALL {
+        for moment in [900, 350, 200] {
+            let rows = rows(&mut session, &format!(r#"{{"by": "{}", "event": {moment}}}"#, by.name()));
+            let [a, b] = [200, moment].map(|event| device_at(&recording, device, event));
+            check_rows(&rows, by, (&recording, &a), (&recording, &b));
+            assert_eq!(moment == 200, rows.iter().all(|row| row["kind"] == "same"));
+        }
+    }
+    let (_, content) = run(&mut session, &["seek 200"]);
+    let shown = text(&content.content);
+    assert!(shown.contains("A and B hold the same: "), "{shown}");
+    assert!(text(&content.legend).contains("A: pinned moment event 200 "), "{}", text(&content.legend));
+    let table = text(&run(&mut session, &["seek 900"]).1.content);
+    assert!(table.contains("1 shrunk (−7.71 MiB), 3 the same"), "{table}");
+    assert!(table.contains("B holds 7.71 MiB less than A (88.3 MiB instead of 96.0 MiB): "), "{table}");
+    assert!(table.contains("128 MiB in 7 segments; A is 37.5% fragmented, B 49.7%."), "{table}");
+}
+
+#[test]
+fn ends_of_the_selected_range_are_compared() {
+    let mut session = open("mlp_train.pickle.zst");
+    session.model.select_range(Some((300, 700)));
+    let rows = rows(&mut session, r#"{"by": "line"}"#);
+    let recording = load("mlp_train.pickle.zst").recording;
+    let [a, b] = [300, 700].map(|event| device_at(&recording, session.model.device(), event));
+    check_rows(&rows, GroupBy::Line, (&recording, &a), (&recording, &b));
+}
+
+#[test]
+fn second_recording_is_compared_at_every_choice_of_moments() {
+    let (first, second) = (load("mlp_train.pickle.zst").recording, load("frag_a_expandable.pickle.zst").recording);
+    let mut session = open("mlp_train.pickle.zst");
+    let device = session.model.device();
+    let file = load("frag_a_expandable.pickle.zst");
+    session.compare_with("frag_a_expandable.pickle.zst", file.recording).expect("both have events");
+    let moment = session.model.state().event();
+    let (peak_a, peak_b) = [&first, &second]
+        .map(|recording| recording.series(device).expect("the device has events").peak_allocated().event)
+        .into();
+    let from_start_ns = session.model.time_ns() - first.start_ns();
+    let same_time = second.event_at_time(second.start_ns() + from_start_ns);
+    for (mode, a, b) in
+        [("peaks", peak_a, peak_b), ("ends", first.end_event(), second.end_event()), ("moment", moment, same_time)]
+    {
+        for by in [GroupBy::Line, GroupBy::Site, GroupBy::Size] {
+            let rows = rows(&mut session, &format!(r#"{{"mode": "{mode}", "by": "{}"}}"#, by.name()));
+            let (a, b) = (device_at(&first, device, a), device_at(&second, device, b));
+            check_rows(&rows, by, (&first, &a), (&second, &b));
+        }
+    }
+    let (frame, content) = run(&mut session, &[]);
+    let shown = text(&content.content);
+    let reserved = second.series(device).expect("the device has events").peak_reserved().bytes;
+    assert!(shown.contains(&vramscope_trace::ByteSize(reserved).to_string()), "{shown}");
+    assert!(shown.contains("expandable_segments:True") && shown.contains("— expandable"), "{shown}");
+    let legend = text(&content.legend);
+    assert!(legend.contains("A: mlp_train.pickle.zst at its peak"), "{legend}");
+    assert!(legend.contains("B: frag_a_expandable.pickle.zst at its peak"), "{legend}");
+    assert!(content.has_picture);
+    assert!(frame.pictures.iter().any(|(surface, ..)| *surface != Surface::Timeline), "{:?}", frame.pictures);
+    let (_, content) = run(&mut session, &["compare-close"]);
+    assert!(!content.has_picture, "nothing is left to compare with");
+}
+
+#[test]
+fn same_steps_are_compared_at_their_peaks() {
+    let recording = load("mlp_train.pickle.zst").recording;
+    let mut session = open("mlp_train.pickle.zst");
+    session.compare_with("again", load("mlp_train.pickle.zst").recording).expect("both have events");
+    let rows = rows(&mut session, r#"{"mode": "step"}"#);
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["kind"] == "same"), "{rows:?}");
+    let (_, content) = run(&mut session, &["mode compare step", "seek 500"]);
+    assert!(text(&content.legend).contains("at the peak of step "), "{}", text(&content.legend));
+    drop(recording);
+    let mut session = open("mlp_train.pickle.zst");
+    session.compare_with("ring", load("ring_small.pickle.gz").recording).expect("both have events");
+    let error = session.rows("compare", r#"{"mode": "step"}"#).expect_err("the other has no such step");
+    assert!(error.starts_with("B has no step"), "{error}");
+}
+
+#[test]
+fn devices_of_one_recording_are_compared() {
+    let recording = load("two_devices.pickle.gz").recording;
+    let mut session = open("two_devices.pickle.gz");
+    let devices: Vec<DeviceId> = recording.devices().collect();
+    let shown = session.model.device();
+    let other = devices.iter().copied().find(|device| *device != shown).expect("there are two");
+    for (mode, at) in [("ends", recording.end_event()), ("moment", session.model.state().event())] {
+        let rows = rows(&mut session, &format!(r#"{{"mode": "{mode}", "by": "line"}}"#));
+        let [a, b] = [shown, other].map(|device| device_at(&recording, device, at));
+        check_rows(&rows, GroupBy::Line, (&recording, &a), (&recording, &b));
+    }
+    let (_, content) = run(&mut session, &[]);
+    assert!(text(&content.legend).contains(&format!("B: {}", recording.info().device_label(other))));
+}
+
+#[test]
+fn table_is_sorted_and_limited() {
+    let mut session = open("mlp_train.pickle.zst");
+    run(&mut session, &["seek 200", "pin-moment", "seek 900"]);
+    let by_size = rows(&mut session, r#"{"sort": "b_bytes"}"#);
+    assert!(by_size.is_sorted_by(|one, next| one["b_bytes"].as_u64() >= next["b_bytes"].as_u64()));
+    let by_name = rows(&mut session, r#"{"sort": "-name", "limit": 3}"#);
+    assert!(by_name.len() == 3 && by_name.is_sorted_by_key(|row| row["name"].as_str().map(str::to_owned)));
+    let (_, content) = run(&mut session, &["sort compare change_bytes"]);
+    assert!(text(&content.content).contains("change ↓"));
+}
+
+#[test]
+fn recordings_that_cannot_be_compared_are_refused() {
+    let mut session = Session::default();
+    assert!(session.compare_with("x", load("ring_small.pickle.gz").recording).is_err());
+    let mut session = open("ring_small.pickle.gz");
+    assert!(session.compare_with("x", Recording::new()).is_err());
+    let mut report = Report::default();
+    let actions = vec![Action::Command("compare-with nothing".to_owned())];
+    session.frame(&FrameRequest { actions, ..FrameRequest::default() }, &PageFacts::default(), &mut report);
+    assert_eq!(report.messages.len(), 1);
+}

@@ -1,0 +1,33 @@
+// Converts a file of another format, in a worker of its own: its memory is free again when the
+// worker ends. Gets one message, and answers as `web/engine/importing.rs` of the viewer says.
+import init, { import_file } from "./pkg/vramscope_importer.js";
+
+// The compiled importer; undefined if it is the file that init() finds by itself.
+let module;
+
+onmessage = async ({ data: { wasm, name, source } }) => {
+  if (wasm) {
+    // Only an exported HTML page sends this, before the file: it contains the importer, compressed.
+    const bytes = wasm.stream().pipeThrough(new DecompressionStream("gzip"));
+    module = WebAssembly.compileStreaming(new Response(bytes, { headers: { "Content-Type": "application/wasm" } }));
+    return;
+  }
+  try {
+    const response = typeof source === "string" ? await fetch(source) : new Response(source);
+    if (!response.ok) throw `${source}: the server answered ${response.status} ${response.statusText}`;
+    // The length of a response that travelled compressed is not that of the file.
+    const isEncoded = response.headers.has("content-encoding");
+    const length = source.size ?? (isEncoded ? null : response.headers.get("content-length"));
+    await init(module && { module_or_path: module });
+    const notes = await import_file(
+      name,
+      response.body,
+      length === null ? undefined : Number(length),
+      part => postMessage({ part }, [part]),
+      (share, text) => postMessage({ share, text }),
+    );
+    postMessage({ notes });
+  } catch (error) {
+    postMessage({ failure: String(error?.message ?? error) });
+  }
+};
