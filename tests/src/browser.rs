@@ -1,11 +1,13 @@
 //! A headless Chromium, controlled through chromedriver.
 
+use std::fs::{self, DirEntry};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::wd::Capabilities;
-use fantoccini::{Client, ClientBuilder};
+use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -48,7 +50,7 @@ pub struct Browser {
     runtime: Runtime,
     client: Option<Client>,
     // Dropped after the session has ended.
-    _driver: Driver,
+    driver: Driver,
     // Removed last: the browser writes to it until it ends.
     _profile: TempDir,
 }
@@ -80,7 +82,7 @@ impl Browser {
             ClientBuilder::new(HttpConnector::new()).capabilities(capabilities).connect(&address).await
         });
         let client = client.unwrap_or_else(|error| panic!("chromedriver cannot start Chromium: {error}"));
-        let browser = Self { runtime, client: Some(client), _driver: driver, _profile: profile };
+        let browser = Self { runtime, client: Some(client), driver, _profile: profile };
         browser.fit(window);
         browser
     }
@@ -125,6 +127,49 @@ impl Browser {
         let actions = KeyActions::new("keyboard".to_owned()).then(KeyAction::Down { value: key });
         let pressed = self.runtime.block_on(self.client().perform_actions(actions.then(KeyAction::Up { value: key })));
         pressed.unwrap_or_else(|error| panic!("cannot press {key:?}: {error}"));
+    }
+
+    /// Clicks the middle of the first element that an XPath expression selects, as a mouse does.
+    ///
+    /// # Panics
+    /// Panics if there is no such element, it is not visible, or another element covers it.
+    pub fn click(&self, xpath: &str) {
+        let clicked = self.runtime.block_on(async { self.client().find(Locator::XPath(xpath)).await?.click().await });
+        clicked.unwrap_or_else(|error| panic!("cannot click {xpath}: {error}"));
+    }
+
+    /// Chooses a file on disk in the file input that a CSS selector names, as a user does.
+    ///
+    /// # Panics
+    /// Panics if there is no such input.
+    pub fn choose_file(&self, selector: &str, path: &Path) {
+        let path = path.to_string_lossy();
+        let chosen =
+            self.runtime.block_on(async { self.client().find(Locator::Css(selector)).await?.send_keys(&path).await });
+        chosen.unwrap_or_else(|error| panic!("cannot choose {path} in {selector}: {error}"));
+    }
+
+    /// Returns the memory in bytes of the process that runs the page: the largest of the browser's
+    /// renderers. Memory shared with other processes counts in parts (the kernel's PSS). `None`
+    /// where the kernel does not tell.
+    #[must_use]
+    pub fn renderer_bytes(&self) -> Option<u64> {
+        let mut pids = vec![self.driver.0.id()];
+        let mut largest = None;
+        while let Some(pid) = pids.pop() {
+            let of_thread = |entry: DirEntry| fs::read_to_string(entry.path().join("children")).ok();
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+            let children: String = threads.filter_map(of_thread).collect();
+            pids.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            if String::from_utf8_lossy(&command).contains("--type=renderer") {
+                let maps = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+                let line = maps.lines().find_map(|line| line.strip_prefix("Pss:"));
+                let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+                largest = largest.max(kib.map(|kib| kib * 1024));
+            }
+        }
+        largest
     }
 
     /// Takes a screenshot of the page, as PNG.

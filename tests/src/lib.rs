@@ -10,7 +10,8 @@
 //!   [`NativeViewer`] follows it, [`Proxy`] is a faulty network between them, and [`live`] has
 //!   the measurements made with them.
 //! - [`fixtures`] are recordings with their ground truth, [`synthetic`] recordings of any length;
-//!   [`verify`] runs the pool against a recording.
+//!   [`verify`] runs the pool against a recording. [`snapshot_model`] computes the contents of a
+//!   snapshot independently, in Python.
 //! - [`rules`] checks the repository's own code and texts.
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod process;
 mod program;
 mod proxy;
 pub mod rules;
+pub mod snapshot_model;
 pub mod synthetic;
 mod verify_table;
 

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
@@ -84,8 +85,29 @@ impl<'b> Page<'b> {
     /// Panics if a field is missing or has another type.
     #[must_use]
     pub fn state(&self) -> PageState {
-        let state = self.run("return window.vramscope.state()");
-        PageState::deserialize(&state).unwrap_or_else(|error| panic!("state() is {state}: {error}"))
+        self.json("return window.vramscope.state()")
+    }
+
+    /// Runs the body of an asynchronous JavaScript function and returns its result. Unlike
+    /// [`run`](Self::run), it keeps whole numbers above 2^31 whole.
+    ///
+    /// # Panics
+    /// Panics if the result has another type.
+    #[must_use]
+    pub fn json<T: DeserializeOwned>(&self, script: &str) -> T {
+        self.json_of(script, &[])
+    }
+
+    /// Like [`json`](Self::json), with arguments.
+    ///
+    /// # Panics
+    /// Panics if the result has another type.
+    #[must_use]
+    pub fn json_of<T: DeserializeOwned>(&self, script: &str, arguments: &[Value]) -> T {
+        let script = format!("return (async (...arguments) => {{ {script} }})(...arguments).then(JSON.stringify)");
+        let result = self.browser.run(&script, arguments);
+        let text = result.as_str().unwrap_or_default();
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text:.2000}\n{script}"))
     }
 
     /// Waits until `wanted` returns true for the state; `what` describes that in the failure.

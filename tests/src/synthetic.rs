@@ -58,3 +58,44 @@ pub fn program(events: u64) -> Vec<u8> {
     bytes.extend(encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes));
     bytes
 }
+
+/// Returns a recording of `devices` GPUs with `segments` segments and `blocks` live blocks in all,
+/// followed by as many frees and allocations as a tenth of the blocks.
+#[must_use]
+pub fn devices(devices: u16, segments: u64, blocks: u64) -> Vec<u8> {
+    const BASE: u64 = 0x7f00_0000_0000;
+    let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Large), SiteId(0));
+    let info = RecordingInfo { source: "synthetic".to_owned(), ..RecordingInfo::default() };
+    let (mut encoder, mut bytes) = (Encoder::new(&info), Vec::new());
+    let per_segment = blocks.div_ceil(segments).max(1);
+    let slot = 256 << 10;
+    let size = per_segment * slot;
+    let mut random = Rng::with_seed(2);
+    let mut number = 0;
+    let mut record = |device: u64, kind| {
+        number += 1;
+        encoder.event(&Event { device: DeviceId(device as u16), time_ns: number * 1000, kind });
+        bytes.extend(encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes));
+    };
+    let devices = u64::from(devices);
+    let allocated = |address, random: &mut Rng| {
+        let size = 512 * random.u64(1..=slot / 512);
+        EventKind::BlockAllocated { address, size, requested: size - random.u64(..512), stream, pool, site }
+    };
+    for segment in 0..segments {
+        let address = BASE + segment * size;
+        record(segment % devices, EventKind::SegmentAllocated { address, size, stream, pool, site });
+        for block in 0..per_segment {
+            record(segment % devices, allocated(address + block * slot, &mut random));
+        }
+    }
+    for _ in 0..blocks / 10 {
+        let segment = random.u64(..segments);
+        let address = BASE + segment * size + random.u64(..per_segment) * slot;
+        record(segment % devices, EventKind::FreeCompleted { address, site });
+        record(segment % devices, allocated(address, &mut random));
+    }
+    encoder.flush();
+    bytes.extend(encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes));
+    bytes
+}

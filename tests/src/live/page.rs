@@ -124,6 +124,9 @@ pub fn follow(browser: &Browser, plan: Plan, keys: bool) -> Result<Figures, Stri
     let page = Page::open(browser, load.url());
     page.wait_until("live events arrive", |state| state.live && state.events > 0);
     let epoch_ms = epoch_unix_ns(&load)? as f64 / 1e6;
+    if keys {
+        page.run("return window.vramscope.show('allocations').then(() => window.vramscope.show('sites'))");
+    }
     // Start-up is not part of the measurement.
     thread::sleep(Duration::from_secs(1).min(plan.time));
     page.run(INSTALL);

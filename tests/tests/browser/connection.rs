@@ -221,12 +221,12 @@ fn page_works_behind_a_path_prefix() {
     page.run("document.getElementById('mark-name').value = 'here'; document.getElementById('mark-now').click()");
     page.wait("the mark is recorded", "return document.getElementById('control-result').dataset.kind === 'done'");
     let saved = page.run(
-        "let saved = null;
-         const look = event => { if (event.target.download) { saved = event.target.href; event.preventDefault(); } };
-         document.addEventListener('click', look);
+        "const saved = new Promise(done => document.addEventListener('click', event => {
+             if (event.target.download) { event.preventDefault(); done(event.target.href); }
+         }));
          document.getElementById('save').click();
-         document.removeEventListener('click', look);
-         return fetch(saved).then(answer => answer.arrayBuffer()).then(bytes => [saved, bytes.byteLength])",
+         const load = url => fetch(url).then(answer => answer.arrayBuffer());
+         return saved.then(url => load(url).then(bytes => [url, bytes.byteLength]))",
     );
     assert!(saved[0].as_str().is_some_and(|url| url.ends_with(&format!("{PREFIX}/trace.vram"))), "{saved}");
     assert!(saved[1].as_u64().is_some_and(|bytes| bytes > 1000), "{saved}");

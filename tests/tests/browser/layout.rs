@@ -7,7 +7,7 @@ use vramscope_tests::{Browser, ColorScheme, Page, Program, Window};
 /// Returns the visible bars and panels that leave the window or overlap.
 const MISPLACED: &str = "
     const seen = element => element.getClientRects().length > 0;
-    const names = ['header.bar', '.timeline', '.map', '.details', 'footer.bar'];
+    const names = ['header.bar', '.timeline', '.panes', '.details', 'footer.bar'];
     const parts = names.map(name => document.querySelector(name));
     const box = element => element.getBoundingClientRect();
     const isBefore = (end, start) => end <= start + 1;
@@ -16,7 +16,8 @@ const MISPLACED: &str = "
     const found = [];
     const inside = element => box(element).left >= -1 && box(element).right <= innerWidth + 1;
     const named = element => element.id || element.className || element.textContent;
-    const controls = '.bar button, .bar select, .bar input, .bar dd, .bar output, .legend li, .legend button';
+    const controls = '.bar button, .bar select, .bar input, .bar dd, .bar output, .legend li, .legend button'
+        + ', .pane-controls select, .pane-controls button, .pane-controls input';
     document.querySelectorAll(controls).forEach(element => {
         if (seen(element) && !inside(element)) found.push(`${named(element)} leaves the window`);
     });
@@ -26,7 +27,7 @@ const MISPLACED: &str = "
             if (!apart(box(part), box(other))) found.push(`${named(part)} overlaps ${named(other)}`);
         });
     });
-    const map = box(document.getElementById('heatmap'));
+    const map = box(document.getElementById('picture-left'));
     if (map.width < 150 || map.height < 60) found.push(`the heatmap is ${map.width} by ${map.height}`);
     return found";
 
@@ -46,7 +47,7 @@ fn nothing_overlaps_or_leaves_the_window_at_any_size() {
 fn typed(page: Page<'_>, browser: &Browser, text: &str, end: char) -> Value {
     page.run("const field = document.getElementById('event'); field.focus(); field.select(); return true");
     text.chars().chain([end]).for_each(|key| browser.press(key));
-    page.run("return new Promise(requestAnimationFrame).then(() => document.getElementById('event').value)")
+    page.run("return window.vramscope.show('').then(() => document.getElementById('event').value)")
 }
 
 #[test]

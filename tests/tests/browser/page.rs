@@ -368,7 +368,8 @@ fn exported_page_works_from_a_file_url() {
         let events = random_events(0, recording.end_event(), 20, 7);
         assert_eq!(page_digests(page, &events), digests(&recording, &events), "{name}");
         let requests = page.run("return performance.getEntriesByType('resource').map(entry => entry.name)");
-        let outside = |url: &serde_json::Value| url.as_str().is_none_or(|url| !url.starts_with("data:"));
+        let is_inside = |url: &str| url.starts_with("data:") || url.starts_with("blob:");
+        let outside = |url: &serde_json::Value| url.as_str().is_none_or(|url| !is_inside(url));
         assert!(!requests.as_array().expect("a list").iter().any(outside), "the page requests {requests}");
         let script = "
             const violated = new Promise(done =>
@@ -377,5 +378,10 @@ fn exported_page_works_from_a_file_url() {
         assert_eq!(page.run(script), "connect-src");
         let message = page.run("return document.getElementById('message').hidden");
         assert_eq!(message, true, "no error is shown");
+        // The file contains the importer too.
+        let other = Fixture::small("late");
+        page.keep_file("late.pickle", &std::fs::read(&other.path).expect("the repository contains the file"));
+        page.run("return window.vramscope.open(window.benchFile).then(() => null)");
+        check_end(page, &other);
     }
 }

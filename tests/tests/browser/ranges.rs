@@ -10,18 +10,6 @@ use vramscope_trace::{DeviceId, Recording, Replay, digest};
 
 const EVENTS: u64 = 600_000;
 
-/// Counts the bytes that are read of files.
-const COUNT_SLICES: &str = "
-    window.sliced = 0;
-    const { slice, stream } = Blob.prototype;
-    Blob.prototype.slice = function (from, to) { window.sliced += to - from; return slice.apply(this, arguments); };
-    Blob.prototype.stream = function () { window.sliced += this.size; return stream.apply(this, arguments); };";
-
-/// Returns the bytes requested of the server for recordings.
-const REQUESTED: &str = "
-    return performance.getEntriesByType('resource').filter(entry => entry.name.includes('/files/'))
-        .reduce((sum, entry) => sum + entry.encodedBodySize, 0)";
-
 /// Returns name and size of what the save button downloads.
 const SAVED: &str = "
     const saved = new Promise(done => document.addEventListener('click', event => {
@@ -56,6 +44,11 @@ fn number(value: &Value) -> u64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is not a number")) as u64
 }
 
+/// Returns the bytes of files that the page has read.
+fn read_bytes(page: Page<'_>) -> u64 {
+    number(&page.run("return window.vramscope.state().read_bytes"))
+}
+
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn large_recording_is_read_by_ranges() {
@@ -74,53 +67,21 @@ fn large_recording_is_read_by_ranges() {
     let opened = page.wait_until("the recording is open", |state| state.events == EVENTS);
     let peak = number(&page.run("return window.vramscope.peak()"));
     assert_eq!(opened.event, peak, "a recording opens at its peak");
-    let requested = number(&page.run(REQUESTED));
-    assert!(0 < requested && requested < len / 3, "{requested} of {len} bytes were requested");
+    let read = read_bytes(page);
+    assert!(0 < read && read < len / 3, "{read} of {len} bytes were requested");
     check_moments(page, &native, 1);
     assert_eq!(page.run("return document.getElementById('message').hidden"), true, "no error is shown");
     assert_eq!(page.run(SAVED), json!(["large.vram", len]), "the whole file is saved");
 
-    page.run(COUNT_SLICES);
+    let before = read_bytes(page);
     page.open_file("large.vram", &bytes);
-    let read = number(&page.run("return window.sliced"));
+    let read = read_bytes(page) - before;
     assert!(0 < read && read < len / 3, "{read} of {len} bytes were read");
     check_moments(page, &native, 2);
 
-    page.run("window.sliced = 0");
+    let before = read_bytes(page);
     let cut = &bytes[..bytes.len() - 7];
     page.open_file("cut.vram", cut);
-    assert!(
-        number(&page.run("return window.sliced")) >= cut.len() as u64,
-        "a file without an index is read as a whole"
-    );
+    assert!(read_bytes(page) - before >= cut.len() as u64, "a file without an index is read as a whole");
     check_moments(page, &native, 3);
-}
-
-#[test]
-#[ignore = "needs Chromium; run by cargo xtask test"]
-fn bytes_that_could_not_be_read_are_requested_again() {
-    let folder = tempfile::tempdir().expect("a temporary folder can be created");
-    let path = folder.path().join("large.vram");
-    let bytes = synthetic::with_index(synthetic::program(EVENTS));
-    fs::write(&path, &bytes).expect("the file can be written");
-    let view = Program::start(["view".as_ref(), path.as_os_str()]);
-    let browser = Browser::start(Window::default());
-    let page = Page::open(&browser, view.url());
-    page.wait_until("the recording is open", |state| state.events == EVENTS);
-    // The page has read the bytes around the peak and the end, so an event far from both is sought.
-    let peak = number(&page.run("return window.vramscope.peak()"));
-    let unread = if peak < EVENTS / 2 { (peak + EVENTS) / 2 } else { peak / 2 };
-    page.seek(EVENTS);
-    page.run(
-        "window.reallyFetch = window.fetch;
-         window.fetch = () => Promise.reject(new TypeError('the connection is lost'))",
-    );
-    let message =
-        page.run(&format!("return window.vramscope.seek({unread}).then(() => 'shown', error => `${{error}}`)"));
-    let message = message.as_str().unwrap_or_default();
-    assert!(message.contains("the connection is lost") && message.contains("another moment"), "{message}");
-    assert_eq!(page.run("return document.getElementById('message-text').textContent"), message);
-    assert_eq!(page.state().event, EVENTS, "the shown moment stays");
-    page.run("window.fetch = window.reallyFetch");
-    assert_eq!(page.seek(unread).event, unread);
 }

@@ -12,12 +12,9 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use vramscope_tests::fixtures::Fixture;
-use vramscope_tests::{Browser, Page, Program, Window};
+use vramscope_tests::{Browser, Page, Program};
 
-use crate::measure::{Effort, Target, row, seek_and_scrub, times};
-
-const FULL: Effort = Effort { opens: 5, seeks: 200, scrub_ms: 4000, is_full: true };
-const SMALL: Effort = Effort { opens: 1, seeks: 10, scrub_ms: 300, is_full: false };
+use crate::measure::{Effort, FULL, SMALL, Target, WINDOW, navigate, row, times};
 
 fn main() -> ExitCode {
     let small = match std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
@@ -33,11 +30,12 @@ fn main() -> ExitCode {
     let other = Fixture::small("tiny_inference");
 
     let view = Program::start(["view".as_ref(), other.path.as_os_str()]);
-    let browser = Browser::start(Window { width: 1600, height: 900, ..Window::default() });
+    let browser = Browser::start(WINDOW);
     let page = Page::open(&browser, view.url());
     let effort = if small { SMALL } else { FULL };
     snapshot(&browser, page, &fixture, &other, effort);
     large::measure(&browser, effort);
+    large::scale(&browser, effort);
     ExitCode::SUCCESS
 }
 
@@ -49,5 +47,5 @@ fn snapshot(browser: &Browser, page: Page<'_>, fixture: &Fixture, other: &Fixtur
     row("open(file) until usable", &open, effort.target(Target::Longest(1000.0)));
     page.open_file(&other.file_name(), &other.bytes());
     row("drop until usable", &times(browser, scripts::DROP, json!(events)), effort.target(Target::Longest(1000.0)));
-    seek_and_scrub(browser, effort);
+    navigate(browser, effort, 1.0);
 }

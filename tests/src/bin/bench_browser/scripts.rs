@@ -30,9 +30,10 @@ pub(crate) const DROP: &str = "
     return [performance.now() - start];";
 
 /// Seeks to random events in sequence: from the call to its promise, when the moment is shown.
+/// Returns `[times, frames]`, where `frames` are the durations of the engine's own work.
 pub(crate) const SEEK: &str = "
     const events = window.vramscope.state().events;
-    const times = [];
+    const times = [], frames = [];
     let random = 1;
     for (let i = 0; i < arguments[0]; i++) {
         random = (random * 48271) % 2147483647;
@@ -40,20 +41,22 @@ pub(crate) const SEEK: &str = "
         const start = performance.now();
         await window.vramscope.seek(event);
         times.push(performance.now() - start);
+        frames.push(window.vramscope.state().frame_ms);
         if (window.vramscope.state().event !== event) throw new Error(`asked for ${event}`);
     }
-    return times;";
+    return [times, frames];";
 
-/// Drags the pointer along the timeline and back, a step every frame: time between frames.
+/// Drags the pointer along the timeline's axis and back, a step every frame: `[gaps, frames]`, the
+/// time between frames and the engine's own work a frame.
 pub(crate) const SCRUB: &str = "
     const timeline = document.getElementById('timeline');
     const box = timeline.getBoundingClientRect();
     const frame = () => new Promise(requestAnimationFrame);
     const point = (type, part) => timeline.dispatchEvent(new PointerEvent(type, {
-        clientX: box.left + 1 + (box.width - 2) * part, clientY: box.top + box.height / 2,
+        clientX: box.left + 1 + (box.width - 2) * part, clientY: box.bottom - 5,
         pointerId: 1, button: 0, buttons: 1, isPrimary: true, bubbles: true, cancelable: true, composed: true,
     }));
-    const gaps = [];
+    const gaps = [], frames = [];
     const moments = new Set();
     point('pointerdown', 0);
     const start = await frame();
@@ -65,12 +68,14 @@ pub(crate) const SCRUB: &str = "
         gaps.push(now - before);
         before = now;
         moments.add(window.vramscope.state().event);
+        frames.push(window.vramscope.state().frame_ms);
     }
     point('pointerup', 0);
     if (moments.size < 5) throw new Error(`${gaps.length} frames showed ${moments.size} moments`);
-    return gaps;";
+    return [gaps, frames];";
 
-/// Opens the page's own recording by URL repeatedly, over the loopback interface.
+/// Opens the page's own recording by URL repeatedly, over the loopback interface: from the call to
+/// the frame after its promise, when timeline and heatmap are shown.
 pub(crate) const OPEN_URL: &str = "
     const url = new URLSearchParams(location.search).get('trace');
     const frame = () => new Promise(requestAnimationFrame);
@@ -84,35 +89,74 @@ pub(crate) const OPEN_URL: &str = "
     }
     return times;";
 
-/// Zooms the timeline with the wheel: from the wheel event until the zoom is shown.
+/// Opens the page's own recording by URL, shows every view once and waits for its first rows.
+/// Returns `[name, time]` for the opening, for each view, and for all together.
+pub(crate) const VIEWS: &str = "
+    const url = new URLSearchParams(location.search).get('trace');
+    const begin = performance.now();
+    await window.vramscope.open(url);
+    const times = [['open', performance.now() - begin]];
+    for (const name of window.vramscope.views()) {
+        const start = performance.now();
+        await window.vramscope.show(name);
+        // A view that needs a second recording says so.
+        await window.vramscope.rows(name, { limit: 20 }).catch(() => []);
+        times.push([name, performance.now() - start]);
+    }
+    return [...times, ['all', performance.now() - begin]];";
+
+/// Sorts the allocations by each of several columns, then filters them: `[sorted, filtered]`.
+pub(crate) const SORT: &str = "
+    const ask = async query => {
+        const start = performance.now();
+        await window.vramscope.rows('allocations', { limit: 50, ...query });
+        return performance.now() - start;
+    };
+    const sorted = [], filtered = [];
+    await ask({});
+    for (let i = 0; i < arguments[0]; i++) {
+        for (const sort of ['bytes', 'lifetime', 'allocated_at']) sorted.push(await ask({ sort }));
+        for (const filter of ['>100MiB', '>1KiB', 'train']) filtered.push(await ask({ filter }));
+    }
+    return [sorted, filtered];";
+
+/// Zooms the timeline with the wheel, or moves it if the second argument is true: from the wheel
+/// event until it is shown. Returns `[times, frames]`.
 pub(crate) const ZOOM: &str = "
     const timeline = document.getElementById('timeline');
     const box = timeline.getBoundingClientRect();
     const frame = () => new Promise(requestAnimationFrame);
-    const times = [];
+    const times = [], frames = [];
     for (let i = 0; i < arguments[0]; i++) {
         await frame();
         const start = performance.now();
         timeline.dispatchEvent(new WheelEvent('wheel', {
             clientX: box.left + box.width / 3, clientY: box.top + 9, deltaY: i % 20 < 10 ? -300 : 300,
-            bubbles: true, cancelable: true,
+            shiftKey: arguments[1], bubbles: true, cancelable: true,
         }));
         await window.vramscope.seek(window.vramscope.state().event);
         times.push(performance.now() - start);
+        frames.push(window.vramscope.state().frame_ms);
     }
-    return times;";
+    return [times, frames];";
 
-/// Memory in bytes of the page's scripts and of the viewer's wasm.
+/// Begins to record tasks of 50 ms and more on the main thread, with those since the page opened.
+pub(crate) const WATCH_TASKS: &str = "
+    window.benchTasks = [];
+    new PerformanceObserver(list => list.getEntries().forEach(entry => window.benchTasks.push(entry.duration)))
+        .observe({ type: 'longtask', buffered: true });
+    return [];";
+
+/// Returns the tasks recorded since the last call.
+pub(crate) const TASKS: &str = "
+    await new Promise(resolve => setTimeout(resolve, 200));
+    const tasks = window.benchTasks;
+    window.benchTasks = [];
+    return tasks;";
+
+/// Memory in bytes of the page's scripts and of the engine's wasm.
 pub(crate) const MEMORY: &str = "
-    const viewer = await import(new URL('pkg/vramscope_viewer.js', location.href));
-    const exports = await viewer.default();
-    return [performance.memory.usedJSHeapSize, exports.memory.buffer.byteLength];";
-
-/// Bytes and requests for recordings since the last call.
-pub(crate) const REQUESTED: &str = "
-    const entries = performance.getEntriesByType('resource').filter(entry => entry.name.includes('/files/'));
-    performance.clearResourceTimings();
-    return [entries.reduce((sum, entry) => sum + entry.encodedBodySize, 0), entries.length];";
+    return [performance.memory.usedJSHeapSize, window.vramscope.state().memory_bytes];";
 
 /// Measures the wasm module without a page; the loader `wasm_bindgen` must precede this script.
 /// Arguments: the module's bytes, the number of opens, the number of seeks.
