@@ -143,6 +143,8 @@ impl Browser {
     /// # Panics
     /// Panics if there is no such input.
     pub fn choose_file(&self, selector: &str, path: &Path) {
+        // chromedriver accepts no other paths.
+        let path = path.canonicalize().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let path = path.to_string_lossy();
         let chosen =
             self.runtime.block_on(async { self.client().find(Locator::Css(selector)).await?.send_keys(&path).await });

@@ -109,7 +109,7 @@ pub(crate) const VIEWS: &str = "
 pub(crate) const SORT: &str = "
     const ask = async query => {
         const start = performance.now();
-        await window.vramscope.rows('allocations', { limit: 50, ...query });
+        await window.vramscope.rows('list', { mode: 'all', limit: 50, ...query });
         return performance.now() - start;
     };
     const sorted = [], filtered = [];
