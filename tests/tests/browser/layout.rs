@@ -74,6 +74,25 @@ fn event_field_accepts_only_numbers() {
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
+fn escape_leaves_the_filter_of_a_view() {
+    const ESCAPE: char = '\u{e00c}';
+    let view = Program::start(["view".as_ref(), Fixture::small("mlp_train").path.as_os_str()]);
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, view.url());
+    page.wait_until("the file is open", |state| state.events > 0);
+    browser.press('/');
+    page.wait("a filter has the focus", "return document.activeElement.closest('.pane-controls')");
+    ">1MiB".chars().for_each(|key| browser.press(key));
+    let filter = page.run("return document.activeElement.value");
+    browser.press(ESCAPE);
+    page.wait("no field has the focus", "return document.activeElement === document.body");
+    browser.press('1');
+    page.wait_until("the key is a command", |state| state.view["panes"].to_string().contains("heatmap"));
+    assert_eq!(filter, json!(">1MiB"));
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
 fn escape_closes_the_message_then_clears_the_selection() {
     const ESCAPE: char = '\u{e00c}';
     let view = Program::start(["view".as_ref(), Fixture::small("mlp_train").path.as_os_str()]);

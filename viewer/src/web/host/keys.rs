@@ -1,7 +1,7 @@
 //! The keyboard.
 
 use wasm_bindgen::prelude::*;
-use web_sys::KeyboardEvent;
+use web_sys::{HtmlInputElement, KeyboardEvent};
 
 use super::super::browser::window;
 use super::app::App;
@@ -12,6 +12,10 @@ use crate::commands::{KeyPress, for_key};
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     app.on(window()?.as_ref(), "keydown", |app: &App, event: KeyboardEvent| {
         let key = event.key();
+        if key == "Escape" && leave_field_of_pane(app) {
+            event.prevent_default();
+            return;
+        }
         let press = KeyPress { key: &key, shift: event.shift_key(), ctrl: event.ctrl_key() || event.meta_key() };
         let Some(command) = for_key(press).filter(|_| !event.alt_key()) else { return };
         // Text fields keep their keys; commands with Ctrl work everywhere unless they edit text
@@ -22,6 +26,16 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
             page_commands::run(app, command.name);
         }
     })
+}
+
+/// Takes the focus from a field above a pane, so that keys are commands again. Returns false if no
+/// such field has the focus.
+fn leave_field_of_pane(app: &App) -> bool {
+    let active = app.0.state.borrow().page.document.active_element();
+    let field = active.filter(|element| element.closest(".pane-controls").is_ok_and(|controls| controls.is_some()));
+    let Some(field) = field.and_then(|element| element.dyn_into::<HtmlInputElement>().ok()) else { return false };
+    // The field's listener for changes borrows the state.
+    field.blur().is_ok()
 }
 
 /// Returns true if the focused element, such as a text field, uses the key itself, so that the key
