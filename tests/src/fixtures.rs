@@ -123,6 +123,12 @@ impl Fixture {
     }
 }
 
+/// Returns the path of a recording of the tour, in `tests/data/tour`.
+#[must_use]
+pub fn tour_recording(name: &str) -> PathBuf {
+    workspace_root().join("tests").join("data").join("tour").join(format!("{name}.vram"))
+}
+
 /// Returns the root of the checkout.
 #[must_use]
 pub fn workspace_root() -> &'static Path {

@@ -2,12 +2,11 @@
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use vramscope_tests::fixtures::workspace_root;
+use vramscope_tests::fixtures::tour_recording;
 use vramscope_tests::{Browser, ColorScheme, Page, Program, Window};
 use vramscope_viewer::commands::{COMMANDS, Command};
 
@@ -20,13 +19,9 @@ const CHECK: &str = "
         violations.map(({ id, nodes }) =>
             `${id}: ${nodes.slice(0, 3).map(node => node.html.slice(0, 200)).join(' | ')}`));";
 
-fn recording(name: &str) -> PathBuf {
-    workspace_root().join("tests/data/tour").join(format!("{name}.vram"))
-}
-
 /// Opens recordings of the tour with a server for them.
 fn open<'b>(browser: &'b Browser, name: &str) -> (Program, Page<'b>) {
-    let view = Program::start(["view".as_ref(), recording(name).as_os_str()]);
+    let view = Program::start(["view".as_ref(), tour_recording(name).as_os_str()]);
     let page = Page::open(browser, view.url());
     page.wait_until("the recording is open", |state| state.events > 0);
     (view, page)

@@ -111,18 +111,22 @@ fn legend(theme: &Theme) -> Vec<Node> {
     vec![Element::new(Tag::Ul).with_children(items).into()]
 }
 
-/// Returns the metrics at the moment: of the device first, then of each pool and stream.
-fn table_of_moment(context: &Context<'_>, settings: &Settings) -> Table {
-    let columns = vec![
-        Column::text("pool", "pool"),
-        Column::text("stream", "stream"),
+/// Returns the columns of the metrics that both tables have.
+fn metric_columns() -> [Column; 6] {
+    [
         Column::number("fragmentation", "frag"),
         Column::number("free_bytes", "free"),
         Column::number("largest_free_bytes", "largest free"),
         Column::number("releasable_bytes", "releasable"),
         Column::number("stuck_bytes", "stuck"),
         Column::number("rounding_waste_bytes", "rounding"),
-    ];
+    ]
+}
+
+/// Returns the metrics at the moment: of the device first, then of each pool and stream.
+fn table_of_moment(context: &Context<'_>, settings: &Settings) -> Table {
+    let mut columns = vec![Column::text("pool", "pool"), Column::text("stream", "stream")];
+    columns.extend(metric_columns());
     let mut table = Table::new(VIEW, "Metrics at this moment, of the device and by pool and stream", columns);
     let all = (Cell::from("all"), Cell::from("all"));
     let device = Metrics::at(context.state, |_, _| true);
@@ -170,17 +174,9 @@ fn metrics_row(names: (Cell, Cell), moment: u64, metrics: &Metrics, free: (u64, 
 
 /// Returns metrics over time: a row for each column.
 fn table_over_time(context: &Context<'_>, columns: &[FragmentationColumn]) -> Table {
-    let headings = vec![
-        Column::number("event", "at event"),
-        Column::text("time", "time"),
-        Column::number("fragmentation", "frag"),
-        Column::number("free_bytes", "free"),
-        Column::number("largest_free_bytes", "largest free"),
-        Column::number("releasable_bytes", "releasable"),
-        Column::number("stuck_bytes", "stuck"),
-        Column::number("rounding_waste_bytes", "rounding"),
-        Column::number("largest_request_bytes", "largest request"),
-    ];
+    let mut headings = vec![Column::number("event", "at event"), Column::text("time", "time")];
+    headings.extend(metric_columns());
+    headings.push(Column::number("largest_request_bytes", "largest request"));
     let mut table = Table::new(VIEW, "Metrics over time: each row is the end of a part of the range", headings);
     table.rows.extend(columns.iter().map(|column| {
         let time_ns = context.history.time_ns(column.moment);

@@ -3,8 +3,8 @@
 use vramscope_viewer::commands::{COMMANDS, RunsIn};
 use vramscope_viewer::session::Report;
 
+use crate::files::open_bytes;
 use crate::samples::{Sample, bytes};
-use crate::timeline::open_bytes;
 
 #[test]
 fn devices_are_shown_in_turn() {

@@ -1,25 +1,11 @@
 //! Golden pictures of the panes: fragmentation over time and flame graphs, as a session draws them.
 
-use std::path::PathBuf;
-
-use crate::files::load;
+use crate::files::open;
 use vramscope_viewer::frame::{Color, Frame};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::session::{PageFacts, Report, Session};
 
 use crate::golden::check;
-
-/// Opens a file of `tests/data`, and reads all of it.
-fn open(name: &str) -> Session {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name);
-    let mut session = Session::default();
-    session
-        .model
-        .show(name, load(name, &std::fs::read(path).expect("the repository contains the file")))
-        .expect("a readable recording");
-    while session.work(100_000).expect("a readable recording") {}
-    session
-}
 
 /// Runs commands and draws frames until nothing changes; returns the left pane's picture.
 fn picture(session: &mut Session, screen: &Screen, actions: &[Action]) -> Frame {

@@ -1,8 +1,6 @@
 //! The timeline as a session shows it: axes, stacked areas, the selected range, and pointers.
 
-use std::path::PathBuf;
-
-use crate::files::load;
+use crate::files::{open, open_bytes};
 use vramscope_trace::{
     AnnotationStage, Definition, DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Replay, Sink, SiteId,
     StringId,
@@ -22,20 +20,6 @@ use crate::samples::{Sample, bytes};
 
 /// Size of the timeline's picture.
 const SIZE: (u32, u32) = (900, 220);
-
-/// Opens a recording, and reads all of it.
-pub(crate) fn open_bytes(name: &str, bytes: &[u8]) -> Session {
-    let mut session = Session::default();
-    session.model.show(name, load(name, bytes)).expect("a readable recording");
-    while session.work(100_000).expect("a readable recording") {}
-    session
-}
-
-/// Opens a file of `tests/data`.
-fn open(name: &str) -> Session {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name);
-    open_bytes(name, &std::fs::read(path).expect("the repository contains the file"))
-}
 
 /// A session with its page: the texts that the page has.
 pub(crate) struct Page {

@@ -9,7 +9,8 @@ use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
 use vramscope_viewer::timeline;
 
-use crate::timeline::{Page, open_bytes};
+use crate::files::open_bytes;
+use crate::timeline::Page;
 
 /// `BIG=big.vram cargo test --release -- --ignored --nocapture timeline_speed` prints how long
 /// a timeline takes in every mode.

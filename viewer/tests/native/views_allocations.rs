@@ -1,9 +1,8 @@
 //! Allocations over time, as the page draws them.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 
-use crate::files::load;
+use crate::files::load_fixture;
 use vramscope_trace::{ByteSize, Counters, Replay};
 use vramscope_viewer::allocations::{AllocationsLayout, Target};
 use vramscope_viewer::frame::{Color, Frame};
@@ -25,12 +24,8 @@ const SIZE: (u32, u32) = (700, 320);
 
 /// Opens a file of `tests/data` and shows its allocations in the left pane.
 fn open(name: &str, is_dark: bool, commands: &[&str]) -> Session {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name);
     let mut session = Session::default();
-    session
-        .model
-        .show(name, load(name, &std::fs::read(path).expect("the repository contains the file")))
-        .expect("a readable recording");
+    session.model.show(name, load_fixture(name)).expect("a readable recording");
     let screen = Screen { sizes: [(900, 160), SIZE, (0, 0)], scale: 1.0, is_dark };
     let request = FrameRequest { screen: Some(screen), ..FrameRequest::default() };
     let _ = session.frame(&request, &PageFacts::default(), &mut Report::default());

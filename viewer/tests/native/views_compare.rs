@@ -1,33 +1,16 @@
 //! The view that compares two recordings, devices or moments, as the page and scripts get it.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
+use crate::files::{load_fixture, open};
 use serde_json::Value;
 use vramscope_insight::difference::MatchingNames;
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::sites::live_groups;
 use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
-use vramscope_viewer::open::LoadedFile;
-
-use crate::files;
 use vramscope_viewer::protocol::{Action, Frame, FrameRequest, PaneContent, Screen, Surface};
 use vramscope_viewer::session::{PageFacts, Report, Session};
 use vramscope_viewer::ui::Node;
-
-/// Reads a file of `tests/data`.
-fn load(name: &str) -> LoadedFile {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name);
-    files::load(name, &std::fs::read(&path).expect("the repository contains the file"))
-}
-
-/// Opens a file of `tests/data` in a session, and reads all of it.
-fn open(name: &str) -> Session {
-    let mut session = Session::default();
-    session.model.show(name, load(name)).expect("a readable recording");
-    while session.work(100_000).expect("a readable recording") {}
-    session
-}
 
 /// Runs commands and draws until nothing changes; returns the last frame that had a content of the
 /// view, with that content.
@@ -140,7 +123,7 @@ fn nothing_to_compare_says_what_to_do() {
 fn pinned_moment_is_compared_with_the_moment_on_the_screen() {
     let mut session = open("mlp_train.pickle.zst");
     run(&mut session, &["seek 200", "pin-moment", "seek 900"]);
-    let recording = load("mlp_train.pickle.zst").recording;
+    let recording = load_fixture("mlp_train.pickle.zst").recording;
     let device = session.model.device();
     for by in GroupBy::ALL {
         for moment in [900, 350, 200] {
@@ -165,17 +148,18 @@ fn ends_of_the_selected_range_are_compared() {
     let mut session = open("mlp_train.pickle.zst");
     session.model.select_range(Some((300, 700)));
     let rows = rows(&mut session, r#"{"by": "line"}"#);
-    let recording = load("mlp_train.pickle.zst").recording;
+    let recording = load_fixture("mlp_train.pickle.zst").recording;
     let [a, b] = [300, 700].map(|event| device_at(&recording, session.model.device(), event));
     check_rows(&rows, GroupBy::Line, (&recording, &a), (&recording, &b));
 }
 
 #[test]
 fn second_recording_is_compared_at_every_choice_of_moments() {
-    let (first, second) = (load("mlp_train.pickle.zst").recording, load("frag_a_expandable.pickle.zst").recording);
+    let (first, second) =
+        (load_fixture("mlp_train.pickle.zst").recording, load_fixture("frag_a_expandable.pickle.zst").recording);
     let mut session = open("mlp_train.pickle.zst");
     let device = session.model.device();
-    let file = load("frag_a_expandable.pickle.zst");
+    let file = load_fixture("frag_a_expandable.pickle.zst");
     session.compare_with("frag_a_expandable.pickle.zst", file.recording).expect("both have events");
     let moment = session.model.state().event();
     let (peak_a, peak_b) = [&first, &second]
@@ -208,23 +192,23 @@ fn second_recording_is_compared_at_every_choice_of_moments() {
 
 #[test]
 fn same_steps_are_compared_at_their_peaks() {
-    let recording = load("mlp_train.pickle.zst").recording;
+    let recording = load_fixture("mlp_train.pickle.zst").recording;
     let mut session = open("mlp_train.pickle.zst");
-    session.compare_with("again", load("mlp_train.pickle.zst").recording).expect("both have events");
+    session.compare_with("again", load_fixture("mlp_train.pickle.zst").recording).expect("both have events");
     let rows = rows(&mut session, r#"{"mode": "step"}"#);
     assert!(!rows.is_empty() && rows.iter().all(|row| row["kind"] == "same"), "{rows:?}");
     let (_, content) = run(&mut session, &["mode compare step", "seek 500"]);
     assert!(text(&content.legend).contains("at the peak of step "), "{}", text(&content.legend));
     drop(recording);
     let mut session = open("mlp_train.pickle.zst");
-    session.compare_with("ring", load("ring_small.pickle.gz").recording).expect("both have events");
+    session.compare_with("ring", load_fixture("ring_small.pickle.gz").recording).expect("both have events");
     let error = session.rows("compare", r#"{"mode": "step"}"#).expect_err("the other has no such step");
     assert!(error.starts_with("B has no step"), "{error}");
 }
 
 #[test]
 fn devices_of_one_recording_are_compared() {
-    let recording = load("two_devices.pickle.gz").recording;
+    let recording = load_fixture("two_devices.pickle.gz").recording;
     let mut session = open("two_devices.pickle.gz");
     let devices: Vec<DeviceId> = recording.devices().collect();
     let shown = session.model.device();
@@ -253,7 +237,7 @@ fn table_is_sorted_and_limited() {
 #[test]
 fn recordings_that_cannot_be_compared_are_refused() {
     let mut session = Session::default();
-    assert!(session.compare_with("x", load("ring_small.pickle.gz").recording).is_err());
+    assert!(session.compare_with("x", load_fixture("ring_small.pickle.gz").recording).is_err());
     let mut session = open("ring_small.pickle.gz");
     assert!(session.compare_with("x", Recording::new()).is_err());
     let mut report = Report::default();

@@ -1,24 +1,10 @@
 //! The flame graph, as the page and scripts get it.
 
-use std::path::PathBuf;
-
-use crate::files::load;
+use crate::files::open;
 use serde_json::Value;
 use vramscope_trace::{Recording, Replay};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::session::{PageFacts, Report, Session};
-
-/// Opens a file of `tests/data`, and reads all of it.
-fn open(name: &str) -> Session {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name);
-    let mut session = Session::default();
-    session
-        .model
-        .show(name, load(name, &std::fs::read(path).expect("the repository contains the file")))
-        .expect("a readable recording");
-    while session.work(100_000).expect("a readable recording") {}
-    session
-}
 
 /// Returns the rows of the view.
 fn rows(session: &mut Session, options: &str) -> Vec<Value> {

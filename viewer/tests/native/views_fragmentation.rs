@@ -1,25 +1,11 @@
 //! Fragmentation over time, as the page and scripts get it.
 
-use std::path::PathBuf;
-
-use crate::files::load;
+use crate::files::open;
 use serde_json::Value;
 use vramscope_trace::{DeviceState, Metrics, Replay};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::session::{PageFacts, Report, Session};
 use vramscope_viewer::ui::Node;
-
-/// Opens a file of `tests/data`, and reads all of it.
-fn open(name: &str) -> Session {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name);
-    let mut session = Session::default();
-    session
-        .model
-        .show(name, load(name, &std::fs::read(path).expect("the repository contains the file")))
-        .expect("a readable recording");
-    while session.work(100_000).expect("a readable recording") {}
-    session
-}
 
 /// Returns the metrics as scripts get them.
 fn rows(session: &mut Session, options: &str) -> Vec<Value> {

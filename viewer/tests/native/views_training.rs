@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::files::load;
+use crate::files::{open, open_bytes};
 use serde_json::Value;
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
@@ -20,20 +20,6 @@ use vramscope_viewer::ui::{Node, Tag};
 use vramscope_viewer::views::computed::{DeviceHistory, StepAnalysis};
 
 const DEVICE: DeviceId = DeviceId(0);
-
-/// Opens a file, and reads all of it.
-fn open_bytes(name: &str, bytes: &[u8]) -> Session {
-    let mut session = Session::default();
-    session.model.show(name, load(name, bytes)).expect("a readable recording");
-    while session.work(100_000).expect("a readable recording") {}
-    session
-}
-
-/// Opens a file of `tests/data`, and reads all of it.
-fn open(name: &str) -> Session {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name);
-    open_bytes(name, &std::fs::read(&path).expect("the repository contains the file"))
-}
 
 /// Opens a file of the folder `shared` beside the checkout, or returns `None` if it is missing.
 fn open_shared(name: &str) -> Option<Session> {

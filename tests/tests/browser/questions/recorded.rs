@@ -7,12 +7,11 @@ use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
 use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::{Step, find_steps};
+use vramscope_tests::fixtures::tour_recording;
 use vramscope_trace::{
     Allocation, Block, ByteSize, DeviceId, DeviceLifetimes, DeviceState, Event, Peak, Recording, Replay, SiteId,
     site_name,
 };
-
-use super::walk::recording_path;
 
 /// Bytes and number of the blocks of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +65,7 @@ pub(super) struct Recorded {
 impl Recorded {
     /// Reads a recording; questions are about its first device.
     pub(super) fn new(name: &str) -> Self {
-        let path = recording_path(name);
+        let path = tour_recording(name);
         let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let mut recording = Recording::new();
         recording.push(&bytes).expect("the recording is valid");

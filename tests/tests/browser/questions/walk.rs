@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vramscope_tests::fixtures::workspace_root;
+use vramscope_tests::fixtures::{tour_recording, workspace_root};
 use vramscope_tests::{Browser, ColorScheme, Page, Program, Window};
 
 /// The most actions that a question may need.
@@ -42,11 +42,6 @@ const VISIBLE_LINES: &str = "
     });
     return lines.join('\\n');";
 
-/// Returns the path of a recording of the tour.
-pub(super) fn recording_path(name: &str) -> PathBuf {
-    workspace_root().join("tests").join("data").join("tour").join(format!("{name}.vram"))
-}
-
 /// A walk on a page that has just opened recordings.
 pub(super) struct Walk {
     browser: Browser,
@@ -58,7 +53,7 @@ pub(super) struct Walk {
 impl Walk {
     /// Starts `vramscope view` on recordings of the tour and opens its page.
     pub(super) fn start(names: &[&str]) -> Self {
-        let paths = names.iter().map(|name| recording_path(name).into_os_string());
+        let paths = names.iter().map(|name| tour_recording(name).into_os_string());
         let view = Program::start(["view".into()].into_iter().chain(paths));
         let browser = Browser::start(WINDOW);
         let page = Page::open(&browser, view.url());
