@@ -111,8 +111,7 @@ pub struct DifferenceRow {
     pub name: Arc<str>,
     /// The groups' name at B, if it is another.
     pub name_at_b: Option<Arc<str>>,
-    /// Number of the first of the groups at A, see [`Grouping`]; `None` if
-    /// there is none.
+    /// Number of the first of the groups at A, see [`Grouping`]; `None` if A lacks the group.
     pub a_group: Option<u32>,
     /// Number of the first of the groups at B, in the grouping of B's recording.
     pub b_group: Option<u32>,

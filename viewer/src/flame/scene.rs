@@ -327,7 +327,7 @@ impl FlameScene {
     }
 }
 
-/// Returns the index of the node with a path id; the root's, 0, if there is none.
+/// Returns the index of the node with a path id; 0, the root's, if no node has it.
 pub(crate) fn zoomed_node(graph: &FlameGraph, path_id: Option<u64>) -> u32 {
     let found = path_id.and_then(|path_id| graph.nodes.iter().position(|node| node.path_id == path_id));
     found.unwrap_or(0) as u32

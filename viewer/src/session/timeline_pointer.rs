@@ -165,7 +165,7 @@ impl Session {
     /// process.
     ///
     /// # Errors
-    /// If there is none, or the recording cannot be read there.
+    /// If no mark lies in that direction, or the recording cannot be read there.
     pub(super) fn go_to_mark(&mut self, forward: bool) -> Result<(), String> {
         let model = &self.model;
         let moment = model.state().event();
@@ -185,7 +185,7 @@ impl Session {
     /// Goes to the next (`forward`) or previous out-of-memory error, and shows its device.
     ///
     /// # Errors
-    /// If there is none, or the recording cannot be read there.
+    /// If no error lies in that direction, or the recording cannot be read there.
     pub(super) fn go_to_failure(&mut self, forward: bool) -> Result<(), String> {
         let model = &mut self.model;
         let moment = model.state().event();

@@ -131,7 +131,7 @@ fn states_differ_in_every_vision() {
             ("background", theme.background.mix(theme.well, 0.5)),
         ];
         check_apart(&states[..5], 0.1);
-        // A free segment is told from the background by its hatching.
+        // The hatching distinguishes a free segment from the background.
         assert!(contrast(theme.cached_hatch, theme.cached) > 2.4);
         for (name, state) in states[..3].iter().chain(&states[4..5]) {
             assert!(distance(states[5].1, *state) >= 0.13, "the background and {name}");

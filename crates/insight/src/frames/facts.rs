@@ -177,7 +177,7 @@ pub(crate) struct StackFacts {
     backward_operation: FrameId,
     /// The innermost phase that PyTorch runs.
     pub(crate) engine: Option<EnginePhase>,
-    /// Whether a frame inside of that phase, or any if there is none, runs a forward pass.
+    /// True if a frame inside that phase runs a forward pass; without a phase, any frame.
     pub(crate) forward_inside: bool,
     /// The marks of all frames.
     pub(crate) marks: FrameMarks,

@@ -78,8 +78,8 @@ impl FirstAbove {
         self.walk.state().event()
     }
 
-    /// Returns the first moment at which fragmentation is above the value; `None` if there is none,
-    /// or the search has not finished.
+    /// Returns the first moment at which fragmentation is above the value; `None` if it
+    /// never is, or the search has not finished.
     #[must_use]
     pub fn found(&self) -> Option<FragmentationCrossing> {
         self.found
