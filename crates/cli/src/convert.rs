@@ -26,6 +26,13 @@ where
         Self { encoder: IndexedEncoder::new(info), write, result: Ok(()), pending_events: 0 }
     }
 
+    /// Adds the notes of an import to the recording, if there are any.
+    pub(crate) fn add_notes(&mut self, info: &RecordingInfo) {
+        if !info.import_notes.is_empty() {
+            self.encoder.update_info(info);
+        }
+    }
+
     /// Passes the encoder's finished chunks to the writer's function.
     fn write_chunks(&mut self) {
         self.pending_events = 0;

@@ -294,10 +294,15 @@ impl Input {
         let (imported, writer) = read_on_thread(read, make_writer);
         bar.finish_and_clear();
         let imported = imported.map_err(|error| CommandError::file(&self.path, error))?;
-        for note in imported.notes {
+        for note in &imported.info.import_notes {
             terminal::message(format_args!("{file_name}: {note}"));
         }
-        writer.map_or(Ok(0), ChunkWriter::finish)
+        writer.map_or(Ok(0), |mut writer| {
+            if !self.redact {
+                writer.add_notes(&imported.info);
+            }
+            writer.finish()
+        })
     }
 }
 

@@ -74,14 +74,15 @@ pub(crate) fn write_snapshot<S: Sink>(
         histories.push(history);
     }
     let merger = HistoryMerger::new(&snapshot, &histories);
-    let info = info(&snapshot, &histories, name, &merger);
+    let mut info = info(&snapshot, &histories, name, &merger);
     let mut sink = begin(&info);
     for definition in &definitions {
         sink.define(definition);
     }
     drop(definitions);
     let (events, contradictions, notes) = merger.merge(histories, &mut sites, &mut sink, reporter)?;
-    Ok((sink, ImportSummary { info, events, contradictions, notes }))
+    info.import_notes = notes;
+    Ok((sink, ImportSummary { info, events, contradictions }))
 }
 
 /// Describes the recording to make from a snapshot: its start time, devices and allocator settings.
@@ -106,6 +107,7 @@ fn info(snapshot: &Snapshot, histories: &[DeviceHistory<'_>], name: &str, merger
         epoch_unix_ns: merger.epoch_unix_ns(),
         alloc_conf: snapshot.settings.alloc_conf(),
         source_settings: snapshot.settings.json.clone(),
+        import_notes: Vec::new(),
         devices: devices.into_values().collect(),
     }
 }

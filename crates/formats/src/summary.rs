@@ -5,10 +5,11 @@ use vramscope_trace::RecordingInfo;
 /// The name and version of this crate, recorded as the writer of everything it produces.
 pub(crate) const WRITER: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
 
-/// What an import produced besides the events: the recording's description, counts, and notes.
+/// What an import produced besides the events: the recording's description and counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportSummary {
-    /// The description of the recording, as passed to the function that created the sink.
+    /// The description of the recording, as passed to the function that created the sink, and the
+    /// import's notes: the history is incomplete, entries did not fit, or values were ignored.
     pub info: RecordingInfo,
     /// Number of events passed to the sink: one for each entry of the source. Sources that do not
     /// list segments produce additional events as segments become known.
@@ -16,7 +17,4 @@ pub struct ImportSummary {
     /// Number of contradictions: entries that did not fit the known memory state, and other values
     /// that were invalid and ignored.
     pub contradictions: u64,
-    /// Sentences for the user: the history is incomplete, entries did not fit, or values were
-    /// ignored.
-    pub notes: Vec<String>,
 }

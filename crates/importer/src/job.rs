@@ -110,7 +110,7 @@ impl ImportJob {
             }
             Some(InputFormat::TorchPickle | InputFormat::TorchJson | InputFormat::RmmLog) => {
                 let (sink, summary) = file.write(&self.name, progress, |info| ChunkSink::new(info, output))?;
-                sink.finish();
+                sink.finish(&summary.info);
                 Ok(Some(summary))
             }
         }
@@ -138,8 +138,11 @@ impl<'a> ChunkSink<'a> {
         }
     }
 
-    /// Passes on the last chunks.
-    fn finish(mut self) {
+    /// Passes on the last chunks, with the notes of the import in `info` if there are any.
+    fn finish(mut self, info: &RecordingInfo) {
+        if !info.import_notes.is_empty() {
+            self.encoder.update_info(info);
+        }
         self.encoder.flush();
         self.pass_on();
     }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::ControlFlow;
 
-use js_sys::{Array, Function, Reflect, Uint8Array};
+use js_sys::{Function, Reflect, Uint8Array};
 use vramscope_formats::{ImportPhase, ImportProgress};
 use vramscope_trace::ByteSize;
 use wasm_bindgen::prelude::*;
@@ -55,7 +55,6 @@ impl Reporter<'_> {
 }
 
 /// Converts the file called `name` that arrives in `stream`, of `total_bytes` bytes if known.
-/// Resolves with an array of texts: facts about the file that the user should know.
 ///
 /// Calls `on_part(bytes)` with every part of the recording (an `ArrayBuffer`), and
 /// `on_progress(share, text)` at times, with a share of 0 to 1.
@@ -69,7 +68,7 @@ pub async fn import_file(
     total_bytes: Option<f64>,
     on_part: Function,
     on_progress: Function,
-) -> Result<Array, JsValue> {
+) -> Result<(), JsValue> {
     let began_ms = performance_now();
     let next_ms = Cell::new(began_ms + FIRST_PROGRESS_MS);
     let reporter = Reporter { on_progress: &on_progress, name: &name, began_ms, next_ms };
@@ -94,12 +93,9 @@ pub async fn import_file(
         let buffer = Uint8Array::from(part.as_slice()).buffer();
         failed = failed.take().or(on_part.call1(&JsValue::UNDEFINED, &buffer).err());
     };
-    let summary = job.finish(&mut progress, &mut output).map_err(text)?;
+    job.finish(&mut progress, &mut output).map_err(text)?;
     match failed {
         Some(error) => Err(error),
-        None => {
-            let notes = summary.map(|summary| summary.notes).unwrap_or_default();
-            Ok(notes.into_iter().map(JsValue::from).collect())
-        }
+        None => Ok(()),
     }
 }

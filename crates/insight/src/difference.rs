@@ -11,6 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use vramscope_pool::Settings;
 use vramscope_trace::sort::sort_by;
 use vramscope_trace::{
     AllocationOrigin, ByteSize, Counters, Definitions, DeviceState, FreeSpace, PoolKey, SiteId, StreamId,
@@ -18,6 +19,7 @@ use vramscope_trace::{
 };
 
 use crate::group::{GroupBy, Grouping};
+use crate::pools::free_memory;
 use crate::sites::GroupRow;
 
 /// Most groups that [`largest_changes`] names.
@@ -210,6 +212,8 @@ pub struct MomentFigures {
     pub counters: Counters,
     /// The free blocks in segments.
     pub free: FreeSpace,
+    /// Bytes of them that are stuck beside live blocks, see [`pools`](crate::pools).
+    pub stuck_bytes: u64,
     /// Number of segments.
     pub segments: u64,
     /// Number of those that are expandable.
@@ -219,18 +223,26 @@ pub struct MomentFigures {
 }
 
 impl MomentFigures {
-    /// Returns the figures of a memory state. The cost is linear in the number of segments and
-    /// blocks.
+    /// Returns the figures of a memory state; `settings` are the allocator's, for the page size of
+    /// expandable segments. The cost is linear in the number of segments and blocks.
     #[must_use]
-    pub fn of(device: &DeviceState) -> Self {
+    pub fn of(device: &DeviceState, settings: &Settings) -> Self {
+        let (free, stuck_bytes) = free_memory(device, settings);
         let expandable = device.segments().filter(|segment| segment.expandable).count();
         Self {
             counters: device.counters(),
-            free: device.free_space(),
+            free,
+            stuck_bytes,
             segments: device.segments().len() as u64,
             expandable_segments: expandable as u64,
             blocks: device.blocks().len() as u64,
         }
+    }
+
+    /// Returns the free bytes that `empty_cache` returns to the driver.
+    #[must_use]
+    pub fn releasable_bytes(&self) -> u64 {
+        self.free.total.saturating_sub(self.stuck_bytes)
     }
 
     /// Returns the bytes of the blocks that are pending free.
@@ -276,6 +288,7 @@ mod tests {
             group,
             name: name.into(),
             category: None,
+            categories: Vec::new(),
             bytes,
             pending_bytes: 0,
             requested_bytes: bytes,

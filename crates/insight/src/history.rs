@@ -100,8 +100,7 @@ impl Identity {
 impl Pass {
     /// Adds about `max_events` more events; returns how many were added.
     fn step(&mut self, recording: &Recording, max_events: u64) -> Result<u64, FormatError> {
-        let times = &mut self.times;
-        let added = self.reader.step(recording, max_events, |moment, time_ns, _| times.push(moment, time_ns));
+        let added = self.reader.step_with_times(recording, max_events, &mut self.times);
         if self.reader.first_moment().is_some() {
             self.identity.get_or_insert_with(|| Identity::of(recording));
         }
@@ -241,6 +240,19 @@ impl History {
     #[must_use]
     pub fn moment_at(&self, time_ns: u64) -> u64 {
         self.pass.times.moment_at(time_ns)
+    }
+
+    /// Returns the [moment](Self::moment_at) at each of `times_ns`; faster than one call for each if
+    /// they do not decrease.
+    #[must_use]
+    pub fn moments_at(&self, times_ns: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        self.pass.times.moments_at(times_ns)
+    }
+
+    /// Returns true if all times are exact: the recording has at most 8 million events.
+    #[must_use]
+    pub fn has_exact_times(&self) -> bool {
+        self.pass.times.stride() == 1
     }
 
     /// Returns the memory that the history occupies, in bytes, approximately.

@@ -351,6 +351,11 @@ impl CounterSeries {
 /// Returns the time, in nanoseconds, at which slice `index` (from 0) ends if `from_ns..to_ns` is
 /// divided into `width` equal slices.
 pub(crate) fn slice_end(from_ns: u64, to_ns: u64, width: usize, index: usize) -> u64 {
-    let span = u128::from(to_ns.saturating_sub(from_ns));
-    from_ns + (span * (index as u128 + 1) / width as u128) as u64
+    let (span, index, width) = (to_ns.saturating_sub(from_ns), index as u64 + 1, width.max(1) as u64);
+    // Wide division takes ten times as long in WebAssembly.
+    let part = match span.checked_mul(index) {
+        Some(product) => product / width,
+        None => (u128::from(span) * u128::from(index) / u128::from(width)) as u64,
+    };
+    from_ns + part
 }

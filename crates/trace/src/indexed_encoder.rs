@@ -24,6 +24,12 @@ impl IndexedEncoder {
         Self { encoder: Encoder::new(info), written: Some(Recording::overview_only(None)) }
     }
 
+    /// Replaces the recording's metadata, which becomes known completely only at the end of an
+    /// import.
+    pub fn update_info(&mut self, info: &RecordingInfo) {
+        self.encoder.update_info(info);
+    }
+
     /// Returns the bytes of the chunks that were completed since the last call, in order.
     pub fn take_output(&mut self) -> Vec<Vec<u8>> {
         let chunks = self.encoder.take_output();

@@ -24,6 +24,9 @@ pub struct RecordingInfo {
     /// The settings as the source wrote them, if that is more: a PyTorch snapshot's
     /// `allocator_settings` as JSON.
     pub source_settings: String,
+    /// What the importer reports of the file: ignored values, assumed settings, and the like.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub import_notes: Vec<String>,
     /// Metadata of each device.
     pub devices: Vec<DeviceInfo>,
 }
@@ -32,7 +35,9 @@ impl RecordingInfo {
     /// Returns the text that shows a device to the user: its number and, if the recording has one,
     /// its name, as in `device 0: NVIDIA H200`.
     ///
-    /// Pinned host memory is `pinned host memory`, whatever name an importer gave it.
+    /// Pinned host memory is `pinned host memory`, whatever name an importer gave it. A device of
+    /// one of several processes has its recorded name, which begins with the process: `rank 0 ·
+    /// NVIDIA H200`.
     ///
     /// ```
     /// use vramscope_trace::{DeviceId, DeviceInfo, RecordingInfo};
@@ -45,11 +50,29 @@ impl RecordingInfo {
     /// ```
     #[must_use]
     pub fn device_label(&self, id: DeviceId) -> String {
-        let info = self.devices.iter().find(|info| info.device == id.0);
-        match info.map_or("", |info| info.name.trim()) {
-            name if !name.is_empty() && id != DeviceId::HOST => format!("{id}: {name}"),
+        match self.device_info(id) {
+            Some((name, true)) => name.to_owned(),
+            Some((name, false)) if id != DeviceId::HOST => format!("{id}: {name}"),
             _ => id.to_string(),
         }
+    }
+
+    /// Returns a shorter text for a device, for labels: `device 0`, or the process of a device of
+    /// one of several processes, as in `rank 0` or `rank 0, run 2`.
+    #[must_use]
+    pub fn device_short_label(&self, id: DeviceId) -> String {
+        match self.device_info(id) {
+            Some((name, true)) => name.split(" · ").next().unwrap_or(name).to_owned(),
+            _ => id.to_string(),
+        }
+    }
+
+    /// Returns the recorded name of a device and whether it is one of several processes' devices;
+    /// `None` for a device without a name.
+    fn device_info(&self, id: DeviceId) -> Option<(&str, bool)> {
+        let info = self.devices.iter().find(|info| info.device == id.0)?;
+        let name = info.name.trim();
+        (!name.is_empty()).then_some((name, info.rank.is_some() || !info.process.is_empty()))
     }
 }
 

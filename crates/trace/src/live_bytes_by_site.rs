@@ -164,11 +164,18 @@ pub fn frame_origin(definitions: &Definitions, frame: Frame, in_python_stack: bo
     if can_be_own && in_own_file() { FrameOrigin::Own } else { FrameOrigin::Library }
 }
 
+/// Returns true if a function's name says little without its file: those of modules and optimizers
+/// are all called alike.
+fn is_generic(function: &str) -> bool {
+    function.starts_with(['_', '<']) || matches!(function, "forward" | "backward" | "step" | "wrapper" | "apply")
+}
+
 /// Returns a call stack as one line, or `None` for a stack without a frame to show.
 ///
-/// Shown are the innermost Python frame (of a stack without Python frames, the innermost frame
-/// outside of the allocator), and the innermost frame of the program's own code if that is another:
-/// `adam.py:182 _init_group ← train.py:66 gpt_step`.
+/// The innermost frame of the program's own code comes first, then what it called: the innermost
+/// Python frame (of a stack without Python frames, the innermost frame outside of the allocator).
+/// `train.py:65 · cross_entropy`, `train.py:66 · adam.py:182 _init_group`. If that is the own frame
+/// itself, or there is no own frame, one frame is shown: `train.py:65 gpt_step`.
 #[must_use]
 pub fn stack_name(definitions: &Definitions, stack: StackId) -> Option<String> {
     let has_python = definitions.stack(stack).any(|frame| is_python_frame(definitions, frame));
@@ -183,12 +190,15 @@ pub fn stack_name(definitions: &Definitions, stack: StackId) -> Option<String> {
     let own = definitions
         .stack(stack)
         .find(|frame| shown(frame) && (origin(frame) == FrameOrigin::Own || is_backward(frame)));
-    let mut name = frame_name(definitions, innermost, true);
-    if let Some(own) = own.filter(|&own| own != innermost) {
-        name.push_str(" ← ");
-        name.push_str(&frame_name(definitions, own, true));
-    }
-    Some(name)
+    let called = frame_name(definitions, innermost, true);
+    let Some(own) = own.filter(|&own| own != innermost) else { return Some(called) };
+    let function = short_function_name(definitions.string(innermost.function));
+    let called = if function.is_empty() || is_generic(function) { &*called } else { function };
+    let own = match (short_file_name(definitions.string(own.file)), own.line) {
+        (file, line) if line > 0 && !matches!(file, "" | "??") => format!("{file}:{line}"),
+        _ => frame_name(definitions, own, true),
+    };
+    Some(format!("{own} · {called}"))
 }
 
 /// Returns a site as one line: scope, frames (see [`stack_name`]) and category. A site without any
@@ -243,11 +253,13 @@ mod tests {
         let main = ("train.py", 151, "<module>");
         check("", unknown, &[main], "train.py:151 <module>");
         let adam = ("/usr/lib/site-packages/torch/optim/adam.py", 182, "_init_group");
-        check("", unknown, &[main, adam], "adam.py:182 _init_group ← train.py:151 <module>");
+        check("", unknown, &[main, adam], "train.py:151 · adam.py:182 _init_group");
+        let functional = ("/usr/lib/site-packages/torch/nn/functional.py", 3462, "cross_entropy");
+        check("", unknown, &[main, functional, ("??", 0, "at::log_softmax")], "train.py:151 · cross_entropy");
         check("", unknown, &[main, ("", 0, "at::empty")], "train.py:151 <module>");
         check("", unknown, &[("??", 0, "outer"), ("", 0, "at::empty")], "at::empty");
         let frames = [("", 0, "torch::autograd::generated::MmBackward0::apply(X&&)"), ("", 0, "at::empty(long)")];
-        check("", unknown, &frames, "at::empty ← torch::autograd::generated::MmBackward0::apply");
+        check("", unknown, &frames, "torch::autograd::generated::MmBackward0::apply · at::empty");
         let frames = [
             ("??", 0, "at::(anonymous namespace)::mm(at::Tensor const&)"),
             ("CUDACachingAllocator.cpp", 0, "c10::cuda::CUDACachingAllocator::Native::allocate(unsigned long)"),

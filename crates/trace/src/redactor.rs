@@ -159,6 +159,8 @@ fn redacted(info: &RecordingInfo, alloc_conf: String) -> RecordingInfo {
         alloc_conf,
         // May contain any text. The relevant settings are in `alloc_conf`.
         source_settings: String::new(),
+        // May quote values of the file.
+        import_notes: Vec::new(),
         devices: info.devices.iter().map(device).collect(),
     }
 }

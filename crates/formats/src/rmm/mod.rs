@@ -83,10 +83,9 @@ pub(crate) fn import<S: Sink>(
     }
     reporter.report(ImportPhase::Writing, 1, 1, converter.rows)?;
     let summary = ImportSummary {
-        info,
+        info: RecordingInfo { import_notes: converter.notes(&survey), ..info },
         events: converter.events,
         contradictions: converter.contradictions + survey.bad_rows,
-        notes: converter.notes(&survey),
     };
     Ok((converter.sink, summary))
 }

@@ -43,7 +43,7 @@ fn check(lines: &str, bytes: [u64; 3], [segments, blocks]: [usize; 2], contradic
     let Counters { allocated, requested, reserved, .. } = device.counters();
     assert_eq!([allocated, requested, reserved], bytes, "{lines}");
     assert_eq!([device.segments().len(), device.blocks().len()], [segments, blocks], "{lines}");
-    assert_eq!(summary.contradictions, contradictions, "{lines}: {:?}", summary.notes);
+    assert_eq!(summary.contradictions, contradictions, "{lines}: {:?}", summary.info.import_notes);
     assert_eq!(summary.events, memory.events.len() as u64);
 }
 
@@ -75,7 +75,11 @@ fn contradicting_lines_become_events_and_are_counted() {
     check("1,0:0:0,allocate,0x1000,512,0x0\n1,0:0:0,allocate,0x1100,512,0x0\n", [512, 512, 768], [1, 1], 1);
     let (_, summary) = read("1,00:00:00,free,0x1000,256,0x0\n");
     assert!(!summary.info.devices[0].history_complete);
-    assert!(summary.notes.iter().any(|note| note.contains("1 line contradicts")), "{:?}", summary.notes);
+    assert!(
+        summary.info.import_notes.iter().any(|note| note.contains("1 line contradicts")),
+        "{:?}",
+        summary.info.import_notes
+    );
     // The end of the address space.
     let (memory, _) =
         read("1,0:0:0,allocate,0xffffffffffffff00,18446744073709551615,0x0\n1,0:0:0,allocate,(nil),1,0x0\n");
@@ -97,7 +101,11 @@ fn times_continue_after_midnight() {
         [0, 72_000_000, 68_400_000, 144_000_000]
     );
     let (_, summary) = read(&lines(&["23:00:00", "01:00:00"]));
-    assert!(summary.notes.iter().any(|note| note.contains("passes midnight 1 time.")), "{:?}", summary.notes);
+    assert!(
+        summary.info.import_notes.iter().any(|note| note.contains("passes midnight 1 time.")),
+        "{:?}",
+        summary.info.import_notes
+    );
     assert_eq!(summary.info.epoch_unix_ns, 0);
     // Dates, which some versions write.
     let (memory, summary) = read(&lines(&["1634567890.123456", "1634567891.5"]));
@@ -123,7 +131,11 @@ fn threads_streams_and_failures_are_imported() {
     assert_eq!((requested, device_free, stream), (1 << 20, 0, StreamId(7)));
     assert_eq!(definitions.string(definitions.site(site).scope), "thread 78");
     assert_eq!(memory.events.len(), 3);
-    assert!(summary.notes.iter().any(|note| note.contains("1 line with a size of 0 bytes")), "{:?}", summary.notes);
+    assert!(
+        summary.info.import_notes.iter().any(|note| note.contains("1 line with a size of 0 bytes")),
+        "{:?}",
+        summary.info.import_notes
+    );
     assert!(summary.info.devices[0].history_complete);
 }
 
@@ -159,7 +171,8 @@ fn few_invalid_lines_are_ignored_and_many_refused() {
             assert_eq!(summary.contradictions, 1, "{lines}");
             let ends_with_bad_line = lines.ends_with(bad);
             let note = summary
-                .notes
+                .info
+                .import_notes
                 .iter()
                 .find(|note| note.contains("Ignored 1 invalid line"))
                 .expect("a note reports the invalid line");
@@ -201,7 +214,7 @@ fn comments_are_ignored() {
     let line = "1,00:00:00,allocate,0x1000,256,0x0\n";
     let log = format!("# of the second run\n\n{HEADER}{line}# and then\n");
     let (memory, summary) = read_named("rmm.csv", log.as_bytes()).expect("the log is valid");
-    assert_eq!((memory.events.len(), summary.contradictions), (2, 0), "{:?}", summary.notes);
+    assert_eq!((memory.events.len(), summary.contradictions), (2, 0), "{:?}", summary.info.import_notes);
     let error = read_named("rmm.csv", format!("# a\n{HEADER}x\n").as_bytes()).expect_err("the line is invalid");
     assert_eq!((error.offset, error.line_column), (4 + HEADER.len() as u64, Some((3, 1))), "{error}");
 }

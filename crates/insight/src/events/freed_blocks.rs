@@ -87,7 +87,8 @@ impl FreedBlocks {
 
 /// Returns the block that a free of `address` on `device` by the event with index `index` (from 0)
 /// frees, from the history; `None` if no allocation begins there.
-pub(super) fn freed_allocation(history: &History, device: DeviceId, address: u64, index: u64) -> Option<Block> {
+#[must_use]
+pub fn freed_allocation(history: &History, device: DeviceId, address: u64, index: u64) -> Option<Block> {
     let lifetimes = history.lifetimes(device)?;
     let is_it = |row: u32| lifetimes.address_of_row(row) == Some(address);
     let near = lifetimes.changes(index, index.saturating_add(NEAR_EVENTS)).and_then(|mut changes| {

@@ -11,5 +11,6 @@ mod matches;
 mod row;
 
 pub use error::EventListError;
+pub use freed_blocks::freed_allocation;
 pub use list::{EventList, MatchSearch};
 pub use row::{EventRow, event_rows, window};

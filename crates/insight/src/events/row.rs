@@ -29,6 +29,8 @@ pub struct EventRow {
     pub pool: Option<PoolKey>,
     /// Where the event was caused; `None` for kinds without a site.
     pub site: Option<SiteId>,
+    /// Where the freed block was allocated; `None` for events that free none, or an unknown one.
+    pub freed_site: Option<SiteId>,
     /// Age of the freed block in events, from the first moment at which it is known to exist.
     pub age_events: Option<u64>,
     /// Age of the freed block in nanoseconds.
@@ -59,7 +61,7 @@ impl EventRow {
                 row.address = Some(address);
                 if let Some(block) = freed {
                     (row.size, row.requested) = (Some(block.size), Some(block.requested));
-                    (row.stream, row.pool) = (Some(block.stream), Some(block.pool));
+                    (row.stream, row.pool, row.freed_site) = (Some(block.stream), Some(block.pool), Some(block.site));
                     row.age_events = Some(number.saturating_sub(block.since_event.saturating_add(1)));
                     row.age_ns = Some(event.time_ns.saturating_sub(block.since_ns));
                 }
@@ -84,6 +86,7 @@ impl EventRow {
             stream: None,
             pool: None,
             site: None,
+            freed_site: None,
             age_events: None,
             age_ns: None,
             text: String::new(),

@@ -112,6 +112,19 @@ impl ReservedCap {
         }
     }
 
+    /// Returns the cap for a list of facts, with how it is known: `about 3 GiB (inferred)`.
+    #[must_use]
+    pub fn label(self) -> String {
+        match (self, self.about_bytes()) {
+            (Self::Exact { bytes }, _) => format!("{} (recorded)", ByteSize(bytes)),
+            (Self::Bounds { at_least_bytes, below_bytes }, _) if !self.is_close() => {
+                format!("between {} and {} (inferred)", ByteSize(at_least_bytes), ByteSize(below_bytes))
+            }
+            (_, Some(bytes)) => format!("about {} (inferred)", ByteSize(bytes)),
+            (..) => "none known".to_owned(),
+        }
+    }
+
     /// Returns true if the bounds are within an eighth of each other, so that one number describes
     /// the cap.
     fn is_close(self) -> bool {
@@ -154,6 +167,7 @@ mod tests {
         assert_eq!(cap, ReservedCap::Bounds { at_least_bytes: 3000 * MIB, below_bytes: 3100 * MIB });
         assert_eq!(cap.about_bytes(), Some(3 * GIB));
         assert_eq!(cap.to_string(), "a cap of about 3 GiB");
+        assert_eq!(cap.label().replace('\u{a0}', " "), "about 3 GiB (inferred)");
     }
 
     #[test]

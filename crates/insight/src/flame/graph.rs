@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use vramscope_trace::sort::sort_by;
 use vramscope_trace::{Definitions, Frame, FrameOrigin, frame_name};
@@ -9,6 +10,7 @@ use vramscope_trace::{Definitions, Frame, FrameOrigin, frame_name};
 use super::trie::{StackTrie, TrieNode};
 use super::weights::{StackWeights, Weight};
 use crate::frames::{FactsCache, RecordedStacks, WhyNoStack, frame_label, library_name};
+use crate::group::GroupBy;
 
 /// What a node of a flame graph stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +30,11 @@ pub enum FlameNodeKind {
     },
     /// Blocks without a call stack, for this reason.
     NoStack(WhyNoStack),
+    /// A group of blocks, by its number.
+    Group(GroupBy, u32),
+    /// A part of a name, such as a folder or the outer part of a module's path. The number tells
+    /// the parts of one graph apart.
+    Part(u32),
 }
 
 /// A node of a flame graph: the blocks whose stacks begin with the frames from the root to it.
@@ -41,6 +48,9 @@ pub struct FlameNode {
     pub end: u32,
     /// What it stands for.
     pub kind: FlameNodeKind,
+    /// The group that has all blocks of the node and its descendants, or whose name ends here:
+    /// what blocks are grouped by, and the group's number. `None` in a graph of call stacks.
+    pub group: Option<(GroupBy, u32)>,
     /// Text of the node: `train.py:66 gpt_step`, `linear.py:134 forward (torch, 3 frames)`.
     pub label: String,
     /// Bytes of its blocks, those of its descendants included.
@@ -75,21 +85,24 @@ pub struct FlameGraph {
 }
 
 /// A node while the tree is built. Nodes are numbered after their parents; 0 is the root.
-#[derive(Clone, Copy, Debug)]
-struct BuildNode {
+#[derive(Clone, Debug)]
+pub(super) struct BuildNode {
     parent: u32,
     kind: FlameNodeKind,
-    own: Weight,
+    pub(super) group: Option<(GroupBy, u32)>,
+    /// The text of a group or a part of a name.
+    name: Option<Arc<str>>,
+    pub(super) own: Weight,
     total: Weight,
 }
 
 /// The nodes built so far.
 #[derive(Debug)]
-struct Builder<'a> {
-    definitions: &'a Definitions,
+pub(super) struct Builder<'a> {
+    pub(super) definitions: &'a Definitions,
     trie: StackTrie<'a>,
-    fold_libraries: bool,
-    nodes: Vec<BuildNode>,
+    pub(super) fold_libraries: bool,
+    pub(super) nodes: Vec<BuildNode>,
     /// The number of the node built for a node of the unfolded tree.
     by_trie_node: HashMap<u32, u32>,
     /// The number of the node of a kind below a parent.
@@ -108,20 +121,7 @@ impl FlameGraph {
     pub fn new(definitions: &Definitions, weights: &StackWeights, fold_libraries: bool) -> Self {
         let recorded = RecordedStacks::new(definitions);
         let mut facts = FactsCache::default();
-        let mut builder = Builder {
-            definitions,
-            trie: StackTrie::new(definitions),
-            fold_libraries,
-            nodes: vec![BuildNode {
-                parent: 0,
-                kind: FlameNodeKind::Root,
-                own: Weight::default(),
-                total: Weight::default(),
-            }],
-            by_trie_node: HashMap::new(),
-            children: HashMap::new(),
-            pending: Vec::new(),
-        };
+        let mut builder = Builder::new(definitions, fold_libraries);
         for (site, before_recording, weight) in weights.iter() {
             let stack = definitions.site(site).stack;
             let of_stack = facts.get(definitions, stack);
@@ -148,19 +148,53 @@ impl FlameGraph {
     }
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    /// Creates a tree that has only the root.
+    pub(super) fn new(definitions: &'a Definitions, fold_libraries: bool) -> Self {
+        let mut builder = Self {
+            definitions,
+            trie: StackTrie::new(definitions),
+            fold_libraries,
+            nodes: Vec::new(),
+            by_trie_node: HashMap::new(),
+            children: HashMap::new(),
+            pending: Vec::new(),
+        };
+        builder.push(0, FlameNodeKind::Root, None);
+        builder
+    }
+
+    /// Appends a node.
+    fn push(&mut self, parent: u32, kind: FlameNodeKind, name: Option<Arc<str>>) -> u32 {
+        let (own, total) = (Weight::default(), Weight::default());
+        self.nodes.push(BuildNode { parent, kind, group: None, name, own, total });
+        u32::try_from(self.nodes.len() - 1).unwrap_or(0)
+    }
+
     /// Returns the node for blocks without a stack.
     fn no_stack(&mut self, why: WhyNoStack) -> u32 {
         self.add(0, FlameNodeKind::NoStack(why))
     }
 
     /// Returns the node of a kind below `parent`, adding it if it is new.
-    fn add(&mut self, parent: u32, kind: FlameNodeKind) -> u32 {
-        let nodes = &mut self.nodes;
-        *self.children.entry((parent, kind)).or_insert_with(|| {
-            nodes.push(BuildNode { parent, kind, own: Weight::default(), total: Weight::default() });
-            u32::try_from(nodes.len() - 1).unwrap_or(0)
-        })
+    pub(super) fn add(&mut self, parent: u32, kind: FlameNodeKind) -> u32 {
+        self.add_named(parent, kind, || None)
+    }
+
+    /// Returns the node of a kind below `parent`, adding it with the name that `name` returns if it
+    /// is new.
+    pub(super) fn add_named(
+        &mut self,
+        parent: u32,
+        kind: FlameNodeKind,
+        name: impl FnOnce() -> Option<Arc<str>>,
+    ) -> u32 {
+        if let Some(&known) = self.children.get(&(parent, kind)) {
+            return known;
+        }
+        let node = self.push(parent, kind, name());
+        self.children.insert((parent, kind), node);
+        node
     }
 
     /// Returns the node of a stack that ends at a node of the tree of unfolded stacks, adding it
@@ -191,7 +225,7 @@ impl Builder<'_> {
     }
 
     /// Sums up the nodes and puts them in depth-first order.
-    fn finish(mut self) -> FlameGraph {
+    pub(super) fn finish(mut self) -> FlameGraph {
         // Parents have smaller numbers than their children.
         for number in (0..self.nodes.len()).rev() {
             let own = self.nodes[number].own;
@@ -203,14 +237,15 @@ impl Builder<'_> {
         }
         let mut children: Vec<Vec<(u32, String)>> = vec![Vec::new(); self.nodes.len()];
         for (number, node) in (0u32..).zip(&self.nodes).skip(1) {
-            children[node.parent as usize].push((number, label(self.definitions, node.kind)));
+            let label = node.name.as_ref().map_or_else(|| label(self.definitions, node.kind), |name| name.to_string());
+            children[node.parent as usize].push((number, label));
         }
         let mut graph = FlameGraph { nodes: Vec::with_capacity(self.nodes.len()) };
         // The numbers and labels of nodes to write with the index and depth of their parents, the
         // next one last.
         let mut stack = vec![(0u32, label(self.definitions, FlameNodeKind::Root), 0u32, 0u32)];
         while let Some((number, label, parent, depth)) = stack.pop() {
-            let node = self.nodes[number as usize];
+            let node = &self.nodes[number as usize];
             let index = u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX);
             let parent_path = if number == 0 { 0 } else { graph.nodes[parent as usize].path_id };
             let mut below = std::mem::take(&mut children[number as usize]);
@@ -224,7 +259,8 @@ impl Builder<'_> {
                 depth,
                 end: index,
                 kind: node.kind,
-                path_id: path_id(parent_path, &complete_name(self.definitions, node.kind)),
+                group: node.group,
+                path_id: path_id(parent_path, &complete_name(self.definitions, node.kind, &label)),
                 label,
                 bytes: node.total.bytes,
                 self_bytes: node.own.bytes,
@@ -253,13 +289,18 @@ fn label(definitions: &Definitions, kind: FlameNodeKind) -> String {
             format!("{} ({library}{frames} frames)", frame_label(definitions, frame))
         }
         FlameNodeKind::NoStack(why) => why.name().to_owned(),
+        // These have a name of their own.
+        FlameNodeKind::Group(..) | FlameNodeKind::Part(_) => String::new(),
     }
 }
 
-/// Returns the name of a node with complete paths and functions, which no sibling has.
-fn complete_name(definitions: &Definitions, kind: FlameNodeKind) -> String {
+/// Returns the name of a node with complete paths and functions, which no sibling has; `label` is
+/// its text.
+fn complete_name(definitions: &Definitions, kind: FlameNodeKind, label: &str) -> String {
     match kind {
-        FlameNodeKind::Root | FlameNodeKind::NoStack(_) => label(definitions, kind),
+        FlameNodeKind::Root | FlameNodeKind::NoStack(_) | FlameNodeKind::Part(_) => label.to_owned(),
+        // Groups may have equal names.
+        FlameNodeKind::Group(by, group) => format!("{} {group} {label}", by.name()),
         FlameNodeKind::Own(frame) => frame_name(definitions, frame, false),
         FlameNodeKind::Library { frame, frames } => format!("{frames} {}", frame_name(definitions, frame, false)),
     }

@@ -55,6 +55,17 @@ impl RecordedStacks {
         self.has_python
     }
 
+    /// Returns why a free has no call stack, as a sentence.
+    #[must_use]
+    pub fn why_free_has_none(&self) -> &'static str {
+        if self.has_stacks {
+            "Stack not recorded: no Python code was running at this free, or stacks were recorded for allocations \
+             only. In PyTorch, record with context=\"all\"."
+        } else {
+            WhyNoStack::NoStacksRecorded.sentence()
+        }
+    }
+
     /// Returns why a request without any frame has none; `before_recording` tells whether it was
     /// made before the recording began.
     #[must_use]
@@ -153,9 +164,11 @@ mod tests {
         };
         assert_eq!(why(&sites, &recorded, unknown, false), Some(WhyNoStack::NoStacksRecorded));
         assert_eq!(why(&sites, &recorded, unknown, true), Some(WhyNoStack::BeforeRecording));
+        assert_eq!(recorded.why_free_has_none(), WhyNoStack::NoStacksRecorded.sentence());
         let native = sites.stack(&[("??", 0, "__clone"), ("", 0, "at::empty()")]);
         assert!(recorded.update(sites.definitions()));
         assert_eq!(why(&sites, &recorded, native, false), Some(WhyNoStack::LibraryOnly));
+        assert!(recorded.why_free_has_none().starts_with("Stack not recorded: "));
         assert_eq!(why(&sites, &recorded, unknown, false), Some(WhyNoStack::UnknownSite));
         let python = sites.stack(&[("train.py", 3, "main")]);
         assert!(recorded.update(sites.definitions()));

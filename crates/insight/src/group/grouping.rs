@@ -297,6 +297,15 @@ impl Grouping {
         })
     }
 
+    /// Returns the number of a group that `other` knows as `group`: two groupings of one recording
+    /// by stream, pool or size may count their groups in different orders. `None` if `other` has no
+    /// such group.
+    pub fn same_group(&mut self, other: &Self, group: u32) -> Option<u32> {
+        let index = group as usize;
+        let (&key, &representative) = other.keys.get(index).zip(other.representatives.get(index))?;
+        Some(self.number_of(key, representative))
+    }
+
     /// Returns a block's group.
     #[inline]
     pub fn group_of(&mut self, block: &Block) -> u32 {

@@ -1,8 +1,8 @@
 //! Names and details of groups.
 
 use vramscope_trace::{
-    ByteSize, Definitions, MempoolId, PoolKey, PoolKind, SiteId, StackId, StreamId, short_file_name,
-    short_function_name, site_name, stack_name,
+    ByteSize, Category, Definitions, MempoolId, PoolKey, PoolKind, SiteId, StackId, StreamId, StringId,
+    short_file_name, short_function_name, site_name, stack_name,
 };
 
 use super::grouping::{GroupKey, Grouping};
@@ -56,6 +56,33 @@ impl Grouping {
             GroupKey::NoStack { before_recording } => self.recorded.why_missing(before_recording).name().to_owned(),
             GroupKey::LibraryOnly => WhyNoStack::LibraryOnly.name().to_owned(),
         }
+    }
+
+    /// Returns the text that the blocks of a group have in common: the path of a file or a module.
+    /// `None` for other groups.
+    pub(crate) fn text_of(&self, group: u32) -> Option<StringId> {
+        match self.keys.get(group as usize)? {
+            GroupKey::File(text) | GroupKey::Module(text) => Some(*text),
+            _ => None,
+        }
+    }
+
+    /// Returns the category that all blocks of a group by category have; `Unknown` for other
+    /// groups.
+    #[must_use]
+    pub fn category_at(&self, group: u32) -> Category {
+        match self.keys.get(group as usize) {
+            Some(GroupKey::Category(category)) => category.category,
+            _ => Category::Unknown,
+        }
+    }
+
+    /// Returns true if a group has the blocks that lack what blocks are grouped by: its name says
+    /// why.
+    #[must_use]
+    pub fn is_unknown(&self, group: u32) -> bool {
+        let key = self.keys.get(group as usize);
+        matches!(key, Some(GroupKey::NoModule | GroupKey::NoStack { .. } | GroupKey::LibraryOnly))
     }
 
     /// Returns what is known of a group besides its name.

@@ -67,8 +67,8 @@ fn each_grouping_names_its_groups() {
         &[("/home/me/train.py", 66, "gpt_step"), ("/x/site-packages/torch/optim/adam.py", 182, "_init_group")],
     );
     for (by, expected) in [
-        (GroupBy::Site, "step/optimizer · adam.py:182 _init_group ← train.py:66 gpt_step"),
-        (GroupBy::Stack, "adam.py:182 _init_group ← train.py:66 gpt_step"),
+        (GroupBy::Site, "step/optimizer · train.py:66 · adam.py:182 _init_group"),
+        (GroupBy::Stack, "train.py:66 · adam.py:182 _init_group"),
         (GroupBy::Function, "gpt_step (train.py)"),
         (GroupBy::Line, "train.py:66"),
         (GroupBy::File, "/home/me/train.py"),

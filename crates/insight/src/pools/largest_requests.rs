@@ -16,6 +16,10 @@ pub struct LargestRequests {
     groups: Vec<(u64, u64)>,
     /// Event number and size of each failed request, in order.
     failed: Vec<(u64, u64)>,
+    /// Number of allocations added so far.
+    added: usize,
+    /// The first row of the lifetimes that has not been visited.
+    next_row: u32,
 }
 
 impl LargestRequests {
@@ -25,19 +29,42 @@ impl LargestRequests {
     #[must_use]
     pub fn new(recording: &Recording, device: DeviceId, lifetimes: &DeviceLifetimes) -> Self {
         let mut requests = Self::default();
-        let made = lifetimes.iter().filter(|allocation| allocation.start_observed);
-        for (index, allocation) in made.enumerate() {
-            match requests.groups.last_mut() {
-                Some((_, largest)) if index % GROUP != 0 => *largest = (*largest).max(allocation.requested),
-                _ => requests.groups.push((allocation.first_moment, allocation.requested)),
+        while !requests.step(recording, device, lifetimes, u32::MAX) {}
+        requests
+    }
+
+    /// Adds up to `max_rows` further allocations (at least one), and returns true once all are
+    /// added, with the out-of-memory events. Takes about 10 ns for each.
+    pub fn step(
+        &mut self,
+        recording: &Recording,
+        device: DeviceId,
+        lifetimes: &DeviceLifetimes,
+        max_rows: u32,
+    ) -> bool {
+        let rows = u32::try_from(lifetimes.len()).unwrap_or(u32::MAX);
+        let end = self.next_row.saturating_add(max_rows.max(1)).min(rows);
+        lifetimes.for_each_row(self.next_row..end, |row| {
+            if !row.start_observed {
+                return;
             }
+            match self.groups.last_mut() {
+                Some((_, largest)) if !self.added.is_multiple_of(GROUP) => *largest = (*largest).max(row.requested),
+                _ => self.groups.push((row.first_moment, row.requested)),
+            }
+            self.added += 1;
+        });
+        self.next_row = end;
+        if end < rows {
+            return false;
         }
+        self.failed.clear();
         for incident in recording.incidents().iter().filter(|incident| incident.device == device) {
             if let IncidentKind::OutOfMemory { requested } = incident.kind {
-                requests.failed.push((incident.at_event.saturating_add(1), requested));
+                self.failed.push((incident.at_event.saturating_add(1), requested));
             }
         }
-        requests
+        true
     }
 
     /// Returns the size in bytes of the largest request among the events with a number above

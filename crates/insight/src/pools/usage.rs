@@ -141,9 +141,10 @@ pub fn pool_rows(device: &DeviceState, settings: &Settings) -> Vec<PoolRow> {
         .collect()
 }
 
-/// Returns the free blocks of a device and their stuck bytes: the fields of [`device_usage`] that a
-/// chart shows, in a third of the time.
-pub(super) fn free_memory(device: &DeviceState, settings: &Settings) -> (FreeSpace, u64) {
+/// Returns the free blocks of a device and their stuck bytes: the fields of [`device_usage`] about
+/// free memory, in a third of the time. `settings` are the allocator's, as for [`pool_rows`].
+#[must_use]
+pub fn free_memory(device: &DeviceState, settings: &Settings) -> (FreeSpace, u64) {
     let (mut free, mut stuck_bytes) = (FreeSpace::default(), 0u64);
     for segment in device.segments() {
         for extent in device.extents(segment).filter(|extent| extent.block.is_none()) {

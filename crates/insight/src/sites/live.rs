@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use vramscope_trace::sort::sort_by_key;
-use vramscope_trace::{Definitions, DeviceLifetimes, DeviceState};
+use vramscope_trace::{Allocation, Block, Definitions, DeviceLifetimes, DeviceState};
 
 use crate::group::{Grouping, SiteCategory};
 
@@ -17,6 +17,8 @@ pub struct GroupRow {
     pub name: Arc<str>,
     /// Category that all of the group's blocks have; `None` if they differ.
     pub category: Option<SiteCategory>,
+    /// The bytes of each category, largest first.
+    pub categories: Vec<(SiteCategory, u64)>,
     /// Bytes of its live blocks, after rounding; those that are pending free included.
     pub bytes: u64,
     /// Bytes of those that are pending free.
@@ -29,14 +31,41 @@ pub struct GroupRow {
     pub share: f64,
 }
 
+/// The bytes of some blocks by category. There are few categories in a group.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CategoryBytes(Vec<(SiteCategory, u64)>);
+
+impl CategoryBytes {
+    /// Adds a block.
+    #[inline]
+    pub(super) fn add(&mut self, category: SiteCategory, bytes: u64) {
+        match self.0.iter_mut().find(|(known, _)| *known == category) {
+            Some((_, sum)) => *sum = sum.saturating_add(bytes),
+            None => self.0.push((category, bytes)),
+        }
+    }
+
+    /// Returns the category that all blocks have, if there is one.
+    pub(super) fn common(&self) -> Option<SiteCategory> {
+        self.0.first().filter(|_| self.0.len() == 1).map(|(category, _)| *category)
+    }
+
+    /// Returns the bytes of each category, largest first.
+    pub(super) fn sorted(&self) -> Vec<(SiteCategory, u64)> {
+        let mut categories = self.0.clone();
+        sort_by_key(&mut categories, |&(category, bytes)| (Reverse(bytes), category));
+        categories
+    }
+}
+
 /// The sums over some blocks of a group.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Sums {
     bytes: u64,
     pending_bytes: u64,
     requested_bytes: u64,
     blocks: u64,
-    category: Option<SiteCategory>,
+    categories: CategoryBytes,
 }
 
 /// The sums of all groups, by group number.
@@ -51,7 +80,7 @@ impl SumsByGroup {
             self.0.resize(index + 1, Sums::default());
         }
         let sums = &mut self.0[index];
-        sums.category = common_category(sums.category, category, sums.blocks == 0);
+        sums.categories.add(category, size);
         sums.bytes = sums.bytes.saturating_add(size);
         sums.requested_bytes = sums.requested_bytes.saturating_add(requested);
         sums.blocks += 1;
@@ -68,7 +97,8 @@ impl SumsByGroup {
             .map(|(group, sums)| GroupRow {
                 group,
                 name: grouping.cached_name(definitions, group),
-                category: sums.category,
+                category: sums.categories.common(),
+                categories: sums.categories.sorted(),
                 bytes: sums.bytes,
                 pending_bytes: sums.pending_bytes,
                 requested_bytes: sums.requested_bytes,
@@ -81,22 +111,22 @@ impl SumsByGroup {
     }
 }
 
-/// Returns the category that a group's blocks have in common after one more block: `common` is that
-/// of the earlier ones, and `is_first` tells that there are none.
-pub(super) fn common_category(
-    common: Option<SiteCategory>,
-    category: SiteCategory,
-    is_first: bool,
-) -> Option<SiteCategory> {
-    if is_first { Some(category) } else { common.filter(|&common| common == category) }
-}
-
 /// Returns the live blocks of a device by group, largest first. The cost is linear in the number of
 /// live blocks.
 #[must_use]
 pub fn live_groups(device: &DeviceState, definitions: &Definitions, grouping: &mut Grouping) -> Vec<GroupRow> {
+    groups_of(device.blocks(), definitions, grouping)
+}
+
+/// Returns some live blocks by group, largest first.
+#[must_use]
+pub fn groups_of<'a>(
+    blocks: impl Iterator<Item = &'a Block>,
+    definitions: &Definitions,
+    grouping: &mut Grouping,
+) -> Vec<GroupRow> {
     let mut sums = SumsByGroup::default();
-    for block in device.blocks() {
+    for block in blocks {
         let (group, category) = (grouping.group_of(block), grouping.category_of(block));
         sums.add(group, category, block.size, block.requested, block.pending_free);
     }
@@ -113,8 +143,19 @@ pub fn groups_at(
     definitions: &Definitions,
     grouping: &mut Grouping,
 ) -> Vec<GroupRow> {
+    groups_of_allocations(lifetimes.live_at(moment), moment, definitions, grouping)
+}
+
+/// Returns some allocations that are live at a moment by group, largest first.
+#[must_use]
+pub fn groups_of_allocations(
+    allocations: impl Iterator<Item = Allocation>,
+    moment: u64,
+    definitions: &Definitions,
+    grouping: &mut Grouping,
+) -> Vec<GroupRow> {
     let mut sums = SumsByGroup::default();
-    for one in lifetimes.live_at(moment) {
+    for one in allocations {
         let (group, category) = (grouping.group_of_allocation(&one), grouping.category_of_allocation(&one));
         sums.add(group, category, one.size, one.requested, !one.is_allocated_at(moment));
     }

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use vramscope_trace::sort::sort_by_key;
-use vramscope_trace::{AllocationOrigin, AllocationRow, Definitions, DeviceLifetimes};
+use vramscope_trace::{Allocation, AllocationOrigin, AllocationRow, Definitions, DeviceLifetimes};
 
-use super::live::common_category;
+use super::live::CategoryBytes;
 use crate::group::{Grouping, SiteCategory};
 
 /// The allocations that a group made between two moments.
@@ -20,6 +20,8 @@ pub struct RangeRow {
     pub name: Arc<str>,
     /// Category that all of these allocations have; `None` if they differ.
     pub category: Option<SiteCategory>,
+    /// The bytes of each category, largest first.
+    pub categories: Vec<(SiteCategory, u64)>,
     /// Number of allocations.
     pub allocations: u64,
     /// Their bytes, after rounding.
@@ -45,9 +47,9 @@ pub struct RangeRow {
 }
 
 /// The sums over some allocations of a group.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Sums {
-    category: Option<SiteCategory>,
+    categories: CategoryBytes,
     allocations: u64,
     bytes: u64,
     requested_bytes: u64,
@@ -71,7 +73,7 @@ struct Sums {
 /// let lifetimes = DeviceLifetimes::default();
 /// let mut by_site = Grouping::of(GroupBy::Site, &recording);
 /// let mut range = RangeGroups::new(100, 200);
-/// while !range.step(&lifetimes, &mut by_site, |moment| moment, 100_000) {
+/// while !range.step(&lifetimes, &mut by_site, |moment| moment, None, 100_000) {
 ///     // Draw a frame.
 /// }
 /// assert!(range.rows(recording.definitions(), &mut by_site).is_empty());
@@ -104,14 +106,15 @@ impl RangeGroups {
 
     /// Adds up to `max_rows` allocations (at least one), and returns true once all are added.
     ///
-    /// `time_ns` returns the time of the event with a number (moment). All steps need the same
-    /// lifetimes and grouping; begin again if [`Grouping::update`] returns true in between. Takes
-    /// about 40 ns for each allocation.
+    /// `time_ns` returns the time of the event with a number (moment); allocations that `keep`
+    /// rejects are not counted. All steps need the same lifetimes and grouping; begin again if
+    /// [`Grouping::update`] returns true in between. Takes about 40 ns for each allocation.
     pub fn step(
         &mut self,
         lifetimes: &DeviceLifetimes,
         grouping: &mut Grouping,
         time_ns: impl Fn(u64) -> u64,
+        keep: Option<&dyn Fn(&Allocation) -> bool>,
         max_rows: u32,
     ) -> bool {
         let all = lifetimes.rows_started_in(self.from, self.to);
@@ -119,7 +122,8 @@ impl RangeGroups {
         let end = next.saturating_add(max_rows.max(1)).min(all.end);
         let origins: Vec<AllocationOrigin> = lifetimes.origins().collect();
         lifetimes.for_each_row(next..end, |row| {
-            if let Some(origin) = origins.get(row.origin as usize).filter(|_| row.start_observed) {
+            let is_kept = || keep.is_none_or(|keep| lifetimes.row(row.row).is_some_and(|one| keep(&one)));
+            if let Some(origin) = origins.get(row.origin as usize).filter(|_| row.start_observed && is_kept()) {
                 self.add(&row, origin, grouping, &time_ns);
             }
         });
@@ -145,7 +149,7 @@ impl RangeGroups {
         }
         let category = grouping.category(origin.site, grouping.is_older(row.first_moment));
         let sums = &mut self.groups[group];
-        sums.category = common_category(sums.category, category, sums.allocations == 0);
+        sums.categories.add(category, row.size);
         sums.allocations += 1;
         sums.bytes = sums.bytes.saturating_add(row.size);
         sums.requested_bytes = sums.requested_bytes.saturating_add(row.requested);
@@ -174,7 +178,8 @@ impl RangeGroups {
             .map(|(group, sums)| RangeRow {
                 group,
                 name: grouping.cached_name(definitions, group),
-                category: sums.category,
+                category: sums.categories.common(),
+                categories: sums.categories.sorted(),
                 allocations: sums.allocations,
                 bytes: sums.bytes,
                 requested_bytes: sums.requested_bytes,
@@ -194,19 +199,19 @@ impl RangeGroups {
 }
 
 /// Returns the allocations made after the moment `from` and up to the moment `to` by group, most
-/// bytes first; `time_ns` returns the time of the event with a number. For ranges with millions of
-/// allocations, use [`RangeGroups`].
+/// bytes first; `time_ns` returns the time of the event with a number, and `keep` accepts those to
+/// count. For ranges with millions of allocations, use [`RangeGroups`].
 #[must_use]
 pub fn groups_in_range(
     lifetimes: &DeviceLifetimes,
     definitions: &Definitions,
     grouping: &mut Grouping,
     time_ns: impl Fn(u64) -> u64,
-    from: u64,
-    to: u64,
+    (from, to): (u64, u64),
+    keep: Option<&dyn Fn(&Allocation) -> bool>,
 ) -> Vec<RangeRow> {
     let mut range = RangeGroups::new(from, to);
-    while !range.step(lifetimes, grouping, &time_ns, u32::MAX) {}
+    while !range.step(lifetimes, grouping, &time_ns, keep, u32::MAX) {}
     range.rows(definitions, grouping)
 }
 

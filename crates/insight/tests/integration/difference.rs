@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use vramscope_insight::difference::{DifferenceKind, MatchingNames, MomentFigures, differences};
 use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::placement::recorded_settings;
+use vramscope_insight::pools::device_usage;
 use vramscope_insight::sites::live_groups;
 use vramscope_trace::{DeviceState, Recording, Replay};
 
@@ -94,10 +96,14 @@ fn figures_are_those_of_the_state() {
     let moment = recording.end_event() / 2;
     let state = replay.seek(&recording, moment).expect("the recording is complete");
     let (_, device) = state.devices().next().expect("the recording has a device");
-    let figures = MomentFigures::of(device);
+    let settings = recorded_settings(recording.info());
+    let figures = MomentFigures::of(device, &settings);
     assert_eq!(figures.counters, device.counters());
     assert_eq!(figures.free.total, device.counters().reserved - device.counters().active);
     assert_eq!((figures.segments, figures.blocks), (device.segments().len() as u64, device.blocks().len() as u64));
     assert!(figures.expandable_segments > 0 && figures.expandable_segments <= figures.segments);
+    let usage = device_usage(device, &settings);
+    assert_eq!((figures.releasable_bytes(), figures.stuck_bytes), (usage.releasable_bytes, usage.stuck_bytes));
+    assert!(figures.releasable_bytes() > 0 && figures.stuck_bytes > 0, "{figures:?}");
     assert_eq!(figures.pending_bytes() + figures.counters.allocated, figures.counters.active);
 }

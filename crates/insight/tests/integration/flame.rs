@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use vramscope_insight::flame::{FlameGraph, FlameNodeKind, StackWeights, Weight};
+use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::sites::live_groups;
 use vramscope_trace::{
     Definitions, EventKind, Frame, FrameOrigin, Interner, Recording, Replay, Site, SiteId, StackId, frame_origin,
     is_python_frame,
@@ -49,7 +51,7 @@ fn path(graph: &FlameGraph, mut node: usize) -> Vec<Frame> {
     while node != 0 {
         match graph.nodes[node].kind {
             FlameNodeKind::Own(frame) | FlameNodeKind::Library { frame, .. } => frames.push(frame),
-            FlameNodeKind::Root | FlameNodeKind::NoStack(_) => {}
+            FlameNodeKind::Root | FlameNodeKind::NoStack(_) | FlameNodeKind::Group(..) | FlameNodeKind::Part(_) => {}
         }
         node = graph.nodes[node].parent as usize;
     }
@@ -216,5 +218,43 @@ fn deep_stacks_have_bounded_depth() {
         check_structure(&graph, Weight { bytes: 11, blocks: 2 });
         assert_eq!(graph.nodes.len(), 513);
         assert_eq!(graph.nodes[512].self_bytes, 11);
+    }
+}
+
+#[test]
+fn graphs_by_group_have_the_bytes_of_the_groups() {
+    for name in RECORDINGS {
+        let recording = snapshot(name);
+        let definitions = recording.definitions();
+        let mut random = fastrand::Rng::with_seed(3);
+        for by in [GroupBy::Function, GroupBy::Module, GroupBy::Category, GroupBy::File, GroupBy::Line] {
+            let parts = if matches!(by, GroupBy::Module | GroupBy::File) { GroupBy::Line } else { GroupBy::Site };
+            let (mut grouping, mut parts) = (Grouping::of(by, &recording), Grouping::of(parts, &recording));
+            let mut replay = Replay::new();
+            let moment = random_moment(&mut random, &recording);
+            let state = replay.seek(&recording, moment).expect("a readable recording");
+            for (_, device) in state.devices() {
+                let weights = StackWeights::live(device, recording.first_event());
+                for is_folded in [true, false] {
+                    let graph = FlameGraph::by_group(definitions, &weights, &mut grouping, &mut parts, is_folded);
+                    check_structure(&graph, weights.total());
+                    let mut bytes: HashMap<u32, u64> = HashMap::new();
+                    for (of, group, sum) in
+                        graph.nodes.iter().filter_map(|node| node.group.map(|(of, group)| (of, group, node.bytes)))
+                    {
+                        // A module's node contains the modules below it.
+                        if of == by && by != GroupBy::Module {
+                            *bytes.entry(group).or_default() += sum;
+                        }
+                    }
+                    for row in live_groups(device, definitions, &mut grouping) {
+                        if by != GroupBy::Module {
+                            assert_eq!(bytes.remove(&row.group), Some(row.bytes), "{name} {by:?} {}", row.name);
+                        }
+                    }
+                    assert!(bytes.is_empty(), "{name} {by:?}: {bytes:?}");
+                }
+            }
+        }
     }
 }

@@ -127,7 +127,7 @@ fn ranges_equal_a_count_of_single_events() {
             let end = replay.seek(&recording, to).expect("the recording is complete").clone();
             for (id, device) in lifetimes.devices() {
                 let mut observed = observed.remove(&id).unwrap_or_default();
-                let rows = groups_in_range(device, definitions, &mut grouping, |moment| 10 * moment, from, to);
+                let rows = groups_in_range(device, definitions, &mut grouping, |moment| 10 * moment, (from, to), None);
                 for row in &rows {
                     let one = observed.get(&row.group).expect("an event allocated a block of the group");
                     assert_eq!(
@@ -165,16 +165,18 @@ fn range_in_small_steps_equals_one_step() {
     let (_, device) = lifetimes.devices().next().expect("the recording has a device");
     let mut grouping = Grouping::of(GroupBy::Line, &recording);
     let (from, to) = (100, recording.end_event() - 50);
-    let at_once = groups_in_range(device, recording.definitions(), &mut grouping, |moment| moment, from, to);
+    let at_once = groups_in_range(device, recording.definitions(), &mut grouping, |moment| moment, (from, to), None);
     let mut range = RangeGroups::new(from, to);
     let mut progress = 0.0;
-    while !range.step(device, &mut grouping, |moment| moment, 7) {
+    while !range.step(device, &mut grouping, |moment| moment, None, 7) {
         assert!(range.progress() > progress && range.progress() < 1.0);
         progress = range.progress();
     }
     assert_eq!(range.progress(), 1.0);
     assert_eq!(range.rows(recording.definitions(), &mut grouping), at_once);
-    assert!(groups_in_range(device, recording.definitions(), &mut grouping, |moment| moment, to, from).is_empty());
+    assert!(
+        groups_in_range(device, recording.definitions(), &mut grouping, |moment| moment, (to, from), None).is_empty()
+    );
 
     let mut peaks = GroupPeaks::new(from, to);
     while !peaks.step(device, &mut grouping, 7).expect("the changes are kept") {}

@@ -155,7 +155,54 @@ impl MomentTimes {
         }
         let kept = self.kept(after - 1);
         let later = kept.partition_point(|&offset| group.base_ns + u64::from(offset) <= time_ns);
-        let [(before, before_ns), (next, next_ns)] = self.around(group, kept, later.saturating_sub(1));
+        self.moment_between(group, kept, later.saturating_sub(1), time_ns)
+    }
+
+    /// Returns what [`moment_at`](Self::moment_at) returns for each of `times_ns`, which must not
+    /// decrease for this to be faster: each search begins near the result of the one before.
+    #[must_use]
+    pub fn moments_at(&self, times_ns: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        // The group and the index in it of the search before, and how far that search moved.
+        let (mut group_index, mut index, mut step) = (usize::MAX, 0, 1);
+        let mut moments = Vec::new();
+        for time_ns in times_ns {
+            let group = self.groups.get(group_index);
+            let ends_ns = self.groups.get(group_index.wrapping_add(1)).map_or(u64::MAX, |next| next.base_ns);
+            let Some(group) = group.filter(|group| (group.base_ns..ends_ns).contains(&time_ns)) else {
+                let after = self.groups.partition_point(|group| group.base_ns <= time_ns);
+                (group_index, index, step) = (after.wrapping_sub(1), 0, 1);
+                moments.push(self.moment_at(time_ns));
+                continue;
+            };
+            if group.last_ns <= time_ns {
+                moments.push(group.last_moment);
+                continue;
+            }
+            let kept = self.kept(group_index);
+            let offset = u32::try_from(time_ns - group.base_ns).unwrap_or(u32::MAX);
+            if kept[index] > offset {
+                index = 0;
+            }
+            // `low` is not later than the time; the search widens until `high` is later.
+            let (mut low, mut width) = (index, step);
+            while kept.get(low + width).is_some_and(|&kept| kept <= offset) {
+                (low, width) = (low + width, width * 2);
+            }
+            let high = (low + width).min(kept.len());
+            let later = low + kept[low..high].partition_point(|&kept| kept <= offset);
+            (step, index) = ((later - 1 - index).max(1), later - 1);
+            moments.push(self.moment_between(group, kept, index, time_ns));
+        }
+        moments
+    }
+
+    /// Returns the last moment at `time_ns` or before, which is that of the kept moment with index
+    /// `index` in `group` or lies between it and the next one.
+    fn moment_between(&self, group: &TimeGroup, kept: &[u32], index: usize, time_ns: u64) -> u64 {
+        let [(before, before_ns), (next, next_ns)] = self.around(group, kept, index);
+        if next - before == 1 {
+            return before;
+        }
         // `at` rounds down: a moment is later if its share of the time between reaches the time
         // after `time_ns`.
         let reach = u128::from(time_ns - before_ns + 1) * u128::from(next - before) - 1;
@@ -245,6 +292,10 @@ mod tests {
             }
             let moments = added[0].0 - 1..=moment + 1;
             prop_assert!(moments.clone().map(|moment| times.at(moment)).is_sorted());
+            let at: Vec<u64> = moments.clone().step_by(7).map(|moment| times.at(moment)).collect();
+            let jumps = at.iter().rev().chain(&at).chain(at.iter().step_by(5)).flat_map(|&time| [time, time / 2]);
+            let expected: Vec<u64> = jumps.clone().map(|time_ns| times.moment_at(time_ns)).collect();
+            prop_assert_eq!(times.moments_at(jumps), expected);
             for moment in moments {
                 let time_ns = times.at(moment);
                 let found = times.moment_at(time_ns);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::builder::LifetimesBuilder;
 use super::lifetime_index::Lifetimes;
+use super::moment_times::MomentTimes;
 use crate::compression::Decompressor;
 use crate::error::FormatError;
 use crate::recording::{Recording, Replay};
@@ -116,6 +117,19 @@ impl LifetimesReader {
             }
         }
         Ok(added)
+    }
+
+    /// Does what [`step`](Self::step) does, and adds the time of every moment to `times`.
+    ///
+    /// # Errors
+    /// Those of [`step`](Self::step).
+    pub fn step_with_times(
+        &mut self,
+        recording: &Recording,
+        max_events: u64,
+        times: &mut MomentTimes,
+    ) -> Result<u64, FormatError> {
+        self.step(recording, max_events, |moment, time_ns, _| times.push(moment, time_ns))
     }
 
     /// Adds the full state at the current moment if necessary, and the next chunk of events.

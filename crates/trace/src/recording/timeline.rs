@@ -37,13 +37,43 @@ impl Recording {
     /// zeros.
     #[must_use]
     pub fn columns(&self, device: DeviceId, from_ns: u64, to_ns: u64, width: usize) -> Vec<CounterColumn> {
+        let moment_at = |edge: usize| self.event_at_time(edge_time(from_ns, to_ns, width, edge));
+        self.columns_with(device, &moment_at, (from_ns, to_ns), width, u64::MAX)
+    }
+
+    /// Returns what [`columns`](Self::columns) returns, for a caller that knows the moments at the
+    /// edges of the slices: `edges` has the [moment](Self::event_at_time) at the start of each and
+    /// at the end of the last. With more than `max_events` events in all, the columns are not
+    /// exact.
+    #[must_use]
+    pub fn columns_between(
+        &self,
+        device: DeviceId,
+        edges: &[u64],
+        (from_ns, to_ns): (u64, u64),
+        max_events: u64,
+    ) -> Vec<CounterColumn> {
+        let moment_at = |edge: usize| edges.get(edge).copied().unwrap_or(0);
+        self.columns_with(device, &moment_at, (from_ns, to_ns), edges.len().saturating_sub(1), max_events)
+    }
+
+    /// Returns the columns, with the moments at the edges of the columns by `moment_at`.
+    fn columns_with(
+        &self,
+        device: DeviceId,
+        moment_at: &dyn Fn(usize) -> u64,
+        (from_ns, to_ns): (u64, u64),
+        width: usize,
+        max_events: u64,
+    ) -> Vec<CounterColumn> {
         let Some(series) = self.series(device) else { return vec![CounterColumn::default(); width] };
         // If a chunk is not loaded yet, use the series.
-        self.exact_between(series, from_ns, to_ns, width)
+        exact_between(series, (moment_at(0), moment_at(width)), width)
+            .filter(|(first, last)| last - first <= max_events)
             .and_then(|between| self.exact_columns(device, between, (from_ns, to_ns), width).ok())
             .unwrap_or_else(|| {
                 let mut columns = series.columns(from_ns, to_ns, width);
-                self.correct_gaps(device, &mut columns, from_ns, to_ns);
+                self.correct_gaps(device, &mut columns, moment_at);
                 columns
             })
     }
@@ -52,11 +82,10 @@ impl Recording {
     ///
     /// All events of a bucket appear in the column in which the bucket ends. If a bucket contains a
     /// long interval without events, the events before the interval would appear only after it.
-    fn correct_gaps(&self, device: DeviceId, columns: &mut [CounterColumn], from_ns: u64, to_ns: u64) {
-        let width = columns.len();
+    fn correct_gaps(&self, device: DeviceId, columns: &mut [CounterColumn], moment_at: &dyn Fn(usize) -> u64) {
         let mut replay = Replay::new();
         for gap in longest_gaps(columns) {
-            let event = self.event_at_time(slice_end(from_ns, to_ns, width, gap.start));
+            let event = moment_at(gap.start + 1);
             // If a chunk is not loaded yet, the columns stay as they are.
             if let (true, Ok(state)) = (event > columns[gap.start].event, replay.seek(self, event)) {
                 let counters = state.device(device).map(|device| device.counters()).unwrap_or_default();
@@ -71,18 +100,9 @@ impl Recording {
     /// be exact. Empty if so many events are in view that the result is not exact anyway.
     #[must_use]
     pub fn missing_for_columns(&self, device: DeviceId, from_ns: u64, to_ns: u64, width: usize) -> Vec<Range<u64>> {
-        let between = self.series(device).and_then(|series| self.exact_between(series, from_ns, to_ns, width));
+        let moments = (self.event_at_time(from_ns), self.event_at_time(to_ns));
+        let between = self.series(device).and_then(|series| exact_between(series, moments, width));
         between.map_or_else(Vec::new, |(first, last)| self.missing_between(first, last))
-    }
-
-    /// Returns the first and the last moment of a time range (in nanoseconds) if its events are few
-    /// enough for `width` exact columns, else `None`.
-    fn exact_between(&self, series: &CounterSeries, from_ns: u64, to_ns: u64, width: usize) -> Option<(u64, u64)> {
-        let (first, last) = (self.event_at_time(from_ns), self.event_at_time(to_ns));
-        let exact_up_to = EXACT_EVENTS_PER_COLUMN.saturating_mul(width as u64);
-        let in_buckets = series.bucket_events().saturating_mul(width as u64).min(EXACT_EVENTS);
-        // The range may be reversed, and a damaged index may contain any times.
-        (last.checked_sub(first)? <= exact_up_to.max(in_buckets)).then_some((first, last))
     }
 
     /// Computes `width` columns of `from_ns..to_ns` by applying every event from the moment `first`
@@ -131,6 +151,21 @@ impl Recording {
         }
         moment
     }
+}
+
+/// Returns the time of an edge of `width` equal slices of a time range: the start of the slice with
+/// index `edge`, or the end of the last.
+fn edge_time(from_ns: u64, to_ns: u64, width: usize, edge: usize) -> u64 {
+    edge.checked_sub(1).map_or(from_ns, |slice| slice_end(from_ns, to_ns, width, slice))
+}
+
+/// Returns the first and the last moment of a time range if its events are few enough for `width`
+/// exact columns, else `None`.
+fn exact_between(series: &CounterSeries, (first, last): (u64, u64), width: usize) -> Option<(u64, u64)> {
+    let exact_up_to = EXACT_EVENTS_PER_COLUMN.saturating_mul(width as u64);
+    let in_buckets = series.bucket_events().saturating_mul(width as u64).min(EXACT_EVENTS);
+    // The range may be reversed, and a damaged index may contain any times.
+    (last.checked_sub(first)? <= exact_up_to.max(in_buckets)).then_some((first, last))
 }
 
 /// Returns the longest ranges of column indexes in which no event happens, at most

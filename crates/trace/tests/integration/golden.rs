@@ -101,6 +101,7 @@ fn info() -> RecordingInfo {
         epoch_unix_ns: 1_790_000_000_000_000_000,
         alloc_conf: "expandable_segments:True".to_owned(),
         source_settings: "{}".to_owned(),
+        import_notes: Vec::new(),
         devices: vec![DeviceInfo {
             device: 1,
             name: "NVIDIA H200".to_owned(),

@@ -147,6 +147,7 @@ fn recording_is_redacted_like_its_snapshot() {
         epoch_unix_ns: 5000,
         alloc_conf: "garbage_collection_threshold:0.5,HIDE_option:1".to_owned(),
         source_settings: r#"{"HIDE_setting": "HIDE_value"}"#.to_owned(),
+        import_notes: vec!["HIDE_note".to_owned()],
         devices: vec![DeviceInfo { name: "HIDE_device".to_owned(), total_bytes: 7, ..DeviceInfo::default() }],
     };
     let limits = Limits::default();

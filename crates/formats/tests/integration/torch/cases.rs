@@ -107,7 +107,7 @@ impl Case {
     }
 
     fn check_end(&self, form: &str, (memory, imported): &(MemorySink, ImportSummary)) {
-        let name = format!("{} as {form}: {:?}", self.name, imported.notes);
+        let name = format!("{} as {form}: {:?}", self.name, imported.info.import_notes);
         let mut state = memory.states.first().map(|(_, state)| state.clone()).unwrap_or_default();
         memory.events.iter().for_each(|event| state.apply(event));
         let (mut bytes, mut segments, mut blocks) = ([0; 4], 0, 0);
@@ -122,7 +122,7 @@ impl Case {
         assert_eq!((memory.events.len() as u64, imported.events), (self.events, self.events), "{name}: events");
         assert_eq!(imported.contradictions, self.contradictions, "{name}: contradictions");
         for words in self.notes {
-            assert!(imported.notes.iter().any(|note| note.contains(words)), "{name}: no {words:?}");
+            assert!(imported.info.import_notes.iter().any(|note| note.contains(words)), "{name}: no {words:?}");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::unpickle;
 fn last_moments(json: &Value, name: &str, events: usize) -> (Vec<Counters>, Vec<String>) {
     let bytes = serde_json::to_vec(json).expect("the values are plain data");
     let (memory, imported) = import_all(&bytes, name);
-    assert_eq!(imported.contradictions, 0, "{name} with {events} events: {:?}", imported.notes);
+    assert_eq!(imported.contradictions, 0, "{name} with {events} events: {:?}", imported.info.import_notes);
     let (mut moments, state) = moments(&memory, DeviceId(0));
     assert_eq!(
         state.device(DeviceId(0)).map(|device| device.inconsistencies()),
@@ -19,7 +19,7 @@ fn last_moments(json: &Value, name: &str, events: usize) -> (Vec<Counters>, Vec<
         "{name} with {events} events"
     );
     let late = moments.split_off(moments.len() - 1 - events);
-    (late, imported.notes)
+    (late, imported.info.import_notes)
 }
 
 /// Returns the number in the note that contains these words.

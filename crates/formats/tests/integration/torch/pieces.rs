@@ -25,7 +25,7 @@ fn check(file: &[u8], expected: &(MemorySink, ImportSummary), piece: usize) {
     assert_eq!(memory.definitions, expected.0.definitions, "pieces of {piece}");
     assert_eq!(memory.annotations, expected.0.annotations, "pieces of {piece}");
     assert_eq!(memory.states, expected.0.states, "pieces of {piece}");
-    assert_eq!(summary.notes, expected.1.notes, "pieces of {piece}");
+    assert_eq!(summary.info.import_notes, expected.1.info.import_notes, "pieces of {piece}");
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {

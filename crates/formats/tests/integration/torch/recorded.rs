@@ -44,10 +44,10 @@ fn steps_within(memory: &MemorySink, steps: usize) -> usize {
 fn check(recorded: &Recorded) {
     let Recorded { name, pickle, truth } = recorded;
     let (memory, imported) = import_all(pickle, name);
-    println!("{name}: {} events, notes {:?}", imported.events, imported.notes);
+    println!("{name}: {} events, notes {:?}", imported.events, imported.info.import_notes);
     assert_eq!(imported.contradictions, 0, "{name}");
     assert_eq!(imported.info.source, *name);
-    for note in &imported.notes {
+    for note in &imported.info.import_notes {
         let is_expected = ["began after memory", "were rebuilt", "up to 1 MiB", "from before the history"]
             .iter()
             .any(|part| note.contains(part));

@@ -37,7 +37,7 @@ fn entry(action: &str, addr: u64, size: u64, time_us: u64) -> Value {
 }
 
 fn has_note(imported: &ImportSummary, words: &str) -> bool {
-    imported.notes.iter().any(|note| note.contains(words))
+    imported.info.import_notes.iter().any(|note| note.contains(words))
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn old_snapshot_uses_default_settings() {
     assert_eq!(imported.info.epoch_unix_ns, 0);
     assert_eq!(memory.events[3].time_ns, 3000);
     assert_eq!(imported.contradictions, 0);
-    assert_eq!(imported.notes.len(), 2, "{:?}", imported.notes);
+    assert_eq!(imported.info.import_notes.len(), 2, "{:?}", imported.info.import_notes);
     assert!(has_note(&imported, "the defaults were assumed") && has_note(&imported, "have no times"));
 }
 
@@ -174,7 +174,7 @@ fn snapshots_block_size_overrides_the_rules() {
     assert!(
         has_note(&imported, "the snapshot's size was used") && !has_note(&imported, "differ"),
         "{:?}",
-        imported.notes
+        imported.info.import_notes
     );
 }
 
