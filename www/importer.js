@@ -19,14 +19,14 @@ onmessage = async ({ data: { wasm, name, source } }) => {
     const isEncoded = response.headers.has("content-encoding");
     const length = source.size ?? (isEncoded ? null : response.headers.get("content-length"));
     await init(module && { module_or_path: module });
-    const notes = await import_file(
+    await import_file(
       name,
       response.body,
       length === null ? undefined : Number(length),
       part => postMessage({ part }, [part]),
       (share, text) => postMessage({ share, text }),
     );
-    postMessage({ notes });
+    postMessage({ done: true });
   } catch (error) {
     postMessage({ failure: String(error?.message ?? error) });
   }

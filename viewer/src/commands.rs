@@ -52,7 +52,8 @@ pub struct Command {
     /// Description, an imperative.
     pub title: &'static str,
     /// Keys that run it, as the browser names them, with `Ctrl+` for Ctrl or Meta and `Shift+` for
-    /// keys that are not letters.
+    /// keys that are not letters. Two keys, one after the other, begin with [`PREFIX_KEY`] and a
+    /// space.
     pub keys: &'static [&'static str],
     /// Group in the help.
     pub group: Group,
@@ -93,6 +94,7 @@ pub const COMMANDS: &[Command] = &[
     engine("follow", "Follow the newest event", &["l"], Group::Time),
     engine("slower", "Play slower", &["<"], Group::Time),
     engine("faster", "Play faster", &[">"], Group::Time),
+    engine("speed-kind", "Play the whole in a given time, as recorded, or by events per second", &["A"], Group::Time),
     engine("zoom-in", "Zoom in", &["w", "+", "="], Group::Range),
     engine("zoom-out", "Zoom out", &["s", "-"], Group::Range),
     engine("pan-left", "Move to earlier times", &["a"], Group::Range),
@@ -102,15 +104,16 @@ pub const COMMANDS: &[Command] = &[
     engine("range-start", "Begin the selected range at this moment", &["i"], Group::Range),
     engine("range-end", "End the selected range at this moment", &["u"], Group::Range),
     engine("range-clear", "Clear the selected range", &["r"], Group::Range),
+    engine("range-selection", "Select the time range of the selected allocation, or of the span", &["M"], Group::Range),
     engine("axis", "Show time, events or steps on the axis", &["x"], Group::Range),
-    engine("cut-idle", "Leave out idle time", &["X"], Group::Range),
+    engine("cut-idle", "Hide idle time: long times without events", &["X"], Group::Range),
     engine("select -1", "Select the previous block", &["["], Group::Selection),
     engine("select 1", "Select the next block", &["]"], Group::Selection),
     engine("select-segment -1", "Select the first block of the previous segment", &["{"], Group::Selection),
     engine("select-segment 1", "Select the first block of the next segment", &["}"], Group::Selection),
     engine("event -1", "Go to the previous event of the selection", &[","], Group::Selection),
     engine("event 1", "Go to the next event of the selection", &["."], Group::Selection),
-    engine("deselect", "Clear the selection", &[], Group::Selection),
+    engine("deselect", "Clear the selection", &["Backspace"], Group::Selection),
     engine("device-next", "Show the next device", &["g"], Group::Selection),
     engine("view heatmap", "Show the heatmap", &["1"], Group::Views),
     engine("view allocations", "Show allocations as bands over time", &["2"], Group::Views),
@@ -137,49 +140,53 @@ pub const COMMANDS: &[Command] = &[
     engine("heatmap-zoom-out", "Zoom the heatmap out", &["S"], Group::Views),
     engine("heatmap-fit", "Show the whole heatmap", &["n"], Group::Views),
     engine("layout", "Change the layout of the view", &["y"], Group::Views),
+    engine("lanes", "Show or hide the lanes of the devices", &["R"], Group::Views),
     engine("stack", "Stack the timeline by the next property", &["k"], Group::Views),
     engine("copy-table", "Copy the table of the view", &["Y"], Group::Views),
     engine("copy-details", "Copy the details as text", &["D"], Group::Views),
     engine("copy-stack", "Copy the call stack in the details", &["K"], Group::Views),
     engine("save-picture png", "Save the picture of the view as PNG", &["I"], Group::Views),
     engine("save-picture svg", "Save the picture of the view as SVG", &["G"], Group::Views),
-    engine("save-picture png timeline", "Save the timeline as PNG", &[], Group::Views),
-    engine("save-picture svg timeline", "Save the timeline as SVG", &[], Group::Views),
+    engine("save-picture png timeline", "Save the timeline as PNG", &["; p"], Group::Views),
+    engine("save-picture svg timeline", "Save the timeline as SVG", &["; g"], Group::Views),
     engine("reveal", "Scroll the list to this moment", &["V"], Group::Views),
     engine("undo", "Undo the last change of the view", &["z", "Ctrl+z"], Group::Views),
     engine("redo", "Redo the last change that was undone", &["Z", "Ctrl+Shift+z", "Ctrl+y"], Group::Views),
-    layout("back", "Go back to the view before, like the browser (Alt+←)", &[]),
-    layout("forward", "Go forward again, like the browser (Alt+→)", &[]),
+    layout("back", "Go back to the view before, like the browser (Alt+←)", &["; ArrowLeft"]),
+    layout("forward", "Go forward again, like the browser (Alt+→)", &["; ArrowRight"]),
     layout("size timeline 5", "Make the timeline higher", &["Ctrl+Shift+ArrowDown"]),
     layout("size timeline -5", "Make the timeline lower", &["Ctrl+Shift+ArrowUp"]),
     layout("size panes 5", "Make the left pane wider", &["Ctrl+Shift+ArrowRight"]),
     layout("size panes -5", "Make the left pane narrower", &["Ctrl+Shift+ArrowLeft"]),
     layout("size details 3", "Make the details wider", &["Ctrl+Shift+Home"]),
     layout("size details -3", "Make the details narrower", &["Ctrl+Shift+End"]),
-    layout("size reset", "Reset the sizes of timeline, panes and details", &[]),
+    layout("size reset", "Reset the sizes of timeline, panes and details", &["; 0"]),
     page("search", "Search or filter", &["/"]),
     page("commands", "Show all commands", &["Ctrl+Shift+p", ":"]),
     page("open", "Open a file", &["o"]),
-    page("compare", "Open a second recording and compare", &[]),
+    page("compare", "Open a second recording and compare", &["; c"]),
     page("save", "Save the recording", &["Ctrl+s"]),
-    page("save-range", "Save the selected or visible range as a smaller recording", &[]),
-    page("save-redacted", "Save the recording without names", &[]),
-    page("save-range-redacted", "Save the selected or visible range without names", &[]),
+    page("save-range", "Save the selected or visible range as a smaller recording", &["; r"]),
+    page("save-redacted", "Save the recording without names", &["; n"]),
+    page("save-range-redacted", "Save the selected or visible range without names", &["; N"]),
     page("start", "Show the recordings on this server, recent files and examples", &["O"]),
-    page("recent 0", "Open the most recent file again", &[]),
-    page("forget", "Forget the recent files", &[]),
-    page("compare-served", "Compare the two recordings that are chosen in the list of this server", &[]),
-    page("example resnet50_train", "Open an example: training steps of ResNet-50", &[]),
-    page("example oom_frag", "Open an example: out of memory by fragmentation", &[]),
-    page("example mlp_train", "Open an example: a small network", &[]),
-    page("copy-lines", "Copy the lines that record a PyTorch program", &[]),
-    page("install", "Install this page, to use it without a server", &[]),
+    page("recent 0", "Open the most recent file again", &["; o"]),
+    page("forget", "Forget the recent files", &["; f"]),
+    page("compare-served", "Compare the two recordings that are chosen in the list of this server", &["; v"]),
+    page("example resnet50_train", "Open an example: training steps of ResNet-50", &["; 1"]),
+    page("example oom_frag", "Open an example: out of memory by fragmentation", &["; 2"]),
+    page("example mlp_train", "Open an example: a small network", &["; 3"]),
+    page("copy-lines", "Copy the lines that record a PyTorch program", &["; l"]),
+    page("install", "Install this page, to use it without a server", &["; i"]),
     page("editor", "Set the editor link template, to open files and lines", &["L"]),
-    page("mark-now", "Mark this moment in the running program", &["m"]),
+    page("mark-now", "Mark this moment in the running program; in a file, select the range of the selection", &["m"]),
     page("theme", "Switch between light, dark and system colors", &["T"]),
     page("escape", "Close, or clear the selection", &["Escape"]),
     page("help", "Show all keys", &["?"]),
 ];
+
+/// The first key of commands with two keys.
+pub const PREFIX_KEY: &str = ";";
 
 /// A key press, as the browser reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,10 +220,14 @@ impl KeyPress<'_> {
     }
 }
 
-/// Returns the command that a key runs, or `None`.
+/// Returns the command that a key runs, or `None`; `is_second` tells whether [`PREFIX_KEY`] was
+/// pressed before it.
 #[must_use]
-pub fn for_key(press: KeyPress<'_>) -> Option<&'static Command> {
-    let notation = press.notation();
+pub fn for_key(press: KeyPress<'_>, is_second: bool) -> Option<&'static Command> {
+    let mut notation = press.notation();
+    if is_second {
+        notation = format!("{PREFIX_KEY} {notation}");
+    }
     COMMANDS.iter().find(|command| command.keys.contains(&notation.as_str()))
 }
 
@@ -229,9 +240,12 @@ pub fn matching(text: &str) -> impl Iterator<Item = &'static Command> {
     })
 }
 
-/// Returns a key of [`Command::keys`] as users know it: `Space`, `←`, `Ctrl+S`.
+/// Returns a key of [`Command::keys`] as users know it: `Space`, `←`, `Ctrl+S`, `; R`.
 #[must_use]
 pub fn key_name(key: &str) -> String {
+    if let Some((first, second)) = key.split_once(' ').filter(|(first, _)| *first == PREFIX_KEY) {
+        return format!("{first} {}", key_name(second));
+    }
     let (modifiers, key) = match key.rsplit_once('+') {
         Some((modifiers, name)) if !name.is_empty() => (format!("{modifiers}+"), name),
         _ => (String::new(), key),
@@ -262,6 +276,7 @@ mod tests {
     fn names_and_keys_are_unique() {
         let names: BTreeSet<&str> = COMMANDS.iter().map(|command| command.name).collect();
         assert_eq!(names.len(), COMMANDS.len());
+        assert!(COMMANDS.iter().all(|command| !command.keys.is_empty()), "every command has a key");
         let mut keys = BTreeSet::new();
         for key in COMMANDS.iter().flat_map(|command| command.keys) {
             assert!(keys.insert(key), "{key} runs two commands");
@@ -271,7 +286,7 @@ mod tests {
     #[test]
     fn keys_run_their_commands() {
         let check = |key: &str, shift: bool, ctrl: bool, expected: Option<&str>| {
-            assert_eq!(for_key(KeyPress { key, shift, ctrl }).map(|command| command.name), expected, "{key}");
+            assert_eq!(for_key(KeyPress { key, shift, ctrl }, false).map(|command| command.name), expected, "{key}");
         };
         check(" ", false, false, Some("play"));
         check("ArrowLeft", false, false, Some("step -1"));
@@ -285,6 +300,9 @@ mod tests {
         check("ArrowDown", true, true, Some("size timeline 5"));
         check("?", true, false, Some("help"));
         check("Q", true, false, None);
+        check(PREFIX_KEY, false, false, None);
+        let second = |key| for_key(KeyPress { key, shift: false, ctrl: false }, true).map(|command| command.name);
+        assert_eq!((second("r"), second("x")), (Some("save-range"), None));
     }
 
     #[test]
@@ -297,6 +315,8 @@ mod tests {
         check("Ctrl+Shift+p", "Ctrl+Shift+P");
         check("+", "+");
         check("?", "?");
+        check("; N", "; Shift+N");
+        check(";", ";");
     }
 
     #[test]

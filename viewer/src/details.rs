@@ -1,11 +1,15 @@
 //! The texts of the details panel: a block, a free range, a segment, or the device as a whole.
 
 use vramscope_trace::{
-    Allocation, AnnotationStage, Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, FreeSpace,
-    MemorySample, MemoryState, MempoolId, Percent, PoolKey, PoolKind, Recording, Segment, SiteId,
+    Allocation, AnnotationStage, Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, EventType,
+    FreeSpace, MemorySample, MemoryState, MempoolId, Percent, PoolKey, PoolKind, Recording, RecordingInfo, Segment,
+    SiteId,
 };
 
+use vramscope_insight::events::EventRow;
 use vramscope_insight::frames::{RecordedStacks, StackView, WhyNoStack, why_no_stack};
+use vramscope_insight::placement::recorded_settings;
+use vramscope_insight::pools::free_memory;
 
 use crate::heatmap::Hit;
 use crate::units::{self, unbroken_size};
@@ -24,6 +28,8 @@ pub enum DetailsKind {
     FreeSegment,
     /// A selected allocation that is not live at the moment.
     AbsentAllocation,
+    /// The event that led to the moment.
+    Event,
     /// The device as a whole.
     Device,
 }
@@ -38,6 +44,7 @@ impl DetailsKind {
             Self::FreeRange => "Free space",
             Self::FreeSegment => "Free segment",
             Self::AbsentAllocation => "Selected allocation (not live at this moment)",
+            Self::Event => "Event of this moment",
             Self::Device => "Device",
         }
     }
@@ -55,6 +62,9 @@ pub struct Section {
 /// The events of a block, as far as they are known, which the details panel links to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockEvents {
+    /// Address and first moment of the allocation, by which it is selected; `None` if its history
+    /// is not known.
+    pub allocation: Option<(u64, u64)>,
     /// Number of the event that allocated it; `None` if it was not recorded.
     pub allocated_at: Option<u64>,
     /// Number of the event that freed it.
@@ -78,6 +88,7 @@ impl BlockEvents {
             (duration_ns, until.saturating_sub(one.first_moment))
         });
         Self {
+            allocation: Some((one.address, one.first_moment)),
             allocated_at: one.start_observed.then_some(one.first_moment),
             freed_at: one.allocated_until,
             completed_at: one.active_until.filter(|_| one.active_until != one.allocated_until),
@@ -87,18 +98,48 @@ impl BlockEvents {
     }
 }
 
-/// The content of the details panel: what it describes, sections of facts, and a call stack.
+/// A call stack of the details panel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackSection {
+    /// What happened there.
+    pub heading: &'static str,
+    /// The complete call stack.
+    pub stack: StackView,
+    /// Why there is no stack, or no frame of the program in it, as a sentence; `None` if there is
+    /// one.
+    pub why: Option<&'static str>,
+}
+
+impl StackSection {
+    /// Heading of the stack of a free.
+    pub const FREED: &str = "Freed at";
+
+    /// Returns the stack of an allocation at `site`; `is_older` tells whether it was made before
+    /// the recording began.
+    fn of_allocation(heading: &'static str, site: SiteId, definitions: &Definitions, is_older: bool) -> Self {
+        let why = why_no_stack(definitions, &RecordedStacks::new(definitions), site, is_older);
+        let stack = StackView::new(definitions, definitions.site(site).stack);
+        Self { heading, stack, why: why.map(WhyNoStack::sentence) }
+    }
+
+    /// Returns the stack of a free at `site`.
+    #[must_use]
+    pub fn of_free(site: SiteId, definitions: &Definitions) -> Self {
+        let stack = StackView::new(definitions, definitions.site(site).stack);
+        let why = stack.is_empty().then(|| RecordedStacks::new(definitions).why_free_has_none());
+        Self { heading: Self::FREED, stack, why }
+    }
+}
+
+/// The content of the details panel: what it describes, sections of facts, and call stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Details {
     /// What is described.
     pub kind: DetailsKind,
     /// Names and values.
     pub sections: Vec<Section>,
-    /// The complete call stack.
-    pub stack: StackView,
-    /// Why there is no stack, or no frame of the program in it; `None` if there is one, and for
-    /// what has no stack.
-    pub why_no_stack: Option<WhyNoStack>,
+    /// The call stacks, that of the subject first.
+    pub stacks: Vec<StackSection>,
     /// The events of the block; `None` for everything else.
     pub events: Option<BlockEvents>,
 }
@@ -144,15 +185,15 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, recording: &
     }
     describe_site(site, definitions, &mut rows);
     let first = Section { heading: "", rows };
-    let stack = StackView::new(definitions, definitions.site(site).stack);
     let is_older = hit.block.is_some_and(|block| block.since_event < recording.first_event());
-    let why_no_stack =
-        hit.block.and_then(|_| why_no_stack(definitions, &RecordedStacks::new(definitions), site, is_older));
+    let mut stack = StackSection::of_allocation(CALL_STACK, site, definitions, is_older);
+    // Free space has no stack; that of a free segment may be unknown.
+    stack.why = stack.why.filter(|_| hit.block.is_some());
     let events = hit.block.map(|block| BlockEvents {
         allocated_at: Some(block.since_event.saturating_add(1)).filter(|_| !is_older),
         ..BlockEvents::default()
     });
-    Details { kind, sections: vec![first, segment_section(&hit.segment, device)], stack, why_no_stack, events }
+    Details { kind, sections: vec![first, segment_section(&hit.segment, device)], stacks: vec![stack], events }
 }
 
 /// Returns the details of a selected allocation that is not live at the event number `moment`.
@@ -174,11 +215,47 @@ pub fn of_absent_allocation(one: &Allocation, events: BlockEvents, moment: u64, 
     Details {
         kind: DetailsKind::AbsentAllocation,
         sections: vec![Section { heading: "", rows }],
-        stack: StackView::new(definitions, definitions.site(one.site).stack),
-        why_no_stack: why_no_stack(definitions, &RecordedStacks::new(definitions), one.site, is_older),
+        stacks: vec![StackSection::of_allocation(CALL_STACK, one.site, definitions, is_older)],
         events: Some(events),
     }
 }
+
+/// Returns the details of the event that led to the moment. `events` are those of the block that it
+/// allocates or frees, if they are known.
+#[must_use]
+pub fn of_event_row(row: &EventRow, events: Option<BlockEvents>, recording: &Recording) -> Details {
+    let definitions = recording.definitions();
+    let kind = row.event_type();
+    let is_free = matches!(kind, Some(EventType::FreeRequested | EventType::FreeCompleted));
+    let mut rows = vec![("event", format!("{} · {}", Count(row.number), row.kind_name()))];
+    rows.extend(row.size.map(|size| ("size", units::rounded_and_exact_size(size))));
+    rows.extend(row.requested.map(|size| ("requested", units::rounded_and_exact_size(size))));
+    rows.extend(row.address.map(|address| ("address", units::address(address))));
+    rows.extend(row.stream.map(|stream| ("stream", stream.0.to_string())));
+    rows.extend(row.pool.map(|pool| ("pool", pool_name(pool))));
+    rows.extend((!row.text.is_empty()).then(|| ("says", row.text.clone())));
+    // A mark without a stack was not made by a request.
+    let has_stack = |site: &SiteId| {
+        kind != Some(EventType::Mark) || definitions.stack_definition(definitions.site(*site).stack).is_some()
+    };
+    let mut stacks: Vec<StackSection> = row
+        .site
+        .filter(has_stack)
+        .map(|site| match is_free {
+            true => StackSection::of_free(site, definitions),
+            false => StackSection::of_allocation(CALL_STACK, site, definitions, false),
+        })
+        .into_iter()
+        .collect();
+    if let Some(site) = row.freed_site {
+        let is_older = row.age_events.is_some_and(|age| row.number.saturating_sub(age) <= recording.first_event());
+        stacks.push(StackSection::of_allocation("Allocated at", site, definitions, is_older));
+    }
+    Details { kind: DetailsKind::Event, sections: vec![Section { heading: "", rows }], stacks, events }
+}
+
+/// Heading of the call stack of what the details panel describes.
+pub const CALL_STACK: &str = "Call stack";
 
 /// Returns `part` bytes as a size and as a percentage of `whole`: `512 KiB · 25.0%`.
 fn size_and_percent(part: u64, whole: u64) -> String {
@@ -230,14 +307,6 @@ fn segment_section(segment: &Segment, device: &DeviceState) -> Section {
     Section { heading: "Segment", rows }
 }
 
-/// Returns bytes and the number of blocks that hold them: `20 MiB in 3 blocks`.
-fn size_in_blocks(bytes: u64, blocks: u64) -> String {
-    match blocks {
-        0 => unbroken_size(bytes),
-        _ => format!("{} in {}", unbroken_size(bytes), Count(blocks).of("block", "blocks")),
-    }
-}
-
 /// Returns the details panel's section with the driver's last sample of the device's memory. It
 /// omits the pool's own memory, for which the section of counters has newer values.
 fn sample_section(sample: &MemorySample) -> Section {
@@ -256,20 +325,15 @@ fn sample_section(sample: &MemorySample) -> Section {
 /// `rank 0 · NVIDIA H100`.
 #[must_use]
 pub fn name_of_device(recording: &Recording, id: DeviceId) -> String {
-    let info = recording.info().devices.iter().find(|info| info.device == id.0);
-    match info {
-        Some(info) if info.rank.is_some() || !info.process.is_empty() => info.name.clone(),
-        _ => recording.info().device_label(id),
-    }
+    recording.info().device_label(id)
 }
 
-/// Returns the details of a device as a whole and of the recording, with `notes` about the imported
-/// file.
+/// Returns the details of a device as a whole and of the recording.
 #[must_use]
-pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, notes: &[String]) -> Details {
+pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState) -> Details {
     let counters = device.counters();
-    let free = device.free_space();
     let info = recording.info();
+    let (free, stuck_bytes) = free_memory(device, &recorded_settings(info));
     let mut rows = Vec::new();
     let device_info = info.devices.iter().find(|info| info.device == id.0);
     if let Some(info) = device_info.filter(|info| !info.name.is_empty()) {
@@ -284,30 +348,49 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, note
     rows.extend([
         ("requested", units::rounded_and_exact_size(counters.requested)),
         ("rounding", unbroken_size(counters.rounding_waste_bytes())),
-        ("free in segments", size_in_blocks(free.total, free.blocks)),
+        ("releasable", format!("{} in free segments", unbroken_size(free.total.saturating_sub(stuck_bytes)))),
+        ("stuck", format!("{} beside live blocks", unbroken_size(stuck_bytes))),
+        ("free blocks", Count(free.blocks).to_string()),
         ("largest free", units::rounded_and_exact_size(free.largest)),
         ("fragmentation", Percent(free.fragmentation()).to_string()),
     ]);
     if device.ooms() > 0 {
-        rows.push(("out of memory", Count(device.ooms()).of("failed request", "failed requests")));
+        let failed = Count(device.ooms()).of("failed request", "failed requests");
+        rows.push(("out of memory", format!("{failed} so far")));
     }
     if device.inconsistencies() > 0 {
         let events = Count(device.inconsistencies()).of("event does", "events do");
         rows.push(("inconsistent", format!("{events} not match the recorded state")));
     }
     let mut recording_rows = Vec::new();
-    let texts = [("program", &info.source), ("written by", &info.writer), ("settings", &info.alloc_conf)];
+    let [source, writer] = names_of_origin(info);
+    let texts = [(source, &info.source), (writer, &info.writer), ("settings", &info.alloc_conf)];
     recording_rows
         .extend(texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.clone())));
     recording_rows.push(length_row(recording));
-    recording_rows.extend(notes.iter().map(|note| ("note", note.clone())));
-    if notes.is_empty() && device_info.is_some_and(|info| !info.history_complete) {
+    recording_rows.extend(info.import_notes.iter().map(|note| ("import note", note.clone())));
+    if info.import_notes.is_empty() && device_info.is_some_and(|info| !info.history_complete) {
         recording_rows.push(("history", INCOMPLETE_HISTORY.to_owned()));
     }
     let mut sections = vec![Section { heading: "", rows }];
     sections.extend(device.sample().map(|sample| sample_section(&sample)));
     sections.push(Section { heading: "Recording", rows: recording_rows });
-    Details { kind: DetailsKind::Device, sections, stack: StackView::default(), why_no_stack: None, events: None }
+    Details { kind: DetailsKind::Device, sections, stacks: Vec::new(), events: None }
+}
+
+/// Begins the name of the writer of an imported recording.
+const IMPORTER: &str = "vramscope-formats";
+
+/// Returns true if a recording was made from a file of another format.
+#[must_use]
+pub fn is_imported(info: &RecordingInfo) -> bool {
+    info.writer.starts_with(IMPORTER)
+}
+
+/// Returns what the source and the writer of a recording are called on the page.
+#[must_use]
+pub fn names_of_origin(info: &RecordingInfo) -> [&'static str; 2] {
+    if is_imported(info) { ["imported from", "converted by"] } else { ["program", "written by"] }
 }
 
 /// Note in the details of a device whose recording does not begin with the program's first

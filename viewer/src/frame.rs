@@ -27,7 +27,10 @@ impl Color {
     /// Returns a mixture of two colors: `self` at `amount` 0, `other` at `amount` 1.
     #[must_use]
     pub fn mix(self, other: Self, amount: f32) -> Self {
-        let part = |a: u8, b: u8| (f32::from(a) + (f32::from(b) - f32::from(a)) * amount.clamp(0.0, 1.0)).round() as u8;
+        // In integers: WebAssembly has no instruction that rounds a float like this.
+        let amount = (amount.clamp(0.0, 1.0) * 65_536.0) as i32;
+        let part =
+            |a: u8, b: u8| ((i32::from(a) * 65_536 + (i32::from(b) - i32::from(a)) * amount + 32_768) >> 16) as u8;
         Self { r: part(self.r, other.r), g: part(self.g, other.g), b: part(self.b, other.b) }
     }
 }
@@ -77,6 +80,9 @@ impl Rect {
         Self { x0, y0, x1: self.x1.min(other.x1).max(x0), y1: self.y1.min(other.y1).max(y0) }
     }
 }
+
+/// Width in pixels from which the rows of a filled rectangle are copies of its first row.
+const COPIED_WIDTH: usize = 16;
 
 /// A picture of opaque RGBA pixels in memory. Drawing outside of its bounds has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,7 +171,17 @@ impl Frame {
 
     /// Fills a rectangle, clipped to the picture, with an opaque color.
     pub fn fill(&mut self, rect: Rect, color: Color) {
-        self.for_each_row(rect, |_, row| row.fill(opaque(color)));
+        let rect = rect.intersect(self.bounds());
+        let (width, start) = (rect.width() as usize, self.index(rect.x0, rect.y0));
+        let rows = rect.height() as usize;
+        if width < COPIED_WIDTH || rows < 2 {
+            return self.for_each_row(rect, |_, row| row.fill(opaque(color)));
+        }
+        // Copying a row is faster than filling it pixel by pixel.
+        self.pixels[start..start + width].fill(opaque(color));
+        for row in 1..rows {
+            self.pixels.copy_within(start..start + width, start + row * self.width as usize);
+        }
     }
 
     /// Mixes `alpha` (0 to 1) of a color into each pixel of a rectangle, clipped to the picture.

@@ -5,6 +5,9 @@ use vramscope_trace::Recording;
 /// Delay below which the page counts as keeping up, in milliseconds.
 const MIN_SHOWN_MS: f64 = 2000.0;
 
+/// Least time in milliseconds over which the rate of events is measured.
+const RATE_MS: f64 = 1000.0;
+
 /// Measures the delay between recording and drawing live events, and how far the page is behind the
 /// program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -16,15 +19,25 @@ pub struct Lateness {
     /// Smallest age seen so far. It includes the difference of the two machines' clocks.
     least_age_ms: Option<f64>,
     behind_ms: f64,
+    /// Unix time in milliseconds and number of the newest event when the rate was last measured.
+    rate_since: Option<(f64, u64)>,
+    events_per_s: Option<u64>,
 }
 
 impl Lateness {
     /// Takes into account that everything received of a live recording was drawn at Unix time
     /// `now_unix_ms`.
     pub fn frame_drawn(&mut self, recording: &Recording, now_unix_ms: f64) {
+        let (end, (since_ms, before)) =
+            (recording.end_event(), *self.rate_since.get_or_insert((now_unix_ms, recording.end_event())));
+        if now_unix_ms - since_ms >= RATE_MS || now_unix_ms < since_ms {
+            let seconds = ((now_unix_ms - since_ms) / 1000.0).max(0.001);
+            self.events_per_s = Some((end.saturating_sub(before) as f64 / seconds).round() as u64);
+            self.rate_since = Some((now_unix_ms, end));
+        }
         let epoch_ns = recording.info().epoch_unix_ns;
         if epoch_ns == 0 {
-            *self = Self::default();
+            *self = Self { rate_since: self.rate_since, events_per_s: self.events_per_s, ..Self::default() };
             return;
         }
         let newest = (recording.end_event(), recording.end_ns());
@@ -50,6 +63,21 @@ impl Lateness {
     #[must_use]
     pub fn latency_ms(&self) -> Option<[f64; 2]> {
         self.latency_ms
+    }
+
+    /// Returns the number of events that arrived per second, over the last second or more; `None`
+    /// before it has been measured.
+    #[must_use]
+    pub fn events_per_s(&self) -> Option<u64> {
+        self.events_per_s
+    }
+
+    /// Returns the delay and the rate, and when the rate was measured unless it is 0: all of it
+    /// changes with each measurement while events arrive.
+    #[must_use]
+    pub fn measured(&self) -> (u64, Option<u64>, Option<f64>) {
+        let has_events = self.events_per_s.is_some_and(|rate| rate > 0);
+        (self.behind_s(), self.events_per_s, self.rate_since.filter(|_| has_events).map(|(ms, _)| ms))
     }
 
     /// Returns the whole seconds that the page is behind the program; 0 below 2 seconds.
@@ -79,6 +107,28 @@ mod tests {
             check(&mut lateness, 7400.0, 7);
             check(&mut lateness, 30.0, 0);
         }
+    }
+
+    #[test]
+    fn rate_is_measured_over_a_second() {
+        let mut encoder = Encoder::new(&RecordingInfo::default());
+        let (mut recording, mut lateness) = (Recording::new(), Lateness::default());
+        let mut check = |events: u64, now_ms: f64, expected: Option<u64>| {
+            for time_ns in 0..events {
+                let kind = EventKind::MemorySample { used_by_context: 0, used_by_others: 0, free: 1 };
+                encoder.event(&Event { device: DeviceId(0), time_ns, kind });
+            }
+            encoder.flush();
+            encoder.take_output().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a valid chunk"));
+            lateness.frame_drawn(&recording, now_ms);
+            assert_eq!(lateness.events_per_s(), expected, "at {now_ms} ms");
+        };
+        check(500, 7000.0, None);
+        check(30, 7500.0, None);
+        check(30, 8500.0, Some(40));
+        check(900, 9000.0, Some(40));
+        check(0, 10_500.0, Some(450));
+        check(0, 12_500.0, Some(0));
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub mod excerpt;
 pub mod flame;
 pub mod fragmentation;
 pub mod frame;
+mod group_style;
 pub mod heatmap;
 pub mod lateness;
 pub mod link;

@@ -5,7 +5,7 @@
 //! | parameter | meaning |
 //! | --- | --- |
 //! | `event` | moment, as an event number; a live recording without it is followed |
-//! | `axis`, `idle`, `stack` | what the timeline's axis shows, idle time left out, what areas show |
+//! | `axis`, `idle`, `stack` | what the timeline's axis shows, idle time `cut` or `shown`, what areas show |
 //! | `from`, `to` | range of the timeline, in the unit of its axis |
 //! | `range` | selected range of event numbers |
 //! | `device` | device |
@@ -38,8 +38,8 @@ const MAX_FRAGMENT_BYTES: usize = 16 << 10;
 /// Values of a band's parameter in a link: index 0 hides the band, index 1 shows it.
 const BAND_VALUES: [&str; 2] = ["hidden", "shown"];
 
-/// Value of the parameter that leaves out idle time.
-const IDLE_CUT: &str = "cut";
+/// Values of the parameter for idle time: index 0 shows it, index 1 leaves it out.
+const IDLE_VALUES: [&str; 2] = ["shown", "cut"];
 
 /// Zoom of the heatmap in a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,8 +73,8 @@ pub struct Link {
     pub event: Option<u64>,
     /// What the timeline's horizontal axis shows.
     pub axis: Option<AxisKind>,
-    /// Whether the timeline leaves out idle time.
-    pub cuts_idle: bool,
+    /// Whether the timeline leaves out idle time; `None` leaves that to the recording.
+    pub cuts_idle: Option<bool>,
     /// What the timeline's live bytes are grouped by.
     pub stack: Option<GroupBy>,
     /// Range of the timeline, in the unit of its axis: the recording's nanoseconds, event numbers,
@@ -126,7 +126,7 @@ impl Link {
                 "from" => from = value.parse().ok(),
                 "to" => to = value.parse().ok(),
                 "axis" => link.axis = AxisKind::from_name(value),
-                "idle" => link.cuts_idle = value == IDLE_CUT,
+                "idle" => link.cuts_idle = IDLE_VALUES.iter().position(|one| *one == value).map(|index| index == 1),
                 "stack" => link.stack = GroupBy::from_name(value),
                 "range" => {
                     let numbers = value.split_once('-').and_then(|(from, to)| from.parse().ok().zip(to.parse().ok()));
@@ -177,9 +177,7 @@ impl Link {
         if let Some(axis) = self.axis {
             parts.push(format!("axis={}", axis.name()));
         }
-        if self.cuts_idle {
-            parts.push(format!("idle={IDLE_CUT}"));
-        }
+        parts.extend(self.cuts_idle.map(|cuts| format!("idle={}", IDLE_VALUES[usize::from(cuts)])));
         if let Some(by) = self.stack {
             parts.push(format!("stack={}", by.name()));
         }
@@ -281,7 +279,7 @@ mod tests {
         fn parsing_a_fragment_restores_the_link(
             event: Option<u64>, from in 0..u64::MAX, length in 1..u64::MAX, has_range: bool, device: Option<u16>,
             select: Option<u64>, outside: Option<bool>, others: Option<bool>,
-            axis in 0..4usize, cuts_idle: bool, stack in 0..12usize, selected: Option<(u64, u64)>,
+            axis in 0..4usize, cuts_idle: Option<bool>, stack in 0..12usize, selected: Option<(u64, u64)>,
             since: Option<u64>, group: Option<(prop::sample::Index, String)>,
             look in (0..3usize, 0..5usize, 0..10usize),
             zoom in proptest::option::of((1f32..24.0, 1f64..1e7, 0f64..1.0)),

@@ -34,20 +34,18 @@ pub struct RecordingLoader {
     error: Option<LoadError>,
 }
 
-/// A recording read from a file, with the error that ended reading, and notes.
+/// A recording read from a file, with the error that ended reading.
 #[derive(Debug)]
 pub struct LoadedFile {
     /// The recording, up to the error if there is one.
     pub recording: Recording,
     /// The error in the file, with its position.
     pub warning: Option<String>,
-    /// Facts about an imported file that the user should know.
-    pub notes: Vec<String>,
 }
 
 impl From<Recording> for LoadedFile {
     fn from(recording: Recording) -> Self {
-        Self { recording, warning: None, notes: Vec::new() }
+        Self { recording, warning: None }
     }
 }
 
@@ -146,7 +144,7 @@ impl RecordingLoader {
             Some(error) if recording.end_event() == recording.first_event() => Err(error),
             error => {
                 let warning = error.map(|error| error.to_string());
-                Ok(LoadedFile { recording: *recording, warning, notes: Vec::new() })
+                Ok(LoadedFile { recording: *recording, warning })
             }
         }
     }

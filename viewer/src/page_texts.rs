@@ -17,6 +17,8 @@ pub struct LiveStatus {
     pub connection: ConnectionState,
     /// Whole seconds that the page is behind the program; 0 if it keeps up.
     pub behind_s: u64,
+    /// Number of events that arrive per second; `None` before it has been measured.
+    pub events_per_s: Option<u64>,
 }
 
 /// The appearance of the header's connection badge: live, paused, lost (or behind), or ended.
@@ -99,6 +101,8 @@ pub struct PageTexts {
     pub source: String,
     /// State of the live connection; `None` for files.
     pub badge: Option<(BadgeKind, String)>,
+    /// How many events arrive per second; empty unless the program is connected.
+    pub rate: String,
     /// Counters at the moment.
     pub counters: CounterTexts,
     /// Bands of memory outside the pool; `None` without memory samples.
@@ -133,6 +137,8 @@ impl PageTexts {
             source => format!("{source} · vramscope"),
         };
         self.badge = badge(origin, model.is_following(), status);
+        let rate = status.events_per_s.filter(|_| origin == Origin::Live);
+        self.rate = rate.map(|rate| format!("{} events/s", Count(rate))).unwrap_or_default();
         self.counters = counters(model);
         self.bands = bands(model);
         self.transport = transport(model);
@@ -150,7 +156,7 @@ impl PageTexts {
         self.is_selection = selected.is_some();
         self.details = Some(match selected.or(hovered) {
             Some(hit) => details::of_hit(&hit, model.state(), device, recording),
-            None => details::of_device(model.device(), recording, device, model.notes()),
+            None => details::of_device(model.device(), recording, device),
         });
     }
 }
@@ -232,7 +238,8 @@ fn moment(model: &mut Model) -> (String, String) {
     let text = match model.last_event() {
         Some((_, event)) => {
             let text = details::of_event(&event, model.recording().definitions());
-            if event.device == model.device() { text } else { format!("{}: {text}", event.device) }
+            let device = || model.recording().info().device_short_label(event.device);
+            if event.device == model.device() { text } else { format!("{}: {text}", device()) }
         }
         None if event > model.recording().first_event() => "loading…".to_owned(),
         None => details::of_first_moment(model.recording()).to_owned(),
@@ -247,7 +254,7 @@ mod tests {
     #[test]
     fn badge_shows_the_connection_state() {
         let check = |connection, is_following, behind_s, expected: Option<(BadgeKind, &str)>| {
-            let badge = badge(Origin::Live, is_following, LiveStatus { connection, behind_s });
+            let badge = badge(Origin::Live, is_following, LiveStatus { connection, behind_s, events_per_s: Some(5) });
             assert_eq!(badge, expected.map(|(kind, text)| (kind, text.to_owned())));
         };
         check(ConnectionState::None, true, 0, None);
@@ -257,7 +264,10 @@ mod tests {
         check(ConnectionState::Reconnecting, false, 0, Some((BadgeKind::Lost, "Reconnecting…")));
         check(ConnectionState::Ended, true, 0, Some((BadgeKind::Ended, "Ended")));
         check(ConnectionState::Disconnected, true, 0, Some((BadgeKind::Lost, "Disconnected")));
-        assert_eq!(badge(Origin::File, true, LiveStatus { connection: ConnectionState::Live, behind_s: 0 }), None);
+        assert_eq!(
+            badge(Origin::File, true, LiveStatus { connection: ConnectionState::Live, ..LiveStatus::default() }),
+            None
+        );
     }
 
     #[test]

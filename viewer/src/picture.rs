@@ -34,6 +34,9 @@ pub fn chart_columns(width: u32, scale: f32) -> (i32, i32) {
 pub struct MomentAxis {
     x0: i32,
     edges: Vec<u64>,
+    /// Pixel columns of the timeline's labels, counted from the picture's left edge, with their
+    /// texts.
+    ticks: Vec<(i32, String)>,
 }
 
 impl MomentAxis {
@@ -41,7 +44,13 @@ impl MomentAxis {
     /// at the last one's right edge, which must not decrease.
     #[must_use]
     pub fn new(x0: i32, edges: Vec<u64>) -> Self {
-        Self { x0, edges }
+        Self { x0, edges, ticks: Vec::new() }
+    }
+
+    /// Returns the axis with labels at pixel columns, counted from the picture's left edge.
+    #[must_use]
+    pub fn with_ticks(self, ticks: Vec<(i32, String)>) -> Self {
+        Self { ticks, ..self }
     }
 
     /// Returns the moments at the edges of the columns.
@@ -105,6 +114,28 @@ pub fn draw_moment(
     if let Some(x) = axis.x(moment) {
         let stroke = px(1.5, scale).max(1);
         frame.fill(Rect::new(x - stroke / 2, rows.0, x - stroke / 2 + stroke, rows.1), theme.cursor);
+    }
+}
+
+/// Draws the labels of a chart's horizontal axis below pixel row `y`. A label that does not fit
+/// beside the one before it has a tick only.
+pub fn draw_ticks(
+    frame: &mut Frame,
+    typesetter: &mut Typesetter,
+    axis: &MomentAxis,
+    y: i32,
+    scale: f32,
+    theme: &Theme,
+) {
+    let mut end = i32::MIN;
+    for (x, text) in &axis.ticks {
+        frame.fill(Rect::new(*x, y, x + px(1.0, scale).max(1), y + px(4.0, scale)), theme.faint);
+        let half = (typesetter.width(text, TEXT * scale) / 2.0).ceil() as i32;
+        if x - half > end && x + half <= frame.width() {
+            end = x + half + px(10.0, scale);
+            let at = (*x as f32, (y + px(11.0, scale)) as f32);
+            typesetter.draw(frame, text, TEXT * scale, at, Align::Center, theme.dim);
+        }
     }
 }
 

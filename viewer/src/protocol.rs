@@ -159,7 +159,7 @@ pub enum ToEngine {
         /// The file that travels beside the message, if one does.
         file: Source,
     },
-    /// Asks for a frame.
+    /// Asks for a frame. Buffers of pictures that were shown travel beside the message.
     Frame(FrameRequest),
     /// What the user did before the next message, and the page's clock in milliseconds.
     Actions(Vec<Action>, f64),
@@ -236,6 +236,8 @@ pub struct Frame {
     pub panes: [Option<PaneContent>; 2],
     /// Number of panes: 1 or 2.
     pub pane_count: u8,
+    /// Number of lanes of devices for which the timeline needs room.
+    pub lanes: u8,
     /// The state that `window.vramscope.state()` returns, in JSON.
     pub state: String,
     /// The view as a URL fragment.

@@ -179,9 +179,24 @@ async fn restart_replaces_only_a_followed_recording() {
 }
 
 #[wasm_bindgen_test]
-async fn another_recording_is_refused() {
+async fn another_recording_is_shown_if_the_page_follows() {
     let (api, _) = following(true).await;
     Socket(0).close(1006);
+    let socket = Socket::opened(1).await;
+    socket.send_note(r#"{"recording": "77", "resumed": false}"#);
+    socket.send_chunks(0, &chunks("other"));
+    pass(100).await;
+    assert_eq!((connection(&api).as_str(), api.number("events")), ("live", 40.0));
+    assert!(text("message-text").contains("This page now follows it"), "{}", text("message-text"));
+    assert_eq!(text("source"), "other");
+    socket.close(4401);
+}
+
+#[wasm_bindgen_test]
+async fn another_recording_is_refused_at_an_earlier_moment() {
+    let (api, _) = following(true).await;
+    Socket(0).close(1006);
+    api.seek(7).await;
     let socket = Socket::opened(1).await;
     socket.send_note(r#"{"recording": "77", "resumed": false}"#);
     socket.send_chunks(0, &chunks("other"));
@@ -200,6 +215,7 @@ async fn server_without_notes_is_identified_by_its_bytes() {
     pass(100).await;
     assert_eq!((connection(&api).as_str(), api.number("events"), api.number("event")), ("live", 40.0, 40.0));
     socket.close(1006);
+    api.seek(7).await;
     let socket = Socket::opened(2).await;
     chunks("other").iter().for_each(|chunk| socket.send_bytes(&chunk.bytes));
     pass(100).await;

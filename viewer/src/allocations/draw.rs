@@ -6,9 +6,10 @@ use vramscope_insight::composition::LAYERS;
 
 use super::labels::{TEXT, is_alternate};
 use super::outline::Outline;
-use super::scene::{AllocationsLayout, AllocationsScene, LayerStyle};
+use super::scene::{AllocationsLayout, AllocationsScene};
 use crate::canvas::Canvas;
 use crate::frame::{Color, Frame, Rect, opaque};
+use crate::group_style::GroupStyle;
 use crate::heatmap::Highlight;
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
@@ -26,8 +27,13 @@ const NOT_RESERVED: u8 = 2;
 const FREE: u8 = 3;
 /// The first code of the layers, which have three each: two shades, and the edge of a band.
 pub(super) const FIRST_LAYER: u8 = 4;
+/// What is added to the code of a layer's pixel if the pixel is dim, because other allocations are
+/// outlined.
+const DIM: u8 = 3 * LAYERS as u8;
+/// The code of the edges of outlined allocations.
+const OUTLINE: u8 = FIRST_LAYER + 2 * DIM;
 /// Number of codes.
-const CODES: usize = FIRST_LAYER as usize + 3 * LAYERS;
+const CODES: usize = OUTLINE as usize + 1;
 
 /// Returns the code of a pixel of a layer, in its first or second shade.
 pub(super) fn layer_code(layer: u8, is_alternate: bool) -> u8 {
@@ -104,22 +110,9 @@ pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut imp
 }
 
 /// Returns the fill of a layer, in its first or second shade, without regard to emphasis.
-fn layer_fill(style: LayerStyle, is_alternate: bool, theme: &Theme) -> (Color, Texture) {
-    let (color, texture) = match style {
-        LayerStyle::Group(index) => (theme.group_color(index), theme.group_texture(index)),
-        LayerStyle::Category(index) => {
-            let color = theme.categories.get(index).copied().unwrap_or(theme.categories[0]);
-            (color, theme.category_texture(index))
-        }
-        LayerStyle::Other => (theme.dim.mix(theme.well, 0.45), Texture::None),
-    };
-    (if is_alternate { color.mix(theme.well, 0.14) } else { color }, texture)
-}
-
-/// Returns the color of a layer, for legends.
-#[must_use]
-pub fn color_of_layer(style: LayerStyle, theme: &Theme) -> Color {
-    layer_fill(style, false, theme).0
+fn layer_fill(style: GroupStyle, is_alternate: bool, theme: &Theme) -> (Color, Texture) {
+    let color = style.color(theme);
+    (if is_alternate { color.mix(theme.well, 0.14) } else { color }, style.texture(theme))
 }
 
 /// Returns how the pixels of every code are painted.
@@ -129,15 +122,18 @@ fn paints(scene: &AllocationsScene, theme: &Theme) -> [Paint; CODES] {
     paints[usize::from(NOT_RESERVED)] = Paint::plain(theme.well);
     // As in the timeline: the heatmap's color for free space, tinted.
     paints[usize::from(FREE)] = Paint::plain(theme.well.mix(theme.free, 0.3));
+    paints[usize::from(OUTLINE)] = Paint::plain(theme.cursor);
     for (layer, &style) in (0..).zip(&scene.styles) {
-        let is_dim = scene.emphasized.is_some_and(|emphasized| emphasized != layer);
-        let dimmed = |color: Color| if is_dim { color.mix(theme.well, 0.78) } else { color };
-        let (color, _) = layer_fill(style, false, theme);
-        paints[usize::from(edge_code(layer))] = Paint::plain(dimmed(color.mix(theme.background, 0.6)));
-        for is_alternate in [false, true] {
-            let (color, texture) = layer_fill(style, is_alternate, theme);
-            paints[usize::from(layer_code(layer, is_alternate))] =
-                Paint { fill: opaque(dimmed(color)), ink: opaque(dimmed(theme.texture_ink(color))), texture };
+        for offset in [0, DIM] {
+            let is_dim = offset > 0 || scene.emphasized.is_some_and(|emphasized| emphasized != layer);
+            let dimmed = |color: Color| if is_dim { color.mix(theme.well, 0.78) } else { color };
+            let (color, _) = layer_fill(style, false, theme);
+            paints[usize::from(edge_code(layer) + offset)] = Paint::plain(dimmed(color.mix(theme.background, 0.6)));
+            for is_alternate in [false, true] {
+                let (color, texture) = layer_fill(style, is_alternate, theme);
+                paints[usize::from(layer_code(layer, is_alternate) + offset)] =
+                    Paint { fill: opaque(dimmed(color)), ink: opaque(dimmed(theme.texture_ink(color))), texture };
+            }
         }
     }
     paints
@@ -156,17 +152,25 @@ pub(super) fn band_codes(scene: &AllocationsScene, layout: &BandLayout, width: u
                 continue;
             }
             let is_high = rows.len() >= min_separated;
-            let (code, has_left_edge) = match cell.content {
-                BandHit::Small { layer } => (layer_code(layer, false), false),
+            let dim = if scene.outlined.is_some() { DIM } else { 0 };
+            let mut edge = edge_code(cell.layer) + dim;
+            let (mut has_lower_edge, mut has_side_edge) = (false, false);
+            let code = match cell.content {
+                BandHit::Small { layer } => layer_code(layer, false) + dim,
                 BandHit::Band(band) => {
                     let band = &layout.bands()[band as usize];
+                    let is_outlined = scene.is_outlined(band.row) == Some(true);
                     let begins = band.first_column as usize == column && column > 0;
-                    let has_left_edge = is_high && begins && band.width() >= MIN_SEPARATED_COLUMNS;
-                    (layer_code(cell.layer, is_alternate(band.row)), has_left_edge)
+                    let ends = band.end_column as usize == column + 1 && column + 1 < columns;
+                    let is_wide = band.width() >= MIN_SEPARATED_COLUMNS;
+                    has_side_edge = is_high && is_wide && (begins || (ends && is_outlined));
+                    if is_outlined {
+                        (edge, has_lower_edge) = (OUTLINE, is_high);
+                    }
+                    layer_code(cell.layer, is_alternate(band.row)) + if is_outlined { 0 } else { dim }
                 }
             };
-            let edge = edge_code(cell.layer);
-            let (code, top_code) = (if has_left_edge { edge } else { code }, if is_high { edge } else { code });
+            let (code, top_code) = (if has_side_edge { edge } else { code }, if is_high { edge } else { code });
             let mut fill = |row: usize, code: u8| {
                 // A single pixel is set much faster directly.
                 if pixels.len() == 1 {
@@ -176,6 +180,9 @@ pub(super) fn band_codes(scene: &AllocationsScene, layout: &BandLayout, width: u
                 }
             };
             (rows.start..rows.end - 1).for_each(|row| fill(row, code));
+            if has_lower_edge {
+                fill(rows.start, edge);
+            }
             fill(rows.end - 1, top_code);
         }
     }
@@ -189,12 +196,19 @@ pub(super) fn map_codes(scene: &AllocationsScene, map: &AddressMap, width: usize
     let pixels: Vec<std::ops::Range<usize>> =
         (0..columns).map(|column| scene.geometry.pixels(column, columns)).collect();
     for (y, codes) in codes.chunks_exact_mut(width.max(1)).enumerate() {
+        // Neighbors are mostly pixels of one allocation.
+        let (mut last, mut dim) = (None, 0);
         for ((pixel, row), pixels) in map.pixel_row(y).zip(&pixels) {
             let code = match pixel {
                 MapPixel::Gap => GAP,
                 MapPixel::NotReserved => NOT_RESERVED,
                 MapPixel::Free => FREE,
-                MapPixel::Allocation { layer } => layer_code(layer, is_alternate(row)),
+                MapPixel::Allocation { layer } => {
+                    if last.replace(row) != Some(row) {
+                        dim = if scene.is_outlined(row) == Some(false) { DIM } else { 0 };
+                    }
+                    layer_code(layer, is_alternate(row)) + dim
+                }
             };
             // A single pixel is set much faster directly.
             if pixels.len() == 1 {
@@ -218,7 +232,9 @@ fn draw_axis(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface
         let tick = Rect::new(plot.x0 - geometry.px(4.0), label.y, plot.x0, label.y + geometry.stroke());
         surface.fill(tick, theme.faint);
         let at = ((plot.x0 - geometry.px(8.0)) as f32, label.y as f32);
-        surface.text(&label.text, TEXT * geometry.scale, at, Align::Right, theme.dim);
+        // The digits of an address need more room than a size.
+        let size = if label.text.starts_with('…') { TEXT - 1.5 } else { TEXT };
+        surface.text(&label.text, size * geometry.scale, at, Align::Right, theme.dim);
     }
 }
 

@@ -8,8 +8,10 @@ use crate::frame::{Frame, Rect};
 const LEFT: f32 = 64.0;
 /// Width right of the plot, in units (pixels at scale 1): the timeline's.
 const RIGHT: f32 = 22.0;
-/// Height above and below the plot, in units (pixels at scale 1).
-const MARGIN: f32 = 8.0;
+/// Height above the plot, in units (pixels at scale 1).
+const TOP: f32 = 8.0;
+/// Height below the plot, for the times, in units (pixels at scale 1).
+const BOTTOM: f32 = 18.0;
 
 /// Pixel positions of the plot in the view's picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,8 +28,8 @@ impl Geometry {
     pub fn new(size: (u32, u32), scale: f32) -> Self {
         let px = |units: f32| (units * scale).round() as i32;
         let (width, height) = (size.0.min(Frame::MAX_SIDE) as i32, size.1.min(Frame::MAX_SIDE) as i32);
-        let (x0, y0) = (px(LEFT), px(MARGIN));
-        let (x1, y1) = ((width - px(RIGHT)).max(x0 + 1), (height - px(MARGIN)).max(y0 + 1));
+        let (x0, y0) = (px(LEFT), px(TOP));
+        let (x1, y1) = ((width - px(RIGHT)).max(x0 + 1), (height - px(BOTTOM)).max(y0 + 1));
         Self { plot: Rect::new(x0, y0, x1, y1), scale }
     }
 
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn columns_and_pixels_agree() {
         let geometry = Geometry::new((300, 200), 1.0);
-        assert_eq!(geometry.plot, Rect::new(64, 8, 278, 192));
+        assert_eq!(geometry.plot, Rect::new(64, 8, 278, 182));
         for columns in [1, 7, 107, 214] {
             let mut next = 0;
             for column in 0..columns {
@@ -104,7 +106,7 @@ mod tests {
             assert_eq!(next, 214);
         }
         assert_eq!((geometry.column(63, 9), geometry.column(278, 9), geometry.column(100, 0)), (None, None, None));
-        assert_eq!((geometry.pixel_row(191), geometry.pixel_row(8), geometry.pixel_row(7)), (Some(0), Some(183), None));
-        assert_eq!(geometry.rows(&(0..3)), (189, 192));
+        assert_eq!((geometry.pixel_row(181), geometry.pixel_row(8), geometry.pixel_row(7)), (Some(0), Some(173), None));
+        assert_eq!(geometry.rows(&(0..3)), (179, 182));
     }
 }

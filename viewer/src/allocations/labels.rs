@@ -191,7 +191,8 @@ pub(super) fn byte_labels(visible: &Range<u64>, geometry: &Geometry) -> Vec<Axis
     labels
 }
 
-/// Returns the labels of an address axis: the size of every range that has room for one.
+/// Returns the labels of an address axis: the size of every range that has room for it, and above
+/// it the last digits of the first address if there is room for both.
 pub(super) fn range_labels(map: &AddressMap, geometry: &Geometry) -> Vec<AxisLabel> {
     let min_height = geometry.px(MIN_HEIGHT).max(1).unsigned_abs();
     let mut labels = Vec::new();
@@ -199,7 +200,17 @@ pub(super) fn range_labels(map: &AddressMap, geometry: &Geometry) -> Vec<AxisLab
         let rows = map.scale().row(range.offset)..map.scale().row(range.offset.saturating_add(range.size));
         if rows.len() >= min_height as usize {
             let (y0, y1) = geometry.rows(&rows);
-            labels.push(AxisLabel { text: units::axis_size(range.size), y: (y0 + y1) / 2, has_line: false });
+            let middle = (y0 + y1) / 2;
+            let label = |text: String, y: i32| AxisLabel { text, y, has_line: false };
+            let size = units::axis_size(range.size);
+            if rows.len() < 2 * min_height as usize {
+                labels.push(label(size, middle));
+                continue;
+            }
+            // The last digits tell ranges apart; all of them do not fit.
+            let half = min_height as i32 / 2;
+            labels.push(label(format!("…{:07x}", range.address & 0x0fff_ffff), middle - half));
+            labels.push(label(size, middle + half));
         }
     }
     labels

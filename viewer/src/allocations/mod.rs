@@ -16,7 +16,8 @@ mod scene;
 #[cfg(all(test, not(target_arch = "wasm32")))]
 mod tests;
 
-pub use draw::{color_of_layer, draw, draw_outline};
+pub use crate::group_style::GroupStyle;
+pub use draw::{draw, draw_outline};
 pub use geometry::Geometry;
 pub use outline::Outline;
-pub use scene::{AllocationsLayout, AllocationsScene, Content, LayerStyle, Target};
+pub use scene::{AllocationsLayout, AllocationsScene, Content, Target};

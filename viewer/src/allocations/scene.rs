@@ -2,11 +2,13 @@
 
 use vramscope_insight::address_map::{AddressMap, MapPixel};
 use vramscope_insight::bands::{BandHit, BandLayout};
-use vramscope_insight::composition::{AllocationRows, LAYERS, OTHER_LAYER};
+use vramscope_insight::composition::{AllocationRows, LAYERS};
+use vramscope_trace::sort::sort_by;
 
 use super::geometry::Geometry;
 use super::labels::{AxisLabel, BandLabel, band_labels, byte_labels, map_labels, range_labels};
 use super::outline::Outline;
+use crate::group_style::GroupStyle;
 use crate::text::Typesetter;
 
 /// Text in the middle of a view without allocations.
@@ -32,36 +34,13 @@ impl AllocationsLayout {
     }
 }
 
-/// What a layer's color is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LayerStyle {
-    /// The color and texture of a group, by index; see
-    /// [`Theme::group_color`](crate::theme::Theme::group_color).
-    Group(usize),
-    /// The color and texture of a category, by its index in `Category::ALL`.
-    Category(usize),
-    /// The color of everything without a group of its own.
-    #[default]
-    Other,
-}
-
-impl LayerStyle {
-    /// Returns styles for layers that have the colors of groups in the order of the layers.
-    #[must_use]
-    pub fn by_layer() -> [Self; LAYERS] {
-        let mut styles = std::array::from_fn(Self::Group);
-        styles[usize::from(OTHER_LAYER)] = Self::Other;
-        styles
-    }
-}
-
 /// What the view is computed from.
 pub struct Content<'a> {
     /// The layout, with as many pixel rows as [`Geometry::height`], and as many columns as
     /// [`Geometry::width`] or fewer.
     pub layout: AllocationsLayout,
     /// The color of every layer.
-    pub styles: [LayerStyle; LAYERS],
+    pub styles: [GroupStyle; LAYERS],
     /// Returns the short name of an allocation's site, by row number.
     pub name_of: &'a mut dyn FnMut(u32) -> String,
     /// Returns the name of a layer's group.
@@ -97,8 +76,11 @@ pub struct AllocationsScene {
     /// Positions of the plot.
     pub geometry: Geometry,
     pub(super) layout: AllocationsLayout,
-    pub(super) styles: [LayerStyle; LAYERS],
+    pub(super) styles: [GroupStyle; LAYERS],
     pub(super) emphasized: Option<u8>,
+    /// Row numbers of the allocations that are outlined, ascending; `None` if none are, and nothing
+    /// is dimmed for them.
+    pub(super) outlined: Option<Vec<u32>>,
     pub(super) labels: Vec<BandLabel>,
     pub(super) axis_labels: Vec<AxisLabel>,
     /// Text in the middle of an empty view.
@@ -123,7 +105,32 @@ impl AllocationsScene {
         };
         let axis_labels = if is_empty { Vec::new() } else { axis_labels };
         let notice = is_empty.then_some(EMPTY);
-        Self { geometry, layout, styles, emphasized, labels, axis_labels, notice }
+        Self { geometry, layout, styles, emphasized, outlined: None, labels, axis_labels, notice }
+    }
+
+    /// Outlines the allocations of the picture that `matches` accepts by their row numbers, and
+    /// makes all others dim. Call it again after more of an address map is painted.
+    pub fn outline_matches(&mut self, matches: &mut dyn FnMut(u32) -> bool) {
+        let mut rows: Vec<u32> = Vec::new();
+        match &self.layout {
+            AllocationsLayout::Stacked(layout) => rows.extend(layout.bands().iter().map(|band| band.row)),
+            AllocationsLayout::ByAddress(map) => {
+                for (pixel, row) in (0..self.geometry.height() as usize).flat_map(|y| map.pixel_row(y)) {
+                    if matches!(pixel, MapPixel::Allocation { .. }) && rows.last() != Some(&row) {
+                        rows.push(row);
+                    }
+                }
+            }
+        }
+        sort_by(&mut rows, Ord::cmp);
+        rows.dedup();
+        rows.retain(|&row| matches(row));
+        self.outlined = Some(rows);
+    }
+
+    /// Returns true if an allocation is outlined; `None` if none are.
+    pub(super) fn is_outlined(&self, row: u32) -> Option<bool> {
+        self.outlined.as_ref().map(|rows| rows.binary_search(&row).is_ok())
     }
 
     /// Returns the layout.

@@ -2,7 +2,9 @@
 
 use vramscope_insight::address_map::{AddressMap, SegmentSpans};
 use vramscope_insight::bands::{BandIndex, BandLayout};
-use vramscope_insight::composition::{AllocationRows, AllocationSpan, Change, CompositionColumn, CompositionSeries};
+use vramscope_insight::composition::{
+    AllocationRows, AllocationSpan, Change, CompositionColumn, CompositionSeries, LAYERS,
+};
 use vramscope_trace::{DeviceId, Event, EventKind, PoolKey, SiteId, StreamId};
 
 use super::draw::{EMPTY, FIRST_LAYER, band_codes, edge_code, layer_code, map_codes};
@@ -99,7 +101,10 @@ impl TestView {
     fn scene(&self, layout: AllocationsLayout) -> AllocationsScene {
         let content = Content {
             layout,
-            styles: LayerStyle::by_layer(),
+            styles: std::array::from_fn(|layer| match layer {
+                layer if layer + 1 == LAYERS => GroupStyle::Other,
+                layer => GroupStyle::Group(layer),
+            }),
             name_of: &mut |row| format!("allocation {row}"),
             layer_name: &mut |layer| format!("layer {layer}"),
             emphasized: None,

@@ -1,6 +1,7 @@
 //! Draws a [`ComparisonScene`].
 
-use super::scene::{ComparisonScene, LEGEND_LINE, Line, TEXT};
+use super::axis::TEXT;
+use super::scene::{ComparisonScene, LEGEND_LINE, Line};
 use super::{NAMES, side_color};
 use crate::frame::{Frame, Rect};
 use crate::heatmap;

@@ -1,16 +1,19 @@
 //! The "Compare" view's picture: the allocated and reserved bytes of both sides over time on one
 //! axis, and below it the heatmaps of both moments side by side.
 //!
-//! Times count from each recording's start, or from the start of the step that is compared, so that
-//! what happened equally late is at the same place. [`ComparisonScene::new`] computes positions and
-//! texts, and [`draw`] paints it.
+//! The axis shows steps if both sides have some, so that steps with equal numbers are at the same
+//! place; else events from each recording's start. By time, times count from each recording's
+//! start, or from the start of the step that is compared. [`ComparisonScene::new`] computes
+//! positions and texts, and [`draw`] paints it.
 
+mod axis;
 mod draw;
 mod scene;
 
 use crate::frame::Color;
 use crate::theme::Theme;
 
+pub use axis::{Alignment, AxisUnit};
 pub use draw::draw;
 pub use scene::{ColumnsCache, ComparisonScene, Content, SideContent};
 

@@ -1,16 +1,15 @@
 //! Computes what the picture shows and where: lines, labels and heatmaps, without colors.
 
-use vramscope_trace::{ByteSize, Count, CounterColumn, Definitions, DeviceId, DeviceState, DurationNs, Recording};
+use vramscope_trace::{ByteSize, Count, CounterColumn, Definitions, DeviceId, DeviceState, Recording};
 
 use super::NAMES;
+use super::axis::{Alignment, AxisUnit, Label, SharedAxis, TEXT};
 use crate::frame::{Frame, Rect};
 use crate::heatmap::{self, HeatmapScene, Layout, View};
 use crate::picture::{chart_columns, px};
 use crate::text::Typesetter;
-use crate::units::{axis_moment, axis_size, binary_step, decimal_step};
+use crate::units::{axis_size, binary_step};
 
-/// Font size of the labels, in units (pixels at scale 1).
-pub(super) const TEXT: f32 = 11.0;
 /// Height of a row of the chart's legend, in units.
 const LEGEND_ROW: f32 = 16.0;
 /// Width of the piece of a line in the chart's legend with the space after it, in units.
@@ -21,8 +20,6 @@ const LEGEND_GAP: f32 = 18.0;
 const LEAST_WITH_HEATMAPS: f32 = 270.0;
 /// The chart's share of the height of a picture with heatmaps.
 const CHART_SHARE: f32 = 0.48;
-/// Least distance between two labels of the time axis, in units.
-const TIME_LABEL_DISTANCE: f32 = 90.0;
 /// Least distance between two labels of the bytes axis, in units.
 const BYTES_LABEL_DISTANCE: f32 = 30.0;
 
@@ -38,24 +35,16 @@ pub struct SideContent<'a> {
     pub state: &'a DeviceState,
     /// The moment's time in nanoseconds.
     pub time_ns: u64,
-    /// The time that is drawn at the same place as that of the other side, in nanoseconds.
-    pub origin_ns: u64,
-}
-
-impl SideContent<'_> {
-    /// Returns the start and the end of the recording relative to the side's origin, in
-    /// nanoseconds.
-    fn range(&self) -> (i128, i128) {
-        let relative = |time_ns: u64| i128::from(time_ns) - i128::from(self.origin_ns);
-        let (start, end) = (self.recording.start_ns(), self.recording.end_ns());
-        (relative(start), relative(end.max(start.saturating_add(1))))
-    }
+    /// Where its times are on the axis.
+    pub alignment: &'a Alignment,
 }
 
 /// The two sides, A and B.
 pub struct Content<'a> {
     /// The sides.
     pub sides: [SideContent<'a>; 2],
+    /// What the axis shows.
+    pub unit: AxisUnit,
     /// The part of A's time to show, in nanoseconds of its recording; `None` for the whole length
     /// of both sides.
     pub range: Option<(u64, u64)>,
@@ -76,6 +65,9 @@ struct ColumnsKey {
     recording_id: u64,
     device: DeviceId,
     end_event: u64,
+    unit: AxisUnit,
+    positions: (i64, i64),
+    /// First and last time, in nanoseconds.
     range_ns: (u64, u64),
     width: usize,
 }
@@ -85,34 +77,37 @@ struct ColumnsKey {
 pub struct ColumnsCache([Option<(ColumnsKey, Vec<CounterColumn>)>; 2]);
 
 impl ColumnsCache {
-    /// Returns the counters of a side in `width` equal parts of a range of its time.
+    /// Returns the counters of a side in `width` equal parts between two positions of the axis.
     fn columns(
         &mut self,
         index: usize,
         side: &SideContent<'_>,
-        range_ns: (u64, u64),
+        unit: AxisUnit,
+        positions: (i64, i64),
         width: usize,
     ) -> &[CounterColumn] {
+        let (from_ns, to_ns) = (side.alignment.time_ns(positions.0), side.alignment.time_ns(positions.1));
+        let range_ns = (from_ns, to_ns.max(from_ns.saturating_add(1)));
         let key = ColumnsKey {
             recording_id: side.recording_id,
             device: side.device,
             end_event: side.recording.end_event(),
+            unit,
+            positions,
             range_ns,
             width,
         };
         let kept = self.0[index].take().filter(|(known, _)| *known == key);
-        let (_, columns) = self.0[index]
-            .insert(kept.unwrap_or_else(|| (key, side.recording.columns(side.device, range_ns.0, range_ns.1, width))));
+        let compute = || match side.recording.series(side.device).filter(|_| unit != AxisUnit::Time) {
+            Some(series) => {
+                let edges = side.alignment.edges(positions.0, positions.1, width);
+                edges.windows(2).filter_map(|pair| series.columns(pair[0], pair[1], 1).pop()).collect()
+            }
+            None => side.recording.columns(side.device, range_ns.0, range_ns.1, width),
+        };
+        let (_, columns) = self.0[index].insert(kept.unwrap_or_else(|| (key, compute())));
         columns
     }
-}
-
-/// A label and the pixel at which it begins (left) or its line is (axis).
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Label {
-    pub(super) x: i32,
-    pub(super) y: i32,
-    pub(super) text: String,
 }
 
 /// A line of the chart.
@@ -162,57 +157,20 @@ pub struct ComparisonScene {
     pub(super) moments: [Option<i32>; 2],
     /// Empty if the picture is too low.
     pub(super) maps: Vec<Map>,
-    axis: TimeAxis,
+    axis: SharedAxis,
     has_one_device: bool,
 }
 
-/// The range of times on the chart, relative to the sides' origins, and the chart's pixels.
-#[derive(Clone, Copy, Debug)]
-struct TimeAxis {
-    from: i128,
-    to: i128,
-    plot: Rect,
-}
-
-impl TimeAxis {
+impl SharedAxis {
     /// Creates an axis from the earlier start of both sides to the later end.
     fn new(content: &Content<'_>, plot: Rect) -> Self {
-        let [a, b] = content.sides.each_ref().map(SideContent::range);
-        let origin = i128::from(content.sides[0].origin_ns);
-        let (from, to) = match content.range {
-            Some((from, to)) if from < to => (i128::from(from) - origin, i128::from(to) - origin),
+        let [a, b] = content.sides.each_ref().map(|side| side.alignment.range());
+        let a_position = |time_ns| content.sides[0].alignment.position(time_ns);
+        let (from, to) = match content.range.map(|(from, to)| (a_position(from), a_position(to))) {
+            Some((from, to)) if from < to => (from, to),
             _ => (a.0.min(b.0), a.1.max(b.1)),
         };
-        Self { from, to, plot }
-    }
-
-    /// Returns the pixel column of a relative time.
-    fn x(&self, time: i128) -> i32 {
-        let ratio = (time - self.from) as f64 / (self.to - self.from) as f64;
-        self.plot.x0 + (ratio.clamp(0.0, 1.0) * f64::from(self.plot.width())).round() as i32
-    }
-
-    /// Returns the labels of the axis.
-    fn labels(&self, scale: f32, typesetter: &Typesetter) -> Vec<Label> {
-        let most = (self.plot.width() / px(TIME_LABEL_DISTANCE, scale).max(1)).max(1) as u64;
-        let length = u64::try_from(self.to - self.from).unwrap_or(u64::MAX);
-        let step = i128::from(decimal_step(length, most));
-        let furthest = u64::try_from(self.from.abs().max(self.to.abs())).unwrap_or(u64::MAX);
-        let first = self.from.div_euclid(step) + i128::from(self.from.rem_euclid(step) != 0);
-        let mut labels = Vec::new();
-        for index in first..=self.to.div_euclid(step) {
-            let time = index * step;
-            let distance = u64::try_from(time.unsigned_abs()).unwrap_or(u64::MAX);
-            let sign = if time < 0 { "−" } else { "" };
-            let text = format!("{sign}{}", axis_moment(distance, step as u64, furthest));
-            let half = (typesetter.width(&text, TEXT * scale) / 2.0) as i32;
-            let x = self.x(time);
-            // The last label must not be cut off.
-            if x + half <= self.plot.x1 + px(20.0, scale) {
-                labels.push(Label { x, y: self.plot.y1, text });
-            }
-        }
-        labels
+        Self { unit: content.unit, from, to: to.max(from + 1), plot }
     }
 }
 
@@ -234,10 +192,10 @@ impl ComparisonScene {
         let mut plot = Rect::new(x0, 0, x1, (chart_height - px(20.0, scale)).max(1));
         let (drawn, legend_rows) = drawn_lines(content, columns, plot, scale, typesetter);
         plot.y0 = (px(LEGEND_ROW, scale) * legend_rows + px(20.0, scale)).min(plot.y1 - 1);
-        let axis = TimeAxis::new(content, plot);
+        let axis = SharedAxis::new(content, plot);
         let moments = content.sides.each_ref().map(|side| {
-            let relative = i128::from(side.time_ns.max(side.recording.start_ns())) - i128::from(side.origin_ns);
-            (axis.from..=axis.to).contains(&relative).then(|| axis.x(relative).min(plot.x1 - 1))
+            let position = side.alignment.position(side.time_ns.max(side.recording.start_ns()));
+            (axis.from..=axis.to).contains(&position).then(|| axis.x(position).min(plot.x1 - 1))
         });
         let mut scene = Self {
             scale,
@@ -277,17 +235,14 @@ impl ComparisonScene {
             .collect();
     }
 
-    /// Returns lines of text about a pixel of the chart: the time, and the bytes of both sides.
-    /// None outside of the chart.
+    /// Returns lines of text about a pixel of the chart: what the axis shows there, and the bytes
+    /// of both sides. None outside of the chart.
     #[must_use]
     pub fn values(&self, (x, y): (i32, i32)) -> Vec<String> {
         if !self.plot.contains(x, y) {
             return Vec::new();
         }
-        let part = f64::from(x - self.plot.x0) / f64::from(self.plot.width());
-        let time = self.axis.from + ((self.axis.to - self.axis.from) as f64 * part) as i128;
-        let duration = DurationNs(u64::try_from(time.unsigned_abs()).unwrap_or(u64::MAX));
-        let mut texts = vec![format!("{duration} {}", if time < 0 { "before" } else { "after the start" })];
+        let mut texts = vec![self.axis.text_at(x)];
         for (side, side_name) in NAMES.iter().enumerate() {
             let of_side = self.lines.iter().filter(|line| line.side == side);
             let parts: Vec<String> = of_side
@@ -354,18 +309,16 @@ fn drawn_lines(
     scale: f32,
     typesetter: &Typesetter,
 ) -> (Vec<DrawnLine>, i32) {
-    let axis = TimeAxis::new(content, plot);
+    let axis = SharedAxis::new(content, plot);
     let has_one_device = content.has_one_device();
     let mut drawn: Vec<DrawnLine> = Vec::new();
     for index in if has_one_device { 1..2 } else { 0..2 } {
         let side = &content.sides[index];
-        let (start, end) = side.range();
+        let (start, end) = side.alignment.range();
         let (from, to) = (start.clamp(axis.from, axis.to), end.clamp(axis.from, axis.to));
         let (x0, x1) = (axis.x(from), axis.x(to));
-        let absolute = |time: i128| u64::try_from(time + i128::from(side.origin_ns)).unwrap_or(0);
-        let range_ns = (absolute(from), absolute(to).max(absolute(from).saturating_add(1)));
         let width = usize::try_from(x1 - x0).unwrap_or(0);
-        let columns = if from < to { cache.columns(index, side, range_ns, width.max(1)) } else { &[] };
+        let columns = if from < to { cache.columns(index, side, content.unit, (from, to), width.max(1)) } else { &[] };
         for is_reserved in [false, true] {
             let value = |column: &CounterColumn| {
                 if is_reserved { column.max.reserved } else { column.max.allocated }

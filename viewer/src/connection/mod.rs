@@ -4,12 +4,17 @@
 //! [`Connection::handle`] decides what to do about an event of the socket, the user or a timer; the
 //! `web` module executes the returned [`Effect`]s. Nothing here depends on a browser.
 
+mod messages;
 mod position;
 #[cfg(test)]
 mod tests;
 
 use vramscope_trace::RecordingInfo;
 
+use messages::{
+    CANNOT_RESUME, CLOSE_ENDED, CLOSE_TOKEN_REQUIRED, CLOSE_TOO_MANY_VIEWERS, FOLLOWS_NEW_RUN, NEW_RUN, NO_PROGRAM,
+    TOKEN_REQUIRED, TOO_MANY_VIEWERS, TOO_SLOW,
+};
 pub use position::{History, ResumeOutcome, ServerNote, StreamPosition};
 
 use crate::link::Link;
@@ -18,29 +23,6 @@ use crate::model::{Model, Origin};
 /// Milliseconds without a message or a close after which a recording that had ended counts as live
 /// again: the server closes the connection at once if the recording has not continued.
 const SILENCE_MS: i32 = 700;
-
-/// WebSocket close code of a recording that has ended.
-const CLOSE_ENDED: u16 = 1000;
-/// WebSocket close code of a server with too many viewers.
-const CLOSE_TOO_MANY_VIEWERS: u16 = 1013;
-/// WebSocket close code of a server that requires a token.
-const CLOSE_TOKEN_REQUIRED: u16 = 4401;
-
-/// Message after a reconnection that found another recording than the page's.
-const NEW_RUN: &str = "A new run has started here. Press L to watch it.";
-/// Message after a reconnection to the page's recording at another position, while the user looks
-/// at an earlier moment.
-const CANNOT_RESUME: &str = "Reconnected, but cannot resume where the connection ended. This page keeps what it has; \
-     press L to show what the server holds now.";
-/// Message after the user asked to watch the program and the connection attempt failed.
-const NO_PROGRAM: &str = "No program is running here. This page keeps the last recording.";
-/// Message after the server closed the connection because the page's address lacks the token.
-const TOKEN_REQUIRED: &str = "This server needs a token. Open the full address that the program printed.";
-/// Message after the server closed the connection because too many viewers are connected.
-const TOO_MANY_VIEWERS: &str = "The server has reached its limit of viewers; trying again.";
-/// Message after the page reconnected because it could not decode events as fast as they arrived.
-const TOO_SLOW: &str =
-    "This page could not keep up with the program. It continues with the newest events and counts the missed ones.";
 
 /// The state of the live connection, which the page's header shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -362,7 +344,7 @@ impl Connection {
             }
             ResumeOutcome::Resumed => self.resume(effects),
             ResumeOutcome::Restarted => self.restart(model, effects),
-            ResumeOutcome::OtherRecording => self.refuse(NEW_RUN, effects),
+            ResumeOutcome::OtherRecording => self.show_new_run(model, effects),
             ResumeOutcome::Unknown => {}
         }
         self.settle(effects);
@@ -380,7 +362,7 @@ impl Connection {
                 // The server did not identify the recording, so its description has to.
                 match info == Some(model.recording().info()) {
                     true => self.restart(model, effects),
-                    false => self.refuse(NEW_RUN, effects),
+                    false => self.show_new_run(model, effects),
                 }
             }
             self.settle(effects);
@@ -405,12 +387,30 @@ impl Connection {
             return;
         }
         let history = self.position.history;
+        self.start_position(history);
+        effects.push(Effect::RestartStream { history });
+        self.stream_is_shown(effects);
+    }
+
+    /// Replaces the page's recording by that of another run, from its start; refuses if the user
+    /// looks at an earlier moment.
+    fn show_new_run(&mut self, model: &Model, effects: &mut Vec<Effect>) {
+        let is_at_end = model.state().event() >= model.recording().end_event();
+        if !self.was_following || !is_at_end {
+            return self.refuse(NEW_RUN, effects);
+        }
+        self.start_position(History::Recent);
+        effects.push(Effect::ShowStream { link: Box::default(), history: History::Recent });
+        effects.push(Effect::ShowMessage(FOLLOWS_NEW_RUN));
+        self.stream_is_shown(effects);
+    }
+
+    /// Starts to count positions of the attempt's stream, from its start.
+    fn start_position(&mut self, history: History) {
         self.position = StreamPosition::new(history);
         if let Some(note) = self.attempt.as_ref().and_then(|attempt| attempt.first_note.as_ref()) {
             self.position.identify(note);
         }
-        effects.push(Effect::RestartStream { history });
-        self.stream_is_shown(effects);
     }
 
     /// Records that the attempt's stream is on the page, so that its messages are decoded.

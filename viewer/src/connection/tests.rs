@@ -108,14 +108,32 @@ fn restart_replaces_only_a_followed_recording() {
 }
 
 #[test]
+fn following_page_shows_a_new_run() {
+    let mut page = Page::following();
+    page.reconnect(1006);
+    let effects = page.note(note("bb", false));
+    assert!(matches!(effects[0], Effect::ShowStream { history: History::Recent, .. }), "{effects:?}");
+    assert!(effects.contains(&Effect::ShowMessage(FOLLOWS_NEW_RUN)) && effects.contains(&Effect::AttemptSettled));
+    assert_eq!((page.connection.state(), page.model.origin()), (ConnectionState::Live, Origin::Live));
+    assert_eq!(page.handle(ConnectionEvent::BytesReceived { info: None }), [Effect::DecodeMessage { next: None }]);
+    page.receive_events();
+    // It resumes the new run from then on.
+    page.connection.decoded_up_to(3);
+    assert_eq!(page.reconnect(1006), "history=recent&notes=1&resume=bb:3");
+}
+
+#[test]
 fn another_recording_is_refused_by_note_or_by_its_info() {
     let mut page = Page::following();
     page.reconnect(1006);
+    // The user has looked at an earlier moment since.
+    page.model.seek(3).expect("a loaded moment");
     let refused = page.note(note("bb", false));
     assert!(refused.contains(&Effect::CloseSocket) && refused.contains(&Effect::ShowMessage(NEW_RUN)));
     let mut page = Page::following();
     page.connection.position = StreamPosition::default();
     page.reconnect(1006);
+    page.model.seek(3).expect("a loaded moment");
     assert!(page.connection.needs_stream_info());
     let other = RecordingInfo { source: "other".to_owned(), ..RecordingInfo::default() };
     let effects = page.handle(ConnectionEvent::BytesReceived { info: Some(other) });

@@ -47,6 +47,7 @@ pub(crate) fn draw_on(scene: &FlameScene, theme: &Theme, surface: &mut impl Surf
 pub fn color_of(style: BoxStyle, theme: &Theme) -> Color {
     match style {
         BoxStyle::Root | BoxStyle::Other => theme.mark_alternate,
+        BoxStyle::Group(style) => style.color(theme),
         BoxStyle::Own(hue) => theme.group_color(hue),
         BoxStyle::Library(hue) => theme.group_color(hue).mix(theme.well, 0.72),
         BoxStyle::NoStack => theme.others,

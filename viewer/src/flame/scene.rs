@@ -4,6 +4,7 @@ use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_trace::{ByteSize, Count, Definitions, Percent};
 
 use crate::frame::{Frame, Rect};
+use crate::group_style::GroupStyle;
 use crate::picture::px;
 use crate::text::Typesetter;
 use crate::theme::GROUP_COLORS;
@@ -28,8 +29,8 @@ const EMPTY: &str = "no memory is live here";
 pub struct Content<'a> {
     /// The nodes.
     pub graph: &'a FlameGraph,
-    /// The names of functions.
-    pub definitions: &'a Definitions,
+    /// How each node is painted, see [`box_styles`].
+    pub styles: &'a [BoxStyle],
     /// Path id of the node that is as wide as the picture; `None` for the root.
     pub zoom: Option<u64>,
 }
@@ -55,8 +56,10 @@ pub enum Target {
 /// How a box is painted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoxStyle {
-    /// The root.
+    /// The root, and the outer parts of names, such as folders.
     Root,
+    /// A group of blocks, or a part of one.
+    Group(GroupStyle),
     /// A frame of the program's own code; the number chooses the hue.
     Own(usize),
     /// A frame of a library; the number chooses the hue.
@@ -110,14 +113,35 @@ pub fn function_hue(function: &str) -> usize {
     (hash ^ (hash >> 16)) as usize % GROUP_COLORS
 }
 
-/// Returns how a node is painted.
-fn style_of(node: &FlameNode, definitions: &Definitions) -> BoxStyle {
-    match node.kind {
-        FlameNodeKind::Root => BoxStyle::Root,
-        FlameNodeKind::Own(frame) => BoxStyle::Own(function_hue(definitions.string(frame.function))),
-        FlameNodeKind::Library { frame, .. } => BoxStyle::Library(function_hue(definitions.string(frame.function))),
-        FlameNodeKind::NoStack(_) => BoxStyle::NoStack,
+/// Returns how the nodes of a graph are painted. `style_of` returns the style of a node that is a
+/// group of the graph's grouping, or `None` for other nodes: those look like the group that they
+/// are a part of.
+#[must_use]
+pub fn box_styles(
+    graph: &FlameGraph,
+    definitions: &Definitions,
+    style_of: &mut dyn FnMut(&FlameNode) -> Option<BoxStyle>,
+) -> Vec<BoxStyle> {
+    let mut styles: Vec<BoxStyle> = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        let outer = styles.get(node.parent as usize).copied().filter(|style| *style != BoxStyle::Root);
+        let hue = |frame: vramscope_trace::Frame| function_hue(definitions.string(frame.function));
+        let style = match node.kind {
+            FlameNodeKind::NoStack(_) => BoxStyle::NoStack,
+            FlameNodeKind::Own(frame) => match outer {
+                Some(style @ (BoxStyle::Group(_) | BoxStyle::NoStack)) => style,
+                _ => BoxStyle::Own(hue(frame)),
+            },
+            FlameNodeKind::Library { frame, .. } => match outer {
+                Some(style @ (BoxStyle::Group(_) | BoxStyle::NoStack)) => style,
+                _ => BoxStyle::Library(hue(frame)),
+            },
+            FlameNodeKind::Root => BoxStyle::Root,
+            FlameNodeKind::Group(..) | FlameNodeKind::Part(_) => style_of(node).or(outer).unwrap_or(BoxStyle::Root),
+        };
+        styles.push(style);
     }
+    styles
 }
 
 /// Places the boxes of a graph.
@@ -134,7 +158,7 @@ impl Placer<'_> {
         let y0 = self.view.y0 + self.row_height * row as i32;
         let area = Rect::new(columns.0, y0, columns.1, y0 + self.row_height);
         let style = match target {
-            Target::Node(node) => style_of(&self.content.graph.nodes[node as usize], self.content.definitions),
+            Target::Node(node) => self.content.styles.get(node as usize).copied().unwrap_or(BoxStyle::Root),
             Target::Other { .. } => BoxStyle::Other,
         };
         self.boxes.push(FlameBox { target, area, style, is_caller, label: String::new() });

@@ -10,7 +10,7 @@ use crate::text::Typesetter;
 use crate::theme::Theme;
 
 /// Returns a random graph: every node has a few children, and its bytes are its own and theirs.
-fn graph(seed: u64) -> (FlameGraph, Definitions) {
+fn graph(seed: u64) -> (FlameGraph, Vec<BoxStyle>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut interner, mut definitions) = (Interner::default(), Definitions::default());
     let mut nodes: Vec<FlameNode> = Vec::new();
@@ -37,7 +37,8 @@ fn graph(seed: u64) -> (FlameGraph, Definitions) {
         pending.extend(children.into_iter().map(|child| (index, depth + 1, child)));
         let path_id = u64::from(index) + 1;
         let label = format!("node {index}");
-        nodes.push(FlameNode { parent, depth, end: index + 1, kind, label, bytes, self_bytes, blocks: 1, path_id });
+        let end = index + 1;
+        nodes.push(FlameNode { parent, depth, end, kind, group: None, label, bytes, self_bytes, blocks: 1, path_id });
         if nodes.len() > 4_000 {
             break;
         }
@@ -55,7 +56,9 @@ fn graph(seed: u64) -> (FlameGraph, Definitions) {
     }
     let new: Vec<Definition> = interner.take_new();
     new.into_iter().for_each(|definition| definitions.define(definition));
-    (FlameGraph { nodes }, definitions)
+    let graph = FlameGraph { nodes };
+    let styles = box_styles(&graph, &definitions, &mut |_| None);
+    (graph, styles)
 }
 
 /// The sizes, scales and scroll positions of the tested pictures.
@@ -65,9 +68,9 @@ const PICTURES: [((u32, u32), f32, i32); 4] =
 #[test]
 fn widths_add_up_in_every_row() {
     for seed in 1..6 {
-        let (graph, definitions) = graph(seed);
+        let (graph, styles) = graph(seed);
         for (size, scale, scroll) in PICTURES {
-            let content = Content { graph: &graph, definitions: &definitions, zoom: None };
+            let content = Content { graph: &graph, styles: &styles, zoom: None };
             let scene = FlameScene::new(content, size, scale, scroll, &Typesetter::new());
             let areas: Vec<(Target, Rect)> = scene.boxes().iter().map(|one| (one.target, one.area)).collect();
             assert_eq!(areas[0], (Target::Node(0), Rect { x0: scene.view.x0, x1: scene.view.x1, ..areas[0].1 }));
@@ -105,8 +108,8 @@ fn hit_is_what_is_painted() {
     let theme = Theme::new(true);
     let mut hits = 0;
     for (seed, (size, scale, scroll)) in (10..).zip(PICTURES) {
-        let (graph, definitions) = graph(seed);
-        let content = Content { graph: &graph, definitions: &definitions, zoom: None };
+        let (graph, styles) = graph(seed);
+        let content = Content { graph: &graph, styles: &styles, zoom: None };
         let mut scene = FlameScene::new(content, size, scale, scroll, &Typesetter::new());
         scene.boxes.iter_mut().for_each(|one| one.label.clear());
         let mut frame = Frame::new(size.0, size.1, Color::default());
@@ -135,16 +138,11 @@ fn hit_is_what_is_painted() {
 
 #[test]
 fn zoomed_node_is_as_wide_as_the_picture() {
-    let (graph, definitions) = graph(3);
+    let (graph, styles) = graph(3);
     let node = graph.nodes.iter().rposition(|node| node.depth == 3).expect("a deep graph");
     let zoom = Some(graph.nodes[node].path_id);
-    let scene = FlameScene::new(
-        Content { graph: &graph, definitions: &definitions, zoom },
-        (800, 300),
-        1.0,
-        0,
-        &Typesetter::new(),
-    );
+    let scene =
+        FlameScene::new(Content { graph: &graph, styles: &styles, zoom }, (800, 300), 1.0, 0, &Typesetter::new());
     let widths: Vec<(Target, i32, bool)> =
         scene.boxes()[..4].iter().map(|one| (one.target, one.area.width(), one.is_caller)).collect();
     assert!(widths.iter().all(|&(_, width, _)| width == scene.view.width()));
@@ -152,7 +150,7 @@ fn zoomed_node_is_as_wide_as_the_picture() {
     assert_eq!(widths.iter().map(|&(.., is_caller)| is_caller).collect::<Vec<_>>(), [true, true, true, false]);
     assert_eq!(scene.command(&graph, widths[3].0), format!("flame-zoom {}", node + 1));
     assert_eq!(scene.command(&graph, Target::Node(0)), "flame-zoom");
-    let unknown = Content { graph: &graph, definitions: &definitions, zoom: Some(u64::MAX) };
+    let unknown = Content { graph: &graph, styles: &styles, zoom: Some(u64::MAX) };
     let scene = FlameScene::new(unknown, (800, 300), 1.0, 0, &Typesetter::new());
     assert_eq!(scene.boxes()[0].target, Target::Node(0));
     assert!(!scene.boxes()[0].is_caller);
@@ -160,16 +158,16 @@ fn zoomed_node_is_as_wide_as_the_picture() {
 
 #[test]
 fn tiny_and_empty_pictures_are_drawn() {
-    let (graph, definitions) = graph(4);
+    let (graph, styles) = graph(4);
     let empty = FlameGraph::default();
     for size in [(0, 0), (1, 1), (30, 9), (12, 500)] {
         for graph in [&graph, &empty] {
-            let content = Content { graph, definitions: &definitions, zoom: None };
+            let content = Content { graph, styles: &styles, zoom: None };
             let scene = FlameScene::new(content, size, 2.0, 7, &Typesetter::new());
             let mut frame = Frame::new(size.0, size.1, Color::default());
             draw(&scene, &Theme::new(false), &mut frame, &mut Typesetter::new());
         }
     }
-    let content = Content { graph: &empty, definitions: &definitions, zoom: None };
+    let content = Content { graph: &empty, styles: &styles, zoom: None };
     assert!(FlameScene::new(content, (300, 100), 1.0, 0, &Typesetter::new()).notice.is_some());
 }

@@ -8,8 +8,12 @@ use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
 
-/// Titles of the two charts.
-const TITLES: [&str; 2] = ["fragmentation: 1 − largest free block ÷ free bytes", "free bytes in segments"];
+/// Titles of the charts.
+const TITLES: [&str; 3] = [
+    "fragmentation: 1 − largest free block ÷ free bytes",
+    "free bytes in segments",
+    "largest free block, and largest request (dots above the line do not fit)",
+];
 
 /// Draws the picture on `frame`, which must have the size that the scene was computed for.
 pub fn draw(scene: &FragmentationScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
@@ -22,6 +26,7 @@ pub(crate) fn draw_on(scene: &FragmentationScene, theme: &Theme, surface: &mut i
     surface.pixels(theme.background, |frame| {
         frame.fill(upper, theme.well);
         frame.fill(lower, theme.well);
+        frame.fill(scene.requests, theme.well);
         draw_grid(scene, theme, frame);
         draw_fragmentation(scene, theme, frame);
         draw_free(scene, theme, frame);
@@ -33,12 +38,11 @@ pub(crate) fn draw_on(scene: &FragmentationScene, theme: &Theme, surface: &mut i
         let at = ((upper.x0 - px(8.0, scene.scale)) as f32, label.y as f32);
         surface.text(&label.text, size, at, Align::Right, theme.dim);
     }
-    for (title, chart) in TITLES.into_iter().zip([upper, lower]) {
+    for (title, chart) in TITLES.into_iter().zip([upper, lower, scene.requests]) {
         let at = (chart.x0 as f32, (chart.y0 - px(10.0, scene.scale)) as f32);
         let title = surface.typesetter().fit(title, size, chart.width() as f32);
         surface.text(&title, size, at, Align::Left, theme.dim);
     }
-    draw_times(scene, theme, surface);
     draw_threshold(scene, theme, surface);
     if scene.columns.is_empty() {
         let at = ((upper.x0 + upper.x1) as f32 / 2.0, (upper.y0 + upper.y1) as f32 / 2.0);
@@ -96,19 +100,6 @@ fn draw_free(scene: &FragmentationScene, theme: &Theme, frame: &mut Frame) {
     for (x, rows) in (x0..x1).zip(&scene.rows) {
         let (y0, y1) = rows.largest_request;
         frame.fill(Rect::new(x, y0, (x + dot).min(x1), y1), theme.allocated);
-    }
-}
-
-/// Draws the times at the charts' left and right edges.
-fn draw_times(scene: &FragmentationScene, theme: &Theme, surface: &mut impl Surface) {
-    let size = TEXT * scene.scale;
-    let y = (scene.lower.y1 + px(9.0, scene.scale)) as f32;
-    let [left, right] = &scene.times;
-    let width = |text: &str| surface.typesetter().width(text, size);
-    let has_room = width(left) + width(right) + 12.0 * scene.scale <= scene.lower.width() as f32;
-    surface.text(left, size, (scene.lower.x0 as f32, y), Align::Left, theme.dim);
-    if has_room {
-        surface.text(right, size, (scene.lower.x1 as f32, y), Align::Right, theme.dim);
     }
 }
 

@@ -13,12 +13,12 @@ pub(super) const TEXT: f32 = 11.0;
 const TITLE: f32 = 21.0;
 /// Height below the lower chart, for the times, in units (pixels at scale 1).
 const TIMES: f32 = 18.0;
-/// Part of the charts' height that the upper one has.
-const UPPER_PART: f32 = 0.42;
+/// Parts of the charts' height that the upper one and the one of requests have.
+const PARTS: (f32, f32) = (0.36, 0.28);
 /// Least distance between labels of the vertical axes, in units (pixels at scale 1).
 const AXIS_DISTANCE: f32 = 26.0;
-/// How many times the most free bytes the byte axis shows at most. Larger requests are drawn at its
-/// upper end.
+/// How many times the largest free block the axis of requests shows at most. Larger requests are
+/// drawn at its upper end.
 const MOST_ABOVE_FREE: u64 = 3;
 
 /// What the picture is computed from.
@@ -32,8 +32,6 @@ pub struct Content {
     pub threshold: f64,
     /// The moment at which fragmentation first exceeds it, and its value then, if that is known.
     pub crossing: Option<(u64, f64)>,
-    /// Texts of the times at the left and the right edge.
-    pub times: [String; 2],
     /// Text in the middle of a picture without values.
     pub notice: &'static str,
 }
@@ -89,6 +87,8 @@ pub struct FragmentationScene {
     pub upper: Rect,
     /// The chart of free bytes.
     pub lower: Rect,
+    /// The chart of the largest free block and the largest request.
+    pub requests: Rect,
     pub(super) columns: Vec<FragmentationColumn>,
     pub(super) rows: Vec<ColumnRows>,
     pub(super) labels: Vec<AxisLabel>,
@@ -96,7 +96,6 @@ pub struct FragmentationScene {
     pub(super) threshold: ((i32, i32), String),
     /// Where fragmentation first exceeds it.
     pub(super) crossing: Option<(i32, i32)>,
-    pub(super) times: [String; 2],
     pub(super) notice: &'static str,
     pub(super) scale: f32,
 }
@@ -114,19 +113,26 @@ impl FragmentationScene {
         let (x0, x1) = chart_columns(size.0, scale);
         let title = px(TITLE, scale);
         let height = size.1.min(Frame::MAX_SIDE) as i32;
-        let available = (height - 2 * title - px(TIMES, scale)).max(2);
-        let upper_height = ((available as f32 * UPPER_PART) as i32).max(1);
+        let available = (height - 3 * title - px(TIMES, scale)).max(3);
+        let part = |part: f32| ((available as f32 * part) as i32).max(1);
+        let (upper_height, request_height) = (part(PARTS.0), part(PARTS.1));
         let upper = Rect::new(x0, title, x1, title + upper_height);
         let lower_top = upper.y1 + title;
-        let lower = Rect::new(x0, lower_top, x1, lower_top + (available - upper_height).max(1));
-        let Content { axis, columns, threshold, crossing, times, notice } = content;
+        let lower = Rect::new(x0, lower_top, x1, lower_top + (available - upper_height - request_height).max(1));
+        let requests = Rect { y0: lower.y1 + title, y1: lower.y1 + title + request_height, ..lower };
+        let Content { axis, columns, threshold, crossing, notice } = content;
         let most_free = columns.iter().map(|column| column.free.total).max().unwrap_or(0);
         let most_requested = columns.iter().filter_map(|column| column.largest_request_bytes).max().unwrap_or(0);
-        let highest = most_free.max(most_requested.min(most_free.saturating_mul(MOST_ABOVE_FREE))).max(1 << 20);
-        let top_bytes = highest.saturating_add(highest / 16);
-        let mut scene = Self { axis, upper, lower, scale, times, notice, ..Self::default() };
-        scene.rows = scene.column_rows(&columns, top_bytes);
-        scene.labels = scene.axis_labels(top_bytes);
+        let largest_free = columns.iter().map(|column| column.free.largest).max().unwrap_or(0);
+        let highest = largest_free.max(most_requested.min(largest_free.saturating_mul(MOST_ABOVE_FREE)));
+        // Each chart has its own scale: the largest free block may be tiny against all free bytes.
+        let tops = [(most_free, 20), (highest, 10)].map(|(most, least)| {
+            let most = most.max(1 << least);
+            most.saturating_add(most / 16)
+        });
+        let mut scene = Self { axis, upper, lower, requests, scale, notice, ..Self::default() };
+        scene.rows = scene.column_rows(&columns, tops);
+        scene.labels = scene.axis_labels(tops);
         let line = scene.percent_rows(threshold);
         scene.threshold = (line, format!("{:.0}%", threshold * 100.0));
         scene.crossing =
@@ -148,17 +154,16 @@ impl FragmentationScene {
         (y, (y + stroke).min(self.upper.y1))
     }
 
-    /// Returns the number of pixel rows of `bytes` on an axis that ends at `top_bytes`: at least
-    /// one, unless there are none.
-    fn byte_rows(&self, bytes: u64, top_bytes: u64) -> i32 {
-        let height = f64::from(self.lower.height());
-        let rows = (bytes as f64 / top_bytes.max(1) as f64 * height).round() as i32;
-        rows.clamp(i32::from(bytes > 0), self.lower.height())
+    /// Returns the number of pixel rows of `bytes` on a chart's axis that ends at `top_bytes`: at
+    /// least one, unless there are none.
+    fn byte_rows(chart: Rect, bytes: u64, top_bytes: u64) -> i32 {
+        let rows = (bytes as f64 / top_bytes.max(1) as f64 * f64::from(chart.height())).round() as i32;
+        rows.clamp(i32::from(bytes > 0), chart.height())
     }
 
     /// Computes the pixel rows of every column.
-    fn column_rows(&self, columns: &[FragmentationColumn], top_bytes: u64) -> Vec<ColumnRows> {
-        let (stroke, lower) = (self.stroke(), self.lower);
+    fn column_rows(&self, columns: &[FragmentationColumn], [top_free, top_request]: [u64; 2]) -> Vec<ColumnRows> {
+        let (stroke, lower, requests) = (self.stroke(), self.lower, self.requests);
         let dot = px(2.0, self.scale).max(2);
         // A line joins the value of the column before.
         let join = |line: (i32, i32), before: Option<(i32, i32)>| match before {
@@ -172,13 +177,14 @@ impl FragmentationScene {
             let value = self.percent_rows(column.fragmentation);
             let highest = self.percent_rows(column.max_fragmentation).0;
             let lowest = self.percent_rows(column.min_fragmentation).1;
-            let stuck = lower.y1 - self.byte_rows(column.stuck_bytes, top_bytes);
-            let free = (lower.y1 - self.byte_rows(column.free.total, top_bytes)).min(stuck);
-            let y = lower.y1 - self.byte_rows(column.free.largest, top_bytes);
-            let largest = (y.min(lower.y1 - stroke), y.min(lower.y1 - stroke) + stroke);
+            let stuck = lower.y1 - Self::byte_rows(lower, column.stuck_bytes, top_free);
+            let free = (lower.y1 - Self::byte_rows(lower, column.free.total, top_free)).min(stuck);
+            let y = requests.y1 - Self::byte_rows(requests, column.free.largest, top_request);
+            let largest = (y.min(requests.y1 - stroke), y.min(requests.y1 - stroke) + stroke);
             let request = column.largest_request_bytes.filter(|&bytes| bytes > 0).map(|bytes| {
-                let y = (lower.y1 - self.byte_rows(bytes, top_bytes) - dot / 2).clamp(lower.y0, lower.y1 - 1);
-                (y, (y + dot).min(lower.y1))
+                let y = requests.y1 - Self::byte_rows(requests, bytes, top_request) - dot / 2;
+                let y = y.clamp(requests.y0, requests.y1 - 1);
+                (y, (y + dot).min(requests.y1))
             });
             rows.push(ColumnRows {
                 band: (highest, lowest),
@@ -193,8 +199,8 @@ impl FragmentationScene {
         rows
     }
 
-    /// Returns the labels of both vertical axes.
-    fn axis_labels(&self, top_bytes: u64) -> Vec<AxisLabel> {
+    /// Returns the labels of all vertical axes.
+    fn axis_labels(&self, [top_free, top_request]: [u64; 2]) -> Vec<AxisLabel> {
         let distance = px(AXIS_DISTANCE, self.scale).max(1);
         let step = if self.upper.height() >= 4 * distance { 25 } else { 50 };
         let percent = (0..=100u32).step_by(step).map(|percent| AxisLabel {
@@ -202,25 +208,24 @@ impl FragmentationScene {
             y: self.percent_rows(f64::from(percent) / 100.0).0,
             has_line: percent > 0,
         });
-        let max_labels = (self.lower.height() / distance).max(1) as u64;
-        let step = units::binary_step(top_bytes, max_labels);
-        let count = top_bytes / step.max(1);
-        let bytes = (0..=count.min(max_labels)).map(|index| {
-            let bytes = index.saturating_mul(step);
-            let rows = (bytes as f64 / top_bytes as f64 * f64::from(self.lower.height())).round() as i32;
-            AxisLabel {
-                text: units::axis_size(bytes),
-                y: self.lower.y1 - rows - i32::from(index == 0),
-                has_line: index > 0,
+        let mut labels: Vec<AxisLabel> = percent.collect();
+        for (chart, top_bytes) in [(self.lower, top_free), (self.requests, top_request)] {
+            let max_labels = (chart.height() / distance).max(1) as u64;
+            let step = units::binary_step(top_bytes, max_labels);
+            for index in 0..=(top_bytes / step.max(1)).min(max_labels) {
+                let bytes = index.saturating_mul(step);
+                let rows = (bytes as f64 / top_bytes as f64 * f64::from(chart.height())).round() as i32;
+                let y = chart.y1 - rows - i32::from(index == 0);
+                labels.push(AxisLabel { text: units::axis_size(bytes), y, has_line: index > 0 });
             }
-        });
-        percent.chain(bytes).collect()
+        }
+        labels
     }
 
-    /// Returns the first pixel row of both charts, and the first one below them.
+    /// Returns the first pixel row of all charts, and the first one below them.
     #[must_use]
     pub fn chart_rows(&self) -> (i32, i32) {
-        (self.upper.y0, self.lower.y1)
+        (self.upper.y0, self.requests.y1)
     }
 
     /// Returns what pixel (`x`, `y`) shows, apart from grid lines, labels and the mark of the first
@@ -239,7 +244,14 @@ impl FragmentationScene {
                 () => Part::Background,
             });
         }
-        if !self.lower.contains(x, y) {
+        if self.lower.contains(x, y) {
+            return Some(match () {
+                () if contains(rows.releasable, y) => Part::Releasable,
+                () if contains(rows.stuck, y) => Part::Stuck,
+                () => Part::Background,
+            });
+        }
+        if !self.requests.contains(x, y) {
             return None;
         }
         let dot = px(2.0, self.scale).max(2) as usize;
@@ -247,8 +259,6 @@ impl FragmentationScene {
         Some(match () {
             () if near.iter().any(|rows| contains(rows.largest_request, y)) => Part::LargestRequest,
             () if contains(rows.largest_free, y) => Part::LargestFree,
-            () if contains(rows.releasable, y) => Part::Releasable,
-            () if contains(rows.stuck, y) => Part::Stuck,
             () => Part::Background,
         })
     }

@@ -36,14 +36,8 @@ fn scene(seed: u64, size: (u32, u32), scale: f32) -> FragmentationScene {
             }
         })
         .collect();
-    let content = Content {
-        axis: MomentAxis::new(x0, edges),
-        columns,
-        threshold: 0.8,
-        crossing: Some((340, 0.83)),
-        times: ["0 s".to_owned(), "7 s".to_owned()],
-        notice: "",
-    };
+    let content =
+        Content { axis: MomentAxis::new(x0, edges), columns, threshold: 0.8, crossing: Some((340, 0.83)), notice: "" };
     FragmentationScene::new(content, size, scale)
 }
 
@@ -59,10 +53,11 @@ fn hit_is_what_is_painted() {
         draw(&scene, &theme, &mut frame, &mut Typesetter::new());
         let mut random = fastrand::Rng::with_seed(seed);
         for _ in 0..1_000 {
-            let (x, y) = (random.i32(scene.upper.x0..scene.upper.x1), random.i32(scene.upper.y0..scene.lower.y1));
+            let (x, y) = (random.i32(scene.upper.x0..scene.upper.x1), random.i32(scene.upper.y0..scene.requests.y1));
             let painted = frame.pixel(x, y).expect("inside of the picture");
             let Some(part) = scene.hit((x, y)) else {
-                assert!(!scene.upper.contains(x, y) && !scene.lower.contains(x, y));
+                let charts = [scene.upper, scene.lower, scene.requests];
+                assert!(charts.iter().all(|chart| !chart.contains(x, y)));
                 continue;
             };
             *found.entry(part).or_default() += 1;

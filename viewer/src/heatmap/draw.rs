@@ -172,11 +172,37 @@ impl<'a> Painter<'a> {
                 }
             }
         });
+        if is_dimmed {
+            self.outline_highlighted(line, frame);
+        }
         if let Some(fragmentation) = line.fragmentation {
             let (x0, x1) = self.scene.heat_columns;
             frame.fill(Rect { x0, x1, ..line.area }, theme.heat(fragmentation));
         }
         self.draw_badges(&line.badges, line.area, frame);
+    }
+
+    /// Outlines the highlighted blocks of a row that are large enough for that.
+    fn outline_highlighted(&self, line: &Line, frame: &mut Frame) {
+        let stroke = (self.scene.layout.scale.round() as i32).max(1);
+        let Rect { x0, y0, y1, .. } = line.area;
+        let mut start: Option<usize> = None;
+        for (index, cell) in line.cells.iter().map(Some).chain([None]).enumerate() {
+            let (is_highlighted, begins) = match cell {
+                Some(Cell::Live { live, .. }) => (!live.is_dimmed, live.begins),
+                _ => (false, false),
+            };
+            if let Some(first) = start.filter(|_| !is_highlighted || begins) {
+                let block = Rect::new(x0 + first as i32, y0, x0 + index as i32, y1);
+                if block.width() > 2 * stroke && block.height() > 2 * stroke {
+                    frame.outline(block, stroke, self.theme.cursor);
+                }
+                start = None;
+            }
+            if is_highlighted {
+                start.get_or_insert(index);
+            }
+        }
     }
 
     /// Draws the edge left of a row: dashes for expandable segments, and the color of a private

@@ -4,6 +4,8 @@ use vramscope_insight::group::Grouping;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Block, Category, Definitions, DeviceState};
 
+use crate::group_style::GroupStyle;
+
 /// The groups of a recording's blocks in a fixed order: by their bytes at the peak, the largest
 /// first; then all others by number.
 ///
@@ -83,6 +85,15 @@ impl BlockGroups {
         *self.indexes[at].get_or_insert_with(|| {
             self.order.push(group);
             (self.order.len() - 1) as u32
+        })
+    }
+
+    /// Returns how a group looks that `grouping`, of the same recording and by the same property,
+    /// knows as `group`.
+    pub fn style_of(&mut self, grouping: &Grouping, group: u32) -> GroupStyle {
+        GroupStyle::of_category(grouping, group).unwrap_or_else(|| {
+            let known = self.grouping.same_group(grouping, group);
+            known.map_or(GroupStyle::Other, |known| GroupStyle::Group(self.index_of_group(known) as usize))
         })
     }
 

@@ -16,6 +16,9 @@ use super::state::{Model, Origin, PendingMoment};
 const MAX_GAP: u64 = 64 << 10;
 /// Largest request for more than one chunk, in bytes; a single larger chunk is one request.
 const MAX_FETCH: u64 = 4 << 20;
+/// The most bytes of a recording that are loaded before anything needs them, once the recording has
+/// been read for a view.
+const MAX_REST: u64 = 32 << 20;
 /// How many events the page loads ahead of use: the first number before the current moment, the
 /// second after it. Full states are about this far apart, and playback passes this many events in a
 /// second.
@@ -131,6 +134,19 @@ impl Model {
     pub fn fetches_for(&self, chunks: Vec<Range<u64>>) -> Vec<Fetch> {
         let is_idle = !self.fetching_failed && self.origin == Origin::File && self.pending_moment.is_none();
         if is_idle { combine(chunks) } else { Vec::new() }
+    }
+
+    /// Returns the requests that load everything that is not loaded, so that no later moment has to
+    /// wait; none if that is more than [`MAX_REST`].
+    #[must_use]
+    pub fn fetches_for_rest(&mut self) -> Vec<Fetch> {
+        if self.is_rest_settled || self.fetching_failed || self.origin != Origin::File {
+            return Vec::new();
+        }
+        let missing = self.recording.missing_between(self.recording.first_event(), self.recording.end_event());
+        let bytes: u64 = missing.iter().map(|chunk| chunk.end - chunk.start).sum();
+        self.is_rest_settled = missing.is_empty() || bytes > MAX_REST;
+        if self.is_rest_settled { Vec::new() } else { combine(missing) }
     }
 
     /// Returns the byte ranges of the recording's file to load for the last event before `moment`,

@@ -22,7 +22,7 @@ impl Model {
         Link {
             event: (has_events && !self.following).then(|| self.target_event()),
             axis: (self.axis() != AxisKind::Time).then_some(self.axis()),
-            cuts_idle: self.cuts_idle(),
+            cuts_idle: self.cuts_idle,
             stack: self.stack(),
             range: self.pending_part.clone().or_else(|| self.span.part().filter(|_| self.scale.kind() == self.axis())),
             selected: self.selected_range(),
@@ -63,7 +63,7 @@ impl Model {
         self.selected_group = None;
         (self.color_by, self.band_choice) = (ColorBy::default(), BandChoice::default());
         self.heatmap_view = View { scroll: self.heatmap_view.scroll, ..View::default() };
-        (self.cuts_idle, self.stack) = (false, None);
+        (self.cuts_idle, self.stack) = (None, None);
         self.comparison.set_pinned(None);
         let axis = link.axis.unwrap_or_default();
         if axis != self.axis {
@@ -114,8 +114,8 @@ impl Model {
         if link.select.is_some() {
             (self.selection, self.selected_since) = (link.select, link.since);
         }
-        if link.cuts_idle {
-            self.set_cuts_idle(true);
+        if link.cuts_idle.is_some() {
+            self.set_cuts_idle(link.cuts_idle);
         }
         if link.stack.is_some() {
             self.set_stack(link.stack);

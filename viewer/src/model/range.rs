@@ -75,13 +75,28 @@ impl Model {
     /// Returns true if the timeline leaves out idle time.
     #[must_use]
     pub fn cuts_idle(&self) -> bool {
+        self.cuts_idle.unwrap_or(self.is_mostly_idle)
+    }
+
+    /// Returns whether the user wants the timeline to leave out idle time; `None` if that depends
+    /// on the recording.
+    #[must_use]
+    pub fn idle_choice(&self) -> Option<bool> {
         self.cuts_idle
     }
 
-    /// Sets whether the timeline leaves out idle time.
-    pub fn set_cuts_idle(&mut self, cuts_idle: bool) {
+    /// Sets whether the timeline leaves out idle time; `None` does if most of the recording is
+    /// idle.
+    pub fn set_cuts_idle(&mut self, cuts_idle: Option<bool>) {
         self.cuts_idle = cuts_idle;
         self.everything_changed();
+    }
+
+    /// Stores whether most of the recording is idle time.
+    pub fn set_mostly_idle(&mut self, is_mostly_idle: bool) {
+        if std::mem::replace(&mut self.is_mostly_idle, is_mostly_idle) != is_mostly_idle {
+            self.everything_changed();
+        }
     }
 
     /// Returns what the timeline's live bytes are grouped by; `None` if it shows the counters.

@@ -85,7 +85,6 @@ pub struct Model {
     pub(super) peaks: [FoundPeak; 2],
     /// The file's name, or "live".
     pub(super) name: String,
-    notes: Vec<String>,
     pub(super) origin: Origin,
     pub(super) device: DeviceId,
     /// The positions that the timeline shows, in the unit of `scale`.
@@ -94,8 +93,10 @@ pub struct Model {
     pub(super) scale: Scale,
     /// What the user wants the axis to show; a recording that is not read yet has an axis of time.
     pub(super) axis: AxisKind,
-    /// Whether the timeline leaves out idle time.
-    pub(super) cuts_idle: bool,
+    /// Whether the timeline leaves out idle time; `None` leaves that to the recording.
+    pub(super) cuts_idle: Option<bool>,
+    /// Whether most of the recording is idle time, as far as that is known.
+    pub(super) is_mostly_idle: bool,
     /// What the timeline's live bytes are grouped by; `None` shows the counters.
     pub(super) stack: Option<GroupBy>,
     /// The positions of a link on an axis that is not shown yet.
@@ -120,6 +121,8 @@ pub struct Model {
     pub(super) fetching_failed: bool,
     /// Device, range and width of the timeline whose events are all loaded.
     pub(super) complete_view: Option<(DeviceId, Range<u64>, usize)>,
+    /// Whether the whole recording is loaded, or is too large to be loaded before it is needed.
+    pub(super) is_rest_settled: bool,
     /// Whether the event that led to the moment was asked for before it was loaded.
     pub(super) last_event_is_missing: bool,
     /// Width of the timeline's chart in pixels; events are loaded to draw it exactly.
@@ -168,7 +171,6 @@ impl Model {
     pub fn show(&mut self, name: &str, file: LoadedFile) -> Result<(), FormatError> {
         self.reset(name, Origin::File);
         self.recording = file.recording;
-        self.notes = file.notes;
         self.recording_changed()?;
         // Users mostly open a recording to find out what used the memory.
         self.seek(self.peak_event(PeakKind::Allocated))
@@ -325,6 +327,18 @@ impl Model {
             self.playback.hold(clock_ms);
             return Ok(self.playback.is_playing());
         }
+        let (first, end) = (self.recording.first_event(), self.recording.end_event());
+        if let Some(events) = self.playback.advance_events(clock_ms, end - first) {
+            let event = self.state().event().saturating_add(events).min(end);
+            if event == end {
+                self.playback.pause();
+            }
+            if events > 0 {
+                self.go_to(event)?;
+            }
+            self.changes.moment = true;
+            return Ok(self.playback.is_playing());
+        }
         let now_ns = self.time_ns();
         let Some(time_ns) = self.playback.advance(clock_ms, now_ns) else { return Ok(false) };
         if time_ns >= self.recording.end_ns() {
@@ -447,12 +461,6 @@ impl Model {
     pub fn source(&self) -> &str {
         let program = self.recording.info().source.as_str();
         if self.origin == Origin::File || program.is_empty() { &self.name } else { program }
-    }
-
-    /// Returns facts about the imported file that the user should know.
-    #[must_use]
-    pub fn notes(&self) -> &[String] {
-        &self.notes
     }
 
     /// Returns the number of recordings opened so far; another number means another recording.

@@ -1,14 +1,25 @@
 //! What is computed from the whole recording, in steps between frames.
 
-use vramscope_insight::history::History;
-use vramscope_trace::FormatError;
+use vramscope_insight::history::{History, Progress};
+use vramscope_trace::{ByteSize, Count, FormatError};
 
-use crate::model::Fetch;
+use crate::model::{Fetch, Origin};
 use crate::views::ViewKind;
 use crate::views::caches::Caches;
 use crate::views::context::{Context, HeatmapState, ViewOptions};
 
 use super::core::Session;
+
+/// Returns the message that the history ends early because it takes `bytes` of memory.
+fn limit_message(progress: &Progress, bytes: usize) -> String {
+    format!(
+        "Views of the whole recording end after {} of {} events: reading them takes {}, the page's limit. Every \
+         moment can still be shown. To analyze a later part, select it and save the range as a file.",
+        Count(progress.events),
+        Count(progress.known_events),
+        ByteSize(bytes as u64)
+    )
+}
 
 impl Session {
     /// Reads about `max_events` more events of the recording for the views. Returns true if more
@@ -19,15 +30,31 @@ impl Session {
     pub fn work(&mut self, max_events: u64) -> Result<bool, FormatError> {
         let recording = self.model.recording();
         let analysis = &mut self.analysis;
-        if recording.end_event() == recording.first_event() {
+        if recording.end_event() == recording.first_event() && recording.devices().next().is_none() {
+            if analysis.history.is_stale(recording) {
+                (analysis.history, analysis.progress) = (History::new(), Progress::default());
+                analysis.caches = Caches::default();
+            }
             return Ok(false);
         }
         let was_complete = analysis.progress.is_complete;
         if analysis.history.is_stale(recording) {
             analysis.caches = Caches::default();
             analysis.shown_events = 0;
+            analysis.is_at_limit = false;
         }
-        analysis.progress = analysis.history.extend(recording, max_events)?;
+        if !analysis.is_at_limit {
+            analysis.progress = analysis.history.extend(recording, max_events)?;
+            let bytes = analysis.history.size_in_memory();
+            let is_file = self.model.origin() == Origin::File;
+            if is_file && bytes > self.history_limit_bytes && !analysis.progress.is_complete {
+                analysis.is_at_limit = true;
+                analysis.progress.missing.clear();
+                analysis.messages.push(limit_message(&analysis.progress, bytes));
+                self.model.moment_changed();
+            }
+        }
+        let analysis = &mut self.analysis;
         if analysis.progress.is_complete && !was_complete {
             self.model.timeline_changed();
         }
@@ -42,7 +69,8 @@ impl Session {
         if std::mem::take(&mut analysis.caches.is_unfinished) {
             self.model.moment_changed();
         }
-        let can_read_more = !analysis.progress.is_complete && analysis.progress.missing.is_empty();
+        let can_read_more =
+            !analysis.progress.is_complete && analysis.progress.missing.is_empty() && !analysis.is_at_limit;
         let is_searching = self.continue_event_search().unwrap_or_else(|message| {
             self.analysis.messages.push(message);
             self.model.moment_changed();
@@ -76,8 +104,11 @@ impl Session {
         if fetches.is_empty() && !self.analysis.caches.missing.is_empty() {
             return self.model.fetches_for(self.analysis.caches.missing.clone());
         }
-        if !fetches.is_empty() || !self.analysis.is_wanted || self.analysis.progress.missing.is_empty() {
+        if !fetches.is_empty() || !self.analysis.is_wanted || self.analysis.is_at_limit {
             return fetches;
+        }
+        if self.analysis.progress.missing.is_empty() {
+            return if self.analysis.progress.is_complete { self.model.fetches_for_rest() } else { fetches };
         }
         // Bytes may have arrived since the last step.
         self.analysis.progress = self.analysis.history.progress(self.model.recording());

@@ -6,9 +6,9 @@ use vramscope_trace::DeviceId;
 use crate::bands::Band;
 use crate::editor_link::EditorTemplate;
 use crate::model::{Model, PeakKind};
-use crate::playback::SPEEDS;
 use crate::units;
 use crate::views::ViewKind;
+use crate::views::address::parse_address;
 use crate::views::searches::KeptInView;
 
 use super::core::{Report, Session};
@@ -47,7 +47,14 @@ impl Session {
         let model = &mut self.model;
         match name {
             "play" => model.play_or_pause(clock_ms).map_err(text)?,
-            "step" => model.step(number(name, argument)?).map_err(text)?,
+            "step" => {
+                let (before, events) = (model.state().event(), number(name, argument)?);
+                model.step(events).map_err(text)?;
+                if model.state().event() == before && !model.is_loading() {
+                    let edge = if events > 0 { "last" } else { "first" };
+                    return Err(format!("this is the {edge} moment of the recording"));
+                }
+            }
             "seek" => match units::parse_count(argument) {
                 Some(event) => model.seek(event).map_err(text)?,
                 // Replaces invalid text in the field with the current event number.
@@ -60,13 +67,17 @@ impl Session {
                 self.panes.show(ViewKind::Peak);
             }
             "peak-reserved" => model.go_to_peak(PeakKind::Reserved).map_err(text)?,
-            "slower" => change_speed(model, false),
-            "faster" => change_speed(model, true),
+            "slower" => change_speed(model, false)?,
+            "faster" => change_speed(model, true)?,
+            "speed-kind" => model.playback.change_kind(),
             "speed" => model.playback.set_speed(number(name, argument)?),
-            "select" => self.select_neighbor(argument == "1", false),
-            "select-segment" => self.select_neighbor(argument == "1", true),
+            "select" => self.select_neighbor(argument == "1", false)?,
+            "select-segment" => self.select_neighbor(argument == "1", true)?,
             "deselect-allocation" => model.select(None),
             // The heatmap handles the command if its pane was used last.
+            "layout" if self.panes.surface_of(ViewKind::Allocations).is_none() => {
+                return Err("no pane shows a view with another layout: the heatmap or allocations".to_owned());
+            }
             "layout" => self.change_allocations_layout(),
             "deselect" if model.selection().is_some() => model.select(None),
             "deselect" => {
@@ -81,10 +92,17 @@ impl Session {
                 (options.number, options.rows.0) = (zoom, 0);
             }
             "select-allocation" => {
-                let (address, since) = argument.split_once(' ').unwrap_or((argument, ""));
-                model.select_allocation(address_of(name, address)?, number(name, since)?);
+                let (address, rest) = argument.split_once(' ').unwrap_or((argument, ""));
+                let (since, moment) = rest.split_once(' ').unwrap_or((rest, ""));
+                let address = address_of(name, address)?;
+                model.select_allocation(address, number(name, since)?);
+                if !moment.is_empty() {
+                    model.seek(number(name, moment)?).map_err(text)?;
+                    self.change_heatmap_view(|layout, _| layout.reveal(address).unwrap_or(layout.view));
+                }
             }
             "event" => self.go_to_event(argument == "1")?,
+            "range-selection" => self.select_range_of_selection()?,
             "device" => model.set_device(DeviceId(number(name, argument)?)).map_err(text)?,
             "device-next" => {
                 let devices: Vec<DeviceId> = model.recording().devices().collect();
@@ -98,7 +116,12 @@ impl Session {
                 }
             }
             "view" => {
-                let view = view(argument)?;
+                let view = match argument {
+                    // The view whose filter gets what the user types.
+                    "search" => self.panes.views().into_iter().rev().flatten().find(|view| view.is_searched()),
+                    _ => Some(view(argument)?),
+                };
+                let view = view.unwrap_or(ViewKind::List);
                 self.panes.show(view);
                 self.view_shown(view);
             }
@@ -112,6 +135,9 @@ impl Session {
                 let (view, options) = self.view_options(argument)?;
                 let by = GroupBy::from_name(&options).ok_or_else(|| format!("there is no grouping by {options:?}"))?;
                 self.analysis.options(view).by = Some(by);
+                if view == ViewKind::Flame {
+                    self.analysis.options(view).number = None;
+                }
             }
             "mode" => {
                 let (view, mode) = self.view_options(argument)?;
@@ -119,7 +145,13 @@ impl Session {
                 self.show_first_row(view);
             }
             "filter" => {
-                let (view, filter) = self.view_options(argument)?;
+                let (mut view, filter) = self.view_options(argument)?;
+                // Any other search than for an address is one in the list.
+                if view == ViewKind::Address && !filter.trim().is_empty() && parse_address(&filter).is_none() {
+                    view = ViewKind::List;
+                    self.panes.show(view);
+                    self.view_shown(view);
+                }
                 self.analysis.options(view).filter = filter;
                 self.show_first_row(view);
             }
@@ -139,6 +171,9 @@ impl Session {
             "scroll" => self.scroll_pane(argument)?,
             "reveal" => {
                 let view = self.view_or_active(argument)?;
+                if self.kept_in_view(view).is_none() {
+                    return Err("this view has no list that follows the moment".to_owned());
+                }
                 self.view_shown(view);
             }
             "copy-table" => {
@@ -160,6 +195,7 @@ impl Session {
                 let link = self.view_history.redo().ok_or("there is no change of the view to redo")?;
                 self.restore(&link).map_err(text)?;
             }
+            "swap" if self.panes.count() < 2 => return Err("there is only one pane: press | for two".to_owned()),
             "swap" => self.panes.swap(),
             "split" => self.panes.split(),
             "pin-moment" | "compare-with" | "compare-close" => self.execute_comparing(name, argument)?,
@@ -228,11 +264,21 @@ impl Session {
 
     /// Selects the next (`forward`) or previous block or free range, or with `whole_segments` the
     /// first one of the next or previous segment, and scrolls to it.
-    fn select_neighbor(&mut self, forward: bool, whole_segments: bool) {
+    ///
+    /// # Errors
+    /// If there is none.
+    fn select_neighbor(&mut self, forward: bool, whole_segments: bool) -> Result<(), String> {
+        let before = self.model.selection();
         self.model.select_neighbor(forward, whole_segments);
-        if let Some(address) = self.model.selection() {
-            self.change_heatmap_view(|layout, _| layout.reveal(address).unwrap_or(layout.view));
+        let Some(address) = self.model.selection() else {
+            return Err("this device has no memory at this moment".to_owned());
+        };
+        self.change_heatmap_view(|layout, _| layout.reveal(address).unwrap_or(layout.view));
+        if before == Some(address) {
+            let edge = if forward { "last" } else { "first" };
+            return Err(format!("this is the {edge} {}", if whole_segments { "segment" } else { "block" }));
         }
+        Ok(())
     }
 }
 
@@ -241,10 +287,13 @@ fn view(name: &str) -> Result<ViewKind, String> {
     ViewKind::from_name(name).ok_or_else(|| format!("there is no view called {name:?}"))
 }
 
-/// Changes playback to the next faster speed (`is_faster`) or the next slower one; stays at the
-/// fastest or slowest.
-fn change_speed(model: &mut Model, is_faster: bool) {
-    let speed = model.playback.speed();
-    let next = if is_faster { (speed + 1).min(SPEEDS.len() - 1) } else { speed.saturating_sub(1) };
-    model.playback.set_speed(next);
+/// Changes playback to the next faster speed (`is_faster`) or the next slower one.
+///
+/// # Errors
+/// If there is none.
+fn change_speed(model: &mut Model, is_faster: bool) -> Result<(), String> {
+    let has_changed = model.playback.change_speed(is_faster);
+    has_changed
+        .then_some(())
+        .ok_or_else(|| format!("this is the {} speed", if is_faster { "highest" } else { "lowest" }))
 }

@@ -1,6 +1,6 @@
 //! The session: its parts, and a frame from input to pictures.
 
-use vramscope_trace::FormatError;
+use vramscope_trace::{FormatError, SiteId};
 
 use crate::editor_link::EditorTemplate;
 use crate::model::{Changes, Model, Origin};
@@ -14,7 +14,9 @@ use crate::ui::Node;
 use crate::views::ViewKind;
 
 use super::panes::Panes;
-use super::parts::{Analysis, Drag, HeatmapControl, PageFacts, PanePicture, SentPanes, TimelineState};
+use super::parts::{
+    Analysis, Drag, HISTORY_LIMIT_BYTES, HeatmapControl, PageFacts, PanePicture, SentPanes, TimelineState,
+};
 use super::view_history::ViewHistory;
 
 /// Everything between the recording and the page: model, panes, scene and pictures.
@@ -47,7 +49,11 @@ pub struct Session {
     pub(super) sent_panes: SentPanes,
     /// The content of the details panel that the page has.
     pub(super) sent_details: Option<Vec<Node>>,
+    /// Where the event with this index of this recording freed a block; `None` if it freed none.
+    pub(super) free_site: Option<((u64, u64), Option<SiteId>)>,
     pub(super) analysis: Analysis,
+    /// The most memory that the history of a file may take, in bytes.
+    pub history_limit_bytes: usize,
     /// The user's template for links to files.
     pub(super) editor: Option<EditorTemplate>,
     /// The views that the user can go back to.
@@ -75,7 +81,9 @@ impl Default for Session {
             pictures: Default::default(),
             sent_panes: SentPanes::default(),
             sent_details: None,
+            free_site: None,
             analysis: Analysis::default(),
+            history_limit_bytes: HISTORY_LIMIT_BYTES,
             editor: None,
             view_history: ViewHistory::default(),
         }
@@ -127,7 +135,8 @@ impl Session {
         let mut changes = self.model.take_changes();
         self.update_axis(&mut changes);
         let hover_changed = std::mem::take(&mut self.hover_changed);
-        let mut frame = Frame { is_animated: is_playing.unwrap_or(false), ..Frame::default() };
+        let is_waiting = self.wait_for_exact_timeline(&mut changes);
+        let mut frame = Frame { is_animated: is_playing.unwrap_or(false) || is_waiting, ..Frame::default() };
         if changes.timeline || changes.moment || hover_changed {
             self.update_scene(changes, facts.status);
             let has_changed = changes.timeline || changes.moment;
@@ -141,6 +150,7 @@ impl Session {
             }
         }
         frame.pane_count = self.panes.count();
+        frame.lanes = self.lane_count();
         frame.state = self.state_json(facts);
         let link = self.link();
         if was_playing || self.drag.is_some() {

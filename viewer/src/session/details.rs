@@ -1,11 +1,12 @@
 //! The details panel: what it says of the selected allocation or of what is under the pointer.
 
-use vramscope_trace::Allocation;
+use vramscope_insight::events::{EventRow, freed_allocation};
+use vramscope_trace::{Allocation, EventKind, Replay};
 
-use crate::details::{BlockEvents, of_absent_allocation};
+use crate::details::{BlockEvents, Details, StackSection, of_absent_allocation, of_event_row};
 use crate::protocol::Frame;
 use crate::ui::Node;
-use crate::views;
+use crate::views::{self, ViewKind};
 
 use super::core::Session;
 
@@ -13,10 +14,20 @@ impl Session {
     /// Adds the content of the details panel to `frame` if it has changed.
     pub(super) fn update_details(&mut self, frame: &mut Frame) {
         let absent = self.model.selected_since().filter(|_| self.model.selected().is_none());
-        let content = match self.model.selection().zip(absent) {
+        let mut content = match self.model.selection().zip(absent) {
             Some((address, since)) => self.absent_allocation(address, since),
             None => self.block_or_device(),
         };
+        // Beside the list of events, the event of the moment is described, too: before the device,
+        // after a block.
+        if self.panes.surface_of(ViewKind::Events).is_some()
+            && let Some(details) = self.event_details()
+            && !self.is_of_selection(&details)
+        {
+            let event = views::details::content(&details, false, self.editor.as_ref());
+            let is_about_block = self.model.selection().is_some() || self.scene.hovered.is_some();
+            content.splice(if is_about_block { content.len()..content.len() } else { 0..0 }, event);
+        }
         if self.sent_details.as_ref() != Some(&content) {
             frame.details = Some(content.clone());
             self.sent_details = Some(content);
@@ -30,12 +41,75 @@ impl Session {
         let moment = self.model.state().event();
         let found = hit.and_then(|hit| hit.block).and_then(|block| self.allocation_at(block.address, moment));
         let events = found.map(|one| self.events_of(&one));
+        let free = found.filter(|_| self.scene.texts.is_selection).and_then(|one| self.free_of(&one));
         let texts = &mut self.scene.texts;
         let Some(details) = &mut texts.details else { return Vec::new() };
         if events.is_some() {
             details.events = events;
         }
+        // The details are computed anew only if the moment or the pointer's subject has changed.
+        details.stacks.retain(|section| section.heading != StackSection::FREED);
+        details.stacks.extend(free);
         views::details::content(details, texts.is_selection, self.editor.as_ref())
+    }
+
+    /// Returns true if the details of an event are about the selected allocation, whose details say
+    /// as much.
+    fn is_of_selection(&self, details: &Details) -> bool {
+        let allocation = details.events.and_then(|events| events.allocation);
+        allocation.is_some() && allocation == self.model.selection().zip(self.model.selected_since())
+    }
+
+    /// Returns the details of the event that led to the moment; `None` before the first event, and
+    /// while the event is not loaded.
+    fn event_details(&mut self) -> Option<Details> {
+        let (index, event) = self.model.last_event()?;
+        let number = index + 1;
+        let (recording, history) = (self.model.recording(), self.history());
+        let address = match event.kind {
+            EventKind::BlockAllocated { address, .. }
+            | EventKind::FreeRequested { address, .. }
+            | EventKind::FreeCompleted { address, .. } => Some(address),
+            _ => None,
+        };
+        let (mut freed, mut events) = (None, None);
+        if let Some(address) = address.filter(|_| !history.is_stale(recording)) {
+            let is_allocation = matches!(event.kind, EventKind::BlockAllocated { .. });
+            if !is_allocation {
+                freed = freed_allocation(history, event.device, address, index);
+            }
+            let since = freed.map_or(number, |block| block.since_event + 1);
+            let known = history.lifetimes(event.device).and_then(|lifetimes| lifetimes.find(address, since));
+            let known = known.filter(|_| is_allocation || freed.is_some());
+            events = known.map(|(_, one)| self.events_of(&one));
+        }
+        let row = EventRow::new(number, event, freed.as_ref(), recording.definitions());
+        Some(of_event_row(&row, events, recording))
+    }
+
+    /// Returns where an allocation was freed; `None` if it was not, or that is not known yet.
+    fn free_of(&mut self, one: &Allocation) -> Option<StackSection> {
+        let index = one.free_requested_event()?;
+        let key = (self.model.opened(), index);
+        let recording = self.model.recording();
+        let site = match self.free_site.filter(|(known, _)| *known == key) {
+            Some((_, site)) => site,
+            None => {
+                let Ok(event) = Replay::new().event(recording, index) else {
+                    if self.analysis.caches.missing.is_empty() {
+                        self.analysis.caches.missing = recording.missing_between(index, index);
+                    }
+                    return None;
+                };
+                let site = event.and_then(|event| match event.kind {
+                    EventKind::FreeRequested { site, .. } | EventKind::FreeCompleted { site, .. } => Some(site),
+                    _ => None,
+                });
+                self.free_site = Some((key, site));
+                site
+            }
+        };
+        Some(StackSection::of_free(site?, self.model.recording().definitions()))
     }
 
     /// Returns the content for a selected allocation that is not live at the moment.
@@ -44,7 +118,9 @@ impl Session {
         match self.allocation_at(address, since.max(self.model.recording().first_event())) {
             Some(one) => {
                 let moment = self.model.state().event();
-                let details = of_absent_allocation(&one, self.events_of(&one), moment, self.model.recording());
+                let free = self.free_of(&one);
+                let mut details = of_absent_allocation(&one, self.events_of(&one), moment, self.model.recording());
+                details.stacks.extend(free);
                 views::details::content(&details, true, self.editor.as_ref())
             }
             None => {

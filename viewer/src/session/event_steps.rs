@@ -53,6 +53,36 @@ impl Session {
         self.model.seek(event).map_err(|error| error.to_string())
     }
 
+    /// Selects the range of time in which the selected allocation is allocated; without one, that
+    /// of the innermost span at the moment.
+    ///
+    /// # Errors
+    /// If there is neither, or the allocation is not known yet: a message for the user.
+    pub(super) fn select_range_of_selection(&mut self) -> Result<(), String> {
+        let model = &self.model;
+        let end = model.recording().end_event();
+        let range = match model.selection() {
+            Some(address) => {
+                let since = model.selected_since().ok_or("nothing is allocated at the selected address")?;
+                let lifetimes = self.analysis.history.lifetimes(model.device());
+                let (_, one) = lifetimes
+                    .and_then(|lifetimes| lifetimes.find(address, since.max(model.recording().first_event())))
+                    .ok_or("the recording is still being read: try again")?;
+                (one.first_moment, one.allocated_until.unwrap_or(end))
+            }
+            None => {
+                let spans = model.marks().spans_at(model.recording().info(), model.device(), model.time_ns());
+                let span = spans.first().ok_or(
+                    "select an allocation, or go to a moment within a span (a named range that the program marked), \
+                     to select its range of time",
+                )?;
+                (*span.event_numbers(end).start(), *span.event_numbers(end).end())
+            }
+        };
+        self.model.select_range(Some(range));
+        Ok(())
+    }
+
     /// Goes on with the search for the next event that matches the filter of the list of events.
     /// Returns true if it is not finished.
     ///

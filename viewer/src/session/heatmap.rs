@@ -4,15 +4,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::query::Now;
 use vramscope_trace::Block;
 
 use crate::heatmap::{AgeUnit, ColorBy, Layout, Scaling, SortBy, View};
-use crate::model::PeakKind;
 use crate::protocol::Surface;
 use crate::scene::{HeatmapInputs, Viewport};
 use crate::timeline::AxisKind;
 use crate::views::groups::group_called;
-use crate::views::{ViewKind, fit};
+use crate::views::{ViewKind, fit, list};
 
 use super::commands::number;
 use super::core::Session;
@@ -28,6 +28,9 @@ impl Session {
     /// If an argument is invalid.
     pub(super) fn heatmap_command(&mut self, name: &str, argument: &str) -> Result<bool, String> {
         let is_heatmap_active = self.panes.active() == ViewKind::Heatmap;
+        if name.starts_with("heatmap-") && self.heatmap_surface().is_none() {
+            return Err("no pane shows the heatmap: press 1".to_owned());
+        }
         let view = &mut self.model.heatmap_view;
         match (name, argument.split_once(' ').unwrap_or((argument, ""))) {
             ("color", ("", "")) => self.change_color(true),
@@ -56,10 +59,15 @@ impl Session {
             ("heatmap-fit", _) => self.reset_heatmap_zoom(),
             ("group", (by, group)) => {
                 let by = GroupBy::from_name(by).ok_or_else(|| format!("there is no grouping by {by:?}"))?;
+                // With an event number, it also goes to that moment.
+                let (group, moment) = group.split_once(' ').unwrap_or((group, ""));
                 let group = Some((by, number(name, group)?));
                 self.heatmap.pending_group = None;
+                if !moment.is_empty() {
+                    self.model.seek(number(name, moment)?).map_err(|error| error.to_string())?;
+                }
                 let is_selected = self.model.selected_group() == group;
-                self.model.select_group(group.filter(|_| !is_selected));
+                self.model.select_group(group.filter(|_| !is_selected || !moment.is_empty()));
             }
             _ => return Ok(false),
         }
@@ -130,6 +138,7 @@ impl Session {
     /// Computes the heatmap if a pane shows it.
     pub(super) fn update_heatmap(&mut self, viewport: &Viewport) {
         self.find_pending_group();
+        self.find_shown_filter();
         if self.heatmap_surface().is_none() {
             self.scene.heatmap = None;
             return;
@@ -153,16 +162,19 @@ impl Session {
             Some(if unit == AgeUnit::Events { event } else { history.time_ns(event) })
         };
         let group_by = model.color_by.group_by();
-        let peak = model.peak_event(PeakKind::Allocated);
         let selected = model.selected_group();
         let grouping = selected.map(|(by, group)| (RefCell::new(caches.groupings.get(by, recording)), group));
-        let is_selected =
-            |block: &Block| grouping.as_ref().is_some_and(|(known, group)| known.borrow_mut().matches(*group, block));
+        let filter = caches.searches.shown_filter.as_ref().map(|filter| &filter.matcher);
+        let now = Now { moment: state.event(), time_ns: model.time_ns(), history };
+        let is_selected = |block: &Block| match &grouping {
+            Some((known, group)) => known.borrow_mut().matches(*group, block),
+            None => filter.is_some_and(|filter| filter.matches_block(model.device(), block, &now)),
+        };
         let inputs = HeatmapInputs {
             unit,
-            groups: group_by.map(|by| caches.block_groups.get(by, recording, peak, state)),
+            groups: group_by.map(|by| caches.block_groups.get(by, recording, state)),
             freed_at: Some(&freed_at),
-            highlight: selected.is_some().then_some(&is_selected),
+            highlight: (selected.is_some() || filter.is_some()).then_some(&is_selected),
             proposed,
         };
         self.scene.update_heatmap(model, viewport, inputs, &self.typesetter);
@@ -170,6 +182,20 @@ impl Session {
         if let Some(layout) = layout {
             self.model.heatmap_view = layout.view;
         }
+    }
+
+    /// Finds the filter that is typed in a list of a pane, that of the pane used last first:
+    /// pictures outline what it matches.
+    fn find_shown_filter(&mut self) {
+        let [one, other] = self.panes.views();
+        let active = self.panes.active();
+        let views = [Some(active), one, other].into_iter().flatten();
+        let lists = views.filter(|view| matches!(view, ViewKind::List | ViewKind::Sites));
+        let mut found = None;
+        for view in lists {
+            found = found.or_else(|| self.with_context(view, list::shown_filter));
+        }
+        self.analysis.caches.searches.shown_filter = found;
     }
 
     /// Returns the address and size of the memory that a request of the typed size would get, or of

@@ -43,14 +43,13 @@ impl Session {
         }
         let shown = self.with_context(view, |context, options, caches| views::content(view, context, options, caches));
         content.controls.extend(shown.controls);
-        if shown.table.is_some() {
-            content.controls.push(copy_button(view).into());
-        }
         content.legend = shown.legend;
         content.has_picture &= !shown.hides_picture;
+        let copy = shown.table.map(|_| copy_button(view));
         if content.has_picture {
-            let buttons = ["png", "svg"].map(|extension| save_button(view, extension));
-            content.controls.extend(buttons.map(Into::into));
+            content.controls.push(export_menu(view, copy).into());
+        } else {
+            content.controls.extend(copy.map(Into::into));
         }
         content.content = shown.content;
         content
@@ -65,14 +64,21 @@ fn copy_button(view: ViewKind) -> Element {
         .with(Attribute::Title, "Copy the table as text with tab-separated columns")
 }
 
-/// Returns the button that saves the picture of a view as a file.
-fn save_button(view: ViewKind, extension: &str) -> Element {
-    let name = extension.to_uppercase();
-    Element::button(&*name, format!("save-picture {extension} {}", view.name()))
-        .with_class("save-picture")
-        .with(Attribute::Key, extension)
-        .with(Attribute::AriaLabel, format!("Save the picture as {name}"))
-        .with(Attribute::Title, format!("Save the picture with its legend as a file ({name})"))
+/// Returns the menu that saves the picture of a view as a file, or copies its table by the button
+/// `copy`.
+fn export_menu(view: ViewKind, copy: Option<Element>) -> Element {
+    let save = |extension: &str| {
+        let text = format!("Save picture as {}", extension.to_uppercase());
+        Element::button(text, format!("save-picture {extension} {}", view.name())).with(Attribute::Key, extension)
+    };
+    let copy = copy.map(|copy| Element { children: vec!["Copy table".into()], ..copy });
+    Element::new(Tag::Details)
+        .with_class("export")
+        .with(Attribute::Key, "export")
+        .with_child(
+            Element::text(Tag::Summary, "Export ▾").with(Attribute::Title, "Copy the table or save the picture"),
+        )
+        .with_child(Element::new(Tag::Div).with_children(copy).with_children(["png", "svg"].map(save)))
 }
 
 /// Returns the field that chooses a pane's view.

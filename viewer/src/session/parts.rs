@@ -20,6 +20,10 @@ use crate::views::caches::Caches;
 use crate::views::context::ViewOptions;
 use crate::views::small_map::SmallMap;
 
+/// The most memory for the history of a recording, in bytes. A page has 4 GiB at most, and what the
+/// views compute from the history may need as much again.
+pub(super) const HISTORY_LIMIT_BYTES: usize = 1 << 30;
+
 /// The history of the recording as far as it has been read, and how the views are shown.
 #[derive(Default)]
 pub(super) struct Analysis {
@@ -34,6 +38,8 @@ pub(super) struct Analysis {
     /// The direction of the search for the next event that matches, while it goes on: true is
     /// forward.
     pub(super) event_search: Option<bool>,
+    /// Whether the history has reached its limit of memory, and ends before the recording.
+    pub(super) is_at_limit: bool,
     /// Messages for the user.
     pub(super) messages: Vec<String>,
     /// Whether a view or a script needs the whole history.
@@ -162,10 +168,21 @@ pub(super) struct TimelineState {
     pub(super) totals: Option<KnownTotals>,
     /// The times of the selected range's ends, as far as they are known.
     pub(super) selected_times: Option<((u64, u64), (u64, u64))>,
+    /// Number of frames for which the view must stay the same before its counters are exact;
+    /// `None` if they are, or cannot be.
+    pub(super) frames_until_exact: Option<u32>,
     /// Whether the composition of the stacked timeline has to be built further.
     pub(super) is_stack_due: bool,
     /// The tooltip and the bar above the timeline that the page has.
     pub(super) sent: SentTimeline,
+    /// The number of the recording of which it has been found out whether most of it is idle time.
+    pub(super) idle_checked: Option<u64>,
+    /// Whether the user has hidden the lanes of devices.
+    pub(super) hides_lanes: bool,
+    /// The index of the first device with a lane in view.
+    pub(super) first_lane: usize,
+    /// The device whose lane has been scrolled into view.
+    pub(super) lane_device: Option<DeviceId>,
 }
 
 /// The bar above the timeline and the tooltip on it that the page has.

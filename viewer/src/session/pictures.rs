@@ -8,9 +8,9 @@ use crate::allocations::{self};
 use crate::comparison::{self};
 use crate::flame::{self, FlameScene};
 use crate::fragmentation::{self, FragmentationScene};
-use crate::picture::{MomentAxis, chart_columns, draw_moment, draw_notice, draw_pointer_text};
+use crate::picture::{MomentAxis, chart_columns, draw_moment, draw_notice, draw_pointer_text, draw_ticks};
 use crate::protocol::Surface;
-use crate::timeline::moment_text;
+use crate::views::caches::Caches;
 use crate::views::{self, ViewKind};
 
 use super::core::Session;
@@ -25,7 +25,7 @@ const PAINTING: &str = "Drawing the smaller allocations…";
 const FEW_EVENTS: u64 = 8_192;
 /// Number of frames for which the view must stay the same before fragmentation is computed from
 /// many events, which takes up to 30 ms.
-const QUIET_FRAMES: u32 = 5;
+pub(super) const QUIET_FRAMES: u32 = 5;
 
 impl Session {
     /// Computes the pictures that depend on something that has changed. Returns which panes' bases
@@ -66,24 +66,22 @@ impl Session {
         };
         let columns = (x1 - x0) as usize;
         let edge = |column: usize| edges[(column * last + columns / 2) / columns];
-        MomentAxis::new(x0, (0..=columns).map(edge).collect())
+        let ticks = self.scene.timeline.as_ref().map(|timeline| timeline.axis_ticks(x1 - x0));
+        let ticks = ticks.into_iter().flatten().map(|(x, text)| (x0 + x, text)).collect();
+        MomentAxis::new(x0, (0..=columns).map(edge).collect()).with_ticks(ticks)
     }
 
     /// Computes the picture of fragmentation over time if what it depends on has changed.
     fn update_fragmentation(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
         let axis = self.chart_axis(surface);
-        let (numbers, times) = self.with_context(ViewKind::Fragmentation, |context, options, caches| {
+        let numbers = self.with_context(ViewKind::Fragmentation, |context, options, caches| {
             views::fragmentation::advance(context, options, caches);
             let percent = views::fragmentation::threshold_percent(options);
             let crossing = caches.fragmentation.crossing().map_or(u64::MAX, |found| found.crossing.event);
             let requests = caches.fragmentation.requests_until().unwrap_or(u64::MAX);
             let is_complete = u64::from(context.is_history_complete);
             let generation = context.history.generation();
-            let numbers = vec![u64::from(context.device.0), percent, crossing, requests, generation, is_complete];
-            let time = |edge: Option<&u64>| {
-                edge.map(|&edge| moment_text(context.recording, context.history.time_ns(edge))).unwrap_or_default()
-            };
-            (numbers, [time(axis.edges().first()), time(axis.edges().last())])
+            vec![u64::from(context.device.0), percent, crossing, requests, generation, is_complete]
         });
         let key = self.key(ViewKind::Fragmentation, surface, numbers, axis.edges().to_vec());
         let is_new = picture.key.as_ref() != Some(&key);
@@ -114,7 +112,6 @@ impl Session {
                 columns,
                 threshold: views::fragmentation::threshold_percent(options) as f64 / 100.0,
                 crossing: caches.fragmentation.crossing().map(|one| (one.crossing.event, one.crossing.fragmentation)),
-                times,
                 notice: READING,
             };
             FragmentationScene::new(content, size, scale)
@@ -130,8 +127,9 @@ impl Session {
     /// Computes the flame graph if what it depends on has changed.
     fn update_flame(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
         let (revision, zoom) = self.with_context(ViewKind::Flame, |context, options, caches| {
-            let is_known = caches.flame.update(context, options).is_some();
-            (if is_known { caches.flame.revision() } else { 0 }, options.number)
+            let Caches { flame, groupings, block_groups, .. } = caches;
+            let is_known = flame.update(context, options, groupings, block_groups).is_some();
+            (if is_known { flame.revision() } else { 0 }, options.number)
         });
         if picture.key.as_ref().is_some_and(|key| key.numbers.get(1) != Some(&zoom.unwrap_or(0))) {
             picture.scroll = 0;
@@ -143,10 +141,10 @@ impl Session {
         }
         let typesetter = std::mem::take(&mut self.typesetter);
         let (size, scale, scroll) = (key.size, key.scale, picture.scroll);
-        let scene = self.with_context(ViewKind::Flame, |context, options, caches| {
+        let scene = self.with_context(ViewKind::Flame, |_, options, caches| {
             let empty = vramscope_insight::flame::FlameGraph::default();
             let graph = if revision > 0 { caches.flame.graph() } else { &empty };
-            let content = flame::Content { graph, definitions: context.definitions(), zoom: options.number };
+            let content = flame::Content { graph, styles: caches.flame.styles(), zoom: options.number };
             FlameScene::new(content, size, scale, scroll, &typesetter)
         });
         self.typesetter = typesetter;
@@ -160,7 +158,8 @@ impl Session {
     fn update_comparison(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
         let range = self.model.zoomed_range().map(|range| (range.start, range.end));
         let mut numbers = self.with_context(ViewKind::Compare, |context, options, caches| {
-            let is_known = caches.compare.update(context, views::compare::moments(options)).is_ok();
+            let (moments, unit) = (views::compare::moments(options), views::compare::axis_unit(options));
+            let is_known = caches.compare.update(context, moments, unit).is_ok();
             if is_known { caches.compare.picture_numbers(context) } else { Vec::new() }
         });
         if numbers.is_empty() {
@@ -213,13 +212,23 @@ impl Session {
         let (theme, scale) = (&self.theme, self.screen.scale);
         let (layers, typesetter) = (&mut self.layers[surface as usize], &mut self.typesetter);
         if is_changed {
-            layers.draw_base(|frame| match &picture.scene {
-                PaneScene::Empty => {}
-                PaneScene::Waiting(text) => draw_notice(frame, text, scale, theme, typesetter),
-                PaneScene::Fragmentation(scene) => fragmentation::draw(scene, theme, frame, typesetter),
-                PaneScene::Flame(scene) => flame::draw(scene, theme, frame, typesetter),
-                PaneScene::Allocations(scene, _) => allocations::draw(scene, theme, frame, typesetter),
-                PaneScene::Comparison(scene) => comparison::draw(scene, theme, frame, typesetter),
+            layers.draw_base(|frame| {
+                match &picture.scene {
+                    PaneScene::Empty => {}
+                    PaneScene::Waiting(text) => draw_notice(frame, text, scale, theme, typesetter),
+                    PaneScene::Fragmentation(scene) => fragmentation::draw(scene, theme, frame, typesetter),
+                    PaneScene::Flame(scene) => flame::draw(scene, theme, frame, typesetter),
+                    PaneScene::Allocations(scene, _) => allocations::draw(scene, theme, frame, typesetter),
+                    PaneScene::Comparison(scene) => comparison::draw(scene, theme, frame, typesetter),
+                }
+                let bottom = match &picture.scene {
+                    PaneScene::Fragmentation(scene) => scene.chart_rows().1,
+                    PaneScene::Allocations(scene, _) => scene.geometry.plot.y1,
+                    _ => return,
+                };
+                if let Some(axis) = picture.axis() {
+                    draw_ticks(frame, typesetter, axis, bottom, scale, theme);
+                }
             });
         }
         layers.compose(|frame| {

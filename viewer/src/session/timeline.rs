@@ -3,24 +3,28 @@
 use std::sync::Arc;
 
 use vramscope_insight::composition::OTHER_LAYER;
-use vramscope_insight::group::GroupBy;
 use vramscope_insight::history::History;
-use vramscope_trace::{Category, Replay};
+use vramscope_trace::{DeviceId, Replay};
 
 use crate::model::{Changes, Origin};
 use crate::scene::{Viewport, timeline_content};
-use crate::theme::{Texture, Theme};
+use crate::theme::Texture;
 use crate::timeline::{
-    AxisKind, Cursor, Hover, Options, RangeTotals, Scale, SelectionBand, Stack, StackLayer, StepScale, TimedMoment,
-    TimelineScene,
+    AxisKind, Cursor, Hover, MAX_LANES, Options, QUICK_EVENTS, RangeTotals, Scale, SelectionBand, Stack, StackLayer,
+    StepScale, TimedMoment, TimelineScene, is_mostly_idle, lanes_in_view,
 };
 use crate::views::ViewKind;
+use crate::views::caches::Caches;
+use crate::views::groups::group_styles;
 
 use super::core::Session;
+use super::pictures::QUIET_FRAMES;
 
 /// Share of the recording's events that the history must contain for axes of events and steps: that
 /// of a live recording may never be complete.
 const LEAST_READ: f64 = 0.9;
+/// The number of events in view up to which counters can be exact at all.
+const MOST_EXACT_EVENTS: u64 = 150_000;
 
 impl Session {
     /// Returns the timeline on the page; `None` before the first frame.
@@ -76,6 +80,17 @@ impl Session {
     /// Switches the timeline to the axis that the user wants, if it can be shown by now. The
     /// visible part of the recording stays the same.
     pub(super) fn update_axis(&mut self, changes: &mut Changes) {
+        let opened = Some(self.model.opened());
+        if self.model.origin() == Origin::File
+            && self.timeline.idle_checked != opened
+            && let Some(history) = self.complete_history()
+        {
+            let is_mostly_idle = is_mostly_idle(self.model.recording(), history);
+            self.timeline.idle_checked = opened;
+            self.model.set_mostly_idle(is_mostly_idle);
+            changes.timeline |= is_mostly_idle;
+            changes.moment |= is_mostly_idle;
+        }
         let scale = self.scale_to_show();
         if scale != *self.model.scale() {
             let is_other = scale.kind() != self.model.scale().kind();
@@ -96,21 +111,38 @@ impl Session {
         Some(scale.position(from)..scale.position(to))
     }
 
+    /// Returns true while the view has stayed the same for too few frames to compute exact
+    /// counters; marks the timeline as changed once it has.
+    pub(super) fn wait_for_exact_timeline(&mut self, changes: &mut Changes) -> bool {
+        let Some(frames) = self.timeline.frames_until_exact else { return false };
+        self.timeline.frames_until_exact = frames.checked_sub(1);
+        changes.timeline |= frames == 0;
+        frames > 0
+    }
+
     /// Computes the timeline for a picture.
     pub(super) fn compute_timeline(&mut self, viewport: &Viewport) {
+        self.reveal_lane(viewport);
         let model = &self.model;
+        let (shown, previous) = (model.shown_positions(), self.scene.timeline.as_ref());
+        let is_moving = previous.is_some_and(|previous| previous.axis.range() != shown);
         let options = Options {
             scale: model.scale().clone(),
-            shown: Some(model.shown_positions()),
+            shown: Some(shown),
             whole: model.is_zoomed().then(|| model.whole_positions()),
             history: self.complete_history(),
             cuts_idle: model.cuts_idle(),
-            previous: self.scene.timeline.as_ref(),
+            previous,
             has_span_row: matches!(model.origin(), Origin::Live | Origin::Disconnected),
+            first_lane: (!self.timeline.hides_lanes).then_some(self.timeline.first_lane),
+            is_moving,
         };
         let content = timeline_content(model);
         let mut scene =
             TimelineScene::with_options(&content, &options, viewport.timeline, viewport.scale, &self.typesetter);
+        let events = scene.edges().last().zip(scene.edges().first()).map_or(0, |(last, first)| last - first);
+        let is_inexact = is_moving && (QUICK_EVENTS..MOST_EXACT_EVENTS).contains(&events);
+        self.timeline.frames_until_exact = is_inexact.then_some(QUIET_FRAMES);
         let stack = self.stack(scene.edges());
         scene.stack = stack;
         self.model.set_shown_times(scene.axis.time_range());
@@ -118,22 +150,63 @@ impl Session {
         self.scene.timeline = Some(scene);
     }
 
+    /// Scrolls to the lane of the selected device if that is another one than before.
+    fn reveal_lane(&mut self, viewport: &Viewport) {
+        let (model, timeline) = (&self.model, &mut self.timeline);
+        let in_view = lanes_in_view(model.recording(), viewport.timeline.1, viewport.scale);
+        if timeline.lane_device.replace(model.device()) != Some(model.device()) {
+            let index = model.recording().devices().position(|device| device == model.device()).unwrap_or(0);
+            timeline.first_lane = timeline.first_lane.min(index).max((index + 1).saturating_sub(in_view));
+        }
+    }
+
+    /// Returns the number of lanes for which the page makes room below the timeline.
+    pub(super) fn lane_count(&self) -> u8 {
+        let count = self.model.recording().devices().take(MAX_LANES).count() as u8;
+        if count < 2 || self.timeline.hides_lanes { 0 } else { count }
+    }
+
+    /// Scrolls the lanes of devices by one, down or up. Returns false if all are in view.
+    pub(super) fn scroll_lanes(&mut self, is_down: bool) -> bool {
+        let recording = self.model.recording();
+        let in_view = lanes_in_view(recording, self.screen.sizes[0].1, self.screen.scale);
+        let last = recording.devices().count().saturating_sub(in_view);
+        let first = self.timeline.first_lane.min(last);
+        self.timeline.first_lane = if is_down { (first + 1).min(last) } else { first.saturating_sub(1) };
+        self.model.timeline_changed();
+        last > 0
+    }
+
+    /// Selects the device of a lane, and goes to the moment at the pointer's pixel if that is on
+    /// the lane's chart.
+    pub(super) fn click_lane(&mut self, device: DeviceId, (x, y): (f64, f64)) {
+        let Some(timeline) = &self.scene.timeline else { return };
+        self.pending_seek = timeline.failure_on_lane(x as i32, y as i32);
+        if self.pending_seek.is_none() && x >= f64::from(timeline.geometry.plot.x0) {
+            self.scrub_x = Some(x);
+        }
+        if let Err(error) = self.model.set_device(device) {
+            self.analysis.messages.push(error.to_string());
+        }
+    }
+
     /// Returns the areas of the stacked timeline between the moments `edges`; `None` if the
     /// counters are shown, or the areas are not known yet.
     fn stack(&mut self, edges: &[u64]) -> Option<Stack> {
         let (by, device) = (self.model.stack()?, self.model.device());
         let analysis = &mut self.analysis;
-        let composition = analysis.caches.compositions.get(device, by)?;
+        let Caches { compositions, block_groups, .. } = &mut analysis.caches;
+        let composition = compositions.get(device, by)?;
         let (columns, groups) = composition.columns(&analysis.history, device, edges)?;
         let groups = groups.to_vec();
-        let definitions = self.model.recording().definitions();
+        let (recording, theme) = (self.model.recording(), &self.theme);
+        let styles = group_styles(block_groups, (recording, self.model.state()), composition.grouping(), &groups);
         let mut layers: Vec<StackLayer> = groups
             .iter()
-            .enumerate()
-            .map(|(layer, &group)| {
-                let name = composition.grouping().cached_name(definitions, group);
-                let (color, texture) = look(&self.theme, by, layer, &name);
-                StackLayer { name, group: Some(group), color, texture }
+            .zip(styles)
+            .map(|(&group, style)| {
+                let name = composition.grouping().cached_name(recording.definitions(), group);
+                StackLayer { name, group: Some(group), color: style.color(theme), texture: style.texture(theme) }
             })
             .collect();
         if columns.iter().any(|column| column.layers[usize::from(OTHER_LAYER)] > 0) {
@@ -175,6 +248,7 @@ impl Session {
         let band = selected.zip(totals);
         self.scene.overlay.selection =
             band.and_then(|(ends, totals)| SelectionBand::new(timeline, ends, &totals, typesetter));
+        self.scene.overlay.update_lanes(timeline, self.model.state(), typesetter);
         let pointer = self.timeline_pointer().map(|(x, _)| x);
         let plot = timeline.geometry.plot;
         self.scene.overlay.pointer_x = pointer.filter(|x| (plot.x0..plot.x1).contains(x));
@@ -230,7 +304,7 @@ impl Session {
         let timeline = self.scene.timeline.as_ref()?;
         let (x, y) = self.timeline_pointer()?;
         let plot = timeline.geometry.plot;
-        let is_in_chart = (plot.x0..plot.x1).contains(&x) && y < plot.y1;
+        let is_in_chart = (plot.x0..plot.x1).contains(&x) && (y < plot.y1 || y >= timeline.geometry.lanes.y0);
         if !is_in_chart && timeline.incidents_at(x, y).is_empty() {
             return None;
         }
@@ -238,16 +312,5 @@ impl Session {
         let time_ns = timeline.axis.moment_at(f64::from(x)).time_ns;
         let names = self.model.marks().names_at(recording, self.model.device(), time_ns);
         Some(Hover::new(timeline, recording, (x, y), &names))
-    }
-}
-
-/// Returns color and texture of a group of the stacked timeline: those of its category, or those of
-/// its layer.
-fn look(theme: &Theme, by: GroupBy, layer: usize, name: &str) -> (crate::frame::Color, Texture) {
-    let name = name.strip_suffix(" (inferred)").unwrap_or(name);
-    let category = Category::ALL.iter().position(|category| category.name() == name);
-    match category.filter(|_| by == GroupBy::Category) {
-        Some(index) => (theme.categories[index], theme.category_texture(index)),
-        None => (theme.group_color(layer), theme.group_texture(layer)),
     }
 }

@@ -43,6 +43,9 @@ impl Session {
                 let start = self.model.selected_range().map_or(self.model.recording().first_event(), |(from, _)| from);
                 self.model.select_range(Some((start.min(moment), moment)));
             }
+            "range-clear" if self.model.selected_range().is_none() => {
+                return Err("no range of time is selected".to_owned());
+            }
             "range-clear" => self.model.select_range(None),
             // Escape clears the range first, then the selection.
             "deselect" if self.model.selected_range().is_some() => {
@@ -54,7 +57,14 @@ impl Session {
                 self.model.select_range(Some((number(name, from)?, number(name, to)?)));
             }
             "axis" => self.choose_axis(argument)?,
-            "cut-idle" => self.model.set_cuts_idle(!self.model.cuts_idle()),
+            "cut-idle" => self.model.set_cuts_idle(Some(!self.model.cuts_idle())),
+            "lanes" => {
+                if self.model.recording().devices().count() < 2 {
+                    return Err("this recording has only one device".to_owned());
+                }
+                self.timeline.hides_lanes = !self.timeline.hides_lanes;
+                self.model.everything_changed();
+            }
             "stack" => self.choose_stack(argument)?,
             "mark" => self.go_to_mark(argument == "1")?,
             "failure" => self.go_to_failure(argument == "1")?,

@@ -1,7 +1,7 @@
 //! The elements of the page that belong to the timeline: the bar above it and the tooltip on it.
 
 use vramscope_insight::group::GroupBy;
-use vramscope_trace::{ByteSize, Percent};
+use vramscope_trace::{ByteSize, DurationNs, Percent};
 
 use crate::frame::Color;
 use crate::protocol::{Frame, Tooltip};
@@ -40,14 +40,25 @@ impl Session {
         let stacks = std::iter::once((COUNTERS, COUNTERS)).chain(stacks);
         let stack = model.stack().map_or(COUNTERS, GroupBy::name);
         let axes = AxisKind::ALL.map(|axis| (axis.name(), axis.name()));
-        let cut = Element::button("cut idle time", "cut-idle")
-            .with(Attribute::Title, "Leave out long times without events (Shift+X)")
+        let idle_ns = self.scene.timeline.as_ref().map_or(0, |timeline| timeline.axis.idle_ns());
+        let cut = match idle_ns {
+            0 => "hide idle time".to_owned(),
+            _ => format!("idle time hidden: {}", DurationNs(idle_ns)),
+        };
+        let cut = Element::button(cut, "cut-idle")
+            .with(Attribute::Title, "Leave out long times without events, or show them (Shift+X)")
             .with(Attribute::AriaPressed, if model.cuts_idle() { "true" } else { "false" });
         let mut bar = vec![
             choice("stack", "stack", stack, stacks).into(),
             choice("axis", "axis", model.axis().name(), axes).into(),
             cut.into(),
         ];
+        if model.recording().devices().count() > 1 {
+            let lanes = Element::button("device lanes", "lanes")
+                .with(Attribute::Title, "Show a lane for each device (Shift+R)")
+                .with(Attribute::AriaPressed, if self.timeline.hides_lanes { "false" } else { "true" });
+            bar.push(lanes.into());
+        }
         bar.extend(self.axis_note().map(|note| Element::text(Tag::Span, note).with_class("note").into()));
         bar.extend(self.stack_legend().map(Node::from));
         if let Some(totals) = self.selection_totals() {
@@ -90,6 +101,7 @@ impl Session {
         let mut legend = Element::new(Tag::Ul)
             .with_class("stack-legend")
             .with(Attribute::AriaLabel, "Largest groups in view")
+            .with_child(Element::text(Tag::Li, "active bytes:"))
             .with_children(layers.iter().take(MAX_LEGEND).map(entry));
         if layers.len() > MAX_LEGEND {
             let text = format!("and {} more", layers.len() - MAX_LEGEND);

@@ -1,6 +1,6 @@
 //! What pointers do on the timeline: select a range, scrub, pan and zoom.
 
-use vramscope_trace::IncidentKind;
+use vramscope_trace::{Incident, IncidentKind};
 
 use crate::protocol::{Pointer, PointerKind, Surface};
 use crate::timeline::{AxisKind, Target, TimedMoment};
@@ -32,6 +32,10 @@ impl Session {
             PointerKind::Leave => self.drag = None,
             PointerKind::DoubleClick => self.model.fit(),
             PointerKind::Wheel(dx, dy) => {
+                let is_on_lane = matches!(timeline.target(pointer.y), Target::Lane(_));
+                if is_on_lane && !pointer.shift && !pointer.ctrl && dy != 0.0 && self.scroll_lanes(dy > 0.0) {
+                    return;
+                }
                 let sideways = if pointer.shift && dx == 0.0 { dy } else { dx };
                 if sideways.abs() > dy.abs() || pointer.shift {
                     self.model.pan(sideways * f64::from(self.screen.scale) / width);
@@ -65,7 +69,10 @@ impl Session {
             self.drag_on_timeline(pointer);
         } else if cursor.is_some_and(|cursor| cursor.is_arrow_at(x, y)) {
             self.show_moment();
-        } else if target == Target::Axis || pointer.is_touch || cursor.is_some_and(|cursor| cursor.is_handle_at(x, y)) {
+        } else if target == Target::Axis
+            || (pointer.is_touch && target == Target::Chart)
+            || (cursor.is_some_and(|cursor| cursor.is_handle_at(x, y)) && timeline.incidents_at(x, y).is_empty())
+        {
             self.drag = Some(Drag::Scrub);
             self.scrub_x = Some(pointer.x);
         } else {
@@ -92,6 +99,11 @@ impl Session {
             Some(Drag::Brush { start_x, start, has_moved })
                 if (has_moved || (pointer.x - start_x).abs() > CLICK_DISTANCE) =>
             {
+                if matches!(timeline.target(pointer.y), Target::Lane(_)) && !has_moved {
+                    self.drag = Some(Drag::Scrub);
+                    self.scrub_x = Some(pointer.x);
+                    return;
+                }
                 self.drag = Some(Drag::Brush { start_x, start, has_moved: true });
                 self.select_between(start, self.moment_at(pointer.x));
             }
@@ -103,12 +115,22 @@ impl Session {
     fn release_on_timeline(&mut self, pointer: &Pointer) {
         match self.drag.take() {
             Some(Drag::Brush { has_moved: false, .. }) => {
+                let target = self.scene.timeline.as_ref().map(|timeline| timeline.target(pointer.y));
+                if let Some(Target::Lane(device)) = target {
+                    return self.click_lane(device, (pointer.x, pointer.y));
+                }
                 let incidents = self
                     .scene
                     .timeline
                     .as_ref()
                     .map(|timeline| timeline.incidents_at(pointer.x as i32, pointer.y as i32));
-                match incidents.and_then(|incidents| incidents.first()) {
+                // Further clicks on a flag of several visit all of them.
+                let moment = self.model.state().event();
+                let next = |incidents: &'_ [Incident]| {
+                    let later = incidents.iter().find(|incident| incident.at_event.saturating_add(1) > moment);
+                    later.or(incidents.first()).copied()
+                };
+                match incidents.and_then(next) {
                     Some(incident) => self.pending_seek = Some(incident.at_event.saturating_add(1)),
                     None => self.scrub_x = Some(pointer.x),
                 }

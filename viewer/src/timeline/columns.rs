@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use vramscope_trace::{CounterColumn, CounterSeries, Counters, DeviceId, FormatError, Recording, Replay, SampleColumn};
+use vramscope_trace::{
+    CounterColumn, CounterSeries, Counters, DeviceId, FormatError, MemoryState, Recording, Replay, SampleColumn,
+};
 
 use super::x_axis::XAxis;
 
@@ -10,19 +12,41 @@ use super::x_axis::XAxis;
 /// evenly spaced in time are exact. Applying this many takes about 2 ms.
 const EXACT_EVENTS: u64 = 16_384;
 
-/// Returns the counters of a device in each pixel column of an axis.
-pub(super) fn counters(recording: &Recording, device: DeviceId, axis: &XAxis, width: usize) -> Vec<CounterColumn> {
+/// Returns the counters of a device in each pixel column of an axis. With more than `max_events`
+/// events in view, they are exact to within a bucket of the device's series.
+pub(super) fn counters(
+    recording: &Recording,
+    device: DeviceId,
+    axis: &XAxis,
+    width: usize,
+    max_events: u64,
+) -> Vec<CounterColumn> {
     let Range { start, end } = axis.range();
     if axis.is_even_time() {
-        return recording.columns(device, start, end, width);
+        return match axis.exact_edges().filter(|edges| edges.len() == width + 1) {
+            Some(edges) => recording.columns_between(device, edges, (start, end), max_events),
+            None => recording.columns(device, start, end, width),
+        };
     }
+    counters_of(recording, &[device], axis).pop().unwrap_or_else(|| vec![CounterColumn::default(); width])
+}
+
+/// Returns the counters of several devices in each pixel column of an axis. All events in view are
+/// applied once, if they are few; else the counters are exact to within a bucket of the series.
+pub(super) fn counters_of(recording: &Recording, devices: &[DeviceId], axis: &XAxis) -> Vec<Vec<CounterColumn>> {
     let edges = axis.edges();
     let events = edges.last().zip(edges.first()).map_or(0, |(last, first)| last - first);
     // If a chunk is not loaded yet, use the series.
-    let exact = if events <= EXACT_EVENTS { exact_counters(recording, device, edges).ok() } else { None };
+    let exact = if events <= EXACT_EVENTS { exact_counters(recording, devices, edges).ok() } else { None };
     exact.unwrap_or_else(|| {
-        let Some(series) = recording.series(device) else { return vec![CounterColumn::default(); width] };
-        counters_between(series, axis.times())
+        let Range { start, end } = axis.range();
+        let width = axis.times().len().saturating_sub(1);
+        let columns = |device: &DeviceId| match recording.series(*device) {
+            Some(series) if axis.is_even_time() => series.columns(start, end, width),
+            Some(series) => counters_between(series, axis.times()),
+            None => vec![CounterColumn::default(); width],
+        };
+        devices.iter().map(columns).collect()
     })
 }
 
@@ -31,22 +55,37 @@ pub(super) fn counters_between(series: &CounterSeries, times: &[u64]) -> Vec<Cou
     times.windows(2).filter_map(|pair| series.columns(pair[0], pair[1], 1).pop()).collect()
 }
 
-/// Returns the counters between each two moments of `edges`, by applying every event.
-fn exact_counters(recording: &Recording, device: DeviceId, edges: &[u64]) -> Result<Vec<CounterColumn>, FormatError> {
+/// Returns the counters of devices between each two moments of `edges`, by applying every event.
+fn exact_counters(
+    recording: &Recording,
+    devices: &[DeviceId],
+    edges: &[u64],
+) -> Result<Vec<Vec<CounterColumn>>, FormatError> {
     let first = edges.first().copied().unwrap_or(0);
     let mut replay = Replay::new();
     let mut state = replay.seek(recording, first)?.clone();
-    let mut columns = Vec::with_capacity(edges.len());
-    let mut last = state.device(device).map(|device| device.counters()).unwrap_or_default();
+    let counters = |state: &MemoryState, device: DeviceId| {
+        state.device(device).map(|device| device.counters()).unwrap_or_default()
+    };
+    let constant = |event: u64, last: Counters| CounterColumn { event, last, min: last, max: last };
+    let start = |&device: &DeviceId| constant(first, counters(&state, device));
+    let mut current: Vec<CounterColumn> = devices.iter().map(start).collect();
+    let mut columns = vec![Vec::with_capacity(edges.len()); devices.len()];
     for pair in edges.windows(2) {
-        let mut column = CounterColumn { event: pair[1], last, min: last, max: last };
+        for column in &mut current {
+            *column = constant(pair[1], column.last);
+        }
         while state.event() < pair[1] {
             let index = state.event();
+            // A gap or a correction may change every device.
+            let mut changed = None;
             match replay.event(recording, index)? {
                 Some(event) => {
                     state.apply(&event);
+                    changed = Some(event.device);
                     if recording.has_correction_at(state.event()) {
                         state = replay.seek(recording, state.event())?.clone();
+                        changed = None;
                     }
                 }
                 // The state after missing events.
@@ -58,19 +97,23 @@ fn exact_counters(recording: &Recording, device: DeviceId, edges: &[u64]) -> Res
                     }
                 }
             }
-            let counters = state.device(device).map(|device| device.counters()).unwrap_or_default();
-            column.min = combine(column.min, counters, u64::min);
-            column.max = combine(column.max, counters, u64::max);
-            last = counters;
+            for (column, &device) in current.iter_mut().zip(devices) {
+                if changed.is_none_or(|changed| changed == device) {
+                    column.last = counters(&state, device);
+                    column.min = combine(column.min, column.last, u64::min);
+                    column.max = combine(column.max, column.last, u64::max);
+                }
+            }
         }
-        column.last = last;
-        columns.push(column);
+        for (columns, column) in columns.iter_mut().zip(&current) {
+            columns.push(*column);
+        }
     }
     Ok(columns)
 }
 
 /// Combines two sets of counters: each counter of the result is `pick` of its two values.
-fn combine(a: Counters, b: Counters, pick: impl Fn(u64, u64) -> u64) -> Counters {
+fn combine(a: Counters, b: Counters, pick: fn(u64, u64) -> u64) -> Counters {
     Counters {
         allocated: pick(a.allocated, b.allocated),
         active: pick(a.active, b.active),

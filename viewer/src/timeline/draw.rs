@@ -2,12 +2,14 @@
 
 use plotters::prelude::*;
 use plotters::style::Color as _;
-use vramscope_trace::Counters;
+use vramscope_trace::{CounterColumn, Counters};
 
 use super::geometry::{TEXT, to_rgb};
+use super::lanes::Lanes;
+use super::measure::Tag;
 use super::overlay::{Cursor, Overlay};
 use super::overview::Overview;
-use super::scene::{Tag, TimelineScene};
+use super::scene::TimelineScene;
 use super::stack::Stack;
 use crate::axis::ColumnAxis;
 use crate::backend::Backend;
@@ -40,6 +42,7 @@ pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut impl S
     let _ = draw_chart(scene, theme, Backend(surface));
     draw_idle_time(scene, theme, surface);
     draw_spans(scene, theme, surface);
+    draw_span_labels(scene, theme, surface);
     draw_incidents(scene, theme, surface);
     if let Some((line, tag)) = &scene.device_memory {
         surface.fill(*line, theme.dim);
@@ -49,6 +52,7 @@ pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut impl S
     if let Some(overview) = &scene.overview {
         draw_overview(overview, scene.scale, theme, surface);
     }
+    draw_lanes(&scene.lanes, scene.scale, theme, surface);
 }
 
 /// The result of drawing with plotters on backend `B`.
@@ -85,14 +89,17 @@ fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: 
         .y_label_formatter(&|bytes| units::axis_size(*bytes as u64))
         .set_all_tick_mark_size(px(4.0, scene.scale))
         .draw()?;
-    let mut line = |color: Color, value: fn(&Counters) -> u64| {
-        let points = columns.iter().enumerate().map(|(index, column)| (middle(index), value(&column.max) as f64));
+    let mut line = |color: Color, value: &dyn Fn(usize, &Counters) -> u64| {
+        let point = |(index, column): (usize, &CounterColumn)| (middle(index), value(index, &column.max) as f64);
+        let points = columns.iter().enumerate().map(point);
         chart.draw_series(LineSeries::new(points, to_rgb(color).stroke_width(1))).map(|_| ())
     };
-    if scene.stack.is_none() {
-        line(theme.allocated.mix(theme.text, 0.35), |counters| counters.allocated)?;
+    match &scene.stack {
+        None => line(theme.allocated.mix(theme.text, 0.35), &|_, counters| counters.allocated)?,
+        // The active bytes: the upper edge of the areas.
+        Some(stack) => line(theme.text, &|index, _| stack.columns.get(index).map_or(0, |column| column.total))?,
     }
-    line(theme.reserved_line, |counters| counters.reserved)?;
+    line(theme.reserved_line, &|_, counters| counters.reserved)?;
     root.present()
 }
 
@@ -128,19 +135,23 @@ fn area(scene: &TimelineScene, column: usize, from: u64, to: u64) -> Rect {
 
 /// Draws the areas of the counters, and the bands above them.
 fn draw_counters(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
-    let mut fill = |color: Color, values: &mut dyn Iterator<Item = u64>| {
-        for (column, value) in values.enumerate().filter(|&(_, value)| value > 0) {
-            surface.fill(area(scene, column, 0, value), color);
+    let (allocated, range) = (theme.allocated, theme.well.mix(theme.allocated, 0.65));
+    let (pending, reserved) = (theme.well.mix(theme.pending, 0.7), reserved_color(theme));
+    for (index, CounterColumn { min, max, .. }) in scene.columns.iter().enumerate() {
+        let counters =
+            [(min.allocated, allocated), (max.allocated, range), (max.active, pending), (max.reserved, reserved)];
+        let bands = scene.bands.iter().rev();
+        let bands = bands.map(|band| (band.ends.get(index).copied().unwrap_or(0), band_color(band.band, theme)));
+        // From the front to the back, so that no pixel is filled twice.
+        let mut covered = scene.geometry.plot.y1;
+        for (value, color) in counters.into_iter().chain(bands).filter(|&(value, _)| value > 0) {
+            let rect = area(scene, index, 0, value);
+            if rect.y0 < covered {
+                surface.fill(Rect { y1: covered, ..rect }, color);
+                covered = rect.y0;
+            }
         }
-    };
-    for band in &scene.bands {
-        fill(band_color(band.band, theme), &mut band.ends.iter().copied());
     }
-    let columns = &scene.columns;
-    fill(reserved_color(theme), &mut columns.iter().map(|column| column.max.reserved));
-    fill(theme.well.mix(theme.pending, 0.7), &mut columns.iter().map(|column| column.max.active));
-    fill(theme.well.mix(theme.allocated, 0.65), &mut columns.iter().map(|column| column.max.allocated));
-    fill(theme.allocated, &mut columns.iter().map(|column| column.min.allocated));
 }
 
 /// Draws the live bytes of groups on top of each other, above them the free part of the reserved
@@ -210,6 +221,15 @@ fn draw_spans(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) 
     }
 }
 
+/// Draws what stretches of spans without names contain.
+fn draw_span_labels(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
+    for tag in &scene.spans.labels {
+        surface.fill(tag.rect, theme.mark);
+        let position = ((tag.rect.x0 + px(4.0, scene.scale)) as f32, (tag.rect.y0 + tag.rect.y1) as f32 / 2.0);
+        surface.text(&tag.text, (TEXT - 1.0) * scene.scale, position, Align::Left, theme.mark_text);
+    }
+}
+
 /// Draws out-of-memory errors and gaps as vertical lines with flags.
 fn draw_incidents(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
     for line in &scene.incident_lines {
@@ -245,6 +265,28 @@ fn draw_overview(overview: &Overview, scale: f32, theme: &Theme, surface: &mut i
     ] {
         surface.fill(edge, theme.cursor);
     }
+}
+
+/// Draws the lanes of devices: allocated and reserved bytes, names and out-of-memory errors.
+fn draw_lanes(lanes: &Lanes, scale: f32, theme: &Theme, surface: &mut impl Surface) {
+    for lane in &lanes.lanes {
+        let plot = lane.rect;
+        surface.fill(plot, theme.well);
+        let y = |bytes: u64| plot.y1 - (bytes as f64 / lanes.top as f64 * f64::from(plot.height())).ceil() as i32;
+        for (x, &(allocated, reserved)) in (plot.x0..).zip(&lane.columns) {
+            surface.fill(Rect::new(x, y(reserved), x + 1, plot.y1), reserved_color(theme));
+            surface.fill(Rect::new(x, y(allocated), x + 1, plot.y1), theme.well.mix(theme.allocated, 0.65));
+        }
+        for &(x, _) in &lane.failures {
+            surface.fill(Rect::new(x, plot.y0, x + px(2.0, scale).max(1), plot.y1), theme.alarm);
+        }
+        let (fill, text) =
+            if lane.is_selected { (theme.text, theme.background) } else { (theme.background, theme.dim) };
+        surface.fill(lane.label, fill);
+        let position = ((lane.label.x1 - px(4.0, scale)) as f32, (plot.y0 + plot.y1) as f32 / 2.0);
+        surface.text(&lane.name, TEXT * scale, position, Align::Right, text);
+    }
+    surface.fill(lanes.scrollbar, theme.dim);
 }
 
 /// Draws a label of the chart on a translucent background; `scale` is pixels per unit.
@@ -286,8 +328,18 @@ pub fn draw_overlay(overlay: &Overlay, scale: f32, theme: &Theme, frame: &mut Fr
         let line = cursor.line.unwrap_or(Rect { y0: 0, ..cursor.label });
         frame.tint(Rect { x0: x, x1: x + 1, ..line }, theme.cursor, 0.45);
     }
+    let lanes = overlay.lanes.rect;
+    if let (Some(x), true) = (overlay.pointer_x, lanes.height() > 0) {
+        frame.tint(Rect { x0: x, x1: x + 1, ..lanes }, theme.cursor, 0.45);
+    }
     if let Some(cursor) = &overlay.cursor {
         draw_cursor(cursor, theme, frame, typesetter);
+        if let Some(line) = cursor.line {
+            frame.fill(Rect { x0: line.x0, x1: line.x1, ..lanes }, theme.cursor);
+        }
+    }
+    for tag in &overlay.lanes.tags {
+        draw_tag(tag, scale, theme, &mut Canvas { frame, typesetter });
     }
 }
 

@@ -45,7 +45,14 @@ fn flag_text(incidents: &[Incident]) -> String {
     let errors_text = match errors[..] {
         [] => String::new(),
         [error] => incident_text(error),
-        _ => format!("{} × OOM", Count(errors.len() as u64)),
+        _ => {
+            let size = |incident: &&Incident| match incident.kind {
+                IncidentKind::OutOfMemory { requested } => requested,
+                IncidentKind::Gap { .. } => 0,
+            };
+            let largest = errors.iter().map(size).max().unwrap_or(0);
+            format!("{} × OOM up to {}", Count(errors.len() as u64), ByteSize(largest))
+        }
     };
     match (errors.is_empty(), gaps.is_empty()) {
         (_, true) => errors_text,

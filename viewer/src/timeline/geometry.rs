@@ -21,6 +21,8 @@ pub fn span_rows(marks: &Marks) -> usize {
     marks.depth().min(MAX_SPAN_ROWS)
 }
 
+/// Height of a device's lane, with the space below it, in units (pixels at scale 1).
+pub(super) const LANE: f32 = 22.0;
 /// Height of the overview strip and its distance from the axis, in units (pixels at scale 1).
 const OVERVIEW: (f32, f32) = (14.0, 3.0);
 
@@ -33,6 +35,8 @@ pub(super) struct Rows {
     pub(super) has_flags: bool,
     /// Whether there is an overview strip.
     pub(super) has_overview: bool,
+    /// Number of lanes of devices in view.
+    pub(super) lanes: usize,
 }
 
 /// Pixel positions of the timeline's parts, and the time range of its chart.
@@ -48,6 +52,8 @@ pub struct Geometry {
     pub incident_row: Rect,
     /// The overview strip below the axis; its height is 0 without one.
     pub overview: Rect,
+    /// The lanes of devices at the bottom; their height is 0 without any.
+    pub lanes: Rect,
     /// Width of the picture.
     pub width: i32,
     /// Time at the chart's left edge.
@@ -61,7 +67,7 @@ impl Geometry {
     /// for `marks`, that shows a range of time.
     #[must_use]
     pub fn new(size: (u32, u32), scale: f32, marks: &Marks, range: &Range<u64>) -> Self {
-        let rows = Rows { spans: span_rows(marks), has_flags: !marks.incidents().is_empty(), has_overview: false };
+        let rows = Rows { spans: span_rows(marks), has_flags: !marks.incidents().is_empty(), ..Rows::default() };
         Self::with_rows(size, scale, rows, range)
     }
 
@@ -74,14 +80,16 @@ impl Geometry {
         let spans_end = px(6.0) + px(SPAN_ROW) * rows.spans as i32;
         let top = spans_end + if rows.has_flags { px(SPAN_ROW) } else { 0 } + px(4.0);
         let (strip, gap) = if rows.has_overview { (px(OVERVIEW.0), px(OVERVIEW.1)) } else { (0, 0) };
-        let bottom = (height - px(20.0) - strip - gap).max(top + 1);
-        let overview_end = height.max(bottom) - gap;
+        let lanes = px(LANE) * rows.lanes as i32;
+        let bottom = (height - px(20.0) - strip - gap - lanes).max(top + 1);
+        let overview_end = (height - lanes).max(bottom) - gap;
         Self {
             plot: Rect::new(x0, top, x1, bottom),
             span_rows: Rect::new(x0, px(6.0), x1, spans_end),
             span_row_count: rows.spans,
             incident_row: Rect::new(x0, spans_end, x1, top - px(4.0)),
             overview: Rect::new(x0, overview_end - strip, x1, overview_end),
+            lanes: Rect::new(x0, height - lanes, x1, height),
             width,
             from_ns: range.start,
             to_ns: range.end.max(range.start.saturating_add(1)),

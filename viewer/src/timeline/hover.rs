@@ -69,6 +69,16 @@ impl Hover {
                 ("reserved", value_text(one.min.reserved, one.max.reserved)),
             ]
         });
+        if let Some(lane) = scene.lanes.at(y) {
+            let (allocated, reserved) = lane.columns.get(column).copied().unwrap_or_default();
+            let size = |bytes: u64| format!("at most {}", ByteSize(bytes));
+            return Self {
+                x: plot.x0 + column as i32,
+                title: format!("{} · {time}", recording.info().device_label(lane.device)),
+                counters: vec![("allocated", size(allocated)), ("reserved", size(reserved))],
+                ..Self::default()
+            };
+        }
         let flagged = scene.incidents_at(x, y);
         let is_in_column =
             |incident: &&Incident| axis.column(super::flags::moment_of(incident)) == Some(plot.x0 + column as i32);

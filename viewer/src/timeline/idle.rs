@@ -12,6 +12,8 @@ const LEAST_SHARE: u64 = 50;
 const LEAST_MEDIANS: u64 = 20;
 /// Number of events at which the time to the next one is looked at to find its median.
 const SAMPLES: u64 = 512;
+/// Number of parts of a recording in which idle time is looked for.
+const PARTS: u64 = 1_024;
 /// Most intervals that are left out of one picture; the longest are chosen.
 const MAX_INTERVALS: usize = 24;
 
@@ -51,6 +53,22 @@ pub(super) fn find(recording: &Recording, history: &History, range: &Range<u64>,
     found.truncate(MAX_INTERVALS);
     sort_by_key(&mut found, |idle| idle.from_ns);
     found
+}
+
+/// Returns true if more than half of the recording's time is idle.
+#[must_use]
+pub fn is_mostly_idle(recording: &Recording, history: &History) -> bool {
+    let (start, end) = (recording.start_ns(), recording.end_ns());
+    let length = end.saturating_sub(start);
+    let time = |part: u64| start + (u128::from(length) * u128::from(part) / u128::from(PARTS)) as u64;
+    let moment = |part: u64| match part {
+        0 => recording.first_event(),
+        PARTS => recording.end_event(),
+        _ => history.moment_at(time(part)),
+    };
+    let edges: Vec<u64> = (0..=PARTS).map(moment).collect();
+    let idle = find(recording, history, &(start..end), &edges);
+    idle.iter().map(|one| one.to_ns - one.from_ns).sum::<u64>() > length / 2
 }
 
 /// Returns the median time between two events from the moment `first` to the moment `last`, in

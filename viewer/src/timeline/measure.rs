@@ -1,6 +1,14 @@
-//! Sizes of texts and lines.
+//! Sizes of texts and lines, and labels.
 
+use crate::frame::Rect;
 use crate::text::Typesetter;
+
+/// A label of the chart: its text and the rectangle of its background.
+#[derive(Clone, Debug)]
+pub(super) struct Tag {
+    pub(super) rect: Rect,
+    pub(super) text: String,
+}
 
 /// Converts units to pixels and measures text while a scene is computed.
 pub(super) struct Measure<'a> {

@@ -1,12 +1,13 @@
 //! What is drawn on a copy of the timeline's picture: the cursor, the selected range, and a line
 //! under the pointer.
 
-use vramscope_trace::{ByteSize, Count, DurationNs, Recording};
+use vramscope_trace::{ByteSize, Count, DurationNs, MemoryState, Recording};
 
 use super::geometry::TEXT;
-use super::measure::Measure;
+use super::lanes::Lane;
+use super::measure::{Measure, Tag};
 use super::scale::{AxisKind, TimedMoment};
-use super::scene::{Tag, TimelineScene, moment_text};
+use super::scene::{TimelineScene, moment_text};
 use crate::frame::Rect;
 use crate::text::Typesetter;
 
@@ -155,4 +156,39 @@ pub struct Overlay {
     pub pointer_x: Option<i32>,
     /// The moment on the screen.
     pub cursor: Option<Cursor>,
+    /// What is drawn on the lanes of devices.
+    pub lanes: LaneOverlay,
+}
+
+/// What is drawn on the lanes: each device's bytes at the moment on the screen.
+#[derive(Clone, Debug, Default)]
+pub struct LaneOverlay {
+    /// The lanes.
+    pub(super) rect: Rect,
+    /// A text on each lane.
+    pub(super) tags: Vec<Tag>,
+}
+
+impl Overlay {
+    /// Computes what is drawn on the lanes at the moment of `state`.
+    pub fn update_lanes(&mut self, scene: &TimelineScene, state: &MemoryState, typesetter: &Typesetter) {
+        let measure = Measure { scale: scene.scale, typesetter };
+        let tag = |lane: &Lane| {
+            let counters = state.device(lane.device).map(|device| device.counters()).unwrap_or_default();
+            let name = lane.long_name.iter().map(|name| format!("{name}: ")).collect::<String>();
+            let text = format!("{name}{} of {}", ByteSize(counters.allocated), ByteSize(counters.reserved));
+            let x0 = lane.rect.x0 + measure.px(4.0);
+            let width = measure.text_width(&text, TEXT - 0.5, 8.0);
+            Tag {
+                rect: Rect {
+                    x0,
+                    x1: x0 + width,
+                    y0: lane.rect.y0 + measure.px(2.0),
+                    y1: lane.rect.y1 - measure.px(2.0),
+                },
+                text,
+            }
+        };
+        self.lanes = LaneOverlay { rect: scene.geometry.lanes, tags: scene.lanes.lanes.iter().map(tag).collect() };
+    }
 }

@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use vramscope_insight::history::History;
-use vramscope_trace::{ByteSize, CounterColumn, CounterSeries, Incident, Recording};
+use vramscope_trace::{ByteSize, CounterColumn, CounterSeries, DeviceId, Incident, Recording};
 
 use super::columns::{counters, samples};
 use super::content::Content;
 use super::flags::{Flag, flags};
 use super::geometry::{Geometry, Rows, TEXT, span_rows, time_origin_ns};
-use super::measure::Measure;
+use super::lanes::{Lanes, lanes_in_view};
+use super::measure::{Measure, Tag};
 use super::overview::Overview;
 use super::scale::{Scale, TimedMoment};
 use super::span_boxes::{SpanBoxes, span_boxes};
@@ -39,7 +40,16 @@ pub struct Options<'a> {
     pub previous: Option<&'a TimelineScene>,
     /// Whether a row for named intervals is there before the first one.
     pub has_span_row: bool,
+    /// The index of the first device with a lane in view; `None` for no lanes.
+    pub first_lane: Option<usize>,
+    /// Whether the view is moving: then counters of more than [`QUICK_EVENTS`] events are not
+    /// exact.
+    pub is_moving: bool,
 }
+
+/// The most events in view whose counters are exact while the view is moving. Applying this many
+/// takes about 2 ms.
+pub const QUICK_EVENTS: u64 = 32_768;
 
 /// A timeline ready to draw: positions, heights and texts of everything on it, without colors.
 #[derive(Clone, Debug)]
@@ -70,6 +80,7 @@ pub struct TimelineScene {
     pub(super) device_memory: Option<(Rect, Tag)>,
     pub(super) peaks: Vec<PeakPoint>,
     pub(super) overview: Option<Overview>,
+    pub(super) lanes: Lanes,
 }
 
 /// The area that one [`Band`] covers on the chart, by its upper end in each pixel column.
@@ -78,13 +89,6 @@ pub(super) struct BandArea {
     pub(super) band: Band,
     /// Upper end in bytes for each column; 0 where the device was not sampled.
     pub(super) ends: Vec<u64>,
-}
-
-/// A label of the chart: its text and the rectangle of its background.
-#[derive(Clone, Debug)]
-pub(super) struct Tag {
-    pub(super) rect: Rect,
-    pub(super) text: String,
 }
 
 /// A marked peak: its pixel on the chart and its label.
@@ -104,6 +108,8 @@ pub enum Target {
     Axis,
     /// The overview strip.
     Overview,
+    /// The lane of a device.
+    Lane(DeviceId),
 }
 
 impl TimelineScene {
@@ -131,12 +137,14 @@ impl TimelineScene {
             spans: span_rows(content.marks).max(usize::from(options.has_span_row)),
             has_flags: !content.marks.incidents().is_empty(),
             has_overview: whole.is_some(),
+            lanes: options.first_lane.map_or(0, |_| lanes_in_view(recording, size.1, scale)),
         };
         let mut geometry = Geometry::with_rows(size, scale, rows, &content.range);
         let width = usize::try_from(geometry.plot.width()).unwrap_or(1);
         let idle_width = options.cuts_idle.then(|| measure.px(12.0).max(6));
         let mut axis = XAxis::new(options.scale.clone(), geometry.plot, &shown, recording, options.history, idle_width);
-        let columns = counters(recording, content.device, &axis, width);
+        let max_events = if options.is_moving { QUICK_EVENTS } else { u64::MAX };
+        let columns = counters(recording, content.device, &axis, width, max_events);
         if options.history.is_none() {
             axis.set_edges(recording.event_at_time(shown.start), &columns);
         }
@@ -159,6 +167,10 @@ impl TimelineScene {
                 let previous = options.previous.and_then(|previous| previous.overview.as_ref());
                 Overview::new(facts, &options.scale, geometry.overview, whole, &shown, previous)
             }),
+            lanes: options
+                .first_lane
+                .map(|first| Lanes::new(&measure, &geometry, &axis, content, first))
+                .unwrap_or_default(),
             geometry,
             axis,
             stack: None,
@@ -183,6 +195,14 @@ impl TimelineScene {
         self.axis.edges()
     }
 
+    /// Returns the labels of the axis at their distances from the left edge of another chart of the
+    /// same moments, which is `width` pixels wide.
+    #[must_use]
+    pub fn axis_ticks(&self, width: i32) -> Vec<(i32, String)> {
+        let part = f64::from(width) / f64::from(self.geometry.plot.width().max(1));
+        self.axis_labels.iter().map(|label| ((label.x * part) as i32, label.text.clone())).collect()
+    }
+
     /// Returns the pixels per unit.
     #[must_use]
     pub fn scale(&self) -> f32 {
@@ -199,7 +219,9 @@ impl TimelineScene {
     #[must_use]
     pub fn target(&self, y: f64) -> Target {
         let y = y as i32;
-        if self.overview.is_some() && y >= self.geometry.overview.y0 {
+        if let Some(lane) = self.lanes.at(y) {
+            Target::Lane(lane.device)
+        } else if self.overview.is_some() && y >= self.geometry.overview.y0 {
             Target::Overview
         } else if y >= self.geometry.plot.y1 {
             Target::Axis
@@ -212,6 +234,13 @@ impl TimelineScene {
     #[must_use]
     pub fn incidents_at(&self, x: i32, y: i32) -> &[Incident] {
         self.flags.iter().rev().find(|flag| flag.rect.contains(x, y)).map_or(&[], |flag| &flag.incidents)
+    }
+
+    /// Returns the moment of the out-of-memory error whose mark on a lane is at a pixel, or within
+    /// 3 units of it.
+    #[must_use]
+    pub fn failure_on_lane(&self, x: i32, y: i32) -> Option<u64> {
+        self.lanes.failure_at((x, y), (3.0 * self.scale) as i32)
     }
 
     /// Returns the position on the axis at `x` pixels from the left edge of the overview strip's

@@ -1,10 +1,11 @@
 //! The named intervals above the chart: boxes with names, and their density where they are narrow.
 
 use vramscope_insight::spans::Span;
+use vramscope_trace::{Count, StringId};
 
 use super::content::Content;
 use super::geometry::{Geometry, SPAN_ROW, TEXT};
-use super::measure::Measure;
+use super::measure::{Measure, Tag};
 use super::scale::TimedMoment;
 use super::x_axis::XAxis;
 use crate::frame::Rect;
@@ -12,6 +13,8 @@ use crate::frame::Rect;
 /// Width in units below which a span counts as narrow, and the least distance of narrow ones that
 /// are drawn one by one.
 const NARROW: f32 = 3.0;
+/// Least number of letters of a shortened name: fewer are of no use.
+const MIN_LETTERS: usize = 4;
 /// Number of narrow spans close together from which their density is drawn instead.
 const MIN_DENSE: usize = 4;
 
@@ -38,6 +41,68 @@ pub(super) struct DenseColumn {
 pub(super) struct SpanBoxes {
     pub(super) boxes: Vec<SpanBox>,
     pub(super) dense: Vec<DenseColumn>,
+    /// What stretches of spans without room for their names contain: `train_step ×120`.
+    pub(super) labels: Vec<Tag>,
+}
+
+/// Width in units between two spans without names from which they do not share a label.
+const RUN_GAP: f32 = 48.0;
+/// Most different names that are counted in a stretch of spans.
+const MAX_NAMES: usize = 16;
+
+/// A stretch of a row in which spans have no room for their names.
+#[derive(Default)]
+struct Run<'a> {
+    x0: i32,
+    x1: i32,
+    count: u64,
+    /// Names without the number at their end, each with the first span's whole name and the number
+    /// of spans.
+    names: Vec<(&'a str, StringId, u64)>,
+}
+
+impl<'a> Run<'a> {
+    /// Adds a span.
+    fn add(&mut self, (x0, x1): (i32, i32), id: StringId, name: impl FnOnce() -> &'a str) {
+        if self.count == 0 {
+            self.x0 = x0;
+        }
+        self.x1 = self.x1.max(x1);
+        self.count += 1;
+        if let Some((.., count)) = self.names.iter_mut().find(|(_, known, _)| *known == id) {
+            *count += 1;
+            return;
+        }
+        let stem = name().trim_end_matches(|letter: char| letter.is_ascii_digit());
+        let stem = stem.trim_end_matches(['#', ' ', '_', '-', '.', ':']);
+        if let Some((.., count)) = self.names.iter_mut().find(|(known, ..)| *known == stem) {
+            *count += 1;
+        } else if self.names.len() < MAX_NAMES {
+            self.names.push((stem, id, 1));
+        }
+    }
+
+    /// Ends the stretch and returns its label, if there is room for one.
+    fn finish(&mut self, measure: &Measure, geometry: &Geometry, row: usize) -> Option<Tag> {
+        let run = std::mem::take(self);
+        let (name, _, most) = run.names.iter().max_by_key(|(.., count)| *count)?;
+        let count = match run.count {
+            1 => String::new(),
+            count if count == *most => format!(" ×{}", Count(count)),
+            count => format!(" ×{} of {}", Count(*most), Count(count)),
+        };
+        let size = (TEXT - 1.0) * measure.scale;
+        let width = (run.x1 - run.x0 - measure.px(10.0)) as f32 - measure.typesetter.width(&count, size);
+        let name = measure.typesetter.fit(name, size, width.max(0.0));
+        if name.chars().count() < MIN_LETTERS && name.ends_with('…') || name.is_empty() {
+            return None;
+        }
+        let text = name + &count;
+        let rect = row_rect(measure, geometry, row, run.x0, run.x1);
+        let width = measure.text_width(&text, TEXT - 0.5, 8.0);
+        let x0 = ((rect.x0 + rect.x1 - width) / 2).max(rect.x0);
+        Some(Tag { rect: Rect { x0, x1: x0 + width, ..rect }, text })
+    }
 }
 
 /// Returns the moments and times of a span's begin and end; an open span lasts until the end of the
@@ -73,6 +138,8 @@ pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, c
     // Right edge of the last box of each row.
     let mut row_ends = vec![i32::MIN; rows];
     let mut densest = 1;
+    let mut runs: Vec<Run> = (0..rows).map(|_| Run::default()).collect();
+    let run_gap = measure.px(RUN_GAP);
     let spans = content.marks.spans_on(content.recording.info(), content.device);
     for (index, span) in spans.enumerate() {
         let [from, to] = ends_of(span, content).map(|at| axis.scale().position(at));
@@ -82,7 +149,11 @@ pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, c
         let row = span.depth.min(rows - 1);
         let x0 = axis.x_of(from).max(geometry.plot.x0).min(geometry.plot.x1 - 1);
         let x1 = axis.x_of(to).min(geometry.plot.x1);
-        let cluster = &mut clusters[row];
+        let (cluster, run) = (&mut clusters[row], &mut runs[row]);
+        let name = || content.recording.definitions().string(span.name);
+        if x0.saturating_sub(run.x1) > run_gap {
+            result.labels.extend(run.finish(measure, geometry, row));
+        }
         if x1 - x0 < narrow {
             let last = cluster.columns.last().map_or(i32::MIN, |&(x, ..)| x);
             if x0.saturating_sub(last) > narrow {
@@ -93,6 +164,7 @@ pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, c
                 None => cluster.columns.push((x0, (x1 - x0).max(least_width), index, 1)),
             }
             cluster.count += 1;
+            run.add((x0, x1.max(x0 + least_width)), span.name, name);
             continue;
         }
         densest = densest.max(result.finish(cluster, measure, geometry, row));
@@ -103,15 +175,21 @@ pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, c
         let rect = row_rect(measure, geometry, row, x0, x1);
         let max_width = (rect.width() - measure.px(8.0)) as f32;
         let size = (TEXT - 1.0) * measure.scale;
-        let mut name = measure.typesetter.fit(content.recording.definitions().string(span.name), size, max_width);
-        // One or two letters and an ellipsis are of no use.
-        if name.chars().count() <= 2 && name.ends_with('…') {
+        let full = name();
+        let mut name = measure.typesetter.fit(full, size, max_width);
+        if name.chars().count() < MIN_LETTERS && name.ends_with('…') {
             name.clear();
+            run.add((x0, x1), span.name, || full);
+        } else {
+            result.labels.extend(run.finish(measure, geometry, row));
         }
         result.boxes.push(SpanBox { rect, is_alternate: !index.is_multiple_of(2), name });
     }
     for (row, cluster) in clusters.iter_mut().enumerate() {
         densest = densest.max(result.finish(cluster, measure, geometry, row));
+    }
+    for (row, run) in runs.iter_mut().enumerate() {
+        result.labels.extend(run.finish(measure, geometry, row));
     }
     // So far, densities are numbers of spans.
     result.dense.iter_mut().for_each(|column| column.density /= densest as f32);

@@ -1,8 +1,9 @@
 //! Program, versions, devices, allocator settings, counters, and what the recording lacks.
 
 use vramscope_insight::memory_summary::{SummaryUnit, SummaryValues};
-use vramscope_trace::{ByteSize, Count, DurationNs};
+use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, DurationNs, RecordingInfo};
 
+use crate::details::{is_imported, names_of_origin};
 use crate::ui::{Element, Node, Tag, facts};
 
 use super::caches::Caches;
@@ -10,7 +11,7 @@ use super::context::{Context, ViewContent};
 use super::kind::ViewKind;
 use super::table::{Cell, Column, Row, Table};
 
-/// Shown in place of settings that the recording does not contain.
+/// Shown in place of what the recording does not contain.
 const NOT_RECORDED: &str = "not recorded";
 /// Shown in place of settings if the program used none.
 const DEFAULT_SETTINGS: &str = "default";
@@ -20,10 +21,13 @@ const DEFAULT_SETTINGS: &str = "default";
 pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
     let info = context.recording.info();
     let or = |text: &str, otherwise: &str| Node::from(if text.is_empty() { otherwise } else { text });
+    let [source, writer] = names_of_origin(info);
+    // An imported file may say nothing about the settings.
+    let has_settings = !is_imported(info) || !info.source_settings.is_empty();
     let mut rows = vec![
-        ("program", or(&info.source, NOT_RECORDED)),
-        ("written by", or(&info.writer, NOT_RECORDED)),
-        ("allocator settings", or(&info.alloc_conf, DEFAULT_SETTINGS)),
+        (source, or(&info.source, NOT_RECORDED)),
+        (writer, or(&info.writer, NOT_RECORDED)),
+        ("allocator settings", or(&info.alloc_conf, if has_settings { DEFAULT_SETTINGS } else { NOT_RECORDED })),
         ("events", Count(context.recording.events()).to_string().into()),
         (
             "length",
@@ -32,19 +36,9 @@ pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
         ("lost events", Count(context.recording.lost_events()).to_string().into()),
         ("inconsistent events", Count(context.state.inconsistencies()).to_string().into()),
     ];
-    for device in &info.devices {
-        let mut text = device.name.clone();
-        if device.total_bytes > 0 {
-            text += &format!(" · {}", ByteSize(device.total_bytes));
-        }
-        if !device.process.is_empty() {
-            text += &format!(" · {}", device.process);
-        }
-        if !device.history_complete {
-            text += " · recording began after memory was in use";
-        }
-        rows.push(("device", format!("{}: {text}", device.device).into()));
-    }
+    rows.extend(earlier_events(context).map(|text| ("earlier events", text.into())));
+    rows.extend(info.devices.iter().map(|device| ("device", device_text(info, device).into())));
+    rows.extend(info.import_notes.iter().map(|note| ("import note", note.as_str().into())));
     let mut content = ViewContent { content: vec![facts(rows).into()], ..ViewContent::default() };
     match caches.summary(context) {
         Ok(None) => {
@@ -82,6 +76,53 @@ pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
             content
         }
     }
+}
+
+/// Returns a device's name, memory and process, and what the recording does not say about it.
+fn device_text(info: &RecordingInfo, device: &DeviceInfo) -> String {
+    let id = DeviceId(device.device);
+    let mut text = info.device_label(id);
+    if device.total_bytes > 0 {
+        text += &format!(" · {}", ByteSize(device.total_bytes));
+    }
+    if !device.process.is_empty() {
+        text += &format!(" · {}", device.process);
+    }
+    text += match (device.name.is_empty() && id != DeviceId::HOST, device.total_bytes == 0 && id != DeviceId::HOST) {
+        (true, true) => " · name and memory size not recorded",
+        (true, false) => " · name not recorded",
+        (false, true) => " · memory size not recorded",
+        (false, false) => "",
+    };
+    if !device.history_complete {
+        text += " · recording began after memory was in use";
+    }
+    if device.uncertain_events > 0 {
+        let events = Count(device.uncertain_events).of("event", "events");
+        text += &format!(" · sizes of some older blocks are estimates during its first {events}");
+    }
+    text
+}
+
+/// Returns what the recording lacks before its first event; `None` if it is complete.
+fn earlier_events(context: &Context<'_>) -> Option<String> {
+    let (first, info) = (context.recording.first_event(), context.recording.info());
+    if first > 0 {
+        return Some(format!("this page holds the recording from event {} on", Count(first + 1)));
+    }
+    if info.devices.iter().all(|device| device.history_complete) {
+        return None;
+    }
+    let mut text = "missing: memory was in use before the first event, because recording began late or kept only the \
+                    newest events (PyTorch's max_entries)"
+        .to_owned();
+    let older = context.lifetimes().into_iter().flat_map(|lifetimes| lifetimes.live_at(first));
+    let (blocks, bytes) = older.fold((0u64, 0u64), |(blocks, bytes), one| (blocks + 1, bytes.saturating_add(one.size)));
+    if blocks > 0 {
+        let blocks = Count(blocks).of("block", "blocks");
+        text += &format!("; {blocks} of {} ({}) are older than that event", context.device, ByteSize(bytes));
+    }
+    Some(text)
 }
 
 /// Returns a row of the table of counters.

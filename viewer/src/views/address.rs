@@ -13,7 +13,7 @@ use super::caches::Caches;
 use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::progress_text;
 use super::events::{known, stream_cell};
-use super::list::{ROWS_PER_FRAME, is_selected, select_command, site_grouping};
+use super::list::{ROWS_PER_FRAME, category_cell, is_selected, select_command, site_grouping};
 use super::searches::{AllocationRequest, Searches};
 use super::table::{Cell, Column, ColumnWidth, Row, Table};
 
@@ -22,7 +22,7 @@ const VIEW: &str = ViewKind::Address.name();
 
 /// Returns the address that a text states: hexadecimal with `0x`, with letters among its digits or
 /// after `addr:`; else decimal.
-fn parse_address(text: &str) -> Option<u64> {
+pub fn parse_address(text: &str) -> Option<u64> {
     let text = text.trim();
     let text = text.strip_prefix("addr:").unwrap_or(text).trim();
     let hexadecimal = |digits: &str| u64::from_str_radix(digits, 16).ok();
@@ -178,7 +178,7 @@ fn use_row(
         known(one.allocated_until, Cell::Event),
         known(listed.lifetime_ns, Cell::Duration),
         known(free_ns, |free_ns| Cell::labeled(free_text(free_ns), Cell::Duration(free_ns))),
-        grouping.category_of_allocation(one).name().into(),
+        category_cell(grouping, one),
         Cell::Address(one.address),
         Cell::Bytes(one.requested),
         stream_cell(one.stream),

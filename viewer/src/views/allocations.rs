@@ -10,9 +10,9 @@ use std::sync::Arc;
 use vramscope_insight::composition::{CompositionColumn, OTHER_LAYER};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::sort::sort_by_key;
-use vramscope_trace::{Allocation, ByteSize, Category, FormatError};
+use vramscope_trace::{Allocation, ByteSize, FormatError};
 
-use crate::allocations::{LayerStyle, color_of_layer};
+use crate::group_style::GroupStyle;
 use crate::theme::{Texture, Theme};
 use crate::ui::{Attribute, Element, Tag, swatch};
 
@@ -20,7 +20,7 @@ use super::ViewKind;
 use super::caches::Caches;
 use super::context::{Context, Groupings, ViewContent, ViewOptions};
 use super::controls::{choice, group_choice};
-use super::groups::group_called;
+use super::groups::{group_called, group_styles};
 use super::list;
 
 pub use cache::AllocationsCache;
@@ -106,25 +106,19 @@ pub fn advance(
 #[derive(Clone, Debug)]
 struct Layer {
     name: Arc<str>,
-    style: LayerStyle,
+    style: GroupStyle,
 }
 
 /// Returns the layers of the picture apart from that of all other groups; none until the
 /// composition has been built.
 fn layers(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> Vec<Layer> {
-    let Some(composition) = caches.compositions.get(context.device, by) else { return Vec::new() };
+    let Caches { compositions, block_groups, .. } = caches;
+    let Some(composition) = compositions.get(context.device, by) else { return Vec::new() };
     let groups = composition.groups().to_vec();
     let grouping = composition.grouping();
-    let layer = |(index, group): (usize, u32)| {
-        let name = grouping.cached_name(context.definitions(), group);
-        let category = Category::ALL.iter().position(|category| *category.name() == *name);
-        let style = match category.filter(|_| by == GroupBy::Category) {
-            Some(category) => LayerStyle::Category(category),
-            None => LayerStyle::Group(index),
-        };
-        Layer { name, style }
-    };
-    groups.into_iter().enumerate().map(layer).collect()
+    let styles = group_styles(block_groups, (context.recording, context.all_devices), grouping, &groups);
+    let mut name = |group: u32| grouping.cached_name(context.definitions(), group);
+    groups.into_iter().zip(styles).map(|(group, style)| Layer { name: name(group), style }).collect()
 }
 
 /// Returns the layer of the selected group: its own, or that of all other groups. `None` if no
@@ -228,7 +222,7 @@ fn legend(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> Element {
     }
     if rest > 0 {
         let name = Element::text(Tag::Span, "all others").with_class("name");
-        items.push(legend_item(sample(LayerStyle::Other, context.theme), name, rest));
+        items.push(legend_item(sample(GroupStyle::Other, context.theme), name, rest));
     }
     list.with_children(items)
 }
@@ -240,13 +234,8 @@ fn legend_item(sample: Element, name: Element, bytes: u64) -> Element {
 }
 
 /// Returns a sample of a layer's color and texture.
-fn sample(style: LayerStyle, theme: &Theme) -> Element {
-    let color = color_of_layer(style, theme);
-    let texture = match style {
-        LayerStyle::Group(index) => theme.group_texture(index),
-        LayerStyle::Category(index) => theme.category_texture(index),
-        LayerStyle::Other => Texture::None,
-    };
+fn sample(style: GroupStyle, theme: &Theme) -> Element {
+    let (color, texture) = (style.color(theme), style.texture(theme));
     if texture == Texture::None {
         return swatch(color);
     }

@@ -29,6 +29,13 @@ impl Groupings {
         grouping
     }
 
+    /// Returns two different groupings that know all sites of the recording.
+    pub fn pair(&mut self, one: GroupBy, other: GroupBy, recording: &Recording) -> Option<[&mut Grouping; 2]> {
+        self.get(one, recording);
+        self.get(other, recording);
+        self.0.pair_mut(one, other)
+    }
+
     /// Returns a grouping if a view has used it.
     #[must_use]
     pub fn known(&self, by: GroupBy) -> Option<&Grouping> {

@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
-use vramscope_insight::group::GroupBy;
+use vramscope_insight::group::{GroupBy, SiteCategory};
 use vramscope_insight::query::Query;
 use vramscope_trace::Count;
 use vramscope_trace::Percent;
 
 use crate::ui::{Attribute, Element, Tag};
+
+use super::table::Cell;
 
 /// Returns a field for choosing one of `choices`, each a value and a text. A change runs `command`
 /// with the value appended.
@@ -109,6 +111,18 @@ pub fn parse_filter(filter: &str) -> Result<Query, Element> {
             .with_text(text)
             .with_child(marked)
     })
+}
+
+/// Returns the cell of the category that the memory of a row has; of several categories, their
+/// shares, largest first. Scripts read `mixed` then.
+pub fn category_cell(category: Option<SiteCategory>, bytes: &[(SiteCategory, u64)]) -> Cell {
+    if let Some(category) = category {
+        return category.name().into();
+    }
+    let total = bytes.iter().fold(0u64, |total, (_, bytes)| total.saturating_add(*bytes));
+    let part = |(category, bytes): &(SiteCategory, u64)| format!("{} {}", category.name(), Percent::of(*bytes, total));
+    let parts: Vec<String> = bytes.iter().map(part).collect();
+    Cell::labeled(format!("mixed: {}", parts.join(", ")), "mixed".into())
 }
 
 /// Returns the text of a search in progress: ` (searched 45.0%)`; empty once it is complete.

@@ -3,7 +3,7 @@
 use vramscope_insight::frames::{FrameView, StackRow, folded_label};
 use vramscope_trace::{Count, DurationNs, Percent};
 
-use crate::details::{BlockEvents, Details, DetailsKind};
+use crate::details::{BlockEvents, CALL_STACK, Details, DetailsKind, StackSection};
 use crate::editor_link::EditorTemplate;
 use crate::ui::{Attribute, Element, Node, Tag, facts};
 
@@ -28,15 +28,16 @@ pub fn content(details: &Details, is_selection: bool, editor: Option<&EditorTemp
             rows.extend(event_rows(&events));
         }
         nodes.push(facts(rows).into());
-        if let Some(events) = details.events.filter(|_| index == 0 && is_selection) {
-            nodes.push(links(&events).into());
+        let has_links = is_selection || details.kind == DetailsKind::Event;
+        if let Some(events) = details.events.filter(|_| index == 0 && has_links) {
+            nodes.push(links(&events, details.kind).into());
         }
     }
-    if !details.stack.is_empty() {
-        nodes.extend(stack_nodes(details, editor));
-    }
-    if let Some(why) = details.why_no_stack {
-        nodes.push(Element::text(Tag::P, why.sentence()).with_class("nothing").into());
+    for section in &details.stacks {
+        if !section.stack.is_empty() || section.heading != CALL_STACK {
+            nodes.extend(stack_nodes(section, editor));
+        }
+        nodes.extend(section.why.map(|why| Element::text(Tag::P, why).with_class("nothing").into()));
     }
     nodes
 }
@@ -59,7 +60,7 @@ fn heading(kind: DetailsKind, is_selection: bool) -> Element {
         DetailsKind::PendingBlock => "swatch swatch-pending",
         DetailsKind::FreeRange => "swatch swatch-free",
         DetailsKind::FreeSegment => "swatch swatch-cached",
-        DetailsKind::AbsentAllocation | DetailsKind::Device => "",
+        DetailsKind::AbsentAllocation | DetailsKind::Event | DetailsKind::Device => "",
     };
     let mut heading = Element::new(Tag::H2).with_class("subject");
     if !class.is_empty() {
@@ -92,24 +93,38 @@ fn event_rows(events: &BlockEvents) -> Vec<(&'static str, Node)> {
     rows
 }
 
-/// Returns the links below the facts about a selected block.
-fn links(events: &BlockEvents) -> Element {
-    let mut links = Element::new(Tag::P).with_class("links");
-    if let Some(event) = events.allocated_at {
-        links = links.with_child(Element::button("Go to its allocation", format!("seek {event}")).with_class("link"));
+/// Returns the links below the facts about a selected block, or about an event of a block.
+fn links(events: &BlockEvents, kind: DetailsKind) -> Element {
+    let link = |text: &str, command: String| Element::button(text, command).with_class("link");
+    let links = Element::new(Tag::P).with_class("links");
+    let uses = link("All uses of this address", "view address".to_owned());
+    match (events.allocation, kind) {
+        (Some((address, since)), DetailsKind::Event) => {
+            links.with_child(link("Select its allocation", format!("select-allocation {address:#x} {since}")))
+        }
+        (None, DetailsKind::Event) => links,
+        (Some((_, since)), DetailsKind::AbsentAllocation) => {
+            links.with_child(link("Go to where it is live", format!("seek {since}"))).with_child(uses)
+        }
+        _ => match events.allocated_at {
+            Some(event) => links.with_child(link("Go to its allocation", format!("seek {event}"))).with_child(uses),
+            None => links.with_child(uses),
+        },
     }
-    links.with_child(Element::button("All uses of this address", "view address").with_class("link"))
 }
 
 /// Returns the heading and the frames of a call stack; runs of library frames are folded.
-fn stack_nodes(details: &Details, editor: Option<&EditorTemplate>) -> [Node; 2] {
-    let copy = Element::button("copy", format!("{COPY} {}", details.stack.to_text()))
-        .with(Attribute::Key, STACK)
-        .with_class("link")
-        .with(Attribute::Title, "Copy the call stack as text");
-    let heading = Element::text(Tag::H3, "Call stack").with_child(copy);
+fn stack_nodes(section: &StackSection, editor: Option<&EditorTemplate>) -> [Node; 2] {
+    let mut heading = Element::text(Tag::H3, section.heading);
+    if !section.stack.is_empty() {
+        let copy = Element::button("copy", format!("{COPY} {}", section.stack.to_text()))
+            .with(Attribute::Key, STACK)
+            .with_class("link")
+            .with(Attribute::Title, "Copy the call stack as text");
+        heading = heading.with_child(copy);
+    }
     let mut list = Element::new(Tag::Ol).with_class("stack");
-    for row in &details.stack.rows {
+    for row in &section.stack.rows {
         list = list.with_child(match row {
             StackRow::Own(frame) => frame_item(frame, editor).with_class("own"),
             StackRow::Folded(run) if run.len() == 1 => frame_item(&run[0], editor),

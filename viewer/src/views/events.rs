@@ -200,10 +200,10 @@ fn shows_devices(context: &Context<'_>) -> bool {
 
 /// Returns the columns of the list.
 fn columns(context: &Context<'_>) -> Vec<Column> {
-    use ColumnWidth::{Name, Narrow, Number, Wide};
+    use ColumnWidth::{Label, Name, Narrow, Number, Wide};
     let mut columns = vec![
         Column::number("event", "event").sortable().with_width(Number),
-        Column::number("time_ns", "time").with_width(Name),
+        Column::number("time_ns", "time").with_width(Label),
         Column::text("kind", "kind").with_width(Name),
     ];
     if shows_devices(context) {
@@ -231,6 +231,15 @@ pub(super) fn known<T>(value: Option<T>, cell: impl FnOnce(T) -> Cell) -> Cell {
     value.map_or(Cell::Empty, cell)
 }
 
+/// Returns the name of the site where the block that an event frees was allocated, which says why
+/// it is unknown; `None` if the event frees no known block.
+fn name_of_allocation(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) -> Option<String> {
+    let first_moment = row.number.saturating_sub(row.age_events?);
+    let origin = AllocationOrigin { site: row.freed_site?, stream: row.stream?, pool: row.pool.unwrap_or_default() };
+    let group = grouping.group_of_origin(&origin, row.size?, grouping.is_older(first_moment));
+    Some(grouping.cached_name(context.definitions(), group).to_string())
+}
+
 /// Returns the name of an event's site; that of an allocation is the name of its group, which says
 /// why a site is unknown.
 fn name_of_site(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) -> Option<String> {
@@ -248,7 +257,16 @@ fn name_of_site(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) 
 fn event_row(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) -> Row {
     let recording = context.recording;
     let site = name_of_site(context, grouping, row);
+    let allocation = name_of_allocation(context, grouping, row);
+    let has_stack = row.site.is_some_and(|site| {
+        let definitions = recording.definitions();
+        definitions.stack_definition(definitions.site(site).stack).is_some()
+    });
     let site_text = match (&site, row.text.as_str()) {
+        // A free whose stack was not recorded.
+        (Some(_), "") if !has_stack && allocation.is_some() => {
+            format!("from {}", allocation.as_deref().unwrap_or_default())
+        }
         (Some(site), "") => site.clone(),
         // Marks without a call stack.
         (None, text) => text.to_owned(),
@@ -262,6 +280,7 @@ fn event_row(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) -> 
     let mut cells = vec![Cell::Count(row.number), known(row.time_ns(), time), row.kind_name().into()];
     let mut hidden = vec![
         ("age_events", known(row.age_events, Cell::Count)),
+        ("allocation_site", known(allocation, Cell::Text)),
         ("text", if row.text.is_empty() { Cell::Empty } else { row.text.as_str().into() }),
     ];
     if shows_devices(context) {

@@ -1,24 +1,28 @@
-//! The flame graph's controls, texts and table: who holds the memory, by call stack.
+//! The flame graph's controls, texts and table: who holds the memory, by call stack or by group.
 
-use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
+use vramscope_insight::flame::{FlameGraph, FlameNodeKind};
+use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count};
 
-use crate::flame::{BoxStyle, function_hue, zoomed_node};
-use crate::frame::Color;
+use crate::flame::{BoxStyle, zoomed_node};
+use crate::group_style::GroupStyle;
 use crate::theme::Theme;
 use crate::ui::{Attribute, Element, Tag, swatch};
 
 use super::ViewKind;
 use super::caches::Caches;
 use super::context::{Context, ViewContent, ViewOptions};
-use super::controls::choice;
-use super::flame_cache::{Mode, Moment};
+use super::controls::{choice, group_choice, group_title};
+use super::flame_cache::{Mode, Moment, grouping_of};
 use super::table::{Cell, Column, Row, Table};
 
 /// Name of the view in commands.
 const VIEW: &str = ViewKind::Flame.name();
 /// Most levels by which the names in the table are indented.
 const MAX_INDENT: u32 = 24;
+/// What the graph can be grouped by, the default first.
+const GROUPINGS: [GroupBy; 6] =
+    [GroupBy::Stack, GroupBy::Function, GroupBy::Module, GroupBy::Category, GroupBy::File, GroupBy::Line];
 
 /// Returns true if the view needs the lifetimes of the whole recording.
 #[must_use]
@@ -30,12 +34,17 @@ pub fn needs_history(options: &ViewOptions) -> bool {
 #[must_use]
 pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
     let mode = Mode::of(options);
-    let mut content =
-        ViewContent { controls: controls(mode, options), legend: legend(context.theme), ..ViewContent::default() };
-    let Some(graph) = caches.flame.update(context, options) else {
+    let mut content = ViewContent {
+        controls: controls(mode, options),
+        legend: legend(options, context.theme),
+        ..ViewContent::default()
+    };
+    let Caches { flame, groupings, block_groups, .. } = caches;
+    if flame.update(context, options, groupings, block_groups).is_none() {
         content.content = ViewContent::message("Reading the recording…").content;
         return content;
-    };
+    }
+    let graph = flame.graph();
     let Some(root) = graph.nodes.first() else { return content };
     let focus = zoomed_node(graph, options.number) as usize;
     let what = mode.moment.description();
@@ -51,7 +60,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         summary = summary.with_child(Element::button("show all", "flame-zoom").with_class("link"));
     }
     content.content.push(summary.into());
-    content.with_table(table(context.theme, graph, focus, context, options))
+    content.with_table(table(graph, flame.styles(), focus, context, options))
 }
 
 /// Returns the fields that choose the mode.
@@ -64,21 +73,31 @@ fn controls(mode: Mode, options: &ViewOptions) -> Vec<crate::ui::Node> {
         let choices = choices.iter().map(|(name, title)| (name.as_str(), *title));
         choice(label, &command, &mode.name(), choices)
     };
-    let mut nodes = vec![field("at", &moments).into(), field("libraries", &folds).into()];
+    let by = grouping_of(options);
+    let mut nodes = vec![group_choice(VIEW, by, &GROUPINGS).into(), field("at", &moments).into()];
+    if matches!(by, GroupBy::Stack | GroupBy::Function | GroupBy::Line) {
+        nodes.push(field("libraries", &folds).into());
+    }
     if options.number.is_some() {
-        nodes.push(Element::button("zoom out", "flame-zoom").with(Attribute::Title, "Show all call stacks").into());
+        nodes.push(Element::button("zoom out", "flame-zoom").with(Attribute::Title, "Show everything").into());
     }
     nodes
 }
 
 /// Returns what the picture's colors mean.
-fn legend(theme: &Theme) -> Vec<crate::ui::Node> {
-    let entries = [
-        (BoxStyle::Own(0), "your code, a color for each function"),
-        (BoxStyle::Library(0), "library"),
-        (BoxStyle::NoStack, "no call stack"),
-        (BoxStyle::Other, "calls narrower than a pixel"),
-    ];
+fn legend(options: &ViewOptions, theme: &Theme) -> Vec<crate::ui::Node> {
+    const NARROW: (BoxStyle, &str) = (BoxStyle::Other, "boxes narrower than a pixel");
+    let unknown = (BoxStyle::NoStack, "no call stack");
+    let group = |text: &'static str| vec![(BoxStyle::Group(GroupStyle::Group(0)), text)];
+    let mut entries = match grouping_of(options) {
+        GroupBy::Function => group("a color for each function, its callers below it"),
+        GroupBy::Line => group("a color for each line, its callers below it"),
+        GroupBy::Module => group("a color for each module, its lines below it"),
+        GroupBy::Category => group("a color for each category, its sites below it"),
+        GroupBy::File => group("a color for each file, its lines below it"),
+        _ => vec![(BoxStyle::Own(0), "your code, a color for each function"), (BoxStyle::Library(0), "library")],
+    };
+    entries.extend([unknown, NARROW]);
     let item = |(style, text): (BoxStyle, &str)| {
         let sample = match style {
             BoxStyle::Other => Element::new(Tag::I).with_class("swatch swatch-narrow"),
@@ -86,31 +105,24 @@ fn legend(theme: &Theme) -> Vec<crate::ui::Node> {
         };
         Element::new(Tag::Li).with_child(sample).with_text(text)
     };
-    vec![Element::new(Tag::Ul).with_children(entries.map(item)).into()]
-}
-
-/// Returns the color of a node's bar.
-fn node_color(node: &FlameNode, context: &Context<'_>) -> Color {
-    let function = |frame: vramscope_trace::Frame| function_hue(context.definitions().string(frame.function));
-    let style = match node.kind {
-        FlameNodeKind::Root => BoxStyle::Root,
-        FlameNodeKind::Own(frame) => BoxStyle::Own(function(frame)),
-        FlameNodeKind::Library { frame, .. } => BoxStyle::Library(function(frame)),
-        FlameNodeKind::NoStack(_) => BoxStyle::NoStack,
-    };
-    crate::flame::color_of(style, context.theme)
+    vec![Element::new(Tag::Ul).with_children(entries.into_iter().map(item)).into()]
 }
 
 /// Returns the nodes from `focus` down as a tree of rows.
-fn table(theme: &Theme, graph: &FlameGraph, focus: usize, context: &Context<'_>, options: &ViewOptions) -> Table {
+fn table(graph: &FlameGraph, styles: &[BoxStyle], focus: usize, context: &Context<'_>, options: &ViewOptions) -> Table {
+    let theme = context.theme;
+    let (column, caption) = match grouping_of(options) {
+        GroupBy::Stack => ("call", "Bytes by call stack, callers above what they call"),
+        by => (group_title(by), "Bytes by group, with what each consists of below it"),
+    };
     let columns = vec![
-        Column::text("name", "call"),
+        Column::text("name", column),
         Column::bar("bytes", "bytes"),
         Column::number("share", "share"),
         Column::number("self_bytes", "requested here"),
         Column::number("blocks", "blocks"),
     ];
-    let mut table = Table::new(VIEW, "Bytes by call stack, callers above what they call", columns);
+    let mut table = Table::new(VIEW, caption, columns);
     let end = (graph.nodes[focus].end as usize).min(graph.nodes.len());
     let (first, count) = options.window();
     let count_of_all = end - focus;
@@ -128,7 +140,10 @@ fn table(theme: &Theme, graph: &FlameGraph, focus: usize, context: &Context<'_>,
         let name = format!("{}{}", "\u{a0}\u{a0}".repeat(indent as usize), node.label);
         let command = if index == 0 { "flame-zoom".to_owned() } else { format!("flame-zoom {}", node.path_id) };
         table.rows.push(Row {
-            color: Some(if index == 0 { theme.faint } else { node_color(node, context) }),
+            color: Some(match styles.get(index) {
+                Some(style) if index > 0 => crate::flame::color_of(*style, theme),
+                _ => theme.faint,
+            }),
             level: Some(level + 1),
             is_selected: index == focus && focus > 0,
             hidden: vec![

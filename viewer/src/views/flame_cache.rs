@@ -1,9 +1,13 @@
 //! The flame graph that was computed last, and what it shows.
 
-use vramscope_insight::flame::{FlameGraph, StackWeights};
+use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind, StackWeights};
+use vramscope_insight::group::GroupBy;
 use vramscope_trace::DeviceId;
 
-use super::context::{Context, ViewOptions};
+use crate::flame::{BoxStyle, box_styles};
+
+use super::context::{Context, Groupings, ViewOptions};
+use super::groups::{BlockGroupCache, group_styles};
 
 /// End of the name of a mode that shows every frame of a library.
 pub(super) const UNFOLDED: &str = "-unfolded";
@@ -78,6 +82,7 @@ impl Mode {
 pub(super) struct Key {
     pub(super) device: DeviceId,
     pub(super) mode: Mode,
+    pub(super) by: GroupBy,
     /// First and last moment.
     pub(super) moments: (u64, u64),
     /// What else tells one state of the recording from another: its start, the number of sites, and
@@ -90,14 +95,35 @@ pub(super) struct Key {
 pub struct FlameCache {
     pub(super) key: Option<Key>,
     pub(super) graph: FlameGraph,
+    /// How its nodes are painted.
+    pub(super) styles: Vec<BoxStyle>,
     pub(super) revision: u64,
+}
+
+/// Returns what the graph is grouped by.
+pub(super) fn grouping_of(options: &ViewOptions) -> GroupBy {
+    options.by.unwrap_or(GroupBy::Stack)
+}
+
+/// Returns what the groups of a graph consist of.
+const fn parts_of(by: GroupBy) -> GroupBy {
+    match by {
+        GroupBy::Category | GroupBy::Function | GroupBy::Line => GroupBy::Site,
+        _ => GroupBy::Line,
+    }
 }
 
 impl FlameCache {
     /// Returns the graph that the options ask for, computed again if what it depends on has
     /// changed; `None` until the history has been read.
-    pub fn update(&mut self, context: &Context<'_>, options: &ViewOptions) -> Option<&FlameGraph> {
-        let mode = Mode::of(options);
+    pub fn update(
+        &mut self,
+        context: &Context<'_>,
+        options: &ViewOptions,
+        groupings: &mut Groupings,
+        block_groups: &mut BlockGroupCache,
+    ) -> Option<&FlameGraph> {
+        let (mode, by) = (Mode::of(options), grouping_of(options));
         let (recording, first_event) = (context.recording, context.recording.first_event());
         let moments = match mode.moment {
             Moment::Shown => (context.moment, context.moment),
@@ -113,7 +139,7 @@ impl FlameCache {
             Moment::Peak | Moment::Range => (context.history.generation(), context.history.until().min(moments.1)),
         };
         let of_recording = (recording.start_ns(), sites, read.0, read.1);
-        let key = Key { device: context.device, mode, moments, recording: of_recording };
+        let key = Key { device: context.device, mode, by, moments, recording: of_recording };
         if self.key != Some(key) {
             let weights = match (mode.moment, context.lifetimes()) {
                 (Moment::Shown, _) => StackWeights::live(context.state, first_event),
@@ -123,7 +149,25 @@ impl FlameCache {
                     StackWeights::allocated_between(lifetimes, moments.0, moments.1, first_event)
                 }
             };
-            self.graph = FlameGraph::new(context.definitions(), &weights, mode.is_folded);
+            let definitions = context.definitions();
+            let pair = groupings.pair(by, parts_of(by), context.recording).filter(|_| by != GroupBy::Stack);
+            if let Some([grouping, parts]) = pair {
+                self.graph = FlameGraph::by_group(definitions, &weights, grouping, parts, mode.is_folded);
+                let groups: Vec<u32> = (0..grouping.len() as u32).collect();
+                let state = (context.recording, context.all_devices);
+                let styles = group_styles(block_groups, state, grouping, &groups);
+                self.styles = box_styles(&self.graph, definitions, &mut |node: &FlameNode| match node.group {
+                    Some((of, group)) if of == by && by != GroupBy::Category && grouping.is_unknown(group) => {
+                        Some(BoxStyle::NoStack)
+                    }
+                    Some((of, group)) if of == by => styles.get(group as usize).map(|style| BoxStyle::Group(*style)),
+                    // The outer parts of names stand for no group.
+                    _ => matches!(node.kind, FlameNodeKind::Part(_)).then_some(BoxStyle::Root),
+                });
+            } else {
+                self.graph = FlameGraph::new(definitions, &weights, mode.is_folded);
+                self.styles = box_styles(&self.graph, definitions, &mut |_| None);
+            }
             self.key = Some(key);
             self.revision += 1;
         }
@@ -134,6 +178,12 @@ impl FlameCache {
     #[must_use]
     pub fn graph(&self) -> &FlameGraph {
         &self.graph
+    }
+
+    /// Returns how the nodes of that graph are painted.
+    #[must_use]
+    pub fn styles(&self) -> &[BoxStyle] {
+        &self.styles
     }
 
     /// Returns a number that increases when another graph is computed.

@@ -28,7 +28,8 @@ const OVER_TIME: &str = "time";
 /// Continues what the view computes by a bounded part, for its picture and its content.
 pub fn advance(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) {
     let was_found = caches.fragmentation.crossing().is_some();
-    let is_unfinished = caches.fragmentation.search(context, threshold_percent(options));
+    let is_unfinished = caches.fragmentation.search(context, threshold_percent(options))
+        | caches.fragmentation.update_requests(context);
     caches.missing.append(&mut caches.fragmentation.missing);
     // The picture shows what was found in the next frame.
     caches.is_unfinished |= is_unfinished || was_found != caches.fragmentation.crossing().is_some();
@@ -46,6 +47,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     };
     if options.mode.as_deref() == Some(OVER_TIME) {
         let rows = options.limit.unwrap_or(ROWS_OVER_TIME.0).min(ROWS_OVER_TIME.1);
+        caches.is_unfinished |= caches.fragmentation.update_requests(context);
         return content.with_table(table_over_time(context, caches.fragmentation.over_time(context, rows)));
     }
     let table = table_of_moment(context, &settings);

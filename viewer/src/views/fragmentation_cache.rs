@@ -21,6 +21,8 @@ use super::controls::event_link;
 pub(super) const DEFAULT_PERCENT: u64 = 80;
 /// Work units of the search in one frame, of 0.2 microseconds each.
 pub(super) const SEARCH_WORK: u64 = 16_384;
+/// Allocations whose requests are collected in one frame, at about 10 ns each.
+const ROWS_PER_FRAME: u32 = 262_144;
 /// While a recording grows, the largest requests are collected again once it has grown by one part
 /// in so many.
 pub(super) const GROWTH_DIVISOR: u64 = 16;
@@ -56,6 +58,8 @@ pub(super) struct Search {
 /// The table over time, and what it was computed from.
 pub(super) struct OverTime {
     pub(super) source: Source,
+    /// The moment up to which the largest requests were known.
+    pub(super) requests_until: Option<u64>,
     /// Whether it is of the whole recording.
     pub(super) is_whole: bool,
     pub(super) edges: Vec<u64>,
@@ -84,6 +88,8 @@ pub struct FragmentationCache {
     /// Byte ranges of the recording's file that the search needs.
     pub(super) missing: Vec<Range<u64>>,
     pub(super) requests: Option<(Source, LargestRequests)>,
+    /// Largest requests that are being collected, to take their place.
+    next_requests: Option<(Source, LargestRequests)>,
     /// The table over time.
     pub(super) over_time: Option<OverTime>,
 }
@@ -136,36 +142,39 @@ impl FragmentationCache {
         self.search.as_ref().and_then(|search| search.crossing.as_ref())
     }
 
-    /// Returns the columns of a chart between `edges`, with the largest requests once all
-    /// allocations are known.
-    pub fn columns(&mut self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
+    /// Returns the columns of a chart between `edges`, with the largest requests once they are
+    /// collected.
+    pub fn columns(&self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
         let settings = recorded_settings(context.recording.info());
-        self.update_requests(context);
         let requests = context.lifetimes().zip(self.requests.as_ref().map(|(_, requests)| requests));
         fragmentation_columns(context.recording, context.device, edges, &settings, requests)
     }
 
     /// Returns the columns of a chart like [`columns`](Self::columns), but approximately where that takes
     /// long.
-    pub fn quick_columns(&mut self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
-        self.update_requests(context);
+    pub fn quick_columns(&self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
         let requests = self.requests.as_ref().map(|(_, requests)| requests);
         sampled_fragmentation_columns(context.recording, context.device, edges, requests)
     }
 
-    /// Collects the largest requests if they are not known, or the recording has grown much.
-    pub(super) fn update_requests(&mut self, context: &Context<'_>) {
+    /// Collects a bounded part of the largest requests if they are not known, or the recording has
+    /// grown much. Returns true if the rest is to be collected in the next frame.
+    pub(super) fn update_requests(&mut self, context: &Context<'_>) -> bool {
         let (generation, until) = (context.history.generation(), context.history.until());
         let is_current = self.requests.as_ref().is_some_and(|((device, of, known), _)| {
             (*device, *of) == (context.device, generation) && until <= known + known / GROWTH_DIVISOR
         });
-        if is_current {
-            return;
-        }
-        self.requests = context.lifetimes().filter(|_| context.is_history_complete).map(|lifetimes| {
-            let requests = LargestRequests::new(context.recording, context.device, lifetimes);
-            ((context.device, generation, until), requests)
-        });
+        let (true, Some(lifetimes)) = (context.is_history_complete && !is_current, context.lifetimes()) else {
+            return false;
+        };
+        let source = (context.device, generation, until);
+        self.requests = self.requests.take().filter(|((device, of, _), _)| (*device, *of) == (source.0, source.1));
+        let kept = self.next_requests.take().filter(|(known, _)| *known == source);
+        let (_, mut requests) = kept.unwrap_or_default();
+        let is_done = requests.step(context.recording, context.device, lifetimes, ROWS_PER_FRAME);
+        let slot = if is_done { &mut self.requests } else { &mut self.next_requests };
+        *slot = Some((source, requests));
+        !is_done
     }
 
     /// Returns what the picture's largest requests are of; changes when they change.
@@ -188,9 +197,12 @@ impl FragmentationCache {
             *last = to;
         }
         let is_whole = !context.has_range;
-        if !self.over_time.as_ref().is_some_and(|known| known.is_current(source, is_whole, &edges)) {
+        let requests_until = self.requests_until();
+        let is_current =
+            |known: &OverTime| known.requests_until == requests_until && known.is_current(source, is_whole, &edges);
+        if !self.over_time.as_ref().is_some_and(is_current) {
             let columns = self.columns(context, &edges).columns;
-            self.over_time = Some(OverTime { source, is_whole, edges, columns });
+            self.over_time = Some(OverTime { source, requests_until, is_whole, edges, columns });
         }
         self.over_time.as_ref().map_or(&[], |known| &known.columns)
     }

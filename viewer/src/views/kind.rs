@@ -9,7 +9,7 @@ pub enum ViewKind {
     Allocations,
     /// Who holds the memory, as a table.
     Sites,
-    /// Who holds the memory, as a flame graph of call stacks.
+    /// Who holds the memory, as a flame graph of call stacks or groups.
     Flame,
     /// Fragmentation and free memory over time.
     Fragmentation,
@@ -57,6 +57,12 @@ impl ViewKind {
         Self::Compare,
         Self::About,
     ];
+
+    /// Returns true for a view with a filter of single allocations or events, which a search uses.
+    #[must_use]
+    pub const fn is_searched(self) -> bool {
+        matches!(self, Self::List | Self::Events | Self::Address)
+    }
 
     /// Returns the name in links, commands and scripts.
     #[must_use]
@@ -135,7 +141,7 @@ impl ViewKind {
         match self {
             Self::Heatmap => Some("One row per segment, every block at its address"),
             Self::Allocations => Some("Every allocation as a band over time"),
-            Self::Flame => Some("Live bytes by call stack"),
+            Self::Flame => Some("Bytes by call stack, or by group"),
             Self::Fragmentation => Some("Free memory and its fragmentation over time"),
             Self::Compare => Some("Allocated and reserved bytes of both sides over time, and their heatmaps"),
             _ => None,

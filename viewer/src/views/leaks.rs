@@ -17,6 +17,7 @@ use super::caches::Caches;
 use super::computed::{DeviceHistory, StepAnalysis, UnfreedRows};
 use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::{group_choice, group_title, number_field};
+use super::groups::paint_groups;
 use super::table::{Cell, Column, Row, Table};
 
 const VIEW: &str = ViewKind::Leaks.name();
@@ -41,7 +42,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         content.content = ViewContent::reading(context).content;
         return content;
     };
-    let Caches { groupings, steps, unfreed, is_unfinished, .. } = caches;
+    let Caches { groupings, block_groups, steps, unfreed, is_unfinished, .. } = caches;
     let memory = steps.table(source.lifetimes).map(|table| table.rows().to_vec());
     *is_unfinished |= memory.is_none();
     let by_site = groupings.get(GroupBy::Site, context.recording);
@@ -73,7 +74,8 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         format!("{} in {}, allocated {what}.", unbroken_size(bytes), Count(blocks).of("block", "blocks"))
     };
     content.content.push(Element::text(Tag::P, text).with_class("summary").into());
-    let table = unfreed_table(context, rows, &growing, by, grouping);
+    let mut table = unfreed_table(context, rows, &growing, by, grouping);
+    paint_groups(block_groups, context, grouping, &mut table);
     let by_site = groupings.get(GroupBy::Site, context.recording);
     if blocks == 0 {
         content.table = Some(table);
@@ -215,8 +217,7 @@ fn growth_table(context: &Context<'_>, growing: &[Growth], by: GroupBy, grouping
         ];
         Row { color: Some(context.theme.alarm), ..Row::new(cells) }
             .with_share(growth.bytes_per_step as f64 / fastest as f64)
-            .with_command(format!("group {} {}", by.name(), growth.group))
-            .with_selected(context.selected_group == Some((by, growth.group)))
+            .with_group(context.selected_group, by, growth.group)
     }));
     table
 }
@@ -259,12 +260,10 @@ fn unfreed_table(
             Cell::Event(one.oldest_event),
             Cell::Event(one.newest_event),
         ];
-        let category = category.map_or(Cell::Empty, |category| category.name().into());
-        let color = Some(context.theme.group_color(one.group as usize));
-        Row { color, hidden: vec![("category", category)], ..Row::new(cells) }
+        let category = category.map_or("mixed", |category| category.name()).into();
+        Row { hidden: vec![("category", category)], ..Row::new(cells) }
             .with_share(one.bytes as f64 / most as f64)
-            .with_command(format!("group {} {}", by.name(), one.group))
-            .with_selected(context.selected_group == Some((by, one.group)))
+            .with_group(context.selected_group, by, one.group)
     }));
     table
 }

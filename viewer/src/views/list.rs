@@ -10,7 +10,7 @@ use super::caches::Caches;
 use super::context::{Context, Groupings, ViewContent, ViewOptions};
 use super::controls::{choice, filter_field, parse_filter, progress_text};
 use super::events::{known, step_starts, stream_cell};
-use super::searches::{AllocationRequest, Searches};
+use super::searches::{AllocationRequest, Searches, ShownFilter};
 use super::table::{Cell, Column, ColumnWidth, Row, Sorting, Table};
 
 /// Name of the view.
@@ -40,6 +40,16 @@ fn order_of(column: &str, is_descending: bool) -> Option<AllocationOrder> {
 /// Returns true if the allocations that match a query depend on the moment.
 fn depends_on_moment(query: &Query) -> bool {
     query.terms().iter().any(|term| matches!(term.condition, Condition::Age(_) | Condition::Use(_)))
+}
+
+/// Returns the filter of a list, prepared for the recording; `None` if none is typed, or it is
+/// invalid.
+pub fn shown_filter(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> Option<ShownFilter> {
+    let query = options.query().ok().filter(|query| !query.is_empty())?;
+    let steps = step_starts(context, &mut caches.searches, &query);
+    let matcher = caches.searches.matchers.get(context.recording, &query, &steps);
+    let moment = if depends_on_moment(&query) { context.moment } else { 0 };
+    Some(ShownFilter::new(matcher, query.text(), moment))
 }
 
 /// Returns the content of the view.
@@ -88,6 +98,9 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     let (summary, table) = list(context, options, caches, &query, scope, order, which);
     let nothing = match scope {
         _ if caches.is_unfinished => "Searching…",
+        Scope::Live if !query.is_empty() => {
+            "No live allocation matches the filter. Show “all” to search the whole recording."
+        }
         _ if !query.is_empty() => "No allocation matches the filter.",
         Scope::Live => "No allocation is live at this moment.",
         _ => "No allocation was recorded here.",
@@ -204,8 +217,8 @@ fn columns() -> Vec<Column> {
     vec![
         Column::number("bytes", "size").sortable().with_width(Number),
         Column::text("site", "site").sortable().with_width(Wide),
-        Column::text("category", "category").with_width(Label),
         Column::number("age_ns", "age").sortable().with_width(Number),
+        Column::text("category", "category").with_width(Label),
         Column::number("lifetime_ns", "lifetime").sortable().with_width(Number),
         Column::number("allocated_at", "allocated at").sortable().with_width(Number),
         Column::number("freed_at", "freed at").sortable().with_width(Number),
@@ -238,6 +251,13 @@ pub(super) fn select_command(one: &Allocation) -> String {
     format!("select-allocation {:#x} {}", one.address, one.first_moment)
 }
 
+/// Returns the cell of an allocation's category: its name without where it comes from, which the
+/// pointer shows.
+pub(super) fn category_cell(grouping: &mut Grouping, one: &Allocation) -> Cell {
+    let category = grouping.category_of_allocation(one);
+    Cell::labeled(category.category.name(), category.name().into())
+}
+
 /// Returns the row of an allocation.
 fn allocation_row(context: &Context<'_>, grouping: &mut Grouping, listed: &ListedAllocation) -> Row {
     let one = &listed.allocation;
@@ -251,8 +271,8 @@ fn allocation_row(context: &Context<'_>, grouping: &mut Grouping, listed: &Liste
     let cells = vec![
         Cell::Bytes(one.size),
         Cell::from(&*site),
-        grouping.category_of_allocation(one).name().into(),
         known(Some(age_ns).filter(|_| has_age), Cell::Duration),
+        category_cell(grouping, one),
         known(listed.lifetime_ns, Cell::Duration),
         Cell::Event(one.first_moment),
         known(one.allocated_until, Cell::Event),

@@ -1,6 +1,6 @@
 //! The peak explained: when it is, what it consists of, and how far it falls if it is lowered.
 
-use vramscope_insight::group::{GroupBy, SiteCategory};
+use vramscope_insight::group::GroupBy;
 use vramscope_insight::peak::{PeakComposition, PeakGroup, Plateau};
 use vramscope_insight::sites::GroupRow;
 use vramscope_trace::sort::sort_by_key;
@@ -14,7 +14,8 @@ use super::ViewKind;
 use super::caches::Caches;
 use super::computed::{NextPeaks, PeakGroups};
 use super::context::{Context, ViewContent, ViewOptions};
-use super::controls::{event_link, group_choice, group_title};
+use super::controls::{category_cell, event_link, group_choice, group_title};
+use super::groups::paint_groups;
 use super::table::{Cell, Column, Row, Table};
 
 /// Returns the content of the view.
@@ -39,12 +40,13 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         content.content = ViewContent::reading(context).content;
         return content;
     }
-    let Caches { groupings, steps, peak: analysis, .. } = caches;
+    let Caches { groupings, block_groups, steps, peak: analysis, .. } = caches;
     analysis.update(&source, peak, steps);
     let by_category = groupings.get(GroupBy::Category, context.recording);
     let categories = analysis.groups(&source, peak, steps, GroupBy::Category, by_category);
     let composition = categories.composition.clone();
-    let category_table = table(context, categories, GroupBy::Category);
+    let mut category_table = table(context, categories, GroupBy::Category);
+    paint_groups(block_groups, context, by_category, &mut category_table);
     let next = analysis.next(&source, steps, composition.dip_bytes());
     let by_site = groupings.get(GroupBy::Site, context.recording);
     let mut request_text = |one: Option<Allocation>| {
@@ -55,7 +57,8 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     let reached_by = request_text(next.and_then(|next| next.request));
     let other_reached_by = request_text(next.and_then(|next| next.other_request));
     let step_count = steps.steps().len();
-    let groups = analysis.groups(&source, peak, steps, by, groupings.get(by, context.recording));
+    let grouping = groupings.get(by, context.recording);
+    let groups = analysis.groups(&source, peak, steps, by, grouping);
     let requested_bytes = groups.rows.iter().fold(0u64, |sum, (row, _)| sum.saturating_add(row.requested_bytes));
     caches.is_unfinished |= next.is_none();
 
@@ -69,7 +72,8 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     }
     content.content.push(Element::text(Tag::H2, format!("By {}", group_title(by))).into());
     content.content.push(Element::text(Tag::P, sum_text(&composition)).with_class("summary").into());
-    let table = table(context, groups, by);
+    let mut table = table(context, groups, by);
+    paint_groups(&mut caches.block_groups, context, caches.groupings.get(by, context.recording), &mut table);
     content.with_table(table)
 }
 
@@ -240,12 +244,13 @@ fn table(context: &Context<'_>, groups: &PeakGroups, by: GroupBy) -> Table {
             cells.push(Cell::Bytes(before_steps_bytes));
         }
         if by != GroupBy::Category {
-            cells.push(row.category.map_or(Cell::Empty, |category: SiteCategory| category.name().into()));
+            cells.push(category_cell(row.category, &row.categories));
         }
-        Row { color: Some(context.theme.group_color(row.group as usize)), hidden, ..Row::new(cells) }
-            .with_share(bytes as f64 / largest as f64)
-            .with_command(format!("group {} {}", by.name(), row.group))
-            .with_selected(context.selected_group == Some((by, row.group)))
+        Row { hidden, ..Row::new(cells) }.with_share(bytes as f64 / largest as f64).with_group(
+            context.selected_group,
+            by,
+            row.group,
+        )
     }));
     sort_by_key(&mut table.rows, |row| {
         std::cmp::Reverse(match row.cells.get(1) {

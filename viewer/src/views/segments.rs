@@ -59,10 +59,18 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     }
     if context.all_devices.devices().count() > 1 {
         content.content.push(Element::text(Tag::H2, "What each device could release").into());
-        let columns = vec![Column::text("device", "device"), Column::number("releasable_bytes", "releasable")];
-        let mut devices = Table::new(ViewKind::Segments.name(), "Releasable bytes by device", columns);
+        let columns = vec![
+            Column::text("device", "device"),
+            Column::number("releasable_bytes", "releasable"),
+            Column::number("allocated_bytes", "allocated"),
+            Column::number("reserved_bytes", "reserved"),
+        ];
+        let mut devices = Table::new(ViewKind::Segments.name(), "Bytes by device", columns);
         for (device, bytes) in releasable_by_device(context.all_devices, &settings) {
-            let row = Row::new(vec![context.recording.info().device_label(device).into(), Cell::Bytes(bytes)]);
+            let counters = context.all_devices.device(device).map(|one| one.counters()).unwrap_or_default();
+            let name = context.recording.info().device_label(device);
+            let sizes = [bytes, counters.allocated, counters.reserved].map(Cell::Bytes);
+            let row = Row::new(std::iter::once(name.into()).chain(sizes).collect());
             devices.rows.push(row.with_command(format!("device {}", device.0)));
         }
         content.content.push(devices.element().into());

@@ -1,15 +1,18 @@
 //! "Who holds it": live bytes by site, function, line, module, category and more.
 
 use vramscope_insight::group::{GroupBy, Grouping};
-use vramscope_insight::sites::{GroupRow, RangeRow, groups_at, groups_in_range, live_groups};
+use vramscope_insight::query::Now;
+use vramscope_insight::sites::{GroupRow, RangeRow, groups_in_range, groups_of, groups_of_allocations, live_groups};
 use vramscope_trace::sort::sort_by_key;
-use vramscope_trace::{ByteSize, Count};
+use vramscope_trace::{Allocation, ByteSize, Count};
 
 use crate::ui::{Element, Tag};
 
 use super::caches::Caches;
 use super::context::{Context, ViewContent, ViewOptions};
-use super::controls::{choice, group_choice};
+use super::controls::{category_cell, choice, filter_field, group_choice, parse_filter};
+use super::events::step_starts;
+use super::groups::paint_groups;
 use super::kind::ViewKind;
 use super::table::{Cell, Column, Row, Table};
 
@@ -23,40 +26,73 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     const VIEW: &str = ViewKind::Sites.name();
     let by = options.by.unwrap_or(GroupBy::Line);
     let mode = options.mode.as_deref().unwrap_or("moment");
-    let grouping = caches.groupings.get(by, context.recording);
     let mut content = ViewContent {
         controls: vec![
             group_choice(VIEW, by, &GroupBy::ALL).into(),
             choice("at", &format!("mode {VIEW}"), mode, MODES).into(),
+            filter_field(VIEW, &options.filter).into(),
         ],
         ..ViewContent::default()
+    };
+    let query = match parse_filter(&options.filter) {
+        Ok(query) => query,
+        Err(error) => {
+            content.content.push(error.into());
+            return content;
+        }
+    };
+    let steps = step_starts(context, &mut caches.searches, &query);
+    let matcher = caches.searches.matchers.get(context.recording, &query, &steps);
+    let described = if query.is_empty() { String::new() } else { format!(": {}", query.describe()) };
+    let now = Now { moment: context.moment, time_ns: context.time_ns, history: context.history };
+    let Caches { groupings, block_groups, .. } = caches;
+    let grouping = groupings.get(by, context.recording);
+    let mut painted = |content: ViewContent, mut table: Table, grouping: &Grouping| {
+        paint_groups(block_groups, context, grouping, &mut table);
+        content.with_table(table)
     };
     match (mode, context.lifetimes()) {
         ("peak", Some(lifetimes)) => {
             let peak = context.recording.series(context.device).map_or(0, |series| series.peak_allocated().event);
-            let rows = groups_at(lifetimes, peak, context.definitions(), grouping);
-            content.with_live_table(context, &rows, grouping, "live at the peak of the allocated bytes")
+            let now = Now::new(peak, context.history);
+            let keep = |one: &Allocation| query.is_empty() || matcher.matches_allocation(context.device, one, &now);
+            let live = lifetimes.live_at(peak).filter(keep);
+            let rows = groups_of_allocations(live, peak, context.definitions(), grouping);
+            let when = format!("live at the peak of the allocated bytes{described}");
+            painted(content.with_summary(&rows, &when), live_table(context, &rows, grouping), grouping)
         }
         ("range", Some(lifetimes)) => {
             let time_ns = |event| context.history.time_ns(event);
-            let (from, to) = context.range;
-            let rows = groups_in_range(lifetimes, context.definitions(), grouping, time_ns, from, to);
-            content.with_range_table(context, &rows, grouping)
+            let keep = |one: &Allocation| matcher.matches_allocation(context.device, one, &now);
+            let keep: Option<&dyn Fn(&Allocation) -> bool> = if query.is_empty() { None } else { Some(&keep) };
+            let rows = groups_in_range(lifetimes, context.definitions(), grouping, time_ns, context.range, keep);
+            if !query.is_empty() {
+                let text = format!("Allocations made in the selected range{described}");
+                content.content.push(Element::text(Tag::P, text).with_class("summary").into());
+            }
+            painted(content, range_table(context, &rows, grouping), grouping)
         }
         ("peak" | "range", None) => {
             content.content = ViewContent::message("Reading the recording…").content;
             content
         }
         _ => {
-            let rows = live_groups(context.state, context.definitions(), grouping);
-            content.with_live_table(context, &rows, grouping, "live at this moment")
+            let rows = if query.is_empty() {
+                live_groups(context.state, context.definitions(), grouping)
+            } else {
+                let blocks = context.state.blocks();
+                let blocks = blocks.filter(|block| matcher.matches_block(context.device, block, &now));
+                groups_of(blocks, context.definitions(), grouping)
+            };
+            let when = format!("live at this moment{described}");
+            painted(content.with_summary(&rows, &when), live_table(context, &rows, grouping), grouping)
         }
     }
 }
 
 impl ViewContent {
-    /// Appends the table of live groups and the sums of its rows.
-    fn with_live_table(mut self, context: &Context<'_>, groups: &[GroupRow], grouping: &Grouping, when: &str) -> Self {
+    /// Appends the sums of the rows of live groups.
+    fn with_summary(mut self, groups: &[GroupRow], when: &str) -> Self {
         let sum = |value: fn(&GroupRow) -> u64| groups.iter().map(value).fold(0, u64::saturating_add);
         let (bytes, pending, blocks) = (sum(|row| row.bytes), sum(|row| row.pending_bytes), sum(|row| row.blocks));
         let mut text = format!("{} in {} {when}", ByteSize(bytes), Count(blocks).of("block", "blocks"));
@@ -64,45 +100,44 @@ impl ViewContent {
             text += &format!(", of which {} are pending free", ByteSize(pending));
         }
         self.content.push(Element::text(Tag::P, text).with_class("summary").into());
-        self.with_table(live_table(context, groups, grouping))
+        self
     }
+}
 
-    /// Appends the table of allocations in a range.
-    fn with_range_table(self, context: &Context<'_>, groups: &[RangeRow], grouping: &Grouping) -> Self {
-        let by = grouping.by();
-        let mut table = Table::new(
-            ViewKind::Sites.name(),
-            "Allocations made in the selected range",
-            vec![
-                Column::text("name", super::controls::group_title(by)),
-                Column::bar("bytes", "allocated"),
-                Column::number("allocations", "count"),
-                Column::number("mean_lifetime_ns", "mean life"),
-                Column::number("live_bytes_at_end", "live at end"),
-                Column::text("category", "category"),
-            ],
-        );
-        let largest = groups.iter().map(|row| row.share).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-        table.rows.extend(groups.iter().map(|row| {
-            let life = if row.freed == 0 { Cell::Empty } else { Cell::Duration(row.mean_lifetime_ns as u64) };
-            let is_selected = context.selected_group == Some((by, row.group));
-            let cells = vec![
-                Cell::from(&*row.name),
-                Cell::Bytes(row.bytes),
-                Cell::Count(row.allocations),
-                life,
-                Cell::Bytes(row.live_bytes_at_end),
-                row.category.map_or(Cell::Empty, |category| category.name().into()),
-            ];
-            let file_link = file_link(context, grouping, row.group);
-            Row { is_selected, file_link, ..Row::new(cells) }.with_share(row.share / largest).with_command(format!(
-                "group {} {}",
-                by.name(),
-                row.group
-            ))
-        }));
-        self.with_table(table)
-    }
+/// Returns the table of allocations in a range.
+fn range_table(context: &Context<'_>, groups: &[RangeRow], grouping: &Grouping) -> Table {
+    let by = grouping.by();
+    let mut table = Table::new(
+        ViewKind::Sites.name(),
+        "Allocations made in the selected range",
+        vec![
+            Column::text("name", super::controls::group_title(by)),
+            Column::bar("bytes", "allocated"),
+            Column::number("allocations", "count"),
+            Column::number("mean_lifetime_ns", "mean life"),
+            Column::number("live_bytes_at_end", "live at end"),
+            Column::text("category", "category"),
+        ],
+    );
+    let largest = groups.iter().map(|row| row.share).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    table.rows.extend(groups.iter().map(|row| {
+        let life = if row.freed == 0 { Cell::Empty } else { Cell::Duration(row.mean_lifetime_ns as u64) };
+        let cells = vec![
+            Cell::from(&*row.name),
+            Cell::Bytes(row.bytes),
+            Cell::Count(row.allocations),
+            life,
+            Cell::Bytes(row.live_bytes_at_end),
+            category_cell(row.category, &row.categories),
+        ];
+        let file_link = file_link(context, grouping, row.group);
+        Row { file_link, ..Row::new(cells) }.with_share(row.share / largest).with_group(
+            context.selected_group,
+            by,
+            row.group,
+        )
+    }));
+    table
 }
 
 /// Returns the table of live groups.
@@ -128,18 +163,16 @@ pub(super) fn live_table(context: &Context<'_>, groups: &[GroupRow], grouping: &
         ];
         let mut cells =
             vec![Cell::from(&*row.name), Cell::Bytes(row.bytes), Cell::Share(row.share), Cell::Count(row.blocks)];
-        let category = row.category.map_or(Cell::Empty, |category| category.name().into());
+        let category = category_cell(row.category, &row.categories);
         if has_category {
             cells.push(category);
         } else {
             hidden.push(("category", category));
         }
         Row {
-            is_selected: context.selected_group == Some((by, row.group)),
-            color: Some(context.theme.group_color(row.group as usize)),
             file_link: file_link(context, grouping, row.group),
             hidden,
-            ..Row::new(cells).with_share(row.share / largest).with_command(format!("group {} {}", by.name(), row.group))
+            ..Row::new(cells).with_share(row.share / largest).with_group(context.selected_group, by, row.group)
         }
     }));
     table

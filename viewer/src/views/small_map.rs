@@ -32,6 +32,13 @@ impl<K: Copy + PartialEq, V> SmallMap<K, V> {
         self.position(key).map(|index| &mut self.0[index].1)
     }
 
+    /// Returns the values of two different keys mutably; `None` if one of them is missing.
+    pub(crate) fn pair_mut(&mut self, one: K, other: K) -> Option<[&mut V; 2]> {
+        let positions = [self.position(one)?, self.position(other)?];
+        let entries = self.0.get_disjoint_mut(positions).ok()?;
+        Some(entries.map(|(_, value)| value))
+    }
+
     /// Returns the value of a key, which `create` returns if the key is new.
     pub(crate) fn get_or_insert_with(&mut self, key: K, create: impl FnOnce() -> V) -> &mut V {
         let index = self.position(key).unwrap_or_else(|| {

@@ -13,6 +13,7 @@ use super::caches::Caches;
 use super::computed::{DeviceHistory, StepAnalysis};
 use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::{choice, event_link, group_choice, group_title};
+use super::groups::paint_groups;
 use super::table::{Cell, Column, Row, Sorting, Table};
 
 /// What the view shows, by the name of its mode: all steps, or what the step at the moment
@@ -34,7 +35,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     let by = options.by.unwrap_or(GroupBy::Line);
     let mode = options.mode.as_deref().unwrap_or("steps");
     let Some(source) = caches.update_steps(context) else { return ViewContent::reading(context) };
-    let Caches { groupings, steps, is_unfinished, .. } = caches;
+    let Caches { groupings, block_groups, steps, is_unfinished, .. } = caches;
     let mut content = ViewContent {
         controls: vec![
             choice("show", &format!("mode {VIEW}"), mode, MODES).into(),
@@ -59,16 +60,18 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     let grouping = groupings.get(by, context.recording);
     let mut one_step = || OneStep::new(context, &source, steps, &memory, by, grouping);
     if mode == "groups" {
-        let step = one_step();
+        let mut step = one_step();
         *is_unfinished |= step.is_unfinished;
+        paint_groups(block_groups, context, grouping, &mut step.table);
         content.content.extend(step.nodes);
         return content.with_table(step.table);
     }
     let has_few = memory.len() <= FEW_STEPS;
     content = content.with_table(steps_table(context, options, &memory));
     if has_few && options.limit.is_none() {
-        let step = one_step();
+        let mut step = one_step();
         *is_unfinished |= step.is_unfinished;
+        paint_groups(block_groups, context, grouping, &mut step.table);
         content.content.extend(step.nodes);
         content.content.push(step.table.element().into());
     }
@@ -323,12 +326,12 @@ fn fill_groups(
             growth.map_or(Cell::Empty, |growth| Cell::BytesChange(i128::from(growth.bytes_per_step))),
         ];
         table.rows.push(Row {
-            color: Some(context.theme.group_color(group as usize)),
             hidden: vec![("pending_bytes", Cell::Bytes(one.pending_bytes))],
-            ..Row::new(cells)
-                .with_share(one.allocated_bytes as f64 / most as f64)
-                .with_command(format!("group {} {group}", by.name()))
-                .with_selected(context.selected_group == Some((by, group)))
+            ..Row::new(cells).with_share(one.allocated_bytes as f64 / most as f64).with_group(
+                context.selected_group,
+                by,
+                group,
+            )
         });
     }
 }

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
+use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count, DurationNs, Percent};
 
 use crate::frame::Color;
@@ -44,9 +45,9 @@ pub enum ColumnWidth {
     Narrow,
     /// Sizes, durations and event numbers.
     Number,
-    /// Addresses, times and short names.
+    /// Addresses and kinds of events.
     Name,
-    /// Categories.
+    /// Categories and times.
     Label,
     /// Sites.
     Wide,
@@ -203,6 +204,8 @@ pub struct Row {
     pub share: Option<f32>,
     /// Color of the row's bar and swatch.
     pub color: Option<Color>,
+    /// The number of the group that the row is about.
+    pub group: Option<u32>,
     /// Further names and values that objects have and the page does not show.
     pub hidden: Vec<(&'static str, Cell)>,
     /// A link to the row's file in the user's editor, after its first cell.
@@ -222,6 +225,15 @@ impl Row {
     #[must_use]
     pub fn with_command(mut self, command: impl Into<String>) -> Self {
         self.command = Some(command.into());
+        self
+    }
+
+    /// Makes the row one of a group, which a click selects. `selected` is the selected group.
+    #[must_use]
+    pub fn with_group(mut self, selected: Option<(GroupBy, u32)>, by: GroupBy, group: u32) -> Self {
+        self.command = Some(format!("group {} {group}", by.name()));
+        self.is_selected = selected == Some((by, group));
+        self.group = Some(group);
         self
     }
 
@@ -329,6 +341,9 @@ impl Table {
             let element = match cell {
                 Cell::Event(event) => {
                     element.with_child(Element::button(text, format!("seek {event}")).with_class("link"))
+                }
+                Cell::Labeled(_, value) if matches!(**value, Cell::Text(_)) => {
+                    element.with(Attribute::Title, value.text()).with_text(text)
                 }
                 Cell::Text(_) | Cell::Labeled(..) => element.with(Attribute::Title, text.clone()).with_text(text),
                 _ => element.with_text(text),

@@ -11,6 +11,7 @@ use super::caches::Caches;
 use super::computed::{TemporaryRows, TemporarySearch};
 use super::context::{Context, ViewContent, ViewOptions};
 use super::controls::{group_choice, group_title, number_field};
+use super::groups::paint_groups;
 use super::table::{Cell, Column, Row, Table};
 
 /// Most events from an allocation to its free, unless the user says otherwise.
@@ -27,7 +28,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     let mut content = ViewContent {
         controls: vec![
             group_choice(VIEW, by, &GroupBy::ALL).into(),
-            number_field("freed within", "events", VIEW, within_events).into(),
+            number_field("freed at most", "events later", VIEW, within_events).into(),
         ],
         ..ViewContent::default()
     };
@@ -40,7 +41,8 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     let grouping = caches.groupings.get(by, context.recording);
     let rows = caches.temporaries.advance(&source, search, grouping);
     caches.is_unfinished |= rows.progress < 1.0;
-    let table = table(context, &rows, by, |group| grouping.cached_name(context.definitions(), group).to_string());
+    let mut table = table(context, &rows, by, |group| grouping.cached_name(context.definitions(), group).to_string());
+    paint_groups(&mut caches.block_groups, context, grouping, &mut table);
     content.content.push(Element::text(Tag::P, summary(context, &rows, within_events)).with_class("summary").into());
     content.with_table(table)
 }
@@ -54,7 +56,7 @@ fn summary(context: &Context<'_>, rows: &TemporaryRows, within_events: u64) -> S
     let events = if within_events == 1 {
         "by the next event".to_owned()
     } else {
-        format!("within {} events", Count(within_events))
+        format!("at most {} events later", Count(within_events))
     };
     let mut text = if sum.0 == 0 {
         format!("Nothing that was allocated in {whole} was freed {events}.")
@@ -90,21 +92,17 @@ fn table(context: &Context<'_>, rows: &TemporaryRows, by: GroupBy, mut name: imp
     );
     let largest = rows.groups.first().map_or(1, |(first, _)| first.churned_bytes.max(1));
     table.rows.extend(rows.groups.iter().map(|(one, category)| {
-        Row {
-            color: Some(context.theme.group_color(one.group as usize)),
-            ..Row::new(vec![
-                name(one.group).into(),
-                Cell::Bytes(one.churned_bytes),
-                Cell::Count(one.allocations),
-                Cell::Bytes(one.largest_bytes),
-                Cell::Decimal(one.mean_lifetime_events()),
-                Cell::Duration(one.mean_lifetime_ns()),
-                category.map_or(Cell::Empty, |category| category.name().into()),
-            ])
-            .with_share(one.churned_bytes as f64 / largest as f64)
-            .with_command(format!("group {} {}", by.name(), one.group))
-            .with_selected(context.selected_group == Some((by, one.group)))
-        }
+        Row::new(vec![
+            name(one.group).into(),
+            Cell::Bytes(one.churned_bytes),
+            Cell::Count(one.allocations),
+            Cell::Bytes(one.largest_bytes),
+            Cell::Decimal(one.mean_lifetime_events()),
+            Cell::Duration(one.mean_lifetime_ns()),
+            category.map_or("mixed", |category| category.name()).into(),
+        ])
+        .with_share(one.churned_bytes as f64 / largest as f64)
+        .with_group(context.selected_group, by, one.group)
     }));
     table
 }

@@ -254,6 +254,7 @@ fn every_golden_picture_has_a_test() {
         "fragmentation_dark",
         "fragmentation_light",
         "idle_timeline_light",
+        "lanes_timeline_light",
         "pools_heatmap_age_dark",
         "pools_heatmap_common_light",
         "pools_heatmap_dark",

@@ -5,6 +5,7 @@ use vramscope_viewer::frame::{Color, Frame};
 use vramscope_viewer::heatmap::ColorBy;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin, PeakKind};
+use vramscope_viewer::playback::{SPEEDS, Speed};
 use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
 use vramscope_viewer::timeline::{self, Cursor, TimelineScene};
@@ -57,6 +58,7 @@ fn every_move_shows_the_state_at_its_event() {
 fn playback_stops_at_the_end_and_restarts_from_the_start() {
     let mut model = open_sample(Sample::Training);
     model.seek(0).expect("a loaded moment");
+    model.playback.set_speed(SPEEDS.iter().position(|speed| *speed == Speed::Time(1.0)).expect("a speed"));
     model.play_or_pause(0.0).expect("a readable recording");
     let mut clock_ms = 0.0;
     let mut before = 0;
@@ -70,6 +72,22 @@ fn playback_stops_at_the_end_and_restarts_from_the_start() {
     model.play_or_pause(clock_ms).expect("a readable recording");
     assert_eq!(model.state().event(), 0);
     assert!(model.playback.is_playing());
+}
+
+#[test]
+fn playback_of_the_whole_recording_takes_25_seconds() {
+    let mut model = open_sample(Sample::Training);
+    model.seek(0).expect("a loaded moment");
+    model.play_or_pause(0.0).expect("a readable recording");
+    let end = model.recording().end_event();
+    let (mut clock_ms, mut longest_step, mut before) = (0.0, 0, 0);
+    while model.tick(clock_ms).expect("a readable recording") {
+        let event = model.state().event();
+        longest_step = longest_step.max(event - before);
+        (before, clock_ms) = (event, clock_ms + 16.0);
+    }
+    assert!((24_900.0..25_100.0).contains(&clock_ms), "{clock_ms} ms");
+    assert_eq!((model.state().event(), longest_step), (end, 1), "no time passes without events");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::golden::check;
 use crate::samples::{Sample, bytes};
 
 /// Size of the timeline's picture.
-const SIZE: (u32, u32) = (900, 220);
+pub(crate) const SIZE: (u32, u32) = (900, 220);
 
 /// A session with its page: the texts that the page has.
 pub(crate) struct Page {
@@ -64,7 +64,7 @@ impl Page {
         self.act(&[Action::Command(command.to_owned())]);
     }
 
-    fn pointer(&mut self, kind: PointerKind, x: f64, y: f64) {
+    pub(crate) fn pointer(&mut self, kind: PointerKind, x: f64, y: f64) {
         self.act(&[pointer(kind, x, y)]);
     }
 
@@ -77,7 +77,7 @@ impl Page {
         self.pointer(PointerKind::Leave, to.0, to.1);
     }
 
-    fn picture(&self) -> Frame {
+    pub(crate) fn picture(&self) -> Frame {
         let mut frame = Frame::new(SIZE.0, SIZE.1, Color::default());
         let bytes = self.session.pixels(Surface::Timeline);
         frame.for_each_row(frame.bounds(), |y, pixels| {
@@ -89,7 +89,7 @@ impl Page {
         frame
     }
 
-    fn event(&self) -> u64 {
+    pub(crate) fn event(&self) -> u64 {
         self.session.model.state().event()
     }
 }
@@ -435,6 +435,7 @@ fn first_mark_of_a_live_recording_does_not_move_the_chart() {
 fn timeline_pictures() {
     for (name, is_dark) in [("dark", true), ("light", false)] {
         let mut page = Page::new(open("mlp_train.pickle.zst"), is_dark);
+        page.run("cut-idle");
         page.run("stack category");
         check(&format!("stacked_timeline_{name}"), &page.picture());
         page.run("stack site");
@@ -453,13 +454,23 @@ fn timeline_pictures() {
 
 #[test]
 fn idle_time_is_cut() {
+    // Most of this recording is idle time.
     let mut page = Page::new(open("mlp_train.pickle.zst"), false);
-    page.run("cut-idle");
+    assert!(page.bar.contains("idle time hidden: "), "{}", page.bar);
+    assert_eq!(page.session.link().cuts_idle, None);
     let timeline = page.session.timeline().expect("a timeline");
     let edges = timeline.edges();
     assert!(edges.is_sorted() && timeline.axis.times().is_sorted());
     assert_eq!(edges.last(), Some(&page.session.model.recording().end_event()));
     check("idle_timeline_light", &page.picture());
     page.run("cut-idle");
-    assert!(!page.session.link().cuts_idle);
+    assert!(page.bar.contains("hide idle time") && page.session.timeline().expect("a timeline").axis.idle_ns() == 0);
+    let link = page.session.link();
+    assert_eq!(link.cuts_idle, Some(false));
+    let mut other = Page::new(open("mlp_train.pickle.zst"), false);
+    other.session.go_to_link(&Link::parse(&link.fragment())).expect("a readable recording");
+    other.act(&[]);
+    assert!(!other.session.model.cuts_idle(), "a link restores the choice");
+    let busy = Page::new(open_bytes("drawn.vram", &bytes(Sample::Training)), false);
+    assert!(!busy.session.model.cuts_idle() && busy.bar.contains("hide idle time"));
 }

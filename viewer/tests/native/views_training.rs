@@ -396,7 +396,7 @@ fn temporaries_equal_those_of_the_analysis() {
     }
     let mut session = training(10, false);
     let text = shown(&mut session, "temporaries", &[]);
-    let expected = "10 allocations, 20 KiB in all, were freed within 2 events: 24.4% of the allocations and \
+    let expected = "10 allocations, 20 KiB in all, were freed at most 2 events later: 24.4% of the allocations and \
                     1.6% of the bytes allocated in the recording.";
     assert!(text.contains(expected), "{text}");
     let text = shown(&mut session, "temporaries", &["number temporaries 1"]);

@@ -6,8 +6,11 @@ use vramscope_insight::address_map::AddressMap;
 use vramscope_insight::bands::BandLayout;
 use vramscope_insight::composition::{LAYERS, OTHER_LAYER};
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::query::Now;
+use vramscope_trace::Allocation;
 
-use crate::allocations::{AllocationsLayout, AllocationsScene, Content, Geometry, LayerStyle, Outline, Target};
+use crate::allocations::{AllocationsLayout, AllocationsScene, Content, Geometry, Outline, Target};
+use crate::group_style::GroupStyle;
 use crate::text::Typesetter;
 use crate::views::caches::Caches;
 use crate::views::context::{Context, Groupings, ViewOptions};
@@ -45,7 +48,9 @@ pub fn picture_key(context: &Context<'_>, options: &ViewOptions, caches: &mut Ca
     let by = GroupBy::ALL.iter().position(|other| *other == by).unwrap_or(0) as u64;
     let selected = selected.map_or(u64::MAX, u64::from);
     let (device, generation) = (u64::from(context.device.0), context.history.generation());
-    let chosen = vec![device, generation, by, u64::from(is_by_address), selected, zoom.start, zoom.end];
+    let filter = caches.searches.shown_filter.as_ref().filter(|_| context.selected_group.is_none());
+    let filter = filter.map_or(0, |filter| filter.key);
+    let chosen = vec![device, generation, by, u64::from(is_by_address), selected, zoom.start, zoom.end, filter];
     Some(PictureKey { chosen, until: [until].into_iter().chain(caches.allocations.until()).collect() })
 }
 
@@ -81,7 +86,7 @@ pub fn scene(
         let source = (&cache.index, &rows);
         AllocationsLayout::Stacked(BandLayout::new(source, series, &columns, &visible, geometry.height()))
     };
-    let mut styles = [LayerStyle::Other; LAYERS];
+    let mut styles = [GroupStyle::Other; LAYERS];
     for (style, layer) in styles.iter_mut().take(usize::from(OTHER_LAYER)).zip(&layers) {
         *style = layer.style;
     }
@@ -92,7 +97,18 @@ pub fn scene(
         layer_name: &mut |layer| layer_name(&layers, layer).to_owned(),
         emphasized,
     };
-    Some(AllocationsScene::new(content, geometry, typesetter))
+    let mut scene = AllocationsScene::new(content, geometry, typesetter);
+    outline_matches(context, caches, &mut scene);
+    Some(scene)
+}
+
+/// Outlines the allocations that the filter of a list matches, unless a group is selected.
+fn outline_matches(context: &Context<'_>, caches: &Caches, scene: &mut AllocationsScene) {
+    let filter = caches.searches.shown_filter.as_ref().filter(|_| context.selected_group.is_none());
+    let (Some(filter), Some(lifetimes)) = (filter, context.lifetimes()) else { return };
+    let now = Now { moment: context.moment, time_ns: context.time_ns, history: context.history };
+    let matches = |one: &Allocation| filter.matcher.matches_allocation(context.device, one, &now);
+    scene.outline_matches(&mut |row| lifetimes.row(row).as_ref().is_some_and(matches));
 }
 
 /// Paints a bounded part of the picture's address map, and names what was painted. Returns true if
@@ -111,6 +127,7 @@ pub fn paint(
     let (Some(map), Some((series, rows))) = (scene.map_mut(), source) else { return false };
     let is_complete = map.step((&cache.index, &rows), series, MAP_ROWS);
     scene.update_names(typesetter, &mut |row| site_of(context, groupings, row));
+    outline_matches(context, caches, scene);
     !is_complete
 }
 

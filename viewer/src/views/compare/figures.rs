@@ -21,12 +21,13 @@ pub(super) fn table(context: &Context<'_>, sides: &[Side; 2], figures: &[MomentF
         Column::number("change", "change"),
     ];
     let mut table = Table::new(ViewKind::Compare.name(), "Counters at A and at B", columns);
-    let at_moments: [(&str, Figure); 6] = [
+    let at_moments: [(&str, Figure); 7] = [
         ("allocated", |figures| figures.counters.allocated),
         ("pending free", MomentFigures::pending_bytes),
         ("rounding waste", |figures| figures.counters.rounding_waste_bytes()),
         ("reserved", |figures| figures.counters.reserved),
-        ("free in segments", |figures| figures.free.total),
+        ("releasable (free segments)", MomentFigures::releasable_bytes),
+        ("stuck beside live blocks", |figures| figures.stuck_bytes),
         ("largest free block", |figures| figures.free.largest),
     ];
     table.rows.extend(at_moments.map(|(name, value)| bytes_row(name, figures.each_ref().map(value))));

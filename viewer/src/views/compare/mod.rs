@@ -2,15 +2,17 @@
 //! byte.
 
 mod figures;
+mod moments;
 mod sides;
 mod summary;
 
 use vramscope_insight::difference::{DifferenceKind, DifferenceRow, MomentFigures, change_text, differences};
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::placement::recorded_settings;
 use vramscope_trace::sort::{sort_by, sort_by_key};
 use vramscope_trace::{Count, DurationNs};
 
-use crate::comparison::{NAMES, side_color};
+use crate::comparison::{AxisUnit, NAMES, side_color};
 use crate::model::CompareWith;
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 
@@ -20,8 +22,9 @@ use super::controls::{choice, group_choice, group_title};
 use super::kind::ViewKind;
 use super::table::{Cell, Column, Row, Sorting, Table};
 
+pub use moments::Moments;
 use sides::recording_of;
-pub use sides::{CompareCache, Moments, Side, Unavailable};
+pub use sides::{CompareCache, Side, Unavailable};
 
 /// Name of the view, for commands.
 const VIEW: &str = ViewKind::Compare.name();
@@ -39,8 +42,8 @@ pub fn moments(options: &ViewOptions) -> Moments {
 pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Line);
     let moments = moments(options);
-    let controls = controls(context, by, moments);
-    let mut content = match caches.compare.update(context, moments) {
+    let wanted = axis_unit(options);
+    let mut content = match caches.compare.update(context, moments, wanted) {
         Ok(sides) => {
             let sides = sides.clone();
             compared(context, options, caches, by, &sides)
@@ -49,12 +52,19 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         Err(unavailable) => explain(&unavailable),
     };
     caches.is_unfinished |= caches.compare.is_unfinished;
-    content.controls = controls;
+    content.controls = controls(context, by, moments, wanted);
     content
 }
 
-/// Returns the view's controls: what to compare with, which moments, and the grouping.
-fn controls(context: &Context<'_>, by: GroupBy, moments: Moments) -> Vec<Node> {
+/// Returns what the user wants the chart's axis to show.
+#[must_use]
+pub fn axis_unit(options: &ViewOptions) -> AxisUnit {
+    let chosen = options.number.and_then(|number| AxisUnit::ALL.get(usize::try_from(number).ok()?));
+    chosen.copied().unwrap_or(AxisUnit::Steps)
+}
+
+/// Returns the view's controls: what to compare with, which moments, the grouping and the axis.
+fn controls(context: &Context<'_>, by: GroupBy, moments: Moments, unit: AxisUnit) -> Vec<Node> {
     let Context { recording, device, has_range, comparison, .. } = *context;
     let mut controls: Vec<Node> = Vec::new();
     if let Some(subject) = comparison.subject(recording, device, has_range) {
@@ -73,6 +83,11 @@ fn controls(context: &Context<'_>, by: GroupBy, moments: Moments) -> Vec<Node> {
             controls.push(choice("at", &format!("mode {VIEW}"), moments.name(), options).into());
         }
         controls.push(group_choice(VIEW, by, &GroupBy::ALL).into());
+        if matches!(subject, CompareWith::Recording(_) | CompareWith::Device(_)) {
+            let units = ["0", "1", "2"].into_iter().zip(AxisUnit::ALL.map(AxisUnit::name));
+            let current = (unit as u8).to_string();
+            controls.push(choice("axis", &format!("number {VIEW}"), &current, units).into());
+        }
     }
     controls.push(Element::button("Pin this moment", "pin-moment").into());
     match comparison.second() {
@@ -141,7 +156,9 @@ fn compared(
     let [rows_a, rows_b] = [0, 1].map(|index| compare.live_groups(context, index, by, groupings));
     let names = compare.matching_names(context, by, groupings);
     let rows = differences(&rows_a, &rows_b, &names);
-    let figures = [0, 1].map(|index| MomentFigures::of(compare.device(index, current)));
+    let settings = |side| recording_of(context, side).map(|recording| recorded_settings(recording.info()));
+    let figures = [0, 1]
+        .map(|index| MomentFigures::of(compare.device(index, current), &settings(&sides[index]).unwrap_or_default()));
     let mut content = ViewContent { legend: vec![legend(context, compare, sides).into()], ..ViewContent::default() };
     for sentence in summary::sentences(context, sides, &figures, &rows) {
         content.content.push(Element::text(Tag::P, sentence).with_class("summary").into());

@@ -8,52 +8,17 @@ use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::Step;
 use vramscope_trace::{DeviceId, DeviceState, MemoryState, Recording, Replay};
 
-use crate::comparison::{ColumnsCache, ComparisonScene, Content, SideContent};
+use crate::comparison::{Alignment, AxisUnit, ColumnsCache, ComparisonScene, Content, NAMES, SideContent};
 use crate::model::{CompareWith, SecondRecording};
 use crate::text::Typesetter;
 use crate::views::computed::{DeviceHistory, StepAnalysis};
 use crate::views::context::{Context, Groupings};
 use crate::views::small_map::SmallMap;
 
+use super::moments::Moments;
+
 /// Number of the second recording's events that are read in one frame, to find its steps.
 const EVENTS_PER_FRAME: u64 = 65_536;
-
-/// Which moments of two recordings or devices are compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Moments {
-    /// The first moments of the most allocated bytes.
-    #[default]
-    Peaks,
-    /// The last moments.
-    Ends,
-    /// The moment on the screen, and the same time from the other recording's start.
-    Now,
-    /// The peaks of the allocated bytes in the step on the screen and in the same step of the
-    /// other.
-    Step,
-}
-
-impl Moments {
-    /// All of them, in the order of the menu.
-    pub const ALL: [Self; 4] = [Self::Peaks, Self::Ends, Self::Now, Self::Step];
-
-    /// Returns the name in commands and scripts.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Peaks => "peaks",
-            Self::Ends => "ends",
-            Self::Now => "moment",
-            Self::Step => "step",
-        }
-    }
-
-    /// Returns the moments with this [`name`](Self::name); the peaks for another name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Self {
-        Self::ALL.into_iter().find(|moments| moments.name() == name).unwrap_or_default()
-    }
-}
 
 /// One of the two moments that are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +97,8 @@ pub struct CompareCache {
     empty: DeviceState,
     /// The counters over time of both sides.
     columns: ColumnsCache,
+    /// What the chart's axis shows, and where the times of both sides are on it.
+    alignment: (AxisUnit, [Alignment; 2]),
     /// Whether another call continues a computation.
     pub(super) is_unfinished: bool,
 }
@@ -141,7 +108,12 @@ impl CompareCache {
     ///
     /// # Errors
     /// If there is nothing to compare with, or a moment is not known.
-    pub fn update(&mut self, context: &Context<'_>, moments: Moments) -> Result<&[Side; 2], Unavailable> {
+    pub fn update(
+        &mut self,
+        context: &Context<'_>,
+        moments: Moments,
+        wanted: AxisUnit,
+    ) -> Result<&[Side; 2], Unavailable> {
         self.sides = None;
         self.is_unfinished = false;
         if let Some(second) = context.comparison.second() {
@@ -149,6 +121,7 @@ impl CompareCache {
         }
         let subject = context.comparison.subject(context.recording, context.device, context.has_range);
         let sides = self.find_sides(context, subject.ok_or(Unavailable::Nothing)?, moments)?;
+        self.alignment = self.align_axis(context, &sides, wanted);
         for (index, side) in sides.iter().enumerate() {
             self.is_current[index] = !side.is_second && side.event == context.moment;
             if !self.is_current[index] {
@@ -251,7 +224,42 @@ impl CompareCache {
             let end_event = recording_of(context, side).map_or(0, Recording::end_event);
             [self.recording_id(side), side.device.0.into(), side.event, side.origin_ns, end_event]
         };
-        self.sides.iter().flatten().flat_map(numbers).collect()
+        let unit = self.alignment.0 as u64;
+        self.sides.iter().flatten().flat_map(numbers).chain([unit]).collect()
+    }
+
+    /// Returns what the chart's axis shows.
+    #[must_use]
+    pub fn axis_unit(&self) -> AxisUnit {
+        self.alignment.0
+    }
+
+    /// Finds where the times of both sides are on the axis that the user wants: that of steps needs
+    /// steps on both sides, and that of events all events; else the next one is used.
+    fn align_axis(&mut self, context: &Context<'_>, sides: &[Side; 2], wanted: AxisUnit) -> (AxisUnit, [Alignment; 2]) {
+        let has_one_device = !sides[1].is_second && sides[0].device == sides[1].device;
+        if wanted != AxisUnit::Time && !has_one_device {
+            let mut found = [0, 1].map(|index| {
+                let recording = recording_of(context, &sides[index])?;
+                let range = (recording.start_ns(), recording.end_ns());
+                let (steps, history) = self.updated_steps(context, index, &sides[index]).ok()?;
+                let by_steps = (wanted == AxisUnit::Steps && !steps.steps().is_empty())
+                    .then(|| Alignment::by_steps(steps.steps().as_slice(), range));
+                let events = (recording.first_event(), history.until().max(recording.first_event()));
+                Some((by_steps, Alignment::by_events(events, &|event| history.time_ns(event))))
+            });
+            if let [Some(a), Some(b)] = &mut found {
+                if let (Some(a), Some(b)) = (a.0.take(), b.0.take()) {
+                    return (AxisUnit::Steps, [a, b]);
+                }
+                return (AxisUnit::Events, [&mut a.1, &mut b.1].map(std::mem::take));
+            }
+        }
+        let by_time = |side: &Side| {
+            let recording = recording_of(context, side).unwrap_or(context.recording);
+            Alignment::by_time((recording.start_ns(), recording.end_ns()), side.origin_ns)
+        };
+        (AxisUnit::Time, sides.each_ref().map(by_time))
     }
 
     /// Computes the picture of `size` pixels with `scale` pixels per unit; `None` without sides.
@@ -273,12 +281,13 @@ impl CompareCache {
                 device: side.device,
                 state: self.device(index, context.all_devices),
                 time_ns: self.memory(index, context.all_devices).time_ns(),
-                origin_ns: side.origin_ns,
+                alignment: &self.alignment.1[index],
             })
         };
         let sides = content(0).zip(content(1));
         let scene = sides.map(|(a, b)| {
-            ComparisonScene::new(&Content { sides: [a, b], range }, &mut columns, size, scale, typesetter)
+            let unit = self.alignment.0;
+            ComparisonScene::new(&Content { sides: [a, b], unit, range }, &mut columns, size, scale, typesetter)
         });
         self.columns = columns;
         scene
@@ -374,35 +383,12 @@ impl CompareCache {
         side: &Side,
         choice: StepChoice,
     ) -> Result<(Step, u64), Unavailable> {
-        let recording = recording_of(context, side).ok_or(Unavailable::Nothing)?;
-        let second = &mut self.second;
-        if side.is_second && !second.is_complete {
-            let progress = second.history.extend(recording, EVENTS_PER_FRAME);
-            second.is_complete = progress.map_err(|error| Unavailable::Impossible(error.to_string()))?.is_complete;
-        }
-        let (history, marks, is_complete) = match side.is_second {
-            true => (&second.history, &second.marks, second.is_complete),
-            false => (context.history, context.marks, context.is_history_complete),
-        };
-        let name = ["A", "B"][index];
-        let no_steps = || Unavailable::Impossible(format!("{name} has no steps. Compare other moments."));
-        let Some(lifetimes) = history.lifetimes(side.device) else {
-            self.is_unfinished |= side.is_second && !is_complete;
-            return Err(if is_complete { no_steps() } else { Unavailable::Reading });
-        };
-        let step_span = context.step_span;
-        let source =
-            DeviceHistory { recording, marks, history, is_complete, device: side.device, lifetimes, step_span };
-        let steps = if side.is_second { &mut second.steps } else { &mut self.steps[index] };
-        let is_outdated = steps.update(&source);
-        self.is_unfinished |= is_outdated || (side.is_second && !is_complete);
-        if !steps.is_known() {
-            return Err(Unavailable::Reading);
-        }
+        let (steps, history) = self.updated_steps(context, index, side)?;
         if steps.steps().is_empty() {
-            return Err(no_steps());
+            return Err(no_steps(index));
         }
-        let Some(table) = steps.table(lifetimes) else {
+        let table = history.lifetimes(side.device).and_then(|lifetimes| steps.table(lifetimes));
+        let Some(table) = table else {
             self.is_unfinished = true;
             return Err(Unavailable::Reading);
         };
@@ -415,9 +401,49 @@ impl CompareCache {
             let numbers = rows.first().zip(rows.last()).map(|(first, last)| (first.step.number, last.step.number));
             let (first, last) = numbers.unwrap_or_default();
             let wanted = if let StepChoice::Number(number) = choice { number } else { 0 };
+            let name = NAMES[index];
             Unavailable::Impossible(format!("{name} has no step {wanted}: its steps are {first} to {last}."))
         })
     }
+
+    /// Returns the steps of a side (A: 0, B: 1) once they are known, and the history in which they
+    /// were found. Reads a part of the second recording.
+    fn updated_steps<'a>(
+        &'a mut self,
+        context: &Context<'a>,
+        index: usize,
+        side: &Side,
+    ) -> Result<(&'a mut StepAnalysis, &'a History), Unavailable> {
+        let recording = recording_of(context, side).ok_or(Unavailable::Nothing)?;
+        let second = &mut self.second;
+        if side.is_second && !second.is_complete {
+            let progress = second.history.extend(recording, EVENTS_PER_FRAME);
+            second.is_complete = progress.map_err(|error| Unavailable::Impossible(error.to_string()))?.is_complete;
+        }
+        let (history, marks, is_complete) = match side.is_second {
+            true => (&second.history, &second.marks, second.is_complete),
+            false => (context.history, context.marks, context.is_history_complete),
+        };
+        let Some(lifetimes) = history.lifetimes(side.device) else {
+            self.is_unfinished |= side.is_second && !is_complete;
+            return Err(if is_complete { no_steps(index) } else { Unavailable::Reading });
+        };
+        let step_span = context.step_span;
+        let source =
+            DeviceHistory { recording, marks, history, is_complete, device: side.device, lifetimes, step_span };
+        let steps = if side.is_second { &mut second.steps } else { &mut self.steps[index] };
+        let is_outdated = steps.update(&source);
+        self.is_unfinished |= is_outdated || (side.is_second && !is_complete);
+        if !steps.is_known() {
+            return Err(Unavailable::Reading);
+        }
+        Ok((steps, history))
+    }
+}
+
+/// Returns that a side (A: 0, B: 1) has no steps.
+fn no_steps(index: usize) -> Unavailable {
+    Unavailable::Impossible(format!("{} has no steps. Compare other moments.", NAMES[index]))
 }
 
 /// Which step to find.

@@ -4,6 +4,7 @@
 mod allocation_search;
 mod event_search;
 mod kept_in_view;
+mod kept_matcher;
 mod step_starts;
 
 use vramscope_trace::Recording;
@@ -11,6 +12,7 @@ use vramscope_trace::Recording;
 pub use allocation_search::{AllocationRequest, AllocationSearch, FoundAllocations};
 pub use event_search::{EventSearch, FoundEvents};
 pub use kept_in_view::KeptInView;
+pub use kept_matcher::{KeptMatchers, ShownFilter};
 pub use step_starts::{StepStarts, uses_steps};
 
 /// Properties of a recording that stay while it grows and its oldest part is dropped.
@@ -46,6 +48,10 @@ pub struct Searches {
     pub allocations_row: KeptInView,
     /// The row that the address history keeps in view.
     pub address_row: KeptInView,
+    /// Filters prepared for the recording.
+    pub matchers: KeptMatchers,
+    /// The filter of a list in a pane, if one is typed.
+    pub shown_filter: Option<ShownFilter>,
     /// Where steps begin, for ages in steps.
     pub step_starts: StepStarts,
 }

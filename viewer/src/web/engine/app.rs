@@ -21,6 +21,8 @@ use crate::page_texts::LiveStatus;
 use crate::protocol::{Action, FrameRequest, FromEngine, PageStage, Source, Sources, ToEngine};
 use crate::session::{ConnectionFacts, PageFacts, Report, Session};
 
+/// Milliseconds after which the rate of live events is measured again if no event has arrived.
+const RATE_CHECK_MS: f64 = 1500.0;
 /// Shortest and longest time in milliseconds between two frames that only show new live events.
 /// Within these limits the time is twice what the last frame took.
 const LIVE_FRAME_INTERVAL_MS: [f64; 2] = [16.0, 60.0];
@@ -69,10 +71,12 @@ impl Fetches {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) session: Session,
-    /// Duration of the last frame.
+    /// Duration of the last frame that drew a picture.
     frame_ms: f64,
     /// When the last frame began, by the engine's clock.
     frame_began_ms: f64,
+    /// Buffers of pictures that the page has shown, to be filled again.
+    buffers: Vec<JsValue>,
     pub(super) bytes: RecordingBytes,
     /// Where the recordings on the page come from, and what the page knows of it.
     pub(super) sources: Sources,
@@ -203,13 +207,16 @@ impl App {
         self.send(&FromEngine::FrameWanted(delay_ms.max(0.0)));
     }
 
-    /// Draws a frame for the page and sends it. Returns the commands that the session does not
-    /// execute.
-    pub(super) fn frame(&self, request: &FrameRequest) -> Vec<String> {
+    /// Draws a frame for the page and sends it. `buffers` are those of pictures that the page has
+    /// shown; they are filled again. Returns the commands that the session does not execute.
+    pub(super) fn frame(&self, request: &FrameRequest, buffers: Vec<JsValue>) -> Vec<String> {
         self.0.is_frame_wanted.set(false);
         let mut state = self.0.state.borrow_mut();
         let state = &mut *state;
         let began_ms = now_ms();
+        if !buffers.is_empty() {
+            state.buffers = buffers;
+        }
         let mut report = Report::default();
         let facts = state.facts();
         let frame = state.session.frame(request, &facts, &mut report);
@@ -220,15 +227,19 @@ impl App {
         let pixels: Vec<JsValue> = frame
             .pictures
             .iter()
-            .map(|(surface, ..)| Uint8Array::from(state.session.pixels(*surface)).buffer().into())
+            .map(|(surface, ..)| buffer_with(state.session.pixels(*surface), &mut state.buffers))
             .collect();
         self.send_with(&FromEngine::Frame(Box::new(frame)), &pixels, &pixels);
         self.show_messages(&report);
-        state.frame_ms = now_ms() - began_ms;
+        if !pixels.is_empty() {
+            state.frame_ms = now_ms() - began_ms;
+        }
         state.frame_began_ms = began_ms;
         if state.measure_lateness() {
             state.session.model.moment_changed();
             self.want_frame();
+            // The rate of a program that falls silent becomes 0 without an event.
+            self.send(&FromEngine::FrameWanted(RATE_CHECK_MS));
         }
         if !state.session.model.is_loading() {
             for (resolve, _) in state.drawn_callbacks.drain(..) {
@@ -295,12 +306,32 @@ impl App {
     }
 }
 
+/// Returns a buffer with these bytes: one of `buffers` of the same length, which it then lacks, or
+/// a new one. The memory of a new one is written for the first time, which takes twice as long.
+fn buffer_with(bytes: &[u8], buffers: &mut Vec<JsValue>) -> JsValue {
+    let view = |buffer: &JsValue| Uint8Array::new(buffer);
+    let same = buffers.iter().position(|buffer| view(buffer).length() as usize == bytes.len());
+    let filled = match same {
+        Some(index) => {
+            let filled = view(&buffers.swap_remove(index));
+            filled.copy_from(bytes);
+            filled
+        }
+        None => Uint8Array::from(bytes),
+    };
+    filled.buffer().into()
+}
+
 impl State {
     /// Returns what the page shows of connection and speed.
     fn facts(&self) -> PageFacts {
         let connection = self.connection.state();
         PageFacts {
-            status: LiveStatus { connection, behind_s: self.lateness.behind_s() },
+            status: LiveStatus {
+                connection,
+                behind_s: self.lateness.behind_s(),
+                events_per_s: self.lateness.events_per_s(),
+            },
             connection: ConnectionFacts {
                 name: connection.name(),
                 received_bytes: self.messages.received_bytes,
@@ -323,16 +354,16 @@ impl State {
         has_changed.then(|| self.sources.clone())
     }
 
-    /// Measures how late the drawn live events are. Returns true if the delay shown in the badge
-    /// has changed.
+    /// Measures how late the drawn live events are, and how many arrive. Returns true if what the
+    /// header shows of it has changed.
     fn measure_lateness(&mut self) -> bool {
-        let behind_s = self.lateness.behind_s();
+        let before = self.lateness.measured();
         if self.session.model.origin() == Origin::Live {
             self.lateness.frame_drawn(self.session.model.recording(), js_sys::Date::now());
         } else {
             self.lateness = Lateness::default();
         }
-        self.lateness.behind_s() != behind_s
+        self.lateness.measured() != before
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use js_sys::{Array, Function, Object, Promise, Reflect, Uint8Array};
+use js_sys::{Function, Object, Promise, Reflect, Uint8Array};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{Event, MessageEvent, Worker};
@@ -18,8 +18,7 @@ use crate::protocol::FromEngine;
 ///
 /// The importer gets one message, `{ name, source }`, where `source` is a `File` or a URL. Its
 /// answers are objects: `{ part }` with the next bytes of the recording (an `ArrayBuffer`),
-/// `{ share, text }` with progress, and at the end `{ notes }`, an array of texts, or
-/// `{ failure }`, a text.
+/// `{ share, text }` with progress, and at the end `{ done }` or `{ failure }`, a text.
 const START_IMPORTER: &str = "startImporter";
 
 /// A running importer. Dropping it ends its worker.
@@ -39,7 +38,6 @@ impl Drop for Importer {
 struct Arriving {
     loader: RecordingLoader,
     bytes: RecordingBytes,
-    notes: Vec<String>,
     on_end: Option<(Function, Function)>,
 }
 
@@ -85,7 +83,7 @@ pub(super) async fn import(
     ended?;
     let arrived = arriving.take();
     let file = arrived.loader.finish().map_err(|error| JsValue::from(format!("{name}: {error}")))?;
-    Ok((LoadedFile { notes: arrived.notes, ..file }, arrived.bytes))
+    Ok((file, arrived.bytes))
 }
 
 /// Starts an importer of the file called `name`; `react` is called with its messages, `fail` if its
@@ -116,8 +114,7 @@ fn receive(app: &App, arriving: &mut Arriving, message: &JsValue, is_current: &i
     } else if let (Some(share), Some(text)) = (field("share"), field("text")) {
         let (share, text) = (share.as_f64().unwrap_or_default(), text.as_string().unwrap_or_default());
         app.send(&FromEngine::Progress(Some((share as f32, text))));
-    } else if let Some(notes) = field("notes").and_then(|notes| notes.dyn_into::<Array>().ok()) {
-        arriving.notes = notes.iter().filter_map(|note| note.as_string()).collect();
+    } else if field("done").is_some() {
         arriving.end(None);
     } else if let Some(failure) = field("failure") {
         arriving.end(Some(&failure));

@@ -50,7 +50,7 @@ fn react(app: &App, message: ToEngine, objects: Vec<JsValue>) {
             });
         }
         ToEngine::Frame(request) => {
-            for command in app.frame(&request) {
+            for command in app.frame(&request, objects) {
                 execute(app, &command);
             }
         }
@@ -89,13 +89,12 @@ fn execute(app: &App, command: &str) {
     }
 }
 
-/// Follows the newest event of a live recording; reconnects if the connection has ended. Does
-/// nothing for files.
+/// Follows the newest event of a live recording; reconnects if the connection has ended.
 fn follow(app: &App) {
     let origin = app.0.state.borrow().session.model.origin();
     match origin {
         Origin::Live => app.change(|state| state.session.model.follow()),
         Origin::Disconnected => live::handle(app, ConnectionEvent::WatchRequested),
-        Origin::Empty | Origin::File => {}
+        Origin::Empty | Origin::File => app.show_message("only the recording of a running program can be followed"),
     }
 }

@@ -6,16 +6,18 @@ use std::rc::Rc;
 
 use js_sys::{Function, JSON, Promise};
 use wasm_bindgen::prelude::*;
-use web_sys::{Document, Event, EventTarget, MessagePort, ResizeObserver};
+use web_sys::{Document, Element, Event, EventTarget, MessagePort, ResizeObserver};
 
 use super::super::browser::{now_ms, window};
 use super::super::listener::Listener;
 use super::super::port::Port;
 use super::controls_view::Controls;
+use super::early_search::EarlySearch;
 use super::list_scroll::ListScroll;
 use super::page::Page;
 use super::page_history::PageHistory;
 use super::panel::Panel;
+use super::render::COMMAND;
 use super::screen::Display;
 use crate::pane_sizes::PaneSizes;
 use crate::protocol::{Action, Call, Frame, FrameRequest, FromEngine, PageStage, ToEngine};
@@ -41,6 +43,8 @@ pub(super) struct State {
     actions: Vec<Action>,
     /// Whether the pictures or the colors may have changed.
     resized: bool,
+    /// Number of lanes of devices for which the timeline has room.
+    lanes: u8,
     pub(super) controls: Controls,
     /// Whether the page shows a running program, or one whose connection has ended.
     is_live: bool,
@@ -72,13 +76,17 @@ pub(super) struct Inner {
     last_call: Cell<u32>,
     /// Whether the file that the user chooses next is compared with the recording on the page.
     pub(super) is_choosing_second: Cell<bool>,
-    /// Whether the next filter that appears gets the focus.
-    pub(super) is_search_wanted: Cell<bool>,
+    /// The search that the user has begun before its field is on the page.
+    pub(super) early_search: RefCell<Option<EarlySearch>>,
+    /// Whether the key before was the first one of two.
+    pub(super) has_prefix_key: Cell<bool>,
     /// Executes the commands of the start page; `None` on an exported page.
     pub(super) start_script: RefCell<Option<Function>>,
     /// Resolves the promise of [`super::start`].
     pub(super) on_ready: RefCell<Option<Function>>,
     request: RefCell<Option<FrameClosure>>,
+    /// Buffers of pixels that have been shown; the engine gets them back with the next request.
+    pub(super) shown_pixels: RefCell<Vec<JsValue>>,
     listeners: RefCell<Vec<Listener>>,
     size_observer: RefCell<Option<SizeObserver>>,
 }
@@ -100,6 +108,7 @@ impl App {
             lists: Default::default(),
             actions: Vec::new(),
             resized: true,
+            lanes: 0,
             controls: Controls::default(),
             is_live: false,
             is_connected: false,
@@ -116,10 +125,12 @@ impl App {
             calls: RefCell::default(),
             last_call: Cell::new(0),
             is_choosing_second: Cell::new(false),
-            is_search_wanted: Cell::new(false),
+            early_search: RefCell::new(None),
+            has_prefix_key: Cell::new(false),
             start_script: RefCell::new(None),
             on_ready: RefCell::new(None),
             request: RefCell::new(None),
+            shown_pixels: RefCell::default(),
             listeners: RefCell::new(Vec::new()),
             size_observer: RefCell::new(None),
         }));
@@ -170,8 +181,9 @@ impl App {
         if !actions.is_empty() {
             self.send_with(&ToEngine::Actions(actions, now_ms()), &[]);
         }
-        self.want_frame();
         self.send_with(&ToEngine::Call(number, call), objects);
+        // At once, because the caller may wait for the picture.
+        self.request_frame(now_ms());
         promise
     }
 
@@ -201,23 +213,30 @@ impl App {
         }
     }
 
-    /// Sends the engine what the user did, and the sizes of the pictures if they have changed.
+    /// Sends the engine what the user did, and the sizes of the pictures if they have changed;
+    /// after the frame in flight if there is one.
     fn request_frame(&self, clock_ms: f64) {
         self.0.is_frame_requested.set(false);
+        if self.0.is_frame_in_flight.get() {
+            return self.0.is_frame_wanted.set(true);
+        }
         let mut state = self.0.state.borrow_mut();
         let state = &mut *state;
         let screen = std::mem::take(&mut state.resized).then(|| state.display.measure(&state.page));
         let actions = std::mem::take(&mut state.actions);
         self.0.is_frame_in_flight.set(true);
-        self.send_with(&ToEngine::Frame(FrameRequest { clock_ms, screen, actions }), &[]);
+        let buffers = self.0.shown_pixels.take();
+        if let Some(port) = self.0.port.borrow().as_ref() {
+            port.send(&ToEngine::Frame(FrameRequest { clock_ms, screen, actions }), &buffers, &buffers);
+        }
     }
 
     /// Shows a frame of the engine: pictures, texts and contents of the panes.
     pub(super) fn show_frame(&self, mut frame: Frame, pixels: &[JsValue]) {
         let (link, entry) = (std::mem::take(&mut frame.link), frame.entry);
         self.show_content(frame, pixels);
-        if self.0.is_search_wanted.get() && self.focus_search_field() {
-            self.0.is_search_wanted.set(false);
+        if self.0.early_search.borrow().is_some() {
+            self.finish_early_search();
         }
         self.update_history(link, entry);
     }
@@ -238,6 +257,23 @@ impl App {
         self.0.is_frame_in_flight.set(false);
         if self.0.is_frame_wanted.take() || is_wanted {
             self.want_frame();
+        }
+    }
+
+    /// Gives the focus to the filter that the user waits for, with what was typed meanwhile, if the
+    /// filter is on the page now.
+    fn finish_early_search(&self) {
+        let Some(field) = self.0.state.borrow().page.search_field() else { return };
+        let Some(search) = self.0.early_search.take() else { return };
+        // Listeners for the focus may need the state.
+        let _ = field.focus();
+        if search.text.is_empty() {
+            field.select();
+        } else {
+            field.set_value(&search.text);
+            // Browsers report no change of a text that a script has set, not even after Enter.
+            let command = field.get_attribute(COMMAND).unwrap_or_default();
+            self.command(format!("{command} {}", search.text));
         }
     }
 
@@ -324,6 +360,9 @@ impl State {
             }
             self.panel.show(&self.page, texts)?;
         }
+        if std::mem::replace(&mut self.lanes, frame.lanes) != frame.lanes {
+            self.page.element("app")?.style().set_property("--lanes", &frame.lanes.to_string())?;
+        }
         if let Some(bar) = &frame.timeline_bar {
             self.panel.show_timeline_bar(&self.page, bar)?;
         }
@@ -338,6 +377,10 @@ impl State {
                 self.panel.show_pane(&self.page, pane, content)?;
                 let (view, list) = &mut self.lists[pane];
                 if *view != content.view {
+                    // On a narrow screen, one pane is beside the screen.
+                    if !view.is_empty() {
+                        self.page.panes[pane].content.parent_element().inspect(Element::scroll_into_view);
+                    }
                     view.clone_from(&content.view);
                     list.reset(&self.page.panes[pane].content);
                 }

@@ -4,6 +4,7 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Event, HtmlInputElement, KeyboardEvent};
 
 use super::app::App;
+use super::early_search::EarlySearch;
 use super::render::COMMAND;
 use crate::commands::{COMMANDS, Command, Group, key_name, matching};
 
@@ -58,8 +59,8 @@ pub(super) fn show_command_list(app: &App) {
 /// whose filter gets the focus once it is there.
 pub(super) fn focus_search(app: &App) {
     if !app.focus_search_field() {
-        app.0.is_search_wanted.set(true);
-        app.command("view list");
+        *app.0.early_search.borrow_mut() = Some(EarlySearch::new());
+        app.command("view search");
     }
 }
 
@@ -68,7 +69,7 @@ fn keys_text(command: &Command) -> String {
     command.keys.iter().map(|key| key_name(key)).collect::<Vec<_>>().join(" or ")
 }
 
-/// Lists all commands with keys in the help.
+/// Lists all commands in the help.
 fn fill_help(app: &App) -> Result<(), JsValue> {
     let page = &app.0.state.borrow().page;
     let root = page.element("help-keys")?;
@@ -77,7 +78,7 @@ fn fill_help(app: &App) -> Result<(), JsValue> {
         let section = page.create("section", "", "")?;
         section.append_child(&*page.create("h3", "", group.title())?)?;
         let list = page.create("dl", "", "")?;
-        for command in COMMANDS.iter().filter(|command| command.group == group && !command.keys.is_empty()) {
+        for command in COMMANDS.iter().filter(|command| command.group == group) {
             let entry = page.create("div", "", "")?;
             let keys = page.create("dt", "", "")?;
             for key in command.keys {

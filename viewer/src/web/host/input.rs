@@ -30,6 +30,7 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     dialogs::listen(app, page_commands::run)?;
     keys::listen(app)?;
     editor::listen(app)?;
+    page_commands::listen_to_theme(app)?;
     splitters::listen(app)?;
     history::listen(app)
 }
@@ -225,6 +226,7 @@ fn listen_to_content(app: &App) -> Result<(), JsValue> {
                 && !is_link(&event)
             {
                 page_commands::run(app, &command);
+                close_export(app);
             }
         })?;
         app.on(&root, "change", |app: &App, event: Event| {
@@ -247,10 +249,24 @@ fn listen_to_content(app: &App) -> Result<(), JsValue> {
             }
         })?;
     }
+    let document = app.0.state.borrow().page.document.clone();
+    app.on(&document, "pointerdown", |app: &App, event: Event| {
+        let target = event.target().and_then(|target| target.dyn_into::<Element>().ok());
+        if !target.is_some_and(|target| target.closest("details.export").is_ok_and(|menu| menu.is_some())) {
+            close_export(app);
+        }
+    })?;
     for (pane, content) in [0, 1].map(|pane| (pane, app.0.state.borrow().page.panes[pane].content.clone())) {
         app.on(&content, "scroll", move |app: &App, _: Event| app.scrolled(pane))?;
     }
     Ok(())
+}
+
+/// Closes the open menu of a pane.
+fn close_export(app: &App) {
+    let menu = app.0.state.borrow().page.document.query_selector("details.export[open]").ok().flatten();
+    // Fails only for invalid attribute names.
+    let _ = menu.map(|menu| menu.remove_attribute("open"));
 }
 
 /// Registers the listeners for choosing a file and for dropping one on the page.

@@ -6,18 +6,33 @@ use web_sys::{HtmlInputElement, KeyboardEvent};
 use super::super::browser::window;
 use super::app::App;
 use super::page_commands;
-use crate::commands::{KeyPress, for_key};
+use crate::commands::{KeyPress, PREFIX_KEY, for_key};
 
 /// Registers the listener for all key presses on the page.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     app.on(window()?.as_ref(), "keydown", |app: &App, event: KeyboardEvent| {
         let key = event.key();
+        let has_modifier = event.ctrl_key() || event.meta_key() || event.alt_key();
+        if !has_modifier && is_for_early_search(app, &key) {
+            event.prevent_default();
+            return;
+        }
         if key == "Escape" && leave_field_of_pane(app) {
             event.prevent_default();
             return;
         }
         let press = KeyPress { key: &key, shift: event.shift_key(), ctrl: event.ctrl_key() || event.meta_key() };
-        let Some(command) = for_key(press).filter(|_| !event.alt_key()) else { return };
+        // Shift is pressed before the second of two keys, too.
+        if matches!(key.as_str(), "Shift" | "Control" | "Alt" | "Meta") {
+            return;
+        }
+        let is_second = app.0.has_prefix_key.take();
+        if press.notation() == PREFIX_KEY && !is_second && !is_for_focused_element(app, &event) {
+            event.prevent_default();
+            app.0.has_prefix_key.set(true);
+            return;
+        }
+        let Some(command) = for_key(press, is_second).filter(|_| !event.alt_key()) else { return };
         // Text fields keep their keys; commands with Ctrl work everywhere unless they edit text
         // there.
         let edits_text = matches!(command.name, "undo" | "redo") || command.name.starts_with("size ");
@@ -26,6 +41,17 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
             page_commands::run(app, command.name);
         }
     })
+}
+
+/// Returns true if a key belongs to a search whose field is not on the page yet. A search that does
+/// not take the key is given up.
+fn is_for_early_search(app: &App, key: &str) -> bool {
+    let mut search = app.0.early_search.borrow_mut();
+    let is_taken = search.as_mut().is_some_and(|search| search.press(key));
+    if !is_taken {
+        *search = None;
+    }
+    is_taken
 }
 
 /// Takes the focus from a field above a pane, so that keys are commands again. Returns false if no

@@ -8,6 +8,7 @@ mod app;
 mod controls;
 mod controls_view;
 mod dialogs;
+mod early_search;
 mod editor;
 mod history;
 mod input;
@@ -80,7 +81,10 @@ fn engine_port(connect: Option<&Function>) -> Result<MessagePort, JsValue> {
 /// Handles a message of the engine with the objects beside it.
 fn react(app: &App, message: FromEngine, objects: Vec<JsValue>) {
     match message {
-        FromEngine::Frame(frame) => app.show_frame(*frame, &objects),
+        FromEngine::Frame(frame) => {
+            app.show_frame(*frame, &objects);
+            *app.0.shown_pixels.borrow_mut() = objects;
+        }
         FromEngine::FrameWanted(delay_ms) if delay_ms > 1.0 => {
             let app = app.clone();
             run_after(delay_ms as i32, move || app.want_frame());

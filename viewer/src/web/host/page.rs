@@ -155,12 +155,18 @@ impl Page {
     }
 
     /// Returns the filter of the pane with the focus, else of the right pane, where views open,
-    /// else of the left one; `None` if no pane has a filter.
+    /// else of the left one; `None` if no pane has a filter. That of sites is only used in the pane
+    /// with the focus: other searches are for allocations.
     pub(super) fn search_field(&self) -> Option<HtmlInputElement> {
+        const OF_ALLOCATIONS: &str = "input[data-key=search]:not([data-command='filter sites'])";
         let focused = self.document.active_element().and_then(|active| active.closest(".pane").ok().flatten());
+        let own = focused.and_then(|pane| pane.query_selector("input[data-key=search]").ok().flatten());
+        if let Some(own) = own {
+            return own.dyn_into().ok();
+        }
         let pane = |id: &str| self.element(id).ok().filter(|pane| !pane.hidden()).map(Element::from);
-        let panes = [focused, pane("pane-right"), pane("pane-left")];
-        let field = |pane: Element| pane.query_selector("input[data-key=search]").ok().flatten();
+        let panes = [pane("pane-right"), pane("pane-left")];
+        let field = |pane: Element| pane.query_selector(OF_ALLOCATIONS).ok().flatten();
         panes.into_iter().flatten().find_map(field)?.dyn_into().ok()
     }
 

@@ -6,7 +6,7 @@ use wasm_bindgen_futures::{JsFuture, spawn_local};
 
 use super::super::browser::{error_text, run_after, window};
 use super::app::App;
-use super::{controls, controls_view, dialogs, editor, history, splitters, start_page};
+use super::{controls, controls_view, dialogs, editor, history, splitters, start_page, storage};
 use crate::protocol::ToEngine;
 
 /// How long a button shows that it has copied something, in milliseconds.
@@ -14,8 +14,11 @@ const COPIED_MS: i32 = 1500;
 /// The message after copying by a key.
 const COPIED: &str = "Copied to the clipboard";
 
-/// Runs a command with its arguments.
+/// Runs a command with its arguments. A message about an earlier command is hidden.
 pub(super) fn run(app: &App, command: &str) {
+    if command != "escape" {
+        app.0.state.borrow().page.hide_message();
+    }
     match command {
         "open" => choose_file(app),
         "compare" => choose_second_file(app),
@@ -27,7 +30,11 @@ pub(super) fn run(app: &App, command: &str) {
         "help" => toggle_help(app),
         "commands" => dialogs::show_command_list(app),
         "search" => dialogs::focus_search(app),
-        "mark-now" => drop(controls::edit_mark(app)),
+        "mark-now" => {
+            if !controls::edit_mark(app) {
+                app.command("range-selection");
+            }
+        }
         "theme" => switch_theme(app),
         "escape" => escape(app),
         "editor" => editor::show(app),
@@ -141,16 +148,42 @@ async fn write_to_clipboard(text: &str) -> Result<(), JsValue> {
     JsFuture::from(navigator.clipboard().write_text(text)).await.map(|_| ())
 }
 
-/// Switches from the system's color scheme to the light one, to the dark one, and back.
+/// Name of the setting for the color scheme.
+const THEME: &str = "theme";
+
+/// Switches from the system's color scheme to the light one, to the dark one, and back. The browser
+/// keeps the choice.
 fn switch_theme(app: &App) {
     let root = app.0.state.borrow().page.document.document_element();
-    if let Some(root) = root {
-        // Fails only for invalid attribute names.
-        let _ = match root.get_attribute("data-theme").as_deref() {
-            None => root.set_attribute("data-theme", "light"),
-            Some("light") => root.set_attribute("data-theme", "dark"),
-            Some(_) => root.remove_attribute("data-theme"),
-        };
+    let theme = match root.and_then(|root| root.get_attribute("data-theme")).as_deref() {
+        None => "light",
+        Some("light") => "dark",
+        Some(_) => "",
+    };
+    storage::store(THEME, theme);
+    apply_theme(app, theme);
+}
+
+/// Applies the color scheme that the browser has kept, and registers the listener of its button.
+pub(super) fn listen_to_theme(app: &App) -> Result<(), JsValue> {
+    apply_theme(app, &storage::load(THEME));
+    app.on_button("theme", switch_theme)
+}
+
+/// Uses the light or the dark color scheme, or the system's if `theme` is empty.
+fn apply_theme(app: &App, theme: &str) {
+    {
+        let page = &app.0.state.borrow().page;
+        if let Some(root) = page.document.document_element() {
+            // Fails only for invalid attribute names.
+            let _ = match theme {
+                "light" | "dark" => root.set_attribute("data-theme", theme),
+                _ => root.remove_attribute("data-theme"),
+            };
+        }
+        let label = format!("Colors: {} (Shift+T)", if theme.is_empty() { "as the system" } else { theme });
+        page.set_attribute("theme", "title", &label);
+        page.set_attribute("theme", "aria-label", &label);
     }
     app.remeasure();
 }

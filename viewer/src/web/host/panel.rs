@@ -117,6 +117,8 @@ fn show_source(page: &Page, texts: &PageTexts) {
     page.set_text("badge", badge);
     page.set_data("badge", "kind", kind);
     page.set_hidden("badge", badge.is_empty());
+    page.set_text("rate", &texts.rate);
+    page.set_hidden("rate", texts.rate.is_empty());
     let missed = texts.counters.missed.as_deref();
     page.set_text("missed", missed.unwrap_or_default());
     page.set_hidden("missed", missed.is_none());
@@ -168,7 +170,7 @@ fn show_transport(page: &Page, transport: &TransportTexts) {
     page.set_hidden("live", !transport.has_live);
     if page.speed.options().length() == 0 {
         for speed in SPEEDS {
-            if let Ok(option) = page.create("option", "", &format!("×{speed}")) {
+            if let Ok(option) = page.create("option", "", &speed.text()) {
                 let _ = page.speed.append_child(&option);
             }
         }

@@ -8,7 +8,7 @@ use super::super::browser::window;
 use super::page::Page;
 use crate::frame::Frame;
 use crate::protocol::{Screen, Surface};
-use crate::text::{REGULAR, SEMI_BOLD};
+use crate::text::REGULAR;
 use crate::theme::Theme;
 
 /// The page's font size in CSS pixels at which a unit is one CSS pixel.
@@ -97,14 +97,10 @@ impl Display {
 
 /// Registers the bundled font for the page's own text.
 fn register_font(page: &Page) -> Result<(), JsValue> {
-    for (bytes, weight) in [(REGULAR, "400"), (SEMI_BOLD, "600")] {
-        let face = FontFace::new_with_u8_array("vramscope", bytes)?;
-        face.set_weight(weight);
-        // If the browser refuses the font, the page uses the system's.
-        let _ = face.load()?;
-        page.document.fonts().add(&face)?;
-    }
-    Ok(())
+    let face = FontFace::new_with_u8_array("vramscope", REGULAR)?;
+    // If the browser refuses the font, the page uses the system's.
+    let _ = face.load()?;
+    page.document.fonts().add(&face).map(|_| ())
 }
 
 /// Sets the style sheet's color variables to the colors of a palette.

@@ -1,0 +1,228 @@
+//! The axis that both sides of a comparison share: steps, events or time.
+
+use vramscope_insight::steps::Step;
+use vramscope_trace::{Count, DurationNs};
+
+use crate::frame::Rect;
+use crate::picture::px;
+use crate::text::Typesetter;
+use crate::units::{axis_moment, decimal_step};
+
+/// Font size of the labels, in units (pixels at scale 1).
+pub(super) const TEXT: f32 = 11.0;
+/// Least distance between two labels of the axis, in units.
+const LABEL_DISTANCE: f32 = 90.0;
+/// Length of a step on the axis.
+const STEP_LENGTH: i64 = 1 << 20;
+/// Number of parts of a recording within which events count as evenly spread over time.
+const EVENT_PARTS: u64 = 512;
+
+/// A label and the pixel at which it begins (left) or its line is (axis).
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Label {
+    pub(super) x: i32,
+    pub(super) y: i32,
+    pub(super) text: String,
+}
+
+/// What a distance on the axis stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AxisUnit {
+    /// Steps with equal numbers are at the same place, all equally long.
+    Steps,
+    /// Events, counted from each recording's start.
+    Events,
+    /// Nanoseconds from each side's origin.
+    #[default]
+    Time,
+}
+
+impl AxisUnit {
+    /// All units, in the order of the menu.
+    pub const ALL: [Self; 3] = [Self::Steps, Self::Events, Self::Time];
+
+    /// Returns the name in the menu.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Steps => "steps",
+            Self::Events => "events",
+            Self::Time => "time",
+        }
+    }
+}
+
+/// Where the times of a side are on the axis: pairs of position and time in nanoseconds, ascending.
+/// Between two of them, time passes evenly.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Alignment(Vec<(i64, u64)>);
+
+impl Alignment {
+    /// Creates the alignment by time: `origin_ns` is at position 0.
+    #[must_use]
+    pub fn by_time((start_ns, end_ns): (u64, u64), origin_ns: u64) -> Self {
+        let position = |time_ns: u64| time_ns as i64 - origin_ns as i64;
+        let end_ns = end_ns.max(start_ns.saturating_add(1));
+        Self(vec![(position(start_ns), start_ns), (position(end_ns), end_ns)])
+    }
+
+    /// Creates the alignment by events, from `events.0` to `events.1`; `time_ns` returns the time
+    /// of an event number.
+    #[must_use]
+    pub fn by_events(events: (u64, u64), time_ns: &dyn Fn(u64) -> u64) -> Self {
+        let count = events.1.saturating_sub(events.0).max(1);
+        let at = |part: u64| (u128::from(count) * u128::from(part) / u128::from(EVENT_PARTS)) as u64;
+        Self((0..=EVENT_PARTS).map(|part| (at(part) as i64, time_ns(events.0 + at(part)))).collect())
+    }
+
+    /// Creates the alignment by steps. What precedes the first step and what follows the last are
+    /// as long as a step; what follows another step belongs to it.
+    #[must_use]
+    pub fn by_steps(steps: &[Step], (start_ns, end_ns): (u64, u64)) -> Self {
+        let mut points: Vec<(i64, u64)> = Vec::with_capacity(steps.len() + 3);
+        let position = |number: u64| (number as i64).saturating_mul(STEP_LENGTH);
+        if let Some((first, last)) = steps.first().zip(steps.last()) {
+            if start_ns < first.from_ns {
+                points.push((position(first.number) - STEP_LENGTH, start_ns));
+            }
+            points.extend(steps.iter().map(|step| (position(step.number), step.from_ns)));
+            points.push((position(last.number) + STEP_LENGTH, last.to_ns));
+            if last.to_ns < end_ns {
+                points.push((position(last.number) + 2 * STEP_LENGTH, end_ns));
+            }
+        }
+        Self(points)
+    }
+
+    /// Returns the first and the last position.
+    pub(super) fn range(&self) -> (i64, i64) {
+        let position = |point: Option<&(i64, u64)>| point.map_or(0, |(position, _)| *position);
+        (position(self.0.first()), position(self.0.last()))
+    }
+
+    /// Returns the time at a position; beyond both ends that of the end.
+    pub(super) fn time_ns(&self, position: i64) -> u64 {
+        let after = self.0.partition_point(|(known, _)| *known <= position);
+        let Some(&(from, from_ns)) = after.checked_sub(1).and_then(|before| self.0.get(before)) else {
+            return self.0.first().map_or(0, |(_, time_ns)| *time_ns);
+        };
+        let Some(&(to, to_ns)) = self.0.get(after) else { return from_ns };
+        let part = (position - from) as f64 / (to - from).max(1) as f64;
+        from_ns + (to_ns.saturating_sub(from_ns) as f64 * part) as u64
+    }
+
+    /// Returns the position of a time; beyond both ends that of the end.
+    pub(super) fn position(&self, time_ns: u64) -> i64 {
+        let after = self.0.partition_point(|(_, known)| *known <= time_ns);
+        let Some(&(from, from_ns)) = after.checked_sub(1).and_then(|before| self.0.get(before)) else {
+            return self.range().0;
+        };
+        let Some(&(to, to_ns)) = self.0.get(after) else { return from };
+        let part = (time_ns - from_ns) as f64 / to_ns.saturating_sub(from_ns).max(1) as f64;
+        from + ((to - from) as f64 * part) as i64
+    }
+
+    /// Returns the times at the edges of `width` equal parts between two positions.
+    pub(super) fn edges(&self, from: i64, to: i64, width: usize) -> Vec<u64> {
+        let length = (to - from) as f64;
+        (0..=width).map(|index| self.time_ns(from + (length * index as f64 / width as f64) as i64)).collect()
+    }
+}
+
+/// The range of positions on the chart, and the chart's pixels.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SharedAxis {
+    pub(super) unit: AxisUnit,
+    pub(super) from: i64,
+    pub(super) to: i64,
+    pub(super) plot: Rect,
+}
+
+impl SharedAxis {
+    /// Returns the pixel column of a position.
+    pub(super) fn x(&self, position: i64) -> i32 {
+        let ratio = (position - self.from) as f64 / (self.to - self.from).max(1) as f64;
+        self.plot.x0 + (ratio.clamp(0.0, 1.0) * f64::from(self.plot.width())).round() as i32
+    }
+
+    /// Returns what is at pixel column `x`, in words.
+    pub(super) fn text_at(&self, x: i32) -> String {
+        let part = f64::from(x - self.plot.x0) / f64::from(self.plot.width());
+        let position = self.from + ((self.to - self.from) as f64 * part) as i64;
+        match self.unit {
+            AxisUnit::Steps => format!("step {}", position.div_euclid(STEP_LENGTH)),
+            AxisUnit::Events => format!("event {} after the start", Count(position.unsigned_abs())),
+            AxisUnit::Time => {
+                let duration = DurationNs(position.unsigned_abs());
+                format!("{duration} {}", if position < 0 { "before" } else { "after the start" })
+            }
+        }
+    }
+
+    /// Returns the labels of the axis.
+    pub(super) fn labels(&self, scale: f32, typesetter: &Typesetter) -> Vec<Label> {
+        let most = (self.plot.width() / px(LABEL_DISTANCE, scale).max(1)).max(1) as u64;
+        let length = (self.to - self.from).unsigned_abs();
+        let step = match self.unit {
+            AxisUnit::Steps => decimal_step(length.div_ceil(STEP_LENGTH as u64), most) as i64 * STEP_LENGTH,
+            AxisUnit::Events | AxisUnit::Time => decimal_step(length, most) as i64,
+        };
+        let furthest = self.from.unsigned_abs().max(self.to.unsigned_abs());
+        let first = self.from.div_euclid(step) + i64::from(self.from.rem_euclid(step) != 0);
+        let mut labels = Vec::new();
+        for position in (first..=self.to.div_euclid(step)).map(|index| index * step) {
+            let text = match self.unit {
+                AxisUnit::Steps => format!("step {}", position / STEP_LENGTH),
+                AxisUnit::Events => Count(position.unsigned_abs()).to_string(),
+                AxisUnit::Time => {
+                    let sign = if position < 0 { "−" } else { "" };
+                    format!("{sign}{}", axis_moment(position.unsigned_abs(), step.unsigned_abs(), furthest))
+                }
+            };
+            let half = (typesetter.width(&text, TEXT * scale) / 2.0) as i32;
+            let x = self.x(position);
+            // The last label must not be cut off.
+            if x + half <= self.plot.x1 + px(20.0, scale) {
+                labels.push(Label { x, y: self.plot.y1, text });
+            }
+        }
+        labels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_with_equal_numbers_are_at_the_same_place() {
+        let steps = |first: u64, times: &[u64]| -> Vec<Step> {
+            let step = |(number, pair): (u64, &[u64])| Step {
+                number,
+                from_event: pair[0],
+                to_event: pair[1],
+                from_ns: pair[0],
+                to_ns: pair[1],
+            };
+            (first..).zip(times.windows(2)).map(step).collect()
+        };
+        let a = Alignment::by_steps(&steps(1, &[100, 200, 300, 500]), (0, 900));
+        let b = Alignment::by_steps(&steps(2, &[50, 1050, 2050]), (50, 2050));
+        assert_eq!(a.range(), (0, 5 * STEP_LENGTH));
+        assert_eq!(b.range(), (2 * STEP_LENGTH, 4 * STEP_LENGTH));
+        // The middle of step 3.
+        assert_eq!(a.position(400), 3 * STEP_LENGTH + STEP_LENGTH / 2);
+        assert_eq!(b.position(1550), a.position(400));
+        assert_eq!((a.time_ns(a.position(400)), b.time_ns(a.position(400))), (400, 1550));
+        assert_eq!((a.time_ns(-9), a.time_ns(i64::MAX)), (0, 900));
+        assert_eq!(b.edges(2 * STEP_LENGTH, 4 * STEP_LENGTH, 4), [50, 550, 1050, 1550, 2050]);
+    }
+
+    #[test]
+    fn events_and_times_are_counted_from_the_start() {
+        let by_events = Alignment::by_events((10, 1034), &|event| event * event);
+        assert_eq!((by_events.range(), by_events.position(522 * 522)), ((0, 1024), 512));
+        let by_time = Alignment::by_time((1000, 3000), 1500);
+        assert_eq!((by_time.range(), by_time.position(2000), by_time.time_ns(500)), ((-500, 1500), 500, 2000));
+    }
+}

@@ -1,0 +1,28 @@
+//! Close codes of the server, and what the page tells the user about the live connection.
+
+/// WebSocket close code of a recording that has ended.
+pub(super) const CLOSE_ENDED: u16 = 1000;
+/// WebSocket close code of a server with too many viewers.
+pub(super) const CLOSE_TOO_MANY_VIEWERS: u16 = 1013;
+/// WebSocket close code of a server that requires a token.
+pub(super) const CLOSE_TOKEN_REQUIRED: u16 = 4401;
+
+/// Message after a reconnection that found another recording than the page's, which the page shows
+/// now.
+pub(super) const FOLLOWS_NEW_RUN: &str = "A new run has started here. This page now follows it.";
+/// Message after a reconnection that found another recording, while the user looks at an earlier
+/// moment of the page's.
+pub(super) const NEW_RUN: &str = "A new run has started here. Press L to watch it.";
+/// Message after a reconnection to the page's recording at another position, while the user looks
+/// at an earlier moment.
+pub(super) const CANNOT_RESUME: &str = "Reconnected, but cannot resume where the connection ended. This page \
+     keeps what it has; press L to show what the server holds now.";
+/// Message after the user asked to watch the program and the connection attempt failed.
+pub(super) const NO_PROGRAM: &str = "No program is running here. This page keeps the last recording.";
+/// Message after the server closed the connection because the page's address lacks the token.
+pub(super) const TOKEN_REQUIRED: &str = "This server needs a token. Open the full address that the program printed.";
+/// Message after the server closed the connection because too many viewers are connected.
+pub(super) const TOO_MANY_VIEWERS: &str = "The server has reached its limit of viewers; trying again.";
+/// Message after the page reconnected because it could not decode events as fast as they arrived.
+pub(super) const TOO_SLOW: &str =
+    "This page could not keep up with the program. It continues with the newest events and counts the missed ones.";

@@ -1,0 +1,53 @@
+//! How a group of blocks looks: the same in every view.
+
+use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_trace::Category;
+
+use crate::frame::Color;
+use crate::theme::{Texture, Theme};
+
+/// The color and texture of a group of blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupStyle {
+    /// Those of a group, by its index in the order of
+    /// [`BlockGroups`](crate::heatmap::BlockGroups); see [`Theme::group_color`].
+    Group(usize),
+    /// Those of a category, by its index in `Category::ALL`.
+    Category(usize),
+    /// Those of everything without a group of its own.
+    #[default]
+    Other,
+}
+
+impl GroupStyle {
+    /// Returns the style of a group by category, which depends on nothing else; `None` for other
+    /// groupings.
+    #[must_use]
+    pub fn of_category(grouping: &Grouping, group: u32) -> Option<Self> {
+        if grouping.by() != GroupBy::Category {
+            return None;
+        }
+        let category = grouping.category_at(group);
+        Some(Self::Category(Category::ALL.iter().position(|&other| other == category).unwrap_or(0)))
+    }
+
+    /// Returns the color.
+    #[must_use]
+    pub fn color(self, theme: &Theme) -> Color {
+        match self {
+            Self::Group(index) => theme.group_color(index),
+            Self::Category(index) => theme.categories.get(index).copied().unwrap_or(theme.categories[0]),
+            Self::Other => theme.dim.mix(theme.well, 0.45),
+        }
+    }
+
+    /// Returns the texture on the color.
+    #[must_use]
+    pub fn texture(self, theme: &Theme) -> Texture {
+        match self {
+            Self::Group(index) => theme.group_texture(index),
+            Self::Category(index) => theme.category_texture(index),
+            Self::Other => Texture::None,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Filters prepared for the recording, kept between frames.
+
+use std::sync::Arc;
+
+use vramscope_insight::query::{Matcher, Query};
+use vramscope_trace::Recording;
+
+use super::RecordingIdentity;
+
+/// Most filters that are kept: one for each pane.
+const MAX_KEPT: usize = 2;
+
+/// What a filter was prepared from: the recording with the number of its sites, the text, and the
+/// number of steps.
+type Source = (RecordingIdentity, usize, String, usize);
+
+/// The filters that were prepared last. The views that highlight what a filter matches share it.
+#[derive(Default)]
+pub struct KeptMatchers(Vec<(Source, Arc<Matcher>)>);
+
+impl KeptMatchers {
+    /// Returns a query prepared for a recording; `steps` are the moments at which steps begin.
+    pub fn get(&mut self, recording: &Recording, query: &Query, steps: &[u64]) -> Arc<Matcher> {
+        let sites = recording.definitions().site_count();
+        let source = (RecordingIdentity::of(recording), sites, query.text().to_owned(), steps.len());
+        if let Some((_, matcher)) = self.0.iter().find(|(known, _)| *known == source) {
+            return Arc::clone(matcher);
+        }
+        let matcher = Arc::new(query.compile(recording, steps));
+        self.0.truncate(MAX_KEPT - 1);
+        self.0.insert(0, (source, Arc::clone(&matcher)));
+        matcher
+    }
+}
+
+/// The filter of a list in a pane. Pictures outline what it matches.
+#[derive(Clone)]
+pub struct ShownFilter {
+    /// The filter.
+    pub matcher: Arc<Matcher>,
+    /// A number that changes with what the filter matches.
+    pub key: u64,
+}
+
+impl ShownFilter {
+    /// Creates the filter of a query; `moment` is the moment if the answer depends on it, else 0.
+    #[must_use]
+    pub fn new(matcher: Arc<Matcher>, text: &str, moment: u64) -> Self {
+        // FNV-1a, 64 bits.
+        let bytes = text.bytes().chain(moment.to_le_bytes());
+        let key = bytes
+            .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        Self { matcher, key }
+    }
+}

@@ -1,0 +1,158 @@
+//! The lanes of devices below the timeline.
+
+use vramscope_trace::{
+    DeviceId, DeviceInfo, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Replay, Sink, SiteId, StreamId,
+};
+use vramscope_viewer::protocol::{FrameRequest, PointerKind};
+use vramscope_viewer::session::{PageFacts, Report};
+use vramscope_viewer::timeline::{MAX_LANES, Target};
+
+use crate::files::{open, open_bytes};
+use crate::golden::check;
+use crate::samples::{Sample, bytes};
+use crate::timeline::Page;
+
+const MIB: u64 = 1 << 20;
+
+/// Returns a recording of `count` ranks; each reserves one segment more than the one before, and
+/// each odd one runs out of memory.
+fn ranks(count: u16) -> Vec<u8> {
+    let device = |rank: u16| DeviceInfo {
+        device: rank,
+        name: format!("rank {rank} · NVIDIA H200"),
+        rank: Some(rank.into()),
+        ..DeviceInfo::default()
+    };
+    let info = RecordingInfo { devices: (0..count).map(device).collect(), ..RecordingInfo::default() };
+    let mut encoder = Encoder::new(&info);
+    let mut time_ns = 0;
+    let mut write = |device: u16, kind| {
+        time_ns += 1_000_000;
+        encoder.event(&Event { device: DeviceId(device), time_ns, kind });
+    };
+    let (stream, site) = (StreamId(0), SiteId(0));
+    let pool = PoolKey::default_of(PoolKind::Large);
+    for device in 0..count {
+        for index in 0..=u64::from(device) {
+            let (address, size) = ((index + 1) << 32, 20 * MIB);
+            write(device, EventKind::SegmentAllocated { address, size, stream, pool, site });
+            write(device, EventKind::BlockAllocated { address, size: 4 * MIB, requested: MIB, stream, pool, site });
+        }
+        if device % 2 == 1 {
+            write(device, EventKind::OutOfMemory { requested: 48 * MIB, device_free: 0, stream, site });
+        }
+    }
+    encoder.flush();
+    encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
+}
+
+/// Returns the devices of the lanes in view, from the top.
+fn lanes(page: &Page) -> Vec<u16> {
+    let timeline = page.session.timeline().expect("a timeline");
+    let mut devices: Vec<u16> = (0..page.screen.sizes[0].1)
+        .filter_map(|y| match timeline.target(f64::from(y)) {
+            Target::Lane(device) => Some(device.0),
+            _ => None,
+        })
+        .collect();
+    devices.dedup();
+    devices
+}
+
+/// Returns a pixel in the middle of a device's lane, at `x`.
+fn on_lane(page: &Page, device: u16, x: f64) -> (f64, f64) {
+    let timeline = page.session.timeline().expect("a timeline");
+    let rows = (0..page.screen.sizes[0].1).map(f64::from);
+    let rows: Vec<f64> = rows.filter(|&y| timeline.target(y) == Target::Lane(DeviceId(device))).collect();
+    (x, rows[rows.len() / 2])
+}
+
+fn click(page: &mut Page, (x, y): (f64, f64)) {
+    page.pointer(PointerKind::Down, x, y);
+    page.pointer(PointerKind::Up, x, y);
+    page.pointer(PointerKind::Leave, x, y);
+}
+
+#[test]
+fn recordings_of_one_device_have_no_lanes() {
+    let page = Page::new(open_bytes("drawn.vram", &bytes(Sample::Training)), true);
+    assert!(lanes(&page).is_empty());
+    let mut session = page.session;
+    let refused = session.execute("lanes", 0.0, &mut Report::default());
+    assert_eq!(refused.unwrap_err(), "this recording has only one device");
+}
+
+#[test]
+fn click_on_a_lane_selects_device_and_moment() {
+    let mut page = Page::new(open("two_devices.pickle.gz"), false);
+    assert_eq!(lanes(&page), [0, 1]);
+    let before = page.event();
+    let label = on_lane(&page, 1, 20.0);
+    click(&mut page, label);
+    assert_eq!((page.session.model.device(), page.event()), (DeviceId(1), before), "the name selects the device only");
+    let chart = on_lane(&page, 0, 500.0);
+    click(&mut page, chart);
+    let axis = &page.session.timeline().expect("a timeline").axis;
+    let expected = axis.column(page.session.model.timed_moment());
+    assert_eq!(page.session.model.device(), DeviceId(0));
+    assert!(expected.is_some_and(|x| x <= 500) && page.event() != before, "{expected:?}");
+    page.run("lanes");
+    assert!(lanes(&page).is_empty());
+    page.run("lanes");
+    assert_eq!(lanes(&page), [0, 1]);
+}
+
+#[test]
+fn lanes_show_each_devices_bytes() {
+    let mut page = Page::new(open("two_devices.pickle.gz"), false);
+    check("lanes_timeline_light", &page.picture());
+    let recording = page.session.model.recording();
+    let (first, end) = (recording.first_event(), recording.end_event());
+    let mut replay = Replay::new();
+    for device in [0, 1] {
+        let mut most = [0, 0];
+        for event in first..=end {
+            let state = replay.seek(page.session.model.recording(), event).expect("a loaded moment");
+            let counters = state.device(DeviceId(device)).map(|one| one.counters()).unwrap_or_default();
+            most = [most[0].max(counters.allocated), most[1].max(counters.reserved)];
+        }
+        // The highest column under the pointer.
+        let sizes = most.map(|bytes| vramscope_trace::ByteSize(bytes).to_string());
+        let mut found = [false, false];
+        for x in 64..878 {
+            let (x, y) = on_lane(&page, device, f64::from(x));
+            page.pointer(PointerKind::Move, x, y);
+            assert!(page.tooltip.starts_with(&format!("device {device}")), "{}", page.tooltip);
+            for (found, size) in found.iter_mut().zip(&sizes) {
+                *found |= page.tooltip.contains(&format!("at most {size}"));
+            }
+        }
+        assert_eq!(found, [true, true], "device {device}: {sizes:?}");
+    }
+}
+
+#[test]
+fn many_lanes_scroll() {
+    let mut page = Page::new(open_bytes("ranks.vram", &ranks(12)), true);
+    page.screen.sizes[0].1 = 600;
+    page.run("fit-all");
+    assert_eq!(lanes(&page), (0..8).collect::<Vec<u16>>());
+    let frame = page.session.frame(&FrameRequest::default(), &PageFacts::default(), &mut Report::default());
+    assert_eq!(usize::from(frame.lanes), MAX_LANES);
+    let (x, y) = on_lane(&page, 3, 400.0);
+    page.pointer(PointerKind::Wheel(0.0, 100.0), x, y);
+    assert_eq!(lanes(&page), (1..9).collect::<Vec<u16>>());
+    for _ in 0..11 {
+        page.run("device-next");
+    }
+    assert_eq!((page.session.model.device(), lanes(&page)), (DeviceId(11), (4..12).collect()));
+    page.run("device-next");
+    assert_eq!(lanes(&page), (0..8).collect::<Vec<u16>>());
+    // A click at a failure goes exactly there.
+    let failures: Vec<u64> = page.session.model.marks().incidents().iter().map(|one| one.at_event + 1).collect();
+    let timeline = page.session.timeline().expect("a timeline");
+    let (_, y) = on_lane(&page, 1, 0.0);
+    let x = (64..878).find(|&x| timeline.failure_on_lane(x, y as i32).is_some()).expect("a mark on the lane");
+    click(&mut page, (f64::from(x), y));
+    assert_eq!((page.session.model.device(), page.event()), (DeviceId(1), failures[0]));
+}
