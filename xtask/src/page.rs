@@ -81,6 +81,9 @@ pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
             if name == SERVICE_WORKER {
                 bytes = with_version(&bytes, &version)?;
             }
+            if name.ends_with(".js") || name.ends_with(".css") {
+                bytes = without_comments(&bytes);
+            }
             fs::create_dir_all(target.parent().unwrap_or(&dist))?;
             fs::write(&gzip, compress_gzip(&bytes)?)?;
             fs::write(&brotli, compress_brotli(&bytes, effort)?)?;
@@ -118,6 +121,26 @@ fn with_version(script: &[u8], version: &str) -> io::Result<Vec<u8>> {
         )));
     }
     Ok(script.replace(VERSION_PLACEHOLDER, &format!("{version:?}")).into_bytes())
+}
+
+/// Returns a script or style sheet without indentation, empty lines, and comments that begin a
+/// line. Comments after code stay: their marks may stand in a text.
+fn without_comments(source: &[u8]) -> Vec<u8> {
+    let mut output = String::new();
+    let mut is_in_comment = false;
+    for line in String::from_utf8_lossy(source).lines() {
+        let mut line = line.trim();
+        is_in_comment |= line.starts_with("/*");
+        if is_in_comment {
+            let Some((_, rest)) = line.split_once("*/") else { continue };
+            (line, is_in_comment) = (rest.trim(), false);
+        }
+        if !line.is_empty() && !line.starts_with("//") {
+            output.push_str(line);
+            output.push('\n');
+        }
+    }
+    output.into_bytes()
 }
 
 /// Removes a folder with its content; does nothing if it is missing.
@@ -163,6 +186,12 @@ fn compress_brotli(bytes: &[u8], effort: Effort) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comments_and_indentation_are_removed() {
+        let source = "/**\n * Text.\n */ a();\n\n  // Text.\n  b(\"//x\"); // c\n/* d */\n";
+        assert_eq!(without_comments(source.as_bytes()), b"a();\nb(\"//x\"); // c\n");
+    }
 
     #[test]
     fn unchanged_files_are_not_compressed_again() {
