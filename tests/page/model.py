@@ -110,7 +110,11 @@ class Device:
         older = {}
         # Addresses of older blocks of which only the requested size is known.
         unknown = set()
-        for entry in reversed(snapshot["device_traces"][number]):
+        trace = snapshot["device_traces"][number]
+        # A history that never names a request to free does not tell when a block became pending.
+        has_requests = any(entry["action"] == "free_requested" for entry in trace)
+        older_state = "active_awaiting_free" if has_requests else "active_allocated"
+        for entry in reversed(trace):
             address, size = entry.get("addr"), entry.get("size", 0)
             action = entry["action"]
             if action in ("segment_alloc", "segment_map"):
@@ -122,7 +126,7 @@ class Device:
                 older.pop(address, None)
                 unknown.discard(address)
             elif action == "free_completed":
-                older[address] = (self.rounding.rounded(size), size, "active_awaiting_free", [])
+                older[address] = (self.rounding.rounded(size), size, older_state, [])
                 blocks.pop(address, None)
                 unknown.add(address)
             elif action == "free_requested":
@@ -133,7 +137,7 @@ class Device:
                 older[address] = (size_in_block, size, "active_allocated", known[3] if known else [])
                 blocks.pop(address, None)
         found = {**blocks, **older}
-        sizes = self.older_sizes(snapshot["device_traces"][number], found, unknown)
+        sizes = self.older_sizes(trace, found, unknown)
         for address, (size, requested, state, frames) in found.items():
             size = sizes.get(address, size)
             one = self.add_block(address, size, requested, None, frames)

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::http;
 use crate::program::lines_until;
 
 /// Size and preferences of the browser's window.
@@ -49,6 +50,8 @@ impl Default for Window {
 pub struct Browser {
     runtime: Runtime,
     client: Option<Client>,
+    /// The port of chromedriver.
+    port: u16,
     // Dropped after the session has ended.
     driver: Driver,
     // Removed last: the browser writes to it until it ends.
@@ -82,9 +85,39 @@ impl Browser {
             ClientBuilder::new(HttpConnector::new()).capabilities(capabilities).connect(&address).await
         });
         let client = client.unwrap_or_else(|error| panic!("chromedriver cannot start Chromium: {error}"));
-        let browser = Self { runtime, client: Some(client), driver, _profile: profile };
+        let browser = Self { runtime, client: Some(client), port, driver, _profile: profile };
         browser.fit(window);
         browser
+    }
+
+    /// Shows the page in a window of another size and with other preferences, without a new
+    /// browser. Unlike the browser's own window, this one may be as narrow as a phone. Reduces
+    /// motion.
+    ///
+    /// # Panics
+    /// Panics if the browser cannot emulate it.
+    pub fn emulate(&self, window: Window) {
+        let Window { width, height, scale, colors } = window;
+        let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": scale, "mobile": false });
+        self.devtools("Emulation.setDeviceMetricsOverride", &metrics);
+        let colors = match colors {
+            ColorScheme::Dark => "dark",
+            ColorScheme::Light => "light",
+        };
+        let feature = |name: &str, value: &str| json!({ "name": name, "value": value });
+        let features = [feature("prefers-color-scheme", colors), feature("prefers-reduced-motion", "reduce")];
+        self.devtools("Emulation.setEmulatedMedia", &json!({ "features": features }));
+    }
+
+    /// Sends a command of Chromium's DevTools protocol.
+    fn devtools(&self, command: &str, parameters: &Value) {
+        let id = self.runtime.block_on(self.client().session_id());
+        let id = id.ok().flatten().expect("the session has an id");
+        let path = format!("/session/{id}/goog/cdp/execute");
+        let body = json!({ "cmd": command, "params": parameters }).to_string();
+        let response = http::request(&format!("http://127.0.0.1:{}/", self.port), "POST", &path, &body);
+        let response = response.unwrap_or_else(|error| panic!("{command}: {error}"));
+        assert_eq!(response.status, 200, "{command}: {}", String::from_utf8_lossy(&response.body));
     }
 
     /// Resizes the window so that the page in it has the wanted size.

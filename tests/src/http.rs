@@ -35,7 +35,15 @@ pub fn request(page: &str, method: &str, path: &str, body: &str) -> Result<Respo
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.write_all(head.as_bytes())?;
         stream.write_all(body.as_bytes())?;
-        stream.read_to_end(&mut bytes)
+        // Some servers keep the connection open.
+        let mut part = [0; 16 << 10];
+        while !is_complete(&bytes) {
+            match stream.read(&mut part)? {
+                0 => break,
+                count => bytes.extend_from_slice(&part[..count]),
+            }
+        }
+        Ok(())
     });
     sent.map_err(|error| format!("{method} {path}: {error}"))?;
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
@@ -44,4 +52,14 @@ pub fn request(page: &str, method: &str, path: &str, body: &str) -> Result<Respo
     let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| format!("{method} {path}: {head:?}"))?;
     Ok(Response { status, body: bytes.split_off(end + 4) })
+}
+
+/// Returns true if a response has as much content as its headers name.
+fn is_complete(response: &[u8]) -> bool {
+    let Some(end) = response.windows(4).position(|window| window == b"\r\n\r\n") else { return false };
+    let head = String::from_utf8_lossy(&response[..end]).to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    length
+        .and_then(|length| length.trim().parse::<usize>().ok())
+        .is_some_and(|length| response.len() >= end + 4 + length)
 }

@@ -11,12 +11,13 @@
 //!   the measurements made with them.
 //! - [`fixtures`] are recordings with their ground truth, [`synthetic`] recordings of any length;
 //!   [`verify`] runs the pool against a recording. [`snapshot_model`] computes the contents of a
-//!   snapshot independently, in Python.
+//!   snapshot independently, in Python. [`Picture`] is a small picture of the page.
 //! - [`rules`] checks the repository's own code and texts.
 #![forbid(unsafe_code)]
 
 mod browser;
 pub mod fixtures;
+mod golden;
 pub mod http;
 pub mod live;
 mod load;
@@ -31,6 +32,7 @@ pub mod synthetic;
 mod verify_table;
 
 pub use browser::{Browser, ColorScheme, Window};
+pub use golden::{Difference, Picture};
 pub use load::{Load, PoolSnapshot};
 pub use native_viewer::{FollowOptions, NativeViewer, ViewerState, stream_url};
 pub use page::{Page, PageState};

@@ -16,10 +16,14 @@ const MISPLACED: &str = "
     const found = [];
     const inside = element => box(element).left >= -1 && box(element).right <= innerWidth + 1;
     const named = element => element.id || element.className || element.textContent;
+    // On a phone the panes lie side by side, and the user swipes to the second.
+    const isSwipedTo = element => innerWidth < 600 && element.closest('#pane-right') !== null;
     const controls = '.bar button, .bar select, .bar input, .bar dd, .bar output, .legend li, .legend button'
         + ', .pane-controls select, .pane-controls button, .pane-controls input';
     document.querySelectorAll(controls).forEach(element => {
-        if (seen(element) && !inside(element)) found.push(`${named(element)} leaves the window`);
+        if (seen(element) && !isSwipedTo(element) && !inside(element)) {
+            found.push(`${named(element)} leaves the window`);
+        }
     });
     parts.forEach((part, index) => {
         if (!inside(part)) found.push(`${named(part)} leaves the window`);
@@ -99,10 +103,10 @@ fn escape_closes_the_message_then_clears_the_selection() {
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, view.url());
     page.wait_until("the file is open", |state| state.events > 0);
-    page.drop_file("broken.vram", b"not a recording");
-    page.wait("the error is shown", "return !document.getElementById('message').hidden");
     browser.press(']');
     page.wait_until("a block is selected", |state| !state.view["selection"].is_null());
+    page.drop_file("broken.vram", b"not a recording");
+    page.wait("the error is shown", "return !document.getElementById('message').hidden");
     browser.press(ESCAPE);
     page.wait("the message is closed", "return document.getElementById('message').hidden");
     assert!(!page.state().view["selection"].is_null(), "the selection stays");

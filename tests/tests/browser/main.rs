@@ -6,6 +6,7 @@
 mod accessibility;
 mod benchmark;
 mod connection;
+mod golden;
 mod layout;
 mod live;
 mod numbers;

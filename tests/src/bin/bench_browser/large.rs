@@ -1,5 +1,6 @@
 //! A recording of 4,000,000 events, on the page (which reads it by ranges) and in wasm alone.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -171,8 +172,16 @@ fn imports(big: &Fixture) {
         println!("\n{}, {bytes} bytes, chosen as a file\n", path.file_name().unwrap_or_default().display());
         let start = Instant::now();
         browser.choose_file("#file", path);
-        page.wait_until("the snapshot is open", |state| state.events == 4_000_000);
+        // The state is asked for about every 50 ms.
+        let peak = Cell::new(browser.renderer_bytes());
+        page.wait_until("the snapshot is open", |state| {
+            peak.set(peak.get().max(browser.renderer_bytes()));
+            state.events == 4_000_000
+        });
         row("until usable", &[start.elapsed().as_secs_f64() * 1e3], Some(Target::Longest(4000.0)));
+        if let Some(bytes) = peak.get() {
+            println!("memory while converting: at most {:.0} MB the process", bytes as f64 / 1e6);
+        }
         long_tasks(&browser, "converting");
         memory(&browser, FULL, 400e6);
     }

@@ -92,7 +92,13 @@ pub(super) fn check(open: &OpenRecording<'_>, random: &mut Rng) {
         let context = format!("{}: {shown:?}", open.context("flame graph", at));
         let level = ((at.1 - above) / row) as u64;
         // A box may be a pixel wider or narrower, where others are narrower than a pixel.
-        let near: Vec<Option<usize>> = (at.0 - 1..=at.0 + 1).map(|x| call_at(&calls, level, x)).collect();
+        let mut near: Vec<Option<usize>> = (at.0 - 1..=at.0 + 1).map(|x| call_at(&calls, level, x)).collect();
+        // Those narrower ones may have the pixel for themselves.
+        let has_pixel = |one: &&Call| {
+            let is_narrow = one.level == level && !one.has_box && calls[one.parent].has_box;
+            is_narrow && (one.columns.0 - 1..=one.columns.1 + 1).contains(&at.0)
+        };
+        near.extend(calls.iter().filter(has_pixel).map(|one| Some(one.parent)));
         let is_shown = |index: &Option<usize>| match *index {
             Some(index) if index > 0 => {
                 let one = &calls[index];

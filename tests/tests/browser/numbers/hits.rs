@@ -228,7 +228,7 @@ fn points_of_every_picture_name_what_lies_there() {
     let view = Program::start(["view".as_ref(), Fixture::small("tiny_inference").path.as_os_str()]);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, view.url());
-    let points = count_of(30, 1_000);
+    let points = count_of(100, 1_000);
     for (seed, name) in (0..).zip(["mlp_train", "streams"]) {
         check_pictures(page, &Fixture::small(name), points, seed);
     }

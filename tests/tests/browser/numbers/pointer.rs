@@ -118,6 +118,8 @@ pub(super) fn point(page: Page<'_>, view: &str, gesture: Gesture, points: &[(i32
             };
             for (const kind of kinds) canvas.dispatchEvent(new PointerEvent(kind, init));
             await drawn();
+            // The text under the pointer may follow a click a frame later.
+            if (kinds.length > 1) await drawn();
             all.push(read(view));
             if (kinds.length > 1) {
                 canvas.dispatchEvent(new PointerEvent('pointerleave', init));

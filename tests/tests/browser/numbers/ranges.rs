@@ -47,7 +47,8 @@ pub(super) fn check(
 
     let mut grouping = subject.grouping(by);
     let time_ns = |event| subject.history.time_ns(event);
-    let groups = groups_in_range(lifetimes, subject.recording.definitions(), &mut grouping, time_ns, from, to);
+    let definitions = subject.recording.definitions();
+    let groups = groups_in_range(lifetimes, definitions, &mut grouping, time_ns, (from, to), None);
     let field = |row: &Value, name| number(row, name).unwrap_or(0);
     let mut expected: Vec<_> =
         groups.iter().map(|one| (one.name.to_string(), one.bytes, one.allocations, one.live_bytes_at_end)).collect();

@@ -7,12 +7,12 @@ use vramscope_tests::snapshot_model::{Questions, ask};
 use vramscope_tests::{Browser, Page, Program, Window};
 use vramscope_trace::{DeviceId, EventKind};
 
-use super::rows::{count_of, number, rows, show_device};
+use super::rows::{count_of, is_full, number, rows, show_device};
 use super::subject::Subject;
 use super::{moments, ranges};
 
 /// Recordings in `tests/data` whose block sizes follow from the snapshot alone.
-const RECORDINGS: [&str; 18] = [
+const RECORDINGS: [&str; 22] = [
     "tiny_inference",
     "mlp_train",
     "frag_a_expandable",
@@ -28,16 +28,23 @@ const RECORDINGS: [&str; 18] = [
     "compiled_graphs",
     "cudnn_benchmark_all",
     "late",
+    "ring_graphs_expandable",
+    "ring_small",
     "ring_threads",
     "second_device",
+    "state_only",
+    "stopped",
     "two_devices",
 ];
 /// Most events in a range whose events and allocations are compared one by one.
 const MAX_RANGE: u64 = 3_000;
+/// Moments and ranges of each recording in a full run.
+const MANY: usize = 200;
+/// Those of `big`, of which the model takes minutes.
+const MANY_OF_BIG: usize = 20;
 
-/// Checks random moments and ranges of a recording on the page. Returns their number.
-fn check_recording(page: Page<'_>, fixture: &Fixture, few: usize, seed: u64) -> usize {
-    let count = count_of(few, 200);
+/// Checks `count` random moments and ranges of a recording on the page. Returns their number.
+fn check_recording(page: Page<'_>, fixture: &Fixture, count: usize, seed: u64) -> usize {
     let subject = Subject::new(fixture);
     page.open_file(&fixture.file_name(), &fixture.bytes());
     let mut random = Rng::with_seed(seed);
@@ -99,7 +106,7 @@ fn numbers_of_small_recordings_equal_trace_and_the_model() {
     let page = Page::open(&browser, view.url());
     let mut checked = 0;
     for (seed, name) in (0..).zip(RECORDINGS) {
-        checked += check_recording(page, &Fixture::small(name), 4, seed);
+        checked += check_recording(page, &Fixture::small(name), count_of(4, MANY), seed);
     }
     eprintln!("{checked} moments and ranges of {} recordings agree", RECORDINGS.len());
 }
@@ -113,7 +120,21 @@ fn numbers_of_large_recordings_equal_trace_and_the_model() {
     let mut checked = 0;
     for (seed, name) in (100..).zip(fixtures::LARGE) {
         let Some(fixture) = Fixture::large(name) else { return };
-        checked += check_recording(page, &fixture, 2, seed);
+        checked += check_recording(page, &fixture, count_of(2, MANY), seed);
     }
     eprintln!("{checked} moments and ranges of {} recordings agree", fixtures::LARGE.len());
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn numbers_of_big_equal_trace_and_the_model_in_a_full_run() {
+    if !is_full() {
+        println!("SKIPPED: VRAMSCOPE_FULL is not set");
+        return;
+    }
+    let view = Program::start(["view".as_ref(), Fixture::small("tiny_inference").path.as_os_str()]);
+    let browser = Browser::start(Window::default());
+    let page = Page::open(&browser, view.url());
+    let Some(fixture) = Fixture::large("big") else { return };
+    check_recording(page, &fixture, MANY_OF_BIG, 200);
 }

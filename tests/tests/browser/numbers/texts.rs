@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::placement::recorded_settings;
+use vramscope_insight::pools::device_usage;
 use vramscope_insight::sites::live_groups;
 use vramscope_tests::fixtures::Fixture;
 use vramscope_tests::{Browser, Page, Program, Window};
@@ -46,17 +48,22 @@ fn check_header(page: Page<'_>, subject: &Subject, state: &DeviceState, moment: 
 }
 
 /// Checks the details of the device.
-fn check_device(page: Page<'_>, state: &DeviceState, context: &str) {
+fn check_device(page: Page<'_>, subject: &Subject, state: &DeviceState, context: &str) {
     let shown = read(page, "sites");
     assert_eq!(shown.heading, "Device", "{context}");
     let (counters, free) = (state.counters(), state.free_space());
     assert!(shown.value(0, "requested").ends_with(&exact(counters.requested)), "{context}: {shown:?}");
     assert!(shown.value(0, "largest free").ends_with(&exact(free.largest)), "{context}: {shown:?}");
     assert!(is_size(shown.value(0, "rounding"), counters.active - counters.requested), "{context}: {shown:?}");
-    let text = shown.value(0, "free in segments");
-    let (bytes, blocks) = text.split_once(" in ").unwrap_or((text, "0 blocks"));
-    assert!(is_size(bytes, free.total), "{context}: {text}");
-    assert_eq!(whole(blocks.split(' ').next().unwrap_or_default()), free.blocks, "{context}: {text}");
+    let usage = device_usage(state, &recorded_settings(subject.recording.info()));
+    for (name, rest, bytes) in [
+        ("releasable", " in free segments", usage.releasable_bytes),
+        ("stuck", " beside live blocks", usage.stuck_bytes),
+    ] {
+        let text = shown.value(0, name);
+        assert!(text.strip_suffix(rest).is_some_and(|text| is_size(text, bytes)), "{context}: {name} {text}");
+    }
+    assert_eq!(whole(shown.value(0, "free blocks")), free.blocks, "{context}: {shown:?}");
 }
 
 /// Checks the cells of the table of who holds the memory, and its summary.
@@ -142,7 +149,7 @@ fn check_texts(page: Page<'_>, fixture: &Fixture, moments: usize, seed: u64) {
             show(page, "sites");
             let by = [GroupBy::Line, GroupBy::Category, GroupBy::Module, GroupBy::Stream][index % 4];
             check_sites(page, &subject, &state, by, &format!("{context}, by {}", by.name()));
-            check_device(page, &state, &context);
+            check_device(page, &subject, &state, &context);
             show(page, "list");
             check_list(page, &subject, device, moment, &context);
             show(page, "allocations");

@@ -1,0 +1,236 @@
+//! Golden pictures: how every view looks, in both color schemes and at four sizes.
+//!
+//! `tests/golden/page` has the pictures in a smaller size and few colors. They are compared by the
+//! mean colors of blocks of 8 by 8 pixels of the page, so another version of the browser, or of its
+//! fonts, may draw text slightly differently. After a failure, `target/golden` has what the page
+//! looks like and where that differs. This writes new pictures:
+//!
+//! ```sh
+//! UPDATE_GOLDEN=1 cargo test -p vramscope-tests --test browser -- --ignored golden::
+//! ```
+//!
+//! Look at them before you commit them.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use vramscope_tests::fixtures::{tour_recording, workspace_root};
+use vramscope_tests::{Browser, ColorScheme, Difference, Page, Picture, Program, Window};
+
+/// Widths and heights of the page, and by which factor its pictures are smaller: a phone, a small
+/// and a usual window, and a large screen.
+const SIZES: [(u32, u32, usize); 4] = [(360, 740, 2), (800, 600, 2), (1280, 800, 2), (1920, 1080, 4)];
+/// Width and height of the blocks whose colors are compared, in pixels of the page.
+const BLOCK: usize = 8;
+/// Share of the blocks that may differ.
+const MAX_SHARE: f64 = 0.006;
+/// Most bytes of all pictures together.
+const MAX_BYTES: u64 = 2_500_000;
+/// Longest wait until the page looks as it should, on a slow machine.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two pictures that are equal once nothing on the page changes.
+const PAUSE: Duration = Duration::from_millis(60);
+
+/// The recordings of the tour that the pictures show, as the page's server numbers them.
+const RECORDINGS: [&str; 7] =
+    ["gpt_varlen", "gpt_varlen_expandable", "resnet50_train", "leak_outputs", "oom_frag", "graphs", "ring"];
+/// Each view with a recording that it has something to show of, and how it is shown: the fragment
+/// of the page's URL.
+const VIEWS: [(&str, &str, &str); 17] = [
+    ("timeline", "gpt_varlen", ""),
+    ("heatmap", "oom_frag", "panes=heatmap&event=700"),
+    ("allocations", "resnet50_train", "panes=allocations"),
+    ("sites", "gpt_varlen", "panes=sites;by:site"),
+    ("flame", "gpt_varlen", "panes=flame"),
+    ("fragmentation", "gpt_varlen", "panes=fragmentation"),
+    ("peak", "gpt_varlen", "panes=peak"),
+    ("steps", "resnet50_train", "panes=steps"),
+    ("leaks", "leak_outputs", "panes=leaks"),
+    ("temporaries", "resnet50_train", "panes=temporaries"),
+    ("events", "oom_frag", "panes=events"),
+    ("list", "ring", "panes=list"),
+    ("address", "gpt_varlen", "panes=address;find:0x7f34c0ec0000"),
+    ("failures", "oom_frag", "panes=failures"),
+    ("segments", "graphs", "panes=segments"),
+    ("compare", "gpt_varlen", "panes=compare"),
+    ("about", "ring", "panes=about"),
+];
+
+/// Stops animations and the blinking of the text cursor, and removes the focus.
+const CALM: &str = "
+    const style = document.createElement('style');
+    style.textContent = '* { animation: none !important; transition: none !important; caret-color: transparent; }';
+    document.head.append(style);
+    document.activeElement?.blur();
+    return document.fonts.ready.then(() => true);";
+/// Waits until the page has read the whole recording and drawn what it shows.
+const SETTLE: &str = "
+    if (window.vramscope.state().events > 0) await window.vramscope.rows('allocations', { limit: 1, mode: 'all' });
+    for (let frame = 0; frame < 3; frame++) await window.vramscope.show('');
+    return true;";
+
+/// Starts a server of all recordings.
+fn serve() -> Program {
+    let paths = RECORDINGS.iter().map(|name| tour_recording(name).into_os_string());
+    Program::start(["view".into()].into_iter().chain(paths))
+}
+
+/// Opens a view in the browser, and waits until it is shown.
+fn open<'b>(browser: &'b Browser, view: &Program, name: &str, recording: &str, fragment: &str) -> Page<'b> {
+    let file = |recording: &str| {
+        let index = RECORDINGS.iter().position(|one| *one == recording).expect("a listed recording");
+        format!("files/{index}/{recording}.vram")
+    };
+    let mut query = format!("trace={}", file(recording));
+    if name == "compare" {
+        query += &format!("&compare={}", file("gpt_varlen_expandable"));
+    }
+    // Another query, or the browser would only change the fragment.
+    let url = view.url_of("/");
+    let separator = if url.contains('?') { '&' } else { '?' };
+    let page = Page::open(browser, &format!("{url}{separator}{query}&picture={name}#{fragment}"));
+    page.wait_until("the recording is open", |state| state.events > 0);
+    if name == "compare" {
+        page.wait("both recordings are compared", "return document.querySelector('[data-view=compare] table')");
+    }
+    page.run(CALM);
+    page
+}
+
+/// Takes a picture of the page.
+fn take(browser: &Browser, page: Page<'_>) -> Vec<u8> {
+    let _: bool = page.json(SETTLE);
+    browser.screenshot()
+}
+
+/// Returns a picture of the page once nothing on it changes.
+fn settled(browser: &Browser, page: Page<'_>, factor: usize) -> Picture {
+    let deadline = Instant::now() + TIMEOUT;
+    let mut before = take(browser, page);
+    loop {
+        thread::sleep(PAUSE);
+        let taken = take(browser, page);
+        if before == taken || Instant::now() > deadline {
+            return Picture::from_png(&taken).shrunk(factor);
+        }
+        before = taken;
+    }
+}
+
+/// Returns the folder of the golden pictures.
+fn folder() -> PathBuf {
+    workspace_root().join("tests").join("golden").join("page")
+}
+
+/// Compares a picture with the golden one.
+fn compare(golden: &Picture, actual: &Picture, factor: usize) -> Difference {
+    golden.compare(actual, BLOCK / factor)
+}
+
+/// Checks the pictures of a color scheme, or writes them if `UPDATE_GOLDEN` is set.
+fn check(colors: ColorScheme) {
+    let view = serve();
+    let browser = Browser::start(Window::default());
+    let scheme = if colors == ColorScheme::Light { "light" } else { "dark" };
+    let failed_folder = workspace_root().join("target").join("golden");
+    let mut failures = Vec::new();
+    let (begin, mut most) = (Instant::now(), 0.0_f64);
+    for (width, height, factor) in SIZES {
+        browser.emulate(Window { width, height, scale: 1, colors });
+        for (name, recording, fragment) in VIEWS {
+            let page = open(&browser, &view, name, recording, fragment);
+            let file = format!("{name}_{width}x{height}_{scheme}.png");
+            let path = folder().join(&file);
+            if env::var_os("UPDATE_GOLDEN").is_some() {
+                settled(&browser, page, factor).save(&path);
+                continue;
+            }
+            let golden = Picture::load(&path);
+            let golden = golden.unwrap_or_else(|| panic!("{} is missing; UPDATE_GOLDEN=1 writes it", path.display()));
+            let deadline = Instant::now() + TIMEOUT;
+            let (actual, difference) = loop {
+                let actual = Picture::from_png(&take(&browser, page)).shrunk(factor);
+                let difference = compare(&golden, &actual, factor);
+                // Something may still be loading.
+                if difference.share() <= MAX_SHARE || Instant::now() > deadline {
+                    break (actual, difference);
+                }
+            };
+            if difference.share() > MAX_SHARE {
+                actual.save(&failed_folder.join(&file));
+                golden.marked(&difference).save(&failed_folder.join(format!("{file}.difference.png")));
+                failures.push(format!("{file}: {:.2}% of the blocks differ", difference.share() * 100.0));
+            }
+            most = most.max(difference.share());
+        }
+    }
+    let (count, time) = (SIZES.len() * VIEWS.len(), begin.elapsed().as_secs_f64());
+    eprintln!("{count} pictures, {scheme}, in {time:.1} s; at most {:.2}% of the blocks differ", most * 100.0);
+    assert!(failures.is_empty(), "{}; see {}:\n{}", failures.len(), failed_folder.display(), failures.join("\n"));
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn views_look_as_before_in_light_colors() {
+    check(ColorScheme::Light);
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn views_look_as_before_in_dark_colors() {
+    check(ColorScheme::Dark);
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn pictures_show_that_a_part_of_the_page_is_missing_or_looks_different() {
+    let view = serve();
+    let browser = Browser::start(Window::default());
+    for (width, height, factor) in [SIZES[0], SIZES[3]] {
+        browser.emulate(Window { width, height, scale: 1, colors: ColorScheme::Light });
+        let page = open(&browser, &view, "peak", "gpt_varlen", "panes=heatmap,peak");
+        let views: Vec<String> = page.json("return window.vramscope.views()");
+        assert_eq!(views, VIEWS.map(|(name, ..)| name), "every view has golden pictures");
+        let before = settled(&browser, page, factor);
+        let share = || compare(&before, &settled(&browser, page, factor), factor).share();
+        assert!(share() <= MAX_SHARE / 4.0, "nothing has changed");
+        let with_style = |selector: &str, style: &str| {
+            let script = "
+                const [selector, style] = arguments;
+                document.querySelectorAll(selector).forEach(element => { element.style.cssText = style; });
+                return true";
+            let set = |style: &str| browser.run(script, &[json!(selector), json!(style)]);
+            set(style);
+            let share = share();
+            set("");
+            println!("{width}x{height}, {selector} with {style}: {:.2}% of the blocks differ", share * 100.0);
+            share
+        };
+        for style in ["text-rendering: geometricPrecision", "letter-spacing: 0.02px"] {
+            assert!(with_style(".app *", style) <= MAX_SHARE, "text may be drawn slightly differently: {style}");
+        }
+        for (selector, style) in [
+            (".timeline canvas", "visibility: hidden"),
+            ("#details", "visibility: hidden"),
+            ("header.bar", "visibility: hidden"),
+            (".app", "filter: hue-rotate(90deg)"),
+        ] {
+            assert!(with_style(selector, style) > MAX_SHARE, "{selector} with {style} is found");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn golden_pictures_are_small_and_none_is_left_over() {
+    let files = fs::read_dir(folder()).expect("the golden pictures");
+    let files: Vec<PathBuf> = files.flatten().map(|entry| entry.path()).collect();
+    assert_eq!(files.len(), VIEWS.len() * SIZES.len() * 2, "a picture of each view, size and color scheme");
+    let bytes = |path: &PathBuf| Path::new(path).metadata().map_or(0, |metadata| metadata.len());
+    let bytes: u64 = files.iter().map(bytes).sum();
+    assert!(bytes <= MAX_BYTES, "{bytes} bytes");
+}
