@@ -7,7 +7,7 @@ use super::open_recording::{OpenRecording, exact, hexadecimal};
 use super::pointer::{Gesture, Shown, Size, choose, is_size, picture_size, point, show, whole};
 
 /// Units above and below the plot.
-const MARGIN: i32 = 8;
+const MARGINS: [i32; 2] = [8, 18];
 /// Height in pixels of the gap between two address ranges.
 const GAP: u64 = 2;
 
@@ -36,19 +36,19 @@ impl Columns {
             (pair[0]..=pair[1]).find(|moment| Some(active(moment)) == most).unwrap_or(pair[0])
         };
         let moments = edges.windows(2).map(highest).collect();
-        let rows = (size.height - 2 * size.px(MARGIN)).unsigned_abs();
+        let rows = (size.height - size.px(MARGINS[0]) - size.px(MARGINS[1])).unsigned_abs();
         Self { edges, moments, rows, size }
     }
 
     /// Returns random points of the plot.
     fn points(&self, open: &OpenRecording<'_>, random: &mut Rng) -> Vec<(i32, i32)> {
-        let margin = self.size.px(MARGIN);
-        self.size.plot_points(random, margin..self.size.height - margin, open.points)
+        let [above, below] = MARGINS.map(|units| self.size.px(units));
+        self.size.plot_points(random, above..self.size.height - below, open.points)
     }
 
     /// Returns the pixel row of a point, counted from the plot's lower edge.
     fn row(&self, point: (i32, i32)) -> u32 {
-        (self.size.height - self.size.px(MARGIN) - 1 - point.1).unsigned_abs()
+        (self.size.height - self.size.px(MARGINS[1]) - 1 - point.1).unsigned_abs()
     }
 }
 

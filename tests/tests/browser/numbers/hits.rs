@@ -12,7 +12,7 @@ use vramscope_tests::{Browser, Page, Program, Window};
 use vramscope_trace::{Counters, DeviceState};
 
 use super::open_recording::{OpenRecording, exact, hexadecimal};
-use super::pointer::{Gesture, Shown, choose, is_share, is_size, picture_size, point, show, whole};
+use super::pointer::{Gesture, Shown, choose, is_share, is_size, picture_size, point, show, show_idle_time, whole};
 use super::rows::{count_of, is_full, show_device};
 use super::subject::Subject;
 use super::{bands, flame};
@@ -211,6 +211,7 @@ fn check_pictures(page: Page<'_>, fixture: &Fixture, points: usize, seed: u64) {
     let open = OpenRecording { page, subject: &subject, device, counters, times_ns, points };
     let mut random = Rng::with_seed(seed);
     show(page, "heatmap");
+    show_idle_time(page);
     check_timeline(&open, "time", &mut random);
     check_timeline(&open, "events", &mut random);
     check_heatmap(&open, &mut random);

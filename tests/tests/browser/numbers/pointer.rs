@@ -162,6 +162,18 @@ pub(super) fn choose(page: Page<'_>, view: &str, command: &str, value: &str) {
     let _: Value = page.json_of(&format!("{FUNCTIONS} {script}"), &[json!(view), json!(command), json!(value)]);
 }
 
+/// Shows all idle time on the timeline, which hides it once a recording that is mostly idle has been
+/// read.
+pub(super) fn show_idle_time(page: Page<'_>) {
+    let script = "
+        await window.vramscope.rows('allocations', { limit: 1 });
+        for (let frame = 0; frame < 4; frame++) await drawn();
+        document.querySelector('#timeline-bar [data-command=cut-idle][aria-pressed=true]')?.click();
+        for (let frame = 0; frame < 4; frame++) await drawn();
+        return null;";
+    let _: Value = page.json_of(&format!("{FUNCTIONS} {script}"), &[]);
+}
+
 /// Reads what the page shows, without a gesture.
 pub(super) fn read(page: Page<'_>, view: &str) -> Shown {
     page.json_of(&format!("{FUNCTIONS} await drawn(); return read(arguments[0]);"), &[json!(view)])
