@@ -29,7 +29,8 @@ for weight in ("Regular", "SemiBold"):
     # Canvas pictures do not kern, and the table is a third of the file.
     options.layout_features = []
     options.hinting = False
-    options.name_IDs = [0, 13, 14]
+    options.name_IDs = [0, 14]
+    options.drop_tables += ["GDEF", "GPOS", "GSUB"]
     options.desubroutinize = True
     subsetter = subset.Subsetter(options)
     subsetter.populate(text=TEXT)

@@ -43,6 +43,8 @@ fn described(bytes: &[u8]) -> String {
     for (now, then) in RENAMED_TYPES {
         text = text.replace(now, then);
     }
+    // A field that was added later.
+    text = text.replace("import_notes: [], ", "");
     abridged(&text)
 }
 
