@@ -162,8 +162,8 @@ pub(super) fn choose(page: Page<'_>, view: &str, command: &str, value: &str) {
     let _: Value = page.json_of(&format!("{FUNCTIONS} {script}"), &[json!(view), json!(command), json!(value)]);
 }
 
-/// Shows all idle time on the timeline, which hides it once a recording that is mostly idle has been
-/// read.
+/// Shows all idle time on the timeline, which hides it once a recording that is mostly idle has
+/// been read.
 pub(super) fn show_idle_time(page: Page<'_>) {
     let script = "
         await window.vramscope.rows('allocations', { limit: 1 });
