@@ -318,16 +318,6 @@ fn sample_section(sample: &MemorySample) -> Section {
     Section { heading: "Device memory, by the driver's last sample", rows }
 }
 
-/// Returns the name of a device in the page's list of devices: `device 0: NVIDIA H100`, or `pinned
-/// host memory`.
-///
-/// In a recording of several processes it is the recorded name alone, which names the process too:
-/// `rank 0 · NVIDIA H100`.
-#[must_use]
-pub fn name_of_device(recording: &Recording, id: DeviceId) -> String {
-    recording.info().device_label(id)
-}
-
 /// Returns the details of a device as a whole and of the recording.
 #[must_use]
 pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState) -> Details {

@@ -143,7 +143,7 @@ impl PageTexts {
         self.bands = bands(model);
         self.transport = transport(model);
         self.devices =
-            model.recording().devices().map(|id| (id.0, details::name_of_device(model.recording(), id))).collect();
+            model.recording().devices().map(|id| (id.0, model.recording().info().device_label(id))).collect();
         self.device = model.device().0;
         (self.moment_title, self.moment_event) = moment(model);
         self.update_details(model, hovered);

@@ -94,8 +94,5 @@ pub async fn import_file(
         failed = failed.take().or(on_part.call1(&JsValue::UNDEFINED, &buffer).err());
     };
     job.finish(&mut progress, &mut output).map_err(text)?;
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
+    failed.map_or(Ok(()), Err)
 }

@@ -287,7 +287,6 @@ mod tests {
         let row = |(group, &(name, bytes, blocks)): (u32, &(&str, u64, u64))| GroupRow {
             group,
             name: name.into(),
-            category: None,
             categories: Vec::new(),
             bytes,
             pending_bytes: 0,

@@ -7,6 +7,7 @@
 //! 262,144 samples.
 
 use crate::counters::{Counters, MemorySample};
+use crate::even_part::even_part;
 use crate::time_pyramid::{TimePyramid, TimeSlice};
 
 /// Number of a device's events in the smallest bucket of a new [`CounterSeries`]; it doubles
@@ -272,6 +273,12 @@ impl CounterSeries {
         self.buckets.bucket_values()
     }
 
+    /// Returns the [columns](Self::columns) between each two of `times_ns`.
+    #[must_use]
+    pub fn columns_between(&self, times_ns: &[u64]) -> Vec<CounterColumn> {
+        times_ns.windows(2).filter_map(|pair| self.columns(pair[0], pair[1], 1).pop()).collect()
+    }
+
     /// Returns the counters over `width` equal slices of the time from `from_ns` to `to_ns`, in
     /// nanoseconds since the recording's time 0.
     ///
@@ -351,11 +358,5 @@ impl CounterSeries {
 /// Returns the time, in nanoseconds, at which slice `index` (from 0) ends if `from_ns..to_ns` is
 /// divided into `width` equal slices.
 pub(crate) fn slice_end(from_ns: u64, to_ns: u64, width: usize, index: usize) -> u64 {
-    let (span, index, width) = (to_ns.saturating_sub(from_ns), index as u64 + 1, width.max(1) as u64);
-    // Wide division takes ten times as long in WebAssembly.
-    let part = match span.checked_mul(index) {
-        Some(product) => product / width,
-        None => (u128::from(span) * u128::from(index) / u128::from(width)) as u64,
-    };
-    from_ns + part
+    from_ns + even_part(to_ns.saturating_sub(from_ns), index as u64 + 1, width as u64)
 }

@@ -77,6 +77,7 @@ mod definition_codec;
 mod device_state;
 mod encoder;
 mod error;
+mod even_part;
 mod event;
 mod event_codec;
 mod indexed_encoder;
@@ -109,6 +110,7 @@ pub use decoder::{DecodedItem, Decoder};
 pub use device_state::DeviceState;
 pub use encoder::Encoder;
 pub use error::FormatError;
+pub use even_part::even_part;
 pub use event::{
     Annotation, AnnotationStage, DeviceId, Event, EventKind, EventType, MempoolId, PoolKey, PoolKind, StreamId,
 };
@@ -129,7 +131,9 @@ pub use metrics::{
 };
 pub use metrics_over_time::{MetricSummary, MetricsOverTime, metrics_over_time};
 pub use quantity::{ByteSize, Count, DurationNs, ParseByteSizeError, Percent};
-pub use recording::{Damage, Incident, IncidentKind, RangeCopy, ReadAt, Recording, RecordingOpener, Replay};
+pub use recording::{
+    Damage, Incident, IncidentKind, MAX_EXACT_EVENTS, RangeCopy, ReadAt, Recording, RecordingOpener, Replay,
+};
 pub use redactor::Redactor;
 pub use segment::{Block, Extent, Segment};
 pub use sink::{MemorySink, NullSink, Sink};

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::error::FormatError;
+use crate::even_part::even_part;
 use crate::event::DeviceId;
 use crate::metrics::Metrics;
 use crate::recording::{Recording, Replay};
@@ -60,8 +61,8 @@ pub fn metrics_over_time(recording: &Recording, device: DeviceId) -> Result<Metr
     moments.extend(recording.series(device).map(|series| series.peak_allocated().event));
     if (samples.len() as u64) < MIN_SAMPLES {
         let (start_ns, length_ns) = (recording.start_ns(), recording.end_ns().saturating_sub(recording.start_ns()));
-        let end_of = |range: u64| u128::from(length_ns) * u128::from(range) / u128::from(MIN_SAMPLES);
-        moments.extend((1..MIN_SAMPLES).map(|range| recording.event_at_time(start_ns + end_of(range) as u64)));
+        let end_of = |range: u64| start_ns + even_part(length_ns, range, MIN_SAMPLES);
+        moments.extend((1..MIN_SAMPLES).map(|range| recording.event_at_time(end_of(range))));
     }
     let known: BTreeSet<u64> = samples.iter().map(|sample| sample.event).collect();
     let mut replay = Replay::new();

@@ -1,7 +1,7 @@
 //! The axis that both sides of a comparison share: steps, events or time.
 
 use vramscope_insight::steps::Step;
-use vramscope_trace::{Count, DurationNs};
+use vramscope_trace::{Count, DurationNs, even_part};
 
 use crate::frame::Rect;
 use crate::picture::px;
@@ -71,7 +71,7 @@ impl Alignment {
     #[must_use]
     pub fn by_events(events: (u64, u64), time_ns: &dyn Fn(u64) -> u64) -> Self {
         let count = events.1.saturating_sub(events.0).max(1);
-        let at = |part: u64| (u128::from(count) * u128::from(part) / u128::from(EVENT_PARTS)) as u64;
+        let at = |part: u64| even_part(count, part, EVENT_PARTS);
         Self((0..=EVENT_PARTS).map(|part| (at(part) as i64, time_ns(events.0 + at(part)))).collect())
     }
 

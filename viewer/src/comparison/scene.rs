@@ -99,10 +99,7 @@ impl ColumnsCache {
         };
         let kept = self.0[index].take().filter(|(known, _)| *known == key);
         let compute = || match side.recording.series(side.device).filter(|_| unit != AxisUnit::Time) {
-            Some(series) => {
-                let edges = side.alignment.edges(positions.0, positions.1, width);
-                edges.windows(2).filter_map(|pair| series.columns(pair[0], pair[1], 1).pop()).collect()
-            }
+            Some(series) => series.columns_between(&side.alignment.edges(positions.0, positions.1, width)),
             None => side.recording.columns(side.device, range_ns.0, range_ns.1, width),
         };
         let (_, columns) = self.0[index].insert(kept.unwrap_or_else(|| (key, compute())));

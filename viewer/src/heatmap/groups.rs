@@ -89,12 +89,10 @@ impl BlockGroups {
     }
 
     /// Returns how a group looks that `grouping`, of the same recording and by the same property,
-    /// knows as `group`.
+    /// knows as `group`. Categories have styles of their own, see [`GroupStyle::of_category`].
     pub fn style_of(&mut self, grouping: &Grouping, group: u32) -> GroupStyle {
-        GroupStyle::of_category(grouping, group).unwrap_or_else(|| {
-            let known = self.grouping.same_group(grouping, group);
-            known.map_or(GroupStyle::Other, |known| GroupStyle::Group(self.index_of_group(known) as usize))
-        })
+        let known = self.grouping.same_group(grouping, group);
+        known.map_or(GroupStyle::Other, |known| GroupStyle::Group(self.index_of_group(known) as usize))
     }
 
     /// Returns the number of the group at an index of the fixed order, or `None`.

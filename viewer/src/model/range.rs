@@ -78,13 +78,6 @@ impl Model {
         self.cuts_idle.unwrap_or(self.is_mostly_idle)
     }
 
-    /// Returns whether the user wants the timeline to leave out idle time; `None` if that depends
-    /// on the recording.
-    #[must_use]
-    pub fn idle_choice(&self) -> Option<bool> {
-        self.cuts_idle
-    }
-
     /// Sets whether the timeline leaves out idle time; `None` does if most of the recording is
     /// idle.
     pub fn set_cuts_idle(&mut self, cuts_idle: Option<bool>) {
@@ -92,11 +85,9 @@ impl Model {
         self.everything_changed();
     }
 
-    /// Stores whether most of the recording is idle time.
+    /// Stores whether most of the recording is idle time. Marks nothing as changed.
     pub fn set_mostly_idle(&mut self, is_mostly_idle: bool) {
-        if std::mem::replace(&mut self.is_mostly_idle, is_mostly_idle) != is_mostly_idle {
-            self.everything_changed();
-        }
+        self.is_mostly_idle = is_mostly_idle;
     }
 
     /// Returns what the timeline's live bytes are grouped by; `None` if it shows the counters.

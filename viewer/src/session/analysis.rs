@@ -30,18 +30,18 @@ impl Session {
     pub fn work(&mut self, max_events: u64) -> Result<bool, FormatError> {
         let recording = self.model.recording();
         let analysis = &mut self.analysis;
-        if recording.end_event() == recording.first_event() && recording.devices().next().is_none() {
-            if analysis.history.is_stale(recording) {
-                (analysis.history, analysis.progress) = (History::new(), Progress::default());
-                analysis.caches = Caches::default();
-            }
-            return Ok(false);
-        }
         let was_complete = analysis.progress.is_complete;
-        if analysis.history.is_stale(recording) {
+        let is_stale = analysis.history.is_stale(recording);
+        if is_stale {
             analysis.caches = Caches::default();
             analysis.shown_events = 0;
             analysis.is_at_limit = false;
+        }
+        if recording.end_event() == recording.first_event() && recording.devices().next().is_none() {
+            if is_stale {
+                (analysis.history, analysis.progress) = (History::new(), Progress::default());
+            }
+            return Ok(false);
         }
         if !analysis.is_at_limit {
             analysis.progress = analysis.history.extend(recording, max_events)?;
@@ -49,7 +49,6 @@ impl Session {
             let is_file = self.model.origin() == Origin::File;
             if is_file && bytes > self.history_limit_bytes && !analysis.progress.is_complete {
                 analysis.is_at_limit = true;
-                analysis.progress.missing.clear();
                 analysis.messages.push(limit_message(&analysis.progress, bytes));
                 self.model.moment_changed();
             }

@@ -266,7 +266,7 @@ impl Session {
     /// first one of the next or previous segment, and scrolls to it.
     ///
     /// # Errors
-    /// If there is none.
+    /// If the device has no memory at the moment, or the first or last block is selected already.
     fn select_neighbor(&mut self, forward: bool, whole_segments: bool) -> Result<(), String> {
         let before = self.model.selection();
         self.model.select_neighbor(forward, whole_segments);
@@ -290,7 +290,7 @@ fn view(name: &str) -> Result<ViewKind, String> {
 /// Changes playback to the next faster speed (`is_faster`) or the next slower one.
 ///
 /// # Errors
-/// If there is none.
+/// If the speed is the highest or the lowest of its kind.
 fn change_speed(model: &mut Model, is_faster: bool) -> Result<(), String> {
     let has_changed = model.playback.change_speed(is_faster);
     has_changed

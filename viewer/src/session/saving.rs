@@ -2,7 +2,6 @@
 
 use vramscope_trace::Count;
 
-use crate::details::name_of_device;
 use crate::open::saved_name;
 use crate::protocol::Surface;
 use crate::saved_picture::{LegendEntry, PictureFormat, SavedPicture, Surroundings, legend_entries};
@@ -49,7 +48,7 @@ impl Session {
         let mut subtitle =
             format!("event {} of {}, {}", Count(event), Count(end), moment_text(recording, model.time_ns()));
         if recording.devices().count() > 1 {
-            subtitle += &format!(", {}", name_of_device(recording, model.device()));
+            subtitle += &format!(", {}", recording.info().device_label(model.device()));
         }
         let around = Surroundings { title: format!("{}: {title}", model.source()), subtitle, legend };
         let stem = saved_name(model.source());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vramscope_insight::composition::OTHER_LAYER;
 use vramscope_insight::history::History;
-use vramscope_trace::{DeviceId, Replay};
+use vramscope_trace::{DeviceId, MAX_EXACT_EVENTS, Replay};
 
 use crate::model::{Changes, Origin};
 use crate::scene::{Viewport, timeline_content};
@@ -23,8 +23,6 @@ use super::pictures::QUIET_FRAMES;
 /// Share of the recording's events that the history must contain for axes of events and steps: that
 /// of a live recording may never be complete.
 const LEAST_READ: f64 = 0.9;
-/// The number of events in view up to which counters can be exact at all.
-const MOST_EXACT_EVENTS: u64 = 150_000;
 
 impl Session {
     /// Returns the timeline on the page; `None` before the first frame.
@@ -141,7 +139,7 @@ impl Session {
         let mut scene =
             TimelineScene::with_options(&content, &options, viewport.timeline, viewport.scale, &self.typesetter);
         let events = scene.edges().last().zip(scene.edges().first()).map_or(0, |(last, first)| last - first);
-        let is_inexact = is_moving && (QUICK_EVENTS..MOST_EXACT_EVENTS).contains(&events);
+        let is_inexact = is_moving && (QUICK_EVENTS..MAX_EXACT_EVENTS).contains(&events);
         self.timeline.frames_until_exact = is_inexact.then_some(QUIET_FRAMES);
         let stack = self.stack(scene.edges());
         scene.stack = stack;

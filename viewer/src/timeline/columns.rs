@@ -43,16 +43,11 @@ pub(super) fn counters_of(recording: &Recording, devices: &[DeviceId], axis: &XA
         let width = axis.times().len().saturating_sub(1);
         let columns = |device: &DeviceId| match recording.series(*device) {
             Some(series) if axis.is_even_time() => series.columns(start, end, width),
-            Some(series) => counters_between(series, axis.times()),
+            Some(series) => series.columns_between(axis.times()),
             None => vec![CounterColumn::default(); width],
         };
         devices.iter().map(columns).collect()
     })
-}
-
-/// Returns the counters between each two of `times`, exact to within a bucket of the series.
-pub(super) fn counters_between(series: &CounterSeries, times: &[u64]) -> Vec<CounterColumn> {
-    times.windows(2).filter_map(|pair| series.columns(pair[0], pair[1], 1).pop()).collect()
 }
 
 /// Returns the counters of devices between each two moments of `edges`, by applying every event.

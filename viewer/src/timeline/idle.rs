@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use vramscope_insight::history::History;
-use vramscope_trace::Recording;
 use vramscope_trace::sort::sort_by_key;
+use vramscope_trace::{Recording, even_part};
 
 /// Least length of idle time that can be left out, as a divisor of the visible range: 2%.
 const LEAST_SHARE: u64 = 50;
@@ -60,11 +60,10 @@ pub(super) fn find(recording: &Recording, history: &History, range: &Range<u64>,
 pub fn is_mostly_idle(recording: &Recording, history: &History) -> bool {
     let (start, end) = (recording.start_ns(), recording.end_ns());
     let length = end.saturating_sub(start);
-    let time = |part: u64| start + (u128::from(length) * u128::from(part) / u128::from(PARTS)) as u64;
     let moment = |part: u64| match part {
         0 => recording.first_event(),
         PARTS => recording.end_event(),
-        _ => history.moment_at(time(part)),
+        _ => history.moment_at(start + even_part(length, part, PARTS)),
     };
     let edges: Vec<u64> = (0..=PARTS).map(moment).collect();
     let idle = find(recording, history, &(start..end), &edges);
@@ -75,7 +74,7 @@ pub fn is_mostly_idle(recording: &Recording, history: &History) -> bool {
 /// nanoseconds, from a sample of them.
 fn median_gap_ns(history: &History, first: u64, last: u64) -> u64 {
     let count = last.saturating_sub(first).saturating_sub(1).min(SAMPLES);
-    let event = |index: u64| first + 1 + (u128::from(last - first - 1) * u128::from(index) / u128::from(count)) as u64;
+    let event = |index: u64| first + 1 + even_part(last - first - 1, index, count);
     let gap = |event: u64| history.time_ns(event.saturating_add(1)).saturating_sub(history.time_ns(event));
     let mut gaps: Vec<u64> = (0..count).map(|index| gap(event(index))).collect();
     let middle = gaps.len() / 2;

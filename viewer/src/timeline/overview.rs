@@ -6,7 +6,6 @@ use std::sync::Arc;
 use vramscope_insight::history::History;
 use vramscope_trace::{DeviceId, Recording};
 
-use super::columns::counters_between;
 use super::scale::{AxisKind, Scale};
 use super::x_axis::XAxis;
 use crate::frame::Rect;
@@ -48,7 +47,7 @@ impl Overview {
                 series.columns(whole.start, whole.end, strip.width().unsigned_abs() as usize)
             } else {
                 let axis = XAxis::new(scale.clone(), strip, &whole, recording, history, None);
-                counters_between(series, axis.times())
+                series.columns_between(axis.times())
             };
             columns.iter().map(|column| (column.max.allocated, column.max.reserved)).collect()
         });

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use vramscope_insight::history::History;
-use vramscope_trace::{Count, CounterColumn, Recording};
+use vramscope_trace::{Count, CounterColumn, Recording, even_part};
 
 use super::geometry::time_origin_ns;
 use super::idle::{self, IdleTime};
@@ -56,13 +56,7 @@ pub struct XAxis {
 
 /// Returns the whole number at `index` of `count` even parts of `range`.
 fn at_part(range: &Range<u64>, index: usize, count: usize) -> u64 {
-    let (length, index, count) = (range.end - range.start, index as u64, count.max(1) as u64);
-    // Wide division takes ten times as long in WebAssembly.
-    let part = match length.checked_mul(index) {
-        Some(product) => product / count,
-        None => (u128::from(length) * u128::from(index) / u128::from(count)) as u64,
-    };
-    range.start + part
+    range.start + even_part(range.end - range.start, index as u64, count as u64)
 }
 
 /// Returns the time of a moment, in nanoseconds.

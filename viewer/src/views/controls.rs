@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use vramscope_insight::group::{GroupBy, SiteCategory};
 use vramscope_insight::query::Query;
+use vramscope_insight::sites::common_category;
 use vramscope_trace::Count;
 use vramscope_trace::Percent;
 
@@ -113,10 +114,10 @@ pub fn parse_filter(filter: &str) -> Result<Query, Element> {
     })
 }
 
-/// Returns the cell of the category that the memory of a row has; of several categories, their
-/// shares, largest first. Scripts read `mixed` then.
-pub fn category_cell(category: Option<SiteCategory>, bytes: &[(SiteCategory, u64)]) -> Cell {
-    if let Some(category) = category {
+/// Returns the cell of the category that the memory of a row has, from its bytes by category; of
+/// several, their shares, largest first. Scripts read `mixed` then.
+pub fn category_cell(bytes: &[(SiteCategory, u64)]) -> Cell {
+    if let Some(category) = common_category(bytes) {
         return category.name().into();
     }
     let total = bytes.iter().fold(0u64, |total, (_, bytes)| total.saturating_add(*bytes));

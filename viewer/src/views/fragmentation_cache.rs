@@ -8,7 +8,7 @@ use vramscope_insight::pools::{
     FirstAbove, FragmentationColumn, FragmentationColumns, FragmentationCrossing, LargestRequests,
     fragmentation_columns, sampled_fragmentation_columns,
 };
-use vramscope_trace::{ByteSize, Count, DeviceId, DeviceState, FormatError, Percent, Replay, site_name};
+use vramscope_trace::{ByteSize, Count, DeviceId, DeviceState, FormatError, Percent, Replay, even_part, site_name};
 
 use crate::details;
 use crate::timeline::moment_text;
@@ -189,8 +189,8 @@ impl FragmentationCache {
         let (from, to) = context.range;
         let (from_ns, to_ns) = (context.history.time_ns(from), context.history.time_ns(to));
         let at = |index: u64| {
-            let part = u128::from(to_ns.saturating_sub(from_ns)) * u128::from(index) / u128::from(rows.max(1));
-            context.history.moment_at(from_ns.saturating_add(part as u64)).clamp(from, to)
+            let part = even_part(to_ns.saturating_sub(from_ns), index, rows);
+            context.history.moment_at(from_ns.saturating_add(part)).clamp(from, to)
         };
         let mut edges: Vec<u64> = (0..=rows).map(at).collect();
         if let Some(last) = edges.last_mut() {

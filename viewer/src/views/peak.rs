@@ -244,7 +244,7 @@ fn table(context: &Context<'_>, groups: &PeakGroups, by: GroupBy) -> Table {
             cells.push(Cell::Bytes(before_steps_bytes));
         }
         if by != GroupBy::Category {
-            cells.push(category_cell(row.category, &row.categories));
+            cells.push(category_cell(&row.categories));
         }
         Row { hidden, ..Row::new(cells) }.with_share(bytes as f64 / largest as f64).with_group(
             context.selected_group,

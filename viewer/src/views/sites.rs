@@ -128,7 +128,7 @@ fn range_table(context: &Context<'_>, groups: &[RangeRow], grouping: &Grouping) 
             Cell::Count(row.allocations),
             life,
             Cell::Bytes(row.live_bytes_at_end),
-            category_cell(row.category, &row.categories),
+            category_cell(&row.categories),
         ];
         let file_link = file_link(context, grouping, row.group);
         Row { file_link, ..Row::new(cells) }.with_share(row.share / largest).with_group(
@@ -163,7 +163,7 @@ pub(super) fn live_table(context: &Context<'_>, groups: &[GroupRow], grouping: &
         ];
         let mut cells =
             vec![Cell::from(&*row.name), Cell::Bytes(row.bytes), Cell::Share(row.share), Cell::Count(row.blocks)];
-        let category = category_cell(row.category, &row.categories);
+        let category = category_cell(&row.categories);
         if has_category {
             cells.push(category);
         } else {

@@ -239,7 +239,7 @@ fn joining_device_adds_its_name() {
         encoder.flush();
         encoder.take_output().iter().for_each(|chunk| model.push(&chunk.bytes).expect("a valid recording"));
         let recording = model.recording();
-        let names: Vec<_> = recording.devices().map(|id| details::name_of_device(recording, id)).collect();
+        let names: Vec<_> = recording.devices().map(|id| recording.info().device_label(id)).collect();
         assert_eq!(names, expected);
         assert_eq!(recording.end_event(), 2);
     };

@@ -15,9 +15,7 @@ pub struct GroupRow {
     pub group: u32,
     /// Name of the group.
     pub name: Arc<str>,
-    /// Category that all of the group's blocks have; `None` if they differ.
-    pub category: Option<SiteCategory>,
-    /// The bytes of each category, largest first.
+    /// The bytes of each category, largest first; see [`common_category`].
     pub categories: Vec<(SiteCategory, u64)>,
     /// Bytes of its live blocks, after rounding; those that are pending free included.
     pub bytes: u64,
@@ -29,6 +27,12 @@ pub struct GroupRow {
     pub blocks: u64,
     /// Share of the live bytes of all groups, from 0 to 1.
     pub share: f64,
+}
+
+/// Returns the category that all blocks have, from their bytes by category; `None` if they differ.
+#[must_use]
+pub fn common_category(categories: &[(SiteCategory, u64)]) -> Option<SiteCategory> {
+    if let [(category, _)] = categories { Some(*category) } else { None }
 }
 
 /// The bytes of some blocks by category. There are few categories in a group.
@@ -43,11 +47,6 @@ impl CategoryBytes {
             Some((_, sum)) => *sum = sum.saturating_add(bytes),
             None => self.0.push((category, bytes)),
         }
-    }
-
-    /// Returns the category that all blocks have, if there is one.
-    pub(super) fn common(&self) -> Option<SiteCategory> {
-        self.0.first().filter(|_| self.0.len() == 1).map(|(category, _)| *category)
     }
 
     /// Returns the bytes of each category, largest first.
@@ -97,7 +96,6 @@ impl SumsByGroup {
             .map(|(group, sums)| GroupRow {
                 group,
                 name: grouping.cached_name(definitions, group),
-                category: sums.categories.common(),
                 categories: sums.categories.sorted(),
                 bytes: sums.bytes,
                 pending_bytes: sums.pending_bytes,

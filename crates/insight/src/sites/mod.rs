@@ -11,5 +11,5 @@
 mod live;
 mod range;
 
-pub use live::{GroupRow, groups_at, groups_of, groups_of_allocations, live_groups};
+pub use live::{GroupRow, common_category, groups_at, groups_of, groups_of_allocations, live_groups};
 pub use range::{GroupPeak, GroupPeaks, RangeGroups, RangeRow, group_peaks, groups_in_range};

@@ -18,9 +18,7 @@ pub struct RangeRow {
     pub group: u32,
     /// Name of the group.
     pub name: Arc<str>,
-    /// Category that all of these allocations have; `None` if they differ.
-    pub category: Option<SiteCategory>,
-    /// The bytes of each category, largest first.
+    /// The bytes of each category, largest first; see [`common_category`](super::common_category).
     pub categories: Vec<(SiteCategory, u64)>,
     /// Number of allocations.
     pub allocations: u64,
@@ -178,7 +176,6 @@ impl RangeGroups {
             .map(|(group, sums)| RangeRow {
                 group,
                 name: grouping.cached_name(definitions, group),
-                category: sums.categories.common(),
                 categories: sums.categories.sorted(),
                 allocations: sums.allocations,
                 bytes: sums.bytes,

@@ -4,7 +4,7 @@ use vramscope_insight::allocations::{AllocationList, AllocationOrder, Allocation
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
 use vramscope_insight::query::{BlockUse, Condition, Now, Query, Span, TextField};
-use vramscope_insight::sites::{GroupRow, groups_at};
+use vramscope_insight::sites::{GroupRow, common_category, groups_at};
 use vramscope_trace::{
     Allocation, Category, Definitions, DeviceId, DeviceLifetimes, Recording, Replay, SiteId, frame_name, site_name,
 };
@@ -340,8 +340,9 @@ fn categories_match_as_tables_show_them() {
                 let sum = |rows: &mut dyn Iterator<Item = &GroupRow>| {
                     rows.fold((0, 0), |(blocks, bytes), row| (blocks + row.blocks, bytes + row.bytes))
                 };
-                let has =
-                    |row: &&GroupRow, category: &str| row.category.is_some_and(|one| one.category.name() == category);
+                let has = |row: &&GroupRow, category: &str| {
+                    common_category(&row.categories).is_some_and(|one| one.category.name() == category)
+                };
                 for category in Category::ALL.map(Category::name) {
                     let query = format!("category:{}", category.replace(' ', "_"));
                     let expected = sum(&mut rows.iter().filter(|row| has(row, category)));

@@ -20,3 +20,4 @@ pub use range_copy::RangeCopy;
 pub use recording_data::Recording;
 pub use replay::Replay;
 pub use stored_chunk::ReadAt;
+pub use timeline::MAX_EXACT_EVENTS;

@@ -26,7 +26,7 @@ const MIN_GAP_DIVISOR: usize = 256;
 /// The most events that [`Recording::columns`] replays if a column has more than
 /// [`EXACT_EVENTS_PER_COLUMN`] but is narrower than a bucket of the [`CounterSeries`], as in a
 /// recording opened by its index. Replaying this many takes 4 ms.
-const EXACT_EVENTS: u64 = 150_000;
+pub const MAX_EXACT_EVENTS: u64 = 150_000;
 
 impl Recording {
     /// Returns a device's counters over `width` equal slices of the time from `from_ns` to `to_ns`,
@@ -163,7 +163,7 @@ fn edge_time(from_ns: u64, to_ns: u64, width: usize, edge: usize) -> u64 {
 /// exact columns, else `None`.
 fn exact_between(series: &CounterSeries, (first, last): (u64, u64), width: usize) -> Option<(u64, u64)> {
     let exact_up_to = EXACT_EVENTS_PER_COLUMN.saturating_mul(width as u64);
-    let in_buckets = series.bucket_events().saturating_mul(width as u64).min(EXACT_EVENTS);
+    let in_buckets = series.bucket_events().saturating_mul(width as u64).min(MAX_EXACT_EVENTS);
     // The range may be reversed, and a damaged index may contain any times.
     (last.checked_sub(first)? <= exact_up_to.max(in_buckets)).then_some((first, last))
 }

@@ -15,6 +15,7 @@ use crate::text::Typesetter;
 use crate::views::caches::Caches;
 use crate::views::context::{Context, Groupings, ViewOptions};
 use crate::views::list::select_command;
+use crate::views::searches::ShownFilter;
 
 use super::{group_command, grouping_of, is_by_address, layer_name, layers, selected_layer, site_name};
 
@@ -48,8 +49,7 @@ pub fn picture_key(context: &Context<'_>, options: &ViewOptions, caches: &mut Ca
     let by = GroupBy::ALL.iter().position(|other| *other == by).unwrap_or(0) as u64;
     let selected = selected.map_or(u64::MAX, u64::from);
     let (device, generation) = (u64::from(context.device.0), context.history.generation());
-    let filter = caches.searches.shown_filter.as_ref().filter(|_| context.selected_group.is_none());
-    let filter = filter.map_or(0, |filter| filter.key);
+    let filter = outlined_filter(context, caches).map_or(0, |filter| filter.key);
     let chosen = vec![device, generation, by, u64::from(is_by_address), selected, zoom.start, zoom.end, filter];
     Some(PictureKey { chosen, until: [until].into_iter().chain(caches.allocations.until()).collect() })
 }
@@ -102,10 +102,14 @@ pub fn scene(
     Some(scene)
 }
 
-/// Outlines the allocations that the filter of a list matches, unless a group is selected.
+/// Returns the filter of a list whose matches are outlined: none while a group is selected.
+fn outlined_filter<'a>(context: &Context<'_>, caches: &'a Caches) -> Option<&'a ShownFilter> {
+    caches.searches.shown_filter.as_ref().filter(|_| context.selected_group.is_none())
+}
+
+/// Outlines the allocations that the filter of a list matches.
 fn outline_matches(context: &Context<'_>, caches: &Caches, scene: &mut AllocationsScene) {
-    let filter = caches.searches.shown_filter.as_ref().filter(|_| context.selected_group.is_none());
-    let (Some(filter), Some(lifetimes)) = (filter, context.lifetimes()) else { return };
+    let (Some(filter), Some(lifetimes)) = (outlined_filter(context, caches), context.lifetimes()) else { return };
     let now = Now { moment: context.moment, time_ns: context.time_ns, history: context.history };
     let matches = |one: &Allocation| filter.matcher.matches_allocation(context.device, one, &now);
     scene.outline_matches(&mut |row| lifetimes.row(row).as_ref().is_some_and(matches));

@@ -1,5 +1,6 @@
 //! Filters prepared for the recording, kept between frames.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use vramscope_insight::query::{Matcher, Query};
@@ -46,10 +47,8 @@ impl ShownFilter {
     /// Creates the filter of a query; `moment` is the moment if the answer depends on it, else 0.
     #[must_use]
     pub fn new(matcher: Arc<Matcher>, text: &str, moment: u64) -> Self {
-        // FNV-1a, 64 bits.
-        let bytes = text.bytes().chain(moment.to_le_bytes());
-        let key = bytes
-            .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
-        Self { matcher, key }
+        let mut hasher = DefaultHasher::new();
+        (text, moment).hash(&mut hasher);
+        Self { matcher, key: hasher.finish() }
     }
 }

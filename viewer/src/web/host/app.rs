@@ -263,13 +263,12 @@ impl App {
     /// Gives the focus to the filter that the user waits for, with what was typed meanwhile, if the
     /// filter is on the page now.
     fn finish_early_search(&self) {
-        let Some(field) = self.0.state.borrow().page.search_field() else { return };
+        if !self.focus_search_field() {
+            return;
+        }
         let Some(search) = self.0.early_search.take() else { return };
-        // Listeners for the focus may need the state.
-        let _ = field.focus();
-        if search.text.is_empty() {
-            field.select();
-        } else {
+        let field = self.0.state.borrow().page.search_field();
+        if let Some(field) = field.filter(|_| !search.text.is_empty()) {
             field.set_value(&search.text);
             // Browsers report no change of a text that a script has set, not even after Enter.
             let command = field.get_attribute(COMMAND).unwrap_or_default();
