@@ -137,7 +137,7 @@ impl Model {
     }
 
     /// Returns the requests that load everything that is not loaded, so that no later moment has to
-    /// wait; none if that is more than [`MAX_REST`].
+    /// wait; none if that is more than 32 MiB.
     #[must_use]
     pub fn fetches_for_rest(&mut self) -> Vec<Fetch> {
         if self.is_rest_settled || self.fetching_failed || self.origin != Origin::File {

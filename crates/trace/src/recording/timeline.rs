@@ -23,9 +23,9 @@ const MAX_CORRECTED_GAPS: usize = 8;
 /// Least length of an interval without events that [`Recording::columns`] makes exact, as a
 /// divisor: the number of columns in view ÷ this, and at least 4 columns.
 const MIN_GAP_DIVISOR: usize = 256;
-/// The most events that [`Recording::columns`] replays if a column has more than
-/// [`EXACT_EVENTS_PER_COLUMN`] but is narrower than a bucket of the [`CounterSeries`], as in a
-/// recording opened by its index. Replaying this many takes 4 ms.
+/// The most events that [`Recording::columns`] replays if a column has more than 32 events but is
+/// narrower than a bucket of the [`CounterSeries`], as in a recording opened by its index.
+/// Replaying this many takes 4 ms.
 pub const MAX_EXACT_EVENTS: u64 = 150_000;
 
 impl Recording {
