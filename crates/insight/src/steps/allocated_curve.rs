@@ -1,10 +1,16 @@
 //! The exact allocated and pending bytes of a device at every moment, from its lifetimes.
 
-use vramscope_trace::{DeviceLifetimes, SiteId};
+use vramscope_trace::DeviceLifetimes;
 
-/// Number of moments that one call of [`AllocatedCurve::advance`] covers. It takes 24 bytes of
-/// memory for each. Each call visits the live allocations, so shorter windows cost more.
-const WINDOW_MOMENTS: u64 = 1 << 19;
+/// Number of moments that one call of [`AllocatedCurve::advance`] covers, at least.
+const MOMENTS_PER_CALL: u64 = 1 << 19;
+/// Number of moments in a window, at least: their changes take 1.3 MB, which fits into a processor's
+/// cache.
+const MIN_WINDOW: u64 = 1 << 16;
+/// Number of moments in a window for each live allocation: every window visits all of them.
+const MOMENTS_PER_LIVE: u64 = 4;
+/// Stands for no allocation in a window's list of origins.
+const NO_ORIGIN: u32 = u32::MAX;
 
 /// The bytes of a device at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,8 +21,8 @@ pub(crate) struct CurvePoint {
     pub(crate) allocated_bytes: u64,
     /// Bytes of blocks that are pending free.
     pub(crate) pending_bytes: u64,
-    /// The site of the allocation that begins at the moment, if one does.
-    pub(crate) site: Option<SiteId>,
+    /// The number of the origin of the allocation that begins at the moment, if one does.
+    pub(crate) origin: Option<u32>,
 }
 
 /// The change of a device's bytes at one moment. Sums wrap, so that the intermediate values of
@@ -27,23 +33,26 @@ struct Change {
     pending: u64,
 }
 
-/// Computes the allocated and pending bytes of a device over a range of moments, one window of
-/// moments at a time.
+/// Computes the allocated and pending bytes of a device over a range of moments, in windows of
+/// moments.
 #[derive(Clone, Debug)]
 pub(crate) struct AllocatedCurve {
     /// First moment of the next window; `None` at the end.
     next: Option<u64>,
     to_event: u64,
+    /// Number of moments in the next window.
+    window: u64,
     changes: Vec<Change>,
-    /// Sites of the allocations that begin at the moments of the window.
-    sites: Vec<Option<SiteId>>,
+    /// The numbers of the origins of the allocations that begin at the moments of the window, or
+    /// [`NO_ORIGIN`].
+    origins: Vec<u32>,
 }
 
 impl AllocatedCurve {
     /// Creates a computation for the moments from `from_event` to `to_event`, both included.
     pub(crate) fn new(from_event: u64, to_event: u64) -> Self {
         let next = (from_event <= to_event).then_some(from_event);
-        Self { next, to_event, changes: Vec::new(), sites: Vec::new() }
+        Self { next, to_event, window: MIN_WINDOW, changes: Vec::new(), origins: Vec::new() }
     }
 
     /// Returns true once every moment has been visited.
@@ -51,61 +60,73 @@ impl AllocatedCurve {
         self.next.is_none()
     }
 
-    /// Calls `visit` for the first moment of the next window and each moment of it at which the
-    /// bytes change, in order. Does nothing at the end. Moments at which nothing changes are
-    /// skipped: a recording may lack any number of events.
+    /// Calls `visit` for the next moments at which the bytes change, in order, and for the first
+    /// moment of each window. Covers about 500,000 moments; does nothing at the end. Moments at
+    /// which nothing changes are skipped: a recording may lack any number of events.
     ///
-    /// The cost is linear in the allocations that are active in the window.
+    /// The cost is linear in the allocations that are active then.
     pub(crate) fn advance(&mut self, lifetimes: &DeviceLifetimes, visit: &mut impl FnMut(CurvePoint)) {
-        let Some(from) = self.next else { return };
-        let to = self.to_event.min(from.saturating_add(WINDOW_MOMENTS - 1));
+        let mut covered = 0;
+        while let Some(from) = self.next.filter(|_| covered < MOMENTS_PER_CALL) {
+            let to = self.to_event.min(from.saturating_add(self.window - 1));
+            covered += self.window;
+            let has_changes = self.visit_window(lifetimes, (from, to), visit);
+            let next = if has_changes { to.checked_add(1) } else { next_change(lifetimes, to) };
+            self.next = next.filter(|next| *next <= self.to_event);
+        }
+    }
+
+    /// Calls `visit` for the moment `from` and each moment up to `to` at which the bytes change.
+    /// Returns true if they change after `from`.
+    fn visit_window(
+        &mut self,
+        lifetimes: &DeviceLifetimes,
+        (from, to): (u64, u64),
+        visit: &mut impl FnMut(CurvePoint),
+    ) -> bool {
+        let Self { changes, origins, .. } = self;
         let moments = (to - from) as usize + 1;
-        self.changes.clear();
-        self.changes.resize(moments, Change::default());
-        self.sites.clear();
-        self.sites.resize(moments, None);
-        for one in lifetimes.active_between(from, to) {
-            // Offsets in the window; `None` after its end.
-            let offset = |moment: u64| (moment <= to).then(|| moment.saturating_sub(from) as usize);
-            let start = offset(one.first_moment);
-            let freed = one.allocated_until.and_then(offset);
-            let completed = one.active_until.and_then(offset);
-            if let Some(start) = start {
-                let change = &mut self.changes[start];
+        changes.clear();
+        changes.resize(moments, Change::default());
+        origins.clear();
+        origins.resize(moments, NO_ORIGIN);
+        let mut live = 0;
+        // Offsets in the window; `None` after its end.
+        let offset = |moment: u64| (moment <= to).then(|| moment.saturating_sub(from) as usize);
+        lifetimes.for_each_active_row(from, to, |one| {
+            live += u64::from(one.first_moment <= from);
+            if let Some(start) = offset(one.first_moment) {
+                let change = &mut changes[start];
                 change.allocated = change.allocated.wrapping_add(one.size);
                 if one.first_moment >= from {
-                    self.sites[start] = Some(one.site);
+                    origins[start] = one.origin;
                 }
             }
-            if let Some(freed) = freed {
-                let change = &mut self.changes[freed];
+            if let Some(freed) = one.allocated_until.and_then(offset) {
+                let change = &mut changes[freed];
                 change.allocated = change.allocated.wrapping_sub(one.size);
                 change.pending = change.pending.wrapping_add(one.size);
             }
-            if let Some(completed) = completed {
-                let change = &mut self.changes[completed];
+            if let Some(completed) = one.active_until.and_then(offset) {
+                let change = &mut changes[completed];
                 change.pending = change.pending.wrapping_sub(one.size);
             }
-        }
+        });
+        self.window = (live * MOMENTS_PER_LIVE).clamp(MIN_WINDOW, MOMENTS_PER_CALL);
         let mut point = CurvePoint::default();
-        for (offset, (change, site)) in self.changes.iter().zip(&self.sites).enumerate() {
-            if offset > 0 && change.allocated == 0 && change.pending == 0 {
+        for (index, (change, &origin)) in self.changes.iter().zip(&self.origins).enumerate() {
+            if index > 0 && change.allocated == 0 && change.pending == 0 {
                 continue;
             }
             point = CurvePoint {
-                event: from + offset as u64,
+                event: from + index as u64,
                 allocated_bytes: point.allocated_bytes.wrapping_add(change.allocated),
                 pending_bytes: point.pending_bytes.wrapping_add(change.pending),
-                site: *site,
+                origin: (origin != NO_ORIGIN).then_some(origin),
             };
             visit(point);
         }
-        let follows = |next: &u64| *next <= self.to_event;
-        self.next = if point.event > from {
-            to.checked_add(1).filter(follows)
-        } else {
-            next_change(lifetimes, to).filter(follows)
-        };
+        point.event > from
     }
 }
 

@@ -55,17 +55,7 @@ pub fn find_steps(
         from_ns: recording.start_ns(),
         to_ns: recording.end_ns(),
     };
-    let allocations_until = |moments: &[u64]| {
-        let mut observed = lifetimes.iter().filter(|one| one.start_observed).peekable();
-        let mut count = 0;
-        let mut count_until = |&moment: &u64| {
-            while observed.next_if(|one| one.first_moment <= moment).is_some() {
-                count += 1;
-            }
-            count
-        };
-        moments.iter().map(&mut count_until).collect()
-    };
+    let allocations_until = |moments: &[u64]| lifetimes.counts_until(moments.iter().copied()).collect();
     let info = recording.info();
     let definitions = recording.definitions();
     // The devices of a process share its spans, but those of the device itself come first.

@@ -102,7 +102,7 @@ impl StepTable {
             Some(position).filter(|&position| event <= rows[position].step.to_event)
         };
         let mut begun = 0;
-        for one in lifetimes.iter() {
+        lifetimes.for_each_row(0..lifetimes.row_end(), |one| {
             while rows.get(begun).is_some_and(|row| row.step.to_event < one.first_moment) {
                 begun += 1;
             }
@@ -121,7 +121,7 @@ impl StepTable {
                 row.frees += 1;
                 row.freed_bytes = row.freed_bytes.saturating_add(one.size);
             }
-        }
+        });
         let mut before_bytes = self.live_before_bytes;
         for row in rows {
             row.growth_bytes = i64::try_from(i128::from(row.live_bytes) - i128::from(before_bytes)).unwrap_or(i64::MAX);

@@ -9,7 +9,7 @@ use crate::steps::{Analysed, DEVICE, Program, by_site};
 
 /// Finds the plateaus of a whole recording.
 fn plateaus(lifetimes: &DeviceLifetimes, from_event: u64, to_event: u64, dip_bytes: u64) -> Plateaus {
-    let mut search = PlateauSearch::new(from_event, to_event, dip_bytes);
+    let mut search = PlateauSearch::new(from_event, to_event, dip_bytes, None);
     loop {
         if let Some(found) = search.step(lifetimes) {
             return found;
@@ -52,6 +52,19 @@ fn peak_has_its_composition_step_and_next_plateau() {
     assert_eq!(found.recurrences, 1, "only the last step nearly reaches the peak again");
     let other = found.next_of_other_site.expect("the backward pass");
     assert_eq!((other.event, other.bytes), (forward_moments[0] + 3, 12_500));
+}
+
+#[test]
+fn a_search_from_a_known_or_a_wrong_peak_finds_the_same() {
+    let analysed = Analysed::new(snapshot("mlp_train.pickle.zst"));
+    let (lifetimes, end) = (analysed.device(DEVICE), analysed.recording.end_event());
+    let expected = plateaus(lifetimes, 0, end, 64 << 20);
+    let peak = expected.peak.expect("memory was allocated");
+    for known in [peak, Plateau { bytes: peak.bytes - 1, ..peak }, Plateau { site: None, ..peak }] {
+        let mut search = PlateauSearch::new(0, end, 64 << 20, Some(known));
+        let found = std::iter::repeat_with(|| search.step(lifetimes)).flatten().next();
+        assert_eq!(found, Some(expected));
+    }
 }
 
 /// Finds plateaus from the allocated bytes at all moments: for each pair of a plateau's highest

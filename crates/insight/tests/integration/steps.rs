@@ -410,7 +410,7 @@ fn lost_events_take_no_time() {
     let table = step_table(analysed.device(DEVICE), &steps);
     let found: Vec<(u64, u64)> = table.rows().iter().map(|row| (row.peak_bytes, row.freed_bytes)).collect();
     assert_eq!(found, expected);
-    let mut search = PlateauSearch::new(0, analysed.recording.end_event(), 1);
+    let mut search = PlateauSearch::new(0, analysed.recording.end_event(), 1, None);
     let found = std::iter::repeat_with(|| search.step(analysed.device(DEVICE))).flatten().next();
     assert_eq!(found.and_then(|found| found.next).map(|next| next.bytes), Some(1024));
 }

@@ -71,6 +71,14 @@ pub(super) struct Origin {
     region: u32,
 }
 
+impl Origin {
+    /// Returns the site, stream and pool.
+    fn without_region(&self) -> AllocationOrigin {
+        let &Self { site, stream, pool, .. } = self;
+        AllocationOrigin { site, stream, pool }
+    }
+}
+
 impl CoarseHash for Origin {
     #[inline]
     fn coarse_hash(&self) -> u64 {
@@ -266,7 +274,8 @@ impl AllocationTable {
 
     /// Returns the times, size and origin of the row at `index` in `group`, which has index
     /// `group_index`.
-    #[inline]
+    // In a loop over all rows, what the caller does not use is then not computed.
+    #[inline(always)]
     pub(super) fn row(&self, group_index: usize, group: &RowGroup, index: usize) -> AllocationRow {
         let (size, requested) = self.sizes(group, index);
         AllocationRow {
@@ -283,8 +292,12 @@ impl AllocationTable {
 
     /// Returns the site, stream and pool of each origin, in the order of their numbers.
     pub(super) fn origins(&self) -> impl ExactSizeIterator<Item = AllocationOrigin> + '_ {
-        let origins = self.origins.values().iter();
-        origins.map(|&Origin { site, stream, pool, .. }| AllocationOrigin { site, stream, pool })
+        self.origins.values().iter().map(Origin::without_region)
+    }
+
+    /// Returns the site, stream and pool of the origin with a number.
+    pub(super) fn origin(&self, number: u32) -> Option<AllocationOrigin> {
+        self.origins.values().get(number as usize).map(Origin::without_region)
     }
 
     /// Returns the allocation whose row is at `index` in the group with index `group_index`.
@@ -376,12 +389,14 @@ impl AllocationTable {
 
     /// Returns the memory that the table occupies, in bytes, approximately.
     pub(super) fn size_in_memory(&self) -> usize {
-        let spare = (self.groups.capacity() - self.groups.len()) * size_of::<RowGroup>();
         let maps = self.unaligned_addresses.capacity() * 8
             + self.long_allocated.capacity() * 17
             + self.long_pending.capacity() * 25;
         let dictionaries = self.origins.size_in_memory() + self.sizes.size_in_memory();
-        self.groups.iter().map(RowGroup::size_in_memory).sum::<usize>() + spare + maps + dictionaries
+        // All groups but the last have no spare rows.
+        let last = self.groups.last().map_or(0, |last| last.spare_rows());
+        let rows = (self.len + last) * RowGroup::ROW_BYTES;
+        rows + self.groups.capacity() * size_of::<RowGroup>() + maps + dictionaries
     }
 }
 

@@ -227,11 +227,15 @@ impl DeviceLifetimes {
     ///
     /// The cost is linear in the number of allocations made in the range.
     pub fn temporaries(&self, made_by: Range<u64>, within_events: u64) -> impl Iterator<Item = Allocation> + '_ {
-        self.made_by(made_by, |_| true).filter(move |one| {
-            let life =
-                one.free_requested_event().zip(one.allocating_event()).map(|(free, start)| free.saturating_sub(start));
-            life.is_some_and(|life| life <= within_events)
-        })
+        // Most allocations live longer, so the length is compared before the rest is read.
+        let is_short = move |&(group_index, index): &(usize, usize)| {
+            let group = &self.rows.groups()[group_index];
+            let freed = self.rows.allocated_until(group_index, group, index);
+            freed.is_some_and(|freed| freed - group.first_moment(index) <= within_events)
+        };
+        let short = self.positions_made_by(made_by, |_| true).filter(is_short);
+        let allocations = short.map(|(group_index, index)| self.rows.get(group_index, index));
+        allocations.filter(|one| one.free_requested_event().is_some())
     }
 
     /// Returns the number and bytes of the allocations made by events with an index in `made_by`
@@ -291,10 +295,20 @@ impl DeviceLifetimes {
         events: Range<u64>,
         wanted: impl Fn(&RowGroup) -> bool + 'a,
     ) -> impl Iterator<Item = Allocation> + 'a {
+        let positions = self.positions_made_by(events, wanted);
+        positions.map(|(group_index, index)| self.rows.get(group_index, index))
+    }
+
+    /// Returns the positions (group, index) of the allocations whose allocating event is in a range
+    /// of event indexes. Groups of rows for which `wanted` returns false are skipped.
+    fn positions_made_by<'a>(
+        &'a self,
+        events: Range<u64>,
+        wanted: impl Fn(&RowGroup) -> bool + 'a,
+    ) -> impl Iterator<Item = (usize, usize)> + 'a {
         // The event with index i leads to moment i + 1. An empty range must stay empty.
         let to = if events.is_empty() { events.start } else { events.end };
         let rows = self.started_in(Some(events.start), to, wanted);
-        let observed = rows.filter(|&(group_index, _)| !self.rows.groups()[group_index].start_unobserved());
-        observed.map(|(group_index, index)| self.rows.get(group_index, index))
+        rows.filter(|&(group_index, _)| !self.rows.groups()[group_index].start_unobserved())
     }
 }

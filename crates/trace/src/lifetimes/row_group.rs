@@ -33,6 +33,9 @@ pub(super) struct RowGroup {
 }
 
 impl RowGroup {
+    /// The memory of one row, in bytes.
+    pub(super) const ROW_BYTES: usize = 4 * size_of::<u32>() + 3 * size_of::<u16>();
+
     /// Creates an empty group whose rows have first moments from `base` on. The groups before it
     /// have `first_index` rows.
     pub(super) fn new(base: u64, start_unobserved: bool, first_index: usize) -> Self {
@@ -118,10 +121,8 @@ impl RowGroup {
         self.origin.shrink_to_fit();
     }
 
-    /// Returns the memory that the group occupies, in bytes.
-    pub(super) fn size_in_memory(&self) -> usize {
-        let wide = [&self.allocated_for, &self.address, &self.size, &self.origin].map(Vec::capacity);
-        let narrow = [&self.first_moment, &self.pending_for, &self.rounding].map(Vec::capacity);
-        size_of::<Self>() + 4 * wide.iter().sum::<usize>() + 2 * narrow.iter().sum::<usize>()
+    /// Returns the number of rows that can be added without more memory.
+    pub(super) fn spare_rows(&self) -> usize {
+        self.first_moment.capacity() - self.first_moment.len()
     }
 }

@@ -63,7 +63,7 @@ impl DeviceLifetimes {
     /// `rows`, in the order of their starts.
     ///
     /// Takes about 5 ns for each.
-    #[inline]
+    #[inline(always)]
     pub fn for_each_row(&self, rows: Range<u32>, mut each: impl FnMut(AllocationRow)) {
         let (from, to) = (rows.start as usize, rows.end as usize);
         let groups = self.rows.groups().iter().enumerate().take(to.div_ceil(GROUP_ROWS)).skip(from / GROUP_ROWS);
@@ -74,6 +74,18 @@ impl DeviceLifetimes {
                 each(self.rows.row(group_index, group, index));
             }
         }
+    }
+
+    /// Calls `each` with the times, size and origin of all allocations that are active at any moment
+    /// from `from` to `to`, both included: first of those that are active at `from`, in no
+    /// particular order, then of those that start later, in the order of their starts.
+    ///
+    /// The cost is that of [`live_at`](Self::live_at), and about 5 ns for each that starts later.
+    pub fn for_each_active_row(&self, from: u64, to: u64, mut each: impl FnMut(AllocationRow)) {
+        for (group_index, index) in self.live_positions_at(from) {
+            each(self.rows.row(group_index, &self.rows.groups()[group_index], index));
+        }
+        self.for_each_row(self.rows_started_in(from, to), each);
     }
 
     /// Returns the allocations whose row number is in `rows`, with their row numbers, in the order
@@ -101,12 +113,33 @@ impl DeviceLifetimes {
         start..first_after(to).max(start)
     }
 
+    /// Returns, for each of `moments`, which must not decrease, how many allocations recorded events
+    /// have made by then.
+    pub fn counts_until(&self, moments: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+        let observed = |group: &RowGroup, rows: usize| if group.start_unobserved() { 0 } else { rows as u64 };
+        let mut groups = self.rows.groups().iter().peekable();
+        let mut count_before = 0;
+        moments.map(move |moment| {
+            while let Some(group) = groups.next_if(|group| group.last_first_moment() <= moment) {
+                count_before += observed(group, group.len());
+            }
+            count_before + groups.peek().map_or(0, |group| observed(group, group.started_by(moment)))
+        })
+    }
+
     /// Returns the sites, streams and pools that allocations have in common, by their numbers
     /// ([`AllocationRow::origin`]). The list is short and only grows at its end.
     ///
     /// Several numbers can stand for equal values.
     pub fn origins(&self) -> impl ExactSizeIterator<Item = AllocationOrigin> + '_ {
         self.rows.origins()
+    }
+
+    /// Returns the site, stream and pool with a number in [`origins`](Self::origins), or `None`
+    /// beyond the last one.
+    #[must_use]
+    pub fn origin(&self, number: u32) -> Option<AllocationOrigin> {
+        self.rows.origin(number)
     }
 
     /// Returns the allocation whose block contains the byte at `address` at a moment, with its row

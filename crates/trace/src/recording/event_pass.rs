@@ -43,6 +43,21 @@ impl Recording {
         ranges
     }
 
+    /// Returns the byte ranges of the chunks of events from index `from` on that are not in memory,
+    /// within the next `ahead_bytes` of the recording's file; for a pass over all events that loads
+    /// chunks before it needs them.
+    #[must_use]
+    pub fn missing_ahead(&self, from: u64, ahead_bytes: u64) -> Vec<Range<u64>> {
+        if self.source.0.is_some() {
+            return Vec::new();
+        }
+        let first = self.event_chunks.partition_point(|stored| stored.end_event() <= from);
+        let chunks = &self.event_chunks[first..];
+        let end = chunks.first().map_or(0, |stored| stored.range.start).saturating_add(ahead_bytes);
+        let near = chunks.iter().take_while(|stored| stored.range.end <= end);
+        near.filter(|stored| stored.packed.is_none()).map(|stored| stored.range.clone()).collect()
+    }
+
     /// Calls `each` with the event with index `index` (from 0), if the recording has it, and with
     /// all events after it in the same chunk, each with its index.
     ///

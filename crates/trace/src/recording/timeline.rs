@@ -43,8 +43,8 @@ impl Recording {
 
     /// Returns what [`columns`](Self::columns) returns, for a caller that knows the moments at the
     /// edges of the slices: `edges` has the [moment](Self::event_at_time) at the start of each and
-    /// at the end of the last. With more than `max_events` events in all, the columns are not
-    /// exact.
+    /// at the end of the last. The columns are not exact if more than `max_events` events would
+    /// have to be [replayed](Self::replayed_events).
     #[must_use]
     pub fn columns_between(
         &self,
@@ -69,11 +69,11 @@ impl Recording {
         let Some(series) = self.series(device) else { return vec![CounterColumn::default(); width] };
         // If a chunk is not loaded yet, use the series.
         exact_between(series, (moment_at(0), moment_at(width)), width)
-            .filter(|(first, last)| last - first <= max_events)
+            .filter(|&(first, last)| self.replayed_events(first, last) <= max_events)
             .and_then(|between| self.exact_columns(device, between, (from_ns, to_ns), width).ok())
             .unwrap_or_else(|| {
                 let mut columns = series.columns(from_ns, to_ns, width);
-                self.correct_gaps(device, &mut columns, moment_at);
+                self.correct_gaps(device, &mut columns, moment_at, max_events);
                 columns
             })
     }
@@ -82,18 +82,37 @@ impl Recording {
     ///
     /// All events of a bucket appear in the column in which the bucket ends. If a bucket contains a
     /// long interval without events, the events before the interval would appear only after it.
-    fn correct_gaps(&self, device: DeviceId, columns: &mut [CounterColumn], moment_at: &dyn Fn(usize) -> u64) {
+    /// Intervals before which more than `max_events` events would have to be replayed stay.
+    fn correct_gaps(
+        &self,
+        device: DeviceId,
+        columns: &mut [CounterColumn],
+        moment_at: &dyn Fn(usize) -> u64,
+        max_events: u64,
+    ) {
         let mut replay = Replay::new();
         for gap in longest_gaps(columns) {
             let event = moment_at(gap.start + 1);
+            if event <= columns[gap.start].event || self.replayed_events(event, event) > max_events {
+                continue;
+            }
             // If a chunk is not loaded yet, the columns stay as they are.
-            if let (true, Ok(state)) = (event > columns[gap.start].event, replay.seek(self, event)) {
+            if let Ok(state) = replay.seek(self, event) {
                 let counters = state.device(device).map(|device| device.counters()).unwrap_or_default();
                 let unchanged = CounterColumn::constant(event, counters);
                 columns[gap.start].extend(&unchanged);
                 columns[gap.start + 1..gap.end].fill(unchanged);
             }
         }
+    }
+
+    /// Returns the number of events that a replay of the moments `from` to `to` applies: those
+    /// between, and those since the last full state before `from`.
+    #[must_use]
+    pub fn replayed_events(&self, from: u64, to: u64) -> u64 {
+        let states = self.state_chunks.partition_point(|stored| stored.first_event <= from);
+        let state = states.checked_sub(1).and_then(|index| self.state_chunks.get(index));
+        to.saturating_sub(state.map_or(self.first_event(), |stored| stored.first_event))
     }
 
     /// Returns the byte ranges that are not in memory and that [`columns`](Self::columns) needs to

@@ -155,6 +155,12 @@ pub(super) fn check(
             sorted(index.active_between(from, to)),
             select(&|one| one.first_moment <= to && one.active_until.is_none_or(|until| until > from))
         );
+        let mut rows = Vec::new();
+        index.for_each_active_row(from, to, |row| rows.push(index.row(row.row).expect("a row's allocation")));
+        prop_assert_eq!(sorted(rows.into_iter()), sorted(index.active_between(from, to)));
+        let made_by = |moment: u64| select(&|one| one.start_observed && one.first_moment <= moment).len() as u64;
+        let counts: Vec<u64> = index.counts_until([from, from, to, u64::MAX].into_iter()).collect();
+        prop_assert_eq!(counts, [from, from, to, u64::MAX].map(made_by));
 
         let count = random.below(9) as usize;
         let mut largest = live.clone();

@@ -177,6 +177,26 @@ proptest! {
     }
 }
 
+/// Chunks that are loaded ahead are those that a pass over all events would need.
+#[test]
+fn chunks_ahead_of_a_pass_are_found() {
+    let shape = ProgramShape { devices: 1, inconsistent_per_1000: 0, expandable: false, live: 100 };
+    let indexed = with_index(&encode(&program(100_000, 5, &shape), usize::MAX));
+    let mut on_demand = by_index(&indexed).expect("the file has an index");
+    let near = on_demand.missing_ahead(0, 100_000);
+    assert!(!near.is_empty() && near.iter().map(|chunk| chunk.end - chunk.start).sum::<u64>() <= 100_000);
+    let half = on_demand.missing_ahead(50_000, u64::MAX);
+    let all = on_demand.missing_ahead(0, u64::MAX);
+    assert!(all.starts_with(&near) && all.ends_with(&half) && all.len() > half.len());
+    for range in all {
+        on_demand.supply(range.start, &indexed[range.start as usize..range.end as usize]).expect("a chunk");
+    }
+    assert_eq!(on_demand.missing_ahead(0, u64::MAX), vec![]);
+    assert_eq!(on_demand.missing_events(0, u64::MAX), vec![]);
+    let states: Vec<u64> = [0, 40_000, 99_999].map(|from| on_demand.replayed_events(from, 100_000)).into();
+    assert!(states.is_sorted_by(|a, b| a >= b) && states[0] == 100_000, "{states:?}");
+}
+
 /// An index with more bytes before or after the recording belongs to another file.
 #[test]
 fn index_of_another_recording_is_rejected() {
