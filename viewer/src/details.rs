@@ -186,7 +186,8 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, recording: &
     describe_site(site, definitions, &mut rows);
     let first = Section { heading: "", rows };
     let is_older = hit.block.is_some_and(|block| block.since_event < recording.first_event());
-    let mut stack = StackSection::of_allocation(CALL_STACK, site, definitions, is_older);
+    let heading = if hit.block.is_some() { CALL_STACK } else { SEGMENT_STACK };
+    let mut stack = StackSection::of_allocation(heading, site, definitions, is_older);
     // Free space has no stack; that of a free segment may be unknown.
     stack.why = stack.why.filter(|_| hit.block.is_some());
     let events = hit.block.map(|block| BlockEvents {
@@ -256,6 +257,8 @@ pub fn of_event_row(row: &EventRow, events: Option<BlockEvents>, recording: &Rec
 
 /// Heading of the call stack of what the details panel describes.
 pub const CALL_STACK: &str = "Call stack";
+/// Heading of the stack at which the segment of free memory was allocated.
+pub const SEGMENT_STACK: &str = "Segment allocated at";
 
 /// Returns `part` bytes as a size and as a percentage of `whole`: `512 KiB · 25.0%`.
 fn size_and_percent(part: u64, whole: u64) -> String {
@@ -360,7 +363,7 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState) -> D
     recording_rows.push(length_row(recording));
     recording_rows.extend(info.import_notes.iter().map(|note| ("import note", note.clone())));
     if info.import_notes.is_empty() && device_info.is_some_and(|info| !info.history_complete) {
-        recording_rows.push(("history", INCOMPLETE_HISTORY.to_owned()));
+        recording_rows.push(("history", incomplete_history(recording).to_owned()));
     }
     let mut sections = vec![Section { heading: "", rows }];
     sections.extend(device.sample().map(|sample| sample_section(&sample)));
@@ -383,9 +386,13 @@ pub fn names_of_origin(info: &RecordingInfo) -> [&'static str; 2] {
     if is_imported(info) { ["imported from", "converted by"] } else { ["program", "written by"] }
 }
 
-/// Note in the details of a device whose recording does not begin with the program's first
-/// allocation.
-const INCOMPLETE_HISTORY: &str = "Recording began after memory was in use; earlier history is missing";
+/// Returns the note on a device whose recording does not begin with the program's first allocation.
+fn incomplete_history(recording: &Recording) -> &'static str {
+    match recording.first_event() {
+        0 => "Recording began after memory was in use; earlier history is missing",
+        _ => "This is a part of a longer recording: earlier events are not in it",
+    }
+}
 
 /// Returns the row (name, value) with the recording's length in time, or with what is left of it if
 /// its start has been discarded.
@@ -393,7 +400,7 @@ fn length_row(recording: &Recording) -> (&'static str, String) {
     let length = DurationNs(recording.end_ns().saturating_sub(recording.start_ns()));
     match recording.first_event() {
         0 => ("length", length.to_string()),
-        first => ("held", format!("the last {length}, since event {}", Count(first))),
+        first => ("length", format!("{length}, from event {} on", Count(first))),
     }
 }
 
@@ -417,7 +424,8 @@ pub fn of_event(event: &Event, definitions: &Definitions) -> String {
         EventKind::FreeRequested { address, .. } => format!("free requested at {}", units::address(address)),
         EventKind::FreeCompleted { address, .. } => format!("free completed at {}", units::address(address)),
         EventKind::OutOfMemory { requested, device_free, .. } => {
-            format!("out of memory: {} requested, {} free", unbroken_size(requested), unbroken_size(device_free))
+            let (requested, free) = (unbroken_size(requested), unbroken_size(device_free));
+            format!("out of memory: {requested} requested, {free} free on the device")
         }
         EventKind::MemorySample { used_by_context, used_by_others, free } => format!(
             "memory sample: {} outside the pool, {} in other processes, {} free",

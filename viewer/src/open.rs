@@ -18,7 +18,7 @@ pub enum LoadError {
     #[error("the file is empty; save or copy it again")]
     Empty,
     /// The file has another format, or is compressed.
-    #[error("not a vramscope recording (at byte 0); convert it with `vramscope import`")]
+    #[error("not a vramscope recording; convert it with `vramscope import`")]
     NotARecording,
     /// The recording is damaged before its first event.
     #[error(transparent)]

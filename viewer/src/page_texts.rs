@@ -1,7 +1,7 @@
 //! The texts and states of the page's elements, computed from the model.
 
 use serde::{Deserialize, Serialize};
-use vramscope_trace::{ByteSize, Count, Percent};
+use vramscope_trace::{ByteSize, Count, EventKind, Percent};
 
 use crate::bands::Band;
 use crate::connection::ConnectionState;
@@ -195,7 +195,7 @@ fn counters(model: &Model) -> CounterTexts {
         fragmentation: Percent(model.free_space().fragmentation()).to_string(),
         segments: Count(device.segments().len() as u64).to_string(),
         blocks: Count(device.blocks().len() as u64).to_string(),
-        events: Count(model.recording().end_event()).to_string(),
+        events: recorded_events(model),
         lost: (lost > 0).then(|| Count(lost).to_string()),
         missed: (missed > 0).then(|| format!("{} missed", Count(missed))),
     }
@@ -211,6 +211,13 @@ fn bands(model: &Model) -> Option<[BandText; 2]> {
         bytes: sample.map_or("–".to_owned(), |sample| ByteSize(band.bytes(&sample)).to_string()),
         is_shown: model.bands().contains(band),
     }))
+}
+
+/// Returns the number of events; the first and the last one of a file that holds a part of a
+/// recording.
+fn recorded_events(model: &Model) -> String {
+    let (first, end) = (model.recording().first_event(), Count(model.recording().end_event()));
+    if model.origin() == Origin::File && first > 0 { format!("{}–{end}", Count(first)) } else { end.to_string() }
 }
 
 /// Returns the states and texts of the controls for play, speed, live, event and time.
@@ -237,7 +244,12 @@ fn moment(model: &mut Model) -> (String, String) {
     let title = format!("After event {} of {}", Count(event), Count(end));
     let text = match model.last_event() {
         Some((_, event)) => {
-            let text = details::of_event(&event, model.recording().definitions());
+            let mut text = details::of_event(&event, model.recording().definitions());
+            if matches!(event.kind, EventKind::OutOfMemory { .. }) && event.device == model.device() {
+                // With the first two, this shows whether a cap was the cause.
+                let reserved = ByteSize(model.device_state().counters().reserved);
+                text = format!("{text}, {reserved} reserved");
+            }
             let device = || model.recording().info().device_short_label(event.device);
             if event.device == model.device() { text } else { format!("{}: {text}", device()) }
         }

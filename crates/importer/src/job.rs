@@ -18,7 +18,7 @@ pub enum ImportError {
     #[error("the file is empty; save or copy it again")]
     Empty,
     /// The first bytes are of no known format.
-    #[error("not a vramscope recording, an HTML export of one, a PyTorch memory snapshot or an RMM log (at byte 0)")]
+    #[error("not a vramscope recording, an HTML export of one, a PyTorch memory snapshot or an RMM log")]
     UnknownFormat,
     /// The progress function has stopped the import.
     #[error("the import was cancelled")]

@@ -233,7 +233,7 @@ fn draw_axis(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface
         surface.fill(tick, theme.faint);
         let at = ((plot.x0 - geometry.px(8.0)) as f32, label.y as f32);
         // The digits of an address need more room than a size.
-        let size = if label.text.starts_with('…') { TEXT - 1.5 } else { TEXT };
+        let size = if label.text.contains('…') { TEXT - 1.5 } else { TEXT };
         surface.text(&label.text, size * geometry.scale, at, Align::Right, theme.dim);
     }
 }

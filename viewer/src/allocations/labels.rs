@@ -21,6 +21,10 @@ const MIN_WIDTH: f32 = 48.0;
 const PADDING: f32 = 5.0;
 /// Least distance between labels of the vertical axis, in units (pixels at scale 1).
 const AXIS_DISTANCE: f32 = 26.0;
+/// Usual distance between addresses on the vertical axis, in units (pixels at scale 1).
+const ADDRESS_DISTANCE: f32 = 40.0;
+/// Length in bytes below which an address axis shows the last 7 digits of addresses.
+const SHORT_AXIS_BYTES: u64 = 1 << 28;
 
 /// A name inside a band.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,26 +195,46 @@ pub(super) fn byte_labels(visible: &Range<u64>, geometry: &Geometry) -> Vec<Axis
     labels
 }
 
-/// Returns the labels of an address axis: the size of every range that has room for it, and above
-/// it the last digits of the first address if there is room for both.
+/// Returns the labels of an address axis: the addresses at both ends of every range that has room
+/// for them, and about one address in every 40 units of a tall range or of several small ones.
 pub(super) fn range_labels(map: &AddressMap, geometry: &Geometry) -> Vec<AxisLabel> {
-    let min_height = geometry.px(MIN_HEIGHT).max(1).unsigned_abs();
-    let mut labels = Vec::new();
+    let (scale, visible) = (map.scale(), map.scale().range());
+    let (near, far) = (geometry.px(MIN_HEIGHT).max(1), geometry.px(ADDRESS_DISTANCE).max(1));
+    let length = visible.end.saturating_sub(visible.start).max(1);
+    let step = units::binary_step(length, (geometry.plot.height() / far).max(1) as u64);
+    // Positions on the axis with their addresses: lower ends, upper ends, and all others.
+    let mut wanted: [Vec<(u64, u64)>; 3] = Default::default();
     for range in map.axis().ranges() {
-        let rows = map.scale().row(range.offset)..map.scale().row(range.offset.saturating_add(range.size));
-        if rows.len() >= min_height as usize {
-            let (y0, y1) = geometry.rows(&rows);
-            let middle = (y0 + y1) / 2;
-            let label = |text: String, y: i32| AxisLabel { text, y, has_line: false };
-            let size = units::axis_size(range.size);
-            if rows.len() < 2 * min_height as usize {
-                labels.push(label(size, middle));
-                continue;
+        let start = range.offset.max(visible.start);
+        let end = range.offset.saturating_add(range.size).min(visible.end);
+        if start >= end {
+            continue;
+        }
+        let [from, to] = [start, end].map(|position| range.address.saturating_add(position - range.offset));
+        if i64::from(scale.row(end)) - i64::from(scale.row(start)) < i64::from(near) {
+            wanted[2].push((start, from));
+            continue;
+        }
+        wanted[0].push((start, from));
+        wanted[1].push((end, to));
+        let mut address = from.div_ceil(step).checked_mul(step);
+        while let Some(inside) = address.filter(|&inside| inside < to) {
+            wanted[2].push((start + (inside - from), inside));
+            address = inside.checked_add(step);
+        }
+    }
+    let mut labels: Vec<AxisLabel> = Vec::new();
+    for (positions, distance) in wanted.iter().zip([near, near, far / 2]) {
+        for &(position, address) in positions {
+            let y = geometry.plot.y1 - scale.row(position) as i32;
+            // All digits do not fit: the first ones place an address, or on a short axis the last.
+            let text = match length {
+                ..SHORT_AXIS_BYTES => format!("…{:07x}", address % SHORT_AXIS_BYTES),
+                _ => format!("{:#x}…", address >> 24),
+            };
+            if labels.iter().all(|label| (label.y - y).abs() >= distance && label.text != text) {
+                labels.push(AxisLabel { text, y, has_line: false });
             }
-            // The last digits tell ranges apart; all of them do not fit.
-            let half = min_height as i32 / 2;
-            labels.push(label(format!("…{:07x}", range.address & 0x0fff_ffff), middle - half));
-            labels.push(label(size, middle + half));
         }
     }
     labels

@@ -266,6 +266,19 @@ fn names_lie_inside_their_bands() {
 }
 
 #[test]
+fn address_axis_has_addresses_at_its_ends_and_between() {
+    let view = TestView::new(13, (400, 300), 1.0, 1);
+    let mut labels = view.by_address().axis_labels;
+    labels.sort_by_key(|label| std::cmp::Reverse(label.y));
+    let plot = view.geometry.plot;
+    let ends = [(plot.y1, "0x10000…"), (plot.y0, "0x10010…")];
+    let found = [0, labels.len() - 1].map(|index| (labels[index].y, labels[index].text.as_str()));
+    assert_eq!(found, ends);
+    assert!(labels.len() >= 4, "{labels:?}");
+    assert!(labels.windows(2).all(|pair| pair[0].y - pair[1].y >= 13 && pair[0].text < pair[1].text), "{labels:?}");
+}
+
+#[test]
 fn empty_view_says_so() {
     let view = TestView::new(11, (400, 200), 1.0, 1);
     let empty = BandLayout::new((&view.index, &view.rows), &view.series, &[], &(0..1), view.geometry.height());

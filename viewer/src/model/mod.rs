@@ -12,6 +12,7 @@ mod peaks;
 mod range;
 mod selection;
 mod state;
+mod stepping;
 
 pub use comparison::{CompareWith, Comparison, SecondRecording};
 pub use fetching::Fetch;

@@ -256,16 +256,6 @@ impl Model {
         Ok(())
     }
 
-    /// Goes forward by `events` events, or back if negative, at most to an end of the recording,
-    /// and pauses playback.
-    ///
-    /// # Errors
-    /// If the recording cannot be read there.
-    pub fn step(&mut self, events: i64) -> Result<(), FormatError> {
-        self.playback.pause();
-        self.seek(self.target_event().saturating_add_signed(events))
-    }
-
     /// Goes to the last moment of the recording if `end`, else to the first, and stops following.
     ///
     /// # Errors

@@ -10,6 +10,9 @@ use crate::views::context::{Context, HeatmapState, ViewOptions};
 
 use super::core::Session;
 
+/// How many bytes of a recording's file are loaded before the history needs them.
+const AHEAD_BYTES: u64 = 4 << 20;
+
 /// Returns the message that the history ends early because it takes `bytes` of memory.
 fn limit_message(progress: &Progress, bytes: usize) -> String {
     format!(
@@ -112,6 +115,19 @@ impl Session {
         // Bytes may have arrived since the last step.
         self.analysis.progress = self.analysis.history.progress(self.model.recording());
         self.model.fetches_for(self.analysis.progress.missing.clone())
+    }
+
+    /// Returns the requests that load what the history needs after its next steps; none until they
+    /// are worth a request. For a time when no other request runs.
+    pub fn fetches_ahead(&self) -> Vec<Fetch> {
+        let progress = &self.analysis.progress;
+        if !self.analysis.is_wanted || self.analysis.is_at_limit || progress.is_complete {
+            return Vec::new();
+        }
+        let recording = self.model.recording();
+        let missing = recording.missing_ahead(self.analysis.history.until(), AHEAD_BYTES);
+        let bytes: u64 = missing.iter().map(|chunk| chunk.end - chunk.start).sum();
+        if bytes >= AHEAD_BYTES / 2 { self.model.fetches_for(missing) } else { Vec::new() }
     }
 
     /// Returns the lifetimes and times of all events read so far.

@@ -51,8 +51,13 @@ impl Session {
                 let (before, events) = (model.state().event(), number(name, argument)?);
                 model.step(events).map_err(text)?;
                 if model.state().event() == before && !model.is_loading() {
-                    let edge = if events > 0 { "last" } else { "first" };
-                    return Err(format!("this is the {edge} moment of the recording"));
+                    let (edge, other) = if events > 0 { ("last", "later") } else { ("first", "earlier") };
+                    let recording = model.recording();
+                    let is_at_edge = before == if events > 0 { recording.end_event() } else { recording.first_event() };
+                    return Err(match is_at_edge {
+                        true => format!("this is the {edge} moment of the recording"),
+                        false => format!("the shown device has no {other} event"),
+                    });
                 }
             }
             "seek" => match units::parse_count(argument) {

@@ -1,5 +1,6 @@
 //! The parts of a session's state that only the session's own modules use.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use vramscope_insight::group::GroupBy;
@@ -179,6 +180,9 @@ pub(super) struct TimelineState {
     pub(super) idle_checked: Option<u64>,
     /// Whether the user has hidden the lanes of devices.
     pub(super) hides_lanes: bool,
+    /// The moment, or `None` for the newest one that is followed, and the shown positions before a
+    /// pointer was last pressed.
+    pub(super) before_press: Option<(Option<u64>, Range<u64>)>,
     /// The index of the first device with a lane in view.
     pub(super) first_lane: usize,
     /// The device whose lane has been scrolled into view.

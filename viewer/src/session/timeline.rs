@@ -138,8 +138,9 @@ impl Session {
         let content = timeline_content(model);
         let mut scene =
             TimelineScene::with_options(&content, &options, viewport.timeline, viewport.scale, &self.typesetter);
-        let events = scene.edges().last().zip(scene.edges().first()).map_or(0, |(last, first)| last - first);
-        let is_inexact = is_moving && (QUICK_EVENTS..MAX_EXACT_EVENTS).contains(&events);
+        let (first, last) = scene.edges().first().copied().zip(scene.edges().last().copied()).unwrap_or_default();
+        let is_quick = model.recording().replayed_events(first, last) <= QUICK_EVENTS;
+        let is_inexact = is_moving && !is_quick && last - first < MAX_EXACT_EVENTS;
         self.timeline.frames_until_exact = is_inexact.then_some(QUIET_FRAMES);
         let stack = self.stack(scene.edges());
         scene.stack = stack;

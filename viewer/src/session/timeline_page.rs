@@ -51,8 +51,10 @@ impl Session {
         let mut bar = vec![
             choice("stack", "stack", stack, stacks).into(),
             choice("axis", "axis", model.axis().name(), axes).into(),
-            cut.into(),
         ];
+        if model.scale().kind() == AxisKind::Time {
+            bar.push(cut.into());
+        }
         if model.recording().devices().count() > 1 {
             let lanes = Element::button("device lanes", "lanes")
                 .with(Attribute::Title, "Show a lane for each device (Shift+R)")
@@ -125,8 +127,9 @@ fn textured_swatch(theme: &Theme, color: Color, texture: Texture) -> Element {
 fn tooltip(hover: &Hover, theme: &Theme) -> Tooltip {
     let mut content: Vec<Node> = vec![Element::text(Tag::P, &*hover.title).with_class("title").into()];
     content.extend(hover.incidents.iter().map(|text| Element::text(Tag::P, &**text).with_class("alarm").into()));
-    if !hover.spans.is_empty() {
-        content.push(Element::text(Tag::P, hover.spans.join(" › ")).with_class("spans").into());
+    let spans = (!hover.spans.is_empty()).then(|| hover.spans.join(" › "));
+    for text in spans.iter().chain(&hover.span_box) {
+        content.push(Element::text(Tag::P, &**text).with_class("spans").into());
     }
     let fact = |name: Node, value: &str| {
         Element::new(Tag::Tr)

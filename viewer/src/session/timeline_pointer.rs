@@ -44,15 +44,33 @@ impl Session {
                 }
             }
             PointerKind::Pinch(factor) => {
-                // The first finger has begun to scrub.
-                (self.drag, self.scrub_x) = (None, None);
+                self.cancel_drag();
                 self.model.zoom(1.0 / factor.max(1e-6), center);
             }
         }
     }
 
+    /// Ends a gesture without effect, because a second finger has landed: restores the moment and
+    /// the shown positions at its begin.
+    fn cancel_drag(&mut self) {
+        self.scrub_x = None;
+        let (Some(drag), Some((event, shown))) = (self.drag.take(), self.timeline.before_press.clone()) else { return };
+        match drag {
+            Drag::Scrub => {}
+            Drag::Overview { .. } => self.model.show_positions(shown),
+            _ => return,
+        }
+        self.pending_seek = event;
+        if event.is_none() {
+            // The state at the end is in memory, so this cannot fail.
+            drop(self.model.follow());
+        }
+    }
+
     /// Begins to drag.
     fn press_on_timeline(&mut self, pointer: &Pointer) {
+        let event = (!self.model.is_following()).then(|| self.model.state().event());
+        self.timeline.before_press = Some((event, self.model.shown_positions()));
         let Some(timeline) = &self.scene.timeline else { return };
         let (x, y) = (pointer.x as i32, pointer.y as i32);
         let cursor = self.scene.overlay.cursor.as_ref();

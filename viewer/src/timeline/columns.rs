@@ -12,8 +12,8 @@ use super::x_axis::XAxis;
 /// evenly spaced in time are exact. Applying this many takes about 2 ms.
 const EXACT_EVENTS: u64 = 16_384;
 
-/// Returns the counters of a device in each pixel column of an axis. With more than `max_events`
-/// events in view, they are exact to within a bucket of the device's series.
+/// Returns the counters of a device in each pixel column of an axis. If more than `max_events`
+/// events would have to be replayed, they are exact to within a bucket of the device's series.
 pub(super) fn counters(
     recording: &Recording,
     device: DeviceId,
@@ -28,16 +28,23 @@ pub(super) fn counters(
             None => recording.columns(device, start, end, width),
         };
     }
-    counters_of(recording, &[device], axis).pop().unwrap_or_else(|| vec![CounterColumn::default(); width])
+    counters_of(recording, &[device], axis, max_events).pop().unwrap_or_else(|| vec![CounterColumn::default(); width])
 }
 
 /// Returns the counters of several devices in each pixel column of an axis. All events in view are
-/// applied once, if they are few; else the counters are exact to within a bucket of the series.
-pub(super) fn counters_of(recording: &Recording, devices: &[DeviceId], axis: &XAxis) -> Vec<Vec<CounterColumn>> {
+/// applied once, if they are few and not more than `max_events` have to be replayed for them; else
+/// the counters are exact to within a bucket of the series.
+pub(super) fn counters_of(
+    recording: &Recording,
+    devices: &[DeviceId],
+    axis: &XAxis,
+    max_events: u64,
+) -> Vec<Vec<CounterColumn>> {
     let edges = axis.edges();
-    let events = edges.last().zip(edges.first()).map_or(0, |(last, first)| last - first);
+    let (first, last) = edges.first().copied().zip(edges.last().copied()).unwrap_or_default();
+    let is_exact = last - first <= EXACT_EVENTS && recording.replayed_events(first, last) <= max_events;
     // If a chunk is not loaded yet, use the series.
-    let exact = if events <= EXACT_EVENTS { exact_counters(recording, devices, edges).ok() } else { None };
+    let exact = if is_exact { exact_counters(recording, devices, edges).ok() } else { None };
     exact.unwrap_or_else(|| {
         let Range { start, end } = axis.range();
         let width = axis.times().len().saturating_sub(1);

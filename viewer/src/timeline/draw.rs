@@ -42,7 +42,6 @@ pub(crate) fn draw_on(scene: &TimelineScene, theme: &Theme, surface: &mut impl S
     let _ = draw_chart(scene, theme, Backend(surface));
     draw_idle_time(scene, theme, surface);
     draw_spans(scene, theme, surface);
-    draw_span_labels(scene, theme, surface);
     draw_incidents(scene, theme, surface);
     if let Some((line, tag)) = &scene.device_memory {
         surface.fill(*line, theme.dim);
@@ -206,27 +205,19 @@ fn draw_idle_time(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surfa
 /// Draws the program's named intervals above the chart.
 fn draw_spans(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
     let scale = scene.scale;
-    for column in &scene.spans.dense {
-        // Even a single span is visible.
-        surface.fill(column.rect, theme.mark.mix(theme.dim, 0.12 + 0.55 * column.density.sqrt()));
-    }
     for span in &scene.spans.boxes {
         let rect = span.rect;
-        surface.fill(rect, if span.is_alternate { theme.mark_alternate } else { theme.mark });
-        surface.fill(Rect { x1: rect.x0 + px(1.0, scale).max(1), ..rect }, theme.dim);
+        match span.is_merged {
+            true => surface.fill(rect, theme.mark.mix(theme.background, 0.3)),
+            false => {
+                surface.fill(rect, if span.is_alternate { theme.mark_alternate } else { theme.mark });
+                surface.fill(Rect { x1: rect.x0 + px(1.0, scale).max(1), ..rect }, theme.dim);
+            }
+        }
         let position = ((rect.x0 + px(5.0, scale)) as f32, (rect.y0 + rect.y1) as f32 / 2.0);
         if !span.name.is_empty() {
             surface.text(&span.name, (TEXT - 1.0) * scale, position, Align::Left, theme.mark_text);
         }
-    }
-}
-
-/// Draws what stretches of spans without names contain.
-fn draw_span_labels(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) {
-    for tag in &scene.spans.labels {
-        surface.fill(tag.rect, theme.mark);
-        let position = ((tag.rect.x0 + px(4.0, scene.scale)) as f32, (tag.rect.y0 + tag.rect.y1) as f32 / 2.0);
-        surface.text(&tag.text, (TEXT - 1.0) * scene.scale, position, Align::Left, theme.mark_text);
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Hover {
     pub groups: Vec<HoverGroup>,
     /// Names of the spans at the time, the outermost first.
     pub spans: Vec<String>,
+    /// What the box above the chart that is under the pointer stands for.
+    pub span_box: Vec<String>,
     /// Out-of-memory errors and gaps at the flag under the pointer, or in the column.
     pub incidents: Vec<String>,
 }
@@ -96,6 +98,7 @@ impl Hover {
             counters,
             groups: groups(scene, column),
             spans: spans.iter().rev().map(|&name| name.to_owned()).collect(),
+            span_box: scene.spans.lines_at((x, y), scene.scale, spans),
             incidents: incidents.iter().map(describe).collect(),
         }
     }

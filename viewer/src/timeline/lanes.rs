@@ -52,8 +52,17 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Computes the lanes from the device with index `first` on.
-    pub(super) fn new(measure: &Measure, geometry: &Geometry, axis: &XAxis, content: &Content, first: usize) -> Self {
+    /// Computes the lanes from the device with index `first` on; their counters are exact if at
+    /// most `max_events` events have to be replayed for them. The counters of `same`, lanes for the
+    /// same columns, are used again.
+    pub(super) fn new(
+        measure: &Measure,
+        geometry: &Geometry,
+        axis: &XAxis,
+        content: &Content,
+        (first, max_events): (usize, u64),
+        same: Option<&Self>,
+    ) -> Self {
         let (recording, area) = (content.recording, geometry.lanes);
         let height = measure.px(LANE).max(1);
         let in_view = (area.height() / height).max(0) as usize;
@@ -62,7 +71,7 @@ impl Lanes {
         let peak = |&device: &DeviceId| recording.series(device).map_or(0, |series| series.peak_reserved().bytes);
         let top = devices.iter().map(peak).max().unwrap_or(0).max(1);
         let shown: Vec<DeviceId> = devices.iter().skip(first).take(in_view).copied().collect();
-        let lane = |(row, (&device, columns)): (i32, (&DeviceId, Vec<CounterColumn>))| {
+        let lane = |row: i32, device: DeviceId, columns: Vec<(u64, u64)>| {
             let y0 = area.y0 + row * height;
             let rect = Rect { y0, y1: y0 + height - measure.px(3.0), ..area };
             let label = Rect { x0: measure.px(2.0), x1: rect.x0 - measure.px(2.0), ..rect };
@@ -82,12 +91,22 @@ impl Lanes {
                 label,
                 long_name: (name != full).then_some(full),
                 name,
-                columns: columns.iter().map(|column| (column.max.allocated, column.max.reserved)).collect(),
+                columns,
                 failures,
                 is_selected: device == content.device,
             }
         };
-        let lanes: Vec<Lane> = (0..).zip(shown.iter().zip(counters_of(recording, &shown, axis))).map(lane).collect();
+        let same = same.filter(|same| same.lanes.iter().map(|lane| lane.device).eq(shown.iter().copied()));
+        let columns: Vec<Vec<(u64, u64)>> = match same {
+            Some(same) => same.lanes.iter().map(|lane| lane.columns.clone()).collect(),
+            None => {
+                let most = |column: &CounterColumn| (column.max.allocated, column.max.reserved);
+                let counters = counters_of(recording, &shown, axis, max_events);
+                counters.iter().map(|columns| columns.iter().map(most).collect()).collect()
+            }
+        };
+        let parts = (0..).zip(shown.iter().zip(columns));
+        let lanes: Vec<Lane> = parts.map(|(row, (&device, columns))| lane(row, device, columns)).collect();
         let mut scrollbar = Rect::default();
         if lanes.len() < devices.len() {
             let y = |index: usize| area.y0 + (area.height() as usize * index / devices.len()) as i32;

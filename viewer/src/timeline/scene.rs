@@ -42,13 +42,13 @@ pub struct Options<'a> {
     pub has_span_row: bool,
     /// The index of the first device with a lane in view; `None` for no lanes.
     pub first_lane: Option<usize>,
-    /// Whether the view is moving: then counters of more than [`QUICK_EVENTS`] events are not
-    /// exact.
+    /// Whether the view is moving: then counters are not exact if more than [`QUICK_EVENTS`] events
+    /// would have to be replayed.
     pub is_moving: bool,
 }
 
-/// The most events in view whose counters are exact while the view is moving. Applying this many
-/// takes about 2 ms.
+/// The most events that are replayed for exact counters while the view is moving. Most recordings
+/// have a full state every 32,000 events or less. Applying this many takes about 2 ms.
 pub const QUICK_EVENTS: u64 = 32_768;
 
 /// A timeline ready to draw: positions, heights and texts of everything on it, without colors.
@@ -64,6 +64,8 @@ pub struct TimelineScene {
     pub(super) scale: f32,
     /// Counters, one entry per pixel column.
     pub(super) columns: Vec<CounterColumn>,
+    /// What the counters, and those of the lanes, were computed from.
+    columns_key: ColumnsKey,
     /// Bands of memory outside the pool, the topmost first.
     pub(super) bands: Vec<BandArea>,
     pub(super) axis_labels: Vec<AxisLabel>,
@@ -81,6 +83,20 @@ pub struct TimelineScene {
     pub(super) peaks: Vec<PeakPoint>,
     pub(super) overview: Option<Overview>,
     pub(super) lanes: Lanes,
+}
+
+/// What the counters of the pixel columns are computed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ColumnsKey {
+    device: DeviceId,
+    /// The moment at the left edge of each column.
+    edges: Vec<u64>,
+    times: Vec<u64>,
+    /// Number of events of the recording, and the bytes of it in memory: chunks may be loaded.
+    end_event: u64,
+    memory_bytes: usize,
+    /// The most events that may be replayed.
+    max_events: u64,
 }
 
 /// The area that one [`Band`] covers on the chart, by its upper end in each pixel column.
@@ -144,7 +160,19 @@ impl TimelineScene {
         let idle_width = options.cuts_idle.then(|| measure.px(12.0).max(6));
         let mut axis = XAxis::new(options.scale.clone(), geometry.plot, &shown, recording, options.history, idle_width);
         let max_events = if options.is_moving { QUICK_EVENTS } else { u64::MAX };
-        let columns = counters(recording, content.device, &axis, width, max_events);
+        let columns_key = ColumnsKey {
+            device: content.device,
+            edges: axis.edges().to_vec(),
+            times: axis.times().to_vec(),
+            end_event: recording.end_event(),
+            memory_bytes: recording.memory_bytes(),
+            max_events,
+        };
+        let same = options.previous.filter(|previous| previous.columns_key == columns_key);
+        let columns = match same {
+            Some(same) => same.columns.clone(),
+            None => counters(recording, content.device, &axis, width, max_events),
+        };
         if options.history.is_none() {
             axis.set_edges(recording.event_at_time(shown.start), &columns);
         }
@@ -165,17 +193,20 @@ impl TimelineScene {
             peaks: peaks(&measure, &geometry, &axis, content, top.bytes, occupied),
             overview: whole.map(|whole| {
                 let previous = options.previous.and_then(|previous| previous.overview.as_ref());
-                Overview::new(facts, &options.scale, geometry.overview, whole, &shown, previous)
+                Overview::new(facts, (&options.scale, idle_width), geometry.overview, whole, &shown, previous)
             }),
             lanes: options
                 .first_lane
-                .map(|first| Lanes::new(&measure, &geometry, &axis, content, first))
+                .map(|first| {
+                    Lanes::new(&measure, &geometry, &axis, content, (first, max_events), same.map(|same| &same.lanes))
+                })
                 .unwrap_or_default(),
             geometry,
             axis,
             stack: None,
             scale,
             columns,
+            columns_key,
             bands,
             axis_labels,
             axis_label_rects,

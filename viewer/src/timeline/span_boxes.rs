@@ -1,108 +1,191 @@
-//! The named intervals above the chart: boxes with names, and their density where they are narrow.
+//! The named intervals above the chart: boxes with names; several without room are one box.
 
 use vramscope_insight::spans::Span;
+use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Count, StringId};
 
 use super::content::Content;
 use super::geometry::{Geometry, SPAN_ROW, TEXT};
-use super::measure::{Measure, Tag};
+use super::measure::Measure;
 use super::scale::TimedMoment;
 use super::x_axis::XAxis;
 use crate::frame::Rect;
 
-/// Width in units below which a span counts as narrow, and the least distance of narrow ones that
-/// are drawn one by one.
+/// Width in units below which a span counts as narrow: the pointer need not be exactly on it.
 const NARROW: f32 = 3.0;
 /// Least number of letters of a shortened name: fewer are of no use.
 const MIN_LETTERS: usize = 4;
-/// Number of narrow spans close together from which their density is drawn instead.
-const MIN_DENSE: usize = 4;
+/// Number of spans without room for their names from which they are drawn as one box.
+const MIN_MERGED: u64 = 4;
+/// Greatest distance in units of two spans without names that are drawn as one box.
+const MAX_GAP: f32 = 6.0;
+/// Width in units of a span with the space to the next one from which it keeps its own box.
+const MIN_PITCH: f32 = 12.0;
+/// Most different names that are counted in a stretch of spans.
+const MAX_NAMES: usize = 16;
+/// Most names of a stretch of spans in the tooltip.
+const MAX_LISTED: usize = 3;
 
-/// The rectangle of a named interval above the chart, with its shortened name.
+/// The rectangle of a named interval above the chart, or of several, with its shortened name.
 #[derive(Clone, Debug)]
 pub(super) struct SpanBox {
     pub(super) rect: Rect,
     /// Whether it has the second of the two alternating colors.
     pub(super) is_alternate: bool,
-    /// The shortened name; empty if too little of it would fit.
+    /// Whether it stands for several spans.
+    pub(super) is_merged: bool,
+    /// The shortened name, which may reach into free space to the right; empty if too little of it
+    /// would fit.
     pub(super) name: String,
-}
-
-/// A pixel column in which several narrow spans begin.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct DenseColumn {
-    pub(super) rect: Rect,
-    /// Number of spans that begin here, as a share of the most in any column.
-    pub(super) density: f32,
+    /// What the tooltip says about it: the names of several spans, or that of a narrow one.
+    lines: Vec<String>,
 }
 
 /// The named intervals in view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpanBoxes {
     pub(super) boxes: Vec<SpanBox>,
-    pub(super) dense: Vec<DenseColumn>,
-    /// What stretches of spans without room for their names contain: `train_step ×120`.
-    pub(super) labels: Vec<Tag>,
 }
 
-/// Width in units between two spans without names from which they do not share a label.
-const RUN_GAP: f32 = 48.0;
-/// Most different names that are counted in a stretch of spans.
-const MAX_NAMES: usize = 16;
+/// Spans whose names differ only in the number at their end.
+struct RunName<'a> {
+    /// The first span's whole name.
+    name: &'a str,
+    id: StringId,
+    count: u64,
+    /// The number at the end of the first and of the last name.
+    numbers: Option<(u64, u64)>,
+}
+
+/// Splits a name into what precedes the number at its end, and that number.
+fn split_number(name: &str) -> (&str, Option<u64>) {
+    let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    (stem, name[stem.len()..].parse().ok())
+}
+
+/// Returns a name without its details: `Optimizer.step` of `Optimizer.step#AdamW.step`.
+fn short_name(name: &str) -> &str {
+    name.split_once('#').filter(|(_, rest)| split_number(rest).1.is_none()).map_or(name, |(name, _)| name)
+}
+
+impl RunName<'_> {
+    /// Returns the name, with the first and the last number: `step 1–240`.
+    fn text(&self) -> String {
+        match self.numbers {
+            Some((first, last)) if first != last => format!("{}{first}–{last}", split_number(self.name).0),
+            _ => self.name.to_owned(),
+        }
+    }
+}
 
 /// A stretch of a row in which spans have no room for their names.
 #[derive(Default)]
 struct Run<'a> {
-    x0: i32,
     x1: i32,
     count: u64,
-    /// Names without the number at their end, each with the first span's whole name and the number
-    /// of spans.
-    names: Vec<(&'a str, StringId, u64)>,
+    /// Whether one of them is an interval, not a moment.
+    has_intervals: bool,
+    /// The boxes of the spans; only the first ones of each pixel column.
+    boxes: Vec<SpanBox>,
+    names: Vec<RunName<'a>>,
+    /// The name of the last span.
+    last_name: &'a str,
 }
 
 impl<'a> Run<'a> {
-    /// Adds a span.
-    fn add(&mut self, (x0, x1): (i32, i32), id: StringId, name: impl FnOnce() -> &'a str) {
-        if self.count == 0 {
-            self.x0 = x0;
-        }
-        self.x1 = self.x1.max(x1);
+    /// Counts a span.
+    fn add(&mut self, span: &Span, name: &'a str) {
         self.count += 1;
-        if let Some((.., count)) = self.names.iter_mut().find(|(_, known, _)| *known == id) {
-            *count += 1;
+        self.last_name = name;
+        self.has_intervals |= !span.is_instant;
+        if let Some(known) = self.names.iter_mut().find(|known| known.id == span.name) {
+            known.count += 1;
             return;
         }
-        let stem = name().trim_end_matches(|letter: char| letter.is_ascii_digit());
-        let stem = stem.trim_end_matches(['#', ' ', '_', '-', '.', ':']);
-        if let Some((.., count)) = self.names.iter_mut().find(|(known, ..)| *known == stem) {
-            *count += 1;
+        let (stem, number) = split_number(name);
+        if let Some(known) = self.names.iter_mut().find(|known| split_number(known.name).0 == stem) {
+            known.count += 1;
+            known.numbers = known.numbers.zip(number).map(|((first, _), last)| (first, last));
         } else if self.names.len() < MAX_NAMES {
-            self.names.push((stem, id, 1));
+            self.names.push(RunName { name, id: span.name, count: 1, numbers: number.map(|number| (number, number)) });
         }
     }
 
-    /// Ends the stretch and returns its label, if there is room for one.
-    fn finish(&mut self, measure: &Measure, geometry: &Geometry, row: usize) -> Option<Tag> {
-        let run = std::mem::take(self);
-        let (name, _, most) = run.names.iter().max_by_key(|(.., count)| *count)?;
-        let count = match run.count {
-            1 => String::new(),
-            count if count == *most => format!(" ×{}", Count(count)),
-            count => format!(" ×{} of {}", Count(*most), Count(count)),
-        };
-        let size = (TEXT - 1.0) * measure.scale;
-        let width = (run.x1 - run.x0 - measure.px(10.0)) as f32 - measure.typesetter.width(&count, size);
-        let name = measure.typesetter.fit(name, size, width.max(0.0));
-        if name.chars().count() < MIN_LETTERS && name.ends_with('…') || name.is_empty() {
-            return None;
-        }
-        let text = name + &count;
-        let rect = row_rect(measure, geometry, row, run.x0, run.x1);
-        let width = measure.text_width(&text, TEXT - 0.5, 8.0);
-        let x0 = ((rect.x0 + rect.x1 - width) / 2).max(rect.x0);
-        Some(Tag { rect: Rect { x0, x1: x0 + width, ..rect }, text })
+    /// Returns the number of spans as text: `32 spans`.
+    fn count_text(&self) -> String {
+        let (one, several) = if self.has_intervals { ("span", "spans") } else { ("mark", "marks") };
+        Count(self.count).of(one, several).to_string()
     }
+
+    /// Returns what the stretch contains, long and short: the short text of a few spans is the name
+    /// of the last. The names are the most frequent first.
+    fn texts(&self) -> [String; 2] {
+        let Some(most) = self.names.first() else { return Default::default() };
+        let name = most.text();
+        let count = self.count_text();
+        let others = self.count - most.count;
+        if self.count < MIN_MERGED {
+            let names = self.names.iter().map(RunName::text).collect::<Vec<_>>().join(", ");
+            return [names, short_name(self.last_name).to_owned()];
+        }
+        if most.numbers.is_some_and(|(first, last)| first < last && last - first == most.count - 1) {
+            let rest = if others > 0 { format!(" and {}", Count(others).of("other", "others")) } else { String::new() };
+            return [name.clone() + &rest, name];
+        }
+        [&name, short_name(&name)].map(|name| match most.count {
+            _ if others == 0 => format!("{count}: {name}"),
+            most if most > others => format!("{count}, most {name}"),
+            _ => format!("{count}: {name} and others"),
+        })
+    }
+
+    /// Ends the stretch and adds its spans to `boxes`: one by one if they are few or wide, else as
+    /// one box. The space until `end` is free for a label.
+    fn finish(&mut self, measure: &Measure, end: i32, boxes: &mut Vec<SpanBox>) {
+        let mut run = std::mem::take(self);
+        let [Some(first), Some(last)] = [run.boxes.first(), run.boxes.last()].map(|one| one.map(|one| one.rect)) else {
+            return;
+        };
+        let is_merged = run.count >= MIN_MERGED;
+        let mut rect = Rect { x1: run.x1, ..first };
+        let is_wide = i64::from(rect.width()) >= i64::from(measure.px(MIN_PITCH)) * run.count as i64;
+        let space = Rect { x0: if is_merged { first.x0 } else { last.x0 }, x1: end, ..first };
+        sort_by_key(&mut run.names, |name| std::cmp::Reverse(name.count));
+        let count = run.count_text();
+        let [long, short] = run.texts();
+        // A number of spans and a part of a name say more than the number.
+        let least = MIN_LETTERS + if is_merged { count.chars().count() + 2 } else { MIN_LETTERS };
+        let texts = [(&long, usize::MAX), (&short, least), (&count, usize::MAX)];
+        let texts = texts.into_iter().take(if is_merged { 3 } else { 2 });
+        let mut names = texts.map(|(text, least)| fit(measure, space, text, least));
+        let name = names.find(|name| !name.is_empty()).unwrap_or_default();
+        if let Some(last) = run.boxes.last_mut().filter(|_| !is_merged) {
+            last.name = name;
+            return boxes.append(&mut run.boxes);
+        }
+        let mut lines = vec![format!("{count} close together")];
+        let mut others = run.count;
+        for name in run.names.iter().take(MAX_LISTED) {
+            lines.push(format!("{}: {}", name.text(), Count(name.count)));
+            others -= name.count;
+        }
+        if others > 0 {
+            lines.push(format!("and {} more", Count(others)));
+        }
+        if is_wide {
+            boxes.append(&mut run.boxes);
+            // Only the label lies on the boxes.
+            rect.x1 = rect.x0 + if name.is_empty() { 0 } else { measure.text_width(&name, TEXT - 1.0, 10.0) };
+        }
+        boxes.push(SpanBox { rect, is_alternate: false, is_merged: true, name, lines });
+    }
+}
+
+/// Returns `text` if it has room in a box; shortened if at least `least` letters fit, else empty.
+fn fit(measure: &Measure, rect: Rect, text: &str, least: usize) -> String {
+    let max_width = (rect.width() - measure.px(8.0)).max(0) as f32;
+    let fitted = measure.typesetter.fit(text, (TEXT - 1.0) * measure.scale, max_width);
+    if fitted == text || fitted.chars().count() > least { fitted } else { String::new() }
 }
 
 /// Returns the moments and times of a span's begin and end; an open span lasts until the end of the
@@ -114,32 +197,19 @@ pub(super) fn ends_of(span: &Span, content: &Content) -> [TimedMoment; 2] {
     [from, TimedMoment { event, time_ns: span.to_ns.unwrap_or_else(|| recording.end_ns()) }]
 }
 
-/// A row of narrow spans that are close together, from left to right.
-#[derive(Default)]
-struct Cluster {
-    /// Column, width in pixels, position in the order of spans, and number of spans that begin
-    /// here.
-    columns: Vec<(i32, i32, usize, usize)>,
-    count: usize,
-}
-
 /// Returns the rectangles and names of the named intervals that the device's process recorded in
 /// view.
 pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, content: &Content) -> SpanBoxes {
     let rows = geometry.span_row_count;
-    let mut result = SpanBoxes::default();
+    let mut boxes = Vec::new();
     if rows == 0 {
-        return result;
+        return SpanBoxes::default();
     }
-    let narrow = measure.px(NARROW).max(2);
-    let least_width = measure.px(1.5).max(1);
+    let (max_gap, least_width) = (measure.px(MAX_GAP), measure.px(1.5).max(1));
     let range = axis.range();
-    let mut clusters: Vec<Cluster> = (0..rows).map(|_| Cluster::default()).collect();
-    // Right edge of the last box of each row.
-    let mut row_ends = vec![i32::MIN; rows];
-    let mut densest = 1;
     let mut runs: Vec<Run> = (0..rows).map(|_| Run::default()).collect();
-    let run_gap = measure.px(RUN_GAP);
+    // Right edge of the last named box of each row.
+    let mut row_ends = vec![i32::MIN; rows];
     let spans = content.marks.spans_on(content.recording.info(), content.device);
     for (index, span) in spans.enumerate() {
         let [from, to] = ends_of(span, content).map(|at| axis.scale().position(at));
@@ -148,52 +218,39 @@ pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, c
         }
         let row = span.depth.min(rows - 1);
         let x0 = axis.x_of(from).max(geometry.plot.x0).min(geometry.plot.x1 - 1);
-        let x1 = axis.x_of(to).min(geometry.plot.x1);
-        let (cluster, run) = (&mut clusters[row], &mut runs[row]);
-        let name = || content.recording.definitions().string(span.name);
-        if x0.saturating_sub(run.x1) > run_gap {
-            result.labels.extend(run.finish(measure, geometry, row));
-        }
-        if x1 - x0 < narrow {
-            let last = cluster.columns.last().map_or(i32::MIN, |&(x, ..)| x);
-            if x0.saturating_sub(last) > narrow {
-                densest = densest.max(result.finish(cluster, measure, geometry, row));
-            }
-            match cluster.columns.last_mut().filter(|(x, ..)| *x == x0) {
-                Some((.., count)) => *count += 1,
-                None => cluster.columns.push((x0, (x1 - x0).max(least_width), index, 1)),
-            }
-            cluster.count += 1;
-            run.add((x0, x1.max(x0 + least_width)), span.name, name);
+        let x1 = axis.x_of(to).min(geometry.plot.x1).max(x0 + least_width);
+        let (run, row_end) = (&mut runs[row], &mut row_ends[row]);
+        if x1 <= *row_end {
             continue;
         }
-        densest = densest.max(result.finish(cluster, measure, geometry, row));
-        if x1 <= row_ends[row] {
-            continue;
+        if x0.saturating_sub(run.x1) > max_gap {
+            run.finish(measure, x0, &mut boxes);
         }
-        row_ends[row] = x1;
         let rect = row_rect(measure, geometry, row, x0, x1);
-        let max_width = (rect.width() - measure.px(8.0)) as f32;
-        let size = (TEXT - 1.0) * measure.scale;
-        let full = name();
-        let mut name = measure.typesetter.fit(full, size, max_width);
-        if name.chars().count() < MIN_LETTERS && name.ends_with('…') {
-            name.clear();
-            run.add((x0, x1), span.name, || full);
-        } else {
-            result.labels.extend(run.finish(measure, geometry, row));
+        let full = content.recording.definitions().string(span.name);
+        let mut name = String::new();
+        if x1 - x0 > max_gap {
+            let names = [(full, usize::MAX), (short_name(full), MIN_LETTERS)];
+            let mut names = names.into_iter().map(|(name, least)| fit(measure, rect, name, least));
+            name = names.find(|name| !name.is_empty()).unwrap_or_default();
         }
-        result.boxes.push(SpanBox { rect, is_alternate: !index.is_multiple_of(2), name });
+        let is_narrow = span.is_instant || x1 - x0 <= measure.px(NARROW);
+        let lines = if is_narrow { vec![full.to_owned()] } else { Vec::new() };
+        let one = SpanBox { rect, is_alternate: !index.is_multiple_of(2), is_merged: false, name, lines };
+        if one.name.is_empty() {
+            run.add(span, full);
+            run.x1 = run.x1.max(x1);
+            if run.boxes.last().is_none_or(|last| last.rect.x1 < rect.x1) || run.count < MIN_MERGED {
+                run.boxes.push(one);
+            }
+        } else {
+            run.finish(measure, x0, &mut boxes);
+            *row_end = x1;
+            boxes.push(one);
+        }
     }
-    for (row, cluster) in clusters.iter_mut().enumerate() {
-        densest = densest.max(result.finish(cluster, measure, geometry, row));
-    }
-    for (row, run) in runs.iter_mut().enumerate() {
-        result.labels.extend(run.finish(measure, geometry, row));
-    }
-    // So far, densities are numbers of spans.
-    result.dense.iter_mut().for_each(|column| column.density /= densest as f32);
-    result
+    runs.iter_mut().for_each(|run| run.finish(measure, geometry.plot.x1, &mut boxes));
+    SpanBoxes { boxes }
 }
 
 /// Returns the rectangle of a span in a row, with a gap to the next one unless it is very narrow.
@@ -204,27 +261,48 @@ fn row_rect(measure: &Measure, geometry: &Geometry, row: usize, x0: i32, x1: i32
 }
 
 impl SpanBoxes {
-    /// Adds the narrow spans of a row: each as a box if they are few, else their density. Returns
-    /// the most spans that begin in one column.
-    fn finish(&mut self, cluster: &mut Cluster, measure: &Measure, geometry: &Geometry, row: usize) -> usize {
-        let Cluster { columns, count } = std::mem::take(cluster);
-        let rect = |x0: i32, width: i32| row_rect(measure, geometry, row, x0, x0 + width);
-        if count < MIN_DENSE {
-            self.boxes.extend(columns.into_iter().map(|(x, width, index, _)| SpanBox {
-                rect: rect(x, width),
-                is_alternate: !index.is_multiple_of(2),
-                name: String::new(),
-            }));
-            return 1;
+    /// Returns what the tooltip says about the box at a pixel beyond the names that it has already;
+    /// empty for a box of one wide span.
+    pub(super) fn lines_at(&self, (x, y): (i32, i32), scale: f32, known: &[&str]) -> Vec<String> {
+        let narrow = (NARROW * scale) as i32;
+        let reach = |rect: Rect| if rect.width() > narrow { 0 } else { narrow };
+        let is_at = |rect: Rect| Rect { x0: rect.x0 - reach(rect), x1: rect.x1 + reach(rect), ..rect }.contains(x, y);
+        let lines = self.boxes.iter().rev().find(|one| is_at(one.rect)).map_or(&[][..], |one| &one.lines);
+        lines.iter().filter(|line| !known.contains(&line.as_str())).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vramscope_trace::DeviceId;
+
+    use super::*;
+
+    /// Returns the texts of a stretch of marks with these names.
+    fn texts(names: &[&str], is_instant: bool) -> [String; 2] {
+        let mut run = Run::default();
+        for name in names {
+            let id = StringId(names.iter().position(|one| one == name).expect("it is one of them") as u32);
+            let (from_ns, to_ns, from_event, to_event) = (0, Some(1), 0, Some(0));
+            run.add(
+                &Span { device: DeviceId(0), from_ns, to_ns, from_event, to_event, name: id, depth: 0, is_instant },
+                name,
+            );
         }
-        let most = columns.iter().map(|&(.., count)| count).max().unwrap_or(1);
-        // Each column reaches to the next one, so that the bar has no holes.
-        let ends = columns.iter().skip(1).map(|&(x, ..)| x).chain(columns.last().map(|&(x, width, ..)| x + width));
-        let dense = columns
-            .iter()
-            .zip(ends)
-            .map(|(&(x, .., count), end)| DenseColumn { rect: Rect { x1: end, ..rect(x, 1) }, density: count as f32 });
-        self.dense.extend(dense);
-        most
+        sort_by_key(&mut run.names, |name| std::cmp::Reverse(name.count));
+        run.texts()
+    }
+
+    #[test]
+    fn stretches_of_spans_name_what_they_contain() {
+        let (step, zero) = ("Optimizer.step#Adam.step", "Optimizer.zero_grad#Adam.zero_grad");
+        assert_eq!(texts(&["step 7", "step 8", "step 9", "step 10"], true)[0], "step 7–10");
+        assert_eq!(texts(&["step 7", "step 8", "eval", "step 9", "step 10"], false)[0], "step 7–10 and 1 other");
+        assert_eq!(texts(&["step 7", "step 17", "step 27", "step 37"], true)[0], "4 marks: step 7–37");
+        assert_eq!(texts(&[step; 5], false), ["5 spans: Optimizer.step#Adam.step", "5 spans: Optimizer.step"]);
+        assert_eq!(texts(&[zero, step, step, step], false)[1], "4 spans, most Optimizer.step");
+        assert_eq!(texts(&[step, zero, step, zero], false)[1], "4 spans: Optimizer.step and others");
+        assert_eq!(texts(&["load", step], false), ["load, Optimizer.step#Adam.step", "Optimizer.step"]);
+        assert_eq!(short_name("ProfilerStep#12"), "ProfilerStep#12");
     }
 }

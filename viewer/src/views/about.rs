@@ -36,6 +36,9 @@ pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
         ("lost events", Count(context.recording.lost_events()).to_string().into()),
         ("inconsistent events", Count(context.state.inconsistencies()).to_string().into()),
     ];
+    if is_imported(info) {
+        rows.insert(1, ("program and versions", NOT_RECORDED.into()));
+    }
     rows.extend(earlier_events(context).map(|text| ("earlier events", text.into())));
     rows.extend(info.devices.iter().map(|device| ("device", device_text(info, device).into())));
     rows.extend(info.import_notes.iter().map(|note| ("import note", note.as_str().into())));

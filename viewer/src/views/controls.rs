@@ -121,7 +121,16 @@ pub fn category_cell(bytes: &[(SiteCategory, u64)]) -> Cell {
         return category.name().into();
     }
     let total = bytes.iter().fold(0u64, |total, (_, bytes)| total.saturating_add(*bytes));
-    let part = |(category, bytes): &(SiteCategory, u64)| format!("{} {}", category.name(), Percent::of(*bytes, total));
+    let part = |(category, bytes): &(SiteCategory, u64)| {
+        let share = Percent::of(*bytes, total);
+        // Not "100.0%" of a mix.
+        let text = match share.0 {
+            0.9995.. => ">99.9%".to_owned(),
+            ..0.0005 => "<0.1%".to_owned(),
+            _ => share.to_string(),
+        };
+        format!("{} {text}", category.name())
+    };
     let parts: Vec<String> = bytes.iter().map(part).collect();
     Cell::labeled(format!("mixed: {}", parts.join(", ")), "mixed".into())
 }

@@ -3,7 +3,7 @@
 use vramscope_insight::frames::{FrameView, StackRow, folded_label};
 use vramscope_trace::{Count, DurationNs, Percent};
 
-use crate::details::{BlockEvents, CALL_STACK, Details, DetailsKind, StackSection};
+use crate::details::{BlockEvents, CALL_STACK, Details, DetailsKind, SEGMENT_STACK, StackSection};
 use crate::editor_link::EditorTemplate;
 use crate::ui::{Attribute, Element, Node, Tag, facts};
 
@@ -34,7 +34,7 @@ pub fn content(details: &Details, is_selection: bool, editor: Option<&EditorTemp
         }
     }
     for section in &details.stacks {
-        if !section.stack.is_empty() || section.heading != CALL_STACK {
+        if !section.stack.is_empty() || ![CALL_STACK, SEGMENT_STACK].contains(&section.heading) {
             nodes.extend(stack_nodes(section, editor));
         }
         nodes.extend(section.why.map(|why| Element::text(Tag::P, why).with_class("nothing").into()));

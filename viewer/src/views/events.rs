@@ -264,7 +264,7 @@ fn event_row(context: &Context<'_>, grouping: &mut Grouping, row: &EventRow) -> 
     });
     let site_text = match (&site, row.text.as_str()) {
         // A free whose stack was not recorded.
-        (Some(_), "") if !has_stack && allocation.is_some() => {
+        (Some(site), "") if !has_stack && allocation.as_ref().is_some_and(|other| other != site) => {
             format!("from {}", allocation.as_deref().unwrap_or_default())
         }
         (Some(site), "") => site.clone(),

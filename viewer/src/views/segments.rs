@@ -26,17 +26,14 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         content.content.push(fit::fit_card(context, found).into());
     }
     let rows = pool_rows(context.state, &settings);
-    let mut table = Table::new(ViewKind::Segments.name(), "Memory by pool and stream", usage_columns());
-    table.rows.extend(rows.iter().map(|row| {
-        let mut cells = vec![Cell::from(pool_name(row.pool)), Cell::from(stream_name(row.stream))];
-        cells.extend(usage_cells(&row.usage));
-        Row::new(cells)
-    }));
     let total: PoolUsage = rows.iter().map(|row| &row.usage).sum();
-    let mut cells = vec![Cell::from("all"), Cell::from("all")];
-    cells.extend(usage_cells(&total));
+    let has_pending = total.pending_bytes > 0;
+    let mut table = Table::new(ViewKind::Segments.name(), "Memory by pool and stream", usage_columns(has_pending));
+    table.rows.extend(
+        rows.iter().map(|row| usage_row([pool_name(row.pool), stream_name(row.stream)], &row.usage, has_pending)),
+    );
     let mut shown = table.clone();
-    shown.rows.push(Row::new(cells));
+    shown.rows.push(usage_row(["all", "all"].map(str::to_owned), &total, has_pending));
     content.content.push(shown.element().into());
     content.table = Some(table);
     for pool in private_pools(context.state, &settings) {
@@ -78,9 +75,9 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content
 }
 
-/// Returns the columns of the table of pools.
-fn usage_columns() -> Vec<Column> {
-    vec![
+/// Returns the columns of the table of pools; `has_pending` if some memory is pending free.
+fn usage_columns(has_pending: bool) -> Vec<Column> {
+    let mut columns = vec![
         Column::text("pool", "pool"),
         Column::text("stream", "stream"),
         Column::number("segments", "segments"),
@@ -90,14 +87,18 @@ fn usage_columns() -> Vec<Column> {
         Column::number("releasable_bytes", "releasable"),
         Column::number("stuck_bytes", "stuck"),
         Column::number("largest_free_bytes", "largest free"),
-        Column::number("fragmentation", "fragmentation"),
-        Column::number("pending_bytes", "pending free"),
-    ]
+        Column::number("fragmentation", "frag"),
+    ];
+    if has_pending {
+        columns.push(Column::number("pending_bytes", "pending free"));
+    }
+    columns
 }
 
-/// Returns the cells of a pool's memory, in the order of [`usage_columns`] after the stream.
-fn usage_cells(usage: &PoolUsage) -> [Cell; 9] {
-    [
+/// Returns the row of a pool and stream, with the columns of [`usage_columns`].
+fn usage_row(names: [String; 2], usage: &PoolUsage, has_pending: bool) -> Row {
+    let mut cells: Vec<Cell> = names.map(Cell::from).into();
+    cells.extend([
         Cell::Count(usage.segments),
         Cell::Bytes(usage.reserved_bytes),
         Cell::Bytes(usage.allocated_bytes),
@@ -106,6 +107,11 @@ fn usage_cells(usage: &PoolUsage) -> [Cell; 9] {
         Cell::Bytes(usage.stuck_bytes),
         Cell::Bytes(usage.free.largest),
         Cell::Share(usage.fragmentation()),
-        Cell::Bytes(usage.pending_bytes),
-    ]
+    ]);
+    let pending = Cell::Bytes(usage.pending_bytes);
+    if has_pending {
+        cells.push(pending);
+        return Row::new(cells);
+    }
+    Row { hidden: vec![("pending_bytes", pending)], ..Row::new(cells) }
 }

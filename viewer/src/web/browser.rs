@@ -2,7 +2,7 @@
 
 use js_sys::{Promise, Reflect};
 use wasm_bindgen::prelude::*;
-use web_sys::{RequestInit, Window};
+use web_sys::{MessageChannel, RequestInit, Window};
 
 #[wasm_bindgen]
 extern "C" {
@@ -34,6 +34,21 @@ pub(super) fn fetch(url: &str, init: &RequestInit) -> Promise {
 /// Calls `then` once, after `delay_ms` milliseconds.
 pub(super) fn run_after(delay_ms: i32, then: impl FnOnce() + 'static) {
     set_timeout(&Closure::once_into_js(then), delay_ms);
+}
+
+/// Calls `then` once, after the events that are waiting now. Sooner than [`run_after`] with 0
+/// milliseconds: browsers delay timers that timers set by 4 milliseconds or more.
+pub(super) fn run_soon(then: impl FnOnce() + 'static) {
+    let Ok(channel) = MessageChannel::new() else { return run_after(0, then) };
+    let port = channel.port1();
+    let closing = port.clone();
+    let called = Closure::once_into_js(move || {
+        closing.close();
+        then();
+    });
+    port.set_onmessage(Some(called.unchecked_ref()));
+    // Fails only for values that cannot be sent.
+    let _ = channel.port2().post_message(&JsValue::NULL);
 }
 
 /// Returns the message of a JavaScript error, or any other value as text.

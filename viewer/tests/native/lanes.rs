@@ -103,6 +103,32 @@ fn click_on_a_lane_selects_device_and_moment() {
 }
 
 #[test]
+fn steps_go_to_events_of_the_selected_device() {
+    let mut page = Page::new(open("two_devices.pickle.gz"), false);
+    for device in [0, 1] {
+        let (recording, mut lookup) = (page.session.model.recording(), Replay::new());
+        let mut device_of =
+            |index: u64| lookup.event(recording, index).expect("a loaded event").expect("no gap").device;
+        let events = recording.first_event()..recording.end_event();
+        let own: Vec<u64> = events.filter(|&index| device_of(index).0 == device).map(|index| index + 1).collect();
+        page.session.model.set_device(DeviceId(device)).expect("a loaded moment");
+        page.run("first");
+        let mut visited = Vec::new();
+        for _ in &own {
+            page.run("step 1");
+            visited.push(page.event());
+        }
+        assert_eq!(visited, own);
+        let last = page.session.execute("step 1", 0.0, &mut Report::default());
+        assert!(last.is_err() && page.event() == own[own.len() - 1], "the last event of device {device}");
+        page.run("step -1");
+        assert_eq!(page.event(), own[own.len() - 2]);
+        page.run("step -5");
+        assert_eq!(page.event(), own[own.len() - 7]);
+    }
+}
+
+#[test]
 fn lanes_show_each_devices_bytes() {
     let mut page = Page::new(open("two_devices.pickle.gz"), false);
     check("lanes_timeline_light", &page.picture());

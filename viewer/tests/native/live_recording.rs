@@ -83,9 +83,9 @@ fn live_recording_discards_its_oldest_part() {
     let last_ns = model.recording().end_ns();
     assert_eq!(timeline::moment_text(model.recording(), last_ns), "399.999 ms");
     let about = details::of_device(DeviceId(0), model.recording(), model.device_state());
-    let held = about.sections.iter().flat_map(|section| &section.rows).find(|(name, _)| *name == "held");
-    let (_, held) = held.expect("the details say which part is left");
-    assert!(held.starts_with("the last ") && held.contains("since event "), "{held}");
+    let length = about.sections.iter().flat_map(|section| &section.rows).find(|(name, _)| *name == "length");
+    let (_, length) = length.expect("the details say which part is left");
+    assert!(length.contains(", from event ") && length.ends_with(" on"), "{length}");
     let first_ns = model.recording().start_ns();
     assert!(model.marks().spans().iter().all(|span| span.from_ns >= first_ns), "earlier spans are discarded");
     assert!(!model.marks().spans().is_empty());

@@ -21,6 +21,7 @@ mod report;
 mod saving;
 mod timeline;
 mod timeline_flags;
+mod timeline_input;
 mod timeline_speed;
 mod view_history;
 mod views_allocations;

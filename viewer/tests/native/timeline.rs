@@ -38,7 +38,7 @@ impl Page {
     }
 
     /// Applies actions and draws frames until nothing changes.
-    fn act(&mut self, actions: &[Action]) {
+    pub(crate) fn act(&mut self, actions: &[Action]) {
         let screen = Some(self.screen.clone());
         let mut request = FrameRequest { screen, actions: actions.to_vec(), ..FrameRequest::default() };
         for _ in 0..1000 {
@@ -94,7 +94,7 @@ impl Page {
     }
 }
 
-fn pointer(kind: PointerKind, x: f64, y: f64) -> Action {
+pub(crate) fn pointer(kind: PointerKind, x: f64, y: f64) -> Action {
     let surface = Surface::Timeline;
     Action::Pointer(Pointer { surface, kind, x, y, shift: false, ctrl: false, alt: false, is_touch: false })
 }
@@ -405,8 +405,8 @@ fn spans(count: u64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn many_short_spans_are_drawn_as_a_density() {
-    let page = Page::new(open_bytes("spans.vram", &spans(20_000).concat()), true);
+fn many_short_spans_are_drawn_as_one_box() {
+    let mut page = Page::new(open_bytes("spans.vram", &spans(20_000).concat()), true);
     let rows = page.session.timeline().expect("a timeline").geometry.span_rows;
     let (picture, theme) = (page.picture(), Theme::new(true));
     let y = rows.y0 + 5;
@@ -414,6 +414,8 @@ fn many_short_spans_are_drawn_as_a_density() {
     assert!(solid < 20, "{solid} columns look like the begin of a span");
     let drawn = (rows.x0..rows.x1).filter(|&x| picture.pixel(x, y) != Some(theme.background)).count();
     assert!(drawn > 700, "{drawn} columns are drawn");
+    page.pointer(PointerKind::Move, f64::from(rows.x0 + 300), f64::from(y));
+    assert!(page.tooltip.contains("20,000 spans close together | step: 20,000"), "{}", page.tooltip);
 }
 
 #[test]
@@ -462,6 +464,17 @@ fn idle_time_is_cut() {
     let edges = timeline.edges();
     assert!(edges.is_sorted() && timeline.axis.times().is_sorted());
     assert_eq!(edges.last(), Some(&page.session.model.recording().end_event()));
+    // The overview leaves the idle time out as well: a press on it moves the window there.
+    let (whole, x) = (page.session.model.shown_positions(), 400.0);
+    let position = page.session.timeline().expect("a timeline").axis.position_at(x);
+    page.session.model.zoom(0.01, whole.start);
+    page.act(&[]);
+    let overview = page.session.timeline().expect("a timeline").geometry.overview;
+    page.drag((x, f64::from(overview.y0 + 5)), (x, f64::from(overview.y0 + 5)));
+    let shown = page.session.model.shown_positions();
+    assert!(shown.contains(&position), "{position} is not in {shown:?}");
+    page.session.model.fit();
+    page.act(&[]);
     check("idle_timeline_light", &page.picture());
     page.run("cut-idle");
     assert!(page.bar.contains("hide idle time") && page.session.timeline().expect("a timeline").axis.idle_ns() == 0);

@@ -184,6 +184,7 @@ fn second_recording_is_compared_at_every_choice_of_moments() {
     let legend = text(&content.legend);
     assert!(legend.contains("A: mlp_train.pickle.zst at its peak"), "{legend}");
     assert!(legend.contains("B: frag_a_expandable.pickle.zst at its peak"), "{legend}");
+    assert!(legend.contains(&format!("event {} of B", vramscope_trace::Count(peak_b))), "{legend}");
     assert!(content.has_picture);
     assert!(frame.pictures.iter().any(|(surface, ..)| *surface != Surface::Timeline), "{:?}", frame.pictures);
     let (_, content) = run(&mut session, &["compare-close"]);

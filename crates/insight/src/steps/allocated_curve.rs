@@ -4,8 +4,8 @@ use vramscope_trace::DeviceLifetimes;
 
 /// Number of moments that one call of [`AllocatedCurve::advance`] covers, at least.
 const MOMENTS_PER_CALL: u64 = 1 << 19;
-/// Number of moments in a window, at least: their changes take 1.3 MB, which fits into a processor's
-/// cache.
+/// Number of moments in a window, at least: their changes take 1.3 MB, which fits into a
+/// processor's cache.
 const MIN_WINDOW: u64 = 1 << 16;
 /// Number of moments in a window for each live allocation: every window visits all of them.
 const MOMENTS_PER_LIVE: u64 = 4;

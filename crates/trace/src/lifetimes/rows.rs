@@ -76,8 +76,8 @@ impl DeviceLifetimes {
         }
     }
 
-    /// Calls `each` with the times, size and origin of all allocations that are active at any moment
-    /// from `from` to `to`, both included: first of those that are active at `from`, in no
+    /// Calls `each` with the times, size and origin of all allocations that are active at any
+    /// moment from `from` to `to`, both included: first of those that are active at `from`, in no
     /// particular order, then of those that start later, in the order of their starts.
     ///
     /// The cost is that of [`live_at`](Self::live_at), and about 5 ns for each that starts later.
@@ -113,8 +113,8 @@ impl DeviceLifetimes {
         start..first_after(to).max(start)
     }
 
-    /// Returns, for each of `moments`, which must not decrease, how many allocations recorded events
-    /// have made by then.
+    /// Returns, for each of `moments`, which must not decrease, how many allocations recorded
+    /// events have made by then.
     pub fn counts_until(&self, moments: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
         let observed = |group: &RowGroup, rows: usize| if group.start_unobserved() { 0 } else { rows as u64 };
         let mut groups = self.rows.groups().iter().peekable();

@@ -50,9 +50,6 @@ fn check_timeline(open: &OpenRecording<'_>, axis: &str, random: &mut Rng) {
         if end > MAX_EXACT_EVENTS {
             continue;
         }
-        // On an axis of time, the first column begins after the events at its first instant.
-        let instant = open.times_ns[1..].partition_point(|&time| time <= open.times_ns[0]) as u64;
-        let from = if axis == "time" { from.max(instant).min(to) } else { from };
         let all = &open.counters[from as usize..=to as usize];
         for (name, value) in [
             ("allocated", (|one| one.allocated) as fn(&Counters) -> u64),

@@ -18,7 +18,7 @@ use crate::ui::{Attribute, Element, Node, Tag, swatch};
 
 use super::caches::Caches;
 use super::context::{Context, ViewContent, ViewOptions};
-use super::controls::{choice, group_choice, group_title};
+use super::controls::{choice, event_link, group_choice, group_title};
 use super::kind::ViewKind;
 use super::table::{Cell, Column, Row, Sorting, Table};
 
@@ -190,12 +190,10 @@ fn legend(context: &Context<'_>, cache: &CompareCache, sides: &[Side; 2]) -> Ele
     for (index, side) in sides.iter().enumerate() {
         let recording = recording_of(context, side).unwrap_or(context.recording);
         let time_ns = cache.memory(index, context.all_devices).time_ns().max(recording.start_ns());
-        let event = format!("event {}", Count(side.event));
         let event = if side.is_second {
-            Element::text(Tag::Span, event)
+            Element::text(Tag::Span, format!("event {} of {}", Count(side.event), NAMES[index]))
         } else {
-            let title = "Go to this moment";
-            Element::button(event, format!("seek {}", side.event)).with_class("link").with(Attribute::Title, title)
+            event_link(side.event)
         };
         let after = DurationNs(time_ns - recording.start_ns());
         let name = if side.name.is_empty() { &side.when } else { &side.name };

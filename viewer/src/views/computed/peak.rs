@@ -86,9 +86,15 @@ impl PeakAnalysis {
     /// `None` until they are found, in later calls.
     pub fn next(&mut self, source: &DeviceHistory<'_>, steps: &StepAnalysis, dip_bytes: u64) -> Option<NextPeaks> {
         if self.next.is_none() {
-            let new = || PlateauSearch::new(source.recording.first_event(), steps.until(), dip_bytes);
-            let found = self.search.get_or_insert_with(new).step(source.lifetimes);
             let request = |plateau: Option<Plateau>| allocation_at(source.lifetimes, plateau?.event);
+            let new = || {
+                let known = self.key.map(|Key { peak: Peak { event, bytes }, .. }| {
+                    let site = allocation_at(source.lifetimes, event).map(|one| one.site);
+                    Plateau { event, bytes, site }
+                });
+                PlateauSearch::new(source.recording.first_event(), steps.until(), dip_bytes, known)
+            };
+            let found = self.search.get_or_insert_with(new).step(source.lifetimes);
             self.next = found.map(|plateaus| NextPeaks {
                 plateaus,
                 request: request(plateaus.peak),

@@ -61,10 +61,12 @@ impl Sums {
             sums.lifetime_events = sums.lifetime_events.saturating_add(one.lifetime_events);
             sums.lifetime_ns = sums.lifetime_ns.saturating_add(one.lifetime_ns);
         }
-        for churn in source.lifetimes.churn_by(from..to, |_| ()).into_values() {
-            all.allocations += churn.allocations;
-            all.bytes = all.bytes.saturating_add(churn.bytes);
-        }
+        source.lifetimes.for_each_row(source.lifetimes.rows_started_in(from, to), |row| {
+            if row.start_observed {
+                all.allocations += 1;
+                all.bytes = all.bytes.saturating_add(row.size);
+            }
+        });
     }
 }
 

@@ -8,7 +8,7 @@ use js_sys::{Function, Uint8Array};
 use wasm_bindgen::prelude::*;
 use web_sys::{AbortController, MessagePort};
 
-use super::super::browser::{now_ms, run_after};
+use super::super::browser::{now_ms, run_soon};
 use super::super::port::Port;
 use super::byte_source::ByteSource;
 use super::message_queue::MessageQueue;
@@ -16,7 +16,7 @@ use super::recording_bytes::RecordingBytes;
 use super::socket::Socket;
 use crate::connection::Connection;
 use crate::lateness::Lateness;
-use crate::model::{Model, Origin};
+use crate::model::{Fetch, Model, Origin};
 use crate::page_texts::LiveStatus;
 use crate::protocol::{Action, FrameRequest, FromEngine, PageStage, Source, Sources, ToEngine};
 use crate::session::{ConnectionFacts, PageFacts, Report, Session};
@@ -38,6 +38,13 @@ pub(super) struct InFlight {
     pub(super) number: u64,
     pub(super) range: Range<u64>,
     pub(super) abort: AbortController,
+}
+
+impl InFlight {
+    /// Returns true if the request loads all bytes of `fetch`.
+    pub(super) fn loads(&self, fetch: &Fetch) -> bool {
+        self.range.start <= fetch.range.start && fetch.range.end <= self.range.end
+    }
 }
 
 impl Drop for InFlight {
@@ -276,7 +283,7 @@ impl App {
     fn schedule_work(&self) {
         if !self.0.is_work_scheduled.replace(true) {
             let app = self.clone();
-            run_after(0, move || app.work());
+            run_soon(move || app.work());
         }
     }
 

@@ -4,7 +4,7 @@ use js_sys::Promise;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 
-use super::super::browser::{error_text, run_after};
+use super::super::browser::{error_text, run_after, run_soon};
 use super::app::App;
 use super::open_file;
 use crate::link::Link;
@@ -53,7 +53,8 @@ async fn execute(app: &App, call: Call, objects: Vec<JsValue>) -> Result<String,
         Call::Rows { view, options } => {
             app.0.state.borrow_mut().fetches.failure = None;
             while !is_prepared(app, &view, &options)? {
-                pause(ROWS_INTERVAL_MS).await?;
+                let is_loading = !app.0.state.borrow().fetches.in_flight.is_empty();
+                pause(is_loading).await?;
             }
             Ok(app.0.state.borrow_mut().session.rows(&view, &options)?)
         }
@@ -61,7 +62,7 @@ async fn execute(app: &App, call: Call, objects: Vec<JsValue>) -> Result<String,
     }
 }
 
-/// Pause in milliseconds between two looks whether what rows need has arrived.
+/// Pause in milliseconds between two looks whether the bytes that rows need have arrived.
 const ROWS_INTERVAL_MS: i32 = 5;
 
 /// Reads a part of what rows need, and requests the bytes that are missing. Returns true once
@@ -78,10 +79,11 @@ fn is_prepared(app: &App, view: &str, options: &str) -> Result<bool, JsValue> {
     }
 }
 
-/// Waits.
-async fn pause(duration_ms: i32) -> Result<(), JsValue> {
+/// Lets other messages be handled; waits [`ROWS_INTERVAL_MS`] while bytes are loaded.
+async fn pause(is_loading: bool) -> Result<(), JsValue> {
     let end = Promise::new(&mut |resolve, _| {
-        run_after(duration_ms, move || drop(resolve.call0(&JsValue::UNDEFINED)));
+        let resume = move || drop(resolve.call0(&JsValue::UNDEFINED));
+        if is_loading { run_after(ROWS_INTERVAL_MS, resume) } else { run_soon(resume) }
     });
     JsFuture::from(end).await.map(drop)
 }

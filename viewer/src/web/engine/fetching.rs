@@ -20,9 +20,12 @@ impl App {
     /// as [`MAX_IN_FLIGHT`] allows.
     pub(super) fn fetch_needed(&self, state: &mut State) {
         let Some(source) = state.fetches.source.clone() else { return };
-        let needed = state.session.needed_fetches();
+        let mut needed = state.session.needed_fetches();
+        if needed.is_empty() && state.fetches.in_flight.is_empty() {
+            needed = state.session.fetches_ahead();
+        }
         for fetch in &needed {
-            if state.fetches.in_flight.iter().any(|flying| flying.range == fetch.range) {
+            if state.fetches.in_flight.iter().any(|flying| flying.loads(fetch)) {
                 continue;
             }
             if !has_free_slot(&mut state.fetches.in_flight, &needed) {
@@ -89,7 +92,7 @@ fn has_free_slot(in_flight: &mut Vec<InFlight>, needed: &[Fetch]) -> bool {
     if in_flight.len() < MAX_IN_FLIGHT {
         return true;
     }
-    let is_needed = |flying: &InFlight| needed.iter().any(|fetch| fetch.range == flying.range);
+    let is_needed = |flying: &InFlight| needed.iter().any(|fetch| flying.loads(fetch));
     let unneeded = in_flight.iter().position(|flying| !is_needed(flying));
     unneeded.map(|index| in_flight.remove(index)).is_some()
 }

@@ -387,7 +387,9 @@ async fn open_stream(source: &JsValue) -> Result<ReadableStream, JsValue> {
 /// Returns the body of a response as a stream; an error if the server refused or sent none.
 fn body(url: &str, response: &Response) -> Result<ReadableStream, JsValue> {
     if !response.ok() {
-        return Err(format!("{url}: the server answered {} {}", response.status(), response.status_text()).into());
+        let (status, text) = (response.status(), response.status_text());
+        let message = format!("{url}: the server answered {status} {text}. Check the address, or open a file.");
+        return Err(message.into());
     }
     response.body().ok_or_else(|| format!("{url}: the response is empty").into())
 }

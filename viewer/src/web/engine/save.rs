@@ -4,7 +4,7 @@ use js_sys::{Promise, Uint8Array};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 
-use super::super::browser::{error_text, now_ms, run_after};
+use super::super::browser::{error_text, now_ms, run_soon};
 use super::app::App;
 use super::recording_bytes::{RecordingBytes, blob};
 use crate::excerpt::{ExcerptJob, ExcerptStep, excerpt_name};
@@ -98,7 +98,7 @@ async fn write_excerpt(app: &App, is_range: bool, is_redacted: bool) -> Result<(
                 app.send(&FromEngine::Progress(Some((share, format!("Saving {name}…")))));
                 // Lets other messages be handled.
                 JsFuture::from(Promise::new(&mut |resolve, _| {
-                    run_after(0, move || drop(resolve.call0(&JsValue::UNDEFINED)));
+                    run_soon(move || drop(resolve.call0(&JsValue::UNDEFINED)));
                 }))
                 .await?;
             }

@@ -71,6 +71,8 @@ pub(super) struct Inner {
     is_frame_in_flight: Cell<bool>,
     /// Whether a frame is wanted after the one in flight.
     is_frame_wanted: Cell<bool>,
+    /// Whether a script waits for the frame after the one in flight.
+    is_frame_urgent: Cell<bool>,
     /// The promises of unanswered calls, by number.
     calls: RefCell<HashMap<u32, (Function, Function)>>,
     last_call: Cell<u32>,
@@ -122,6 +124,7 @@ impl App {
             is_frame_requested: Cell::new(false),
             is_frame_in_flight: Cell::new(false),
             is_frame_wanted: Cell::new(false),
+            is_frame_urgent: Cell::new(false),
             calls: RefCell::default(),
             last_call: Cell::new(0),
             is_choosing_second: Cell::new(false),
@@ -183,7 +186,11 @@ impl App {
         }
         self.send_with(&ToEngine::Call(number, call), objects);
         // At once, because the caller may wait for the picture.
-        self.request_frame(now_ms());
+        if self.0.is_frame_in_flight.get() {
+            self.0.is_frame_urgent.set(true);
+        } else {
+            self.request_frame(now_ms());
+        }
         promise
     }
 
@@ -234,15 +241,20 @@ impl App {
     /// Shows a frame of the engine: pictures, texts and contents of the panes.
     pub(super) fn show_frame(&self, mut frame: Frame, pixels: &[JsValue]) {
         let (link, entry) = (std::mem::take(&mut frame.link), frame.entry);
-        self.show_content(frame, pixels);
+        let is_wanted = self.show_content(frame, pixels) | self.0.is_frame_wanted.take();
+        if self.0.is_frame_urgent.take() {
+            self.request_frame(now_ms());
+        } else if is_wanted {
+            self.want_frame();
+        }
         if self.0.early_search.borrow().is_some() {
             self.finish_early_search();
         }
         self.update_history(link, entry);
     }
 
-    /// Shows the pictures, texts and contents of a frame.
-    fn show_content(&self, frame: Frame, pixels: &[JsValue]) {
+    /// Shows the pictures, texts and contents of a frame. Returns true if another frame is wanted.
+    fn show_content(&self, frame: Frame, pixels: &[JsValue]) -> bool {
         let mut state = self.0.state.borrow_mut();
         let state = &mut *state;
         let shown = state.show_frame(&frame, pixels);
@@ -255,9 +267,7 @@ impl App {
         state.resized |= state.page.set_pane_count(pane_count) || state.display.is_outdated(&state.page);
         let is_wanted = frame.is_animated || state.resized || !state.actions.is_empty();
         self.0.is_frame_in_flight.set(false);
-        if self.0.is_frame_wanted.take() || is_wanted {
-            self.want_frame();
-        }
+        is_wanted
     }
 
     /// Gives the focus to the filter that the user waits for, with what was typed meanwhile, if the

@@ -77,9 +77,12 @@ fn listen_to_picture(app: &App, surface: Surface) -> Result<(), JsValue> {
                 track_finger(&mut fingers.borrow_mut(), kind, &event);
             }
             let after = spread(&fingers.borrow());
-            if let (Some((before, _)), Some((after, (x, y)))) = (before, after) {
+            if let Some((distance, (x, y))) = after {
                 is_pinching.set(true);
-                send(app, surface, PointerKind::Pinch(after / before), (x as i32, y as i32), &event);
+                // A finger that lands or lifts changes nothing.
+                let before = before.filter(|_| kind == PointerKind::Move);
+                let factor = before.map_or(1.0, |(before, _)| distance / before);
+                send(app, surface, PointerKind::Pinch(factor), (x as i32, y as i32), &event);
                 return;
             }
             // The finger that stays after the other was lifted does not begin to drag.

@@ -79,7 +79,7 @@ fn is_for_focused_element(app: &App, event: &KeyboardEvent) -> bool {
         "INPUT" => true,
         // A list has no text to undo changes of.
         "SELECT" => !(event.ctrl_key() || event.meta_key()),
-        "BUTTON" => matches!(event.key().as_str(), " " | "Enter"),
+        "BUTTON" | "SUMMARY" => matches!(event.key().as_str(), " " | "Enter"),
         _ => false,
     }
 }

@@ -3,6 +3,7 @@
 use js_sys::{Function, Reflect};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
+use web_sys::HtmlElement;
 
 use super::super::browser::{error_text, run_after, window};
 use super::app::App;
@@ -14,9 +15,11 @@ const COPIED_MS: i32 = 1500;
 /// The message after copying by a key.
 const COPIED: &str = "Copied to the clipboard";
 
-/// Runs a command with its arguments. A message about an earlier command is hidden.
+/// Runs a command with its arguments. A message about an earlier command is hidden, and an open
+/// menu is closed.
 pub(super) fn run(app: &App, command: &str) {
     if command != "escape" {
+        close_menu(app);
         app.0.state.borrow().page.hide_message();
     }
     match command {
@@ -51,14 +54,12 @@ pub(super) fn run(app: &App, command: &str) {
 
 /// Asks the engine for the recording's bytes, to save them.
 pub(super) fn save(app: &App) {
-    close_menu(app);
     app.send_with(&ToEngine::Save, &[]);
 }
 
 /// Asks the engine for a recording to save: of the selected or visible range (`is_range`) or of
 /// everything, without names if `is_redacted`.
 fn save_excerpt(app: &App, is_range: bool, is_redacted: bool) {
-    close_menu(app);
     app.send_with(&ToEngine::SaveExcerpt { is_range, is_redacted }, &[]);
 }
 
@@ -200,9 +201,19 @@ fn escape(app: &App) {
     }
 }
 
-/// Closes the menu of the ways to save. Returns true if it was open.
+/// Closes the menu of the ways to save, or the export menu of a pane, whose button gets the focus.
+/// Returns true if one was open.
 fn close_menu(app: &App) -> bool {
-    let menu = app.0.state.borrow().page.document.query_selector("#save-menu:popover-open").ok().flatten();
+    let document = app.0.state.borrow().page.document.clone();
+    let find = |selector| document.query_selector(selector).ok().flatten();
+    if let Some(menu) = find(".export[open]") {
+        if let Some(button) = find(".export[open]:focus-within summary").and_then(|button| button.dyn_into().ok()) {
+            // Fails only in documents without a window.
+            let _ = HtmlElement::focus(&button);
+        }
+        return menu.remove_attribute("open").is_ok();
+    }
+    let menu = find("#save-menu:popover-open");
     let close =
         menu.as_ref().and_then(|menu| Reflect::get(menu, &"hidePopover".into()).ok()?.dyn_into::<Function>().ok());
     menu.zip(close).is_some_and(|(menu, close)| close.call0(&menu).is_ok())
