@@ -16,7 +16,7 @@ use super::core::{Report, Session};
 /// Most rows of a list that are in view.
 const MAX_ROWS_IN_VIEW: u64 = 500;
 /// Number of rows above and below the view that a long list has in the page.
-const SPARE_ROWS: u64 = 20;
+const SPARE_ROWS: u64 = 8;
 
 /// Returns the number that an argument states, or an error that names the command.
 pub(super) fn number<T: std::str::FromStr>(command: &str, argument: &str) -> Result<T, String> {
