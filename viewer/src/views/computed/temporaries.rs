@@ -63,8 +63,7 @@ impl Sums {
         }
         source.lifetimes.for_each_row(source.lifetimes.rows_started_in(from, to), |row| {
             if row.start_observed {
-                all.allocations += 1;
-                all.bytes = all.bytes.saturating_add(row.size);
+                all.add(row.size);
             }
         });
     }
