@@ -125,6 +125,19 @@ impl VirtualScroll {
         Some(self.element)
     }
 
+    /// Returns true if the list's element is at a position, to the pixel.
+    #[must_use]
+    pub fn is_at(&self, size: &ListSize, element: f64) -> bool {
+        let (_, element_end) = size.ends();
+        (element.clamp(0.0, element_end) - self.element).abs() < 1.0
+    }
+
+    /// Returns the position of the list's element.
+    #[must_use]
+    pub fn position(&self) -> f64 {
+        self.element
+    }
+
     /// Returns the position of the list less that of its element.
     #[must_use]
     pub fn offset(&self) -> f64 {
@@ -206,5 +219,18 @@ mod tests {
             element = scroll.scrolled(&size, element).unwrap_or(element);
         }
         assert_eq!(scroll.rows(&size).0 + 27, 4_000_000);
+    }
+
+    #[test]
+    fn position_is_known_to_the_pixel() {
+        let size = list(1000);
+        let mut scroll = VirtualScroll::default();
+        assert!(scroll.is_at(&size, 0.0) && scroll.is_at(&size, -40.0), "before the list is its start");
+        scroll.reveal(&size, 500);
+        let position = scroll.position();
+        assert!(scroll.is_at(&size, position.round()) && !scroll.is_at(&size, position + 2.0));
+        scroll.reveal(&size, 999);
+        let (_, end) = size.ends();
+        assert!(scroll.is_at(&size, end) && scroll.is_at(&size, end + 60.0), "after the list is its end");
     }
 }

@@ -68,8 +68,8 @@ impl Group {
 
 /// The position of an address in an [`AddressMap`]: the index of its group in address order, and
 /// its index in that group.
-#[derive(Clone, Copy)]
-struct Position {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Position {
     group: usize,
     at: usize,
 }
@@ -103,6 +103,24 @@ impl<T> Default for AddressMap<T> {
 }
 
 impl<T: MemoryRange> AddressMap<T> {
+    /// Creates an empty map with room for `count` ranges.
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        let groups = count.div_ceil(GROUP_CAPACITY);
+        Self {
+            firsts: Vec::with_capacity(groups),
+            order: Vec::with_capacity(groups),
+            groups: Vec::with_capacity(groups),
+            values: Vec::with_capacity(count),
+            ..Self::default()
+        }
+    }
+
+    /// Appends a range, which begins after the end of every range of the map.
+    pub(crate) fn push(&mut self, value: T) {
+        let last = self.order.len().checked_sub(1).map(|group| Position { group, at: self.group(group).len - 1 });
+        self.insert_after(last, value);
+    }
+
     /// Returns the number of ranges in the map.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -178,22 +196,43 @@ impl<T: MemoryRange> AddressMap<T> {
     /// the map.
     #[inline]
     pub(crate) fn insert_disjoint(&mut self, value: T) -> bool {
+        self.insert_searched(value).is_some()
+    }
+
+    /// Inserts a range and returns its position. Returns `None`, changing nothing, if it overlaps a
+    /// range of the map.
+    #[inline]
+    fn insert_searched(&mut self, value: T) -> Option<Position> {
         let position = self.floor(value.address());
         if position.is_some_and(|position| self.value(position).end() > value.address()) {
-            return false;
+            return None;
         }
         if let Some(next) = self.after(position)
             && self.group(next.group).addresses[next.at] < value.end()
         {
-            return false;
+            return None;
         }
-        self.insert_after(position, value);
-        true
+        Some(self.insert_after(position, value))
     }
 
-    /// Inserts a range right after `position` in address order, or as the first one for `None`. The
-    /// caller ensures that the order is kept and no range is overlapped.
-    fn insert_after(&mut self, position: Option<Position>, value: T) {
+    /// Inserts a range and returns its position. `previous` is where the last range was inserted,
+    /// if no range was removed since: many ranges arrive in address order, and need no search then.
+    /// Returns `None`, changing nothing, if the range overlaps a range of the map.
+    pub(crate) fn insert_near(&mut self, previous: Option<Position>, value: T) -> Option<Position> {
+        let fits_after = |position: Position| {
+            let next = self.after(Some(position));
+            self.value(position).end() <= value.address()
+                && next.is_none_or(|next| value.end() <= self.group(next.group).addresses[next.at])
+        };
+        match previous {
+            Some(previous) if fits_after(previous) => Some(self.insert_after(Some(previous), value)),
+            _ => self.insert_searched(value),
+        }
+    }
+
+    /// Inserts a range right after `position` in address order, or as the first one for `None`, and
+    /// returns its position. The caller ensures that the order is kept and no range is overlapped.
+    fn insert_after(&mut self, position: Option<Position>, value: T) -> Position {
         let slot = match self.unused_values.pop() {
             Some(slot) => {
                 self.values[slot as usize] = value;
@@ -214,14 +253,21 @@ impl<T: MemoryRange> AddressMap<T> {
             return self.put(Position { group: 0, at: 0 }, address, slot);
         };
         position.at += 1;
-        self.put(position, address, slot);
+        self.put(position, address, slot)
     }
 
-    /// Inserts `address` at `position`, splitting its group if that is full. `slot` is the index of
-    /// the address's range in `AddressMap::values`.
-    fn put(&mut self, mut position: Position, address: u64, slot: u32) {
+    /// Inserts `address` at `position`, splitting its group if that is full, and returns where it is
+    /// then. `slot` is the index of the address's range in `AddressMap::values`.
+    fn put(&mut self, mut position: Position, address: u64, slot: u32) -> Position {
         let index = self.order[position.group] as usize;
-        if self.groups[index].len == GROUP_CAPACITY {
+        if self.groups[index].len == GROUP_CAPACITY
+            && position.at == GROUP_CAPACITY
+            && position.group + 1 == self.order.len()
+        {
+            // Ranges that arrive in address order fill their groups.
+            self.add_group(position.group + 1, address, Group::EMPTY);
+            position = Position { group: position.group + 1, at: 0 };
+        } else if self.groups[index].len == GROUP_CAPACITY {
             let half = GROUP_CAPACITY / 2;
             let mut upper = Group::EMPTY;
             let lower = &mut self.groups[index];
@@ -236,6 +282,7 @@ impl<T: MemoryRange> AddressMap<T> {
         }
         let index = self.order[position.group] as usize;
         self.groups[index].insert(position.at, address, slot);
+        position
     }
 
     /// Inserts `group`, whose first address is `first`, before the group at index `at` in address
@@ -320,10 +367,7 @@ impl<T: MemoryRange> FromIterator<T> for AddressMap<T> {
     /// Builds a map of ranges that are sorted and disjoint.
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         let mut map = Self::default();
-        for value in values {
-            let last = map.order.len().checked_sub(1).map(|group| Position { group, at: map.group(group).len - 1 });
-            map.insert_after(last, value);
-        }
+        values.into_iter().for_each(|value| map.push(value));
         map
     }
 }
@@ -405,17 +449,21 @@ mod tests {
         ) {
             let mut map = AddressMap::default();
             let mut model: BTreeMap<u64, TestRange> = BTreeMap::new();
+            let mut previous = None;
             for (index, (action, address, len)) in steps.into_iter().enumerate() {
                 if action < insert_below {
                     let range = TestRange(address, len);
                     let disjoint = !model.values().any(|other| other.0 < range.end() && address < other.end());
-                    prop_assert_eq!(map.insert_disjoint(range), disjoint);
+                    let inserted = map.insert_near(previous, range);
+                    prop_assert_eq!(inserted.map(|position| *map.value(position)), disjoint.then_some(range));
+                    previous = inserted.or(previous);
                     if disjoint {
                         model.insert(address, range);
                     }
                 } else {
                     let first = model.range(address..).next().map_or(address, |(&first, _)| first);
                     prop_assert_eq!(map.remove(first), model.remove(&first));
+                    previous = None;
                 }
                 if index % 64 == 0 {
                     check(&map, &model, address);

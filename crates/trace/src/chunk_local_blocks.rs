@@ -6,6 +6,9 @@
 //! These blocks are kept in allocation order and inserted into the state's sorted map only if they
 //! outlive the chunk. A chunk that is marked as consistent but contradicts the state is damaged.
 
+use std::ops::Range;
+
+use crate::address_map::Position;
 use crate::device_state::DeviceState;
 use crate::event::{AllocatedBlock, DeviceId, Event, EventKind};
 use crate::event_codec::Operation;
@@ -43,6 +46,14 @@ pub(crate) struct ChunkLocalBlocks {
     flushed: usize,
     /// Whether the chunk is marked as consistent.
     is_consistent: bool,
+}
+
+/// The block that was inserted into the memory state last.
+struct LastInserted {
+    device: DeviceId,
+    /// The addresses of its segment.
+    segment: Range<u64>,
+    position: Position,
 }
 
 /// The error for an event that contradicts the memory state although the writer marked its chunk as
@@ -223,14 +234,22 @@ impl ChunkLocalBlocks {
     /// Inserts the chunk's blocks that are still active into `state`, so that it is complete.
     /// Returns an error if one overlaps another block or is outside of every segment.
     pub(crate) fn flush(&mut self, state: &mut MemoryState) -> Result<(), InconsistentEvent> {
+        // Most blocks follow the block before them, in its segment.
+        let mut last: Option<LastInserted> = None;
         for local in &mut self.blocks[self.flushed..] {
             if local.location == BlockLocation::ChunkLocal {
                 let AllocatedBlock { device, address, size, requested, stream, pool, site } = local.allocated;
                 let (pending_free, since_event, since_ns) = (local.pending_free, local.event, local.time_ns);
                 let block = Block { address, size, requested, stream, pool, site, pending_free, since_event, since_ns };
-                if !state.device_mut(device).insert_counted_block(block) {
-                    return Err(InconsistentEvent);
-                }
+                let state = state.device_mut(device);
+                last = last.filter(|last| last.device == device && last.segment.contains(&address));
+                let segment = match &last {
+                    Some(last) => last.segment.clone(),
+                    None => state.segment_at(address).map_or(0..0, |segment| segment.address..segment.end()),
+                };
+                let position = state.insert_counted_block(block, segment.end, last.map(|last| last.position));
+                let position = position.ok_or(InconsistentEvent)?;
+                last = Some(LastInserted { device, segment, position });
                 local.location = BlockLocation::InState;
             }
         }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::address_map::AddressMap;
+use crate::address_map::{AddressMap, Position};
 use crate::counters::{Counters, FreeSpace, MemorySample};
 use crate::event::{AllocatedBlock, Event, EventKind};
 use crate::segment::{Block, Extent, Segment, is_range};
@@ -274,13 +274,19 @@ impl DeviceState {
         self.counters.allocated = self.counters.allocated.saturating_sub(size);
     }
 
-    /// Inserts a block that the counters already contain, and returns true. Returns false, changing
-    /// nothing, if the block is invalid, outside of every segment, or overlaps another block.
-    pub(crate) fn insert_counted_block(&mut self, block: Block) -> bool {
-        is_range(block.address, block.size)
-            && block.requested <= block.size
-            && self.segment_at(block.address).is_some_and(|segment| block.end() <= segment.end())
-            && self.blocks.insert_disjoint(block)
+    /// Inserts a block that the counters already contain, and returns where. `segment_end` is the
+    /// address after the segment that contains the block's address; 0 if no segment does.
+    /// `previous` is where the last block was inserted, if none was removed since. Returns `None`,
+    /// changing nothing, if the block is invalid, not inside that segment, or overlaps another one.
+    pub(crate) fn insert_counted_block(
+        &mut self,
+        block: Block,
+        segment_end: u64,
+        previous: Option<Position>,
+    ) -> Option<Position> {
+        let is_valid =
+            is_range(block.address, block.size) && block.requested <= block.size && block.end() <= segment_end;
+        if is_valid { self.blocks.insert_near(previous, block) } else { None }
     }
 
     /// Removes the block that begins at `address` from the blocks and counters. Returns true if

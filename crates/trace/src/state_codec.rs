@@ -288,19 +288,20 @@ impl BlockReader<'_> {
         state: &MemoryState,
         counters: &mut Counters,
     ) -> Result<AddressMap<Block>, PayloadError> {
+        // A block takes at least one byte of each column.
+        let mut blocks = AddressMap::with_capacity(count.min(self.distances.remaining() as u64) as usize);
         let mut end = 0;
-        (0..count)
-            .map(|_| {
-                let block = self.block(end, state)?;
-                end = block.end();
-                add(&mut counters.active, block.size);
-                add(&mut counters.requested, block.requested);
-                if !block.pending_free {
-                    add(&mut counters.allocated, block.size);
-                }
-                Ok(block)
-            })
-            .collect()
+        for _ in 0..count {
+            let block = self.block(end, state)?;
+            end = block.end();
+            add(&mut counters.active, block.size);
+            add(&mut counters.requested, block.requested);
+            if !block.pending_free {
+                add(&mut counters.allocated, block.size);
+            }
+            blocks.push(block);
+        }
+        Ok(blocks)
     }
 
     /// Reads the next block; `end` is the address after the last byte of the block before it.

@@ -93,7 +93,8 @@ fn history_of(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches,
     let Searches { address: search, address_row, .. } = &mut caches.searches;
     let mut found = search.advance(&request, context.moment, matcher, source, ROWS_PER_FRAME);
     caches.is_unfinished |= !found.is_current();
-    let current = context.lifetimes().and_then(|lifetimes| lifetimes.find(address, context.moment));
+    let is_known = context.history.until() >= context.moment;
+    let current = context.lifetimes().filter(|_| is_known).and_then(|known| known.find(address, context.moment));
     let current_row = current.and_then(|(row, _)| found.position_of(row));
     let (first, count) = match options.limit {
         Some(_) => options.window(),
@@ -117,7 +118,8 @@ fn history_of(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches,
             format!("; {} are allocated there now, by event {}", ByteSize(one.size), Count(one.first_moment))
         }
         Some((_, one)) => format!("; {} are pending free there now", ByteSize(one.size)),
-        None => "; it is free at this moment".to_owned(),
+        None if is_known => "; it is free at this moment".to_owned(),
+        None => String::new(),
     };
     summary += &progress_text("searched", found.progress.done, found.progress.total);
     let grouping = site_grouping(&mut caches.groupings, context);

@@ -296,6 +296,36 @@ fn address_history_has_every_use_in_order() {
 }
 
 #[test]
+fn address_history_scrolls_once_its_moment_is_read() {
+    let mut session = Session::default();
+    session.model.show("drawn.vram", load("drawn.vram", &bytes(Sample::Trouble))).expect("a readable recording");
+    let frame = |session: &mut Session, commands: &[&str]| {
+        let actions = commands.iter().map(|&command| Action::Command(command.to_owned())).collect();
+        let request = FrameRequest { actions, ..FrameRequest::default() };
+        let [left, _] = session.frame(&request, &PageFacts::default(), &mut Report::default()).panes;
+        left.map(|content| {
+            let current = elements(&content.content, Tag::Tr)
+                .into_iter()
+                .any(|row| attribute(row, Attribute::AriaCurrent).is_some());
+            let lists = elements(&content.content, Tag::Div);
+            let request = lists.into_iter().find_map(|list| attribute(list, Attribute::ScrollTo).map(str::to_owned));
+            (current, request)
+        })
+    };
+    let uses = rows(&mut open(Sample::Trouble), "address", r#"{"filter": "0x7f0000200000"}"#);
+    let last = format!("seek {}", column(&uses, "allocated_at").last().expect("the address was used"));
+    let shown = frame(&mut session, &["pane 0 address", "filter address 0x7f0000200000", &last]);
+    assert_eq!(shown, Some((false, None)), "before the recording is read");
+    while session.work(64).expect("a readable recording") {
+        if let Some(shown) = frame(&mut session, &[]) {
+            assert_eq!(shown, (false, None), "while the recording is read");
+        }
+    }
+    let shown = (0..10).filter_map(|_| frame(&mut session, &[])).last().expect("the recording is read");
+    assert!(shown.0 && shown.1.is_some(), "{shown:?}");
+}
+
+#[test]
 fn event_commands_visit_the_events_of_the_selection() {
     let mut session = open(Sample::Trouble);
     let address = 0x7f00_0020_0000u64;

@@ -326,17 +326,28 @@ impl App {
             app.want_frame();
         };
         let app = self.clone();
-        let closure = Closure::<dyn FnMut()>::new(move || resized(&app));
+        let closure = Closure::<dyn FnMut()>::new(move || {
+            app.update_lists();
+            resized(&app);
+        });
         let observer = ResizeObserver::new(closure.as_ref().unchecked_ref())?;
-        for canvas in &self.0.state.borrow().page.pictures {
-            observer.observe(canvas);
-        }
+        let page = &self.0.state.borrow().page;
+        page.pictures.iter().for_each(|canvas| observer.observe(canvas));
+        page.panes.iter().for_each(|pane| observer.observe(&pane.content));
         *self.0.size_observer.borrow_mut() = Some(SizeObserver { _observer: observer, _closure: closure });
         self.on(window()?.as_ref(), "resize", move |app: &Self, _: Event| resized(app))?;
         if let Some(colors) = window()?.match_media("(prefers-color-scheme: dark)")? {
             self.on(&colors, "change", move |app: &Self, _: Event| resized(app))?;
         }
         Ok(())
+    }
+
+    /// Keeps the requested rows of long lists in view after the panes' sizes have changed.
+    fn update_lists(&self) {
+        let Ok(mut state) = self.0.state.try_borrow_mut() else { return };
+        for pane in 0..state.lists.len() {
+            state.update_list(pane);
+        }
     }
 
     /// Makes the next frame ask for new sizes and colors.
@@ -393,13 +404,18 @@ impl State {
                     view.clone_from(&content.view);
                     list.reset(&self.page.panes[pane].content);
                 }
-                let rows = list.updated(&self.page.panes[pane].content);
-                self.tell_rows(pane, rows);
+                self.update_list(pane);
             }
         }
         (self.is_live, self.is_connected) = (frame.is_live, frame.is_connected);
         self.show_controls();
         Ok(())
+    }
+
+    /// Scrolls the list of a pane to the row that the engine asks for.
+    fn update_list(&mut self, pane: usize) {
+        let rows = self.lists[pane].1.updated(&self.page.panes[pane].content);
+        self.tell_rows(pane, rows);
     }
 
     /// Tells the engine in the next frame which rows of a pane's list are in view: the first one

@@ -15,16 +15,33 @@ pub(super) struct ListScroll {
     scroll: VirtualScroll,
     /// The last request of the engine to scroll to a row.
     request: String,
+    /// The requested row, until the user scrolls the list.
+    revealed: Option<Revealed>,
     /// First row and number of rows in view that the engine knows.
     sent: Option<(u64, u64)>,
 }
 
-/// The elements of a list in a pane, and its size.
-struct List {
-    element: HtmlElement,
-    /// Position of the list in the pane's content.
+/// A row that the list was scrolled to.
+struct Revealed {
+    row: u64,
+    /// Where the list was scrolled to before.
+    from: VirtualScroll,
+    /// The layout in which the row was scrolled to; in another one, the list scrolls to it again.
+    layout: Option<Layout>,
+}
+
+/// What determines where a list has to be scrolled to for a row to be in view.
+#[derive(Clone, Copy, PartialEq)]
+struct Layout {
+    /// Position of the list in the pane's content, in CSS pixels.
     top: f64,
     size: ListSize,
+}
+
+/// The elements of a list in a pane, and its layout.
+struct List {
+    element: HtmlElement,
+    layout: Layout,
 }
 
 impl List {
@@ -39,7 +56,7 @@ impl List {
         let top = f64::from(element.offset_top() - content.offset_top());
         let view_height = f64::from(content.client_height());
         let size = ListSize { rows, row_height: ROW_HEIGHT * font_size, heading_height, view_height };
-        Some(Self { element, top, size })
+        Some(Self { element, layout: Layout { top, size } })
     }
 }
 
@@ -50,31 +67,49 @@ impl ListScroll {
         content.set_scroll_top(0);
     }
 
-    /// Notes that the user has scrolled the content of a pane. Returns the rows in view (the first
-    /// one and their number) if the engine does not know them.
+    /// Notes that the content of a pane was scrolled. Returns the rows in view (the first one and
+    /// their number) if the engine does not know them.
     pub(super) fn scrolled(&mut self, content: &HtmlElement) -> Option<(u64, u64)> {
         let list = List::find(content)?;
-        if let Some(position) = self.scroll.scrolled(&list.size, f64::from(content.scroll_top()) - list.top) {
-            content.set_scroll_top((position + list.top).round() as i32);
+        let Layout { top, size } = list.layout;
+        let position = f64::from(content.scroll_top()) - top;
+        // Browsers also report when the page scrolls, and scroll content that has become shorter.
+        let is_at_end = content.scroll_top() + content.client_height() >= content.scroll_height();
+        let has_layout_changed = self.revealed.as_ref().is_some_and(|revealed| revealed.layout != Some(list.layout));
+        if is_at_end && has_layout_changed {
+            return self.updated(content);
+        }
+        if !self.scroll.is_at(&size, position) {
+            self.revealed = None;
+        }
+        if let Some(position) = self.scroll.scrolled(&size, position) {
+            content.set_scroll_top((position + top).round() as i32);
         }
         self.finish(&list)
     }
 
-    /// Scrolls to the row that the engine asks for, after the content of a pane has changed.
-    /// Returns the rows in view if the engine does not know them.
+    /// Scrolls to the row that the engine asks for, after the content or the size of a pane has
+    /// changed. Returns the rows in view if the engine does not know them.
     pub(super) fn updated(&mut self, content: &HtmlElement) -> Option<(u64, u64)> {
         let Some(list) = List::find(content) else {
             self.sent = None;
             return None;
         };
+        let Layout { top, size } = list.layout;
         let request = list.element.get_attribute("data-scroll-to").unwrap_or_default();
         if request != self.request {
             let row = request.split_once(' ').and_then(|(row, _)| row.parse().ok());
-            if let Some(position) = row.and_then(|row| self.scroll.reveal(&list.size, row)) {
-                let position = if position < 1.0 { 0.0 } else { position + list.top };
+            self.revealed = row.map(|row| Revealed { row, from: self.scroll, layout: None });
+            self.request = request;
+        }
+        if let Some(revealed) = self.revealed.as_mut().filter(|revealed| revealed.layout != Some(list.layout)) {
+            revealed.layout = Some(list.layout);
+            let shown = std::mem::replace(&mut self.scroll, revealed.from);
+            if self.scroll.reveal(&size, revealed.row).is_some() || self.scroll != shown {
+                let position = self.scroll.position();
+                let position = if position < 1.0 { 0.0 } else { position + top };
                 content.set_scroll_top(position.round() as i32);
             }
-            self.request = request;
         }
         self.finish(&list)
     }
@@ -82,9 +117,13 @@ impl ListScroll {
     /// Moves the rows to where the list is scrolled to, and returns those in view if the engine
     /// does not know them.
     fn finish(&mut self, list: &List) -> Option<(u64, u64)> {
-        // Fails only for invalid names of properties.
-        let _ = list.element.style().set_property("--offset", &format!("{}px", self.scroll.offset()));
-        let rows = self.scroll.rows(&list.size);
+        let (style, offset) = (list.element.style(), format!("{}px", self.scroll.offset()));
+        // Setting the property, even to its value, makes the browser compute the styles of all rows.
+        if style.get_property_value("--offset").as_ref() != Ok(&offset) {
+            // Fails only for invalid names of properties.
+            let _ = style.set_property("--offset", &offset);
+        }
+        let rows = self.scroll.rows(&list.layout.size);
         (self.sent.replace(rows) != Some(rows)).then_some(rows)
     }
 }
