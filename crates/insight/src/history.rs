@@ -245,7 +245,7 @@ impl History {
     /// Returns the [moment](Self::moment_at) at each of `times_ns`; faster than one call for each if
     /// they do not decrease.
     #[must_use]
-    pub fn moments_at(&self, times_ns: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    pub fn moments_at(&self, times_ns: &[u64]) -> Vec<u64> {
         self.pass.times.moments_at(times_ns)
     }
 

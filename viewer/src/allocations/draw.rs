@@ -1,5 +1,7 @@
 //! Draws an [`AllocationsScene`].
 
+use std::ops::Range;
+
 use vramscope_insight::address_map::{AddressMap, MapPixel};
 use vramscope_insight::bands::{BandHit, BandLayout};
 use vramscope_insight::composition::LAYERS;
@@ -88,9 +90,11 @@ pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut imp
             let Some(row) = geometry.pixel_row(y).map(|row| row as usize * width) else { return };
             let codes = codes.get(row..row + width).unwrap_or_default();
             let mut has_texture = false;
-            for (pixel, &code) in pixels.iter_mut().zip(codes) {
-                *pixel = fills[usize::from(code)];
-                has_texture |= is_textured[usize::from(code)];
+            // By index: in the page, which is optimized for size, an iterator is a call a pixel.
+            for x in 0..pixels.len().min(codes.len()) {
+                let code = usize::from(codes[x]);
+                pixels[x] = fills[code];
+                has_texture |= is_textured[code];
             }
             if has_texture {
                 for ((pixel, &code), x) in pixels.iter_mut().zip(codes).zip(plot.x0..) {
@@ -171,19 +175,23 @@ pub(super) fn band_codes(scene: &AllocationsScene, layout: &BandLayout, width: u
                 }
             };
             let (code, top_code) = (if has_side_edge { edge } else { code }, if is_high { edge } else { code });
-            let mut fill = |row: usize, code: u8| {
-                // A single pixel is set much faster directly.
+            let mut fill = |rows: Range<usize>, code: u8| {
                 if pixels.len() == 1 {
-                    codes[row * width + pixels.start] = code;
+                    // A single pixel is set much faster directly.
+                    let mut at = rows.start * width + pixels.start;
+                    for _ in rows {
+                        codes[at] = code;
+                        at += width;
+                    }
                 } else {
-                    codes[row * width + pixels.start..row * width + pixels.end].fill(code);
+                    rows.for_each(|row| codes[row * width + pixels.start..row * width + pixels.end].fill(code));
                 }
             };
-            (rows.start..rows.end - 1).for_each(|row| fill(row, code));
+            fill(rows.start..rows.end - 1, code);
             if has_lower_edge {
-                fill(rows.start, edge);
+                fill(rows.start..rows.start + 1, edge);
             }
-            fill(rows.end - 1, top_code);
+            fill(rows.end - 1..rows.end, top_code);
         }
     }
     codes
@@ -193,8 +201,7 @@ pub(super) fn band_codes(scene: &AllocationsScene, layout: &BandLayout, width: u
 pub(super) fn map_codes(scene: &AllocationsScene, map: &AddressMap, width: usize, height: usize) -> Vec<u8> {
     let mut codes = vec![GAP; width * height];
     let columns = map.moments().len();
-    let pixels: Vec<std::ops::Range<usize>> =
-        (0..columns).map(|column| scene.geometry.pixels(column, columns)).collect();
+    let pixels: Vec<Range<usize>> = (0..columns).map(|column| scene.geometry.pixels(column, columns)).collect();
     for (y, codes) in codes.chunks_exact_mut(width.max(1)).enumerate() {
         // Neighbors are mostly pixels of one allocation.
         let (mut last, mut dim) = (None, 0);

@@ -101,8 +101,7 @@ impl XAxis {
         let positions: Vec<u64> = self.positions().collect();
         match (&self.scale, history) {
             (Scale::Time, history) => {
-                let mut edges =
-                    history.map(|history| history.moments_at(positions.iter().copied())).unwrap_or_default();
+                let mut edges = history.map(|history| history.moments_at(&positions)).unwrap_or_default();
                 for (edge, &time_ns) in edges.iter_mut().zip(&positions) {
                     if time_ns >= recording.end_ns() {
                         *edge = recording.end_event();

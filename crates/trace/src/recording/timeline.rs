@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::recording_data::Recording;
 use super::replay::Replay;
+use super::stored_chunk::StoredChunk;
 use crate::compression::Decompressor;
 use crate::counter_series::{CounterColumn, CounterSeries, slice_end};
 use crate::decoder::each_event;
@@ -119,6 +120,13 @@ impl Recording {
     /// be exact. Empty if so many events are in view that the result is not exact anyway.
     #[must_use]
     pub fn missing_for_columns(&self, device: DeviceId, from_ns: u64, to_ns: u64, width: usize) -> Vec<Range<u64>> {
+        // Whole chunks first: the exact moments decode the two chunks at the range's ends.
+        let (first, last) = (self.chunk_at_time(from_ns), self.chunk_at_time(to_ns));
+        let first = first.map_or(self.end_event(), |stored| stored.first_event);
+        let last = last.map_or(self.end_event(), StoredChunk::end_event);
+        if self.missing_between(first, last).is_empty() {
+            return Vec::new();
+        }
         let moments = (self.event_at_time(from_ns), self.event_at_time(to_ns));
         let between = self.series(device).and_then(|series| exact_between(series, moments, width));
         between.map_or_else(Vec::new, |(first, last)| self.missing_between(first, last))
@@ -152,13 +160,18 @@ impl Recording {
         Ok(columns)
     }
 
+    /// Returns the first chunk of events that ends later than `time_ns` nanoseconds; `None` if all
+    /// end before.
+    fn chunk_at_time(&self, time_ns: u64) -> Option<&StoredChunk> {
+        self.event_chunks.get(self.event_chunks.partition_point(|stored| stored.end_ns <= time_ns))
+    }
+
     /// Returns the last moment whose time is at most `time_ns` nanoseconds, or the first moment if
     /// all are later. If the chunk of events at that time is not loaded, returns the chunk's first
     /// moment.
     #[must_use]
     pub fn event_at_time(&self, time_ns: u64) -> u64 {
-        let chunk = self.event_chunks.partition_point(|stored| stored.end_ns <= time_ns);
-        let Some(stored) = self.event_chunks.get(chunk) else { return self.end_event() };
+        let Some(stored) = self.chunk_at_time(time_ns) else { return self.end_event() };
         let mut moment = stored.first_event;
         let mut later = false;
         // The chunk was decoded without error before, when it was added.
