@@ -256,8 +256,8 @@ impl<T: MemoryRange> AddressMap<T> {
         self.put(position, address, slot)
     }
 
-    /// Inserts `address` at `position`, splitting its group if that is full, and returns where it is
-    /// then. `slot` is the index of the address's range in `AddressMap::values`.
+    /// Inserts `address` at `position`, splitting its group if that is full, and returns where it
+    /// is then. `slot` is the index of the address's range in `AddressMap::values`.
     fn put(&mut self, mut position: Position, address: u64, slot: u32) -> Position {
         let index = self.order[position.group] as usize;
         if self.groups[index].len == GROUP_CAPACITY

@@ -118,7 +118,8 @@ impl ListScroll {
     /// does not know them.
     fn finish(&mut self, list: &List) -> Option<(u64, u64)> {
         let (style, offset) = (list.element.style(), format!("{}px", self.scroll.offset()));
-        // Setting the property, even to its value, makes the browser compute the styles of all rows.
+        // Setting the property, even to its value, makes the browser compute the styles of all
+        // rows.
         if style.get_property_value("--offset").as_ref() != Ok(&offset) {
             // Fails only for invalid names of properties.
             let _ = style.set_property("--offset", &offset);
