@@ -1,7 +1,7 @@
 //! Clicks on the picture of all allocations: stacked, and by address.
 
 use fastrand::Rng;
-use vramscope_trace::{Allocation, EventKind};
+use vramscope_trace::Allocation;
 
 use super::open_recording::{OpenRecording, exact, hexadecimal};
 use super::pointer::{Gesture, Shown, Size, choose, is_size, picture_size, point, show, whole};
@@ -147,17 +147,14 @@ pub(super) fn check_stacked(open: &OpenRecording<'_>, random: &mut Rng) {
 /// Returns the address ranges that are reserved at some of the moments, by address, each with its
 /// distance in bytes from the axis's lower end, and the axis's length.
 fn address_axis(open: &OpenRecording<'_>, columns: &Columns) -> (Vec<(u64, u64, u64)>, u64) {
-    let (first, last) = (columns.moments[0], columns.moments[columns.moments.len() - 1]);
-    let before = open.subject.state(open.device, first);
-    let mut segments: Vec<(u64, u64)> = before.segments().map(|one| (one.address, one.address + one.size)).collect();
-    let events = open.subject.events(first, last);
-    segments.extend(events.iter().filter(|event| event.device == open.device).filter_map(|event| match event.kind {
-        EventKind::SegmentAllocated { address, size, .. } | EventKind::SegmentMapped { address, size, .. } => {
-            Some((address, address + size))
-        }
-        _ => None,
-    }));
-    segments.sort_unstable();
+    let mut segments: Vec<(u64, u64)> = Vec::new();
+    let mut moments = columns.moments.clone();
+    moments.dedup();
+    for state in open.subject.states(open.device, &moments) {
+        segments.extend(state.segments().map(|one| (one.address, one.address + one.size)));
+        segments.sort_unstable();
+        segments.dedup();
+    }
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (start, end) in segments {
         match merged.last_mut().filter(|last| start <= last.1) {

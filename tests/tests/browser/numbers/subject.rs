@@ -54,6 +54,16 @@ impl Subject {
         state.device(device).cloned().unwrap_or_default()
     }
 
+    /// Returns the memory of a device at moments, which must not decrease.
+    pub(super) fn states(&self, device: DeviceId, moments: &[u64]) -> Vec<DeviceState> {
+        let mut replay = Replay::new();
+        let mut state = |moment: &u64| {
+            let state = replay.seek(&self.recording, *moment).expect("the moment is in the recording");
+            state.device(device).cloned().unwrap_or_default()
+        };
+        moments.iter().map(&mut state).collect()
+    }
+
     /// Returns the counters of a device and the time at every moment, the first moment first.
     pub(super) fn all_moments(&self, device: DeviceId) -> (Vec<Counters>, Vec<u64>) {
         let mut replay = Replay::new();
