@@ -103,7 +103,7 @@ enum Stage {
 ///
 /// Created without allocations and painted by [`step`](Self::step), the large allocations first, so
 /// that the picture is useful after the first steps. Where several allocations share a pixel it
-/// shows the one that covers most of it, or one that covers at least half as much.
+/// shows the one that covers most of it.
 #[derive(Clone, Debug)]
 pub struct AddressMap {
     moments: Vec<u64>,
@@ -276,9 +276,9 @@ impl AddressMap {
         let Some(range) = self.axis.locate(address, size) else { return 0 };
         let (bottom, top) = (self.scale.position(range.start), self.scale.position(range.end));
         // Allocations do not overlap, so nothing covers more than a half twice. Later ones are less
-        // than twice as large as the smallest of this class.
+        // than twice as large as the smallest possible one of this class.
         let class_part = (1u64 << size_class.min(63)) as f64 / self.scale.bytes_per_row();
-        let closing = class_part.min(0.5) as f32;
+        let closing = (2.0 * class_part).min(0.5) as f32;
         // Columns count from those of the picture; `self.moments` is empty during a search.
         let width = self.pixels.len() / (self.scale.rows() as usize).max(1);
         let pixels = &mut self.pixels;

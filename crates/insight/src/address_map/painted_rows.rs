@@ -54,8 +54,8 @@ impl PaintedRows {
     }
 
     /// Covers a part of the pixels of columns `start..end` in the pixel row `y` with the allocation
-    /// `row`. Pixels are closed if the part is at least `closing`. `changed` gets each column that
-    /// now shows the allocation. Returns the number of pixels looked at.
+    /// `row`. Pixels are closed if their cover then is at least `closing`. `changed` gets each
+    /// column that now shows the allocation. Returns the number of pixels looked at.
     pub(super) fn cover(
         &mut self,
         (start, end): (usize, usize),
@@ -73,9 +73,9 @@ impl PaintedRows {
             if part > self.cover[index] {
                 (self.cover[index], self.row[index]) = (part, row);
                 changed(x);
-                if part >= closing {
-                    self.next[y * (self.width + 1) + x] = x as u16 + 1;
-                }
+            }
+            if self.cover[index] >= closing {
+                self.next[y * (self.width + 1) + x] = x as u16 + 1;
             }
             x = self.next_open(x + 1, y);
         }
@@ -95,8 +95,10 @@ mod tests {
         assert_eq!(painted, [2, 3, 4, 5]);
         // Only the open columns 0, 1 and 6 to 9 are looked at.
         assert_eq!(rows.cover((0, 99), 1, 8, (0.3, 0.5), |_| {}), 6);
-        assert_eq!(rows.cover((0, 99), 1, 9, (0.2, 0.2), |_| {}), 6);
-        assert_eq!(rows.cover((1, 3), 1, 10, (0.4, 0.2), |_| {}), 1);
+        assert_eq!(rows.cover((1, 3), 1, 10, (0.4, 0.5), |_| {}), 1);
+        // Closes the pixels whose cover suffices now, which shows nothing else.
+        assert_eq!(rows.cover((0, 99), 1, 9, (0.2, 0.3), |_| {}), 6);
+        assert_eq!(rows.cover((0, 99), 1, 11, (0.2, 0.3), |_| {}), 0);
         let shown: Vec<u32> = (0..10).map(|x| rows.row(x, 1)).collect();
         assert_eq!(shown, [8, 10, 7, 7, 7, 7, 8, 8, 8, 8]);
         assert_eq!((rows.row(3, 0), rows.row(99, 99)), (NO_ROW, NO_ROW));
