@@ -260,7 +260,7 @@ pub fn key_name(key: &str) -> String {
         "PageUp" => "Page up".to_owned(),
         "PageDown" => "Page down".to_owned(),
         key if key.chars().all(|letter| letter.is_ascii_uppercase()) && key.len() == 1 => format!("Shift+{key}"),
-        key if key.len() == 1 => key.to_uppercase(),
+        key if key.len() == 1 => key.to_ascii_uppercase(),
         key => key.to_owned(),
     };
     modifiers + &name

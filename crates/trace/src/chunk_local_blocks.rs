@@ -46,6 +46,8 @@ pub(crate) struct ChunkLocalBlocks {
     flushed: usize,
     /// Whether the chunk is marked as consistent.
     is_consistent: bool,
+    /// The only device whose operations are applied; `None` for all.
+    only: Option<DeviceId>,
 }
 
 /// The block that was inserted into the memory state last.
@@ -70,6 +72,17 @@ enum FreeStep {
 }
 
 impl ChunkLocalBlocks {
+    /// Creates an instance for a caller that applies only the operations of one device and
+    /// [passes](Self::pass) those of others.
+    pub(crate) fn of_device(device: DeviceId) -> Self {
+        Self { only: Some(device), ..Self::default() }
+    }
+
+    /// Returns the only device whose operations are applied; `None` for all.
+    pub(crate) fn only(&self) -> Option<DeviceId> {
+        self.only
+    }
+
     /// Starts a new chunk and forgets the blocks of the previous one. `is_consistent` is true if
     /// the writer marked the chunk as free of contradictions; if false, all events go straight to
     /// the state.
@@ -78,8 +91,8 @@ impl ChunkLocalBlocks {
         (self.flushed, self.is_consistent) = (0, is_consistent);
     }
 
-    /// Skips an operation whose effect the state already contains. A skipped allocation still
-    /// counts, because later frees refer to the chunk's allocations by index.
+    /// Skips an operation whose effect the state already contains or does not need. A skipped
+    /// allocation still counts, because later frees refer to the chunk's allocations by index.
     pub(crate) fn skip(&mut self, operation: &Operation) {
         if let (true, &Operation::Allocated { allocated, time_ns }) = (self.is_consistent, operation) {
             self.blocks.push(LocalBlock {
@@ -90,6 +103,22 @@ impl ChunkLocalBlocks {
                 location: BlockLocation::InState,
             });
         }
+    }
+
+    /// Moves `state` to the next moment and time for those events of an operation of another device
+    /// that are before the moment `until`. The operation's first event has index `index` in the
+    /// recording.
+    // Cold, so that a replay of all devices takes no longer for the code that it never runs.
+    #[cold]
+    pub(crate) fn pass(&mut self, state: &mut MemoryState, operation: Operation, index: u64, until: u64) {
+        self.skip(&operation);
+        let mut at = index;
+        operation.for_each_event(|event| {
+            if at == state.event && at < until {
+                state.advance(1, event.time_ns);
+            }
+            at += 1;
+        });
     }
 
     /// Applies all events of an operation to `state`; blocks that a consistent chunk allocates stay

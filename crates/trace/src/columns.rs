@@ -171,6 +171,11 @@ impl<const N: usize> Columns<N> {
         Ok(Self { bytes, ends })
     }
 
+    /// Returns the number of decompressed bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Returns a reader of the column with an id; it is empty if the chunk lacks the column.
     pub(crate) fn column(&self, id: u8) -> Reader<'_> {
         let id = usize::from(id);

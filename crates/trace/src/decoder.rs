@@ -8,7 +8,7 @@ use crate::chunk_reader::ChunkReader;
 use crate::compression::Decompressor;
 use crate::definition_codec::{DefinitionCounts, read_annotations, read_definitions};
 use crate::error::FormatError;
-use crate::event::{Annotation, Event};
+use crate::event::{Annotation, DeviceId, Event};
 use crate::event_codec::{EventColumns, EventReader};
 use crate::info::RecordingInfo;
 use crate::memory_state::MemoryState;
@@ -131,24 +131,29 @@ impl EventsError {
 pub(crate) fn each_event(
     packed: &PackedChunk,
     decompressor: &mut Decompressor,
-    mut each: impl FnMut(Event),
+    each: impl FnMut(Event),
 ) -> Result<(), FormatError> {
     let columns = decompress_events(packed, decompressor)?;
-    let in_chunk = |error| chunk_error(packed, &error);
-    let mut operations = columns.operations().map_err(in_chunk)?;
-    while let Some(operation) = operations.next_operation().map_err(in_chunk)? {
+    each_event_of(&columns, each).map_err(|error| chunk_error(packed, &error))
+}
+
+/// Calls `each` with every event of a decompressed chunk, in order.
+pub(crate) fn each_event_of(columns: &EventColumns, mut each: impl FnMut(Event)) -> Result<(), PayloadError> {
+    let mut operations = columns.operations();
+    while let Some(operation) = operations.next_operation()? {
         operation.for_each_event(&mut each);
     }
     Ok(())
 }
 
-/// Decompresses and decodes a chunk with a full state.
+/// Decompresses and decodes a chunk with a full state: all devices, or with `only` one device.
 pub(crate) fn decompress_state(
     packed: &PackedChunk,
     decompressor: &mut Decompressor,
+    only: Option<DeviceId>,
 ) -> Result<MemoryState, FormatError> {
     let payload = packed.payload(decompressor)?;
-    let state = read_state(payload.reader(), decompressor).map_err(|error| chunk_error(packed, &error))?;
+    let state = read_state(payload.reader(), decompressor, only).map_err(|error| chunk_error(packed, &error))?;
     if state.event != packed.first_event {
         return Err(packed.error("full state of another moment than the chunk's header says"));
     }
@@ -182,7 +187,7 @@ impl DecodeContext {
             }
             ChunkKind::State => {
                 self.check_order(packed, true)?;
-                visitor.full_state(decompress_state(packed, &mut self.decompressor)?);
+                visitor.full_state(decompress_state(packed, &mut self.decompressor, None)?);
                 self.next_event = Some(packed.first_event);
             }
             // They contain nothing that the other chunks lack.
@@ -190,7 +195,7 @@ impl DecodeContext {
             ChunkKind::Events => {
                 self.check_order(packed, false)?;
                 let columns = decompress_events(packed, &mut self.decompressor)?;
-                let mut operations = columns.operations().map_err(in_chunk)?;
+                let mut operations = columns.operations();
                 let read = visitor.events(columns.is_consistent(), &mut operations);
                 read.map_err(|error| error.in_chunk_at(packed.offset))?;
                 self.next_event = Some(packed.first_event + u64::from(packed.events));

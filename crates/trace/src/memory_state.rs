@@ -78,6 +78,11 @@ impl MemoryState {
         self.time_ns = self.time_ns.max(time_ns);
     }
 
+    /// Moves the state's moment and time on over an event of a device that this state leaves out.
+    pub fn pass(&mut self, event: &Event) {
+        self.advance(1, event.time_ns);
+    }
+
     /// Applies the next event of the recording.
     ///
     /// An event that contradicts the state replaces what it contradicts, and is counted in

@@ -16,7 +16,7 @@ use crate::columns::{Columns, ColumnsWriter};
 use crate::compression::{Compressor, Decompressor};
 use crate::counters::{Counters, MemorySample};
 use crate::device_state::DeviceState;
-use crate::event::{PoolKey, StreamId};
+use crate::event::{DeviceId, PoolKey, StreamId};
 use crate::event_codec::{put_pool, read_device, read_pool};
 use crate::memory_state::MemoryState;
 use crate::segment::{Block, Segment, is_range};
@@ -157,8 +157,13 @@ fn put_blocks(
     }
 }
 
-/// Reads the payload of a full state, which [`put_state`] wrote.
-pub(crate) fn read_state(mut reader: Reader<'_>, decompressor: &mut Decompressor) -> Result<MemoryState, PayloadError> {
+/// Reads the payload of a full state, which [`put_state`] wrote: the memory of all devices, or with
+/// `only` of one device, which takes a fraction of the time.
+pub(crate) fn read_state(
+    mut reader: Reader<'_>,
+    decompressor: &mut Decompressor,
+    only: Option<DeviceId>,
+) -> Result<MemoryState, PayloadError> {
     let mut state = MemoryState { event: reader.u64()?, time_ns: reader.u64()?, devices: BTreeMap::new() };
     let unit = reader.u64()?;
     let columns = Columns::<COLUMNS>::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
@@ -195,6 +200,10 @@ pub(crate) fn read_state(mut reader: Reader<'_>, decompressor: &mut Decompressor
             return Err(devices.payload_error("more segments and blocks than a state may have"));
         }
         device.segments = read_segments(&mut segments, segment_count, &state, &mut device.counters)?;
+        if only.is_some_and(|only| only != id) {
+            blocks.skip(block_count)?;
+            continue;
+        }
         device.blocks = blocks.read(block_count, &state, &mut device.counters)?;
         if state.devices.insert(id, device).is_some() {
             return Err(devices.payload_error("a device appears twice"));
@@ -302,6 +311,18 @@ impl BlockReader<'_> {
             blocks.push(block);
         }
         Ok(blocks)
+    }
+
+    /// Moves behind the next `count` blocks without decoding them.
+    fn skip(&mut self, count: u64) -> Result<(), PayloadError> {
+        let columns = [
+            &mut self.distances,
+            &mut self.shape_numbers,
+            &mut self.sites,
+            &mut self.events_since,
+            &mut self.times_since,
+        ];
+        columns.into_iter().try_for_each(|column| column.skip(count))
     }
 
     /// Reads the next block; `end` is the address after the last byte of the block before it.

@@ -163,6 +163,17 @@ impl<'a> Reader<'a> {
         Err(self.payload_error("integer above 64 bits"))
     }
 
+    /// Moves behind the next `count` integers or sizes without decoding them; an error if fewer are
+    /// left.
+    pub(crate) fn skip(&mut self, count: u64) -> Result<(), PayloadError> {
+        let mut left = count;
+        while left > 0 {
+            // Only the last byte of an integer or a size is below 0x80.
+            left -= u64::from(self.byte()? < 0x80);
+        }
+        Ok(())
+    }
+
     /// Reads an integer that [`put`] wrote; an error if it does not fit in 32 bits.
     pub(crate) fn u32(&mut self) -> Result<u32, PayloadError> {
         let value = self.u64()?;

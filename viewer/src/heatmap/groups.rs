@@ -20,9 +20,10 @@ pub struct BlockGroups {
 }
 
 impl BlockGroups {
-    /// Orders the groups by their bytes in `peak`: all devices at the moment of the most allocated
-    /// bytes, or a part of them. Call it once for a recording.
-    pub fn new<'a>(mut grouping: Grouping, peak: impl IntoIterator<Item = &'a DeviceState>) -> Self {
+    /// Orders the groups by their bytes in `peak`: the memory of a device when most is allocated.
+    /// Groups that it lacks follow. Call it once for a recording.
+    #[must_use]
+    pub fn new(mut grouping: Grouping, peak: Option<&DeviceState>) -> Self {
         let mut bytes: Vec<u64> = Vec::new();
         for block in peak.into_iter().flat_map(DeviceState::blocks) {
             let group = grouping.group_of(block) as usize;

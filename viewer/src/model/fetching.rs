@@ -114,6 +114,9 @@ impl Model {
         }
         let event = self.state().event();
         let mut missing = self.missing_for_event_before(event);
+        if missing.is_empty() && self.complete_replay.is_missing() {
+            missing = self.recording.missing(event);
+        }
         if missing.is_empty() {
             missing = self.missing_for_peaks();
         }
@@ -189,6 +192,7 @@ impl Model {
         }
         self.find_peaks();
         self.changes.moment |= std::mem::take(&mut self.last_event_is_missing);
+        self.changes.moment |= self.complete_replay.retry();
         let complete_before = self.complete_view.clone();
         self.changes.timeline |= self.missing_for_columns().is_empty() && self.complete_view != complete_before;
         Ok(())

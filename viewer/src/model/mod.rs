@@ -3,7 +3,9 @@
 //! Every input is a method call on [`Model`] with everything it needs as arguments, the clock
 //! included; nothing here depends on a page.
 
+mod all_devices;
 mod comparison;
+mod complete_replay;
 mod fetching;
 mod links;
 mod live;
@@ -14,6 +16,7 @@ mod selection;
 mod state;
 mod stepping;
 
+pub use all_devices::AllDevices;
 pub use comparison::{CompareWith, Comparison, SecondRecording};
 pub use fetching::Fetch;
 pub use live_state::{LIVE_LIMIT_BYTES, WHOLE_LIMIT_BYTES};

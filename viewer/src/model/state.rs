@@ -8,6 +8,7 @@ use vramscope_insight::spans::Marks;
 use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, FreeSpace, MemoryState, Peak, Recording, Replay};
 
 use super::comparison::Comparison;
+use super::complete_replay::CompleteReplay;
 use super::live_state::LiveState;
 use crate::bands::{Band, BandChoice, VisibleBands};
 use crate::heatmap::{ColorBy, View};
@@ -76,8 +77,10 @@ pub(super) struct FoundPeak {
 pub struct Model {
     pub(super) recording: Recording,
     pub(super) live: LiveState,
-    /// The moment on the screen.
+    /// The moment on the screen, with the memory of the selected device.
     replay: Replay,
+    /// The memory of all devices at the moment on the screen, once it was needed.
+    pub(super) complete_replay: CompleteReplay,
     /// Reads single events without moving the moment on the screen.
     pub(super) lookup: Replay,
     pub(super) marks: Marks,
@@ -206,7 +209,11 @@ impl Model {
         if self.load_moment(PendingMoment::Event(event)) {
             return Ok(());
         }
+        if self.replay.device() != Some(self.device) {
+            self.replay = Replay::of_device(self.device).with_checkpoints();
+        }
         self.replay.seek(&self.recording, event)?;
+        self.complete_replay.restart();
         self.free_space.set(None);
         self.changes.moment = true;
         if !std::mem::take(&mut self.holds_span) {
@@ -249,7 +256,8 @@ impl Model {
     /// # Errors
     /// If the recording cannot be read there.
     pub fn seek_time(&mut self, time_ns: u64) -> Result<(), FormatError> {
-        self.seek(self.recording.event_at_time(time_ns))?;
+        let event = self.replay.event_at_time(&self.recording, time_ns);
+        self.seek(event)?;
         if self.is_loading() {
             self.pending_moment = Some(PendingMoment::Time(time_ns));
         }
@@ -336,7 +344,7 @@ impl Model {
             self.go_to(self.recording.end_event())?;
             return Ok(false);
         }
-        let event = self.recording.event_at_time(time_ns);
+        let event = self.replay.event_at_time(&self.recording, time_ns);
         if !self.load_moment(PendingMoment::Time(time_ns)) && event > self.state().event() {
             self.go_to(event)?;
         }
@@ -366,6 +374,8 @@ impl Model {
             self.peaks = Default::default();
             self.find_peaks();
             self.everything_changed();
+            self.holds_span = true;
+            return self.go_to(self.target_event());
         }
         Ok(())
     }
@@ -378,7 +388,9 @@ impl Model {
         &self.recording
     }
 
-    /// Returns the memory state at the moment on the screen.
+    /// Returns the memory state at the moment on the screen, which has only the selected device.
+    ///
+    /// For the memory of all devices see [`all_devices`](Self::all_devices).
     #[must_use]
     pub fn state(&self) -> &MemoryState {
         self.replay.state()
@@ -415,7 +427,7 @@ impl Model {
     /// `None` at the start of the recording, and while the event is not loaded.
     pub fn last_event(&mut self) -> Option<(u64, Event)> {
         let number = self.state().event().checked_sub(1)?;
-        let event = self.lookup.event(&self.recording, number);
+        let event = self.replay.event(&self.recording, number);
         self.last_event_is_missing = event.is_err();
         event.ok().flatten().map(|event| (number, event))
     }

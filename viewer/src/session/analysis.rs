@@ -3,7 +3,7 @@
 use vramscope_insight::history::{History, Progress};
 use vramscope_trace::{ByteSize, Count, FormatError};
 
-use crate::model::{Fetch, Origin};
+use crate::model::{AllDevices, Fetch, Origin};
 use crate::views::ViewKind;
 use crate::views::caches::Caches;
 use crate::views::context::{Context, HeatmapState, ViewOptions};
@@ -88,7 +88,33 @@ impl Session {
         let is_stacking = self.work_on_stack(usize::try_from(max_events).unwrap_or(usize::MAX).saturating_mul(4));
         let is_arranging =
             self.work_on_allocations(usize::try_from(max_events).unwrap_or(usize::MAX).saturating_mul(3))?;
-        Ok(can_read_more || is_searching || is_stacking || is_arranging)
+        // Views of the whole recording come first.
+        let is_busy = can_read_more || is_searching || is_stacking || is_arranging;
+        Ok(is_busy || self.work_on_lanes(max_events / 4))
+    }
+
+    /// Computes a part of the bytes on the lanes of devices. Returns true if there is more.
+    fn work_on_lanes(&mut self, max_events: u64) -> bool {
+        let rests = self.timeline.rested_at == Some(self.model.state().event());
+        rests && self.lane_count() > 0 && self.model.work_on_all_devices(max_events)
+    }
+
+    /// Returns the moment on the screen if something waits for the page to [rest](Self::rest) there.
+    #[must_use]
+    pub fn unrested_moment(&self) -> Option<u64> {
+        let moment = self.model.state().event();
+        (self.lane_count() > 0 && self.timeline.rested_at != Some(moment)).then_some(moment)
+    }
+
+    /// Lets [`work`](Self::work) compute what waits for the page to rest at `moment`. Returns the
+    /// moment to wait for next if the page has gone elsewhere.
+    pub fn rest(&mut self, moment: u64) -> Option<u64> {
+        let now = self.model.state().event();
+        if now != moment {
+            return Some(now);
+        }
+        self.timeline.rested_at = Some(moment);
+        None
     }
 
     /// Returns the share of the recording that has been read for the views, 0 to 1, while it is
@@ -167,7 +193,7 @@ impl Session {
             recording,
             device: model.device(),
             state: model.device_state(),
-            all_devices: model.state(),
+            all_devices: AllDevices::OnDemand(model),
             moment: model.state().event(),
             time_ns: model.time_ns(),
             range: model.selected_range().unwrap_or(whole),

@@ -8,6 +8,7 @@ use vramscope_insight::query::Now;
 use vramscope_trace::Block;
 
 use crate::heatmap::{AgeUnit, ColorBy, Layout, Scaling, SortBy, View};
+use crate::model::AllDevices;
 use crate::protocol::Surface;
 use crate::scene::{HeatmapInputs, Viewport};
 use crate::timeline::AxisKind;
@@ -145,7 +146,7 @@ impl Session {
         }
         let proposed = self.proposed_range();
         let model = &self.model;
-        let (recording, state) = (model.recording(), model.state());
+        let (recording, state, memory) = (model.recording(), model.state(), AllDevices::OnDemand(model));
         let caches = &mut self.analysis.caches;
         let unit = if model.axis() == AxisKind::Events { AgeUnit::Events } else { AgeUnit::Time };
         let free_moments = match model.color_by {
@@ -172,7 +173,7 @@ impl Session {
         };
         let inputs = HeatmapInputs {
             unit,
-            groups: group_by.map(|by| caches.block_groups.get(by, recording, state)),
+            groups: group_by.map(|by| caches.block_groups.get(by, recording, memory)),
             freed_at: Some(&freed_at),
             highlight: (selected.is_some() || filter.is_some()).then_some(&is_selected),
             proposed,
@@ -224,7 +225,7 @@ impl Session {
     /// Selects the group of a link once a block of it is found.
     fn find_pending_group(&mut self) {
         let Some((by, name)) = &self.heatmap.pending_group else { return };
-        let (recording, state) = (self.model.recording(), self.model.state());
+        let (recording, state) = (self.model.recording(), self.model.all_devices());
         let grouping = self.analysis.caches.groupings.get(*by, recording);
         if let Some(group) = group_called(name, grouping, recording.definitions(), state) {
             self.model.select_group(Some((*by, group)));

@@ -68,7 +68,7 @@ fn copy_button(view: ViewKind) -> Element {
 /// `copy`.
 fn export_menu(view: ViewKind, copy: Option<Element>) -> Element {
     let save = |extension: &str| {
-        let text = format!("Save picture as {}", extension.to_uppercase());
+        let text = format!("Save picture as {}", extension.to_ascii_uppercase());
         Element::button(text, format!("save-picture {extension} {}", view.name())).with(Attribute::Key, extension)
     };
     let copy = copy.map(|copy| Element { children: vec!["Copy table".into()], ..copy });

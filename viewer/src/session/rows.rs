@@ -4,6 +4,7 @@ use serde::Deserialize;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Count, Percent};
 
+use crate::model::AllDevices;
 use crate::views::caches::Caches;
 use crate::views::context::{Context, ViewContent, ViewOptions};
 use crate::views::table::Table;
@@ -105,7 +106,7 @@ impl Session {
             let empty = vramscope_trace::DeviceState::default();
             let context = Context {
                 state: state.device(context.device).unwrap_or(&empty),
-                all_devices: state,
+                all_devices: AllDevices::Known(state),
                 moment: event,
                 time_ns: state.time_ns(),
                 ..at_moment

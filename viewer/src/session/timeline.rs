@@ -6,7 +6,7 @@ use vramscope_insight::composition::OTHER_LAYER;
 use vramscope_insight::history::History;
 use vramscope_trace::{DeviceId, MAX_EXACT_EVENTS, Replay};
 
-use crate::model::{Changes, Origin};
+use crate::model::{AllDevices, Changes, Origin};
 use crate::scene::{Viewport, timeline_content};
 use crate::theme::Texture;
 use crate::timeline::{
@@ -199,7 +199,8 @@ impl Session {
         let (columns, groups) = composition.columns(&analysis.history, device, edges)?;
         let groups = groups.to_vec();
         let (recording, theme) = (self.model.recording(), &self.theme);
-        let styles = group_styles(block_groups, (recording, self.model.state()), composition.grouping(), &groups);
+        let styles =
+            group_styles(block_groups, (recording, AllDevices::OnDemand(&self.model)), composition.grouping(), &groups);
         let mut layers: Vec<StackLayer> = groups
             .iter()
             .zip(styles)
@@ -247,7 +248,8 @@ impl Session {
         let band = selected.zip(totals);
         self.scene.overlay.selection =
             band.and_then(|(ends, totals)| SelectionBand::new(timeline, ends, &totals, typesetter));
-        self.scene.overlay.update_lanes(timeline, self.model.state(), typesetter);
+        let counters = |device| self.model.counters_of(device);
+        self.scene.overlay.update_lanes(timeline, &counters, typesetter);
         let pointer = self.timeline_pointer().map(|(x, _)| x);
         let plot = timeline.geometry.plot;
         self.scene.overlay.pointer_x = pointer.filter(|x| (plot.x0..plot.x1).contains(x));
@@ -287,7 +289,7 @@ impl Session {
         };
         if !self.is_brushing() {
             let (recording, device) = (self.model.recording(), self.model.device());
-            let mut replay = Replay::new();
+            let mut replay = Replay::of_device(device);
             let mut allocated = |event: u64| {
                 let state = replay.seek(recording, event).ok()?;
                 Some(state.device(device).map_or(0, |device| device.counters().allocated))

@@ -1,7 +1,7 @@
 //! What is drawn on a copy of the timeline's picture: the cursor, the selected range, and a line
 //! under the pointer.
 
-use vramscope_trace::{ByteSize, Count, DurationNs, MemoryState, Recording};
+use vramscope_trace::{ByteSize, Count, Counters, DeviceId, DurationNs, Recording};
 
 use super::geometry::TEXT;
 use super::lanes::Lane;
@@ -171,10 +171,15 @@ pub struct LaneOverlay {
 
 impl Overlay {
     /// Computes what is drawn on the lanes at the moment of `state`.
-    pub fn update_lanes(&mut self, scene: &TimelineScene, state: &MemoryState, typesetter: &Typesetter) {
+    pub fn update_lanes(
+        &mut self,
+        scene: &TimelineScene,
+        counters: &dyn Fn(DeviceId) -> Counters,
+        typesetter: &Typesetter,
+    ) {
         let measure = Measure { scale: scene.scale, typesetter };
         let tag = |lane: &Lane| {
-            let counters = state.device(lane.device).map(|device| device.counters()).unwrap_or_default();
+            let counters = counters(lane.device);
             let name = lane.long_name.iter().map(|name| format!("{name}: ")).collect::<String>();
             let text = format!("{name}{} of {}", ByteSize(counters.allocated), ByteSize(counters.reserved));
             let x0 = lane.rect.x0 + measure.px(4.0);

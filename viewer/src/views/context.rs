@@ -4,11 +4,11 @@ use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
 use vramscope_insight::query::Query;
 use vramscope_insight::spans::Marks;
-use vramscope_trace::{Definitions, DeviceId, DeviceLifetimes, DeviceState, MemoryState, Percent, Recording};
+use vramscope_trace::{Definitions, DeviceId, DeviceLifetimes, DeviceState, Percent, Recording};
 
 use crate::editor_link::EditorTemplate;
 use crate::heatmap::{ColorBy, LegendEntry, View};
-use crate::model::Comparison;
+use crate::model::{AllDevices, Comparison};
 use crate::theme::Theme;
 use crate::ui::Node;
 
@@ -53,7 +53,7 @@ pub struct Context<'a> {
     /// The device's memory at the moment.
     pub state: &'a DeviceState,
     /// The memory of all devices at the moment.
-    pub all_devices: &'a MemoryState,
+    pub all_devices: AllDevices<'a>,
     /// The moment, as an event number.
     pub moment: u64,
     /// The recording's time at the moment, in nanoseconds.

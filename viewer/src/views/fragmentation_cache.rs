@@ -228,7 +228,7 @@ impl Crossing {
     /// Describes the event that led to a crossing.
     pub(super) fn new(context: &Context<'_>, crossing: FragmentationCrossing) -> Result<Self, FormatError> {
         let (recording, definitions) = (context.recording, context.definitions());
-        let mut replay = Replay::new();
+        let mut replay = Replay::of_device(context.device);
         let event = match crossing.event.checked_sub(1).filter(|&index| index >= recording.first_event()) {
             Some(index) => replay.event(recording, index)?,
             None => None,

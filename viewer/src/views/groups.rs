@@ -1,10 +1,11 @@
 //! Groups of blocks: their colors in the heatmap, and the one that is selected.
 
 use vramscope_insight::group::{GroupBy, Grouping};
-use vramscope_trace::{Definitions, MemoryState, Recording, Replay};
+use vramscope_trace::{Definitions, DeviceId, MemoryState, Peak, Recording, Replay};
 
 use crate::group_style::GroupStyle;
 use crate::heatmap::BlockGroups;
+use crate::model::AllDevices;
 
 use super::context::Context;
 use super::searches::RecordingIdentity;
@@ -21,11 +22,15 @@ pub struct BlockGroupCache {
 }
 
 impl BlockGroupCache {
-    /// Returns the groups of a recording. They are ordered by their bytes when most is allocated on
-    /// a device; until that moment is loaded, by those in `state`, another moment.
-    pub fn get(&mut self, by: GroupBy, recording: &Recording, state: &MemoryState) -> &mut BlockGroups {
-        let peaks = recording.devices().filter_map(|device| Some(recording.series(device)?.peak_allocated()));
-        let peak = peaks.max_by_key(|peak| peak.bytes).map_or(0, |peak| peak.event);
+    /// Returns the groups of a recording. They are ordered by their bytes at the peak of a device:
+    /// the first whose peak is at least nine tenths of the largest. Until that moment is loaded,
+    /// they are ordered by their bytes in `memory`, at another moment.
+    pub fn get(&mut self, by: GroupBy, recording: &Recording, memory: AllDevices<'_>) -> &mut BlockGroups {
+        let peaks = recording.devices().filter_map(|device| Some((device, recording.series(device)?.peak_allocated())));
+        let peaks: Vec<(DeviceId, Peak)> = peaks.collect();
+        let most = peaks.iter().map(|(_, peak)| peak.bytes).max().unwrap_or(0);
+        let (device, peak) = peaks.into_iter().find(|(_, peak)| peak.bytes >= most / 10 * 9).unwrap_or_default();
+        let peak = peak.event;
         let identity = Some(RecordingIdentity::of(recording));
         let is_loaded = || recording.missing(peak).is_empty();
         if self.identity != identity || (self.is_provisional && is_loaded()) {
@@ -39,20 +44,23 @@ impl BlockGroupCache {
         }
         let is_provisional = &mut self.is_provisional;
         self.groups.get_or_insert_with(by, || {
-            let (grouping, mut replay) = (Grouping::of(by, recording), Replay::new());
+            let (grouping, mut replay) = (Grouping::of(by, recording), Replay::of_device(device));
             *is_provisional |= !is_loaded();
-            let at_peak = if state.event() == peak { None } else { replay.seek(recording, peak).ok() };
-            let devices = at_peak.unwrap_or(state).devices().map(|(_, device)| device);
-            BlockGroups::new(grouping, devices)
+            let known = memory.known();
+            let is_at_peak = known.event() == peak && known.device(device).is_some();
+            let at_peak = if is_at_peak { None } else { replay.seek(recording, peak).ok() };
+            let state = at_peak.unwrap_or(known);
+            let any = || state.devices().next().map(|(_, memory)| memory);
+            BlockGroups::new(grouping, state.device(device).or_else(any))
         })
     }
 }
 
-/// Returns how groups of a grouping look, in the order of `groups`: the same in every view. `state`
-/// is the memory of all devices at any moment.
+/// Returns how groups of a grouping look, in the order of `groups`: the same in every view.
+/// `memory` is that of all devices at any moment.
 pub fn group_styles(
     cache: &mut BlockGroupCache,
-    (recording, state): (&Recording, &MemoryState),
+    (recording, memory): (&Recording, AllDevices<'_>),
     grouping: &Grouping,
     groups: &[u32],
 ) -> Vec<GroupStyle> {
@@ -60,7 +68,7 @@ pub fn group_styles(
     if grouping.by() == GroupBy::Category {
         return groups.iter().filter_map(of_category).collect();
     }
-    let known = cache.get(grouping.by(), recording, state);
+    let known = cache.get(grouping.by(), recording, memory);
     groups.iter().map(|&group| known.style_of(grouping, group)).collect()
 }
 

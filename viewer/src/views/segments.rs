@@ -54,7 +54,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         content.content.push(Element::text(Tag::P, text).into());
         content.content.push(list.into());
     }
-    if context.all_devices.devices().count() > 1 {
+    if context.recording.devices().nth(1).is_some() {
         content.content.push(Element::text(Tag::H2, "What each device could release").into());
         let columns = vec![
             Column::text("device", "device"),
@@ -63,8 +63,9 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
             Column::number("reserved_bytes", "reserved"),
         ];
         let mut devices = Table::new(ViewKind::Segments.name(), "Bytes by device", columns);
-        for (device, bytes) in releasable_by_device(context.all_devices, &settings) {
-            let counters = context.all_devices.device(device).map(|one| one.counters()).unwrap_or_default();
+        let memory = context.all_devices.memory();
+        for (device, bytes) in releasable_by_device(memory, &settings) {
+            let counters = memory.device(device).map(|one| one.counters()).unwrap_or_default();
             let name = context.recording.info().device_label(device);
             let sizes = [bytes, counters.allocated, counters.reserved].map(Cell::Bytes);
             let row = Row::new(std::iter::once(name.into()).chain(sizes).collect());

@@ -248,7 +248,7 @@ fn group_colors_do_not_depend_on_the_moment() {
     for color_by in ColorBy::ALL {
         let Some(by) = color_by.group_by() else { continue };
         let grouping = Grouping::of(by, model.recording());
-        let mut groups = BlockGroups::new(grouping, model.state().devices().map(|(_, device)| device));
+        let mut groups = BlockGroups::new(grouping, Some(model.device_state()));
         let mut first = std::collections::HashMap::new();
         let bytes = |groups: &mut BlockGroups, index| -> u64 {
             let blocks: Vec<Block> = model.device_state().blocks().copied().collect();
@@ -274,7 +274,7 @@ fn legend_counts_the_bytes_in_view() {
     for color_by in [ColorBy::Category, ColorBy::Site, ColorBy::Module] {
         for scaling in Scaling::ALL {
             let by = color_by.group_by().expect("a grouping");
-            let mut groups = BlockGroups::new(Grouping::of(by, model.recording()), [device]);
+            let mut groups = BlockGroups::new(Grouping::of(by, model.recording()), Some(device));
             let content = Content { color_by, groups: Some(&mut groups), ..Content::new(device, definitions) };
             let scene = scene(content, View { scaling, ..View::default() });
             let bytes: u64 = scene.legend.iter().filter_map(|entry| entry.bytes).sum();
@@ -296,7 +296,7 @@ fn legend_sums_up_small_groups() {
     }
     let device = device_of(&state);
     let grouping = Grouping::new(ColorBy::Stream.group_by().expect("a grouping"), 0);
-    let mut groups = BlockGroups::new(grouping, [device]);
+    let mut groups = BlockGroups::new(grouping, Some(device));
     let definitions = Definitions::default();
     let content =
         Content { color_by: ColorBy::Stream, groups: Some(&mut groups), ..Content::new(device, &definitions) };

@@ -1,8 +1,12 @@
 //! The lanes of devices below the timeline.
 
+use std::ops::Range;
+
 use vramscope_trace::{
-    DeviceId, DeviceInfo, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Replay, Sink, SiteId, StreamId,
+    DeviceId, DeviceInfo, Encoder, Event, EventKind, PoolKey, PoolKind, Recording, RecordingInfo, RecordingOpener,
+    Replay, Sink, SiteId, StreamId, digest,
 };
+use vramscope_viewer::model::Model;
 use vramscope_viewer::protocol::{FrameRequest, PointerKind};
 use vramscope_viewer::session::{PageFacts, Report};
 use vramscope_viewer::timeline::{MAX_LANES, Target};
@@ -181,4 +185,72 @@ fn many_lanes_scroll() {
     let x = (64..878).find(|&x| timeline.failure_on_lane(x, y as i32).is_some()).expect("a mark on the lane");
     click(&mut page, (f64::from(x), y));
     assert_eq!((page.session.model.device(), page.event()), (DeviceId(1), failures[0]));
+}
+
+/// Returns a recording with an index: two devices with `blocks` live blocks each.
+fn many_blocks(blocks: u64) -> Vec<u8> {
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let (stream, site, pool) = (StreamId(0), SiteId(0), PoolKey::default_of(PoolKind::Large));
+    let mut time_ns = 0;
+    let mut write = |device: u16, kind| {
+        time_ns += 1_000;
+        encoder.event(&Event { device: DeviceId(device), time_ns, kind });
+    };
+    let slot = 64 << 10;
+    for device in 0..2 {
+        let (address, size) = (1 << 40, blocks * slot);
+        write(device, EventKind::SegmentAllocated { address, size, stream, pool, site });
+    }
+    for block in 0..blocks {
+        for device in 0..2 {
+            let (address, size) = ((1 << 40) + block * slot, 512 * (1 + (block + u64::from(device)) % 100));
+            write(device, EventKind::BlockAllocated { address, size, requested: size, stream, pool, site });
+        }
+    }
+    encoder.flush();
+    let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+    let mut whole = Recording::new();
+    whole.push(&bytes).expect("a valid recording");
+    bytes.into_iter().chain(whole.index().into_iter().flat_map(|chunk| chunk.bytes)).collect()
+}
+
+#[test]
+fn bytes_of_other_devices_become_exact_at_rest() {
+    for (blocks, is_near) in [(300, true), (40_000, false)] {
+        let bytes = many_blocks(blocks);
+        let part = |range: &Range<u64>| &bytes[range.start as usize..range.end as usize];
+        let mut opener = RecordingOpener::new(bytes.len() as u64);
+        while let Some(range) = opener.wanted_range() {
+            opener.supply(range.start, part(&range));
+        }
+        let mut recording = opener.finish().expect("the file has an index");
+        for range in recording.missing_between(0, recording.end_event() - 1) {
+            recording.supply(range.start, part(&range)).expect("the chunk at this place");
+        }
+        assert_eq!(recording.known_end_state(), None);
+        let mut model = Model::default();
+        model.show("many.vram", recording.into()).expect("a readable recording");
+        let mut replay = Replay::new();
+        for event in [blocks + 3, 2 * blocks - 7, blocks - 11] {
+            model.seek(event).expect("a loaded moment");
+            model.take_changes();
+            let expected = replay.seek(model.recording(), event).expect("a readable recording").clone();
+            let of = |device| expected.device(DeviceId(device)).expect("it has events").counters();
+            assert_eq!(model.counters_of(DeviceId(0)), of(0));
+            let early = model.counters_of(DeviceId(1));
+            assert!(early.allocated.abs_diff(of(1).allocated) <= of(1).allocated / 5, "{early:?}, not {:?}", of(1));
+            assert_eq!(early.reserved, of(1).reserved);
+            assert!(!is_near || early == of(1));
+            while model.work_on_all_devices(5_000) {}
+            assert_eq!(model.counters_of(DeviceId(1)), of(1));
+            assert!(is_near || model.has_changed(), "the page is drawn again");
+            assert_eq!(digest(model.all_devices()), digest(&expected));
+            assert!(model.state().devices().all(|(device, _)| device == DeviceId(0)));
+        }
+        model.go_to_edge(true).expect("a loaded moment");
+        let at_end = [0, 1].map(|device| model.counters_of(DeviceId(device)));
+        let end = model.recording().end_state().clone();
+        assert!(end.devices().map(|(_, memory)| memory.counters()).eq(at_end));
+        assert_eq!(digest(model.all_devices()), digest(&end));
+    }
 }

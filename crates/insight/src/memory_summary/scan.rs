@@ -31,7 +31,7 @@ impl MemorySummaryScan {
     pub fn new(recording: &Recording, device: DeviceId, moment: u64) -> Result<Self, FormatError> {
         let moment = moment.clamp(recording.first_event(), recording.end_event());
         let max_split_bytes = recorded_settings(recording.info()).max_split_size_bytes;
-        let walk = EventWalk::new(recording, recording.first_event())?;
+        let walk = EventWalk::of_device(recording, device, recording.first_event())?;
         let start = walk.state().device(device);
         let is_empty = start.is_none_or(|start| start.segments().len() == 0 && start.blocks().len() == 0);
         let info = recording.info().devices.iter().find(|info| info.device == device.0);
@@ -51,7 +51,7 @@ impl MemorySummaryScan {
     /// Moves to the moment at once if there are no totals to compute.
     fn skip_if_incomplete(&mut self, recording: &Recording) -> Result<(), FormatError> {
         if self.totals.is_none() && self.walk.state().event() < self.moment {
-            self.walk = EventWalk::new(recording, self.moment)?;
+            self.walk = EventWalk::of_device(recording, self.device, self.moment)?;
         }
         Ok(())
     }

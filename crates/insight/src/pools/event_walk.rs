@@ -1,8 +1,9 @@
 //! Walks through the events of a recording with the memory state after each.
 
-use vramscope_trace::{Event, FormatError, MemoryState, Recording, Replay};
+use vramscope_trace::{DeviceId, Event, FormatError, MemoryState, Recording, Replay};
 
-/// A position in a recording that moves on event by event, with the complete memory state.
+/// A position in a recording that moves on event by event, with the memory state of all devices or
+/// of one.
 ///
 /// [`Replay::seek`] by one event decodes the events of its chunk again, so visiting every event
 /// that way is slow.
@@ -10,6 +11,8 @@ use vramscope_trace::{Event, FormatError, MemoryState, Recording, Replay};
 pub(crate) struct EventWalk {
     replay: Replay,
     state: MemoryState,
+    /// The only device in the state; `None` for all.
+    only: Option<DeviceId>,
 }
 
 /// What [`EventWalk::next`] moved over.
@@ -28,9 +31,21 @@ impl EventWalk {
     /// # Errors
     /// If a chunk cannot be read, see [`Replay::seek`].
     pub(crate) fn new(recording: &Recording, moment: u64) -> Result<Self, FormatError> {
-        let mut replay = Replay::new();
+        Self::begin(Replay::new(), recording, moment)
+    }
+
+    /// Creates a walk that begins at a moment and has only the memory of `device` in its state.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read, see [`Replay::seek`].
+    pub(crate) fn of_device(recording: &Recording, device: DeviceId, moment: u64) -> Result<Self, FormatError> {
+        Self::begin(Replay::of_device(device), recording, moment)
+    }
+
+    /// Creates a walk that begins at a moment.
+    fn begin(mut replay: Replay, recording: &Recording, moment: u64) -> Result<Self, FormatError> {
         let state = replay.seek(recording, moment)?.clone();
-        Ok(Self { replay, state })
+        Ok(Self { state, only: replay.device(), replay })
     }
 
     /// Returns the memory state at the walk's moment.
@@ -48,7 +63,11 @@ impl EventWalk {
             return Ok(None);
         }
         if let Some(event) = self.replay.event(recording, index)? {
-            self.state.apply(&event);
+            if self.only.is_none_or(|only| only == event.device) {
+                self.state.apply(&event);
+            } else {
+                self.state.pass(&event);
+            }
             if recording.has_correction_at(self.state.event()) {
                 self.replace(recording, self.state.event())?;
                 return Ok(Some(WalkStep::Replaced));

@@ -40,7 +40,7 @@ impl FirstAbove {
     /// # Errors
     /// If a chunk cannot be read.
     pub fn new(recording: &Recording, device: DeviceId, threshold: f64) -> Result<Self, FormatError> {
-        let walk = EventWalk::new(recording, recording.first_event())?;
+        let walk = EventWalk::of_device(recording, device, recording.first_event())?;
         let mut search = Self { device, threshold, walk, known_free: (0, 0), found: None };
         search.check();
         Ok(search)

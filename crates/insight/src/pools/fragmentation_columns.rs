@@ -197,7 +197,7 @@ fn columns_from_events(
     edges: &[u64],
     settings: &Settings,
 ) -> Result<Option<Vec<FragmentationColumn>>, FormatError> {
-    let mut walk = EventWalk::new(recording, edges[0])?;
+    let mut walk = EventWalk::of_device(recording, device, edges[0])?;
     let (count, last) = (edges.len() as u64 - 1, edges[edges.len() - 1]);
     let size = size_of_device(walk.state(), device).max(size_of_device(recording.end_state(), device));
     let Some(exact) = exact_columns(recording, device, &walk, last, (count, size)) else { return Ok(None) };

@@ -58,6 +58,18 @@ impl Operation {
         if matches!(self, Self::Freed { .. }) { 2 } else { 1 }
     }
 
+    /// Returns the device whose memory the operation changes.
+    #[inline]
+    pub(crate) fn device(&self) -> DeviceId {
+        match self {
+            Self::Allocated { allocated, .. } => allocated.device,
+            Self::Freed { device, .. } | Self::FreeRequested { device, .. } | Self::FreeCompleted { device, .. } => {
+                *device
+            }
+            Self::Other(event) => event.device,
+        }
+    }
+
     /// Calls `each` with each of the operation's one or two events, in order.
     #[inline]
     pub(crate) fn for_each_event(&self, mut each: impl FnMut(Event)) {
@@ -82,7 +94,8 @@ impl Operation {
     }
 }
 
-/// The events of a chunk as decompressed columns that are not decoded yet.
+/// The events of a chunk as decompressed columns that are not decoded yet, with their table of
+/// shapes.
 #[derive(Clone, Debug)]
 pub(crate) struct EventColumns {
     start_ns: u64,
@@ -91,6 +104,7 @@ pub(crate) struct EventColumns {
     is_consistent: bool,
     event_count: u32,
     columns: Columns<COLUMNS>,
+    shapes: Vec<AllocationShape>,
 }
 
 impl EventColumns {
@@ -111,7 +125,8 @@ impl EventColumns {
         }
         let (time_goes_back, is_consistent) = (flags & TIME_GOES_BACK != 0, flags & CONSISTENT != 0);
         let columns = Columns::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
-        Ok(Self { start_ns, unit, time_goes_back, is_consistent, event_count, columns })
+        let shapes = read_shapes(columns.column(column::SHAPE_TABLE))?;
+        Ok(Self { start_ns, unit, time_goes_back, is_consistent, event_count, columns, shapes })
     }
 
     /// Returns true if the writer marked the events as consistent: no event contradicts the memory
@@ -120,8 +135,13 @@ impl EventColumns {
         self.is_consistent
     }
 
+    /// Returns the memory that the columns occupy, in bytes.
+    pub(crate) fn size_in_memory(&self) -> usize {
+        self.columns.len() + self.shapes.len() * size_of::<AllocationShape>()
+    }
+
     /// Returns a reader that starts at the first operation of the chunk.
-    pub(crate) fn operations(&self) -> Result<EventReader<'_>, PayloadError> {
+    pub(crate) fn operations(&self) -> EventReader<'_> {
         EventReader::new(self)
     }
 }
@@ -144,7 +164,7 @@ pub(crate) struct EventReader<'a> {
     older_blocks: Reader<'a>,
     free_sites: Reader<'a>,
     other_events: Reader<'a>,
-    shapes: Vec<AllocationShape>,
+    shapes: &'a [AllocationShape],
     candidates: AddressCandidates,
     allocated: Vec<(u64, DeviceId)>,
     last_address: u64,
@@ -153,10 +173,10 @@ pub(crate) struct EventReader<'a> {
 }
 
 impl<'a> EventReader<'a> {
-    fn new(events: &'a EventColumns) -> Result<Self, PayloadError> {
+    fn new(events: &'a EventColumns) -> Self {
         let columns = &events.columns;
         let address_candidates = columns.column(column::ADDRESS_CANDIDATES);
-        Ok(Self {
+        Self {
             unit: events.unit,
             time_goes_back: events.time_goes_back,
             events_left: events.event_count,
@@ -173,12 +193,12 @@ impl<'a> EventReader<'a> {
             older_blocks: columns.column(column::OLDER_BLOCKS),
             free_sites: columns.column(column::FREE_SITES),
             other_events: columns.column(column::OTHER_EVENTS),
-            shapes: read_shapes(columns.column(column::SHAPE_TABLE))?,
+            shapes: &events.shapes,
             candidates: AddressCandidates::default(),
             last_address: 0,
             last_older_block: 0,
             last_segment: 0,
-        })
+        }
     }
 
     /// Returns the next operation of the chunk, or `None` after the last.

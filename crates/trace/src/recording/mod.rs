@@ -1,10 +1,12 @@
 //! An opened recording: chunks, overview, index, replay and timelines.
 
+mod checkpoints;
 mod damage;
 mod event_pass;
 mod index;
 mod opener;
 mod overview;
+mod packed_end;
 mod range_copy;
 mod recording_data;
 mod replay;

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::index::{END_LEN, Index, index_range, read_index};
+use super::packed_end::PackedEnd;
 use super::recording_data::Recording;
 use super::stored_chunk::{ReadAt, Source, StoredChunk};
 use crate::chunk::{ChunkKind, MAX_CHUNK_LEN, check_preamble};
-use crate::compression::Decompressor;
-use crate::decoder::decompress_state;
 use crate::error::FormatError;
+use crate::memory_state::MemoryState;
 
 /// The largest distance in bytes between two chunks that a [`RecordingOpener`] requests together,
 /// with the bytes between them.
@@ -109,7 +109,8 @@ impl RecordingOpener {
     /// Returns the recording, or `None` if it has no usable index or another format version. Push
     /// all bytes to a new [`Recording`] then: that succeeds or returns the error.
     ///
-    /// Its chunks of events and full states are not in memory: see [`Recording::missing`].
+    /// Its chunks of events and full states are not in memory: see [`Recording::missing`]. The
+    /// state at the end is not decoded yet: see [`Recording::end_state`].
     #[must_use]
     pub fn finish(self) -> Option<Recording> {
         match self.step {
@@ -186,7 +187,9 @@ fn add_chunks(
 fn add_chunk(recording: &mut Recording, stored: &StoredChunk, bytes: &[u8]) -> Result<(), FormatError> {
     let packed = stored.parse(bytes)?;
     if packed.kind == ChunkKind::State {
-        recording.overview.state = decompress_state(&packed, &mut Decompressor::default())?;
+        let (event, time_ns) = (stored.first_event, stored.end_ns);
+        recording.overview.state = MemoryState { event, time_ns, ..MemoryState::default() };
+        recording.packed_end = Some(PackedEnd::new(packed));
         return Ok(());
     }
     recording.context.read(&packed, &mut recording.overview)?;
@@ -226,7 +229,8 @@ impl Recording {
             opener.supply(range.start, &bytes);
         }
         let source = Source(Some(Arc::clone(source)));
-        Ok(opener.finish().map(|recording| Self { source, ..recording }))
+        let is_readable = |recording: &Self| recording.packed_end.as_ref().is_some_and(|end| end.check().is_ok());
+        Ok(opener.finish().filter(is_readable).map(|recording| Self { source, ..recording }))
     }
 
     /// Opens a recording of `len` bytes by reading all of it, so that every chunk is checked. An

@@ -5,10 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::overview::{Incident, Overview};
+use super::packed_end::PackedEnd;
 use super::stored_chunk::{ReadAt, Source, StoredChunk};
 use super::trim_progress::TrimProgress;
 use crate::chunk::{ChunkKind, PackedChunk};
 use crate::chunk_reader::ChunkReader;
+use crate::compression::Decompressor;
 use crate::counter_series::CounterSeries;
 use crate::decoder::DecodeContext;
 use crate::error::FormatError;
@@ -62,6 +64,8 @@ pub struct Recording {
     pub(super) reader: ChunkReader,
     pub(super) context: DecodeContext,
     pub(super) overview: Overview,
+    /// The state at the end if it is decoded on first use.
+    pub(super) packed_end: Option<PackedEnd>,
     /// The positions of all chunks, in order.
     pub(super) chunks: Vec<StoredChunk>,
     /// Chunks of events, in order.
@@ -374,14 +378,42 @@ impl Recording {
     }
 
     /// Returns the memory state at the recording's last moment.
+    ///
+    /// A recording opened by its index decodes it in the first call. If that fails, this state has
+    /// no devices, and [`Replay::seek`](crate::Replay::seek) to the last moment returns the error.
     #[must_use]
     pub fn end_state(&self) -> &MemoryState {
-        &self.overview.state
+        self.packed_end.as_ref().map_or(&self.overview.state, PackedEnd::state)
+    }
+
+    /// Returns the memory state at the recording's last moment, unless it would have to be decoded.
+    #[must_use]
+    pub fn known_end_state(&self) -> Option<&MemoryState> {
+        self.packed_end.as_ref().map_or(Some(&self.overview.state), PackedEnd::known_state)
+    }
+
+    /// Returns a copy of the memory state at the last moment: of all devices, or with `only` of one
+    /// device.
+    pub(super) fn copy_end_state(
+        &self,
+        only: Option<DeviceId>,
+        decompressor: &mut Decompressor,
+    ) -> Result<MemoryState, FormatError> {
+        if let Some(packed) = &self.packed_end {
+            return packed.decode(only, decompressor);
+        }
+        let state = &self.overview.state;
+        let Some(device) = only else { return Ok(state.clone()) };
+        let mut copy = MemoryState { event: state.event, time_ns: state.time_ns, ..MemoryState::default() };
+        if let Some(memory) = state.device(device) {
+            copy.devices.insert(device, memory.clone());
+        }
+        Ok(copy)
     }
 
     /// Returns the ids of all devices in the recording, in ascending order.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
-        self.overview.state.devices().map(|(id, _)| id)
+        self.overview.device_histories.keys().copied()
     }
 
     /// Returns a device's byte counters over time, or `None` if the recording lacks the device.

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use super::checkpoints::Checkpoints;
 use super::recording_data::Recording;
 use super::stored_chunk::StoredChunk;
 use crate::chunk::ChunkKind;
 use crate::chunk_local_blocks::ChunkLocalBlocks;
 use crate::compression::Decompressor;
-use crate::decoder::{EventsError, decompress_events, decompress_state, each_event};
+use crate::decoder::{EventsError, decompress_events, decompress_state, each_event_of, payload_error_at};
 use crate::error::FormatError;
-use crate::event::Event;
+use crate::event::{DeviceId, Event};
 use crate::event_codec::EventColumns;
 use crate::memory_state::MemoryState;
 
@@ -48,13 +49,21 @@ use crate::memory_state::MemoryState;
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
     state: Option<MemoryState>,
-    /// The last chunk used, decompressed, with its first event, so that small steps reuse it.
-    columns: Option<(u64, EventColumns)>,
+    /// The chunks used last, decompressed, so that small steps use them again: the newest last.
+    columns: Vec<(u64, EventColumns)>,
     /// The events of the last chunk used by [`event`](Self::event), with the index of the first.
     events: Option<(u64, Vec<Event>)>,
     local_blocks: ChunkLocalBlocks,
     decompressor: Decompressor,
+    checkpoints: Checkpoints,
+    /// Whether states that the replay passes become checkpoints: not before its second seek,
+    /// because the first one should be fast.
+    offers_checkpoints: bool,
 }
+
+/// The most bytes of decompressed chunks that a replay with checkpoints keeps, apart from the
+/// newest chunk.
+const MAX_COLUMN_BYTES: usize = 16 << 20;
 
 /// The state that a replay returns before its first seek: no memory, at moment 0.
 static EMPTY_STATE: MemoryState = MemoryState { event: 0, time_ns: 0, devices: BTreeMap::new() };
@@ -64,6 +73,27 @@ impl Replay {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates a replay of one device, without a position: its states lack all other devices.
+    ///
+    /// Applying an event of another device takes a fraction of the time.
+    #[must_use]
+    pub fn of_device(device: DeviceId) -> Self {
+        Self { local_blocks: ChunkLocalBlocks::of_device(device), ..Self::default() }
+    }
+
+    /// Keeps some of the states that the replay passes, far from full states, so that moving back
+    /// applies fewer events. They take at most 64 MB of memory. The chunks used last are kept, too.
+    #[must_use]
+    pub fn with_checkpoints(self) -> Self {
+        Self { checkpoints: Checkpoints::new(), ..self }
+    }
+
+    /// Returns the device that the replay was made for; `None` if its states have all devices.
+    #[must_use]
+    pub fn device(&self) -> Option<DeviceId> {
+        self.local_blocks.only()
     }
 
     /// Returns the memory state at the replay's current moment; an empty state before the first
@@ -80,8 +110,9 @@ impl Replay {
     /// If a chunk cannot be read: it was not [supplied](Recording::supply), or the file changed.
     pub fn seek(&mut self, recording: &Recording, event: u64) -> Result<&MemoryState, FormatError> {
         let target = event.clamp(recording.first_event(), recording.end_event());
+        let only = self.local_blocks.only();
         if target == recording.end_event() {
-            self.state = Some(recording.end_state().clone());
+            self.state = Some(recording.copy_end_state(only, &mut self.decompressor)?);
             return Ok(self.state());
         }
         let states = recording.state_chunks.partition_point(|stored| stored.first_event <= target);
@@ -89,10 +120,14 @@ impl Replay {
         let base = state_chunk.map_or(recording.first_event(), |stored| stored.first_event);
         // At the moment of a full state, the current state may be the one before a gap.
         let reusable = base + u64::from(state_chunk.is_some())..=target;
-        let near = self.state.as_ref().is_some_and(|state| reusable.contains(&state.event()));
-        if !near {
+        self.offers_checkpoints = self.state.is_some() && self.checkpoints.are_kept();
+        let checkpoint = self.checkpoints.last_in(&reusable);
+        let near = self.state.as_ref().map(MemoryState::event).filter(|event| reusable.contains(event));
+        if let Some(checkpoint) = checkpoint.filter(|checkpoint| near < Some(checkpoint.event)) {
+            self.state = Some(checkpoint.clone());
+        } else if near.is_none() {
             self.state = Some(match state_chunk {
-                Some(stored) => decompress_state(&*recording.chunk(stored)?, &mut self.decompressor)?,
+                Some(stored) => decompress_state(&*recording.chunk(stored)?, &mut self.decompressor, only)?,
                 None => MemoryState { event: base, ..MemoryState::default() },
             });
         }
@@ -124,6 +159,7 @@ impl Replay {
         target: u64,
         mut each: impl FnMut(&MemoryState),
     ) -> Result<(), FormatError> {
+        let only = self.local_blocks.only();
         let mut state = self.state.take().unwrap_or_default();
         let mut states = recording.state_chunks.partition_point(|stored| stored.first_event <= state.event);
         while state.event < target {
@@ -132,7 +168,7 @@ impl Replay {
                 let Some(stored) = chunk_of_event(recording, state.event) else { break };
                 let end = until.min(stored.end_event());
                 self.load_columns(recording, stored)?;
-                let Some((_, columns)) = &self.columns else { break };
+                let Some((_, columns)) = self.columns.last() else { break };
                 advance_in_chunk::<EVERY_EVENT>(
                     columns,
                     stored.first_event,
@@ -142,11 +178,16 @@ impl Replay {
                     &mut each,
                 )
                 .map_err(|error| error.in_chunk_at(stored.offset()))?;
+                if self.offers_checkpoints {
+                    let before = states.checked_sub(1).and_then(|index| recording.state_chunks.get(index));
+                    let base = before.map_or(recording.first_event(), |stored| stored.first_event);
+                    self.checkpoints.offer(&state, base);
+                }
             }
             match recording.state_chunks.get(states) {
                 Some(stored) if stored.first_event <= target => {
                     if stored.is_correction || state.event < stored.first_event {
-                        state = decompress_state(&*recording.chunk(stored)?, &mut self.decompressor)?;
+                        state = decompress_state(&*recording.chunk(stored)?, &mut self.decompressor, only)?;
                         each(&state);
                     }
                     states += 1;
@@ -166,7 +207,8 @@ impl Replay {
     /// If the chunk cannot be read (see [`seek`](Self::seek)), or its events contradict the state.
     pub(super) fn apply_chunk(&mut self, recording: &Recording, stored: &StoredChunk) -> Result<(), FormatError> {
         if stored.kind == ChunkKind::State {
-            let state = decompress_state(&*recording.chunk(stored)?, &mut self.decompressor)?;
+            let only = self.local_blocks.only();
+            let state = decompress_state(&*recording.chunk(stored)?, &mut self.decompressor, only)?;
             let follows = self.state.as_ref().is_some_and(|state| state.event == stored.first_event);
             if stored.is_correction || !follows {
                 self.state = Some(state);
@@ -191,12 +233,20 @@ impl Replay {
         Ok(())
     }
 
-    /// Decompresses a chunk of events and keeps it in `self.columns`, unless it is there already.
+    /// Makes a chunk of events the last one in `self.columns`; decompresses it unless it is there.
     fn load_columns(&mut self, recording: &Recording, stored: &StoredChunk) -> Result<(), FormatError> {
-        if self.columns.as_ref().is_none_or(|(first, _)| *first != stored.first_event) {
-            let columns = decompress_events(&*recording.chunk(stored)?, &mut self.decompressor)?;
-            self.columns = Some((stored.first_event, columns));
+        let known = self.columns.iter().rposition(|(first, _)| *first == stored.first_event);
+        let newest = match known {
+            Some(index) if index + 1 == self.columns.len() => return Ok(()),
+            Some(index) => self.columns.remove(index).1,
+            None => decompress_events(&*recording.chunk(stored)?, &mut self.decompressor)?,
+        };
+        let max_bytes = if self.checkpoints.are_kept() { MAX_COLUMN_BYTES } else { 0 };
+        let mut bytes: usize = self.columns.iter().map(|(_, columns)| columns.size_in_memory()).sum();
+        while !self.columns.is_empty() && bytes + newest.size_in_memory() > max_bytes {
+            bytes -= self.columns.remove(0).1.size_in_memory();
         }
+        self.columns.push((stored.first_event, newest));
         Ok(())
     }
 
@@ -211,10 +261,32 @@ impl Replay {
         if !self.events.as_ref().is_some_and(|(first, events)| holds(*first, events.len())) {
             let Some(stored) = chunk_of_event(recording, index) else { return Ok(None) };
             let mut events = Vec::with_capacity(stored.events as usize);
-            each_event(&*recording.chunk(stored)?, &mut self.decompressor, |event| events.push(event))?;
+            self.load_columns(recording, stored)?;
+            if let Some((_, columns)) = self.columns.last() {
+                let read = each_event_of(columns, |event| events.push(event));
+                read.map_err(|error| payload_error_at(stored.offset(), &error))?;
+            }
             self.events = Some((stored.first_event, events));
         }
         Ok(self.events.as_ref().map(|(first, events)| (*first, events.as_slice())))
+    }
+
+    /// Returns the last moment whose time is at most `time_ns` nanoseconds, like
+    /// [`Recording::event_at_time`], without decompressing the chunk used last again.
+    pub fn event_at_time(&mut self, recording: &Recording, time_ns: u64) -> u64 {
+        let Some(stored) = recording.chunk_at_time(time_ns) else { return recording.end_event() };
+        let mut moment = stored.first_event;
+        let mut later = false;
+        // The chunk was decoded without error before, when it was added.
+        if self.load_columns(recording, stored).is_ok()
+            && let Some((_, columns)) = self.columns.last()
+        {
+            let _ = each_event_of(columns, |event| {
+                later |= event.time_ns > time_ns;
+                moment += u64::from(!later);
+            });
+        }
+        moment
     }
 
     /// Returns the event with index `index` (from 0), or `None` if the recording lacks it.
@@ -236,14 +308,17 @@ fn advance_in_chunk<const EVERY_EVENT: bool>(
     until: u64,
     each: &mut impl FnMut(&MemoryState),
 ) -> Result<(), EventsError> {
-    let mut operations = columns.operations()?;
-    let mut index = first;
+    let mut operations = columns.operations();
+    let (mut index, only) = (first, local_blocks.only());
     local_blocks.begin(columns.is_consistent());
     while index < until {
         let Some(operation) = operations.next_operation()? else { break };
         let after = index + operation.event_count();
         let is_two_events = after - index == 2;
-        if index >= state.event && after <= until && !(EVERY_EVENT && is_two_events) {
+        if only.is_some_and(|only| operation.device() != only) {
+            local_blocks.pass(state, operation, index, until);
+            each(state);
+        } else if index >= state.event && after <= until && !(EVERY_EVENT && is_two_events) {
             local_blocks.apply(state, &operation)?;
             each(state);
         } else if index >= state.event {

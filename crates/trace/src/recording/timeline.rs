@@ -5,9 +5,7 @@ use std::ops::Range;
 use super::recording_data::Recording;
 use super::replay::Replay;
 use super::stored_chunk::StoredChunk;
-use crate::compression::Decompressor;
 use crate::counter_series::{CounterColumn, CounterSeries, slice_end};
-use crate::decoder::each_event;
 use crate::error::FormatError;
 use crate::event::DeviceId;
 use crate::memory_state::MemoryState;
@@ -24,6 +22,9 @@ const MAX_CORRECTED_GAPS: usize = 8;
 /// Least length of an interval without events that [`Recording::columns`] makes exact, as a
 /// divisor: the number of columns in view ÷ this, and at least 4 columns.
 const MIN_GAP_DIVISOR: usize = 256;
+/// The most events that [`Recording::columns`] replays for an interval without events: four times
+/// as many as are usually between two full states.
+const MAX_GAP_EVENTS: u64 = 1 << 16;
 /// The most events that [`Recording::columns`] replays if a column has more than 32 events but is
 /// narrower than a bucket of the [`CounterSeries`], as in a recording opened by its index.
 /// Replaying this many takes 4 ms.
@@ -83,7 +84,8 @@ impl Recording {
     ///
     /// All events of a bucket appear in the column in which the bucket ends. If a bucket contains a
     /// long interval without events, the events before the interval would appear only after it.
-    /// Intervals before which more than `max_events` events would have to be replayed stay.
+    /// Intervals before which more than `max_events` or [`MAX_GAP_EVENTS`] events would have to be
+    /// replayed stay.
     fn correct_gaps(
         &self,
         device: DeviceId,
@@ -91,10 +93,11 @@ impl Recording {
         moment_at: &dyn Fn(usize) -> u64,
         max_events: u64,
     ) {
-        let mut replay = Replay::new();
+        let mut replay = Replay::of_device(device);
         for gap in longest_gaps(columns) {
             let event = moment_at(gap.start + 1);
-            if event <= columns[gap.start].event || self.replayed_events(event, event) > max_events {
+            if event <= columns[gap.start].event || self.replayed_events(event, event) > max_events.min(MAX_GAP_EVENTS)
+            {
                 continue;
             }
             // If a chunk is not loaded yet, the columns stay as they are.
@@ -143,7 +146,7 @@ impl Recording {
     ) -> Result<Vec<CounterColumn>, FormatError> {
         let counters = |state: &MemoryState| state.device(device).map(|device| device.counters()).unwrap_or_default();
         let mut columns = Vec::with_capacity(width);
-        let mut replay = Replay::new();
+        let mut replay = Replay::of_device(device);
         let state = replay.seek(self, first)?;
         let mut column = CounterColumn::constant(state.event(), counters(state));
         replay.advance::<true>(self, last, |state| {
@@ -162,7 +165,7 @@ impl Recording {
 
     /// Returns the first chunk of events that ends later than `time_ns` nanoseconds; `None` if all
     /// end before.
-    fn chunk_at_time(&self, time_ns: u64) -> Option<&StoredChunk> {
+    pub(super) fn chunk_at_time(&self, time_ns: u64) -> Option<&StoredChunk> {
         self.event_chunks.get(self.event_chunks.partition_point(|stored| stored.end_ns <= time_ns))
     }
 
@@ -171,17 +174,7 @@ impl Recording {
     /// moment.
     #[must_use]
     pub fn event_at_time(&self, time_ns: u64) -> u64 {
-        let Some(stored) = self.chunk_at_time(time_ns) else { return self.end_event() };
-        let mut moment = stored.first_event;
-        let mut later = false;
-        // The chunk was decoded without error before, when it was added.
-        if let Ok(packed) = stored.chunk(&self.source) {
-            let _ = each_event(&packed, &mut Decompressor::default(), |event| {
-                later |= event.time_ns > time_ns;
-                moment += u64::from(!later);
-            });
-        }
-        moment
+        Replay::new().event_at_time(self, time_ns)
     }
 }
 

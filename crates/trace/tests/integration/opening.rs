@@ -5,7 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use vramscope_trace::{
     Annotation, AnnotationStage, DeviceId, DeviceInfo, Encoder, Event, EventKind, FORMAT_VERSION, IncidentKind,
-    Interner, MAGIC, MemoryState, Recording, RecordingInfo, RecordingOpener, Replay, Sink, Site, StringId,
+    Interner, MAGIC, MemoryState, PoolKey, Recording, RecordingInfo, RecordingOpener, Replay, Sink, Site, SiteId,
+    StreamId, StringId,
 };
 
 use crate::common::Random;
@@ -112,7 +113,16 @@ proptest! {
         moments.extend(moments.clone().into_iter().flat_map(neighbours));
         let states = states_at(&events, &moments);
         let (mut replay, mut replay_read, mut replay_on_demand) = (Replay::new(), Replay::new(), Replay::new());
+        let of_device = |device| (Replay::of_device(device), Replay::of_device(device).with_checkpoints());
+        let mut replays_of_devices: Vec<_> = (0..4).map(|device| of_device(DeviceId(device))).collect();
         for (&moment, state) in moments.iter().zip(&states) {
+            for (device, (plain, with_checkpoints)) in (0..).zip(&mut replays_of_devices) {
+                for found in [plain.seek(&whole, moment).unwrap(), with_checkpoints.seek(&whole, moment).unwrap()] {
+                    prop_assert_eq!((found.event(), found.time_ns()), (state.event(), state.time_ns()));
+                    let only = state.device(DeviceId(device)).map(|memory| (DeviceId(device), memory));
+                    prop_assert!(found.devices().eq(only));
+                }
+            }
             prop_assert_eq!(replay.seek(&whole, moment).unwrap(), state);
             prop_assert_eq!(replay_read.seek(&read, moment).unwrap(), state);
             for range in on_demand.missing(moment) {
@@ -120,6 +130,12 @@ proptest! {
             }
             prop_assert_eq!(on_demand.missing(moment), vec![]);
             prop_assert_eq!(replay_on_demand.seek(&on_demand, moment).unwrap(), state);
+        }
+        for (device, _) in whole.end_state().devices() {
+            let mut replay = Replay::of_device(device);
+            let at_end = replay.seek(&on_demand, whole.end_event()).unwrap();
+            prop_assert_eq!(at_end.device(device), whole.end_state().device(device));
+            prop_assert_eq!(at_end.devices().count(), 1);
         }
         let end = events.len() as u64;
         let mut played = Replay::new();
@@ -271,5 +287,43 @@ fn later_header_chunk_replaces_the_first() {
     let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
     for recording in [pushed(&bytes), by_index(&with_index(&bytes)).unwrap()] {
         assert_eq!((recording.info(), recording.end_event()), (&info(3), 2));
+    }
+}
+
+/// Returns a recording of two devices whose blocks are never freed: the writer puts no full states
+/// between its events.
+fn growing(blocks: u64) -> Vec<u8> {
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let (stream, site, pool) = (StreamId(0), SiteId(0), PoolKey::default());
+    let mut write = |device: u16, time_ns, kind| encoder.event(&Event { device: DeviceId(device), time_ns, kind });
+    let base = 1 << 40;
+    for device in 0..2 {
+        let kind = EventKind::SegmentAllocated { address: base, size: blocks * 4096, stream, pool, site };
+        write(device, 0, kind);
+    }
+    for block in 0..blocks {
+        for device in 0..2 {
+            let (address, size) = (base + block * 4096, 512 * (1 + block % 8));
+            let kind = EventKind::BlockAllocated { address, size, requested: size, stream, pool, site };
+            write(device, 1 + block, kind);
+        }
+    }
+    encoder.flush();
+    encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
+}
+
+#[test]
+fn replay_starts_from_checkpoints_when_it_moves_back() {
+    let recording = pushed(&growing(300_000));
+    let end = recording.end_event();
+    assert!(recording.replayed_events(end - 1, end - 1) > 500_000, "no full states");
+    let (mut random, device) = (Random(7), DeviceId(1));
+    let mut replay = Replay::of_device(device).with_checkpoints();
+    replay.seek(&recording, end - 1).unwrap();
+    for _ in 0..12 {
+        let moment = random.below(end);
+        let found = replay.seek(&recording, moment).unwrap();
+        let expected = Replay::of_device(device).seek(&recording, moment).unwrap().clone();
+        assert_eq!(*found, expected, "at moment {moment}");
     }
 }

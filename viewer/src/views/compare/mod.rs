@@ -151,14 +151,14 @@ fn compared(
     by: GroupBy,
     sides: &[Side; 2],
 ) -> ViewContent {
-    let current = context.all_devices;
     let Caches { compare, groupings, .. } = caches;
     let [rows_a, rows_b] = [0, 1].map(|index| compare.live_groups(context, index, by, groupings));
     let names = compare.matching_names(context, by, groupings);
     let rows = differences(&rows_a, &rows_b, &names);
     let settings = |side| recording_of(context, side).map(|recording| recorded_settings(recording.info()));
-    let figures = [0, 1]
-        .map(|index| MomentFigures::of(compare.device(index, current), &settings(&sides[index]).unwrap_or_default()));
+    let figures = [0, 1].map(|index| {
+        MomentFigures::of(compare.device(index, context.state), &settings(&sides[index]).unwrap_or_default())
+    });
     let mut content = ViewContent { legend: vec![legend(context, compare, sides).into()], ..ViewContent::default() };
     for sentence in summary::sentences(context, sides, &figures, &rows) {
         content.content.push(Element::text(Tag::P, sentence).with_class("summary").into());
@@ -189,7 +189,7 @@ fn legend(context: &Context<'_>, cache: &CompareCache, sides: &[Side; 2]) -> Ele
     let mut list = Element::new(Tag::Ul).with_class("compare-sides");
     for (index, side) in sides.iter().enumerate() {
         let recording = recording_of(context, side).unwrap_or(context.recording);
-        let time_ns = cache.memory(index, context.all_devices).time_ns().max(recording.start_ns());
+        let time_ns = cache.time_ns(index, context).max(recording.start_ns());
         let event = if side.is_second {
             Element::text(Tag::Span, format!("event {} of {}", Count(side.event), NAMES[index]))
         } else {

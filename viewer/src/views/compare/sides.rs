@@ -6,7 +6,7 @@ use vramscope_insight::history::History;
 use vramscope_insight::sites::{GroupRow, live_groups};
 use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::Step;
-use vramscope_trace::{DeviceId, DeviceState, MemoryState, Recording, Replay};
+use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
 
 use crate::comparison::{Alignment, AxisUnit, ColumnsCache, ComparisonScene, Content, NAMES, SideContent};
 use crate::model::{CompareWith, SecondRecording};
@@ -123,7 +123,7 @@ impl CompareCache {
         let sides = self.find_sides(context, subject.ok_or(Unavailable::Nothing)?, moments)?;
         self.alignment = self.align_axis(context, &sides, wanted);
         for (index, side) in sides.iter().enumerate() {
-            self.is_current[index] = !side.is_second && side.event == context.moment;
+            self.is_current[index] = !side.is_second && side.device == context.device && side.event == context.moment;
             if !self.is_current[index] {
                 self.seek(context, index, side)?;
             }
@@ -142,12 +142,13 @@ impl CompareCache {
         let recording = recording_of(context, side).ok_or(Unavailable::Nothing)?;
         let id = self.recording_id(side);
         let key = (id, recording.end_event(), side.event);
+        let device = side.device;
         let SideReplay { key: known, replay } = &mut self.replays[index];
-        if *known == Some(key) {
+        if *known == Some(key) && replay.device() == Some(device) {
             return Ok(());
         }
-        if known.take().is_none_or(|(known_id, ..)| known_id != id) {
-            *replay = Replay::new();
+        if known.take().is_none_or(|(known_id, ..)| known_id != id) || replay.device() != Some(device) {
+            *replay = Replay::of_device(device);
         }
         if !recording.missing(side.event).is_empty() {
             return Err(Unavailable::Reading);
@@ -157,19 +158,21 @@ impl CompareCache {
         Ok(())
     }
 
-    /// Returns the memory of all devices at side A (0) or B (1); `current` is that at the moment on
-    /// the screen.
+    /// Returns the time of side A (0) or B (1), in nanoseconds of its recording.
     #[must_use]
-    pub fn memory<'a>(&'a self, side: usize, current: &'a MemoryState) -> &'a MemoryState {
-        if self.is_current[side] { current } else { self.replays[side].replay.state() }
+    pub fn time_ns(&self, side: usize, context: &Context<'_>) -> u64 {
+        if self.is_current[side] { context.time_ns } else { self.replays[side].replay.state().time_ns() }
     }
 
-    /// Returns the memory of the device at side A (0) or B (1); `current` is that at the moment on
+    /// Returns the memory of the device at side A (0) or B (1); `current` is that of the device on
     /// the screen.
     #[must_use]
-    pub fn device<'a>(&'a self, side: usize, current: &'a MemoryState) -> &'a DeviceState {
+    pub fn device<'a>(&'a self, side: usize, current: &'a DeviceState) -> &'a DeviceState {
+        if self.is_current[side] {
+            return current;
+        }
         let device = self.sides.as_ref().map(|sides| sides[side].device);
-        device.and_then(|device| self.memory(side, current).device(device)).unwrap_or(&self.empty)
+        device.and_then(|device| self.replays[side].replay.state().device(device)).unwrap_or(&self.empty)
     }
 
     /// Returns the live groups of side A (0) or B (1), largest first; `groupings` are those of the
@@ -183,8 +186,9 @@ impl CompareCache {
     ) -> Vec<GroupRow> {
         let Some(side) = self.sides.as_ref().map(|sides| &sides[index]) else { return Vec::new() };
         let Some(recording) = recording_of(context, side) else { return Vec::new() };
-        let state = if self.is_current[index] { context.all_devices } else { self.replays[index].replay.state() };
-        let device = state.device(side.device).unwrap_or(&self.empty);
+        let replay = &self.replays[index].replay;
+        let other = || replay.state().device(side.device).unwrap_or(&self.empty);
+        let device = if self.is_current[index] { context.state } else { other() };
         let groupings = if side.is_second { &mut self.second.groupings } else { groupings };
         live_groups(device, recording.definitions(), groupings.get(by, recording))
     }
@@ -279,8 +283,8 @@ impl CompareCache {
                 recording: recording_of(context, side)?,
                 recording_id: self.recording_id(side),
                 device: side.device,
-                state: self.device(index, context.all_devices),
-                time_ns: self.memory(index, context.all_devices).time_ns(),
+                state: self.device(index, context.state),
+                time_ns: self.time_ns(index, context),
                 alignment: &self.alignment.1[index],
             })
         };

@@ -8,7 +8,7 @@ use js_sys::{Function, Uint8Array};
 use wasm_bindgen::prelude::*;
 use web_sys::{AbortController, MessagePort};
 
-use super::super::browser::{now_ms, run_soon};
+use super::super::browser::{now_ms, run_after, run_soon};
 use super::super::port::Port;
 use super::byte_source::ByteSource;
 use super::message_queue::MessageQueue;
@@ -30,6 +30,8 @@ const LIVE_FRAME_INTERVAL_MS: [f64; 2] = [16.0, 60.0];
 /// Longest time in milliseconds for which the recording is read for the views before other messages
 /// are handled.
 const WORK_MS: f64 = 6.0;
+/// How long the page must be at a moment before it computes what can wait, in milliseconds.
+const REST_MS: i32 = 150;
 /// Number of events that are read for the views between two looks at the clock.
 const WORK_EVENTS: u64 = 16_384;
 
@@ -110,6 +112,8 @@ pub(super) struct Inner {
     is_frame_wanted: Cell<bool>,
     /// Whether a timer will continue reading the recording for the views.
     is_work_scheduled: Cell<bool>,
+    /// Whether a timer will find out whether the page rests at a moment.
+    is_rest_scheduled: Cell<bool>,
     /// Counts files opened, so that a slow earlier one is not shown.
     pub(super) openings: Cell<u64>,
     pub(super) socket: RefCell<Option<Socket>>,
@@ -130,6 +134,7 @@ impl App {
             address: RefCell::default(),
             is_frame_wanted: Cell::new(false),
             is_work_scheduled: Cell::new(false),
+            is_rest_scheduled: Cell::new(false),
             openings: Cell::new(0),
             socket: RefCell::new(None),
             on_settled: RefCell::new(None),
@@ -253,8 +258,26 @@ impl App {
                 let _ = resolve.call0(&JsValue::UNDEFINED);
             }
         }
+        if let Some(moment) = state.session.unrested_moment() {
+            self.schedule_rest(moment);
+        }
         self.schedule_work();
         report.commands
+    }
+
+    /// Continues what waits for the page to rest at `moment`, unless it goes elsewhere before.
+    fn schedule_rest(&self, moment: u64) {
+        if !self.0.is_rest_scheduled.replace(true) {
+            let app = self.clone();
+            run_after(REST_MS, move || {
+                app.0.is_rest_scheduled.set(false);
+                let next = app.0.state.borrow_mut().session.rest(moment);
+                match next {
+                    Some(next) => app.schedule_rest(next),
+                    None => app.schedule_work(),
+                }
+            });
+        }
     }
 
     /// Applies what the user did before the next frame. Returns the commands that the session does

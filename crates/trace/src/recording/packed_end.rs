@@ -1,0 +1,59 @@
+//! The state at the end of a recording that was opened by its index, decoded on first use.
+
+use std::sync::OnceLock;
+
+use crate::chunk::PackedChunk;
+use crate::compression::Decompressor;
+use crate::decoder::decompress_state;
+use crate::error::FormatError;
+use crate::event::DeviceId;
+use crate::memory_state::MemoryState;
+
+/// The chunk of the full state at the end of a recording, and the state once it is decoded.
+#[derive(Debug)]
+pub(super) struct PackedEnd {
+    packed: PackedChunk,
+    state: OnceLock<MemoryState>,
+}
+
+impl PackedEnd {
+    /// Keeps a chunk of a full state.
+    pub(super) fn new(packed: PackedChunk) -> Self {
+        Self { packed, state: OnceLock::new() }
+    }
+
+    /// Decodes the state: all devices, or with `only` one device.
+    pub(super) fn decode(
+        &self,
+        only: Option<DeviceId>,
+        decompressor: &mut Decompressor,
+    ) -> Result<MemoryState, FormatError> {
+        match (self.state.get(), only) {
+            (Some(state), None) => Ok(state.clone()),
+            _ => decompress_state(&self.packed, decompressor, only),
+        }
+    }
+
+    /// Decodes the state and keeps it.
+    ///
+    /// # Errors
+    /// If it cannot be decoded.
+    pub(super) fn check(&self) -> Result<(), FormatError> {
+        let state = self.decode(None, &mut Decompressor::default())?;
+        self.state.get_or_init(|| state);
+        Ok(())
+    }
+
+    /// Returns the state if it is decoded.
+    pub(super) fn known_state(&self) -> Option<&MemoryState> {
+        self.state.get()
+    }
+
+    /// Returns the state; without devices if it cannot be decoded.
+    pub(super) fn state(&self) -> &MemoryState {
+        self.state.get_or_init(|| {
+            let empty = |_| MemoryState { event: self.packed.first_event, ..MemoryState::default() };
+            decompress_state(&self.packed, &mut Decompressor::default(), None).unwrap_or_else(empty)
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! The memory of all devices at the moment on the screen.
+//!
+//! The page replays only the selected device. What shows other devices too asks for their memory,
+//! which is computed then.
+
+use vramscope_trace::{Counters, DeviceId, MemoryState};
+
+use super::state::Model;
+
+/// The most events and blocks that one frame may replay for the memory of all devices, to show
+/// their bytes at the moment. More are replayed between frames.
+const MAX_REPLAYED: u64 = 50_000;
+
+/// The memory of all devices at a moment.
+#[derive(Clone, Copy)]
+pub enum AllDevices<'a> {
+    /// It is known.
+    Known(&'a MemoryState),
+    /// That at the moment on the screen, computed on first use.
+    OnDemand(&'a Model),
+}
+
+impl<'a> AllDevices<'a> {
+    /// Returns the part of the memory that is known: at least that of the selected device.
+    #[must_use]
+    pub fn known(self) -> &'a MemoryState {
+        match self {
+            Self::Known(state) => state,
+            Self::OnDemand(model) => model.state(),
+        }
+    }
+
+    /// Returns the memory.
+    #[must_use]
+    pub fn memory(self) -> &'a MemoryState {
+        match self {
+            Self::Known(state) => state,
+            Self::OnDemand(model) => model.all_devices(),
+        }
+    }
+}
+
+impl Model {
+    /// Returns the memory of all devices at the moment on the screen.
+    ///
+    /// The first call at a moment replays the events of all devices, if there are several. While
+    /// chunks that it needs are not loaded, the memory is that of an earlier moment.
+    #[must_use]
+    pub fn all_devices(&self) -> &MemoryState {
+        match self.known_devices() {
+            Some(state) => state,
+            None if self.is_at_end() => self.recording.end_state(),
+            None => self.complete_replay.state(&self.recording, self.state().event()),
+        }
+    }
+
+    /// Returns true if the moment on the screen is the recording's last.
+    fn is_at_end(&self) -> bool {
+        self.state().event() == self.recording.end_event()
+    }
+
+    /// Returns the memory of all devices at the moment on the screen if it needs no replay.
+    fn known_devices(&self) -> Option<&MemoryState> {
+        if self.recording.devices().nth(1).is_none() {
+            return Some(self.state());
+        }
+        let at_end = if self.is_at_end() { self.recording.known_end_state() } else { None };
+        at_end.or_else(|| self.complete_replay.known_state())
+    }
+
+    /// Goes on with the replay of all devices to the moment on the screen, by about `max_events`
+    /// events. Returns true if there is more to replay; marks the moment as changed at its end.
+    pub fn work_on_all_devices(&mut self, max_events: u64) -> bool {
+        // The counters at the end are known.
+        if self.is_at_end() || self.known_devices().is_some() || self.complete_replay.is_missing() {
+            return false;
+        }
+        let is_done = self.complete_replay.step(&self.recording, self.state().event(), max_events);
+        self.changes.moment |= is_done;
+        !is_done && !self.complete_replay.is_missing()
+    }
+
+    /// Returns the byte counters of a device at the moment on the screen.
+    ///
+    /// Until the memory of all devices is known, and if a replay would take long, they are those at
+    /// the end of a slice of the device's [`CounterSeries`](vramscope_trace::CounterSeries), which
+    /// are exact at the recording's end.
+    #[must_use]
+    pub fn counters_of(&self, device: DeviceId) -> Counters {
+        let exact = |state: &MemoryState| state.device(device).map(|memory| memory.counters()).unwrap_or_default();
+        if device == self.device {
+            return exact(self.state());
+        }
+        if let Some(state) = self.known_devices() {
+            return exact(state);
+        }
+        let (devices, blocks) = (self.recording.devices().count(), self.device_state().blocks().len());
+        let event = self.state().event();
+        let replayed = self.recording.replayed_events(event, event) + (devices * blocks) as u64;
+        if replayed <= MAX_REPLAYED && !self.is_at_end() {
+            return exact(self.all_devices());
+        }
+        let time_ns = self.state().time_ns();
+        let column = self.recording.series(device).and_then(|series| series.columns(time_ns, time_ns, 1).pop());
+        column.map(|column| column.last).unwrap_or_default()
+    }
+}
