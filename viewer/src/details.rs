@@ -8,8 +8,7 @@ use vramscope_trace::{
 
 use vramscope_insight::events::EventRow;
 use vramscope_insight::frames::{RecordedStacks, StackView, WhyNoStack, why_no_stack};
-use vramscope_insight::placement::recorded_settings;
-use vramscope_insight::pools::free_memory;
+use vramscope_insight::pools::FreeMemory;
 
 use crate::heatmap::Hit;
 use crate::units::{self, unbroken_size};
@@ -321,12 +320,12 @@ fn sample_section(sample: &MemorySample) -> Section {
     Section { heading: "Device memory, by the driver's last sample", rows }
 }
 
-/// Returns the details of a device as a whole and of the recording.
+/// Returns the details of a device as a whole and of the recording; `free` is its free memory.
 #[must_use]
-pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState) -> Details {
+pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, free: FreeMemory) -> Details {
+    let FreeMemory { space: free, stuck_bytes } = free;
     let counters = device.counters();
     let info = recording.info();
-    let (free, stuck_bytes) = free_memory(device, &recorded_settings(info));
     let mut rows = Vec::new();
     let device_info = info.devices.iter().find(|info| info.device == id.0);
     if let Some(info) = device_info.filter(|info| !info.name.is_empty()) {

@@ -156,7 +156,7 @@ impl PageTexts {
         self.is_selection = selected.is_some();
         self.details = Some(match selected.or(hovered) {
             Some(hit) => details::of_hit(&hit, model.state(), device, recording),
-            None => details::of_device(model.device(), recording, device),
+            None => details::of_device(model.device(), recording, device, model.free_memory()),
         });
     }
 }
@@ -192,7 +192,7 @@ fn counters(model: &Model) -> CounterTexts {
         allocated: ByteSize(counters.allocated).to_string(),
         active: ByteSize(counters.active).to_string(),
         reserved: ByteSize(counters.reserved).to_string(),
-        fragmentation: Percent(model.free_space().fragmentation()).to_string(),
+        fragmentation: Percent(model.free_memory().space.fragmentation()).to_string(),
         segments: Count(device.segments().len() as u64).to_string(),
         blocks: Count(device.blocks().len() as u64).to_string(),
         events: recorded_events(model),

@@ -19,7 +19,7 @@ use vramscope_trace::{
 };
 
 use crate::group::{GroupBy, Grouping};
-use crate::pools::free_memory;
+use crate::pools::{FreeMemory, free_memory};
 use crate::sites::GroupRow;
 
 /// Most groups that [`largest_changes`] names.
@@ -227,7 +227,7 @@ impl MomentFigures {
     /// expandable segments. The cost is linear in the number of segments and blocks.
     #[must_use]
     pub fn of(device: &DeviceState, settings: &Settings) -> Self {
-        let (free, stuck_bytes) = free_memory(device, settings);
+        let FreeMemory { space: free, stuck_bytes } = free_memory(device, settings);
         let expandable = device.segments().filter(|segment| segment.expandable).count();
         Self {
             counters: device.counters(),

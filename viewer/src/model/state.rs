@@ -4,8 +4,10 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use vramscope_insight::group::GroupBy;
+use vramscope_insight::placement::recorded_settings;
+use vramscope_insight::pools::{FreeMemory, free_memory};
 use vramscope_insight::spans::Marks;
-use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, FreeSpace, MemoryState, Peak, Recording, Replay};
+use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Peak, Recording, Replay};
 
 use super::comparison::Comparison;
 use super::complete_replay::CompleteReplay;
@@ -118,8 +120,8 @@ pub struct Model {
     pub(super) selected_range: Option<(u64, u64)>,
     /// The selected group: what blocks are grouped by, and the group's number.
     pub(super) selected_group: Option<(GroupBy, u32)>,
-    /// The free space of a device at a moment, computed once.
-    free_space: Cell<Option<(DeviceId, u64, FreeSpace)>>,
+    /// The free memory of a device at a moment, computed once.
+    free_memory: Cell<Option<(DeviceId, u64, FreeMemory)>>,
     pub(super) pending_moment: Option<PendingMoment>,
     pub(super) fetching_failed: bool,
     /// Device, range and width of the timeline whose events are all loaded.
@@ -214,7 +216,7 @@ impl Model {
         }
         self.replay.seek(&self.recording, event)?;
         self.complete_replay.restart();
-        self.free_space.set(None);
+        self.free_memory.set(None);
         self.changes.moment = true;
         if !std::mem::take(&mut self.holds_span) {
             let position = self.scale.position(self.timed_moment());
@@ -409,17 +411,17 @@ impl Model {
         self.state().device(self.device).unwrap_or(&self.empty_device)
     }
 
-    /// Returns the free space in the selected device's segments. The first call at a moment visits
+    /// Returns the free memory in the selected device's segments. The first call at a moment visits
     /// all blocks.
     #[must_use]
-    pub fn free_space(&self) -> FreeSpace {
+    pub fn free_memory(&self) -> FreeMemory {
         let (device, event) = (self.device, self.state().event());
-        if let Some((_, _, space)) = self.free_space.get().filter(|(known, at, _)| (*known, *at) == (device, event)) {
-            return space;
+        if let Some((_, _, free)) = self.free_memory.get().filter(|(known, at, _)| (*known, *at) == (device, event)) {
+            return free;
         }
-        let space = self.device_state().free_space();
-        self.free_space.set(Some((device, event, space)));
-        space
+        let free = free_memory(self.device_state(), &recorded_settings(self.recording.info()));
+        self.free_memory.set(Some((device, event, free)));
+        free
     }
 
     /// Returns the event that led to the moment on the screen, with its index from 0.

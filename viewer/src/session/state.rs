@@ -77,7 +77,7 @@ impl Session {
             active_bytes: counters.active,
             segments: device.segments().len(),
             blocks: device.blocks().len(),
-            fragmentation: model.free_space().fragmentation(),
+            fragmentation: model.free_memory().space.fragmentation(),
             view: ViewObject {
                 from_ns: range.start,
                 to_ns: range.end,

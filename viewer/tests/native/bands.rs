@@ -102,7 +102,7 @@ fn bands_are_hidden_without_samples() {
     }
     assert!(draw(&model).0.bytes() == before.bytes());
     let sections = |model: &Model| {
-        let details = details::of_device(model.device(), model.recording(), model.device_state());
+        let details = details::of_device(model.device(), model.recording(), model.device_state(), model.free_memory());
         details.sections.into_iter().map(|section| section.heading).collect::<Vec<_>>()
     };
     assert_eq!(sections(&model), ["", "Recording"]);

@@ -82,7 +82,7 @@ fn live_recording_discards_its_oldest_part() {
     // Times do not depend on the discarded part, and the details say what is left.
     let last_ns = model.recording().end_ns();
     assert_eq!(timeline::moment_text(model.recording(), last_ns), "399.999 ms");
-    let about = details::of_device(DeviceId(0), model.recording(), model.device_state());
+    let about = details::of_device(DeviceId(0), model.recording(), model.device_state(), model.free_memory());
     let length = about.sections.iter().flat_map(|section| &section.rows).find(|(name, _)| *name == "length");
     let (_, length) = length.expect("the details say which part is left");
     assert!(length.contains(", from event ") && length.ends_with(" on"), "{length}");

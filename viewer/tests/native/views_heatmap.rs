@@ -417,7 +417,7 @@ fn free_space_is_that_of_the_moment_and_device() {
     for _ in 0..50 {
         shown.run(&[&format!("seek {}", random.u64(..=end)), &format!("device {}", random.u8(..2))]);
         let model = &shown.session.model;
-        assert_eq!(model.free_space(), model.device_state().free_space());
-        assert_eq!(model.free_space(), model.device_state().free_space());
+        assert_eq!(model.free_memory().space, model.device_state().free_space());
+        assert_eq!(model.free_memory().space, model.device_state().free_space());
     }
 }

@@ -7,7 +7,7 @@ use vramscope_trace::{
 
 use super::event_walk::EventWalk;
 use super::largest_requests::LargestRequests;
-use super::usage::free_memory;
+use super::usage::{FreeMemory, free_memory};
 
 /// The most events in view for which the columns are computed from the events. Applying this many
 /// takes 20 ms.
@@ -86,7 +86,7 @@ impl FragmentationColumn {
 
     /// Creates the column that ends with a memory state.
     fn from_state(moment: u64, device: &DeviceState, settings: &Settings) -> Self {
-        let (free, stuck_bytes) = free_memory(device, settings);
+        let FreeMemory { space: free, stuck_bytes } = free_memory(device, settings);
         let counters = device.counters();
         Self::new(moment, counters.reserved, free, stuck_bytes, counters.rounding_waste_bytes())
     }

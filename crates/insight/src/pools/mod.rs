@@ -25,4 +25,4 @@ pub use fragmentation_columns::{
 pub use holdings::{SiteHolding, site_holdings};
 pub use largest_requests::LargestRequests;
 pub use private_pools::{PrivatePool, private_pools};
-pub use usage::{PoolRow, PoolUsage, device_usage, free_memory, pool_rows, releasable_by_device};
+pub use usage::{FreeMemory, PoolRow, PoolUsage, device_usage, free_memory, pool_rows, releasable_by_device};

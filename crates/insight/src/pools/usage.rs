@@ -141,10 +141,20 @@ pub fn pool_rows(device: &DeviceState, settings: &Settings) -> Vec<PoolRow> {
         .collect()
 }
 
-/// Returns the free blocks of a device and their stuck bytes: the fields of [`device_usage`] about
+/// The free blocks of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreeMemory {
+    /// Their number, total and largest.
+    pub space: FreeSpace,
+    /// Their bytes that the allocator cannot release, because blocks in use share a segment or a
+    /// page with them.
+    pub stuck_bytes: u64,
+}
+
+/// Returns the free blocks of a device: the fields of [`device_usage`] about
 /// free memory, in a third of the time. `settings` are the allocator's, as for [`pool_rows`].
 #[must_use]
-pub fn free_memory(device: &DeviceState, settings: &Settings) -> (FreeSpace, u64) {
+pub fn free_memory(device: &DeviceState, settings: &Settings) -> FreeMemory {
     let (mut free, mut stuck_bytes) = (FreeSpace::default(), 0u64);
     for segment in device.segments() {
         for extent in device.extents(segment).filter(|extent| extent.block.is_none()) {
@@ -159,7 +169,7 @@ pub fn free_memory(device: &DeviceState, settings: &Settings) -> (FreeSpace, u64
             stuck_bytes = stuck_bytes.saturating_add(stuck);
         }
     }
-    (free, stuck_bytes)
+    FreeMemory { space: free, stuck_bytes }
 }
 
 /// Returns the memory of all pools and streams of a device together.
