@@ -47,7 +47,7 @@ pub(crate) struct ChunkLocalBlocks {
     /// Whether the chunk is marked as consistent.
     is_consistent: bool,
     /// The only device whose operations are applied; `None` for all.
-    only: Option<DeviceId>,
+    only_device: Option<DeviceId>,
 }
 
 /// The block that was inserted into the memory state last.
@@ -75,12 +75,12 @@ impl ChunkLocalBlocks {
     /// Creates an instance for a caller that applies only the operations of one device and
     /// [passes](Self::pass) those of others.
     pub(crate) fn of_device(device: DeviceId) -> Self {
-        Self { only: Some(device), ..Self::default() }
+        Self { only_device: Some(device), ..Self::default() }
     }
 
     /// Returns the only device whose operations are applied; `None` for all.
-    pub(crate) fn only(&self) -> Option<DeviceId> {
-        self.only
+    pub(crate) fn only_device(&self) -> Option<DeviceId> {
+        self.only_device
     }
 
     /// Starts a new chunk and forgets the blocks of the previous one. `is_consistent` is true if
@@ -107,15 +107,22 @@ impl ChunkLocalBlocks {
 
     /// Moves `state` to the next moment and time for those events of an operation of another device
     /// that are before the moment `until`. The operation's first event has index `index` in the
-    /// recording.
+    /// recording; `each` receives the state after every event.
     // Cold, so that a replay of all devices takes no longer for the code that it never runs.
     #[cold]
-    pub(crate) fn pass(&mut self, state: &mut MemoryState, operation: Operation, index: u64, until: u64) {
+    pub(crate) fn pass(
+        &mut self,
+        state: &mut MemoryState,
+        operation: Operation,
+        (index, until): (u64, u64),
+        each: &mut impl FnMut(&MemoryState),
+    ) {
         self.skip(&operation);
         let mut at = index;
         operation.for_each_event(|event| {
             if at == state.event && at < until {
                 state.advance(1, event.time_ns);
+                each(state);
             }
             at += 1;
         });

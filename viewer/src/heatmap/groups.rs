@@ -21,7 +21,7 @@ pub struct BlockGroups {
 
 impl BlockGroups {
     /// Orders the groups by their bytes in `peak`: the memory of a device when most is allocated.
-    /// Groups that it lacks follow. Call it once for a recording.
+    /// Groups without blocks there follow. Call it once for a recording.
     #[must_use]
     pub fn new(mut grouping: Grouping, peak: Option<&DeviceState>) -> Self {
         let mut bytes: Vec<u64> = Vec::new();

@@ -1,7 +1,7 @@
 //! The memory of all devices at the moment on the screen.
 //!
-//! The page replays only the selected device. What shows other devices too asks for their memory,
-//! which is computed then.
+//! The page replays only the selected device. Views of other devices call [`Model::all_devices`],
+//! which replays all devices at that moment.
 
 use vramscope_trace::{Counters, DeviceId, MemoryState};
 
@@ -16,7 +16,7 @@ const MAX_REPLAYED: u64 = 50_000;
 pub enum AllDevices<'a> {
     /// It is known.
     Known(&'a MemoryState),
-    /// That at the moment on the screen, computed on first use.
+    /// The memory at the moment on the screen, computed on first use.
     OnDemand(&'a Model),
 }
 

@@ -15,8 +15,9 @@ pub(super) struct CompleteReplay {
 }
 
 impl CompleteReplay {
-    /// Keeps the replay to start from, because the page has gone to another moment.
+    /// Keeps the replay to start from, because the page goes to another moment.
     pub(super) fn restart(&mut self) {
+        self.is_missing.set(false);
         if let Some(replay) = self.current.take() {
             self.previous.set(Some(replay));
         }
@@ -24,7 +25,7 @@ impl CompleteReplay {
 
     /// Tries again if chunks were missing, because some were loaded. Returns true if so.
     pub(super) fn retry(&mut self) -> bool {
-        let was_missing = self.is_missing.take();
+        let was_missing = self.is_missing.get();
         if was_missing {
             self.restart();
         }
@@ -38,36 +39,37 @@ impl CompleteReplay {
 
     /// Returns the memory of all devices if it is known.
     pub(super) fn known_state(&self) -> Option<&MemoryState> {
-        self.current.get().map(Replay::state)
+        self.current.get().filter(|_| !self.is_missing.get()).map(Replay::state)
     }
 
     /// Returns the memory of all devices at the moment `event`, or at an earlier one while chunks
     /// are missing.
     pub(super) fn state(&self, recording: &Recording, event: u64) -> &MemoryState {
-        self.current.get_or_init(|| self.advance(recording, event, u64::MAX)).state()
+        self.current.get_or_init(|| self.advance(recording, event, u64::MAX).0).state()
     }
 
     /// Goes on to the moment `event` by at most `max_events` events. Returns true once it is
     /// reached.
     pub(super) fn step(&self, recording: &Recording, event: u64, max_events: u64) -> bool {
-        let replay = self.advance(recording, event, max_events);
-        if replay.state().event() != event {
+        let (replay, is_done) = self.advance(recording, event, max_events);
+        if is_done {
+            self.current.get_or_init(|| replay);
+        } else {
             self.previous.set(Some(replay));
-            return false;
         }
-        self.current.get_or_init(|| replay);
-        true
+        is_done
     }
 
     /// Takes the replay to start from and moves it towards the moment `event` by at most
-    /// `max_events` events.
-    fn advance(&self, recording: &Recording, event: u64, max_events: u64) -> Replay {
+    /// `max_events` events. The second value is true if it is there.
+    fn advance(&self, recording: &Recording, event: u64, max_events: u64) -> (Replay, bool) {
         let mut replay = self.previous.take().unwrap_or_default();
         let base = event - recording.replayed_events(event, event);
         let at = replay.state().event();
         let start = if (base..=event).contains(&at) { at } else { base };
         let target = start.saturating_add(max_events).min(event);
-        self.is_missing.set(replay.seek(recording, target).is_err());
-        replay
+        let is_missing = replay.seek(recording, target).is_err();
+        self.is_missing.set(is_missing);
+        (replay, target == event && !is_missing)
     }
 }

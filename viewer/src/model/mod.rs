@@ -6,6 +6,7 @@
 mod all_devices;
 mod comparison;
 mod complete_replay;
+mod device;
 mod fetching;
 mod links;
 mod live;

@@ -4,8 +4,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use vramscope_insight::group::GroupBy;
-use vramscope_insight::placement::recorded_settings;
-use vramscope_insight::pools::{FreeMemory, free_memory};
+use vramscope_insight::pools::FreeMemory;
 use vramscope_insight::spans::Marks;
 use vramscope_trace::{DeviceId, DeviceState, Event, FormatError, MemoryState, Peak, Recording, Replay};
 
@@ -121,7 +120,7 @@ pub struct Model {
     /// The selected group: what blocks are grouped by, and the group's number.
     pub(super) selected_group: Option<(GroupBy, u32)>,
     /// The free memory of a device at a moment, computed once.
-    free_memory: Cell<Option<(DeviceId, u64, FreeMemory)>>,
+    pub(super) free_memory: Cell<Option<(DeviceId, u64, FreeMemory)>>,
     pub(super) pending_moment: Option<PendingMoment>,
     pub(super) fetching_failed: bool,
     /// Device, range and width of the timeline whose events are all loaded.
@@ -211,12 +210,17 @@ impl Model {
         if self.load_moment(PendingMoment::Event(event)) {
             return Ok(());
         }
-        if self.replay.device() != Some(self.device) {
-            self.replay = Replay::of_device(self.device).with_checkpoints();
+        if event != self.state().event() {
+            self.complete_replay.restart();
         }
-        self.replay.seek(&self.recording, event)?;
-        self.complete_replay.restart();
         self.free_memory.set(None);
+        if self.replay.device() == Some(self.device) {
+            self.replay.seek(&self.recording, event)?;
+        } else {
+            let mut replay = Replay::of_device(self.device).with_checkpoints();
+            replay.seek(&self.recording, event)?;
+            self.replay = replay;
+        }
         self.changes.moment = true;
         if !std::mem::take(&mut self.holds_span) {
             let position = self.scale.position(self.timed_moment());
@@ -362,26 +366,6 @@ impl Model {
         self.changes.timeline = true;
     }
 
-    // The device.
-
-    /// Selects another device to show; does nothing if the recording has no events of it.
-    ///
-    /// # Errors
-    /// If the recording cannot be read.
-    pub fn set_device(&mut self, device: DeviceId) -> Result<(), FormatError> {
-        if self.recording.series(device).is_some() && device != self.device {
-            self.device = device;
-            (self.selection, self.selected_since) = (None, None);
-            self.heatmap_view = View::default();
-            self.peaks = Default::default();
-            self.find_peaks();
-            self.everything_changed();
-            self.holds_span = true;
-            return self.go_to(self.target_event());
-        }
-        Ok(())
-    }
-
     // What the page shows.
 
     /// Returns the recording on the page.
@@ -409,19 +393,6 @@ impl Model {
     #[must_use]
     pub fn device_state(&self) -> &DeviceState {
         self.state().device(self.device).unwrap_or(&self.empty_device)
-    }
-
-    /// Returns the free memory in the selected device's segments. The first call at a moment visits
-    /// all blocks.
-    #[must_use]
-    pub fn free_memory(&self) -> FreeMemory {
-        let (device, event) = (self.device, self.state().event());
-        if let Some((_, _, free)) = self.free_memory.get().filter(|(known, at, _)| (*known, *at) == (device, event)) {
-            return free;
-        }
-        let free = free_memory(self.device_state(), &recorded_settings(self.recording.info()));
-        self.free_memory.set(Some((device, event, free)));
-        free
     }
 
     /// Returns the event that led to the moment on the screen, with its index from 0.

@@ -90,7 +90,7 @@ impl Session {
             self.work_on_allocations(usize::try_from(max_events).unwrap_or(usize::MAX).saturating_mul(3))?;
         // Views of the whole recording come first.
         let is_busy = can_read_more || is_searching || is_stacking || is_arranging;
-        Ok(is_busy || self.work_on_lanes(max_events / 4))
+        Ok(is_busy || self.work_on_lanes((max_events / 4).max(1)))
     }
 
     /// Computes a part of the bytes on the lanes of devices. Returns true if there is more.
@@ -99,15 +99,16 @@ impl Session {
         rests && self.lane_count() > 0 && self.model.work_on_all_devices(max_events)
     }
 
-    /// Returns the moment on the screen if something waits for the page to [rest](Self::rest) there.
+    /// Returns the moment on the screen if the bytes of other devices wait for the page to
+    /// [rest](Self::rest) there.
     #[must_use]
     pub fn unrested_moment(&self) -> Option<u64> {
         let moment = self.model.state().event();
         (self.lane_count() > 0 && self.timeline.rested_at != Some(moment)).then_some(moment)
     }
 
-    /// Lets [`work`](Self::work) compute what waits for the page to rest at `moment`. Returns the
-    /// moment to wait for next if the page has gone elsewhere.
+    /// Lets [`work`](Self::work) compute the bytes of other devices, because the page has shown
+    /// `moment` for a while. If it has gone elsewhere, returns that moment, to wait for.
     pub fn rest(&mut self, moment: u64) -> Option<u64> {
         let now = self.model.state().event();
         if now != moment {

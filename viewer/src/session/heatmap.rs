@@ -225,9 +225,9 @@ impl Session {
     /// Selects the group of a link once a block of it is found.
     fn find_pending_group(&mut self) {
         let Some((by, name)) = &self.heatmap.pending_group else { return };
-        let (recording, state) = (self.model.recording(), self.model.all_devices());
+        let (recording, device) = (self.model.recording(), self.model.device_state());
         let grouping = self.analysis.caches.groupings.get(*by, recording);
-        if let Some(group) = group_called(name, grouping, recording.definitions(), state) {
+        if let Some(group) = group_called(name, grouping, recording.definitions(), device) {
             self.model.select_group(Some((*by, group)));
             self.heatmap.pending_group = None;
         }

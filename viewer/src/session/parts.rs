@@ -178,7 +178,8 @@ pub(super) struct TimelineState {
     pub(super) sent: SentTimeline,
     /// The number of the recording of which it has been found out whether most of it is idle time.
     pub(super) idle_checked: Option<u64>,
-    /// The moment at which the page last rested for a while.
+    /// The moment for which the bytes of other devices may be computed between frames: the last one
+    /// that the page has shown for a while.
     pub(super) rested_at: Option<u64>,
     /// Whether the user has hidden the lanes of devices.
     pub(super) hides_lanes: bool,

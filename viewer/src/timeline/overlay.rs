@@ -170,7 +170,8 @@ pub struct LaneOverlay {
 }
 
 impl Overlay {
-    /// Computes what is drawn on the lanes at the moment of `state`.
+    /// Computes what is drawn on the lanes; `counters` returns a device's byte counters at the
+    /// moment on the screen.
     pub fn update_lanes(
         &mut self,
         scene: &TimelineScene,

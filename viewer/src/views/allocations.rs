@@ -143,7 +143,7 @@ fn composition_now(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> O
 fn group_command(context: &Context<'_>, by: GroupBy, caches: &mut Caches, name: &str) -> Option<String> {
     let (definitions, grouping) = (context.definitions(), caches.groupings.get(by, context.recording));
     let known = (0..grouping.len() as u32).find(|&group| *grouping.cached_name(definitions, group) == *name);
-    let group = known.or_else(|| group_called(name, grouping, definitions, context.all_devices.memory()))?;
+    let group = known.or_else(|| group_called(name, grouping, definitions, context.state))?;
     Some(format!("group {} {group}", by.name()))
 }
 

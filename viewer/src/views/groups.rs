@@ -1,7 +1,7 @@
 //! Groups of blocks: their colors in the heatmap, and the one that is selected.
 
 use vramscope_insight::group::{GroupBy, Grouping};
-use vramscope_trace::{Definitions, DeviceId, MemoryState, Peak, Recording, Replay};
+use vramscope_trace::{Definitions, DeviceId, DeviceState, Peak, Recording, Replay};
 
 use crate::group_style::GroupStyle;
 use crate::heatmap::BlockGroups;
@@ -82,14 +82,14 @@ pub fn paint_groups(cache: &mut BlockGroupCache, context: &Context<'_>, grouping
 }
 
 /// Returns the number of the group that is called `name`, or `None`. Groups that depend on a
-/// block's stream, pool or size are found if such a block is live in `state`.
+/// block's stream, pool or size are found if such a block is live on `device`.
 pub fn group_called(
     name: &str,
     grouping: &mut Grouping,
     definitions: &Definitions,
-    state: &MemoryState,
+    device: &DeviceState,
 ) -> Option<u32> {
-    for block in state.devices().flat_map(|(_, device)| device.blocks()) {
+    for block in device.blocks() {
         grouping.group_of(block);
     }
     (0..grouping.len() as u32).find(|&group| *grouping.cached_name(definitions, group) == *name)

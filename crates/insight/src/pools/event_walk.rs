@@ -11,8 +11,6 @@ use vramscope_trace::{DeviceId, Event, FormatError, MemoryState, Recording, Repl
 pub(crate) struct EventWalk {
     replay: Replay,
     state: MemoryState,
-    /// The only device in the state; `None` for all.
-    only: Option<DeviceId>,
 }
 
 /// What [`EventWalk::next`] moved over.
@@ -45,7 +43,7 @@ impl EventWalk {
     /// Creates a walk that begins at a moment.
     fn begin(mut replay: Replay, recording: &Recording, moment: u64) -> Result<Self, FormatError> {
         let state = replay.seek(recording, moment)?.clone();
-        Ok(Self { state, only: replay.device(), replay })
+        Ok(Self { replay, state })
     }
 
     /// Returns the memory state at the walk's moment.
@@ -63,7 +61,7 @@ impl EventWalk {
             return Ok(None);
         }
         if let Some(event) = self.replay.event(recording, index)? {
-            if self.only.is_none_or(|only| only == event.device) {
+            if self.replay.device().is_none_or(|only| only == event.device) {
                 self.state.apply(&event);
             } else {
                 self.state.pass(&event);

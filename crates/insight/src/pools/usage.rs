@@ -151,8 +151,8 @@ pub struct FreeMemory {
     pub stuck_bytes: u64,
 }
 
-/// Returns the free blocks of a device: the fields of [`device_usage`] about
-/// free memory, in a third of the time. `settings` are the allocator's, as for [`pool_rows`].
+/// Returns the free blocks of a device: the fields of [`device_usage`] about free memory, in a
+/// third of the time. `settings` are the allocator's, as for [`pool_rows`].
 #[must_use]
 pub fn free_memory(device: &DeviceState, settings: &Settings) -> FreeMemory {
     let (mut free, mut stuck_bytes) = (FreeSpace::default(), 0u64);

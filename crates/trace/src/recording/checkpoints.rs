@@ -11,7 +11,7 @@ const INTERVAL: u64 = 1 << 17;
 /// The most blocks in all checkpoints together: 64 MB.
 const MAX_BLOCKS: usize = (64 << 20) / size_of::<Block>();
 
-/// Memory states at increasing moments, or none if the replay keeps none.
+/// Memory states at increasing moments; empty if the replay keeps none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Checkpoints {
     states: Vec<MemoryState>,
@@ -51,6 +51,12 @@ impl Checkpoints {
                 index % 2 == 0
             });
         }
+    }
+
+    /// Drops the states before the moment `first`: a live recording has discarded what follows
+    /// them.
+    pub(super) fn drop_before(&mut self, first: u64) {
+        self.states.retain(|kept| kept.event >= first);
     }
 
     /// Returns the last state at one of the `moments`.

@@ -110,7 +110,8 @@ impl RecordingOpener {
     /// all bytes to a new [`Recording`] then: that succeeds or returns the error.
     ///
     /// Its chunks of events and full states are not in memory: see [`Recording::missing`]. The
-    /// state at the end is not decoded yet: see [`Recording::end_state`].
+    /// state at the end is not decoded yet, so that seeking there may fail: see
+    /// [`Recording::end_state`].
     #[must_use]
     pub fn finish(self) -> Option<Recording> {
         match self.step {

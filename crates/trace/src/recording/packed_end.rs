@@ -13,7 +13,8 @@ use crate::memory_state::MemoryState;
 #[derive(Debug)]
 pub(super) struct PackedEnd {
     packed: PackedChunk,
-    state: OnceLock<MemoryState>,
+    /// The state; `None` if it cannot be decoded.
+    state: OnceLock<Option<MemoryState>>,
 }
 
 impl PackedEnd {
@@ -28,10 +29,7 @@ impl PackedEnd {
         only: Option<DeviceId>,
         decompressor: &mut Decompressor,
     ) -> Result<MemoryState, FormatError> {
-        match (self.state.get(), only) {
-            (Some(state), None) => Ok(state.clone()),
-            _ => decompress_state(&self.packed, decompressor, only),
-        }
+        decompress_state(&self.packed, decompressor, only)
     }
 
     /// Decodes the state and keeps it.
@@ -40,20 +38,17 @@ impl PackedEnd {
     /// If it cannot be decoded.
     pub(super) fn check(&self) -> Result<(), FormatError> {
         let state = self.decode(None, &mut Decompressor::default())?;
-        self.state.get_or_init(|| state);
+        self.state.get_or_init(|| Some(state));
         Ok(())
     }
 
-    /// Returns the state if it is decoded.
+    /// Returns the state if it has been decoded before.
     pub(super) fn known_state(&self) -> Option<&MemoryState> {
-        self.state.get()
+        self.state.get()?.as_ref()
     }
 
-    /// Returns the state; without devices if it cannot be decoded.
-    pub(super) fn state(&self) -> &MemoryState {
-        self.state.get_or_init(|| {
-            let empty = |_| MemoryState { event: self.packed.first_event, ..MemoryState::default() };
-            decompress_state(&self.packed, &mut Decompressor::default(), None).unwrap_or_else(empty)
-        })
+    /// Returns the state, decoding it in the first call; `None` if it cannot be decoded.
+    pub(super) fn state(&self) -> Option<&MemoryState> {
+        self.state.get_or_init(|| self.decode(None, &mut Decompressor::default()).ok()).as_ref()
     }
 }

@@ -64,7 +64,8 @@ pub struct Recording {
     pub(super) reader: ChunkReader,
     pub(super) context: DecodeContext,
     pub(super) overview: Overview,
-    /// The state at the end if it is decoded on first use.
+    /// The state at the end if it is decoded on first use; `overview.state` then has its moment and
+    /// time, but no devices.
     pub(super) packed_end: Option<PackedEnd>,
     /// The positions of all chunks, in order.
     pub(super) chunks: Vec<StoredChunk>,
@@ -383,7 +384,7 @@ impl Recording {
     /// no devices, and [`Replay::seek`](crate::Replay::seek) to the last moment returns the error.
     #[must_use]
     pub fn end_state(&self) -> &MemoryState {
-        self.packed_end.as_ref().map_or(&self.overview.state, PackedEnd::state)
+        self.packed_end.as_ref().and_then(PackedEnd::state).unwrap_or(&self.overview.state)
     }
 
     /// Returns the memory state at the recording's last moment, unless it would have to be decoded.
@@ -399,10 +400,10 @@ impl Recording {
         only: Option<DeviceId>,
         decompressor: &mut Decompressor,
     ) -> Result<MemoryState, FormatError> {
-        if let Some(packed) = &self.packed_end {
-            return packed.decode(only, decompressor);
-        }
-        let state = &self.overview.state;
+        let state = match (self.known_end_state(), &self.packed_end) {
+            (None, Some(packed)) => return packed.decode(only, decompressor),
+            (state, _) => state.unwrap_or(&self.overview.state),
+        };
         let Some(device) = only else { return Ok(state.clone()) };
         let mut copy = MemoryState { event: state.event, time_ns: state.time_ns, ..MemoryState::default() };
         if let Some(memory) = state.device(device) {

@@ -49,7 +49,8 @@ use crate::memory_state::MemoryState;
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
     state: Option<MemoryState>,
-    /// The chunks used last, decompressed, so that small steps use them again: the newest last.
+    /// The chunks used last, decompressed, so that small steps use them again: the newest last,
+    /// each with its offset in the recording.
     columns: Vec<(u64, EventColumns)>,
     /// The events of the last chunk used by [`event`](Self::event), with the index of the first.
     events: Option<(u64, Vec<Event>)>,
@@ -61,8 +62,8 @@ pub struct Replay {
     offers_checkpoints: bool,
 }
 
-/// The most bytes of decompressed chunks that a replay with checkpoints keeps, apart from the
-/// newest chunk.
+/// The most bytes of decompressed chunks that a replay with checkpoints keeps; a larger chunk is
+/// kept alone.
 const MAX_COLUMN_BYTES: usize = 16 << 20;
 
 /// The state that a replay returns before its first seek: no memory, at moment 0.
@@ -84,7 +85,8 @@ impl Replay {
     }
 
     /// Keeps some of the states that the replay passes, far from full states, so that moving back
-    /// applies fewer events. They take at most 64 MB of memory. The chunks used last are kept, too.
+    /// applies fewer events. They take about 64 MB of memory, or one state. The chunks used last
+    /// are kept, too.
     #[must_use]
     pub fn with_checkpoints(self) -> Self {
         Self { checkpoints: Checkpoints::new(), ..self }
@@ -93,7 +95,7 @@ impl Replay {
     /// Returns the device that the replay was made for; `None` if its states have all devices.
     #[must_use]
     pub fn device(&self) -> Option<DeviceId> {
-        self.local_blocks.only()
+        self.local_blocks.only_device()
     }
 
     /// Returns the memory state at the replay's current moment; an empty state before the first
@@ -110,7 +112,7 @@ impl Replay {
     /// If a chunk cannot be read: it was not [supplied](Recording::supply), or the file changed.
     pub fn seek(&mut self, recording: &Recording, event: u64) -> Result<&MemoryState, FormatError> {
         let target = event.clamp(recording.first_event(), recording.end_event());
-        let only = self.local_blocks.only();
+        let only = self.local_blocks.only_device();
         if target == recording.end_event() {
             self.state = Some(recording.copy_end_state(only, &mut self.decompressor)?);
             return Ok(self.state());
@@ -120,6 +122,7 @@ impl Replay {
         let base = state_chunk.map_or(recording.first_event(), |stored| stored.first_event);
         // At the moment of a full state, the current state may be the one before a gap.
         let reusable = base + u64::from(state_chunk.is_some())..=target;
+        self.checkpoints.drop_before(recording.first_event());
         self.offers_checkpoints = self.state.is_some() && self.checkpoints.are_kept();
         let checkpoint = self.checkpoints.last_in(&reusable);
         let near = self.state.as_ref().map(MemoryState::event).filter(|event| reusable.contains(event));
@@ -159,7 +162,7 @@ impl Replay {
         target: u64,
         mut each: impl FnMut(&MemoryState),
     ) -> Result<(), FormatError> {
-        let only = self.local_blocks.only();
+        let only = self.local_blocks.only_device();
         let mut state = self.state.take().unwrap_or_default();
         let mut states = recording.state_chunks.partition_point(|stored| stored.first_event <= state.event);
         while state.event < target {
@@ -207,7 +210,7 @@ impl Replay {
     /// If the chunk cannot be read (see [`seek`](Self::seek)), or its events contradict the state.
     pub(super) fn apply_chunk(&mut self, recording: &Recording, stored: &StoredChunk) -> Result<(), FormatError> {
         if stored.kind == ChunkKind::State {
-            let only = self.local_blocks.only();
+            let only = self.local_blocks.only_device();
             let state = decompress_state(&*recording.chunk(stored)?, &mut self.decompressor, only)?;
             let follows = self.state.as_ref().is_some_and(|state| state.event == stored.first_event);
             if stored.is_correction || !follows {
@@ -235,7 +238,7 @@ impl Replay {
 
     /// Makes a chunk of events the last one in `self.columns`; decompresses it unless it is there.
     fn load_columns(&mut self, recording: &Recording, stored: &StoredChunk) -> Result<(), FormatError> {
-        let known = self.columns.iter().rposition(|(first, _)| *first == stored.first_event);
+        let known = self.columns.iter().rposition(|(offset, _)| *offset == stored.offset());
         let newest = match known {
             Some(index) if index + 1 == self.columns.len() => return Ok(()),
             Some(index) => self.columns.remove(index).1,
@@ -246,7 +249,7 @@ impl Replay {
         while !self.columns.is_empty() && bytes + newest.size_in_memory() > max_bytes {
             bytes -= self.columns.remove(0).1.size_in_memory();
         }
-        self.columns.push((stored.first_event, newest));
+        self.columns.push((stored.offset(), newest));
         Ok(())
     }
 
@@ -309,15 +312,14 @@ fn advance_in_chunk<const EVERY_EVENT: bool>(
     each: &mut impl FnMut(&MemoryState),
 ) -> Result<(), EventsError> {
     let mut operations = columns.operations();
-    let (mut index, only) = (first, local_blocks.only());
+    let (mut index, only) = (first, local_blocks.only_device());
     local_blocks.begin(columns.is_consistent());
     while index < until {
         let Some(operation) = operations.next_operation()? else { break };
         let after = index + operation.event_count();
         let is_two_events = after - index == 2;
         if only.is_some_and(|only| operation.device() != only) {
-            local_blocks.pass(state, operation, index, until);
-            each(state);
+            local_blocks.pass(state, operation, (index, until), each);
         } else if index >= state.event && after <= until && !(EVERY_EVENT && is_two_events) {
             local_blocks.apply(state, &operation)?;
             each(state);

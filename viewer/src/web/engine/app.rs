@@ -30,7 +30,8 @@ const LIVE_FRAME_INTERVAL_MS: [f64; 2] = [16.0, 60.0];
 /// Longest time in milliseconds for which the recording is read for the views before other messages
 /// are handled.
 const WORK_MS: f64 = 6.0;
-/// How long the page must be at a moment before it computes what can wait, in milliseconds.
+/// How long the page must show a moment before it computes the bytes of other devices, in
+/// milliseconds.
 const REST_MS: i32 = 150;
 /// Number of events that are read for the views between two looks at the clock.
 const WORK_EVENTS: u64 = 16_384;
@@ -112,7 +113,7 @@ pub(super) struct Inner {
     is_frame_wanted: Cell<bool>,
     /// Whether a timer will continue reading the recording for the views.
     is_work_scheduled: Cell<bool>,
-    /// Whether a timer will find out whether the page rests at a moment.
+    /// Whether a timer will find out if the page still shows the same moment.
     is_rest_scheduled: Cell<bool>,
     /// Counts files opened, so that a slow earlier one is not shown.
     pub(super) openings: Cell<u64>,
@@ -265,7 +266,8 @@ impl App {
         report.commands
     }
 
-    /// Continues what waits for the page to rest at `moment`, unless it goes elsewhere before.
+    /// Computes the bytes of other devices once the page has shown `moment` for a while, or the
+    /// moment to which it goes before.
     fn schedule_rest(&self, moment: u64) {
         if !self.0.is_rest_scheduled.replace(true) {
             let app = self.clone();

@@ -1,0 +1,46 @@
+//! The selected device and its free memory.
+
+use vramscope_insight::placement::recorded_settings;
+use vramscope_insight::pools::{FreeMemory, free_memory};
+use vramscope_trace::{DeviceId, FormatError};
+
+use super::state::Model;
+use crate::heatmap::View;
+
+impl Model {
+    /// Selects another device to show; does nothing if the recording has no events of it.
+    ///
+    /// # Errors
+    /// If the recording cannot be read.
+    pub fn set_device(&mut self, device: DeviceId) -> Result<(), FormatError> {
+        if self.recording.series(device).is_some() && device != self.device {
+            self.device = device;
+            (self.selection, self.selected_since) = (None, None);
+            self.heatmap_view = View::default();
+            self.peaks = Default::default();
+            self.find_peaks();
+            self.everything_changed();
+            let (pending, holds_span) = (self.pending_moment, self.holds_span);
+            self.holds_span = true;
+            self.go_to(self.state().event())?;
+            // A moment that is being loaded is still to be shown.
+            if pending.is_some() {
+                (self.pending_moment, self.holds_span) = (pending, holds_span);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the free memory in the selected device's segments. The first call at a moment visits
+    /// all blocks.
+    #[must_use]
+    pub fn free_memory(&self) -> FreeMemory {
+        let (device, event) = (self.device, self.state().event());
+        if let Some((_, _, free)) = self.free_memory.get().filter(|(known, at, _)| (*known, *at) == (device, event)) {
+            return free;
+        }
+        let free = free_memory(self.device_state(), &recorded_settings(self.recording.info()));
+        self.free_memory.set(Some((device, event, free)));
+        free
+    }
+}
