@@ -3,7 +3,6 @@
 use vramscope_pool::Settings;
 use vramscope_trace::{
     DeviceId, DeviceLifetimes, DeviceState, FormatError, FreeSpace, MemoryState, Metrics, MetricsSample, Recording,
-    Replay,
 };
 
 use super::event_walk::EventWalk;
@@ -200,9 +199,7 @@ fn columns_from_events(
 ) -> Result<Option<Vec<FragmentationColumn>>, FormatError> {
     let mut walk = EventWalk::of_device(recording, device, edges[0])?;
     let (count, last) = (edges.len() as u64 - 1, edges[edges.len() - 1]);
-    let mut at_end = Replay::of_device(device);
-    let end_size = size_of_device(at_end.seek(recording, recording.end_event())?, device);
-    let size = size_of_device(walk.state(), device).max(end_size);
+    let size = size_of_device(walk.state(), device).max(size_of_device(recording.end_state(), device));
     let Some(exact) = exact_columns(recording, device, &walk, last, (count, size)) else { return Ok(None) };
     // The device may have many more blocks in view than at its begin and at the end.
     let max_visits = 4 * EXACT_VISITS.max(exact * size);

@@ -123,7 +123,7 @@ impl Replay {
         // At the moment of a full state, the current state may be the one before a gap.
         let reusable = base + u64::from(state_chunk.is_some())..=target;
         self.checkpoints.drop_before(recording.first_event());
-        self.offers_checkpoints = self.state.is_some() && self.checkpoints.are_kept();
+        self.offers_checkpoints = self.state.is_some();
         let checkpoint = self.checkpoints.last_in(&reusable);
         let near = self.state.as_ref().map(MemoryState::event).filter(|event| reusable.contains(event));
         if let Some(checkpoint) = checkpoint.filter(|checkpoint| near < Some(checkpoint.event)) {
