@@ -41,6 +41,7 @@
 //! | **`follow`** | `Follower`, a client of a live recording |
 //! | **`tls`** | HTTPS for the server, and `https://` for `push` and `follow` |
 //! | **`metrics`** | `/metrics` for Prometheus; includes `server` |
+//! | `session` | `session`: the recording of a process by a library loaded into it |
 //! | **`tracing-layer`** | `ScopeLayer`: `tracing` spans as scopes |
 //! | **`half`** | buffers of `f16` and `bf16`; included in `cuda-*` |
 //! | **`native-stacks`** | `DevicePool::record_native_stacks`: the call stack of each request |
@@ -119,11 +120,14 @@ mod push_protocol;
 mod raw;
 mod recorded_pool;
 mod recorder;
+pub mod ring;
 mod scope;
 #[cfg(feature = "tracing-layer")]
 mod scope_layer;
 #[cfg(feature = "server")]
 mod server;
+#[cfg(feature = "session")]
+pub mod session;
 mod sites;
 mod snapshot;
 #[cfg(any(feature = "follow", feature = "push"))]

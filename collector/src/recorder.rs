@@ -36,7 +36,6 @@ mod outputs;
 #[cfg(test)]
 mod overflow_tests;
 mod record;
-mod ring;
 mod ring_reader;
 mod ring_writer;
 mod state;

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use vramscope_trace::{
-    Annotation, AnnotationStage, DeviceState, Event, EventKind, MemoryState, RecordingInfo, Sink, SiteId,
+    Annotation, AnnotationStage, DeviceState, Event, EventKind, MemoryState, RecordingInfo, Relabel, Sink, SiteId,
 };
 
 use super::received_state::{is_equal, merged_device};
@@ -401,6 +401,7 @@ impl<O: Output> Merger<O> {
                 let at_event = self.output.state().event();
                 self.output.annotation(&Annotation { at_event, ..annotation });
             }
+            Entry::Relabel(relabel) => self.output.relabel(&Relabel { time_ns, ..relabel }),
             Entry::State { state, lost } => {
                 if lost > 0
                     && let Some(&device) = self.sources[index].devices.values().next()

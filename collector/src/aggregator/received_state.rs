@@ -37,8 +37,13 @@ pub(super) fn merged_device(
         },
         |block| {
             let (site, since_ns) = (source.numbers.site(block.site), source.merged_ns(block.since_ns, now_ns));
+            // The block is that of `received`, or has the site of its allocation instead of its
+            // label.
+            let allocation_site = source.numbers.site(received.allocation_site(block));
             let known = current.block(block.address).filter(|known| {
-                known.site == site && known.size == block.size && known.since_ns.abs_diff(since_ns) <= WAIT_NS
+                current.allocation_site(known) == allocation_site
+                    && known.size == block.size
+                    && known.since_ns.abs_diff(since_ns) <= WAIT_NS
             });
             known.map_or((site, event, since_ns), |known| (site, known.since_event, known.since_ns))
         },

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use vramscope_trace::{
-    Annotation, DecodedItem, Decoder, DeviceId, DeviceInfo, Event, EventKind, MemoryState, RecordingInfo, SiteId,
-    StringId,
+    Annotation, DecodedItem, Decoder, DeviceId, DeviceInfo, Event, EventKind, MemoryState, RecordingInfo, Relabel,
+    SiteId, StringId,
 };
 
 use super::renumber::{DefinitionTable, SourceNumbers};
@@ -30,8 +30,8 @@ const CURRENT_NS: u64 = 1_000_000_000;
 /// days. An earlier start is ignored, because the process's clock must be wrong.
 const MAX_EARLIER_NS: u64 = 31 * 24 * 3600 * 1_000_000_000;
 
-/// A decoded event, annotation or full state that waits to be merged. Its times are in nanoseconds
-/// since the merged recording's start.
+/// A decoded event, annotation, relabel or full state that waits to be merged. Its times are in
+/// nanoseconds since the merged recording's start.
 #[derive(Debug)]
 pub(super) struct PendingEntry {
     pub(super) time_ns: u64,
@@ -40,8 +40,8 @@ pub(super) struct PendingEntry {
     pub(super) entry: Entry,
 }
 
-/// An event, full state or annotation of one process's recording. Events and annotations already
-/// have the merged recording's numbers; a full state still has the process's own.
+/// An event, full state, annotation or relabel of one process's recording. All but a full state
+/// already have the merged recording's numbers; a full state still has the process's own.
 #[derive(Debug)]
 pub(super) enum Entry {
     Event(EventKind, DeviceId),
@@ -51,6 +51,7 @@ pub(super) enum Entry {
         lost: u64,
     },
     Annotation(Annotation),
+    Relabel(Relabel),
 }
 
 impl Entry {
@@ -61,7 +62,7 @@ impl Entry {
             Self::State { state, .. } => {
                 state.devices().map(|(_, device)| device.blocks().len() + device.segments().len()).sum::<usize>() + 1
             }
-            Self::Event(..) | Self::Annotation(_) => 1,
+            Self::Event(..) | Self::Annotation(_) | Self::Relabel(_) => 1,
         }
     }
 }
@@ -234,6 +235,14 @@ impl Source {
                     // Its event number is set when it is merged.
                     let annotation = Annotation { device, name, time_ns, ..annotation };
                     self.append(self.until_ns, now_ns, Entry::Annotation(annotation));
+                }
+                DecodedItem::Relabel(relabel) => {
+                    // A device without events has no blocks.
+                    if let Some(&device) = self.devices.get(&relabel.device) {
+                        let (site, time_ns) =
+                            (self.numbers.site(relabel.site), self.merged_ns(relabel.time_ns, now_ns));
+                        self.append(time_ns, now_ns, Entry::Relabel(Relabel { device, site, ..relabel }));
+                    }
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! Merging the recordings of small simulated programs.
 
 use vramscope_trace::{
-    AnnotationStage, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, MemoryState, PoolKey,
-    PoolKind, Recording, RecordingInfo, Sink, Site, SiteId, StreamId, StringId, site_name,
+    AnnotationStage, Category, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, MemoryState,
+    PoolKey, PoolKind, Recording, RecordingInfo, Relabel, Sink, Site, SiteId, StreamId, StringId, site_name,
 };
 
 mod limits;
@@ -131,6 +131,35 @@ fn check_memory(merger: &Merger<Encoder>, program: &Program) {
     let device = merger.merged_device_id(&program.process.identity, 0).expect("the program has pushed events");
     let merged = merger.output.state().device(device).expect("the merged recording has the device");
     assert_eq!(memory(merged), memory(program.device()));
+}
+
+#[test]
+fn relabels_get_the_merged_numbers() {
+    let mut merger = merger();
+    let mut programs = [Program::new(1, Some(0), 0), Program::new(2, Some(1), 1000)];
+    for program in &mut programs {
+        let joined = program.join(&mut merger, 10_000);
+        program.allocate(2000, 1 << 20, "fit");
+        program.push(&mut merger, &joined, 20_000);
+        let (scope, category) =
+            (StringId(1), [Category::Parameter, Category::Gradient][program.process.pid as usize - 1]);
+        program.encoder.define(&Definition::Site(Site { scope, category, ..Site::default() }));
+        // Before the next event, as a module registers parameters after their allocation.
+        let relabel = Relabel { device: DeviceId(0), time_ns: 3000, address: 1 << 20, site: SiteId(2) };
+        program.encoder.relabel(&relabel);
+        program.push(&mut merger, &joined, 30_000);
+        program.mark(4000);
+        program.push(&mut merger, &joined, 40_000);
+    }
+    let recording = opened(merger.finish(END_NS));
+    for (device, category) in [(0, Category::Parameter), (1, Category::Gradient)] {
+        let device = recording.end_state().device(DeviceId(device)).expect("both processes have events");
+        let block = device.blocks().next().expect("the block is live");
+        let site = recording.definitions().site(block.site);
+        assert_eq!((site.category, recording.definitions().string(site.scope)), (category, "fit"));
+        assert_eq!(recording.definitions().site(device.allocation_site(block)).category, Category::Unknown);
+        assert_eq!(device.inconsistencies(), 0);
+    }
 }
 
 #[test]

@@ -40,6 +40,12 @@ impl Clock {
         self.counter.delta_as_nanos(self.began, ticks)
     }
 
+    /// Converts a reading of the processor's time-stamp counter to nanoseconds since the clock's
+    /// start. Returns the current time if the counter is not reliable.
+    pub(super) fn ns_at_time_stamp(&self, time_stamp: u64) -> u64 {
+        if self.reads_time_stamp { self.ns_at(time_stamp) } else { self.now_ns() }
+    }
+
     /// Returns nanoseconds since the clock's start; never goes back.
     #[inline]
     pub(super) fn now_ns(&self) -> u64 {

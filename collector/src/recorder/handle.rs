@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
 
 use vramscope_trace::{
-    Annotation, AnnotationStage, Definition, DeviceId, DeviceState, Event, EventKind, MemoryState, Sink, SiteId,
+    Annotation, AnnotationStage, Definition, DeviceId, DeviceState, Event, EventKind, Interner, MemoryState, Relabel,
+    Sink, SiteId, StringId,
 };
 
 use super::clock::Clock;
 use super::record::{Packer, Unit};
-use super::ring::ring;
 use super::ring_reader::RingReader;
 use super::ring_writer::{HandleRing, Overflowing, RingWriter, WAKE_LEN, WaitingProducer};
 use super::state::{CatchUpCallback, DroppedEvents, MAX_SIDE_RECORDS, RecorderState, SideRecord};
+use crate::ring::ring;
 use crate::sites::Numbers;
 
 /// Maximum number of handles with a ring (queue) of their own; all further handles share one ring.
@@ -69,6 +70,33 @@ impl RecorderHandle {
     /// elsewhere must not be sent through the handle.
     pub(crate) fn numbers(&self) -> Numbers {
         self.shared.numbers.clone()
+    }
+
+    /// Converts a reading of the processor's time-stamp counter to nanoseconds since the recording
+    /// began; earlier readings become 0. Returns the current time if the counter is not reliable.
+    #[must_use]
+    pub fn ns_at_time_stamp(&self, time_stamp: u64) -> u64 {
+        self.clock.ns_at_time_stamp(time_stamp)
+    }
+
+    /// Calls `add` with the recording's table of definitions and returns its result, numbers that
+    /// it found or assigned. All handles of a recording share the numbers.
+    pub fn intern<R>(&mut self, add: impl FnOnce(&mut Interner) -> R) -> R {
+        self.numbers().define(self, add)
+    }
+
+    /// Returns the number of a mark's name in this recording. Names are limited: a program that
+    /// numbers its steps has a new one for each.
+    pub fn name(&mut self, name: &str) -> StringId {
+        self.numbers().name(self, name)
+    }
+
+    /// Records that `lost` events of `device` are missing before `time_ns`, and the device's state
+    /// after them.
+    pub fn resync(&mut self, device: DeviceId, time_ns: u64, lost: u64, state: DeviceState) {
+        self.event(&Event { device, time_ns, kind: EventKind::Gap { lost } });
+        let time = (time_ns, Unit::Nanoseconds);
+        self.put(device, time, |ring| ring.side_record(SideRecord::DeviceState(device, Box::new(state))));
     }
 
     /// Records a mark, a named moment, on a device, at the current time.
@@ -318,6 +346,10 @@ impl Sink for RecorderHandle {
     fn annotation(&mut self, annotation: &Annotation) {
         let time = (annotation.time_ns, Unit::Nanoseconds);
         self.put(annotation.device, time, |ring| ring.side_record(SideRecord::Annotation(*annotation)));
+    }
+    fn relabel(&mut self, relabel: &Relabel) {
+        let time = (relabel.time_ns, Unit::Nanoseconds);
+        self.put(relabel.device, time, |ring| ring.relabel(relabel));
     }
     fn full_state(&mut self, state: &MemoryState) {
         let time = (state.time_ns(), Unit::Nanoseconds);

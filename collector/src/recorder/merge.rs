@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use vramscope_trace::{Definition, DeviceId, DeviceState, Event, EventKind, Sink};
 
 use super::clock::Clock;
-use super::ring::RING_LEN;
+use super::record::RING_LEN;
 use super::ring_reader::{RingItem, RingReader};
 use super::state::{RecorderState, SideRecord};
 
 /// Number of words (64 bits) that the recorder reads from a ring before it gives their room back to
 /// the program. Not fewer, because waking waiting threads is a system call.
-const RELEASE_EVERY: u64 = RING_LEN / 4;
+const RELEASE_EVERY: u64 = RING_LEN as u64 / 4;
 
 /// Age, in nanoseconds, from which an event in a ring is certainly visible to the recorder: its
 /// cache lines arrive at the recorder's core much sooner after the event's time was read.
@@ -34,7 +34,8 @@ pub(super) struct MergePass {
     pub(super) is_last: bool,
 }
 
-/// Merges events, definitions and side records from the rings of all handles in order of time.
+/// Merges events, relabels, definitions and side records from the rings of all handles in order of
+/// time.
 #[derive(Default)]
 pub(super) struct RingMerger {
     sources: Vec<RingReader>,
@@ -80,6 +81,7 @@ impl RingMerger {
                         events += 1;
                         sink.event(&event);
                     }
+                    Some(RingItem::Relabel(relabel)) => sink.relabel(&relabel),
                     Some(RingItem::SideRecord) => take_side_record(&mut self.side_records, source.number, sink),
                     None => break,
                 }

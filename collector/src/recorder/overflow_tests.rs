@@ -1,7 +1,7 @@
 //! Tests of dropped events: gaps, counts and the state after them.
 
 use vramscope_pool::Settings;
-use vramscope_trace::{DecodedItem, DeviceId, Event, EventKind, MemoryState, Sink, StreamId};
+use vramscope_trace::{DecodedItem, DeviceId, Event, EventKind, MemoryState, Relabel, Sink, SiteId, StreamId};
 
 use super::tests::{items, mark, sent, with_stuck_disk};
 use super::*;
@@ -27,6 +27,7 @@ fn read(hub: &Hub) -> (u64, u64, u64, MemoryState) {
                 state.apply(&event);
             }
             DecodedItem::FullState(full) => state = *full,
+            DecodedItem::Relabel(relabel) => state.relabel(&relabel),
             _ => {}
         }
     }
@@ -103,6 +104,30 @@ fn state_is_correct_after_dropped_events() {
     // Blocks in both states keep the event that allocated them; others began at the gap.
     let device = state.device(DeviceId(0)).expect("the device has events");
     assert!(device.blocks().all(|block| block.since_event < state.event()));
+}
+
+#[test]
+fn labels_survive_dropped_events() {
+    let hub = Hub::default();
+    let (disk_writes, recorder, mut handle) = with_stuck_disk(&hub, 1, PATIENCE, Overflow::Drop);
+    let mut program = Program::new(&pool(&handle));
+    program.run(1);
+    // The program keeps its first block.
+    let address = program.live.remove(0);
+    let site = SiteId(77);
+    let relabel = Relabel { device: DeviceId(0), time_ns: handle.now_ns(), address, site };
+    handle.relabel(&relabel);
+    program.run(300_000);
+    drop(disk_writes);
+    handle.flush();
+    program.run(10);
+    recorder.stop();
+    let (_, gaps, lost, state) = read(&hub);
+    assert!(gaps > 0 && lost > 100_000, "{lost}");
+    program.live.push(address);
+    program.check(&state);
+    let block = state.device(DeviceId(0)).and_then(|device| device.block(address)).expect("the block is live");
+    assert_eq!(block.site, site);
 }
 
 #[test]

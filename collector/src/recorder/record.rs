@@ -31,9 +31,12 @@
 //! ```
 
 use vramscope_trace::{
-    AnnotationStage, DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, SiteId, StreamId, StringId,
+    AnnotationStage, DeviceId, Event, EventKind, MempoolId, PoolKey, PoolKind, Relabel, SiteId, StreamId, StringId,
 };
 
+/// Length of a handle's ring in words (64 bits): 1 MiB, room for the events of 21,845 blocks. A
+/// larger ring wakes the recorder less often, but its lines leave the processor's own cache.
+pub(super) const RING_LEN: usize = 1 << 17;
 /// A destination of records. A record is one to eight 64-bit words that encode an event.
 pub(super) trait RecordSink {
     /// Writes a whole record and returns true; writes nothing and returns false if there is no
@@ -46,6 +49,8 @@ pub(super) trait RecordSink {
 pub(super) enum Record {
     /// An event; its time is in this unit.
     Event(Event, Unit),
+    /// A relabel; its time is in nanoseconds.
+    Relabel(Relabel),
     /// A placeholder for the next of the handle's [side records](super::state::SideRecord).
     Side,
 }
@@ -132,6 +137,10 @@ const SIZE_END: u64 = 1 << 32;
 const COMPLETED_TOO: u64 = OTHER | 1 << VARIANT_SHIFT;
 /// Bit in the first word of a [`Setting`]: set if its time is in ticks, clear if in nanoseconds.
 const SETTING_IN_TICKS: u64 = 1 << (VARIANT_SHIFT + 1);
+
+/// Kind and variant of a relabel: three words, with device and site in the first as in a
+/// full-length record, the time in nanoseconds, and the address.
+const RELABEL: u64 = OTHER | 1 << (VARIANT_SHIFT + 2);
 
 /// The whole placeholder of a side record, as written to the ring: one word that contains only the
 /// kind [`SIDE`].
@@ -234,6 +243,14 @@ impl Packer {
         // No counter reaches this in a century.
         self.setting.time = 1 << 63;
         self.free = (0, 0);
+    }
+
+    /// Writes a relabel and returns true; returns false if there is no room.
+    pub(super) fn relabel(&mut self, relabel: &Relabel, out: &mut impl RecordSink) -> bool {
+        self.free = (0, 0);
+        let &Relabel { device, time_ns, address, site } = relabel;
+        let head = RELABEL | u64::from(device.0) << DEVICE_SHIFT | u64::from(site.0) << ID_SHIFT;
+        out.put([head, time_ns, address])
     }
 
     /// Writes the placeholder of a side record and returns true; returns false if there is no room.
@@ -345,6 +362,10 @@ impl Unpacker {
                 OTHER if first == COMPLETED_TOO => {
                     let (time, address, site) = free.expect("a completion follows its free");
                     self.event(time, EventKind::FreeCompleted { address, site })
+                }
+                OTHER if first & RELABEL == RELABEL => {
+                    let device = DeviceId((first >> DEVICE_SHIFT) as u16);
+                    Record::Relabel(Relabel { device, time_ns: rest(), address: rest(), site })
                 }
                 OTHER => {
                     let unit = if first & SETTING_IN_TICKS == 0 { Unit::Nanoseconds } else { Unit::Ticks };

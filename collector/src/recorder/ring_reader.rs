@@ -1,15 +1,15 @@
 //! The reading side of one handle's ring: records with their times.
 
-use vramscope_trace::Event;
+use vramscope_trace::{Event, Relabel};
 
 use super::clock::Clock;
-use super::record::{Record, Unit, Unpacker};
-use super::ring::Consumer;
+use super::record::{RING_LEN, Record, Unit, Unpacker};
+use crate::ring::Consumer;
 
 /// Reads the events of one handle's ring, in the order in which the handle wrote them.
 pub(super) struct RingReader {
     pub(super) number: u64,
-    consumer: Consumer,
+    consumer: Consumer<RING_LEN>,
     unpacker: Unpacker,
     /// The next item and its time. A side record has time 0, so that it follows the item before it
     /// at once.
@@ -20,14 +20,15 @@ pub(super) struct RingReader {
     released_at: u64,
 }
 
-/// An event in a ring, or the placeholder of a side record.
+/// An event or a relabel in a ring, or the placeholder of a side record.
 pub(super) enum RingItem {
     Event(Event),
+    Relabel(Relabel),
     SideRecord,
 }
 
 impl RingReader {
-    pub(super) fn new(number: u64, consumer: Consumer) -> Self {
+    pub(super) fn new(number: u64, consumer: Consumer<RING_LEN>) -> Self {
         Self { number, consumer, unpacker: Unpacker::default(), next: None, new_at: 0, released_at: 0 }
     }
 
@@ -50,6 +51,7 @@ impl RingReader {
                 let time_ns = clock.ns_at(event.time_ns);
                 (time_ns, RingItem::Event(Event { time_ns, ..event }))
             }
+            Record::Relabel(relabel) => (relabel.time_ns, RingItem::Relabel(relabel)),
             Record::Side => (0, RingItem::SideRecord),
         });
     }

@@ -8,14 +8,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
 
-use vramscope_trace::Event;
+use vramscope_trace::{Event, Relabel};
 
-use super::record::{Packer, RecordSink, Unit};
-use super::ring::{Producer, RING_LEN};
+use super::record::{Packer, RING_LEN, RecordSink, Unit};
 use super::state::{DroppedEvents, MAX_SIDE_RECORDS, Overflow, RecorderState, SideRecord};
+use crate::ring::Producer;
 
 /// The recorder is woken each time this many words (64 bits) have been written to a ring.
-pub(super) const WAKE_LEN: u64 = RING_LEN / 4;
+pub(super) const WAKE_LEN: u64 = RING_LEN as u64 / 4;
 
 /// Encodes a handle's events into its ring.
 pub(super) struct RingWriter {
@@ -37,11 +37,16 @@ impl RingWriter {
         is_taken
     }
 
+    /// Writes a relabel and returns true; returns false if there is no room.
+    pub(super) fn relabel(&mut self, relabel: &Relabel) -> bool {
+        self.packer.relabel(relabel, &mut self.out)
+    }
+
     /// Returns true if half of the ring is free. A handle then stops dropping events: it will not
     /// have to drop again at once.
     pub(super) fn is_half_free(&mut self) -> bool {
         let WaitingProducer { ring, wake_at, .. } = &mut self.out;
-        ring.refresh(RING_LEN as usize / 2, *wake_at)
+        ring.refresh(RING_LEN / 2, *wake_at)
     }
 
     /// Stores a side record, an item too large for the ring, and writes its placeholder. Returns
@@ -64,7 +69,7 @@ impl RingWriter {
 
 /// The writing end of a ring, which wakes the recorder and waits for room if necessary.
 pub(super) struct WaitingProducer {
-    pub(super) ring: Producer,
+    pub(super) ring: Producer<RING_LEN>,
     /// Number of words after which the recorder is woken. Waking a thread costs more than all other
     /// work of the writing side.
     pub(super) wake_at: u64,

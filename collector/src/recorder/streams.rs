@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use vramscope_trace::{
     Annotation, Chunk, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, MemoryState,
-    RecordingInfo, Sink,
+    RecordingInfo, Relabel, Sink,
 };
 
 use super::merge::DeviceStateSink;
@@ -267,6 +267,12 @@ impl Sink for Streams {
         self.main.annotation(annotation);
         if let Some(live) = &mut self.live {
             live.annotation(annotation);
+        }
+    }
+    fn relabel(&mut self, relabel: &Relabel) {
+        self.main.relabel(relabel);
+        if let Some(live) = &mut self.live {
+            live.relabel(relabel);
         }
     }
     fn full_state(&mut self, state: &MemoryState) {

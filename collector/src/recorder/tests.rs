@@ -3,7 +3,7 @@ use std::sync::{Mutex, mpsc};
 
 use vramscope_trace::{
     Annotation, AnnotationStage, DecodedItem, Definition, DeviceId, DeviceState, Event, EventKind, MemorySink,
-    MemoryState, Sink, SiteId, StringId,
+    MemoryState, Relabel, Sink, SiteId, StringId,
 };
 
 use super::handle::MAX_RINGS;
@@ -371,8 +371,10 @@ fn side_records_keep_their_position_among_events() {
         stage: AnnotationStage::Instant,
         name: StringId(1),
     };
+    let relabel = Relabel { device: DeviceId(3), time_ns: 1, address: u64::MAX - 1, site: SiteId(u32::MAX) };
     handle.define(&Definition::String("a".into()));
     handle.event(&mark(1, 1));
+    handle.relabel(&relabel);
     handle.annotation(&annotation(1));
     handle.full_state(&MemoryState::default());
     handle.event(&mark(2, 1));
@@ -381,6 +383,7 @@ fn side_records_keep_their_position_among_events() {
     assert_eq!((pass.events, pass.is_idle, pass.is_last), (2, false, false));
     assert_eq!(memory.events, [mark(1, 1), mark(2, 1)]);
     assert_eq!(memory.annotations, [annotation(1)]);
+    assert_eq!(memory.relabels, [(1, relabel)]);
     assert_eq!(memory.definitions, [Definition::String("a".into())]);
     assert_eq!(memory.states.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1, 2]);
     let pass = merge.run_pass(&shared, &clock, &mut memory);

@@ -13,6 +13,8 @@
 //!   or the CSV log of RMM's `logging_resource_adaptor`, and passes its events to a
 //!   [`Sink`](vramscope_trace::Sink).
 //! - [`Importer`] does all three for a file whose bytes arrive in pieces.
+//! - [`LiveSnapshot`] and [`LiveDevice`] derive events from PyTorch's trace entries while the
+//!   program runs.
 //!
 //! A snapshot contains less than a recording: requested sizes but not block sizes, and the state
 //! at the end but not the one at the beginning. `torch/rebuild` describes how both are derived.
@@ -62,4 +64,5 @@ pub use limits::Limits;
 pub use progress::{ImportPhase, ImportProgress, ignore_progress};
 pub use sniff::{InputFormat, sniff};
 pub use summary::ImportSummary;
+pub use torch::live::{LiveAction, LiveDevice, LiveEntry, LiveSnapshot};
 pub use unpack::{is_packed, unpack};

@@ -54,6 +54,10 @@ impl Decoded {
                 }
             }
         }
+        if let Some(last) = decoded.states.get_mut(&state.event()) {
+            // Relabels after the last event are in effect at the end.
+            last.clone_from(&state);
+        }
         decoded.end = decoded.first_event.is_some().then_some(state);
         decoded.error = decoded.error.or(decoder.finish().err());
         decoded
@@ -89,6 +93,8 @@ impl Decoded {
                 *state = (**full).clone();
                 self.states.insert(state.event(), state.clone());
             }
+            // It takes effect with the next event.
+            DecodedItem::Relabel(relabel) => state.relabel(relabel),
             _ => {}
         }
         self.items.push(item);
@@ -204,6 +210,7 @@ fn encode(items: &[DecodedItem]) -> Vec<u8> {
             }
             DecodedItem::Event(event) => encoder.event(event),
             DecodedItem::Annotation(annotation) => encoder.annotation(annotation),
+            DecodedItem::Relabel(relabel) => encoder.relabel(relabel),
         }
     }
     encoder.flush();

@@ -2,7 +2,7 @@
 
 use vramscope_trace::{
     Annotation, AnnotationStage, Category, Definition, DeviceId, DeviceInfo, Encoder, Event, EventKind, Frame, FrameId,
-    MempoolId, PoolKey, PoolKind, RecordingInfo, Sink, Site, SiteId, Stack, StackId, StreamId, StringId,
+    MempoolId, PoolKey, PoolKind, RecordingInfo, Relabel, Sink, Site, SiteId, Stack, StackId, StreamId, StringId,
 };
 
 /// Takes values from the front of the input; zeros when it is used up.
@@ -151,6 +151,10 @@ pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
                     devices: vec![device_info],
                     ..RecordingInfo::default()
                 });
+            }
+            30 => {
+                let (address, site) = (reader.number(), reader.site());
+                encoder.relabel(&Relabel { device, time_ns, address, site });
             }
             _ => time_ns = time_ns.wrapping_sub(u64::from(reader.byte())),
         }

@@ -21,15 +21,11 @@
 //! - `exception.rs` reports a failed request as a C++ exception, which PyTorch turns into a Python
 //!   exception.
 //! - `process.rs` has the state behind the functions: pools, recording and page, for any device.
-//! - `lifecycle.rs` handles exit and fork.
+//! - The collector's module `session` records the process and handles exit and fork.
 
 mod cuda_devices;
-mod environment;
 mod exception;
-mod lifecycle;
-mod log;
 mod process;
-mod recording;
 
 use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -37,6 +33,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use vramscope_collector::session::{lifecycle, read_recording_options, stderr_log as log};
 use vramscope_collector::{Category, enter_scope, leave_scope, settings_from_env};
 use vramscope_trace::{MempoolId, StreamId};
 
@@ -68,7 +65,7 @@ fn existing_process() -> Option<&'static ProcessState<CudaDevices>> {
 fn initialize() -> ProcessState<CudaDevices> {
     log::install();
     lifecycle::install_handlers(at_exit);
-    let (options, errors) = environment::read(|name| env::var_os(name));
+    let (options, errors) = read_recording_options(|name| env::var_os(name));
     errors.iter().for_each(|error| log::print(&error.to_string()));
     let settings = settings_from_env().map_err(|error| error.to_string());
     ProcessState::new(CudaDevices, settings, options, Arc::new(log::print))

@@ -4,19 +4,16 @@
 //! It is generic over the source of devices, so that tests can use host memory.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use vramscope_collector::{
-    AllocateError, Content, Controls, DevicePool, FreeError, Hub, MemoryDevice, Server, ServerOptions, Settings,
-};
+use vramscope_collector::session::{Log, ProcessRecording, RecordingOptions, serve};
+use vramscope_collector::{AllocateError, Controls, DevicePool, FreeError, Hub, MemoryDevice, Server, Settings};
 use vramscope_pool::CaptureFilter;
 use vramscope_trace::{Count, DeviceId, DeviceInfo, MempoolId, NullSink, StreamId};
 
-use crate::environment::RecordingOptions;
-use crate::log::Log;
-use crate::recording::ProcessRecording;
+/// The name that the headers of recordings give for this library.
+const WRITER: &str = concat!("vramscope-pluggable ", env!("CARGO_PKG_VERSION"));
 
 /// Lists and opens the devices that pools allocate from: GPUs, or host memory in tests.
 pub(crate) trait DeviceSource: Send + Sync + 'static {
@@ -182,8 +179,14 @@ impl<S: DeviceSource> ProcessState<S> {
         }
         let recording = self.recording.get_or_init(|| {
             let hub = self.hub.as_ref();
-            let recording =
-                ProcessRecording::start(&self.options, hub, settings.to_conf(), self.device_infos.clone(), &self.log);
+            let recording = ProcessRecording::start(
+                &self.options,
+                WRITER,
+                hub,
+                settings.to_conf(),
+                self.device_infos.clone(),
+                &self.log,
+            );
             if let (Some(recording), Some(hub)) = (&recording, hub) {
                 self.controls.offer_recording(hub, &recording.handle(), DeviceId(number), PathBuf::new());
             }
@@ -313,34 +316,6 @@ impl<S: DeviceSource> ProcessState<S> {
     pub(crate) fn shut_down(&self) {
         self.stop();
         drop(lock(&self.server).take());
-    }
-}
-
-/// Starts the page's server at `address` and logs its URL. Returns the server and the hub with the
-/// live recording that it serves. If the server cannot start, logs the reason and returns neither.
-fn serve(
-    address: SocketAddr,
-    options: &RecordingOptions,
-    controls: &Controls,
-    log: &Log,
-) -> (Option<Hub>, Option<Server>) {
-    let hub = Hub::default();
-    let RecordingOptions { token, allow_hosts, tls, .. } = options;
-    let (token, allow_hosts, tls) = (token.clone(), allow_hosts.clone(), tls.clone());
-    let server_options = ServerOptions { listen: Some(address), token, allow_hosts, tls, ..ServerOptions::default() };
-    let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
-    match Server::start(server_options, content) {
-        Ok(server) => {
-            log(&format!("listening: {}", server.url()));
-            if options.token.is_none() && !options.allow_hosts.is_empty() && server.address().ip().is_loopback() {
-                log("warning: everyone who reaches the proxy can watch; set VRAMSCOPE_TOKEN to require a token");
-            }
-            (Some(hub), Some(server))
-        }
-        Err(error) => {
-            log(&format!("{error}; the page is not served"));
-            (None, None)
-        }
     }
 }
 

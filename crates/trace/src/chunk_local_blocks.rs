@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::address_map::Position;
 use crate::device_state::DeviceState;
-use crate::event::{AllocatedBlock, DeviceId, Event, EventKind};
+use crate::event::{AllocatedBlock, DeviceId, Event, EventKind, Relabel};
 use crate::event_codec::Operation;
 use crate::memory_state::MemoryState;
 use crate::segment::Block;
@@ -171,6 +171,14 @@ impl ChunkLocalBlocks {
             }
             Operation::Other(event) => self.apply_other(state, &event),
         }
+    }
+
+    /// Applies a relabel, to a block that the chunk allocated or an older one.
+    #[cold]
+    pub(crate) fn relabel(&mut self, state: &mut MemoryState, relabel: &Relabel) -> Result<(), InconsistentEvent> {
+        self.flush(state)?;
+        state.relabel(relabel);
+        Ok(())
     }
 
     /// Applies only the free request of an operation that requests and completes a free; applies

@@ -35,24 +35,34 @@ pub(crate) const fn max_decompressed_len(stored: usize) -> usize {
     ALWAYS_ACCEPTED.saturating_add(stored.saturating_mul(MAX_RATIO))
 }
 
-/// Collects the columns of a chunk that is being written; their ids are 0 to `N` − 1. A column
-/// holds the values of one field for all events or blocks of the chunk.
+/// Returns the id that the column with index `index` of `count` columns has in a chunk. The last
+/// `optional` columns are those that older readers skip.
+fn column_id(index: usize, count: usize, optional: usize) -> u8 {
+    let required = count - optional;
+    (if index < required { index } else { usize::from(OPTIONAL_FROM) + index - required }) as u8
+}
+
+/// Collects the columns of a chunk that is being written. A column holds the values of one field
+/// for all events or blocks of the chunk.
+///
+/// There are `N` columns, numbered from 0. In the chunk, the last `OPTIONAL` of them have ids from
+/// 64 on, which older readers skip; the number of any other column is its id.
 #[derive(Clone, Debug)]
-pub(crate) struct ColumnsWriter<const N: usize> {
+pub(crate) struct ColumnsWriter<const N: usize, const OPTIONAL: usize = 0> {
     columns: [Vec<u8>; N],
 }
 
-impl<const N: usize> Default for ColumnsWriter<N> {
+impl<const N: usize, const OPTIONAL: usize> Default for ColumnsWriter<N, OPTIONAL> {
     fn default() -> Self {
         Self { columns: std::array::from_fn(|_| Vec::new()) }
     }
 }
 
-impl<const N: usize> ColumnsWriter<N> {
-    /// Returns the column with an id (below `N`), to append to.
+impl<const N: usize, const OPTIONAL: usize> ColumnsWriter<N, OPTIONAL> {
+    /// Returns the column with a number (below `N`), to append to.
     #[inline]
-    pub(crate) fn column(&mut self, id: u8) -> &mut Vec<u8> {
-        &mut self.columns[usize::from(id)]
+    pub(crate) fn column(&mut self, number: u8) -> &mut Vec<u8> {
+        &mut self.columns[usize::from(number)]
     }
 
     /// Returns the number of uncompressed bytes in all columns.
@@ -66,36 +76,41 @@ impl<const N: usize> ColumnsWriter<N> {
     /// [`COMPRESS_WHOLE_UP_TO`]. Smaller ones stay uncompressed, for the chunk to be compressed as
     /// a whole.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>, compressor: Option<&mut Compressor>) {
-        let len = self.len();
-        let start = out.len();
-        let mut compressor = compressor.filter(|_| len > COMPRESS_WHOLE_UP_TO);
-        self.put(out, compressor.as_deref_mut());
-        if let Some(compressor) = compressor {
-            compressor.has_compressed_columns = true;
-            if len > max_decompressed_len(out.len() - start) {
-                // A reader would reject this ratio.
-                out.truncate(start);
-                self.put(out, None);
-            }
-        }
-        self.columns.iter_mut().for_each(Vec::clear);
+        finish_columns(&mut self.columns, OPTIONAL, out, compressor);
     }
+}
 
-    /// Appends every column that is not empty to `out`: id, compression, lengths and bytes. Columns
-    /// are compressed if there is a compressor.
-    fn put(&self, out: &mut Vec<u8>, mut compressor: Option<&mut Compressor>) {
-        for (id, column) in self.columns.iter().enumerate().filter(|(_, column)| !column.is_empty()) {
-            let (compression, bytes) = match &mut compressor {
-                Some(compressor) => compressor.compress(column),
-                None => (Compression::Uncompressed, column.as_slice()),
-            };
-            out.extend_from_slice(&[id as u8, compression.code()]);
-            varint::put(out, column.len() as u64);
-            if compression != Compression::Uncompressed {
-                varint::put(out, bytes.len() as u64);
-            }
-            out.extend_from_slice(bytes);
+/// Appends the columns of a [`ColumnsWriter`] to `out` and clears them.
+fn finish_columns(columns: &mut [Vec<u8>], optional: usize, out: &mut Vec<u8>, compressor: Option<&mut Compressor>) {
+    let len: usize = columns.iter().map(Vec::len).sum();
+    let start = out.len();
+    let mut compressor = compressor.filter(|_| len > COMPRESS_WHOLE_UP_TO);
+    put_columns(columns, optional, out, compressor.as_deref_mut());
+    if let Some(compressor) = compressor {
+        compressor.has_compressed_columns = true;
+        if len > max_decompressed_len(out.len() - start) {
+            // A reader would reject this ratio.
+            out.truncate(start);
+            put_columns(columns, optional, out, None);
         }
+    }
+    columns.iter_mut().for_each(Vec::clear);
+}
+
+/// Appends every column that is not empty to `out`: id, compression, lengths and bytes. Columns are
+/// compressed if there is a compressor.
+fn put_columns(columns: &[Vec<u8>], optional: usize, out: &mut Vec<u8>, mut compressor: Option<&mut Compressor>) {
+    for (index, column) in columns.iter().enumerate().filter(|(_, column)| !column.is_empty()) {
+        let (compression, bytes) = match &mut compressor {
+            Some(compressor) => compressor.compress(column),
+            None => (Compression::Uncompressed, column.as_slice()),
+        };
+        out.extend_from_slice(&[column_id(index, columns.len(), optional), compression.code()]);
+        varint::put(out, column.len() as u64);
+        if compression != Compression::Uncompressed {
+            varint::put(out, bytes.len() as u64);
+        }
+        out.extend_from_slice(bytes);
     }
 }
 
@@ -109,15 +124,81 @@ struct StoredColumn<'a> {
     at: usize,
 }
 
-/// The decompressed columns of a chunk that is being read; their ids are 0 to `N` − 1.
+/// Finds the columns in the rest of a payload and stores each in `found` by its number; the last
+/// `optional` of them have ids from 64 on. Returns the number of their bytes once decompressed;
+/// more than `max_len` are an error.
+fn find_columns<'a>(
+    reader: &mut Reader<'a>,
+    max_len: usize,
+    found: &mut [Option<StoredColumn<'a>>],
+    optional: usize,
+) -> Result<usize, PayloadError> {
+    let max_len = max_len.min(max_decompressed_len(reader.remaining()));
+    let count = found.len();
+    let mut next = 0u16;
+    let mut len = 0usize;
+    while reader.remaining() > 0 {
+        let at = reader.position();
+        let id = reader.byte()?;
+        if u16::from(id) < next {
+            return Err(reader.payload_error("columns are not in order"));
+        }
+        next = u16::from(id) + 1;
+        let compression =
+            Compression::from_code(reader.byte()?).ok_or(reader.payload_error("unknown column compression"))?;
+        let raw_len = reader.u64()?;
+        let stored_len = if compression == Compression::Uncompressed { raw_len } else { reader.u64()? };
+        let stored = reader.bytes(stored_len)?;
+        let raw_len = usize::try_from(raw_len).unwrap_or(usize::MAX);
+        let number = (0..count).find(|&index| column_id(index, count, optional) == id);
+        if let Some(number) = number {
+            len = len.saturating_add(raw_len);
+            if reader.is_decompressed() && compression != Compression::Uncompressed {
+                return Err(reader.payload_error("compressed column in a chunk that is compressed as a whole"));
+            }
+            if len > max_len {
+                return Err(reader.payload_error("columns have more bytes than their chunk may have"));
+            }
+            found[number] = Some(StoredColumn { compression, stored, raw_len, at });
+        } else if id < OPTIONAL_FROM {
+            return Err(reader.payload_error("unknown column; a newer vramscope may read it"));
+        }
+    }
+    Ok(len)
+}
+
+/// Appends the decompressed columns `found` to `bytes`, and stores in `ends`, for each, its end in
+/// `bytes` and its offset in the payload.
+fn decompress_columns(
+    found: &[Option<StoredColumn<'_>>],
+    decompressor: &mut Decompressor,
+    bytes: &mut Vec<u8>,
+    ends: &mut [(usize, usize)],
+) -> Result<(), PayloadError> {
+    for (end, found) in ends.iter_mut().zip(found) {
+        if let &Some(StoredColumn { compression, stored, raw_len, at }) = found {
+            let decompressed = decompressor.decompress(compression, stored, raw_len, bytes);
+            decompressed.map_err(|_| PayloadError {
+                position: at,
+                reason: "column does not decompress to its stated length",
+            })?;
+            end.1 = at;
+        }
+        end.0 = bytes.len();
+    }
+    Ok(())
+}
+
+/// The decompressed columns of a chunk that is being read: `N` columns, numbered as in
+/// [`ColumnsWriter`].
 #[derive(Clone, Debug)]
-pub(crate) struct Columns<const N: usize> {
+pub(crate) struct Columns<const N: usize, const OPTIONAL: usize = 0> {
     bytes: Vec<u8>,
     /// For each column, its end in `bytes` and its offset in the payload.
     ends: [(usize, usize); N],
 }
 
-impl<const N: usize> Columns<N> {
+impl<const N: usize, const OPTIONAL: usize> Columns<N, OPTIONAL> {
     /// Reads the rest of a payload as columns. More than `max_len` decompressed bytes in total are
     /// an error.
     pub(crate) fn read(
@@ -125,50 +206,11 @@ impl<const N: usize> Columns<N> {
         decompressor: &mut Decompressor,
         max_len: usize,
     ) -> Result<Self, PayloadError> {
-        let max_len = max_len.min(max_decompressed_len(reader.remaining()));
-        let mut found: [Option<StoredColumn<'_>>; N] = [None; N];
-        let mut next = 0u16;
-        let mut len = 0usize;
-        while reader.remaining() > 0 {
-            let at = reader.position();
-            let id = reader.byte()?;
-            if u16::from(id) < next {
-                return Err(reader.payload_error("columns are not in order"));
-            }
-            next = u16::from(id) + 1;
-            let compression =
-                Compression::from_code(reader.byte()?).ok_or(reader.payload_error("unknown column compression"))?;
-            let raw_len = reader.u64()?;
-            let stored_len = if compression == Compression::Uncompressed { raw_len } else { reader.u64()? };
-            let stored = reader.bytes(stored_len)?;
-            let raw_len = usize::try_from(raw_len).unwrap_or(usize::MAX);
-            if let Some(slot) = found.get_mut(usize::from(id)) {
-                len = len.saturating_add(raw_len);
-                if reader.is_decompressed() && compression != Compression::Uncompressed {
-                    return Err(reader.payload_error("compressed column in a chunk that is compressed as a whole"));
-                }
-                if len > max_len {
-                    return Err(reader.payload_error("columns have more bytes than their chunk may have"));
-                }
-                *slot = Some(StoredColumn { compression, stored, raw_len, at });
-            } else if id < OPTIONAL_FROM {
-                return Err(reader.payload_error("unknown column; a newer vramscope may read it"));
-            }
-        }
-        let mut bytes = Vec::with_capacity(len);
-        let mut ends = [(0, 0); N];
-        for (end, found) in ends.iter_mut().zip(found) {
-            if let Some(StoredColumn { compression, stored, raw_len, at }) = found {
-                let decompressed = decompressor.decompress(compression, stored, raw_len, &mut bytes);
-                decompressed.map_err(|_| PayloadError {
-                    position: at,
-                    reason: "column does not decompress to its stated length",
-                })?;
-                end.1 = at;
-            }
-            end.0 = bytes.len();
-        }
-        Ok(Self { bytes, ends })
+        let mut found = [None; N];
+        let len = find_columns(reader, max_len, &mut found, OPTIONAL)?;
+        let mut columns = Self { bytes: Vec::with_capacity(len), ends: [(0, 0); N] };
+        decompress_columns(&found, decompressor, &mut columns.bytes, &mut columns.ends)?;
+        Ok(columns)
     }
 
     /// Returns the number of decompressed bytes.
@@ -176,10 +218,10 @@ impl<const N: usize> Columns<N> {
         self.bytes.len()
     }
 
-    /// Returns a reader of the column with an id; it is empty if the chunk lacks the column.
-    pub(crate) fn column(&self, id: u8) -> Reader<'_> {
-        let id = usize::from(id);
-        let start = id.checked_sub(1).map_or(0, |before| self.ends[before].0);
-        Reader::within(&self.bytes[start..self.ends[id].0], self.ends[id].1)
+    /// Returns a reader of the column with a number; it is empty if the chunk lacks the column.
+    pub(crate) fn column(&self, number: u8) -> Reader<'_> {
+        let index = usize::from(number);
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before].0);
+        Reader::within(&self.bytes[start..self.ends[index].0], self.ends[index].1)
     }
 }

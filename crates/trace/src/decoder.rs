@@ -8,15 +8,16 @@ use crate::chunk_reader::ChunkReader;
 use crate::compression::Decompressor;
 use crate::definition_codec::{DefinitionCounts, read_annotations, read_definitions};
 use crate::error::FormatError;
-use crate::event::{Annotation, DeviceId, Event};
-use crate::event_codec::{EventColumns, EventReader};
+use crate::event::{Annotation, DeviceId, Event, Relabel};
+use crate::event_codec::{EventColumns, EventReader, PlacedRelabel};
 use crate::info::RecordingInfo;
 use crate::memory_state::MemoryState;
 use crate::site::{Definition, Definitions};
 use crate::state_codec::read_state;
 use crate::varint::PayloadError;
 
-/// One item of a decoded recording: an event, a definition, a full state or metadata.
+/// One item of a decoded recording: an event, a definition, a full state, metadata, an annotation
+/// or a relabel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodedItem {
     /// The header chunk: metadata about the program and its devices. A later one replaces it.
@@ -30,6 +31,8 @@ pub enum DecodedItem {
     Event(Event),
     /// An annotation; [`Annotation::at_event`] is the moment it belongs to.
     Annotation(Annotation),
+    /// A block's new site, which takes effect with the next event.
+    Relabel(Relabel),
 }
 
 /// A receiver of the contents of chunks as they are decoded, in the order of the recording.
@@ -43,20 +46,25 @@ pub(crate) trait ChunkVisitor {
     fn full_state(&mut self, state: MemoryState);
     /// Receives the next event of the recording.
     fn event(&mut self, event: Event);
-    /// Receives the events of a chunk; by default passes each to [`event`](Self::event).
-    /// `is_consistent` is true if the writer marked the chunk as free of events that contradict the
-    /// memory state.
+    /// Receives the events and relabels of a chunk; by default passes each to
+    /// [`event`](Self::event) or [`relabel`](Self::relabel). `is_consistent` is true if the writer
+    /// marked the chunk as free of events that contradict the memory state.
     ///
     /// # Errors
     /// If the events cannot be decoded, or one contradicts the memory state although
     /// `is_consistent` is true.
     fn events(&mut self, is_consistent: bool, operations: &mut EventReader<'_>) -> Result<(), EventsError> {
         let _ = is_consistent;
-        while let Some(operation) = operations.next_operation()? {
-            operation.for_each_event(|event| self.event(event));
+        loop {
+            while let Some(operation) = operations.next_operation()? {
+                operation.for_each_event(|event| self.event(event));
+            }
+            let Some(relabel) = operations.take_relabel() else { return Ok(()) };
+            self.relabel(relabel);
         }
-        Ok(())
     }
+    /// Receives a new site for a block.
+    fn relabel(&mut self, relabel: Relabel);
     /// Receives an annotation: a named moment that is not an event.
     fn annotation(&mut self, annotation: Annotation);
 }
@@ -70,6 +78,9 @@ pub(crate) struct DecodeContext {
     decompressor: Decompressor,
     /// Index of the next event; `None` before the first chunk of events or full state.
     pub(crate) next_event: Option<u64>,
+    /// The relabels since the last event, from chunks without events. The chunk with the next event
+    /// repeats them.
+    relabels_since_event: Vec<PlacedRelabel>,
 }
 
 /// Returns the error for users about an invalid payload of the chunk at byte `offset` of the
@@ -127,23 +138,35 @@ impl EventsError {
     }
 }
 
-/// Decodes a chunk of events and calls `each` with every event, in order.
-pub(crate) fn each_event(
-    packed: &PackedChunk,
-    decompressor: &mut Decompressor,
-    each: impl FnMut(Event),
-) -> Result<(), FormatError> {
-    let columns = decompress_events(packed, decompressor)?;
-    each_event_of(&columns, each).map_err(|error| chunk_error(packed, &error))
+/// An event or a relabel of a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ChunkEntry<'a> {
+    /// An event.
+    Event(&'a Event),
+    /// A relabel, which takes effect with the next event.
+    Relabel(&'a Relabel),
 }
 
-/// Calls `each` with every event of a decompressed chunk, in order.
-pub(crate) fn each_event_of(columns: &EventColumns, mut each: impl FnMut(Event)) -> Result<(), PayloadError> {
+/// Decodes a chunk of events and calls `each` with every event and relabel, in order.
+pub(crate) fn each_entry(
+    packed: &PackedChunk,
+    decompressor: &mut Decompressor,
+    each: impl FnMut(ChunkEntry<'_>),
+) -> Result<(), FormatError> {
+    let columns = decompress_events(packed, decompressor)?;
+    each_entry_of(&columns, each).map_err(|error| chunk_error(packed, &error))
+}
+
+/// Calls `each` with every event and relabel of a decompressed chunk, in order.
+pub(crate) fn each_entry_of(columns: &EventColumns, mut each: impl FnMut(ChunkEntry<'_>)) -> Result<(), PayloadError> {
     let mut operations = columns.operations();
-    while let Some(operation) = operations.next_operation()? {
-        operation.for_each_event(&mut each);
+    loop {
+        while let Some(operation) = operations.next_operation()? {
+            operation.for_each_event(|event| each(ChunkEntry::Event(&event)));
+        }
+        let Some(relabel) = operations.take_relabel() else { return Ok(()) };
+        each(ChunkEntry::Relabel(&relabel));
     }
-    Ok(())
 }
 
 /// Decompresses and decodes a chunk with a full state: all devices, or with `only` one device.
@@ -189,6 +212,7 @@ impl DecodeContext {
                 self.check_order(packed, true)?;
                 visitor.full_state(decompress_state(packed, &mut self.decompressor, None)?);
                 self.next_event = Some(packed.first_event);
+                self.relabels_since_event.clear();
             }
             // They contain nothing that the other chunks lack.
             ChunkKind::Index | ChunkKind::End => {}
@@ -196,6 +220,10 @@ impl DecodeContext {
                 self.check_order(packed, false)?;
                 let columns = decompress_events(packed, &mut self.decompressor)?;
                 let mut operations = columns.operations();
+                let repeated = columns.relabels().repeated(packed.events > 0, &mut self.relabels_since_event);
+                operations.skip_relabels(
+                    repeated.ok_or_else(|| packed.error("relabels differ from those of an earlier chunk"))?,
+                );
                 let read = visitor.events(columns.is_consistent(), &mut operations);
                 read.map_err(|error| error.in_chunk_at(packed.offset))?;
                 self.next_event = Some(packed.first_event + u64::from(packed.events));
@@ -267,6 +295,9 @@ impl ChunkVisitor for VecDeque<DecodedItem> {
     }
     fn annotation(&mut self, annotation: Annotation) {
         self.push_back(DecodedItem::Annotation(annotation));
+    }
+    fn relabel(&mut self, relabel: Relabel) {
+        self.push_back(DecodedItem::Relabel(relabel));
     }
 }
 

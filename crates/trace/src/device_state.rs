@@ -4,6 +4,7 @@
 //! a segment on top of another. The newer event wins, what it contradicts is removed, and
 //! [`DeviceState::inconsistencies`] counts it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::address_map::{AddressMap, Position};
@@ -22,6 +23,8 @@ pub struct DeviceState {
     pub(crate) ooms: u64,
     pub(crate) inconsistencies: u64,
     pub(crate) sample: Option<MemorySample>,
+    /// The numbers of the sites at which relabeled blocks were allocated, by address.
+    pub(crate) allocation_sites: BTreeMap<u64, u32>,
 }
 
 impl DeviceState {
@@ -40,6 +43,13 @@ impl DeviceState {
     #[inline]
     pub fn block(&self, address: u64) -> Option<&Block> {
         self.blocks.get(address)
+    }
+
+    /// Returns the site at which a block of this device was allocated: [`Block::site`] unless the
+    /// block was relabeled.
+    #[must_use]
+    pub fn allocation_site(&self, block: &Block) -> SiteId {
+        self.allocation_sites.get(&block.address).map_or(block.site, |&site| SiteId(site))
     }
 
     /// Returns the active block that contains the byte at `address`, or `None`.
@@ -185,8 +195,9 @@ impl DeviceState {
     /// Replaces the segments and blocks by those of `observed`, a full state recorded after events
     /// were lost.
     ///
-    /// A segment or block that is unchanged keeps the event and time since which it exists; every
-    /// other one gets `event` (an event index) and `time_ns`, the latest possible ones. The counts
+    /// A segment or block that is unchanged keeps the event and time since which it exists, and a
+    /// block the site of its last relabel; every other one gets `event` (an event index) and
+    /// `time_ns`, the latest possible ones. The counts
     /// of events, failed requests and inconsistencies stay.
     pub fn resync(&mut self, observed: &Self, event: u64, time_ns: u64) {
         let mut synced =
@@ -200,12 +211,16 @@ impl DeviceState {
         }
         for &block in observed.blocks() {
             let known = self.block(block.address).filter(|known| {
-                (known.size, known.requested, known.site) == (block.size, block.requested, block.site)
+                (known.size, known.requested) == (block.size, block.requested)
+                    && self.allocation_site(known) == observed.allocation_site(&block)
                     && (known.stream, known.pool) == (block.stream, block.pool)
                     && (block.pending_free || !known.pending_free)
             });
             let (since_event, since_ns) = known.map_or((event, time_ns), |known| (known.since_event, known.since_ns));
-            synced.insert_block(Block { since_event, since_ns, ..block });
+            let is_relabeled = observed.allocation_sites.contains_key(&block.address);
+            let site = known.filter(|_| !is_relabeled).map_or(block.site, |known| known.site);
+            synced.insert_block(Block { since_event, since_ns, site: observed.allocation_site(&block), ..block });
+            synced.set_site(block.address, site);
         }
         synced.sample = observed.sample.or(self.sample);
         *self = synced;
@@ -231,7 +246,35 @@ impl DeviceState {
             let (site, since_event, since_ns) = block(&known);
             blocks.insert_disjoint(Block { site, since_event, since_ns, ..known });
         }
-        Self { segments, blocks, ..*self }
+        let mut remapped = Self { segments, blocks, allocation_sites: BTreeMap::new(), ..*self };
+        for (&address, &site) in &self.allocation_sites {
+            if let Some(known) = self.block(address) {
+                let (site, ..) = block(&Block { site: SiteId(site), ..*known });
+                remapped.allocation_sites.insert(address, site.0);
+            }
+        }
+        remapped
+    }
+
+    /// Gives the block that begins at exactly `address` a new site, as a
+    /// [relabel](crate::Relabel). Without such a block, nothing changes but the number of
+    /// inconsistencies.
+    pub fn relabel(&mut self, address: u64, site: SiteId) {
+        if !self.set_site(address, site) {
+            self.count_inconsistency();
+        }
+    }
+
+    /// Gives the block that begins at exactly `address` a new site. Returns false if there is none.
+    fn set_site(&mut self, address: u64, site: SiteId) -> bool {
+        let Some(block) = self.blocks.get_mut(address) else { return false };
+        let before = std::mem::replace(&mut block.site, site);
+        match self.allocation_sites.get(&address) {
+            Some(&allocation_site) if allocation_site == site.0 => self.forget_allocation_site(address),
+            None if before != site => drop(self.allocation_sites.insert(address, before.0)),
+            _ => {}
+        }
+        true
     }
 
     /// Adds 1 to the number of contradictions between events and state.
@@ -293,6 +336,9 @@ impl DeviceState {
     /// there was one.
     pub(crate) fn remove_block(&mut self, address: u64) -> bool {
         let Some(block) = self.blocks.remove(address) else { return false };
+        if !self.allocation_sites.is_empty() {
+            self.forget_allocation_site(address);
+        }
         let counters = &mut self.counters;
         counters.active = counters.active.saturating_sub(block.size);
         counters.requested = counters.requested.saturating_sub(block.requested);
@@ -300,6 +346,14 @@ impl DeviceState {
             counters.allocated = counters.allocated.saturating_sub(block.size);
         }
         true
+    }
+
+    /// Removes the allocation site of a block that has been removed.
+    // Cold, so that removing blocks takes no longer in recordings without relabels.
+    #[cold]
+    #[inline(never)]
+    fn forget_allocation_site(&mut self, address: u64) {
+        self.allocation_sites.remove(&address);
     }
 
     /// Removes all blocks that overlap the addresses in `range`; each counts as an inconsistency.

@@ -3,8 +3,8 @@
 use crate::chunk::{Chunk, ChunkKind, preamble};
 use crate::compression::Compressor;
 use crate::definition_codec::{DefinitionWriter, put_annotations};
-use crate::event::{Annotation, Event, EventKind};
-use crate::event_codec::EventWriter;
+use crate::event::{Annotation, Event, EventKind, Relabel};
+use crate::event_codec::{EventWriter, PlacedRelabel};
 use crate::info::RecordingInfo;
 use crate::memory_state::MemoryState;
 use crate::sink::Sink;
@@ -24,6 +24,8 @@ const DEFINITION_BYTES_PER_CHUNK: usize = 256 << 10;
 /// Number of annotations at which the encoder completes their chunk, far below what a reader
 /// accepts.
 const ANNOTATIONS_PER_CHUNK: usize = 16_384;
+/// Number of relabels at which the encoder completes their chunk, far below what a reader accepts.
+const RELABELS_PER_CHUNK: usize = 16_384;
 /// Longest text that the encoder stores, in bytes. Longer texts are truncated, so that a reader
 /// accepts their chunk.
 const MAX_TEXT_LEN: usize = 64 << 10;
@@ -41,6 +43,10 @@ pub struct Encoder {
     first_event: u64,
     definitions: DefinitionWriter,
     annotations: Vec<Annotation>,
+    /// The relabels since the last event that precedes the open chunk, in order.
+    relabels: Vec<PlacedRelabel>,
+    /// Number of leading relabels that a chunk without events contains already.
+    written_relabels: usize,
     /// The moment of the last full state.
     last_state: u64,
     /// Inconsistencies of the state at the beginning of the open chunk.
@@ -86,6 +92,8 @@ impl Encoder {
             first_event: 0,
             definitions: DefinitionWriter::default(),
             annotations: Vec::new(),
+            relabels: Vec::new(),
+            written_relabels: 0,
             last_state: 0,
             inconsistencies_before: 0,
             output: vec![header_chunk(info, 0, &mut compressor)],
@@ -107,6 +115,7 @@ impl Encoder {
         self.close_definitions();
         self.close_annotations();
         self.close_events();
+        self.write_relabels();
     }
 
     /// Returns the complete chunks since the last call, in order.
@@ -139,15 +148,38 @@ impl Encoder {
         self.payload.clear();
     }
 
-    /// Writes the present memory state as a full state, unless it is too large for readers.
+    /// Writes the present memory state as a full state, unless it is too large for readers. It
+    /// contains the relabels after the last event, which are not repeated then.
     fn write_state(&mut self) {
         self.last_state = self.state.event;
         if !is_readable(&self.state) {
             // Readers accept no state of this size. Seeking is slower without it.
             return;
         }
+        // A reader knows by them that the state differs from what the events lead to.
+        self.write_relabels();
+        self.forget_relabels();
         put_state(&mut self.payload, &self.state, Some(&mut self.compressor));
         self.output(ChunkKind::State, self.state.event, 0);
+    }
+
+    /// Forgets the relabels after the last event, because a full state contains or replaces them.
+    fn forget_relabels(&mut self) {
+        self.relabels.clear();
+        self.written_relabels = 0;
+    }
+
+    /// Writes the relabels after the last event as a chunk without events, so that readers have
+    /// them before the next event. Does nothing while a chunk is open.
+    fn write_relabels(&mut self) {
+        if self.events.count() > 0 || self.written_relabels == self.relabels.len() {
+            return;
+        }
+        self.close_definitions();
+        let new = (self.written_relabels as u64, &self.relabels[self.written_relabels..]);
+        self.events.finish(&mut self.payload, true, new, &mut self.compressor);
+        self.written_relabels = self.relabels.len();
+        self.output(ChunkKind::Events, self.first_event, 0);
     }
 
     /// Writes the definitions received since the last chunk of definitions as a chunk, if there are
@@ -180,8 +212,13 @@ impl Encoder {
             let inconsistencies = self.inconsistencies();
             let is_consistent = std::mem::replace(&mut self.inconsistencies_before, inconsistencies) == inconsistencies
                 && inconsistencies < u64::MAX;
-            self.events.finish(&mut self.payload, is_consistent, &mut self.compressor);
+            let before_events = self.relabels.partition_point(|placed| placed.position < count);
+            let relabels = (0, &self.relabels[..before_events]);
+            self.events.finish(&mut self.payload, is_consistent, relabels, &mut self.compressor);
             self.output(ChunkKind::Events, self.first_event, count);
+            self.relabels.drain(..before_events);
+            self.relabels.iter_mut().for_each(|placed| placed.position = 0);
+            self.written_relabels = 0;
             self.first_event = self.state.event;
             let blocks: usize = self.state.devices().map(|(_, device)| device.blocks().len()).sum();
             if self.state.event - self.last_state >= EVENTS_PER_STATE.max(4 * blocks as u64) {
@@ -239,8 +276,30 @@ impl Sink for Encoder {
         }
     }
 
+    fn relabel(&mut self, relabel: &Relabel) {
+        match self.state.device(relabel.device).map(|device| device.block(relabel.address)) {
+            // Unchanged, or a device without memory.
+            None => return,
+            Some(Some(block)) if block.site == relabel.site => return,
+            Some(Some(_)) => {}
+            // It contradicts the state, but the chunk's events do not.
+            Some(None) => self.inconsistencies_before = self.inconsistencies_before.saturating_add(1),
+        }
+        self.state.relabel(relabel);
+        self.events.separate();
+        self.relabels.push(PlacedRelabel { position: self.events.count(), relabel: *relabel });
+        if self.relabels.len() >= RELABELS_PER_CHUNK {
+            self.flush();
+            if self.relabels.len() >= RELABELS_PER_CHUNK {
+                // All of them follow the last event.
+                self.write_state();
+            }
+        }
+    }
+
     fn full_state(&mut self, state: &MemoryState) {
         self.flush();
+        self.forget_relabels();
         let event = self.state.event;
         self.state = state.clone();
         self.state.event = event;

@@ -353,6 +353,23 @@ pub struct Annotation {
     pub name: StringId,
 }
 
+/// A new site for a live block: the program found out later what the block is for.
+///
+/// The new site usually has the old stack with another category or scope: a tensor becomes a
+/// parameter when a module registers it. A relabel is not an event and has no event number. It
+/// takes effect with the event that follows it; after the last event, at the last moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relabel {
+    /// The block's device.
+    pub device: DeviceId,
+    /// Nanoseconds since the recording's time 0.
+    pub time_ns: u64,
+    /// Address of the block's first byte.
+    pub address: u64,
+    /// The block's site from now on.
+    pub site: SiteId,
+}
+
 /// A block as the event [`BlockAllocated`](EventKind::BlockAllocated) describes it, with its
 /// device.
 #[derive(Clone, Copy, Debug)]

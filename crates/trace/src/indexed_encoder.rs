@@ -1,7 +1,7 @@
 //! Encodes a whole recording with an index at its end.
 
 use crate::encoder::Encoder;
-use crate::event::{Annotation, Event};
+use crate::event::{Annotation, Event, Relabel};
 use crate::info::RecordingInfo;
 use crate::memory_state::MemoryState;
 use crate::recording::Recording;
@@ -66,6 +66,10 @@ impl Sink for IndexedEncoder {
 
     fn annotation(&mut self, annotation: &Annotation) {
         self.encoder.annotation(annotation);
+    }
+
+    fn relabel(&mut self, relabel: &Relabel) {
+        self.encoder.relabel(relabel);
     }
 
     fn full_state(&mut self, state: &MemoryState) {

@@ -32,6 +32,10 @@
 //! on. Where an API needs an event itself, it takes or returns the event's *index*, counted from 0:
 //! the event with index i leads from moment i to moment i + 1.
 //!
+//! A [`Relabel`] gives a live block a new site. It is not an event and has no number; it takes
+//! effect with the event that follows it, so that the state at a moment never changes while a
+//! recording grows, except at its last moment.
+//!
 //! # Example
 //!
 //! ```
@@ -112,7 +116,7 @@ pub use encoder::Encoder;
 pub use error::FormatError;
 pub use even_part::even_part;
 pub use event::{
-    Annotation, AnnotationStage, DeviceId, Event, EventKind, EventType, MempoolId, PoolKey, PoolKind, StreamId,
+    Annotation, AnnotationStage, DeviceId, Event, EventKind, EventType, MempoolId, PoolKey, PoolKind, Relabel, StreamId,
 };
 pub use indexed_encoder::IndexedEncoder;
 pub use info::{DeviceInfo, RecordingInfo};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::device_state::DeviceState;
-use crate::event::{DeviceId, Event};
+use crate::event::{DeviceId, Event, Relabel};
 
 /// The segments and active blocks of every device at one moment: after the first
 /// [`event`](Self::event) events of a recording.
@@ -81,6 +81,14 @@ impl MemoryState {
     /// Moves the state's moment and time on over an event of a device that this state leaves out.
     pub fn pass(&mut self, event: &Event) {
         self.advance(1, event.time_ns);
+    }
+
+    /// Gives a block a new site. Without such a block, the device counts an
+    /// [inconsistency](DeviceState::inconsistencies); a relabel on an unknown device is ignored.
+    pub fn relabel(&mut self, relabel: &Relabel) {
+        if let Some(device) = self.devices.get_mut(&relabel.device) {
+            device.relabel(relabel.address, relabel.site);
+        }
     }
 
     /// Applies the next event of the recording.

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::decoder::DecodedItem;
-use crate::event::{Annotation, DeviceId, Event, EventKind};
+use crate::event::{Annotation, DeviceId, Event, EventKind, Relabel};
 use crate::info::{DeviceInfo, RecordingInfo};
 use crate::memory_state::MemoryState;
 use crate::sink::Sink;
@@ -84,9 +84,9 @@ impl<S: Sink> Redactor<S> {
         self.sink
     }
 
-    /// Redacts one item of a recording (a definition, full state, event or annotation) and passes
-    /// it to the inner sink. Ignores header chunks, because the sink was created with the
-    /// description.
+    /// Redacts one item of a recording (a definition, full state, event, annotation or relabel)
+    /// and passes it to the inner sink. Ignores header chunks, because the sink was created with
+    /// the description.
     pub fn pass(&mut self, item: &DecodedItem) {
         match item {
             DecodedItem::Info(_) => {}
@@ -94,6 +94,7 @@ impl<S: Sink> Redactor<S> {
             DecodedItem::FullState(state) => self.full_state(state),
             DecodedItem::Event(event) => self.event(event),
             DecodedItem::Annotation(annotation) => self.annotation(annotation),
+            DecodedItem::Relabel(relabel) => self.relabel(relabel),
         }
     }
 
@@ -199,6 +200,10 @@ impl<S: Sink> Sink for Redactor<S> {
     fn annotation(&mut self, annotation: &Annotation) {
         let name = self.replace(NameKind::Mark, annotation.name);
         self.sink.annotation(&Annotation { name, ..*annotation });
+    }
+
+    fn relabel(&mut self, relabel: &Relabel) {
+        self.sink.relabel(relabel);
     }
 
     fn full_state(&mut self, state: &MemoryState) {

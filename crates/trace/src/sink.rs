@@ -1,6 +1,6 @@
 //! The trait that receives events, and two simple implementations.
 
-use crate::event::{Annotation, Event};
+use crate::event::{Annotation, Event, Relabel};
 use crate::memory_state::MemoryState;
 use crate::site::Definition;
 
@@ -19,6 +19,11 @@ pub trait Sink {
     /// Receives an annotation, which belongs after the events received so far.
     fn annotation(&mut self, annotation: &Annotation) {
         let _ = annotation;
+    }
+    /// Receives a new site for a live block, after the definition of the site. It takes effect
+    /// between the events received before and after it.
+    fn relabel(&mut self, relabel: &Relabel) {
+        let _ = relabel;
     }
     /// Receives a full state, which replaces the memory state that the events led to.
     ///
@@ -45,6 +50,8 @@ pub struct MemorySink {
     pub definitions: Vec<Definition>,
     /// All annotations, in the order received.
     pub annotations: Vec<Annotation>,
+    /// All relabels, each with the number of events received before it.
+    pub relabels: Vec<(usize, Relabel)>,
     /// All full states, each with the number of events received before it.
     pub states: Vec<(usize, MemoryState)>,
 }
@@ -58,6 +65,9 @@ impl Sink for MemorySink {
     }
     fn annotation(&mut self, annotation: &Annotation) {
         self.annotations.push(*annotation);
+    }
+    fn relabel(&mut self, relabel: &Relabel) {
+        self.relabels.push((self.events.len(), *relabel));
     }
     fn full_state(&mut self, state: &MemoryState) {
         self.states.push((self.events.len(), state.clone()));

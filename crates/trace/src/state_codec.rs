@@ -24,7 +24,9 @@ use crate::site::SiteId;
 use crate::varint::{self, PayloadError, Reader, gcd};
 
 /// Number of columns of a full state.
-const COLUMNS: usize = 8;
+const COLUMNS: usize = 9;
+/// Number of columns of a full state that older readers skip: that of relabeled blocks.
+const OPTIONAL_COLUMNS: usize = 1;
 /// The most decompressed bytes that a reader accepts in the columns of a full state; more is an
 /// error.
 const MAX_COLUMNS_LEN: usize = 32 << 20;
@@ -52,7 +54,7 @@ mod column {
     pub(super) const DISTANCES: u8 = 2;
     /// Column id in a full state. Per block: the number (from 0) of its shape in [`SHAPE_TABLE`].
     pub(super) const SHAPES: u8 = 3;
-    /// Column id in a full state. Per block: the number of its site.
+    /// Column id in a full state. Per block: the number of the site at which it was allocated.
     pub(super) const SITES: u8 = 4;
     /// Column id in a full state. Per block: events since it was allocated.
     pub(super) const EVENTS_SINCE: u8 = 5;
@@ -62,6 +64,9 @@ mod column {
     /// Column id in a full state. Per shape (the fields that many blocks have in common): stream,
     /// pool, requested size, size − requested size, pending free.
     pub(super) const SHAPE_TABLE: u8 = 7;
+    /// Column in a full state, with id 64. Per relabeled block: the number of blocks between the
+    /// previous one and this one, and the number of its site.
+    pub(super) const LABELS: u8 = 8;
 }
 
 /// The fields that many blocks of a full state have in common, stored once in a table: everything
@@ -78,17 +83,19 @@ struct BlockShape {
 /// Appends the payload of a full state to `out`; its columns are compressed if there is a
 /// compressor.
 pub(crate) fn put_state(out: &mut Vec<u8>, state: &MemoryState, compressor: Option<&mut Compressor>) {
-    let mut columns = ColumnsWriter::<COLUMNS>::default();
+    let mut columns = ColumnsWriter::<COLUMNS, OPTIONAL_COLUMNS>::default();
     let blocks = || state.devices.values().flat_map(|device| device.blocks.iter());
     let unit = blocks().fold(0, |unit, block| gcd(unit, state.time_ns.wrapping_sub(block.since_ns))).max(1);
     varint::put(out, state.event);
     varint::put(out, state.time_ns);
     varint::put(out, unit);
     let mut shapes = HashMap::new();
+    let mut unlabeled = 0;
     for (id, device) in &state.devices {
         put_device(columns.column(column::DEVICES), id.0, device);
         put_segments(columns.column(column::SEGMENTS), state, device);
         put_blocks(&mut columns, &mut shapes, state, device, unit);
+        put_labels(columns.column(column::LABELS), &mut unlabeled, device);
     }
     columns.finish(out, compressor);
 }
@@ -126,10 +133,27 @@ fn put_segments(out: &mut Vec<u8>, state: &MemoryState, device: &DeviceState) {
     }
 }
 
+/// Appends the relabeled blocks of a device. `unlabeled` is the number of blocks since the last
+/// relabeled one, over all devices.
+fn put_labels(out: &mut Vec<u8>, unlabeled: &mut u64, device: &DeviceState) {
+    if device.allocation_sites.is_empty() {
+        *unlabeled += device.blocks.len() as u64;
+        return;
+    }
+    for block in device.blocks.iter() {
+        if device.allocation_sites.contains_key(&block.address) {
+            varint::put(out, std::mem::take(unlabeled));
+            varint::put(out, u64::from(block.site.0));
+        } else {
+            *unlabeled += 1;
+        }
+    }
+}
+
 /// Appends a device's blocks in address order. A new shape gets the next number in `shapes`; times
 /// are stored as steps of `unit` nanoseconds before the time of `state`.
 fn put_blocks(
-    columns: &mut ColumnsWriter<COLUMNS>,
+    columns: &mut ColumnsWriter<COLUMNS, OPTIONAL_COLUMNS>,
     shapes: &mut HashMap<BlockShape, u64>,
     state: &MemoryState,
     device: &DeviceState,
@@ -150,7 +174,7 @@ fn put_blocks(
             varint::put_size(table, size - requested);
             table.push(u8::from(pending_free));
         }
-        varint::put(columns.column(column::SITES), u64::from(block.site.0));
+        varint::put(columns.column(column::SITES), u64::from(device.allocation_site(block).0));
         varint::put_delta(columns.column(column::EVENTS_SINCE), block.since_event, state.event);
         varint::put(columns.column(column::TIMES_SINCE), state.time_ns.wrapping_sub(block.since_ns) / unit);
         end = block.end();
@@ -166,7 +190,7 @@ pub(crate) fn read_state(
 ) -> Result<MemoryState, PayloadError> {
     let mut state = MemoryState { event: reader.u64()?, time_ns: reader.u64()?, devices: BTreeMap::new() };
     let unit = reader.u64()?;
-    let columns = Columns::<COLUMNS>::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
+    let columns = Columns::<COLUMNS, OPTIONAL_COLUMNS>::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
     let mut devices = columns.column(column::DEVICES);
     let mut segments = columns.column(column::SEGMENTS);
     let mut blocks = BlockReader {
@@ -177,7 +201,10 @@ pub(crate) fn read_state(
         events_since: columns.column(column::EVENTS_SINCE),
         times_since: columns.column(column::TIMES_SINCE),
         unit,
+        labels: columns.column(column::LABELS),
+        label: None,
     };
+    blocks.next_label(0)?;
     let mut ranges = 0u64;
     while devices.remaining() > 0 {
         let id = read_device(&mut devices)?;
@@ -204,7 +231,7 @@ pub(crate) fn read_state(
             blocks.skip(block_count)?;
             continue;
         }
-        device.blocks = blocks.read(block_count, &state, &mut device.counters)?;
+        blocks.read(block_count, &state, &mut device)?;
         if state.devices.insert(id, device).is_some() {
             return Err(devices.payload_error("a device appears twice"));
         }
@@ -286,22 +313,42 @@ struct BlockReader<'a> {
     events_since: Reader<'a>,
     times_since: Reader<'a>,
     unit: u64,
+    labels: Reader<'a>,
+    /// The next relabeled block: the number of blocks before it that are not read yet, and its
+    /// site.
+    label: Option<(u64, SiteId)>,
 }
 
 impl BlockReader<'_> {
-    /// Reads the next `count` blocks, which are those of one device, and adds their sizes to
-    /// `counters`.
-    fn read(
-        &mut self,
-        count: u64,
-        state: &MemoryState,
-        counters: &mut Counters,
-    ) -> Result<AddressMap<Block>, PayloadError> {
+    /// Reads the next relabeled block. `before` blocks before it are not read yet, in addition to
+    /// those that the column states.
+    #[inline(never)]
+    fn next_label(&mut self, before: u64) -> Result<(), PayloadError> {
+        self.label = None;
+        if self.labels.remaining() > 0 {
+            self.label = Some((self.labels.u64()?.saturating_add(before), SiteId(self.labels.u32()?)));
+        }
+        Ok(())
+    }
+
+    /// Reads the next `count` blocks, which are those of one device, into `device`, and adds their
+    /// sizes to its counters.
+    fn read(&mut self, count: u64, state: &MemoryState, device: &mut DeviceState) -> Result<(), PayloadError> {
+        let counters = &mut device.counters;
         // A block takes at least one byte of each column.
         let mut blocks = AddressMap::with_capacity(count.min(self.distances.remaining() as u64) as usize);
         let mut end = 0;
-        for _ in 0..count {
-            let block = self.block(end, state)?;
+        for index in 0..count {
+            let mut block = self.block(end, state)?;
+            if let Some((at, site)) = self.label
+                && at == index
+            {
+                let allocation_site = std::mem::replace(&mut block.site, site);
+                if allocation_site != site {
+                    device.allocation_sites.insert(block.address, allocation_site.0);
+                }
+                self.next_label(index + 1)?;
+            }
             end = block.end();
             add(&mut counters.active, block.size);
             add(&mut counters.requested, block.requested);
@@ -310,11 +357,17 @@ impl BlockReader<'_> {
             }
             blocks.push(block);
         }
-        Ok(blocks)
+        device.blocks = blocks;
+        self.label = self.label.map(|(at, site)| (at - count, site));
+        Ok(())
     }
 
     /// Moves behind the next `count` blocks without decoding them.
     fn skip(&mut self, count: u64) -> Result<(), PayloadError> {
+        while let Some((at, _)) = self.label.filter(|&(at, _)| at < count) {
+            self.next_label(at + 1)?;
+        }
+        self.label = self.label.map(|(at, site)| (at - count, site));
         let columns = [
             &mut self.distances,
             &mut self.shape_numbers,
@@ -348,6 +401,9 @@ impl BlockReader<'_> {
 
     /// Returns an error unless every column of the full state was read to its end.
     fn end(&self) -> Result<(), PayloadError> {
+        if self.label.is_some() {
+            return Err(self.labels.payload_error("relabeled block after the last block"));
+        }
         [&self.distances, &self.shape_numbers, &self.sites, &self.events_since, &self.times_since]
             .into_iter()
             .try_for_each(Reader::end)

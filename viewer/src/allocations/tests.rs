@@ -58,7 +58,7 @@ impl AllocationRows for TestRows {
     fn change(&self, position: usize) -> Change {
         let (moment, row, is_start) = self.changes[position];
         let AllocationSpan { size, group, .. } = self.span(row);
-        Change { moment, row, is_start, bytes: size, group }
+        Change { moment, row, is_start, is_relabel: false, bytes: size, group }
     }
     fn span(&self, row: u32) -> AllocationSpan {
         self.rows[row as usize].0

@@ -16,6 +16,21 @@ fn unpacked(records: Vec<Vec<u64>>) -> Vec<Record> {
 }
 
 #[test]
+fn relabels_are_between_the_events_of_a_free() {
+    let (mut packer, mut records) = (Packer::default(), Vec::new());
+    let (device, address, site) = (DeviceId(u16::MAX), u64::MAX, SiteId(7));
+    let event = |kind| Event { device, time_ns: 50, kind };
+    let request = event(EventKind::FreeRequested { address, site });
+    let completion = event(EventKind::FreeCompleted { address, site });
+    let relabel = Relabel { device, time_ns: u64::MAX, address, site: SiteId(u32::MAX) };
+    assert!(packer.event(&request, Unit::Nanoseconds, &mut records));
+    assert!(packer.relabel(&relabel, &mut records));
+    assert!(packer.event(&completion, Unit::Nanoseconds, &mut records));
+    let [request, completion] = [request, completion].map(|event| Record::Event(event, Unit::Nanoseconds));
+    assert_eq!(unpacked(records), [request, Record::Relabel(relabel), completion]);
+}
+
+#[test]
 fn every_kind_of_event_survives_packing() {
     let (address, size, requested, free) = (u64::MAX, u64::MAX - 1, u64::MAX - 2, u64::MAX - 3);
     let (stream, site) = (StreamId(u64::MAX - 4), SiteId(u32::MAX));

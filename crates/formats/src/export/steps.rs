@@ -17,11 +17,11 @@ use std::collections::HashMap;
 
 use vramscope_trace::{
     Annotation, Block, DeviceId, DeviceState, Event, EventKind, EventTime, Lifetime, LifetimeChange, LifetimeEnding,
-    LifetimeTracker, MemoryState, Recording, Replay,
+    LifetimeTracker, MemoryState, Recording, Relabel, Replay,
 };
 
 use super::error::{ExportError, Progress};
-use super::walk::for_each_event;
+use super::walk::for_each_event_and_relabels;
 
 /// A moment of a recording: its event number and its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Moment {
 pub(crate) struct ExportedLifetime {
     /// Device of the block.
     pub(crate) device: DeviceId,
-    /// The block, as it was allocated.
+    /// The block, as it was allocated, but with the site of its last relabel.
     pub(crate) block: Block,
     /// The first moment at which it is allocated; `None` if it is older than the recording.
     pub(crate) allocated: Option<Moment>,
@@ -56,12 +56,14 @@ pub(crate) struct ExportedLifetime {
     pub(crate) completed: Option<Moment>,
 }
 
-/// One step of an export that walks a recording in event order: an allocation begins or ends, an
-/// event happens, or an annotation is reached.
+/// One step of an export that walks a recording in event order: an allocation begins, is relabeled
+/// or ends, an event happens, or an annotation is reached.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {
     /// An allocation begins.
     Began(&'a ExportedLifetime),
+    /// An allocation, given with its new site, is relabeled at a time in nanoseconds.
+    Relabeled(&'a ExportedLifetime, u64),
     /// An allocation ends, or the recording does.
     Ended(&'a ExportedLifetime, LifetimeEnding),
     /// An event was applied. Follows the allocations that it began or ended.
@@ -92,7 +94,7 @@ pub(crate) fn for_each_step(
     let mut annotations = Annotations::new(recording);
     let mut lifetimes = LifetimeSteps::new(recording);
     let mut pending: Option<PendingEvent> = None;
-    for_each_event(recording, progress, |before: &MemoryState, index, event| {
+    for_each_event_and_relabels(recording, progress, |before: &MemoryState, index, event, relabels| {
         let is_consecutive = pending.is_some_and(|last| last.time.event + 1 == index);
         if let Some(last) = pending.take() {
             report_event(&mut lifetimes, recording, is_consecutive.then_some(before), last, &mut visit)?;
@@ -101,6 +103,7 @@ pub(crate) fn for_each_step(
             lifetimes.full_state(before, &mut visit)?;
         }
         annotations.report_before(index, event, &mut visit)?;
+        relabels.iter().try_for_each(|relabel| lifetimes.relabel(index, relabel, &mut visit))?;
         let time = EventTime { event: index, time_ns: before.time_ns().max(event.time_ns) };
         let freed_block = lifetimes.freed_block(event);
         lifetimes.event(time, event, &mut visit)?;
@@ -158,6 +161,14 @@ impl LifetimeSteps {
     fn event(&mut self, time: EventTime, event: &Event, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
         let Self { tracker, from_state } = self;
         tracker.event(time, event, &mut |change| report_change(from_state, change, Moment::after(time), visit))
+    }
+
+    /// Applies a relabel before the event with index `index` (from 0), and reports it to `visit` if
+    /// it changes a site.
+    fn relabel(&mut self, index: u64, relabel: &Relabel, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+        let Self { tracker, from_state } = self;
+        let time = EventTime { event: index, time_ns: relabel.time_ns };
+        tracker.relabel(time, relabel, &mut |change| report_change(from_state, change, Moment::after(time), visit))
     }
 
     /// Adjusts the live allocations to those of a full state, and reports to `visit` the
@@ -221,6 +232,10 @@ fn report_change(
                 from_state.insert((lifetime.device, lifetime.block.address), known);
             }
             visit(Step::Began(&exported(lifetime, known)))
+        }
+        LifetimeChange::Relabeled(lifetime, time) => {
+            let known = from_state.get(&(lifetime.device, lifetime.block.address)).copied().unwrap_or_default();
+            visit(Step::Relabeled(&exported(lifetime, known), time.time_ns))
         }
         LifetimeChange::Ended(lifetime, ending) => {
             // Most recordings have no allocation in this map.

@@ -110,8 +110,8 @@ pub(crate) fn lifetime_columns() -> impl Iterator<Item = (&'static str, ColumnTy
     LIFETIME_COLUMNS.into_iter().chain(SITE_COLUMNS)
 }
 
-/// Writes all rows of the event table (events and annotations) and of the lifetime table (one row
-/// an allocation, when it ends).
+/// Writes all rows of the event table (events, annotations and relabels) and of the lifetime table
+/// (one row an allocation, when it ends).
 ///
 /// # Errors
 /// If a chunk cannot be read, and any error of the tables.
@@ -125,6 +125,13 @@ pub(crate) fn write_tables(
     let name = |annotation: &Annotation| recording.definitions().string(annotation.name);
     for_each_step(recording, progress, |step| match step {
         Step::Began(_) => Ok(()),
+        Step::Relabeled(lifetime, time_ns) => {
+            let mut row = EventRow::new("relabel", lifetime.device, time_ns);
+            let block = &lifetime.block;
+            (row.address, row.size, row.requested) = (Some(block.address), Some(block.size), Some(block.requested));
+            (row.stream, row.pool, row.site) = (Some(block.stream), Some(block.pool), Some(block.site));
+            row.write(&mut sites, events)
+        }
         Step::Ended(lifetime, ending) => lifetime_row(recording, lifetime, ending, &mut sites, lifetimes),
         Step::Event { moment, event, freed_block, after } => {
             let mut row = EventRow { event: Some(moment.event), ..EventRow::for_event(recording, &event) };

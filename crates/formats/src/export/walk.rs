@@ -1,6 +1,6 @@
 //! Walks over the events of a recording, with the memory state at each.
 
-use vramscope_trace::{Event, FormatError, MemoryState, Recording, Replay};
+use vramscope_trace::{Event, FormatError, MemoryState, Recording, Relabel, Replay};
 
 use super::error::Progress;
 
@@ -38,6 +38,17 @@ pub fn for_each_event<E: From<FormatError>>(
     progress: Progress<'_>,
     mut visit: impl FnMut(&MemoryState, u64, &Event) -> Result<(), E>,
 ) -> Result<(), E> {
+    for_each_event_and_relabels(recording, progress, |before, index, event, _| visit(before, index, event))
+}
+
+/// Does what [`for_each_event`] does, and also passes the relabels that take effect with each event
+/// to `visit`. The state before the event contains them.
+pub(crate) fn for_each_event_and_relabels<E: From<FormatError>>(
+    recording: &Recording,
+    progress: Progress<'_>,
+    mut visit: impl FnMut(&MemoryState, u64, &Event, &[Relabel]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut relabels = Vec::new();
     let total = recording.events();
     let mut replay = Replay::new();
     // Applies each event itself, because a seek costs a good part of a chunk even over a short
@@ -53,7 +64,10 @@ pub fn for_each_event<E: From<FormatError>>(
         if done == 0 || next != index || recording.has_correction_at(next) {
             state = replay.seek(recording, next)?.clone();
         }
-        visit(&state, next, &event)?;
+        relabels.clear();
+        relabels.extend(replay.relabels_before(recording, next)?);
+        relabels.iter().for_each(|relabel| state.relabel(relabel));
+        visit(&state, next, &event, &relabels)?;
         state.apply(&event);
         index = next + 1;
         done += 1;

@@ -96,6 +96,9 @@ impl BandIndex {
                 self.origin = change.moment;
             }
             self.changes += 1;
+            if change.is_relabel {
+                continue;
+            }
             let Some(size_class) = change.bytes.checked_ilog2() else { continue };
             let class = &mut self.classes[size_class as usize];
             if change.is_start {

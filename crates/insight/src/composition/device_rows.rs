@@ -72,10 +72,11 @@ impl AllocationRows for DeviceRows<'_> {
 
     #[inline]
     fn change(&self, position: usize) -> Change {
-        let Some(RowChange { moment, row, is_start, size, origin }) = self.lifetimes.change_at(position) else {
-            return Change { moment: u64::MAX, row: 0, is_start: true, bytes: 0, group: 0 };
+        let Some(RowChange { moment, row, is_start, is_relabel, size, origin }) = self.lifetimes.change_at(position)
+        else {
+            return Change { moment: u64::MAX, row: 0, is_start: true, is_relabel: false, bytes: 0, group: 0 };
         };
-        Change { moment, row, is_start, bytes: size, group: self.groups.group(row, origin, size) }
+        Change { moment, row, is_start, is_relabel, bytes: size, group: self.groups.group(row, origin, size) }
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! Read access to the allocations of one device and to their starts and ends in order.
 
-/// The start or the end of an allocation.
+/// The start or the end of an allocation, or half of a relabel: an end with the old group, directly
+/// followed by a start with the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The first moment after the change: the number of the event that made it.
@@ -9,9 +10,11 @@ pub struct Change {
     pub row: u32,
     /// True if the block became live; false if it no longer is from this moment on.
     pub is_start: bool,
+    /// True for both halves of a relabel: the allocation goes on, only its group changes.
+    pub is_relabel: bool,
     /// Size of the block in bytes, after rounding.
     pub bytes: u64,
-    /// The number of the allocation's group, see [`AllocationSpan::group`].
+    /// The number of the allocation's group at this change, see [`AllocationSpan::group`].
     pub group: u32,
 }
 
@@ -24,7 +27,8 @@ pub struct AllocationSpan {
     pub end: u64,
     /// Size of its block in bytes, after rounding.
     pub size: u64,
-    /// The number of its group. Numbers are dense: a grouping with n groups uses 0 to n − 1.
+    /// The number of its group, after its last relabel. Numbers are dense: a grouping with n groups
+    /// uses 0 to n − 1.
     pub group: u32,
 }
 

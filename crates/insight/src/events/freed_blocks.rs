@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use vramscope_trace::{Block, DeviceId, Event, EventKind, FormatError, Recording, Replay};
+use vramscope_trace::{Block, DeviceId, Event, EventKind, FormatError, Recording, Relabel, Replay};
 
 use crate::history::History;
 
@@ -51,6 +51,11 @@ impl FreedBlocks {
             self.base = Some(replay.seek(recording, index)?.event().min(index));
         }
         self.next = index.saturating_add(1);
+        for Relabel { device, address, site, .. } in replay.relabels_before(recording, index)? {
+            if let Some(block) = self.block_at(replay, device, address) {
+                self.changed.insert((device, address), Some(Block { site, ..block }));
+            }
+        }
         let device = event.device;
         Ok(match event.kind {
             EventKind::BlockAllocated { address, size, requested, stream, pool, site } => {
@@ -92,7 +97,9 @@ pub fn freed_allocation(history: &History, device: DeviceId, address: u64, index
     let lifetimes = history.lifetimes(device)?;
     let is_it = |row: u32| lifetimes.address_of_row(row) == Some(address);
     let near = lifetimes.changes(index, index.saturating_add(NEAR_EVENTS)).and_then(|mut changes| {
-        changes.find(|change| !change.is_start && is_it(change.row)).and_then(|change| lifetimes.row(change.row))
+        changes
+            .find(|change| !change.is_start && !change.is_relabel && is_it(change.row))
+            .and_then(|change| lifetimes.row(change.row))
     });
     let one = near
         .filter(|one| one.first_moment <= index)

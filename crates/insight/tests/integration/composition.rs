@@ -7,7 +7,7 @@ use vramscope_insight::composition::{
 };
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
-use vramscope_trace::{DeviceId, Recording, Replay};
+use vramscope_trace::{DecodedItem, Decoder, DeviceId, Encoder, Event, Recording, Relabel, Replay, Sink, SiteId};
 
 use crate::recordings::snapshot;
 
@@ -110,7 +110,7 @@ impl AllocationRows for TestRows {
     fn change(&self, position: usize) -> Change {
         let (moment, row, is_start) = self.changes[position];
         let TestRow { size, group, .. } = self.rows[row as usize];
-        Change { moment, row, is_start, bytes: size, group }
+        Change { moment, row, is_start, is_relabel: false, bytes: size, group }
     }
     fn span(&self, row: u32) -> AllocationSpan {
         let TestRow { first_moment, end, size, group, .. } = self.rows[row as usize];
@@ -226,23 +226,63 @@ pub(crate) fn history_of(recording: &Recording) -> History {
     history
 }
 
+/// Returns a copy of a recording in which live blocks get other sites of it over time.
+fn relabeled(recording: &Recording) -> Recording {
+    let mut decoder = Decoder::new();
+    recording.bytes_in_memory().for_each(|bytes| decoder.push(&bytes));
+    let mut encoder = Encoder::new(recording.info());
+    let mut random = fastrand::Rng::with_seed(3);
+    let sites = recording.definitions().site_count() as u32;
+    while let Some(item) = decoder.next_item().expect("the recording is valid") {
+        match item {
+            DecodedItem::Define(definition) => encoder.define(&definition),
+            DecodedItem::FullState(state) if encoder.state().event() == 0 => encoder.full_state(&state),
+            DecodedItem::Event(event) => {
+                encoder.event(&event);
+                let Event { device, time_ns, .. } = event;
+                let blocks = encoder.state().device(device).map_or(0, |state| state.blocks().len());
+                if blocks > 0 && random.u32(0..9) == 0 {
+                    let index = random.usize(0..blocks);
+                    let block = encoder.state().device(device).and_then(|state| state.blocks().nth(index).copied());
+                    let address = block.expect("the index is below the number of blocks").address;
+                    encoder.relabel(&Relabel { device, time_ns, address, site: SiteId(random.u32(0..=sites)) });
+                }
+            }
+            _ => {}
+        }
+    }
+    encoder.flush();
+    let mut relabeled = Recording::new();
+    for chunk in encoder.take_output() {
+        relabeled.push(&chunk.bytes).expect("an encoder writes valid chunks");
+    }
+    relabeled
+}
+
 #[test]
 fn layers_equal_the_memory_state_of_recordings() {
     for name in
         ["mlp_train.pickle.zst", "ring.pickle.zst", "streams.pickle.gz", "graphs.pickle.zst", "two_devices.pickle.gz"]
     {
-        let recording = snapshot(name);
-        let history = history_of(&recording);
-        let (first, last) = (recording.first_event(), recording.end_event());
-        for (id, lifetimes) in history.all_lifetimes().devices() {
-            for by in [GroupBy::Site, GroupBy::Category, GroupBy::Size, GroupBy::Stream, GroupBy::Pool] {
-                let mut grouping = Grouping::of(by, &recording);
-                let mut groups = RowGroups::default();
-                groups.update(&mut grouping, lifetimes);
-                let rows = DeviceRows { lifetimes, groups: &groups };
-                let series = series_of(&rows, first, last);
-                check_recording(&recording, id, &rows, &series, &mut grouping);
-            }
+        let plain = snapshot(name);
+        let relabeled = relabeled(&plain);
+        check_layers(&plain);
+        check_layers(&relabeled);
+    }
+}
+
+/// Checks the layers of every device of a recording by several keys.
+fn check_layers(recording: &Recording) {
+    let history = history_of(recording);
+    let (first, last) = (recording.first_event(), recording.end_event());
+    for (id, lifetimes) in history.all_lifetimes().devices() {
+        for by in [GroupBy::Site, GroupBy::Category, GroupBy::Size, GroupBy::Stream, GroupBy::Pool] {
+            let mut grouping = Grouping::of(by, recording);
+            let mut groups = RowGroups::default();
+            groups.update(&mut grouping, lifetimes);
+            let rows = DeviceRows { lifetimes, groups: &groups };
+            let series = series_of(&rows, first, last);
+            check_recording(recording, id, &rows, &series, &mut grouping);
         }
     }
 }

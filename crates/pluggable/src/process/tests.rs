@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
-use vramscope_collector::{Address, Aggregator, HostDevice, Outputs, TlsFiles, Token};
+use vramscope_collector::{Address, Aggregator, Content, HostDevice, Outputs, ServerOptions, TlsFiles, Token};
 use vramscope_pool::rerun::{self, History};
 use vramscope_trace::{
     AnnotationStage, ByteSize, DecodedItem, Decoder, Definition, EventKind, MempoolId, PoolKey, PoolKind, Recording,

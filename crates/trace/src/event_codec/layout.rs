@@ -15,7 +15,11 @@ pub(super) const TIME_GOES_BACK: u8 = 1;
 pub(super) const CONSISTENT: u8 = 2;
 
 /// Number of columns of a chunk of events.
-pub(super) const COLUMNS: usize = 12;
+pub(super) const COLUMNS: usize = 17;
+/// Number of columns of a chunk of events that older readers skip: those of relabels.
+pub(super) const OPTIONAL_COLUMNS: usize = 5;
+/// The most relabels that a reader accepts in one chunk; more is an error.
+pub(super) const MAX_RELABELS: usize = 1 << 16;
 
 /// Codes of the operations.
 pub(super) mod operation {
@@ -35,7 +39,7 @@ pub(super) mod operation {
     pub(crate) const OTHER: u8 = 4;
 }
 
-/// Ids of the columns.
+/// Numbers of the columns. They are also the ids, except those of relabels.
 pub(super) mod column {
     /// Column id in a chunk of events. Per operation: its code, one byte.
     pub(crate) const OPERATIONS: u8 = 0;
@@ -70,6 +74,21 @@ pub(super) mod column {
     /// Column id in a chunk of events. Per event that is neither an allocation nor a free: all its
     /// fields.
     pub(crate) const OTHER_EVENTS: u8 = 11;
+    /// Column in a chunk of events, with id 64. First the number of relabels since the last event
+    /// that earlier chunks contain; then, per relabel, the number of the chunk's events between the
+    /// previous relabel and this one.
+    pub(crate) const RELABEL_POSITIONS: u8 = 12;
+    /// Column in a chunk of events, with id 65. Per relabel: its device.
+    pub(crate) const RELABEL_DEVICES: u8 = 13;
+    /// Column in a chunk of events, with id 66. Per relabel: its time in nanoseconds, as the
+    /// difference to that of the previous relabel, or to the time that the chunk begins with.
+    pub(crate) const RELABEL_TIMES: u8 = 14;
+    /// Column in a chunk of events, with id 67. Per relabel: the block's address, as the difference
+    /// to the previous address in this column.
+    pub(crate) const RELABEL_ADDRESSES: u8 = 15;
+    /// Column in a chunk of events, with id 68. Per relabel: the number of the site, as the
+    /// difference to the previous number in this column.
+    pub(crate) const RELABEL_SITES: u8 = 16;
 }
 
 /// The fields that many allocations of a chunk have in common, stored once in a table: everything

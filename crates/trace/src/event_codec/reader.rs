@@ -2,13 +2,14 @@
 
 use super::fields::{read_device, read_pool};
 use super::layout::{
-    AddressCandidates, AllocationShape, COLUMNS, CONSISTENT, MAX_COLUMNS_LEN, MAX_EVENTS, TIME_GOES_BACK, column,
-    operation,
+    AddressCandidates, AllocationShape, COLUMNS, CONSISTENT, MAX_COLUMNS_LEN, MAX_EVENTS, OPTIONAL_COLUMNS,
+    TIME_GOES_BACK, column, operation,
 };
 use super::other_events::read_event;
+use super::relabels::{ChunkRelabels, PlacedRelabel, read_relabels};
 use crate::columns::Columns;
 use crate::compression::Decompressor;
-use crate::event::{AllocatedBlock, DeviceId, Event, EventKind, StreamId};
+use crate::event::{AllocatedBlock, DeviceId, Event, EventKind, Relabel, StreamId};
 use crate::site::SiteId;
 use crate::varint::{PayloadError, Reader};
 
@@ -103,8 +104,9 @@ pub(crate) struct EventColumns {
     time_goes_back: bool,
     is_consistent: bool,
     event_count: u32,
-    columns: Columns<COLUMNS>,
+    columns: Columns<COLUMNS, OPTIONAL_COLUMNS>,
     shapes: Vec<AllocationShape>,
+    relabels: ChunkRelabels,
 }
 
 impl EventColumns {
@@ -126,7 +128,8 @@ impl EventColumns {
         let (time_goes_back, is_consistent) = (flags & TIME_GOES_BACK != 0, flags & CONSISTENT != 0);
         let columns = Columns::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
         let shapes = read_shapes(columns.column(column::SHAPE_TABLE))?;
-        Ok(Self { start_ns, unit, time_goes_back, is_consistent, event_count, columns, shapes })
+        let relabels = read_relabels(&columns, start_ns, event_count)?;
+        Ok(Self { start_ns, unit, time_goes_back, is_consistent, event_count, columns, shapes, relabels })
     }
 
     /// Returns true if the writer marked the events as consistent: no event contradicts the memory
@@ -137,7 +140,14 @@ impl EventColumns {
 
     /// Returns the memory that the columns occupy, in bytes.
     pub(crate) fn size_in_memory(&self) -> usize {
-        self.columns.len() + self.shapes.len() * size_of::<AllocationShape>()
+        self.columns.len()
+            + self.shapes.len() * size_of::<AllocationShape>()
+            + self.relabels.relabels.len() * size_of::<PlacedRelabel>()
+    }
+
+    /// Returns the relabels of the chunk.
+    pub(crate) fn relabels(&self) -> &ChunkRelabels {
+        &self.relabels
     }
 
     /// Returns a reader that starts at the first operation of the chunk.
@@ -152,6 +162,11 @@ pub(crate) struct EventReader<'a> {
     time_goes_back: bool,
     /// Number of events not decoded yet.
     events_left: u32,
+    /// Number of events after the next relabel; 0 if no relabel follows.
+    events_after_relabel: u32,
+    /// The relabels that have not been returned.
+    relabels: &'a [PlacedRelabel],
+    event_count: u32,
     time_ns: u64,
     operations: Reader<'a>,
     times: Reader<'a>,
@@ -176,10 +191,13 @@ impl<'a> EventReader<'a> {
     fn new(events: &'a EventColumns) -> Self {
         let columns = &events.columns;
         let address_candidates = columns.column(column::ADDRESS_CANDIDATES);
-        Self {
+        let mut reader = Self {
             unit: events.unit,
             time_goes_back: events.time_goes_back,
             events_left: events.event_count,
+            events_after_relabel: 0,
+            relabels: &events.relabels.relabels,
+            event_count: events.event_count,
             time_ns: events.start_ns,
             operations: columns.column(column::OPERATIONS),
             times: columns.column(column::TIMES),
@@ -198,14 +216,29 @@ impl<'a> EventReader<'a> {
             last_address: 0,
             last_older_block: 0,
             last_segment: 0,
-        }
+        };
+        reader.skip_relabels(0);
+        reader
     }
 
-    /// Returns the next operation of the chunk, or `None` after the last.
+    /// Returns the number of events of the chunk.
+    pub(crate) fn event_count(&self) -> u32 {
+        self.event_count
+    }
+
+    /// Leaves out the next `count` relabels.
+    pub(crate) fn skip_relabels(&mut self, count: usize) {
+        self.relabels = self.relabels.get(count..).unwrap_or_default();
+        self.events_after_relabel = self.relabels.first().map_or(0, |next| self.event_count - next.position);
+    }
+
+    /// Returns the next operation of the chunk; `None` after the last, and where relabels are:
+    /// after [`take_relabel`](Self::take_relabel) has returned all of them, the next operation
+    /// follows.
     #[inline(always)]
     pub(crate) fn next_operation(&mut self) -> Result<Option<Operation>, PayloadError> {
-        if self.events_left == 0 {
-            return self.end().map(|()| None);
+        if self.events_left <= self.events_after_relabel {
+            return self.pause_or_end().map(|()| None);
         }
         let time_ns = next_time(self.time_ns, self.unit, self.time_goes_back, &mut self.times)?;
         self.time_ns = time_ns;
@@ -293,8 +326,23 @@ impl<'a> EventReader<'a> {
         Ok(Operation::Other(Event { device, time_ns, kind }))
     }
 
-    /// Returns an error unless every column of the chunk was read to its end.
+    /// Returns the relabel before the next operation, and moves behind it; `None` if there is none.
     #[cold]
+    #[inline(never)]
+    pub(crate) fn take_relabel(&mut self) -> Option<Relabel> {
+        let next = self.relabels.first().filter(|_| self.events_left <= self.events_after_relabel)?;
+        self.skip_relabels(1);
+        Some(next.relabel)
+    }
+
+    /// Returns an error at the end of the chunk unless every column was read to its end. Relabels
+    /// before the end are no error.
+    #[cold]
+    fn pause_or_end(&self) -> Result<(), PayloadError> {
+        if self.relabels.is_empty() { self.end() } else { Ok(()) }
+    }
+
+    /// Returns an error unless every column of the chunk was read to its end.
     fn end(&self) -> Result<(), PayloadError> {
         let columns = [
             &self.operations,

@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 
 use super::fields::put_pool;
-use super::layout::{AddressCandidates, AllocationShape, COLUMNS, CONSISTENT, TIME_GOES_BACK, column, operation};
+use super::layout::{
+    AddressCandidates, AllocationShape, COLUMNS, CONSISTENT, OPTIONAL_COLUMNS, TIME_GOES_BACK, column, operation,
+};
 use super::other_events::put_event;
+use super::relabels::{PlacedRelabel, put_relabels};
 use crate::columns::ColumnsWriter;
 use crate::compression::Compressor;
 use crate::event::{DeviceId, Event, EventKind};
@@ -23,7 +26,7 @@ struct RequestedFree {
 /// Collects the events of a chunk in columns, until [`finish`](Self::finish) writes them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EventWriter {
-    columns: ColumnsWriter<COLUMNS>,
+    columns: ColumnsWriter<COLUMNS, OPTIONAL_COLUMNS>,
     count: u32,
     /// The time of every event, in nanoseconds.
     times_ns: Vec<u64>,
@@ -45,6 +48,11 @@ impl EventWriter {
     /// Returns the number of events added since the last [`finish`](Self::finish).
     pub(crate) fn count(&self) -> u32 {
         self.count
+    }
+
+    /// Makes the next event an operation of its own, because a relabel precedes it.
+    pub(crate) fn separate(&mut self) {
+        self.requested_free = None;
     }
 
     /// Adds the next event of the chunk.
@@ -137,8 +145,15 @@ impl EventWriter {
     }
 
     /// Appends the payload of the chunk to `out` and clears the writer. `is_consistent` is true if
-    /// no event contradicts the memory state before it.
-    pub(crate) fn finish(&mut self, out: &mut Vec<u8>, is_consistent: bool, compressor: &mut Compressor) {
+    /// no event contradicts the memory state before it. `relabels` are those of the chunk, with the
+    /// number of relabels since the last event that earlier chunks contain.
+    pub(crate) fn finish(
+        &mut self,
+        out: &mut Vec<u8>,
+        is_consistent: bool,
+        (earlier, relabels): (u64, &[PlacedRelabel]),
+        compressor: &mut Compressor,
+    ) {
         let start = self.times_ns.first().copied().unwrap_or(0);
         let mut unit = 0;
         let mut time_goes_back = false;
@@ -159,6 +174,7 @@ impl EventWriter {
         varint::put(out, unit);
         out.push(if time_goes_back { TIME_GOES_BACK } else { 0 } | if is_consistent { CONSISTENT } else { 0 });
         self.put_times(start, unit, time_goes_back);
+        put_relabels(&mut self.columns, start, earlier, relabels);
         self.columns.finish(out, Some(compressor));
         self.count = 0;
         self.times_ns.clear();

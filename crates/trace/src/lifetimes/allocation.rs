@@ -19,7 +19,7 @@ pub struct Allocation {
     pub stream: StreamId,
     /// The pool that served the request.
     pub pool: PoolKey,
-    /// Where the request was made.
+    /// Where the request was made, or the site of its last relabel.
     pub site: SiteId,
     /// The first moment at which it is known to exist.
     pub first_moment: u64,
@@ -76,7 +76,7 @@ impl Allocation {
 }
 
 /// What requested an allocation: the site, the stream and the pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocationOrigin {
     /// Where the request was made.
     pub site: SiteId,
@@ -107,8 +107,10 @@ pub struct AllocationRow {
     pub active_until: Option<u64>,
 }
 
-/// The start or the end of an allocation, see
+/// The start or the end of an allocation, or half of a relabel, see
 /// [`DeviceLifetimes::changes`](crate::DeviceLifetimes::changes).
+///
+/// A relabel is an end with the old origin, directly followed by a start with the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowChange {
     /// The first moment after the change: the number of the event that made it.
@@ -118,6 +120,8 @@ pub struct RowChange {
     /// True if the block became active (was allocated); false if its memory can be reused from now
     /// on.
     pub is_start: bool,
+    /// True for both halves of a relabel: the allocation goes on, only its origin changes.
+    pub is_relabel: bool,
     /// Size of the block in bytes, after rounding.
     pub size: u64,
     /// The number of its origin, see [`DeviceLifetimes::origins`](crate::DeviceLifetimes::origins).

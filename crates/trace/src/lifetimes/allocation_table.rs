@@ -28,8 +28,9 @@ use crate::site::SiteId;
 /// Exclusive bound of row numbers: 2³¹, so that one bit remains to mark a row in a list. Further
 /// allocations are counted but not stored.
 pub(super) const MAX_ROWS: u32 = 1 << 31;
-/// The most groups in an [`AllocationTable`].
-const MAX_GROUPS: usize = MAX_ROWS as usize / GROUP_ROWS;
+/// The most groups in an [`AllocationTable`]. One less than the row numbers allow, because the
+/// highest number marks relabels in the list of changes.
+const MAX_GROUPS: usize = MAX_ROWS as usize / GROUP_ROWS - 1;
 
 /// Bytes in a unit of the columns `address` and `size`. Most addresses and sizes are multiples: RMM
 /// aligns to 256 bytes, PyTorch to 512.
@@ -324,6 +325,19 @@ impl AllocationTable {
             active_until: self.active_until(group_index, group, index),
             end_observed: !end_unobserved,
         }
+    }
+
+    /// Gives the allocation of row `row` another site. Returns the numbers of its origins before
+    /// and after; `None` if it has that site.
+    pub(super) fn relabel(&mut self, row: u32, site: SiteId) -> Option<(u32, u32)> {
+        let (group_index, index) = Self::position(row);
+        let number = &mut self.groups[group_index].origin[index];
+        let origin = *self.origins.value(*number);
+        if origin.site == site {
+            return None;
+        }
+        let from = std::mem::replace(number, self.origins.number(Origin { site, ..origin }));
+        Some((from, *number))
     }
 
     /// Returns the position of the row with number `row`: the index of its group, and its index in

@@ -4,7 +4,7 @@ use super::device_trackers::{DeviceTrackers, Evidence};
 use super::indexed_allocations::IndexedAllocations;
 use super::lifetime::EventTime;
 use super::lifetime_index::Lifetimes;
-use crate::event::Event;
+use crate::event::{Event, Relabel};
 use crate::memory_state::MemoryState;
 
 /// Builds [`Lifetimes`] from the events of a recording in order, at 20 million events a second and
@@ -40,6 +40,12 @@ impl LifetimesBuilder {
     pub fn event(&mut self, index: u64, event: &Event) {
         let time = EventTime { event: index, time_ns: event.time_ns };
         let Ok(()) = self.lifetimes.devices.event(time, event, &mut ());
+    }
+
+    /// Adds a relabel before the event with index `index` (from 0), with which it takes effect.
+    pub fn relabel(&mut self, index: u64, relabel: &Relabel) {
+        let time = EventTime { event: index, time_ns: relabel.time_ns };
+        let Ok(()) = self.lifetimes.devices.relabel(time, relabel, &mut ());
     }
 
     /// Adds a full state of all devices.

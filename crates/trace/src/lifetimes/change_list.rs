@@ -4,11 +4,13 @@ use super::allocation_table::MAX_ROWS;
 
 /// The bit of an entry of a [`ChangeList`] that marks an end.
 const END_BIT: u32 = MAX_ROWS;
+/// The entry of a [`ChangeList`] that marks half of a relabel; no row has this number.
+const RELABEL: u32 = u32::MAX;
 /// Entries in a segment of a [`ChangeList`]: 256 KiB.
 const SEGMENT_ENTRIES: usize = 1 << 16;
 
 /// The starts and ends of all allocations of a device in the order of their events, at 4 bytes
-/// each. The moment of each is in the row of its allocation.
+/// each, and relabels at 8. The moment of each is in the row of its allocation or in its label.
 ///
 /// Stored in segments, because growing one long list would copy all of it in a single step.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +33,14 @@ impl ChangeList {
         self.push(row | END_BIT);
     }
 
+    /// Adds a relabel, which takes two entries: the end of the allocation's time with the old site,
+    /// and the start of its time with the new one. Returns the index of the first.
+    pub(super) fn push_relabel(&mut self) -> usize {
+        self.push(RELABEL);
+        self.push(RELABEL);
+        self.len - 2
+    }
+
     /// Adds an entry.
     #[inline]
     fn push(&mut self, entry: u32) {
@@ -48,11 +58,12 @@ impl ChangeList {
         self.len
     }
 
-    /// Returns the row number of the entry with index `index`, and true if it is a start.
+    /// Returns the row number of the entry with index `index`, and true if it is a start; `None`
+    /// for half of a relabel.
     #[inline]
-    pub(super) fn get(&self, index: usize) -> (u32, bool) {
+    pub(super) fn get(&self, index: usize) -> Option<(u32, bool)> {
         let entry = self.segments[index / SEGMENT_ENTRIES][index % SEGMENT_ENTRIES];
-        (entry & !END_BIT, entry & END_BIT == 0)
+        (entry != RELABEL).then_some((entry & !END_BIT, entry & END_BIT == 0))
     }
 
     /// Frees spare memory once no entry will be added.

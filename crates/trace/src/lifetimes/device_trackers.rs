@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use super::lifetime::EventTime;
 use crate::device_state::DeviceState;
-use crate::event::{DeviceId, Event, EventKind, PoolKey, StreamId};
+use crate::event::{DeviceId, Event, EventKind, PoolKey, Relabel, StreamId};
 use crate::memory_state::MemoryState;
 use crate::segment::{Block, is_range};
 use crate::site::SiteId;
@@ -39,7 +39,8 @@ pub(super) struct OpenAllocation {
     pub(super) requested: u64,
     pub(super) stream: StreamId,
     pub(super) pool: PoolKey,
-    pub(super) site: SiteId,
+    /// Where it was allocated.
+    pub(super) allocation_site: SiteId,
     /// Whether the program has freed it.
     pub(super) is_freed: bool,
     /// Possible indexes of its allocating event.
@@ -48,10 +49,10 @@ pub(super) struct OpenAllocation {
 
 impl OpenAllocation {
     /// Returns true if `block`, which a full state has at the same address, is this allocation;
-    /// false if it is a later one.
-    fn is_same(&self, block: &Block) -> bool {
-        (self.size, self.requested, self.stream, self.pool, self.site)
-            == (block.size, block.requested, block.stream, block.pool, block.site)
+    /// false if it is a later one. `allocation_site` is where the block was allocated.
+    fn is_same(&self, block: &Block, allocation_site: SiteId) -> bool {
+        (self.size, self.requested, self.stream, self.pool, self.allocation_site)
+            == (block.size, block.requested, block.stream, block.pool, allocation_site)
             && (!self.is_freed || block.pending_free)
             && self.since_event.contains(&block.since_event)
     }
@@ -79,6 +80,10 @@ pub(super) trait AllocationStore<V> {
     /// they stay open until the next full state. Finding them takes a search for every allocation,
     /// and only contradictory histories have any.
     fn start(&mut self, device: DeviceId, block: &Block, at: ChangeTime, visit: &mut V) -> Result<(), Self::Error>;
+
+    /// Gives the open allocation at `address` the site `site` from `at` on; does nothing if it has
+    /// that site, or no allocation is open there.
+    fn relabel(&mut self, address: u64, site: SiteId, at: ChangeTime, visit: &mut V) -> Result<(), Self::Error>;
 
     /// Records that the program freed the open allocation at `address`, with `at` as the time; does
     /// nothing if no allocation is open there or it was freed before.
@@ -186,6 +191,16 @@ impl<S: Clone> DeviceTrackers<S> {
         }
     }
 
+    /// Gives an open allocation the site of `relabel`. `time` has the index of the event that
+    /// follows, with which it takes effect, and the time of the relabel.
+    pub(super) fn relabel<V>(&mut self, time: EventTime, relabel: &Relabel, visit: &mut V) -> Result<(), S::Error>
+    where
+        S: AllocationStore<V>,
+    {
+        let at = ChangeTime { moment: time.event.saturating_add(1), time, evidence: Evidence::Event };
+        self.device_mut(relabel.device).relabel(relabel.address, relabel.site, at, visit)
+    }
+
     /// Adopts a full state of all devices: ends the open allocations whose blocks it lacks, and
     /// begins one for each block without an open allocation. A device that it lacks has no blocks.
     pub(super) fn full_state<V>(
@@ -220,16 +235,20 @@ impl<S: Clone> DeviceTrackers<S> {
         let store = self.device_mut(id);
         let is_open = |address: u64| {
             let block = state.block_at(address).filter(|block| block.address == address);
-            block.is_some_and(|block| store.open_at(address).is_some_and(|open| open.is_same(block)))
+            block.is_some_and(|block| {
+                store.open_at(address).is_some_and(|open| open.is_same(block, state.allocation_site(block)))
+            })
         };
         let absent: Vec<u64> = store.addresses().filter(|&address| !is_open(address)).collect();
         absent.into_iter().try_for_each(|address| store.end(address, at, visit))?;
         for block in state.blocks() {
             if store.open_at(block.address).is_none() {
-                store.start(id, block, at, visit)?;
+                let allocated = Block { site: state.allocation_site(block), ..*block };
+                store.start(id, &allocated, at, visit)?;
             } else if block.pending_free {
                 store.free(block.address, at);
             }
+            store.relabel(block.address, block.site, at, visit)?;
         }
         Ok(())
     }

@@ -5,10 +5,12 @@ use std::convert::Infallible;
 use super::allocation_table::{AllocationTable, NewRow};
 use super::change_list::ChangeList;
 use super::device_trackers::{AllocationStore, ChangeTime, Evidence, OpenAllocation};
+use super::labels::Label;
 use super::open_allocations::OpenAllocations;
 use super::queries::DeviceLifetimes;
 use crate::event::DeviceId;
 use crate::segment::Block;
+use crate::site::SiteId;
 
 /// Least number of new allocations between two stored sets of active allocations
 /// ([`LiveSets`](super::live_sets::LiveSets)).
@@ -72,14 +74,15 @@ impl AllocationStore<()> for IndexedAllocations {
     type Error = Infallible;
 
     fn open_at(&self, address: u64) -> Option<OpenAllocation> {
-        let (group, index) = AllocationTable::position(self.open.get(address)?);
+        let row = self.open.get(address)?;
+        let (group, index) = AllocationTable::position(row);
         let known = self.lifetimes.rows.get(group, index);
         Some(OpenAllocation {
             size: known.size,
             requested: known.requested,
             stream: known.stream,
             pool: known.pool,
-            site: known.site,
+            allocation_site: self.lifetimes.site_at(row, None),
             is_freed: known.allocated_until.is_some(),
             // The index does not store when an allocation began that a full state revealed.
             since_event: known.allocating_event().unwrap_or(0)..=known.allocating_event().unwrap_or(known.first_moment),
@@ -113,6 +116,19 @@ impl AllocationStore<()> for IndexedAllocations {
         // Sets are stored so rarely that all of them take no more memory than one column.
         if rows.len() - live_sets.rows() >= LIVE_SET_ROWS.max(2 * self.open.slot_count()) {
             live_sets.store(first_moment, rows, self.open.iter().map(|(_, row)| row));
+        }
+        Ok(())
+    }
+
+    // Cold, so that building lifetimes without relabels takes no longer.
+    #[cold]
+    fn relabel(&mut self, address: u64, site: SiteId, at: ChangeTime, (): &mut ()) -> Result<(), Infallible> {
+        let Some(row) = self.open.get(address) else { return Ok(()) };
+        let DeviceLifetimes { rows, changes, labels, .. } = &mut self.lifetimes;
+        if let Some((from, to)) = rows.relabel(row, site) {
+            self.moment = self.moment.max(at.moment);
+            let position = changes.as_mut().map_or(0, ChangeList::push_relabel);
+            labels.push(Label { moment: self.moment, row, from, to, position });
         }
         Ok(())
     }

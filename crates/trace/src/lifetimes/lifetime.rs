@@ -17,7 +17,7 @@ pub struct EventTime {
 pub struct Lifetime {
     /// Device of the block.
     pub device: DeviceId,
-    /// The block, as it was allocated.
+    /// The block, as it was allocated, but with the site of its last relabel.
     pub block: Block,
     /// When it was allocated; `None` if it is older than the recording.
     pub allocated: Option<EventTime>,
@@ -57,12 +57,14 @@ impl LifetimeEnding {
     }
 }
 
-/// The start or the end of an allocation, as a [`LifetimeTracker`](crate::LifetimeTracker) reports
-/// it.
+/// The start or the end of an allocation or its relabel, as a
+/// [`LifetimeTracker`](crate::LifetimeTracker) reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeChange<'a> {
     /// An allocation began.
     Began(&'a Lifetime),
+    /// An allocation, given with its new site, was relabeled at this time.
+    Relabeled(&'a Lifetime, EventTime),
     /// An allocation ended, or the recording did.
     Ended(&'a Lifetime, LifetimeEnding),
 }

@@ -14,6 +14,9 @@
 //! An allocation has two ends: once the program frees it, it is no longer *allocated*; once the
 //! last stream has finished with it, it is no longer *active* and its memory can be reused.
 //!
+//! An allocation has the site of its last relabel, so that a parameter is a parameter in views over
+//! the whole recording. Queries about one moment, and the list of changes, have the sites of then.
+//!
 //! For a consistent history both contain, at every moment, exactly the blocks of the
 //! [`MemoryState`](crate::MemoryState). In an inconsistent one the newer event wins, as there: an
 //! allocation ends when its address is allocated again. One that is only partly overlapped, or
@@ -29,6 +32,7 @@ mod device_trackers;
 mod dictionary;
 mod from_recording;
 mod indexed_allocations;
+mod labels;
 mod lifetime;
 mod lifetime_index;
 mod live_sets;

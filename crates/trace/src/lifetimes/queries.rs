@@ -6,9 +6,11 @@ use std::ops::Range;
 use super::allocation::Allocation;
 use super::allocation_table::{AllocationTable, row_number};
 use super::change_list::ChangeList;
+use super::labels::Labels;
 use super::live_sets::LiveSets;
 use super::row_group::RowGroup;
 use crate::metrics::Churn;
+use crate::site::SiteId;
 
 /// The number of active allocations in a set at one moment, and the sums of their allocated, active
 /// and requested bytes.
@@ -58,6 +60,7 @@ pub struct DeviceLifetimes {
     pub(super) live_sets: LiveSets,
     /// All starts and ends in the order of their events; `None` if they are not kept.
     pub(super) changes: Option<ChangeList>,
+    pub(super) labels: Labels,
     pub(super) omitted_allocations: u64,
 }
 
@@ -87,6 +90,7 @@ impl DeviceLifetimes {
     pub fn size_in_memory(&self) -> usize {
         self.rows.size_in_memory()
             + self.live_sets.size_in_memory()
+            + self.labels.size_in_memory()
             + self.changes.as_ref().map_or(0, ChangeList::size_in_memory)
     }
 
@@ -141,13 +145,24 @@ impl DeviceLifetimes {
         stored.chain(since).filter(move |&position| self.is_active_at(position, moment))
     }
 
-    /// Returns the allocations that are active (allocated or pending free) at a moment, in no
-    /// particular order.
+    /// Returns the allocations that are active (allocated or pending free) at a moment, each with
+    /// the site that it has then, in no particular order.
     ///
     /// The cost is linear in the number of allocations active then and at an earlier moment close
     /// to it, for which the active allocations are stored.
     pub fn live_at(&self, moment: u64) -> impl Iterator<Item = Allocation> + '_ {
-        self.live_positions_at(moment).map(|(group_index, index)| self.rows.get(group_index, index))
+        self.live_positions_at(moment).map(move |(group_index, index)| {
+            let site = self.site_at(row_number(group_index, index), Some(moment));
+            Allocation { site, ..self.rows.get(group_index, index) }
+        })
+    }
+
+    /// Returns the site of row `row` at a moment, or at which it was allocated for `None`.
+    #[inline]
+    pub(super) fn site_at(&self, row: u32, moment: Option<u64>) -> SiteId {
+        let (group_index, index) = AllocationTable::position(row);
+        let last = self.rows.groups()[group_index].origin[index];
+        self.rows.origin(self.labels.origin_at(row, moment, last)).unwrap_or_default().site
     }
 
     /// Returns the row numbers of the allocations that are active at a moment, in no particular
@@ -162,7 +177,7 @@ impl DeviceLifetimes {
     pub fn active_between(&self, from: u64, to: u64) -> impl Iterator<Item = Allocation> + '_ {
         let started =
             self.started_in(Some(from), to, |_| true).map(|(group_index, index)| self.rows.get(group_index, index));
-        self.live_at(from).chain(started)
+        self.live_positions_at(from).map(|(group_index, index)| self.rows.get(group_index, index)).chain(started)
     }
 
     /// Returns the `count` largest of the allocations that are active at a moment, largest first,

@@ -6,6 +6,7 @@ use super::builder::LifetimesBuilder;
 use super::lifetime_index::Lifetimes;
 use super::moment_times::MomentTimes;
 use crate::compression::Decompressor;
+use crate::decoder::ChunkEntry;
 use crate::error::FormatError;
 use crate::recording::{Recording, Replay};
 
@@ -37,8 +38,8 @@ pub struct LifetimesReader {
     first_moment: Option<u64>,
     /// The moment up to which the lifetimes are complete.
     moment: u64,
-    /// The last moment whose full state was added.
-    state_added_at: Option<u64>,
+    /// The last moment whose full state was added, and the end of its last relabels in bytes.
+    state_added_at: Option<(u64, u64)>,
 }
 
 impl LifetimesReader {
@@ -84,7 +85,7 @@ impl LifetimesReader {
     /// Returns true if the recording has a full state at `moment` that contradicts the events
     /// before it and has not been added.
     fn is_state_due(&self, recording: &Recording, moment: u64) -> bool {
-        self.state_added_at != Some(moment) && recording.has_correction_at(moment)
+        self.state_added_at != Some((moment, recording.last_relabels_end())) && recording.has_correction_at(moment)
     }
 
     /// Adds about `max_events` more events (whole chunks of them) and returns how many were added:
@@ -159,10 +160,13 @@ impl LifetimesReader {
         }
         // A full state only stands between two chunks, so every event of this one follows directly.
         let Self { builder, moment, decompressor, .. } = self;
-        recording.each_event_from(next, decompressor, |index, event| {
-            builder.event(index, event);
-            *moment = index.saturating_add(1);
-            each(*moment, event.time_ns, true);
+        recording.each_entry_from(next, decompressor, |index, entry| match entry {
+            ChunkEntry::Event(event) => {
+                builder.event(index, event);
+                *moment = index.saturating_add(1);
+                each(*moment, event.time_ns, true);
+            }
+            ChunkEntry::Relabel(relabel) => builder.relabel(index, relabel),
         })?;
         Ok(self.moment - next)
     }
@@ -171,7 +175,7 @@ impl LifetimesReader {
     fn add_state(&mut self, recording: &Recording, moment: u64) -> Result<(), FormatError> {
         self.builder.full_state(self.replay.seek(recording, moment)?);
         self.moment = moment;
-        self.state_added_at = Some(moment);
+        self.state_added_at = Some((moment, recording.last_relabels_end()));
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::allocation::{Allocation, AllocationOrigin, AllocationRow, RowChange};
 use super::allocation_table::{AllocationTable, row_number};
+use super::change_list::ChangeList;
 use super::queries::DeviceLifetimes;
 use super::row_group::{GROUP_ROWS, RowGroup};
 
@@ -176,7 +177,7 @@ impl DeviceLifetimes {
             let (mut from, mut to) = (0, changes.len());
             while from < to {
                 let middle = from.midpoint(to);
-                if self.change(changes.get(middle)).moment <= moment {
+                if self.change(changes, middle).moment <= moment {
                     from = middle + 1;
                 } else {
                     to = middle;
@@ -185,7 +186,7 @@ impl DeviceLifetimes {
             from
         };
         let range = first_after(after)..first_after(to);
-        Some(range.map(move |index| self.change(changes.get(index))))
+        Some(range.map(move |index| self.change(changes, index)))
     }
 
     /// Returns all starts and ends of allocations in the order of their events, see
@@ -195,7 +196,7 @@ impl DeviceLifetimes {
     #[must_use]
     pub fn all_changes(&self) -> Option<impl ExactSizeIterator<Item = RowChange> + '_> {
         let changes = self.changes.as_ref()?;
-        Some((0..changes.len()).map(move |index| self.change(changes.get(index))))
+        Some((0..changes.len()).map(move |index| self.change(changes, index)))
     }
 
     /// Returns the number of starts and ends in [`all_changes`](Self::all_changes); 0 if they are
@@ -211,12 +212,13 @@ impl DeviceLifetimes {
     #[must_use]
     pub fn change_at(&self, index: usize) -> Option<RowChange> {
         let changes = self.changes.as_ref().filter(|changes| index < changes.len())?;
-        Some(self.change(changes.get(index)))
+        Some(self.change(changes, index))
     }
 
-    /// Returns the change of an entry of the list of changes: its row number, and true for a start.
+    /// Returns the entry at `position` of `changes`.
     #[inline]
-    fn change(&self, (row, is_start): (u32, bool)) -> RowChange {
+    fn change(&self, changes: &ChangeList, position: usize) -> RowChange {
+        let Some((row, is_start)) = changes.get(position) else { return self.relabel_change(position) };
         let (group_index, index) = AllocationTable::position(row);
         let group = &self.rows.groups()[group_index];
         let moment = if is_start {
@@ -225,6 +227,23 @@ impl DeviceLifetimes {
             // An entry for the end is only added with the end itself.
             self.rows.active_until(group_index, group, index).unwrap_or(u64::MAX)
         };
-        RowChange { moment, row, is_start, size: self.rows.sizes(group, index).0, origin: group.origin[index] }
+        let last = group.origin[index];
+        let origin = if is_start { self.labels.origin_at(row, None, last) } else { last };
+        RowChange { moment, row, is_start, is_relabel: false, size: self.rows.sizes(group, index).0, origin }
+    }
+
+    /// Returns the entry of a relabel at `position` of the list of changes.
+    #[cold]
+    fn relabel_change(&self, position: usize) -> RowChange {
+        let (label, is_start) = self.labels.at_position(position);
+        let (group_index, index) = AllocationTable::position(label.row);
+        RowChange {
+            moment: label.moment,
+            row: label.row,
+            is_start,
+            is_relabel: true,
+            size: self.rows.sizes(&self.rows.groups()[group_index], index).0,
+            origin: if is_start { label.to } else { label.from },
+        }
     }
 }

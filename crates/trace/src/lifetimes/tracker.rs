@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use super::device_trackers::{AllocationStore, ChangeTime, DeviceTrackers, Evidence, OpenAllocation};
 use super::lifetime::{EventTime, Lifetime, LifetimeChange, LifetimeEnding};
 use crate::device_state::DeviceState;
-use crate::event::{DeviceId, Event};
+use crate::event::{DeviceId, Event, Relabel};
 use crate::memory_state::MemoryState;
 use crate::segment::Block;
+use crate::site::SiteId;
 
 /// Follows the allocations of a recording from start to end, in the order of its events.
 ///
@@ -52,7 +53,14 @@ pub struct LifetimeTracker {
 
 /// The allocations of one device that have not ended (are open), by address.
 #[derive(Clone, Debug, Default)]
-struct OrderedAllocations(BTreeMap<u64, Lifetime>);
+struct OrderedAllocations(BTreeMap<u64, OpenLifetime>);
+
+/// An allocation that has not ended, and the site at which it was allocated.
+#[derive(Clone, Debug)]
+struct OpenLifetime {
+    lifetime: Lifetime,
+    allocation_site: SiteId,
+}
 
 impl LifetimeTracker {
     /// Creates a tracker for a recording whose first event has the index `first_event`. Blocks of
@@ -65,7 +73,7 @@ impl LifetimeTracker {
     /// Returns the allocation that begins at exactly `address` and has not ended, or `None`.
     #[must_use]
     pub fn open_at(&self, device: DeviceId, address: u64) -> Option<&Lifetime> {
-        self.devices.device(device)?.0.get(&address)
+        self.devices.device(device)?.0.get(&address).map(|open| &open.lifetime)
     }
 
     /// Applies the next event, whose index and time are `time`, and calls `visit` for the
@@ -80,6 +88,20 @@ impl LifetimeTracker {
         visit: &mut impl FnMut(LifetimeChange<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.devices.event(time, event, visit)
+    }
+
+    /// Gives an open allocation the site of `relabel`, and calls `visit` if it had another one.
+    /// `time` has the index of the event that follows, and the time of the relabel.
+    ///
+    /// # Errors
+    /// Any error of `visit`.
+    pub fn relabel<E>(
+        &mut self,
+        time: EventTime,
+        relabel: &Relabel,
+        visit: &mut impl FnMut(LifetimeChange<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.devices.relabel(time, relabel, visit)
     }
 
     /// Adopts a full state at the beginning or after missing events. Open allocations whose blocks
@@ -124,7 +146,7 @@ impl LifetimeTracker {
     /// Any error of `visit`.
     pub fn finish<E>(self, visit: &mut impl FnMut(LifetimeChange<'_>) -> Result<(), E>) -> Result<(), E> {
         let open = self.devices.into_devices().flat_map(|(_, open)| open.0.into_values());
-        open.into_iter().try_for_each(|lifetime| {
+        open.into_iter().try_for_each(|OpenLifetime { lifetime, .. }| {
             let ending = if lifetime.freed.is_some() { LifetimeEnding::Pending } else { LifetimeEnding::Alive };
             visit(LifetimeChange::Ended(&lifetime, ending))
         })
@@ -135,14 +157,16 @@ impl<E, F: FnMut(LifetimeChange<'_>) -> Result<(), E>> AllocationStore<F> for Or
     type Error = E;
 
     fn open_at(&self, address: u64) -> Option<OpenAllocation> {
-        self.0.get(&address).map(|Lifetime { block, freed, .. }| OpenAllocation {
-            size: block.size,
-            requested: block.requested,
-            stream: block.stream,
-            pool: block.pool,
-            site: block.site,
-            is_freed: freed.is_some(),
-            since_event: block.since_event..=block.since_event,
+        self.0.get(&address).map(|OpenLifetime { lifetime: Lifetime { block, freed, .. }, allocation_site }| {
+            OpenAllocation {
+                size: block.size,
+                requested: block.requested,
+                stream: block.stream,
+                pool: block.pool,
+                allocation_site: *allocation_site,
+                is_freed: freed.is_some(),
+                since_event: block.since_event..=block.since_event,
+            }
         })
     }
 
@@ -153,7 +177,7 @@ impl<E, F: FnMut(LifetimeChange<'_>) -> Result<(), E>> AllocationStore<F> for Or
     fn start(&mut self, device: DeviceId, block: &Block, at: ChangeTime, visit: &mut F) -> Result<(), E> {
         let lost = ChangeTime { evidence: Evidence::State, ..at };
         while let Some((&below, overlapped)) = self.0.range(..block.end()).next_back()
-            && overlapped.block.end() > block.address
+            && overlapped.lifetime.block.end() > block.address
         {
             self.end(below, lost, visit)?;
         }
@@ -170,18 +194,26 @@ impl<E, F: FnMut(LifetimeChange<'_>) -> Result<(), E>> AllocationStore<F> for Or
             start_observed: at.evidence == Evidence::Event,
         };
         visit(LifetimeChange::Began(&lifetime))?;
-        self.0.insert(block.address, lifetime);
+        self.0.insert(block.address, OpenLifetime { lifetime, allocation_site: block.site });
         Ok(())
     }
 
+    fn relabel(&mut self, address: u64, site: SiteId, at: ChangeTime, visit: &mut F) -> Result<(), E> {
+        let Some(OpenLifetime { lifetime, .. }) = self.0.get_mut(&address) else { return Ok(()) };
+        if std::mem::replace(&mut lifetime.block.site, site) == site {
+            return Ok(());
+        }
+        visit(LifetimeChange::Relabeled(lifetime, at.time))
+    }
+
     fn free(&mut self, address: u64, at: ChangeTime) {
-        if let Some(lifetime) = self.0.get_mut(&address) {
+        if let Some(OpenLifetime { lifetime, .. }) = self.0.get_mut(&address) {
             lifetime.freed.get_or_insert(at.time);
         }
     }
 
     fn end(&mut self, address: u64, at: ChangeTime, visit: &mut F) -> Result<(), E> {
-        let Some(mut lifetime) = self.0.remove(&address) else { return Ok(()) };
+        let Some(OpenLifetime { mut lifetime, .. }) = self.0.remove(&address) else { return Ok(()) };
         lifetime.freed.get_or_insert(at.time);
         lifetime.completed = Some(at.time);
         let ending = if at.evidence == Evidence::Event { LifetimeEnding::Freed } else { LifetimeEnding::Lost };

@@ -4,9 +4,8 @@ use std::ops::Range;
 
 use super::recording_data::Recording;
 use crate::compression::Decompressor;
-use crate::decoder::each_event;
+use crate::decoder::{ChunkEntry, each_entry};
 use crate::error::FormatError;
-use crate::event::Event;
 
 impl Recording {
     /// Returns the byte ranges of chunks that are not in memory and that a pass over all events
@@ -58,27 +57,30 @@ impl Recording {
         near.filter(|stored| stored.packed.is_none()).map(|stored| stored.range.clone()).collect()
     }
 
-    /// Calls `each` with the event with index `index` (from 0), if the recording has it, and with
-    /// all events after it in the same chunk, each with its index.
+    /// Calls `each` with the event with index `index` (from 0), if the recording has it, the
+    /// relabels before it, and all events and relabels after it in the same chunk, each with its
+    /// index; of a relabel, with that of the event that follows.
     ///
     /// Returns an error if the chunk cannot be read: before the first event, except if its contents
     /// contradict themselves.
-    pub(crate) fn each_event_from(
+    pub(crate) fn each_entry_from(
         &self,
         index: u64,
         decompressor: &mut Decompressor,
-        mut each: impl FnMut(u64, &Event),
+        mut each: impl FnMut(u64, ChunkEntry<'_>),
     ) -> Result<(), FormatError> {
         let chunk = self.event_chunks.partition_point(|stored| stored.end_event() <= index);
         let Some(stored) = self.event_chunks.get(chunk).filter(|stored| stored.first_event <= index) else {
             return Ok(());
         };
         let mut at = stored.first_event;
-        each_event(&*self.chunk(stored)?, decompressor, |event| {
+        each_entry(&*self.chunk(stored)?, decompressor, |entry| {
             if at >= index {
-                each(at, &event);
+                each(at, entry);
             }
-            at = at.saturating_add(1);
+            if matches!(entry, ChunkEntry::Event(_)) {
+                at = at.saturating_add(1);
+            }
         })
     }
 }

@@ -125,7 +125,7 @@ impl Recording {
             end_ns: self.end_ns(),
             range: at..end,
             packed: None,
-            is_correction: false,
+            is_correction: self.overview.ends_with_relabel,
         });
         chunks.push(state);
         at = end;

@@ -130,7 +130,8 @@ fn begin(index: Index) -> Option<OpenStep> {
     let last = index.chunks.len() - 1;
     for (at, stored) in index.chunks.iter().enumerate() {
         match stored.kind {
-            ChunkKind::Events => recording.event_chunks.push(stored.clone()),
+            // Relabels without events are in the last full state, too.
+            ChunkKind::Events if stored.events > 0 => recording.event_chunks.push(stored.clone()),
             ChunkKind::State => recording.state_chunks.push(stored.clone()),
             _ => {}
         }

@@ -7,7 +7,7 @@ use crate::chunk_local_blocks::ChunkLocalBlocks;
 use crate::counter_series::CounterSeries;
 use crate::counters::{Counters, MemorySample};
 use crate::decoder::{ChunkVisitor, EventsError};
-use crate::event::{Annotation, DeviceId, Event, EventKind};
+use crate::event::{Annotation, DeviceId, Event, EventKind, Relabel};
 use crate::event_codec::{EventReader, Operation};
 use crate::info::RecordingInfo;
 use crate::memory_state::MemoryState;
@@ -112,6 +112,9 @@ pub(super) struct Overview {
     metrics_are_due: bool,
     /// Whether the last full state differs from what the events before it lead to.
     pub(super) state_is_correction: bool,
+    /// Whether a relabel follows the last event. `state` contains it, and the chunk with the next
+    /// event repeats it.
+    pub(super) ends_with_relabel: bool,
 }
 
 /// Returns the sort key of an annotation: by time, then by moment.
@@ -230,7 +233,7 @@ impl ChunkVisitor for Overview {
             let (at_event, time_ns) = (self.state.event(), self.state.time_ns());
             self.incidents.push(Incident { device, at_event, time_ns, kind });
         }
-        self.state_is_correction = state != self.state;
+        self.state_is_correction = std::mem::take(&mut self.ends_with_relabel) || state != self.state;
         self.state = state;
         let (event, time_ns) = (self.state.event(), self.state.time_ns());
         for (id, device) in self.state.devices() {
@@ -257,7 +260,15 @@ impl ChunkVisitor for Overview {
     fn events(&mut self, is_consistent: bool, operations: &mut EventReader<'_>) -> Result<(), EventsError> {
         let mut local_blocks = std::mem::take(&mut self.local_blocks);
         local_blocks.begin(is_consistent);
-        while let Some(operation) = operations.next_operation()? {
+        let has_events = operations.event_count() > 0;
+        self.ends_with_relabel &= !has_events;
+        loop {
+            let Some(operation) = operations.next_operation()? else {
+                let Some(relabel) = operations.take_relabel() else { break };
+                local_blocks.relabel(&mut self.state, &relabel)?;
+                self.ends_with_relabel |= !has_events;
+                continue;
+            };
             match operation {
                 Operation::Freed { device, requested_ns, .. } if is_consistent => {
                     self.start_ns.get_or_insert(requested_ns);
@@ -286,6 +297,10 @@ impl ChunkVisitor for Overview {
         local_blocks.flush(&mut self.state)?;
         self.local_blocks = local_blocks;
         Ok(())
+    }
+
+    fn relabel(&mut self, relabel: Relabel) {
+        self.state.relabel(&relabel);
     }
 
     fn annotation(&mut self, annotation: Annotation) {

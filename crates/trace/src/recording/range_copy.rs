@@ -1,14 +1,13 @@
-//! Copies a part of a recording: the memory state at its start, and its events, annotations and
-//! sites.
+//! Copies a part of a recording: the memory state at its start, and its events, annotations,
+//! relabels and sites.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use super::recording_data::Recording;
 use super::replay::Replay;
-use crate::compression::Decompressor;
 use crate::error::FormatError;
-use crate::event::{Annotation, Event, EventKind};
+use crate::event::{Annotation, Event, EventKind, Relabel};
 use crate::info::RecordingInfo;
 use crate::memory_state::MemoryState;
 use crate::sink::Sink;
@@ -59,7 +58,6 @@ pub struct RangeCopy {
     annotations: VecDeque<Annotation>,
     definitions: DefinitionCopy,
     replay: Replay,
-    decompressor: Decompressor,
 }
 
 impl RangeCopy {
@@ -85,7 +83,6 @@ impl RangeCopy {
             annotations: annotations.into(),
             definitions: DefinitionCopy::default(),
             replay: Replay::new(),
-            decompressor: Decompressor::default(),
         }
     }
 
@@ -164,16 +161,19 @@ impl RangeCopy {
         Ok(())
     }
 
-    /// Copies the events from the current moment to the end of their chunk, and the annotations
-    /// between them.
+    /// Copies the events from the current moment to the end of their chunk, and the annotations and
+    /// relabels between them.
     fn copy_events(&mut self, recording: &Recording, sink: &mut impl Sink) -> Result<(), FormatError> {
-        let Self { at, end, annotations, definitions, decompressor, .. } = self;
+        let Self { at, end, annotations, definitions, replay, .. } = self;
         let known = recording.definitions();
         // The index does not list marks.
         let lists_marks = !recording.is_indexed;
-        recording.each_event_from(*at, decompressor, |index, event| {
-            if index >= *end {
-                return;
+        let Some((first, events, relabels)) = replay.load_entries(recording, *at)? else { return Ok(()) };
+        let from = *at;
+        let mut relabels = relabels.iter().filter(|(index, _)| *index >= from).peekable();
+        for (index, event) in (first..*end).zip(events).skip((from - first) as usize) {
+            while let Some((_, relabel)) = relabels.next_if(|(before, _)| *before == index) {
+                definitions.relabel(relabel, known, sink);
             }
             let mut has_seen_mark = !lists_marks;
             while let Some(annotation) = annotations.pop_front_if(|annotation| annotation.at_event <= index) {
@@ -187,7 +187,8 @@ impl RangeCopy {
             let event = definitions.event(event, known, sink);
             sink.event(&event);
             *at = index + 1;
-        })
+        }
+        Ok(())
     }
 }
 
@@ -280,13 +281,20 @@ impl DefinitionCopy {
         sink.annotation(&Annotation { name, ..*annotation });
     }
 
+    /// Passes a relabel with a new number to `sink`, after its definition.
+    fn relabel(&mut self, relabel: &Relabel, known: &Definitions, sink: &mut impl Sink) {
+        let site = self.site(relabel.site, known);
+        self.send(sink);
+        sink.relabel(&Relabel { site, ..*relabel });
+    }
+
     /// Returns a state with new numbers, after passing new definitions to `sink`.
     fn state(&mut self, state: &MemoryState, known: &Definitions, sink: &mut impl Sink) -> MemoryState {
         let mut copied = MemoryState { event: state.event, time_ns: state.time_ns, ..MemoryState::default() };
         for (&id, device) in &state.devices {
             // Two closures need the numbers, one after the other.
             let sites: HashMap<SiteId, SiteId> = (device.segments().map(|segment| segment.site))
-                .chain(device.blocks().map(|block| block.site))
+                .chain(device.blocks().flat_map(|block| [block.site, device.allocation_site(block)]))
                 .map(|site| (site, self.site(site, known)))
                 .collect();
             let new = |site: SiteId| sites.get(&site).copied().unwrap_or_default();

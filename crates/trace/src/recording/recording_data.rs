@@ -69,7 +69,7 @@ pub struct Recording {
     pub(super) packed_end: Option<PackedEnd>,
     /// The positions of all chunks, in order.
     pub(super) chunks: Vec<StoredChunk>,
-    /// Chunks of events, in order.
+    /// Chunks of events, in order, without those that only have relabels.
     pub(super) event_chunks: Vec<StoredChunk>,
     /// Chunks of full states, in order.
     pub(super) state_chunks: Vec<StoredChunk>,
@@ -86,7 +86,8 @@ pub struct Recording {
     pub(super) uncompressed_bytes: u64,
     /// Whether it was opened by its index.
     pub(super) is_indexed: bool,
-    /// Header chunks, definitions and annotations, to be decoded again by a rebuild.
+    /// Header chunks, definitions, annotations, and relabels without events, to be decoded again by
+    /// a rebuild.
     pub(super) other_chunks: Vec<PackedChunk>,
     /// End of the last chunk that was added.
     pub(super) complete_bytes: u64,
@@ -138,7 +139,7 @@ impl Recording {
         let mut other_chunks = std::mem::take(&mut self.other_chunks).into_iter();
         let result = self.chunks.iter().try_for_each(|position| {
             let list = match position.kind {
-                ChunkKind::Events => &self.event_chunks,
+                ChunkKind::Events if position.events > 0 => &self.event_chunks,
                 ChunkKind::State => &self.state_chunks,
                 _ => return other_chunks.next().map_or(Ok(()), |packed| fresh.add_chunk(packed)),
             };
@@ -187,7 +188,8 @@ impl Recording {
             is_correction: packed.kind == ChunkKind::State && self.overview.state_is_correction,
         };
         let list = match packed.kind {
-            ChunkKind::Events => Some(&mut self.event_chunks),
+            // Without events, it only has relabels, which the next one repeats.
+            ChunkKind::Events if packed.events > 0 => Some(&mut self.event_chunks),
             ChunkKind::State => Some(&mut self.state_chunks),
             _ => None,
         };
@@ -335,7 +337,8 @@ impl Recording {
     }
 
     /// Returns true if the recording has a full state at the moment `moment` that differs from what
-    /// the events before it lead to.
+    /// the events before it lead to, or if that is the last moment and relabels follow the last
+    /// event.
     ///
     /// A caller that applies events one by one must continue from that state.
     #[must_use]
@@ -343,6 +346,13 @@ impl Recording {
         let state = self.state_chunks.partition_point(|stored| stored.first_event < moment);
         let states = self.state_chunks[state..].iter().take_while(|stored| stored.first_event == moment);
         states.into_iter().any(|stored| stored.is_correction)
+            || self.overview.ends_with_relabel && moment == self.end_event()
+    }
+
+    /// Returns the end of the last chunk in bytes if relabels follow the last event, else 0. It
+    /// increases with each chunk of relabels.
+    pub(crate) fn last_relabels_end(&self) -> u64 {
+        if self.overview.ends_with_relabel { self.complete_bytes } else { 0 }
     }
 
     /// Returns the number of recorded events, without lost ones.

@@ -8,10 +8,10 @@ use super::stored_chunk::StoredChunk;
 use crate::chunk::ChunkKind;
 use crate::chunk_local_blocks::ChunkLocalBlocks;
 use crate::compression::Decompressor;
-use crate::decoder::{EventsError, decompress_events, decompress_state, each_event_of, payload_error_at};
+use crate::decoder::{ChunkEntry, EventsError, decompress_events, decompress_state, each_entry_of, payload_error_at};
 use crate::error::FormatError;
-use crate::event::{DeviceId, Event};
-use crate::event_codec::EventColumns;
+use crate::event::{DeviceId, Event, Relabel};
+use crate::event_codec::{EventColumns, EventReader};
 use crate::memory_state::MemoryState;
 
 /// A position in a recording, with the memory state at that moment.
@@ -54,6 +54,11 @@ pub struct Replay {
     columns: Vec<(u64, EventColumns)>,
     /// The events of the last chunk used by [`event`](Self::event), with the index of the first.
     events: Option<(u64, Vec<Event>)>,
+    /// The relabels of that chunk, each with the index of the event that follows.
+    relabels: Vec<(u64, Relabel)>,
+    /// Whether the state contains relabels that follow its moment, because that was the last moment
+    /// of the recording. It is no state to continue from then.
+    has_later_relabels: bool,
     local_blocks: ChunkLocalBlocks,
     decompressor: Decompressor,
     checkpoints: Checkpoints,
@@ -61,6 +66,10 @@ pub struct Replay {
     /// because the first one should be fast.
     offers_checkpoints: bool,
 }
+
+/// The events and relabels of a chunk: the index of the first event (from 0), the events, and each
+/// relabel with the index of the event that follows.
+type ChunkEntries<'a> = (u64, &'a [Event], &'a [(u64, Relabel)]);
 
 /// The most bytes of decompressed chunks that a replay with checkpoints keeps; a larger chunk is
 /// kept alone.
@@ -115,7 +124,11 @@ impl Replay {
         let only = self.local_blocks.only_device();
         if target == recording.end_event() {
             self.state = Some(recording.copy_end_state(only, &mut self.decompressor)?);
+            self.has_later_relabels = recording.has_correction_at(target);
             return Ok(self.state());
+        }
+        if std::mem::take(&mut self.has_later_relabels) {
+            self.state = None;
         }
         let states = recording.state_chunks.partition_point(|stored| stored.first_event <= target);
         let state_chunk = states.checked_sub(1).map(|index| &recording.state_chunks[index]);
@@ -260,18 +273,35 @@ impl Replay {
         recording: &Recording,
         index: u64,
     ) -> Result<Option<(u64, &[Event])>, FormatError> {
+        Ok(self.load_entries(recording, index)?.map(|(first, events, _)| (first, events)))
+    }
+
+    /// Returns what [`load_events`](Self::load_events) returns, and the relabels of the chunk, each
+    /// with the index of the event with which it takes effect.
+    pub(super) fn load_entries(
+        &mut self,
+        recording: &Recording,
+        index: u64,
+    ) -> Result<Option<ChunkEntries<'_>>, FormatError> {
         let holds = |first: u64, count: usize| index >= first && index - first < count as u64;
         if !self.events.as_ref().is_some_and(|(first, events)| holds(*first, events.len())) {
             let Some(stored) = chunk_of_event(recording, index) else { return Ok(None) };
             let mut events = Vec::with_capacity(stored.events as usize);
             self.load_columns(recording, stored)?;
+            self.relabels.clear();
             if let Some((_, columns)) = self.columns.last() {
-                let read = each_event_of(columns, |event| events.push(event));
+                let relabels = &mut self.relabels;
+                let read = each_entry_of(columns, |entry| match entry {
+                    ChunkEntry::Event(event) => events.push(*event),
+                    ChunkEntry::Relabel(relabel) => {
+                        relabels.push((stored.first_event + events.len() as u64, *relabel));
+                    }
+                });
                 read.map_err(|error| payload_error_at(stored.offset(), &error))?;
             }
             self.events = Some((stored.first_event, events));
         }
-        Ok(self.events.as_ref().map(|(first, events)| (*first, events.as_slice())))
+        Ok(self.events.as_ref().map(|(first, events)| (*first, events.as_slice(), self.relabels.as_slice())))
     }
 
     /// Returns the last moment whose time is at most `time_ns` nanoseconds, like
@@ -284,9 +314,11 @@ impl Replay {
         if self.load_columns(recording, stored).is_ok()
             && let Some((_, columns)) = self.columns.last()
         {
-            let _ = each_event_of(columns, |event| {
-                later |= event.time_ns > time_ns;
-                moment += u64::from(!later);
+            let _ = each_entry_of(columns, |entry| {
+                if let ChunkEntry::Event(event) = entry {
+                    later |= event.time_ns > time_ns;
+                    moment += u64::from(!later);
+                }
             });
         }
         moment
@@ -301,8 +333,23 @@ impl Replay {
     }
 }
 
-/// Applies the events of a chunk from the state's moment to the moment `until`. The chunk's first
-/// event has index `first` in the recording; `each` sees the state after every operation.
+impl Replay {
+    /// Returns the relabels that take effect with the event with index `index` (from 0): those
+    /// between the event before it and this one, in order.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read, see [`seek`](Self::seek).
+    pub fn relabels_before(&mut self, recording: &Recording, index: u64) -> Result<Vec<Relabel>, FormatError> {
+        let (_, _, relabels) = self.load_entries(recording, index)?.unwrap_or_default();
+        let from = relabels.partition_point(|(before, _)| *before < index);
+        let relabels = relabels[from..].iter().take_while(|(before, _)| *before == index);
+        Ok(relabels.map(|&(_, relabel)| relabel).collect())
+    }
+}
+
+/// Applies the events and relabels of a chunk from the state's moment to the moment `until`. The
+/// chunk's first event has index `first` in the recording; `each` sees the state after every
+/// operation.
 fn advance_in_chunk<const EVERY_EVENT: bool>(
     columns: &EventColumns,
     first: u64,
@@ -312,8 +359,32 @@ fn advance_in_chunk<const EVERY_EVENT: bool>(
     each: &mut impl FnMut(&MemoryState),
 ) -> Result<(), EventsError> {
     let mut operations = columns.operations();
-    let (mut index, only) = (first, local_blocks.only_device());
     local_blocks.begin(columns.is_consistent());
+    let mut index = first;
+    loop {
+        index = apply_operations::<EVERY_EVENT>(&mut operations, (index, until), local_blocks, state, each)?;
+        let Some(relabel) = operations.take_relabel().filter(|_| index < until) else { break };
+        if index >= state.event && local_blocks.only_device().is_none_or(|only| only == relabel.device) {
+            local_blocks.relabel(state, &relabel)?;
+            each(state);
+        }
+    }
+    local_blocks.flush(state)?;
+    Ok(())
+}
+
+/// Applies the next operations of a chunk, from the event with index `index` in the recording up to
+/// the moment `until` or the next relabel. Returns the index of the next event.
+// A loop of its own: with relabels in it, replay took 9 to 24% longer, because the compiler then
+// cannot keep the reader's fields in registers.
+fn apply_operations<const EVERY_EVENT: bool>(
+    operations: &mut EventReader<'_>,
+    (mut index, until): (u64, u64),
+    local_blocks: &mut ChunkLocalBlocks,
+    state: &mut MemoryState,
+    each: &mut impl FnMut(&MemoryState),
+) -> Result<u64, EventsError> {
+    let only = local_blocks.only_device();
     while index < until {
         let Some(operation) = operations.next_operation()? else { break };
         let after = index + operation.event_count();
@@ -339,8 +410,7 @@ fn advance_in_chunk<const EVERY_EVENT: bool>(
         }
         index = after;
     }
-    local_blocks.flush(state)?;
-    Ok(())
+    Ok(index)
 }
 
 /// Returns the chunk that contains the event with index `index` (from 0), or `None` if the event is

@@ -142,7 +142,7 @@ impl Recording {
     fn chunk_in_memory(&self, stored: &StoredChunk) -> Option<&PackedChunk> {
         let from = stored.range.start;
         let list = match stored.kind {
-            ChunkKind::Events => &self.event_chunks,
+            ChunkKind::Events if stored.events > 0 => &self.event_chunks,
             ChunkKind::State => &self.state_chunks,
             _ => return self.other_chunks.get(self.other_chunks.partition_point(|packed| packed.offset < from)),
         };

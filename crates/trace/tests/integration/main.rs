@@ -14,4 +14,5 @@ mod opening;
 mod range_copy;
 mod recording;
 mod rejected;
+mod relabels;
 mod trim;

@@ -65,6 +65,7 @@ fn item_of(call: &SinkCall) -> DecodedItem {
         SinkCall::Event(event) => DecodedItem::Event(*event),
         SinkCall::Define(definition) => DecodedItem::Define(definition.clone()),
         SinkCall::Annotation(annotation) => DecodedItem::Annotation(*annotation),
+        SinkCall::Relabel(relabel) => DecodedItem::Relabel(*relabel),
     }
 }
 

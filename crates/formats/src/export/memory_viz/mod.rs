@@ -23,6 +23,7 @@ mod settings;
 mod snapshot_writer;
 mod trace;
 
+use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 
 use vramscope_trace::{
@@ -36,7 +37,7 @@ use self::pickle::PickleWriter;
 use self::snapshot_writer::SnapshotWriter;
 use self::trace::TraceWriter;
 use super::error::{ExportError, Progress};
-use super::walk::for_each_event;
+use super::walk::{for_each_event, for_each_event_and_relabels};
 
 /// The maximum number of devices that PyTorch supports (`C10_COMPILE_TIME_MAX_GPUS`). The export
 /// fails for a recording with device 120 or higher; the first device has number 0.
@@ -100,10 +101,12 @@ fn write(recording: &Recording, out: &mut impl SnapshotWriter, progress: Progres
     let devices = device_count(recording)?;
     let definitions = recording.definitions();
     let has_category = |id| definitions.site(SiteId(id)).category != Category::Unknown;
+    let has_categories = (1..=definitions.site_count() as u32).any(has_category);
     let trace_writer = TraceWriter {
         definitions,
         epoch_us: recording.info().epoch_unix_ns / 1000,
-        has_categories: (1..=definitions.site_count() as u32).any(has_category),
+        has_categories,
+        labels: if has_categories { last_labels(recording)? } else { HashMap::new() },
     };
     let mut last_requests = Vec::new();
     let mut progress = CombinedProgress::new(recording, progress);
@@ -138,6 +141,27 @@ fn write(recording: &Recording, out: &mut impl SnapshotWriter, progress: Progres
     out.end_dict()?;
     out.finish()?;
     Ok(())
+}
+
+/// Returns the site of the last relabel of each relabeled allocation, by device and index of its
+/// event (from 0).
+fn last_labels(recording: &Recording) -> Result<HashMap<(DeviceId, u64), SiteId>, ExportError> {
+    let mut labels = HashMap::new();
+    for_each_event_and_relabels(recording, &mut |_, _| {}, |before, _, _, relabels| {
+        for relabel in relabels {
+            let block = before.device(relabel.device).and_then(|device| device.block(relabel.address));
+            if let Some(block) = block {
+                labels.insert((relabel.device, block.since_event), relabel.site);
+            }
+        }
+        Ok::<_, ExportError>(())
+    })?;
+    // Also those that no event follows.
+    for (id, device) in recording.end_state().devices() {
+        let relabeled = device.blocks().filter(|block| device.allocation_site(block) != block.site);
+        labels.extend(relabeled.map(|block| ((id, block.since_event), block.site)));
+    }
+    Ok(labels)
 }
 
 /// Returns true if at least one event of the recording belongs to the device.
@@ -214,7 +238,7 @@ fn write_trace(
         }
         next = (!matches!(event.kind, EventKind::Gap { .. })).then_some(number + 1);
         if event.device == id {
-            trace_writer.write(out, event, before)?;
+            trace_writer.write(out, event, number, before)?;
             requests.apply(&event.kind, before);
         }
         Ok::<_, ExportError>(())

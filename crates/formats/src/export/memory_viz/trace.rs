@@ -3,11 +3,12 @@
 //! An entry contains more than an event: a free repeats the size and stream of its block, which
 //! come from the memory state.
 
+use std::collections::HashMap;
 use std::io;
 
 use vramscope_trace::{
-    AnnotationStage, Category, Definitions, DeviceState, Event, EventKind, MempoolId, PoolKey, SiteId, StackId,
-    StreamId, StringId,
+    AnnotationStage, Category, Definitions, DeviceId, DeviceState, Event, EventKind, MempoolId, PoolKey, SiteId,
+    StackId, StreamId, StringId,
 };
 
 use super::snapshot_writer::SnapshotWriter;
@@ -22,6 +23,9 @@ pub(super) struct TraceWriter<'a> {
     pub(super) epoch_us: u64,
     /// True if any site has a category. The memory_viz page then expects one in every entry.
     pub(super) has_categories: bool,
+    /// The site of the last relabel of each relabeled allocation, by device and index of its event
+    /// (from 0). The page shows one category an allocation.
+    pub(super) labels: HashMap<(DeviceId, u64), SiteId>,
 }
 
 /// One entry of PyTorch's history before it is written.
@@ -119,12 +123,14 @@ impl TraceWriter<'_> {
         self.epoch_us.saturating_add(time_ns / 1000)
     }
 
-    /// Writes the history entry for an event; writes nothing for kinds of events that PyTorch's
-    /// history does not have. `before` is the state of the event's device before it.
+    /// Writes the history entry for the event with index `index` (from 0); writes nothing for kinds
+    /// of events that PyTorch's history does not have. `before` is the state of the event's device
+    /// before it.
     pub(super) fn write(
         &self,
         out: &mut impl SnapshotWriter,
         event: &Event,
+        index: u64,
         before: Option<&DeviceState>,
     ) -> io::Result<()> {
         let Some(entry) = self.entry(&event.kind, before) else { return Ok(()) };
@@ -150,7 +156,8 @@ impl TraceWriter<'_> {
         }
         if self.has_categories {
             let is_block = matches!(event.kind, EventKind::BlockAllocated { .. });
-            let category = if is_block { site.category } else { Category::Unknown };
+            let label = self.labels.get(&(event.device, index)).map(|&label| self.definitions.site(label));
+            let category = if is_block { label.unwrap_or(site).category } else { Category::Unknown };
             out.constant_field("category", category.name())?;
         }
         if site.stack != StackId(0) {

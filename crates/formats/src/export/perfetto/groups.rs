@@ -20,7 +20,7 @@ use super::texts::{Argument, Text};
 use super::writer::{TraceWriter, get_or_create, rank};
 use crate::export::error::ExportError;
 use crate::export::steps::{ExportedLifetime, Moment};
-use crate::export::walk::for_each_event;
+use crate::export::walk::for_each_event_and_relabels;
 
 /// Maximum number of sites of a device whose allocations get a row of their own in the trace: those
 /// that allocated the most bytes. Allocations of the remaining sites share the row "other sites".
@@ -58,10 +58,17 @@ pub(super) fn find_largest_sites(recording: &Recording) -> Result<LargestSites, 
         return Ok(LargestSites { devices: None });
     }
     let mut sums: HashMap<DeviceId, HashMap<SiteId, u64>> = HashMap::new();
-    for_each_event(recording, &mut |_, _| {}, |_, _, event| {
-        if let EventKind::BlockAllocated { size, site, .. } = event.kind {
-            let sum = sums.entry(event.device).or_default().entry(site).or_default();
+    for_each_event_and_relabels(recording, &mut |_, _| {}, |before, _, event, relabels| {
+        let mut add = |device: DeviceId, site: SiteId, size: u64| {
+            let sum = sums.entry(device).or_default().entry(site).or_default();
             *sum = sum.saturating_add(size);
+        };
+        for relabel in relabels {
+            let block = before.device(relabel.device).and_then(|device| device.block(relabel.address));
+            block.into_iter().for_each(|block| add(relabel.device, relabel.site, block.size));
+        }
+        if let EventKind::BlockAllocated { size, site, .. } = event.kind {
+            add(event.device, site, size);
         }
         Ok::<(), ExportError>(())
     })?;
@@ -183,14 +190,47 @@ impl AllocationSlices {
 
     /// Writes the begin of an allocation, or counts the allocation as left out if no lane is
     /// available.
-    pub(super) fn begin_slice(
+    pub(super) fn begin(
         &mut self,
         trace: &mut TraceWriter<'_>,
         lifetime: &ExportedLifetime,
     ) -> Result<(), ExportError> {
+        let time_ns = lifetime.allocated.map_or(lifetime.block.since_ns, |moment| moment.time_ns);
+        self.begin_slice(trace, lifetime, time_ns)
+    }
+
+    /// Ends the slice of an allocation and begins one in the group of its new site; nothing if the
+    /// allocation has no slice.
+    pub(super) fn relabel(
+        &mut self,
+        trace: &mut TraceWriter<'_>,
+        lifetime: &ExportedLifetime,
+        time_ns: u64,
+    ) -> Result<(), ExportError> {
+        let Some(slice) = self.slices.remove(&lifetime.block.address) else { return Ok(()) };
+        self.release_lane(trace, slice, time_ns)?;
+        self.begin_slice(trace, lifetime, time_ns)
+    }
+
+    /// Ends a slice and makes its lane free.
+    fn release_lane(&mut self, trace: &mut TraceWriter<'_>, slice: Slice, time_ns: u64) -> Result<(), ExportError> {
+        let Slice { group, lane, track } = slice;
+        if let Some(group) = self.groups.get_mut(&group) {
+            group.free.push(Reverse((lane, track)));
+        }
+        trace.write_slice_end(track, time_ns)
+    }
+
+    /// Writes the begin of a slice of an allocation, or counts the allocation as left out if no
+    /// lane is available.
+    fn begin_slice(
+        &mut self,
+        trace: &mut TraceWriter<'_>,
+        lifetime: &ExportedLifetime,
+        time_ns: u64,
+    ) -> Result<(), ExportError> {
         let block = &lifetime.block;
         let group = self.key(trace, lifetime);
-        let time_ns = lifetime.allocated.map_or(block.since_ns, |moment| moment.time_ns);
         let Some((lane, track)) = self.take_lane(trace, group)? else {
             self.omitted.allocations += 1;
             self.omitted.bytes = self.omitted.bytes.saturating_add(block.size);
@@ -224,17 +264,14 @@ impl AllocationSlices {
         // An allocation that does not end is live when the recording ends, and its slice stays
         // open.
         let Some(completed) = lifetime.completed else { return Ok(()) };
-        let Some(Slice { group, lane, track }) = self.slices.remove(&block.address) else {
+        let Some(slice) = self.slices.remove(&block.address) else {
             return self.write_omitted_bytes(
                 trace,
                 completed.time_ns,
                 self.omitted.live_bytes.saturating_sub(block.size),
             );
         };
-        if let Some(group) = self.groups.get_mut(&group) {
-            group.free.push(Reverse((lane, track)));
-        }
-        trace.write_slice_end(track, completed.time_ns)
+        self.release_lane(trace, slice, completed.time_ns)
     }
 
     /// Writes a new value of the counter "active bytes without a slice": the live bytes of left-out

@@ -61,7 +61,10 @@ pub fn perfetto(recording: &Recording, out: &mut dyn Write, progress: Progress<'
     let mut marks: BTreeMap<DeviceId, Vec<Mark>> = BTreeMap::new();
     for_each_step(recording, progress, |step| match step {
         Step::Began(lifetime) => {
-            devices.get(lifetime.device, &mut trace, recording)?.allocations.begin_slice(&mut trace, lifetime)
+            devices.get(lifetime.device, &mut trace, recording)?.allocations.begin(&mut trace, lifetime)
+        }
+        Step::Relabeled(lifetime, time_ns) => {
+            devices.get(lifetime.device, &mut trace, recording)?.allocations.relabel(&mut trace, lifetime, time_ns)
         }
         Step::Ended(lifetime, _) => {
             devices.get(lifetime.device, &mut trace, recording)?.allocations.end_slice(&mut trace, lifetime)

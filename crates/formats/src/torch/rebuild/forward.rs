@@ -32,7 +32,7 @@ pub(super) struct LiveBlock {
 /// Walks a device's history from its beginning to its end and derives an event from each entry;
 /// holds the segments and blocks after the entries so far.
 #[derive(Debug)]
-pub(super) struct ForwardWalk {
+pub(crate) struct ForwardWalk {
     pub(super) segments: Segments,
     /// Blocks by address.
     pub(super) blocks: BTreeMap<u64, LiveBlock>,
@@ -47,7 +47,7 @@ pub(super) struct ForwardWalk {
     /// Number of processed entries.
     entry_index: u64,
     /// Entries that contradict the state.
-    pub(super) contradictions: u64,
+    pub(crate) contradictions: u64,
     /// Blocks whose size in the snapshot differs from the size that the rules give.
     pub(super) irregular_sizes: u64,
 }
@@ -79,6 +79,11 @@ impl ForwardWalk {
         }
     }
 
+    /// Starts with a device that has no segments.
+    pub(crate) fn empty(rules: SizeRules) -> Self {
+        Self::new(&InitialState::default(), Vec::new(), Vec::new(), rules)
+    }
+
     /// Returns where the memory of the next entry was requested. If the entry does not say, but its
     /// block still exists at the history's end, the snapshot's list of blocks does.
     pub(super) fn origin(&self, entry: &Entry, context: &Context) -> Origin {
@@ -93,7 +98,7 @@ impl ForwardWalk {
 
     /// Applies the next entry to the segments and blocks and returns the event that it becomes.
     /// `site` is the number of the entry's site.
-    pub(super) fn apply(&mut self, entry: &Entry, context: &Context, site: SiteId) -> EventKind {
+    pub(crate) fn apply(&mut self, entry: &Entry, context: &Context, site: SiteId) -> EventKind {
         let address = entry.address;
         let size = entry.size;
         let stream = StreamId(context.stream);

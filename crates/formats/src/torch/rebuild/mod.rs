@@ -16,9 +16,10 @@ mod trace;
 use vramscope_trace::{Count, DeviceId, DeviceState, EventKind, Interner, Site, SiteId, StringId};
 
 use self::backward::BackwardWalk;
-use self::forward::{ForwardWalk, fill_state};
+pub(crate) use self::forward::ForwardWalk;
+use self::forward::fill_state;
 use self::initial::InitialState;
-use self::size::SizeRules;
+pub(crate) use self::size::SizeRules;
 use self::trace::{DeviceTrace, Entries};
 use super::snapshot::{Entry, Origin, Snapshot};
 use crate::progress::Cancelled;
@@ -148,6 +149,16 @@ impl<'a> DeviceHistory<'a> {
     /// sites.
     pub(crate) fn fill_start(&self, state: &mut DeviceState, sites: &mut SiteInterner) {
         fill_state(&self.initial, state, |origin| sites.site(origin));
+    }
+
+    /// Adds the segments and blocks from before the first entry to `state`, with unknown sites.
+    pub(crate) fn fill_start_without_sites(&self, state: &mut DeviceState) {
+        fill_state(&self.initial, state, |_| SiteId(0));
+    }
+
+    /// Returns the walk that continues after the entries so far.
+    pub(crate) fn into_forward(self) -> ForwardWalk {
+        self.forward
     }
 
     /// Returns the number of entries up to the one that frees the last block of uncertain size; 0

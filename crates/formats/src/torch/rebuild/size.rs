@@ -6,14 +6,14 @@ use vramscope_trace::{DeviceId, PoolKind};
 /// The rules by which the allocator of one device, or of pinned host memory, determines the size of
 /// a block.
 #[derive(Clone, Debug)]
-pub(super) struct SizeRules {
+pub(crate) struct SizeRules {
     settings: Settings,
     is_host: bool,
 }
 
 impl SizeRules {
     /// Creates the rules of a device under these settings; the host has its own rules.
-    pub(super) fn new(settings: Settings, device: DeviceId) -> Self {
+    pub(crate) fn new(settings: Settings, device: DeviceId) -> Self {
         Self { settings, is_host: device == DeviceId::HOST }
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use vramscope_formats::{Limits, ignore_progress, import, unpack};
 use vramscope_trace::{
     Annotation, AnnotationStage, Block, DeviceId, Encoder, Event, EventKind, Interner, MemoryState, PoolKey, Recording,
-    RecordingInfo, Segment, Sink, Site, SiteId, StackId, StreamId,
+    RecordingInfo, Relabel, Segment, Sink, Site, SiteId, StackId, StreamId,
 };
 
 /// Addresses and sizes of blocks and segments are multiples of this.
@@ -70,6 +70,11 @@ impl RecordingBuilder {
         let at_event = self.encoder.state().event();
         let (device, stage) = (DeviceId(0), AnnotationStage::Instant);
         self.encoder.annotation(&Annotation { device, time_ns, at_event, stage, name });
+    }
+
+    /// Gives a block another site.
+    pub(crate) fn relabel(&mut self, time_ns: u64, address: u64, site: SiteId) {
+        self.encoder.relabel(&Relabel { device: DeviceId(0), time_ns, address, site });
     }
 
     fn define(&mut self) {

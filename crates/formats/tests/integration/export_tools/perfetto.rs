@@ -227,3 +227,19 @@ fn arguments_have_event_numbers_from_1() {
     assert_eq!(instants("out of memory"), [Some(5)]);
     assert_eq!(instants("missing events"), [Some(6)]);
 }
+
+#[test]
+fn relabel_begins_a_slice_of_the_new_site() {
+    let mut builder = RecordingBuilder::new();
+    let [loss, weights] = ["loss", "weights"].map(|scope| builder.site(scope));
+    builder.alloc(0, 512, 512, loss);
+    builder.relabel(5, 512, weights);
+    builder.alloc(10, 1024, 512, loss);
+    builder.free(20, 512);
+    let trace = read(&builder.finish());
+    let slices_of = |name: &str| {
+        let [track] = trace.named(name)[..] else { panic!("one lane of {name}") };
+        (trace.begins.iter().filter(|(of, _)| *of == track).count(), trace.open[&track])
+    };
+    assert_eq!((slices_of("loss"), slices_of("weights")), ((2, 1), (1, 0)));
+}

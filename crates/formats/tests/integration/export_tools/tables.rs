@@ -164,6 +164,26 @@ fn first_event_has_number_1() {
 }
 
 #[test]
+fn relabels_are_rows_without_an_event_number() {
+    let mut builder = RecordingBuilder::new();
+    let [unknown, weights, momentum] = ["", "weights", "momentum"].map(|scope| builder.site(scope));
+    builder.alloc(0, 512, 512, unknown);
+    builder.relabel(5, 512, weights);
+    builder.alloc(10, 1024, 512, unknown);
+    builder.free(20, 512);
+    builder.relabel(30, 1024, momentum);
+    let (events, lifetimes) = tables(&builder.finish());
+    let columns = |row: &Row| ["event", "kind", "time_ns", "address", "scope"].map(|column| row[column].clone());
+    let relabels: Vec<_> = events.iter().filter(|row| row["kind"] == "relabel").map(columns).collect();
+    assert_eq!(relabels[0], ["", "relabel", "5", "0x200", "weights"]);
+    // It follows the last event and takes effect at the last moment.
+    assert_eq!(relabels[1], ["", "relabel", "20", "0x400", "momentum"]);
+    assert_eq!((events.len(), relabels.len()), (6, 2));
+    let scopes: Vec<_> = lifetimes.iter().map(|row| (row["allocated_event"].as_str(), row["scope"].as_str())).collect();
+    assert_eq!(scopes, [("1", "weights"), ("2", "momentum")]);
+}
+
+#[test]
 fn blocks_lost_in_a_gap_end_at_the_full_state() {
     let mut builder = RecordingBuilder::new();
     builder.alloc(0, 512, 512, SiteId(0));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vramscope_trace::{
     Annotation, AnnotationStage, Category, Definition, DeviceId, Event, EventKind, Frame, FrameId, MempoolId, PoolKey,
-    PoolKind, Sink, Site, SiteId, Stack, StackId, StreamId, StringId,
+    PoolKind, Relabel, Sink, Site, SiteId, Stack, StackId, StreamId, StringId,
 };
 
 /// Numbers of all magnitudes, with realistic sizes and addresses among them.
@@ -102,9 +102,20 @@ pub(crate) fn any_annotation() -> impl Strategy<Value = Annotation> {
     })
 }
 
+/// A relabel with arbitrary values.
+fn any_relabel() -> impl Strategy<Value = Relabel> {
+    (0..3u16, number(), number(), site()).prop_map(|(device, time_ns, address, site)| Relabel {
+        device: DeviceId(device),
+        time_ns,
+        address,
+        site,
+    })
+}
+
 /// A call of a [`Sink`]'s method.
 #[derive(Clone, Debug)]
 pub(crate) enum SinkCall {
+    Relabel(Relabel),
     Event(Event),
     Define(Definition),
     Annotation(Annotation),
@@ -116,6 +127,7 @@ pub(crate) fn any_sink_call() -> impl Strategy<Value = SinkCall> {
         8 => any_event().prop_map(SinkCall::Event),
         1 => any_definition().prop_map(SinkCall::Define),
         1 => any_annotation().prop_map(SinkCall::Annotation),
+        1 => any_relabel().prop_map(SinkCall::Relabel),
     ]
 }
 
@@ -126,6 +138,7 @@ pub(crate) fn replay_calls(sink: &mut impl Sink, calls: &[SinkCall]) {
             SinkCall::Event(event) => sink.event(event),
             SinkCall::Define(definition) => sink.define(definition),
             SinkCall::Annotation(annotation) => sink.annotation(annotation),
+            SinkCall::Relabel(relabel) => sink.relabel(relabel),
         }
     }
 }

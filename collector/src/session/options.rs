@@ -5,7 +5,11 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use vramscope_collector::{Address, Keep, Overflow, PUSH_VARIABLE, TlsFiles, Token, parse_keep_bytes, parse_time};
+use crate::file::{Keep, parse_keep_bytes, parse_time};
+use crate::push::PUSH_VARIABLE;
+use crate::recorder::Overflow;
+use crate::server::{TlsFiles, Token};
+use crate::socket::Address;
 
 /// Environment variable with the address to serve the page on, such as `127.0.0.1:7791`; port 0
 /// picks a free port. Unset: the page is not served.
@@ -36,30 +40,30 @@ const OVERFLOW: &str = "VRAMSCOPE_OVERFLOW";
 /// Where the recording goes, who may see it, and how much is kept: the values of the environment
 /// variables. An empty variable counts as unset.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct RecordingOptions {
+pub struct RecordingOptions {
     /// Address to serve the page on.
-    pub(crate) listen: Option<SocketAddr>,
+    pub listen: Option<SocketAddr>,
     /// Access token of the page.
-    pub(crate) token: Option<Token>,
+    pub token: Option<Token>,
     /// Additional host names of the page.
-    pub(crate) allow_hosts: Vec<String>,
+    pub allow_hosts: Vec<String>,
     /// Certificate and key to serve the page over HTTPS with.
-    pub(crate) tls: Option<TlsFiles>,
+    pub tls: Option<TlsFiles>,
     /// File to write the recording to.
-    pub(crate) record: Option<PathBuf>,
+    pub record: Option<PathBuf>,
     /// How much of the recording the file keeps.
-    pub(crate) keep: Keep,
+    pub keep: Keep,
     /// What happens when the program is faster than the recorder, if it was set.
-    pub(crate) overflow: Option<Overflow>,
+    pub overflow: Option<Overflow>,
     /// Address of a `vramscope serve` to push to.
-    pub(crate) push: Option<Address>,
+    pub push: Option<Address>,
 }
 
 impl RecordingOptions {
     /// Returns whether the program waits or events are dropped when the program is faster than the
     /// recorder. If the user set neither, the program waits if there is a file (`has_file`), so
     /// that the file has every event, and otherwise events are dropped.
-    pub(crate) fn overflow(&self, has_file: bool) -> Overflow {
+    pub fn overflow(&self, has_file: bool) -> Overflow {
         self.overflow.unwrap_or(if has_file { Overflow::Wait } else { Overflow::Drop })
     }
 }
@@ -67,13 +71,15 @@ impl RecordingOptions {
 /// An environment variable with an invalid value: the variable, why the value is invalid, and what
 /// happens without it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct EnvError {
+pub struct OptionError {
     variable: &'static str,
     reason: String,
     consequence: &'static str,
 }
 
-impl fmt::Display for EnvError {
+impl std::error::Error for OptionError {}
+
+impl fmt::Display for OptionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}; {}", self.variable, self.reason, self.consequence)
     }
@@ -82,7 +88,7 @@ impl fmt::Display for EnvError {
 /// Reads the recording options from environment variables; `variable` returns the value of one. An
 /// invalid value counts as unset and is returned as an error. With an invalid token, certificate or
 /// key, the page is not served.
-pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> (RecordingOptions, Vec<EnvError>) {
+pub fn read_recording_options(variable: impl Fn(&str) -> Option<OsString>) -> (RecordingOptions, Vec<OptionError>) {
     let value = |name| variable(name).filter(|value| !value.is_empty());
     let record = value(RECORD).map(PathBuf::from);
     let mut errors = Vec::new();
@@ -113,10 +119,10 @@ fn parse_value<V, T>(
     value: Option<V>,
     parse: impl FnOnce(V) -> Result<T, String>,
     consequence: &'static str,
-    errors: &mut Vec<EnvError>,
+    errors: &mut Vec<OptionError>,
 ) -> Option<T> {
     value.map(parse).transpose().unwrap_or_else(|reason| {
-        errors.push(EnvError { variable, reason, consequence });
+        errors.push(OptionError { variable, reason, consequence });
         None
     })
 }
@@ -182,7 +188,7 @@ mod tests {
     use super::*;
 
     fn check(listen: &str, record: &str, keep: [&str; 2]) -> Result<RecordingOptions, Vec<String>> {
-        let (options, errors) = read(|name| match name {
+        let (options, errors) = read_recording_options(|name| match name {
             LISTEN => Some(listen.into()),
             RECORD => Some(record.into()),
             KEEP_BYTES => Some(keep[0].into()),
@@ -194,7 +200,7 @@ mod tests {
 
     #[test]
     fn unset_and_empty_variables_give_the_defaults() {
-        assert_eq!(read(|_| None), (RecordingOptions::default(), Vec::new()));
+        assert_eq!(read_recording_options(|_| None), (RecordingOptions::default(), Vec::new()));
         assert_eq!(check("", "", ["", ""]), Ok(RecordingOptions::default()));
     }
 
@@ -210,7 +216,7 @@ mod tests {
     #[test]
     fn page_is_not_served_with_an_invalid_token() {
         let check = |token: &str| {
-            read(|name| match name {
+            read_recording_options(|name| match name {
                 LISTEN => Some("127.0.0.1:7791".into()),
                 TOKEN => Some(token.into()),
                 _ => None,
@@ -228,7 +234,7 @@ mod tests {
     #[test]
     fn host_names_and_tls_are_read_and_incomplete_tls_serves_nothing() {
         let check = |names: &str, files: [&str; 2]| {
-            let (options, errors) = read(|name| match name {
+            let (options, errors) = read_recording_options(|name| match name {
                 LISTEN => Some("127.0.0.1:7791".into()),
                 ALLOW_HOST => Some(names.into()),
                 TLS_CERT => Some(files[0].into()),
@@ -254,7 +260,7 @@ mod tests {
     #[test]
     fn program_waits_by_default_only_for_a_file() {
         let check = |value: &str, with_file: Overflow, without: Overflow, expected: &[&str]| {
-            let (options, errors) = read(|name| (name == OVERFLOW).then(|| value.into()));
+            let (options, errors) = read_recording_options(|name| (name == OVERFLOW).then(|| value.into()));
             assert_eq!([options.overflow(true), options.overflow(false)], [with_file, without], "{value}");
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
         };
@@ -268,7 +274,7 @@ mod tests {
 
     #[test]
     fn push_address_is_read_and_its_token_not_shown() {
-        let check = |url: &str| read(|name| (name == PUSH_VARIABLE).then(|| url.into()));
+        let check = |url: &str| read_recording_options(|name| (name == PUSH_VARIABLE).then(|| url.into()));
         let (options, errors) = check("ws://127.0.0.1:7791/?token=secret");
         assert_eq!((options.push, errors), (Address::parse("http://127.0.0.1:7791/?token=secret").ok(), Vec::new()));
         let (options, errors) = check("ftp://127.0.0.1/?token=secret");
@@ -288,7 +294,8 @@ mod tests {
         let reason = parse_keep_bytes("much").expect_err("not a size");
         assert_eq!(*bytes, format!("VRAMSCOPE_KEEP_BYTES: {reason}; the whole recording is kept"));
         let not_unicode = OsString::from_vec(vec![b'a', 0xff]);
-        let (options, errors) = read(|name| [LISTEN, RECORD].contains(&name).then(|| not_unicode.clone()));
+        let (options, errors) =
+            read_recording_options(|name| [LISTEN, RECORD].contains(&name).then(|| not_unicode.clone()));
         let record = Some(PathBuf::from(not_unicode));
         assert_eq!(options, RecordingOptions { record, ..RecordingOptions::default() });
         let [error] = errors.as_slice() else { panic!("{errors:?}") };

@@ -12,10 +12,10 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::log;
+use super::stderr_log;
 
 /// A function that the C library calls at a fork or at exit.
-type Handler = extern "C" fn();
+pub type Handler = extern "C" fn();
 
 // SAFETY: Both are declared as in POSIX and C; `None` is a null pointer.
 unsafe extern "C" {
@@ -33,18 +33,18 @@ static EXITING: AtomicBool = AtomicBool::new(false);
 
 /// Returns true in a forked child of the process that called [`install_handlers`], where CUDA does
 /// not work; false in that process.
-pub(crate) fn is_forked_child() -> bool {
+pub fn is_forked_child() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
 /// Marks the process as exiting; [`is_exiting`] returns true from now on.
-pub(crate) fn set_exiting() {
+pub fn set_exiting() {
     EXITING.store(true, Ordering::Relaxed);
 }
 
 /// Returns true once the process has begun to exit, false before. CUDA may then be shut down, so
 /// errors of freeing memory mean nothing.
-pub(crate) fn is_exiting() -> bool {
+pub fn is_exiting() -> bool {
     EXITING.load(Ordering::Relaxed)
 }
 
@@ -55,12 +55,14 @@ extern "C" fn set_forked() {
 
 /// Starts to detect forks, and registers `at_exit` to run when the process, or a forked child,
 /// exits.
-pub(crate) fn install_handlers(at_exit: Handler) {
+pub fn install_handlers(at_exit: Handler) {
     // SAFETY: The handlers are functions of this library, which is never unloaded. `set_forked`
     // only stores to an atomic, as a handler in the child of a process with several threads must.
     // Without memory for a handler both calls fail and change nothing.
     let (fork_result, exit_result) = unsafe { (pthread_atfork(None, None, Some(set_forked)), atexit(at_exit)) };
     if fork_result != 0 || exit_result != 0 {
-        log::print("cannot register a handler for the end of the process; the recording may lack its last 20 ms");
+        stderr_log::print(
+            "cannot register a handler for the end of the process; the recording may lack its last 20 ms",
+        );
     }
 }

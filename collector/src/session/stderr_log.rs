@@ -1,18 +1,14 @@
 //! Messages for the user, as lines on stderr that begin with `vramscope: `.
 
 use std::io::{self, Write as _};
-use std::sync::Arc;
 
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
-use vramscope_collector::log_text;
 
-/// A function that receives messages for the user, one line each. It is passed as an argument, so
-/// that tests can collect them.
-pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
+use crate::log_text::log_text;
 
 /// Writes `message` to stderr as a line that begins with `vramscope: `.
-pub(crate) fn print(message: &str) {
+pub fn print(message: &str) {
     // A single write keeps lines of several threads and processes apart. Ignore errors on stderr.
     let _ = io::stderr().write_all(format!("vramscope: {message}\n").as_bytes());
 }
@@ -23,7 +19,7 @@ struct StderrLayer;
 
 /// Installs, for the whole process, the `tracing` layer that prints messages of vramscope's crates.
 /// The libraries in this process have their own `tracing`, so no other subscriber is replaced.
-pub(crate) fn install() {
+pub fn install() {
     // The only failure is a second call, and the first stays in effect.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(StderrLayer));
 }
@@ -40,7 +36,7 @@ impl<S: Subscriber> Layer<S> for StderrLayer {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
 

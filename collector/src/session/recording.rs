@@ -2,18 +2,24 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vramscope_collector::{Hub, Outputs, Push, Recorder, RecorderHandle, RecordingFile};
 use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, RecordingInfo};
 
-use crate::environment::RecordingOptions;
-use crate::log::Log;
+use super::Log;
+use super::options::RecordingOptions;
+use crate::file::RecordingFile;
+use crate::hub::Hub;
+use crate::observer;
+use crate::process::Rank;
+use crate::push::Push;
+use crate::recorder::{Outputs, Recorder, RecorderHandle};
 
 /// The running recording of all devices of this process: its recorder, its file, and the push to a
 /// shared server.
-pub(crate) struct ProcessRecording {
+pub struct ProcessRecording {
     file_name: Option<String>,
     log: Log,
     /// `None` once the recording has ended.
@@ -25,10 +31,12 @@ pub(crate) struct ProcessRecording {
 }
 
 impl ProcessRecording {
-    /// Starts the recording. Returns `None` if it has neither a file nor a hub, or the recorder
-    /// cannot start; a file that cannot be created is logged.
-    pub(crate) fn start(
+    /// Starts the recording, whose header names the library `writer` and its version. Returns
+    /// `None` if it has neither a file nor a hub, or the recorder cannot start; a file that cannot
+    /// be created is logged.
+    pub fn start(
         options: &RecordingOptions,
+        writer: &str,
         hub: Option<&Hub>,
         alloc_conf: String,
         devices: Vec<DeviceInfo>,
@@ -45,13 +53,13 @@ impl ProcessRecording {
         let mut outputs = Outputs { file, hub: hub.cloned(), overflow, ..Outputs::default() };
         let error_log = Arc::clone(log);
         outputs.on_file_error = Some(Box::new(move |error| error_log(&format!("{error}; the file ends here"))));
-        let writer = concat!("vramscope-pluggable ", env!("CARGO_PKG_VERSION")).to_owned();
+        let writer = writer.to_owned();
         let program = program_name(env::args_os());
         let info = RecordingInfo { source: program.clone(), writer, alloc_conf, devices, ..RecordingInfo::default() };
         let (recorder, handle) =
             Recorder::start(info, outputs).map_err(|error| log(&format!("cannot start the recorder: {error}"))).ok()?;
         let push = options.push.as_ref().zip(hub).and_then(|(address, hub)| {
-            let push = Push::start(address.clone(), &program, vramscope_collector::Rank::from_env(), hub);
+            let push = Push::start(address.clone(), &program, Rank::from_env(), hub);
             push.map_err(|error| log(&format!("cannot start to push: {error}"))).ok()
         });
         let (recorder, push, handle) = (Mutex::new(Some(recorder)), Mutex::new(push), Mutex::new(handle));
@@ -59,19 +67,30 @@ impl ProcessRecording {
     }
 
     /// Returns a new handle, through which one pool sends its events to the recorder.
-    pub(crate) fn handle(&self) -> RecorderHandle {
+    pub fn handle(&self) -> RecorderHandle {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Records the mark `name` (a named moment) on each of the devices.
-    pub(crate) fn mark(&self, name: &str, devices: impl Iterator<Item = DeviceId>) {
+    pub fn mark(&self, name: &str, devices: impl Iterator<Item = DeviceId>) {
         let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         devices.for_each(|device| handle.mark(device, name));
     }
 
+    /// Writes everything that `hub` holds to a new or truncated file at `path`, up to the events
+    /// that were recorded before the call. Returns the file's size in bytes. The hub must be that
+    /// of the recording; it keeps the newest part of a long one.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn save(&self, hub: &Hub, path: &Path) -> io::Result<u64> {
+        self.handle().flush();
+        observer::write(hub, path)
+    }
+
     /// Ends the recording, completes its file and sends the rest to the shared server. Returns
     /// false if the file is incomplete, true otherwise and if the recording ended before.
-    pub(crate) fn stop(&self) -> bool {
+    pub fn stop(&self) -> bool {
         let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(summary) = recorder.map(Recorder::stop) else { return true };
         // Sends the rest, within the time that a push has for it.
