@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::build::{self, Profile};
+use crate::python_env;
 use crate::shell::{self, Result, command};
 use crate::workspace;
 
@@ -35,20 +36,9 @@ const SCRIPTS: [&str; 4] = ["perfetto_trace.py", "tensorboard_events.py", "csv_t
 /// Creates a virtual environment with the packages of `tests/exports/requirements.txt`, unless it
 /// exists with that list. Returns its Python.
 pub(crate) fn python() -> Result<PathBuf> {
-    let folder = workspace::target_dir()?.join("python");
     let wanted = workspace::root().join("tests/exports/requirements.txt");
     let list = fs::read_to_string(&wanted).map_err(|error| format!("{}: {error}", wanted.display()))?;
-    // Written last: a folder without it is incomplete.
-    let installed = folder.join("installed.txt");
-    let python = folder.join(if cfg!(windows) { "Scripts/python" } else { "bin/python" });
-    if fs::read_to_string(&installed).is_ok_and(|installed| installed == list) {
-        return Ok(python);
-    }
-    shell::run(command("python3").args(["-m", "venv", "--clear"]).arg(&folder))?;
-    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"];
-    shell::run(program(&python).args(install).arg(&wanted))?;
-    fs::write(&installed, list).map_err(|error| format!("{}: {error}", installed.display()))?;
-    Ok(python)
+    python_env::environment("python", &list)
 }
 
 /// Downloads the accessibility checker axe-core, whose script a Python package contains. Returns

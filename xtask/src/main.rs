@@ -8,10 +8,12 @@
 //! - [`plan`] runs named steps in order and prints a summary.
 //! - [`mod@test`] lists the steps of `cargo xtask test`.
 //! - [`package`] packages every published crate and builds a program against the packages.
+//! - [`wheel`] builds the Python package; [`python_env`] creates virtual environments.
 //! - [`exports`] reads exported files with the Python packages of the tools that they are for.
 //! - [`measure`] runs the browser and live benchmarks and takes the README's screenshots.
 //! - [`fuzz`] runs the fuzz targets.
 //! - [`gpu`] collects what runs on a machine with a GPU.
+//! - [`torch_layouts`] reads the layout of PyTorch's classes from its wheels.
 //!
 //! All output goes to stderr; stdout belongs to the program that `cargo xtask demo` becomes.
 #![forbid(unsafe_code)]
@@ -24,9 +26,12 @@ mod measure;
 mod package;
 mod page;
 mod plan;
+mod python_env;
 mod shell;
 mod test;
 mod tools;
+mod torch_layouts;
+mod wheel;
 mod workspace;
 
 use std::process::ExitCode;
@@ -41,6 +46,7 @@ Usage: cargo xtask COMMAND
   demo [ARGS]        build and run the demo; ARGS are passed to `vramscope demo`
   build [--release]  build the page and the `vramscope` binary that embeds it
   test               run all tests and checks
+  wheel              build the Python package as a wheel in target/wheels
   package            package every published crate and build a program against the packages
   fuzz [--seconds N] [TARGETS]
                      run the fuzz targets, N seconds each (default 300)
@@ -49,6 +55,9 @@ Usage: cargo xtask COMMAND
   live NAME [KEY=NUMBER…]
                      run a live benchmark at full length; without NAME, list them
   screenshots        take the README's screenshots into docs/images
+  torch-layouts [--check] [VERSION…]
+                     read the layout of PyTorch's classes from the wheels of these versions (default
+                     those in the table) into crates/hook/src/torch/layouts.rs; --check: only compare
 
 Missing tools are installed where possible; otherwise the message names the command to run.";
 
@@ -61,12 +70,14 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         (Some("build"), []) => build::binary(Profile::Dev).map(|_| ExitCode::SUCCESS),
         (Some("build"), ["--release"]) => build::binary(Profile::Release).map(|_| ExitCode::SUCCESS),
         (Some("test"), []) => test::run(),
+        (Some("wheel"), []) => wheel::release().map(done),
         (Some("package"), []) => build::page(Profile::Release).and_then(|()| package::check()).map(done),
         (Some("fuzz"), arguments) => fuzz::run(arguments).map(done),
         (Some("gpu"), []) => gpu::collect().map(done),
         (Some("bench-browser"), []) => measure::bench_browser().map(done),
         (Some("live"), arguments) => measure::live(arguments).map(done),
         (Some("screenshots"), []) => measure::screenshots().map(done),
+        (Some("torch-layouts"), arguments) => torch_layouts::run(arguments).map(done),
         (None | Some("help" | "--help" | "-h"), []) => {
             eprintln!("{USAGE}");
             Ok(ExitCode::SUCCESS)

@@ -10,6 +10,7 @@ use crate::package;
 use crate::plan::Plan;
 use crate::shell::{self, Result, cargo, command};
 use crate::tools::{self, Tool};
+use crate::wheel;
 use crate::workspace;
 
 /// Runs every step; a failure does not stop the later ones.
@@ -37,7 +38,10 @@ pub(crate) fn run() -> Result<ExitCode> {
     plan.step("clippy, native", &[clippy], || {
         let fuzz_targets: &[&str] = if has_cxx { &["--features", "vramscope-fuzz/libfuzzer"] } else { &[] };
         let clippy = ["clippy", "--workspace", "--all-targets"];
-        shell::run(cargo().args(clippy).args(fuzz_targets).args(["--", "--deny", "warnings"]))
+        shell::run(cargo().args(clippy).args(fuzz_targets).args(["--", "--deny", "warnings"]))?;
+        // Not with the tests, which no Python is there to link.
+        let python_module = ["clippy", "--package", "vramscope-hook", "--features", "python", "--lib"];
+        shell::run(cargo().args(python_module).args(["--", "--deny", "warnings"]))
     });
     if !has_cxx {
         plan.skip("clippy, fuzz targets", "no C++ compiler");
@@ -57,6 +61,12 @@ pub(crate) fn run() -> Result<ExitCode> {
         let threads = thread::available_parallelism().map_or(2, |count| 2 * count.get());
         shell::run(cargo().args(test).env("RUST_TEST_THREADS", threads.to_string()))
     });
+    plan.step("the ring in every interleaving", &[], || {
+        let test = ["test", "--package", "vramscope-collector", "--no-default-features", "--lib", "ring::"];
+        // Its own folder: the flag changes every crate.
+        let target = workspace::target_dir()?.join("loom");
+        shell::run(cargo().args(test).env("RUSTFLAGS", "--cfg vramscope_loom").env("CARGO_TARGET_DIR", target))
+    });
     if !workspace::root().join("../shared/snapshots").is_dir() {
         // Those tests report it themselves, but the output of a passing test is not shown.
         plan.skip("tests on the larger recordings", "no ../shared/snapshots");
@@ -74,6 +84,11 @@ pub(crate) fn run() -> Result<ExitCode> {
 
     let binary = plan.step("build for release", &[page], || build::binary_with_built_page(Profile::Release).map(drop));
     plan.step("packages", &[binary], package::check);
+    if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        plan.step("the Python package", &[page, python], wheel::check);
+    } else {
+        plan.skip("the Python package", "it is built for Linux on x86-64");
+    }
     plan.step("the binary in the browser", &[binary, chromium, python], end_to_end);
     plan.step("exports read by other tools", &[binary, python], exports::check);
     Ok(plan.finish())

@@ -31,6 +31,10 @@ pub(crate) enum Tool {
     Mingw,
     /// `cargo deny`.
     CargoDeny,
+    /// g++, the C++ compiler.
+    Gxx,
+    /// `unzip`.
+    Unzip,
 }
 
 /// The target triple of the viewer, which runs in a browser.
@@ -68,6 +72,8 @@ impl Tool {
             Self::WindowsTarget => "the x86_64-pc-windows-gnu target",
             Self::Mingw => "mingw-w64",
             Self::CargoDeny => "cargo-deny",
+            Self::Gxx => "g++",
+            Self::Unzip => "unzip",
         }
     }
 
@@ -78,6 +84,8 @@ impl Tool {
             Self::WindowsTarget => has_target(WINDOWS_TARGET),
             Self::Mingw => is_on_path("x86_64-w64-mingw32-gcc"),
             Self::CargoDeny => is_on_path("cargo-deny"),
+            Self::Gxx => is_on_path("g++"),
+            Self::Unzip => is_on_path("unzip"),
             Self::Rustfmt => shell::output(cargo().args(["fmt", "--version"])).is_some(),
             Self::Clippy => shell::output(cargo().args(["clippy", "--version"])).is_some(),
             Self::Chromium => is_on_path("chromedriver") && BROWSERS.into_iter().any(is_installed_browser),
@@ -113,6 +121,8 @@ impl Tool {
             Self::WasmTarget => rustup(["target", "add", WASM_TARGET]),
             Self::WindowsTarget => rustup(["target", "add", WINDOWS_TARGET]),
             Self::Mingw => apt_install(&["gcc-mingw-w64-x86-64"]),
+            Self::Gxx => apt_install(&["g++"]),
+            Self::Unzip => apt_install(&["unzip"]),
             // A debug build: 65 s instead of several minutes, and it checks in 2 s.
             Self::CargoDeny => cargo_install(&["cargo-deny", "--locked", "--debug"]),
             Self::Rustfmt => rustup(["component", "add", "rustfmt"]),
@@ -131,7 +141,8 @@ impl Tool {
 
     /// Installs the tool; fails if that needs root or a system with `apt-get`.
     fn install(self) -> Result<()> {
-        if matches!(self, Self::Chromium | Self::Python | Self::Mingw) && !(is_on_path("apt-get") && is_root()) {
+        let is_debian_package = matches!(self, Self::Chromium | Self::Python | Self::Mingw | Self::Gxx | Self::Unzip);
+        if is_debian_package && !(is_on_path("apt-get") && is_root()) {
             return Err("It can only be installed automatically by root on a system with apt-get.".to_owned());
         }
         self.commands()?.iter_mut().try_for_each(shell::run)
@@ -147,6 +158,8 @@ impl Tool {
             }
             (Self::Python, _) => "`apt-get update && apt-get install python3 python3-venv` as root (Debian)".to_owned(),
             (Self::Mingw, _) => "`apt-get update && apt-get install gcc-mingw-w64-x86-64` as root (Debian)".to_owned(),
+            (Self::Gxx, _) => "`apt-get update && apt-get install g++` as root (Debian)".to_owned(),
+            (Self::Unzip, _) => "`apt-get update && apt-get install unzip` as root (Debian)".to_owned(),
             (_, Ok(commands)) => commands.iter().map(shell::shown).collect::<Vec<_>>().join(" && "),
             (_, Err(error)) => error,
         }

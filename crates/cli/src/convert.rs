@@ -1,6 +1,6 @@
 //! Encodes imported events as a recording with an index.
 
-use vramscope_trace::{Annotation, Definition, Event, IndexedEncoder, MemoryState, RecordingInfo, Sink};
+use vramscope_trace::{Annotation, Definition, Event, IndexedEncoder, MemoryState, RecordingInfo, Relabel, Sink};
 
 use crate::error::Result;
 
@@ -71,6 +71,9 @@ impl<F: FnMut(&[u8]) -> Result> Sink for ChunkWriter<F> {
     }
     fn annotation(&mut self, annotation: &Annotation) {
         self.encoder.annotation(annotation);
+    }
+    fn relabel(&mut self, relabel: &Relabel) {
+        self.encoder.relabel(relabel);
     }
     fn full_state(&mut self, state: &MemoryState) {
         self.encoder.full_state(state);

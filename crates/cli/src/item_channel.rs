@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use vramscope_trace::{Annotation, DecodedItem, Definition, Event, MemoryState, RecordingInfo, Sink};
+use vramscope_trace::{Annotation, DecodedItem, Definition, Event, MemoryState, RecordingInfo, Relabel, Sink};
 
 /// Number of items (events, definitions, full states) that the reading thread sends at once: enough
 /// to make waking the receiver cheap, few enough to stay in the processor's cache.
@@ -52,6 +52,9 @@ impl Sink for ItemSender {
     fn annotation(&mut self, annotation: &Annotation) {
         self.push(DecodedItem::Annotation(*annotation));
     }
+    fn relabel(&mut self, relabel: &Relabel) {
+        self.push(DecodedItem::Relabel(*relabel));
+    }
     fn full_state(&mut self, state: &MemoryState) {
         self.push(DecodedItem::FullState(Box::new(state.clone())));
     }
@@ -99,6 +102,7 @@ fn receive<S: Sink>(receiver: &Receiver<Vec<DecodedItem>>, make_sink: impl FnOnc
             DecodedItem::FullState(state) => sink.full_state(&state),
             DecodedItem::Event(event) => sink.event(&event),
             DecodedItem::Annotation(annotation) => sink.annotation(&annotation),
+            DecodedItem::Relabel(relabel) => sink.relabel(&relabel),
         }
     }
     Some(sink)

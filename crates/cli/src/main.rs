@@ -8,13 +8,16 @@
 //!   need.
 //! - Writing: [`output`] files appear complete or not at all, [`retention`] limits live
 //!   recordings, [`terminal`] and [`table`] print.
-//! - Serving: [`server`] starts the page for `demo`, `view` and `serve`.
+//! - Serving: [`server`] starts the page for `demo` and `view`, [`merge_server`] that of processes
+//!   that push, for `serve`, `run` and `attach`.
+//! - Other processes: [`attach`] runs Python code in another process.
 //! - Arguments: [`number`] parses what clap does not.
 //! - [`signals`] handles Ctrl-C, [`log`] prints the libraries' warnings, [`error`] ends a command.
 //!
 //! Without the default features some commands are missing; `Cargo.toml` lists which.
 #![forbid(unsafe_code)]
 
+mod attach;
 mod commands;
 mod convert;
 mod error;
@@ -24,6 +27,7 @@ mod html_page;
 mod input;
 mod item_channel;
 mod log;
+mod merge_server;
 #[cfg(any(feature = "demo", feature = "report"))]
 mod number;
 mod output;
@@ -95,6 +99,15 @@ enum Command {
     /// Collect the recordings of several processes and show them together
     #[command(after_help = commands::serve::EXAMPLES)]
     Serve(commands::serve::ServeArguments),
+    /// Run a Python program and watch PyTorch's GPU memory in it
+    #[command(after_help = commands::run::EXAMPLES)]
+    Run(commands::run::RunArguments),
+    /// Record and show a PyTorch program that is already running
+    #[command(after_help = commands::attach::EXAMPLES)]
+    Attach(commands::attach::AttachArguments),
+    /// Stop recording a program that was attached to
+    #[command(after_help = commands::detach::EXAMPLES)]
+    Detach(commands::detach::DetachArguments),
     /// Convert a snapshot or a log to a recording
     #[command(after_help = commands::import::EXAMPLES)]
     Import(commands::import::ImportArguments),
@@ -131,6 +144,10 @@ enum Command {
 fn main() -> ExitCode {
     log::install();
     match Arguments::try_parse() {
+        Ok(Arguments { command: Command::Run(arguments) }) => match commands::run::run(&arguments) {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => exit_code(Err(error)),
+        },
         Ok(arguments) => exit_code(run(&arguments.command)),
         Err(error) => exit_code(report_usage(&error).map(|()| true)),
     }
@@ -144,6 +161,9 @@ fn run(command: &Command) -> Result<bool> {
         Command::View(arguments) => commands::view::run(arguments),
         Command::Record(arguments) => commands::record::run(arguments),
         Command::Serve(arguments) => commands::serve::run(arguments),
+        Command::Run(_) => unreachable!("main runs it, for its exit code"),
+        Command::Attach(arguments) => commands::attach::run(arguments),
+        Command::Detach(arguments) => commands::detach::run(arguments),
         Command::Import(arguments) => commands::import::run(arguments),
         Command::Info(arguments) => commands::info::run(arguments),
         Command::Verify(arguments) => return commands::verify::run(arguments),

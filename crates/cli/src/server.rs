@@ -14,6 +14,15 @@ use crate::terminal;
 /// processes does not show it.
 const TOKEN_VARIABLE: &str = "VRAMSCOPE_TOKEN";
 
+/// Where a command prints the address of its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnnounceOn {
+    /// As the first line on stdout.
+    Stdout,
+    /// On stderr, because stdout is that of the program it runs.
+    Stderr,
+}
+
 /// Options of commands that serve the page: address, token, host names, TLS and browser.
 #[derive(Args, Debug)]
 pub(crate) struct ServerArguments {
@@ -87,10 +96,12 @@ impl ServerArguments {
         Ok(access_token(self.token.as_deref())?.is_some())
     }
 
-    /// Prints the server's address as the first line on stdout, warns about who can reach it, and
-    /// opens the browser if wanted.
-    pub(crate) fn announce(&self, server: &Server) -> Result {
-        terminal::print(&format!("listening: {}\n", server.url()))?;
+    /// Prints the server's address, warns about who can reach it, and opens the browser if wanted.
+    pub(crate) fn announce(&self, server: &Server, output: AnnounceOn) -> Result {
+        match output {
+            AnnounceOn::Stdout => terminal::print(&format!("listening: {}\n", server.url()))?,
+            AnnounceOn::Stderr => terminal::message(format_args!("listening: {}", server.url())),
+        }
         let requested_port = self.listen.map_or(DEFAULT_PORT, |address| address.port());
         let port = server.address().port();
         if requested_port != 0 && port != requested_port {

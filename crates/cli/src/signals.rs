@@ -5,6 +5,7 @@ use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -46,6 +47,16 @@ impl Interrupts {
     /// Returns true once the command must stop.
     pub(crate) fn requested(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
+    }
+
+    /// Waits until SIGINT or SIGTERM requests the command to stop, at most for `timeout`. Returns
+    /// true once it is requested.
+    pub(crate) fn wait_timeout(&self, timeout: Duration) -> bool {
+        // An error means a timeout, or that no signal can arrive any more.
+        if self.signals.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Disconnected) {
+            std::thread::sleep(timeout);
+        }
+        self.requested()
     }
 
     /// Waits until SIGINT or SIGTERM requests the command to stop.

@@ -13,7 +13,7 @@ use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, Percent, RecordingI
 use crate::error::{CommandError, Result};
 use crate::number::parse_whole;
 use crate::retention::RetentionArguments;
-use crate::server::ServerArguments;
+use crate::server::{AnnounceOn, ServerArguments};
 use crate::signals::Interrupts;
 use crate::terminal;
 
@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result {
     let push =
         address.map(|address| Push::start(address, "vramscope demo", vramscope_collector::Rank::from_env(), &hub));
     let push = push.transpose().map_err(|error| CommandError::new(format_args!("{PUSH_VARIABLE}: {error}")))?;
-    arguments.server.announce(&server)?;
+    arguments.server.announce(&server, AnnounceOn::Stdout)?;
 
     let mut printed = Ok(());
     let mut on_step = |step| {

@@ -1,9 +1,11 @@
 //! One module for each command.
 
+pub(crate) mod attach;
 #[cfg(feature = "manual")]
 pub(crate) mod completions;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;
+pub(crate) mod detach;
 pub(crate) mod diff;
 #[cfg(feature = "export")]
 pub(crate) mod export;
@@ -14,6 +16,7 @@ pub(crate) mod man;
 pub(crate) mod record;
 #[cfg(feature = "report")]
 pub(crate) mod report;
+pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod verify;

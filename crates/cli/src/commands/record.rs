@@ -273,6 +273,7 @@ impl<'a> RecordingCopy<'a> {
             }
             DecodedItem::Define(definition) => encoder.define(definition),
             DecodedItem::Annotation(annotation) => encoder.annotation(annotation),
+            DecodedItem::Relabel(relabel) => encoder.relabel(relabel),
             DecodedItem::Info(_) => {}
         }
     }

@@ -9,7 +9,7 @@ use vramscope_collector::{Content, RecordingBytes, ServedRecording, page_address
 use crate::error::{CommandError, Result};
 use crate::escape::escape_controls;
 use crate::input::{Input, StoredRecording};
-use crate::server::ServerArguments;
+use crate::server::{AnnounceOn, ServerArguments};
 use crate::signals::Interrupts;
 use crate::terminal;
 
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &ViewArguments) -> Result {
     let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
     let interrupts = Interrupts::listen()?;
     let server = arguments.server.start(Content::files(files))?;
-    arguments.server.announce(&server)?;
+    arguments.server.announce(&server, AnnounceOn::Stdout)?;
     if names.len() > 1 {
         // Without the token, which is printed once; the browser keeps it from the first address.
         let url = server.url();

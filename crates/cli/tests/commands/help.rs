@@ -6,11 +6,14 @@ use tempfile::TempDir;
 
 use crate::process::{run, vramscope};
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 16] = [
     "demo",
     "view",
     "record",
     "serve",
+    "run",
+    "attach",
+    "detach",
     "import",
     "info",
     "verify",

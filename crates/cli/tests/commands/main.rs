@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod access;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod attach;
 mod diff;
 mod errors;
 mod export;

@@ -1,0 +1,113 @@
+//! Calls functions of the Python package `vramscope` in another process.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use vramscope_collector::parse_time;
+
+use super::literal::python_literal;
+use super::process::PythonProcess;
+use super::wait::Wait;
+use crate::error::{CommandError, Result};
+use crate::terminal;
+
+/// Loads the package in the process and defines the function `call`.
+const LOAD: &str = include_str!("load.py");
+/// Folders beside the one of the command in which Python keeps packages, below `python3.N`.
+const PACKAGE_FOLDERS: [&str; 2] = ["site-packages", "dist-packages"];
+
+/// Options of commands that call the Python package in another process.
+#[derive(Args, Debug)]
+pub(crate) struct PackageArguments {
+    /// Folder with the Python package vramscope [default: where this command was installed, else
+    /// where the process finds it]
+    #[arg(long, value_name = "DIR")]
+    package: Option<PathBuf>,
+    /// Longest wait for an answer of the process
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "2m")]
+    timeout: Duration,
+}
+
+impl PackageArguments {
+    /// Evaluates `expression`, which may use the module `_attach` of the package, in the process.
+    /// Returns the result as text, or an exception as an error. Ends early once `is_cancelled`
+    /// returns true.
+    pub(crate) fn call(
+        &self,
+        process: &PythonProcess,
+        expression: &str,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<String> {
+        let folder = self.folder(process)?;
+        let folder = folder.as_deref().and_then(Path::to_str).map_or("None".to_owned(), python_literal);
+        let code = format!("{LOAD}\n\n_attach = load({folder})\nreply = {expression}\n");
+        let on_slow = |message: &str| terminal::message(message);
+        process.run(&code, &Wait { timeout: self.timeout, on_slow: &on_slow, is_cancelled })
+    }
+
+    /// Returns the same options with another timeout.
+    pub(crate) fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { package: self.package.clone(), timeout }
+    }
+
+    /// Returns the folder to load the package from; `None` if the process has to find it.
+    fn folder(&self, process: &PythonProcess) -> Result<Option<PathBuf>> {
+        match &self.package {
+            Some(folder) => match fs::canonicalize(folder) {
+                Ok(folder) if contains_package(&folder) => Ok(Some(folder)),
+                Ok(_) => Err(CommandError::file(
+                    folder,
+                    "has no Python package vramscope; name the folder that contains vramscope/_attach.py",
+                )),
+                Err(error) => Err(CommandError::file(folder, error)),
+            },
+            None => {
+                let command = std::env::current_exe().and_then(fs::canonicalize).ok();
+                Ok(command.and_then(|command| installed_package(&command, process.python_minor())))
+            }
+        }
+    }
+}
+
+/// Returns true if a folder contains the package.
+fn contains_package(folder: &Path) -> bool {
+    folder.join("vramscope/_attach.py").is_file()
+}
+
+/// Returns the folder with the package that was installed with the program at `command`, such as
+/// `/usr/lib/python3.12/site-packages` for `/usr/bin/vramscope`. The package works with every minor
+/// version; `minor` is preferred.
+fn installed_package(command: &Path, minor: u8) -> Option<PathBuf> {
+    let prefix = command.parent()?.parent()?;
+    let libraries = ["lib", "lib64", "local/lib"].into_iter().flat_map(|name| fs::read_dir(prefix.join(name)));
+    let mut pythons: Vec<PathBuf> = libraries.flatten().flatten().map(|entry| entry.path()).collect();
+    let own_name = format!("python3.{minor}");
+    pythons.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python3")));
+    pythons.sort_by_key(|path| (!path.ends_with(&own_name), path.clone()));
+    let folders = pythons.iter().flat_map(|python| PACKAGE_FOLDERS.map(|name| python.join(name)));
+    folders.into_iter().find(|folder| contains_package(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn package_is_found_beside_the_command() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let command = folder.path().join("bin/vramscope");
+        assert_eq!(installed_package(&command, 12), None);
+        let install = |library: &str| {
+            let library = folder.path().join(library);
+            fs::create_dir_all(library.join("vramscope")).expect("the folder is writable");
+            fs::write(library.join("vramscope/_attach.py"), "").expect("the folder is writable");
+            library
+        };
+        let debian = install("local/lib/python3.11/dist-packages");
+        assert_eq!(installed_package(&command, 12), Some(debian));
+        let own = install("lib/python3.12/site-packages");
+        assert_eq!(installed_package(&command, 12), Some(own));
+    }
+}

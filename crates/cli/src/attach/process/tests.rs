@@ -1,0 +1,219 @@
+//! Runs programs in processes of every Python version that this machine has.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::PythonProcess;
+use crate::attach::wait::Wait;
+use crate::error::Result;
+
+/// Interpreters to test with, beside the first `python3` in the path. Absent ones are skipped.
+const INTERPRETERS: [&str; 7] = [
+    "/usr/bin/python3",
+    "/root/.pyenv/versions/3.10.13/bin/python3",
+    "/root/.pyenv/versions/3.11.7/bin/python3",
+    "/root/.pyenv/versions/3.12.1/bin/python3",
+    "/root/.pyenv/versions/3.13.0/bin/python3",
+    "/tmp/pythons/python3.13",
+    "/tmp/pythons/python3.14",
+];
+
+/// A program that computes.
+const LOOP: &str = "n = 0\nwhile True: n += 1";
+/// A program that waits outside of Python most of the time.
+const SLEEP: &str = "import time\nwhile True: time.sleep(0.3)";
+/// A program whose threads compute, and whose main thread only waits for them.
+const JOINED_THREADS: &str = "\
+import threading
+def work():
+    n = 0
+    while True: n += 1
+threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()";
+/// A program with many threads that start, wait and end all the time.
+const SHORT_THREADS: &str = "\
+import threading, time
+def work():
+    time.sleep(0.002)
+while True:
+    threads = [threading.Thread(target=work) for _ in range(20)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()";
+
+/// Returns the interpreters that this machine has.
+fn interpreters() -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::from("python3")];
+    for path in INTERPRETERS.map(Path::new) {
+        if path.exists() {
+            found.push(path.to_owned());
+        } else {
+            println!("SKIPPED: {} is not installed", path.display());
+        }
+    }
+    found
+}
+
+/// A running Python program. Dropping it kills the process.
+struct Program {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Program {
+    /// Starts `program` and waits until its interpreter runs it.
+    fn start(python: &Path, program: &str) -> Self {
+        let program = format!("print('ready', flush=True)\n{program}");
+        let child = Command::new(python).args(["-c", &program]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("{}: {error}", python.display()));
+        let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("stdout is text");
+        assert_eq!(line, "ready\n", "{}", python.display());
+        Self { child, stdout }
+    }
+
+    fn find(&self) -> PythonProcess {
+        PythonProcess::find(self.child.id()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Kills the process and returns what it printed to stderr.
+    fn end(mut self) -> String {
+        let _ = self.child.kill();
+        let mut text = String::new();
+        let mut stderr = self.child.stderr.take().expect("stderr is piped");
+        stderr.read_to_string(&mut text).expect("stderr is text");
+        text
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a program in the process; fails after `timeout`.
+fn run_within(process: &PythonProcess, code: &str, timeout: Duration) -> Result<String> {
+    process.run(code, &Wait { timeout, on_slow: &|message| println!("{message}"), is_cancelled: &|| false })
+}
+
+/// Runs a program in the process.
+fn run(process: &PythonProcess, code: &str) -> Result<String> {
+    run_within(process, code, Duration::from_secs(30))
+}
+
+/// The cases of the tests below: every interpreter with every kind of program.
+fn for_each_program(mut test: impl FnMut(&Path, &str, &str)) {
+    let programs =
+        [("loop", LOOP), ("sleep", SLEEP), ("joined threads", JOINED_THREADS), ("short threads", SHORT_THREADS)];
+    for python in interpreters() {
+        for (name, program) in programs {
+            test(&python, name, program);
+        }
+    }
+}
+
+#[test]
+fn program_runs_in_every_version() {
+    for_each_program(|python, name, program| {
+        // Up to Python 3.11 only the main thread can run the request.
+        let target = Program::start(python, program);
+        let process = target.find();
+        if name == "joined threads" && process.python_minor() < 12 {
+            println!("SKIPPED: {}: {name}", python.display());
+            return;
+        }
+        let start = Instant::now();
+        let reply = run(&process, "import sys, os; reply = f'{sys.version_info[1]} {os.getpid()}'");
+        let expected = format!("{} {}", process.python_minor(), target.child.id());
+        assert_eq!(reply.unwrap_or_else(|error| panic!("{}: {name}: {error}", python.display())), expected);
+        println!("Python 3.{}: {name}: {:?}", process.python_minor(), start.elapsed());
+        assert_eq!(target.end(), "", "{}: {name}", python.display());
+    });
+}
+
+#[test]
+fn exception_is_reported_and_leaves_the_process_alone() {
+    for python in interpreters() {
+        let target = Program::start(&python, LOOP);
+        let process = target.find();
+        let error = run(&process, "raise ValueError('too\\nlarge')").expect_err("the program raises");
+        let expected = format!("process {}: ValueError: too large", target.child.id());
+        assert_eq!(error.to_string(), expected, "{}", python.display());
+        let error = run(&process, "a b").expect_err("the program is not Python");
+        assert!(error.to_string().contains("SyntaxError"), "{error}");
+        assert_eq!(run(&process, "reply = '\\u00e4 \\U0001f600'").expect("the process still runs"), "\u{e4} \u{1f600}");
+        let names = run(&process, "import __main__; reply = sorted(vars(__main__))").expect("the process still runs");
+        let own = "['__annotations__', '__builtins__', '__doc__', '__loader__', '__name__', '__package__', '__spec__'";
+        let names = names.replace("'__annotations__', ", "");
+        assert_eq!(names.trim_end_matches(", 'n']"), own.replace("'__annotations__', ", ""), "{}", python.display());
+        assert_eq!(target.end(), "", "{}", python.display());
+    }
+}
+
+#[test]
+fn hundred_programs_run_one_after_another() {
+    for python in interpreters() {
+        let target = Program::start(&python, SHORT_THREADS);
+        let process = target.find();
+        let mut slowest = Duration::ZERO;
+        for number in 0..100 {
+            let start = Instant::now();
+            let reply = run(&process, &format!("reply = {number} + 1")).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(reply, (number + 1).to_string());
+            slowest = slowest.max(start.elapsed());
+        }
+        println!("Python 3.{}: slowest of 100: {slowest:?}", process.python_minor());
+        assert_eq!(target.end(), "", "{}", python.display());
+    }
+}
+
+#[test]
+fn process_that_does_not_answer_is_reported_and_continues() {
+    let program = format!("import ctypes; ctypes.CDLL(None).usleep(2500000)\nprint('done', flush=True)\n{SLEEP}");
+    for python in interpreters() {
+        let mut target = Program::start(&python, &program);
+        std::thread::sleep(Duration::from_millis(300));
+        let process = target.find();
+        let error = run_within(&process, "reply = 'late'", Duration::from_millis(1200)).expect_err("it sleeps");
+        assert!(error.to_string().contains("did not answer within 1 s: its main thread is in a long call"), "{error}");
+        let mut line = String::new();
+        target.stdout.read_line(&mut line).expect("stdout is text");
+        assert_eq!(line, "done\n", "{}", python.display());
+        assert_eq!(run(&process, "reply = 'now'").expect("the process answers"), "now");
+        assert_eq!(target.end(), "", "{}", python.display());
+    }
+}
+
+#[test]
+fn unsuitable_processes_are_refused() {
+    let check = |pid: u32, expected: &str| {
+        let error = PythonProcess::find(pid).map(|_| ()).expect_err("the process is refused").to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    check(0, "there is no process 0");
+    check(u32::MAX, "there is no process 4294967295");
+    check(std::process::id(), "is this vramscope command");
+    let mut sleep = Command::new("sleep").arg("30").spawn().expect("sleep exists");
+    check(sleep.id(), "(sleep) is not a Python process");
+    sleep.kill().expect("it runs");
+    sleep.wait().expect("it was killed");
+    check(sleep.id(), "there is no process");
+    for version in ["2.7.18", "3.8.18", "3.9.18"] {
+        let python = PathBuf::from(format!("/root/.pyenv/versions/{version}/bin/python"));
+        if python.exists() {
+            let program = "import sys, time\nsys.stdout.write('ready\\n'); sys.stdout.flush(); time.sleep(30)";
+            let child = Command::new(&python).args(["-c", program]).stdout(Stdio::piped()).spawn();
+            let mut child = child.expect("Python starts");
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("stdout is text");
+            check(child.id(), if version == "2.7.18" { "is not a Python process" } else { "Python 3.9 or older" });
+            child.kill().expect("it runs");
+            child.wait().expect("it was killed");
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! How long to wait for another process.
+
+use std::time::Duration;
+
+/// How long to wait for a program in another process, and what to do meanwhile.
+#[cfg_attr(
+    not(all(target_os = "linux", target_arch = "x86_64")),
+    expect(dead_code, reason = "`unsupported` waits for nothing")
+)]
+pub(crate) struct Wait<'a> {
+    /// Longest wait for the program's end.
+    pub(crate) timeout: Duration,
+    /// Called with a message for the user if the process does not answer for some time.
+    pub(crate) on_slow: &'a dyn Fn(&str),
+    /// Returns true to end the wait early.
+    pub(crate) is_cancelled: &'a dyn Fn() -> bool,
+}

@@ -1,0 +1,160 @@
+//! `vramscope run`: starts a Python program and shows PyTorch's GPU memory in all its processes.
+//!
+//! The program itself is not changed. Python imports a module `sitecustomize` when it starts, and
+//! the one that this command puts on the module path starts vramscope's package as soon as the
+//! program imports PyTorch. Every Python process that the program starts inherits that, so the
+//! ranks of `torchrun` appear on one page.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use clap::Args;
+use tempfile::TempDir;
+use vramscope_collector::PUSH_VARIABLE;
+
+use crate::error::{CommandError, Result};
+use crate::merge_server::MergeServer;
+use crate::retention::RetentionArguments;
+use crate::server::{AnnounceOn, ServerArguments};
+use crate::signals::Interrupts;
+use crate::terminal;
+
+/// Text after the options in `vramscope run --help`.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vramscope run train.py --epochs 3
+  vramscope run --record train.vram python -m trainer
+  vramscope run torchrun --nproc-per-node 4 train.py
+  vramscope run --listen 127.0.0.1:0 accelerate launch train.py
+
+The exit code is the program's. On a terminal, the page stays open after the program until Ctrl-C.";
+
+/// The module that Python imports when it starts.
+const SITE_CUSTOMIZE: &str = include_str!("run/sitecustomize.py");
+/// Environment variable with the folders from which Python imports modules.
+const MODULE_PATH: &str = "PYTHONPATH";
+/// Environment variable that tells the package which call stacks to record.
+const STACKS: &str = "VRAMSCOPE_STACKS";
+/// Environment variable with the folder that contains the package, for a Python that lacks it.
+const PACKAGE_FOLDER: &str = "VRAMSCOPE_PACKAGE";
+/// Exit codes of programs that a signal ended, as shells report them, are this plus the signal.
+const SIGNAL_EXIT: i32 = 128;
+
+/// Arguments of `vramscope run`: the file to record to, the server, and the program.
+#[derive(Args, Debug)]
+pub(crate) struct RunArguments {
+    /// Also write the recording to this file
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Call stacks to record
+    #[arg(long, value_name = "KIND", value_parser = ["python", "none"], default_value = "python")]
+    stacks: String,
+    #[command(flatten)]
+    retention: RetentionArguments,
+    #[command(flatten)]
+    server: ServerArguments,
+    /// Python script, or a program such as torchrun, with its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Runs the program and serves the page. Returns the program's exit code.
+pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
+    let RunArguments { record, stacks, retention, server, program } = arguments;
+    let interrupts = Interrupts::listen()?;
+    let folder = TempDir::new().map_err(|error| CommandError::new(format_args!("cannot create a folder: {error}")))?;
+    let customize = folder.path().join("sitecustomize.py");
+    fs::write(&customize, SITE_CUSTOMIZE).map_err(|error| CommandError::file(&customize, error))?;
+    let merge = MergeServer::start(server, record.as_deref(), retention, AnnounceOn::Stderr)?;
+
+    let mut command = python_command(program);
+    command.env(MODULE_PATH, module_path(folder.path(), env::var_os(MODULE_PATH).as_deref())?);
+    command.env(PUSH_VARIABLE, merge.push_url()).env(STACKS, stacks);
+    if let Some(package) = package_folder() {
+        command.env(PACKAGE_FOLDER, package);
+    }
+    let name = program[0].display();
+    let mut child = command.spawn().map_err(|error| CommandError::new(format_args!("cannot run {name}: {error}")))?;
+    // Ctrl-C reaches the program, too: it belongs to the same terminal.
+    let status = child.wait().map_err(|error| CommandError::new(format_args!("{name}: {error}")))?;
+    if terminal::is_interactive() && !interrupts.requested() {
+        terminal::message(format_args!("{name} has ended; the page stays open until Ctrl-C"));
+        interrupts.wait();
+    }
+    merge.stop()?;
+    Ok(exit_code(status))
+}
+
+/// Returns the exit code that a shell reports for a program.
+fn exit_code(status: ExitStatus) -> u8 {
+    #[cfg(unix)]
+    let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    #[cfg(not(unix))]
+    let signal: Option<i32> = None;
+    let code = status.code().or(signal.map(|signal| SIGNAL_EXIT + signal)).unwrap_or(1);
+    u8::try_from(code).unwrap_or(1)
+}
+
+/// Returns the command that runs `program`: a Python script is run by Python.
+fn python_command(program: &[OsString]) -> Command {
+    let is_script = Path::new(&program[0]).extension().is_some_and(|extension| extension == "py");
+    if !is_script {
+        let mut command = Command::new(&program[0]);
+        command.args(&program[1..]);
+        return command;
+    }
+    // A virtual environment has its Python beside this command.
+    let beside = env::current_exe().ok().and_then(|path| Some(path.parent()?.join("python3")));
+    let python = beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("python3"));
+    let mut command = Command::new(python);
+    command.args(program);
+    command
+}
+
+/// Returns the value of `PYTHONPATH` with `folder` before the `current` value.
+fn module_path(folder: &Path, current: Option<&OsStr>) -> Result<OsString> {
+    let rest = current.filter(|value| !value.is_empty()).into_iter().flat_map(env::split_paths);
+    env::join_paths(std::iter::once(folder.to_owned()).chain(rest))
+        .map_err(|error| CommandError::new(format_args!("{MODULE_PATH}: {error}")))
+}
+
+/// Returns the folder of the environment in which this command is installed that contains the
+/// package, as pip lays it out: `bin/vramscope` and `lib/python3.12/site-packages/vramscope`.
+fn package_folder() -> Option<PathBuf> {
+    let executable = env::current_exe().ok()?;
+    let libraries = executable.parent()?.parent()?.join("lib");
+    let folders = fs::read_dir(libraries).ok()?.filter_map(|entry| Some(entry.ok()?.path().join("site-packages")));
+    folders.into_iter().find(|folder| folder.join("vramscope/__init__.py").exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_scripts_are_run_by_python() {
+        let command = |program: &[&str]| {
+            let program: Vec<OsString> = program.iter().map(Into::into).collect();
+            let command = python_command(&program);
+            let arguments: Vec<_> =
+                command.get_args().map(|argument| argument.to_string_lossy().into_owned()).collect();
+            (command.get_program().to_string_lossy().into_owned(), arguments)
+        };
+        let (program, arguments) = command(&["runs/train.py", "--lr", "1"]);
+        assert!(program.ends_with("python3"), "{program}");
+        assert_eq!(arguments, ["runs/train.py", "--lr", "1"]);
+        assert_eq!(command(&["torchrun", "train.py"]), ("torchrun".to_owned(), vec!["train.py".to_owned()]));
+    }
+
+    #[test]
+    fn module_path_keeps_the_programs_own_folders() {
+        let folder = Path::new("/tmp/run");
+        assert_eq!(module_path(folder, None).expect("no colon"), "/tmp/run");
+        assert_eq!(module_path(folder, Some(OsStr::new(""))).expect("no colon"), "/tmp/run");
+        #[cfg(unix)]
+        assert_eq!(module_path(folder, Some(OsStr::new("/a:/b"))).expect("no colon"), "/tmp/run:/a:/b");
+    }
+}

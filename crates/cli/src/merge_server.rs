@@ -1,0 +1,76 @@
+//! A page that shows the processes that push their recordings to it, for `serve`, `run` and
+//! `attach`.
+
+use std::path::{Path, PathBuf};
+
+use vramscope_collector::{Aggregator, Content, Controls, FileError, Hub, Outputs, Server};
+use vramscope_trace::{ByteSize, Count};
+
+use crate::error::{CommandError, Result};
+use crate::retention::RetentionArguments;
+use crate::server::{AnnounceOn, ServerArguments};
+use crate::terminal;
+
+/// Merges the recordings that processes push, and serves the page.
+pub(crate) struct MergeServer {
+    aggregator: Aggregator,
+    server: Server,
+    record: Option<PathBuf>,
+}
+
+impl MergeServer {
+    /// Starts the server, and writes the merged recording to the file `record`, if any.
+    pub(crate) fn start(
+        arguments: &ServerArguments,
+        record: Option<&Path>,
+        retention: &RetentionArguments,
+        output: AnnounceOn,
+    ) -> Result<Self> {
+        retention.require_file(record)?;
+        let (hub, aggregator) = (Hub::default(), Aggregator::new());
+        // Starts everything that can fail before it replaces an earlier recording.
+        let controls = Controls::default();
+        aggregator.offer_recording(&controls, &hub, PathBuf::new());
+        let content =
+            Content { aggregator: Some(aggregator.clone()), controls: Some(controls), ..Content::live(hub.clone()) };
+        let server = arguments.start(content)?;
+        let mut outputs = Outputs { hub: Some(hub), ..Outputs::default() };
+        if let Some(path) = record {
+            outputs.file = Some(retention.create(path)?);
+            outputs.on_file_error = Some(Box::new(|error| {
+                terminal::message(format_args!("{error}; the file ends here, the live view continues"));
+            }));
+        }
+        aggregator.begin(outputs).map_err(|error| CommandError::new(format_args!("cannot start merging: {error}")))?;
+        arguments.announce(&server, output)?;
+        Ok(Self { aggregator, server, record: record.map(Path::to_owned) })
+    }
+
+    /// Returns the address to which processes push, with the server's token.
+    pub(crate) fn push_url(&self) -> String {
+        self.server.url().replacen("http", "ws", 1)
+    }
+
+    /// Returns true if other machines cannot reach the server.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.server.address().ip().is_loopback()
+    }
+
+    /// Ends the recording: viewers receive the rest and its end before the server stops. Fails if
+    /// the file is incomplete.
+    pub(crate) fn stop(self) -> Result {
+        let summary = self.aggregator.stop().unwrap_or_default();
+        drop(self.server);
+        match (&self.record, summary.file_error) {
+            (_, Some(FileError { name, error })) => {
+                Err(CommandError::new(format_args!("{name}: the recording is incomplete: {error}")))
+            }
+            (Some(path), None) => {
+                let events = Count(summary.events).of("event", "events");
+                terminal::message(format_args!("{}: {events}, {}", path.display(), ByteSize(summary.bytes)));
+                Ok(())
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The follower: the thread that turns what the tracker writes into events of the recording.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use vramscope_collector::RecorderHandle;
+use vramscope_formats::{LiveDevice, LiveSnapshot};
+use vramscope_trace::{DeviceId, DeviceState, MemoryState, Sink as _};
+
+use crate::modules::Modules;
+use crate::notes::Notes;
+use crate::reader::{DeviceReader, RawEvent};
+
+/// Interval of passes over the rings. The tracker never wakes the follower, which would be a system
+/// call under the allocator's lock.
+const PASS_INTERVAL: Duration = Duration::from_millis(4);
+/// Minimum time between two requests for a snapshot.
+const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the follower needs from Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// A snapshot of the allocator's state, because events were lost.
+    Snapshot,
+    /// The names of the program's modules.
+    Modules,
+}
+
+/// The requests that wait for Python.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    pending: Mutex<Vec<Request>>,
+    added: Condvar,
+}
+
+impl Requests {
+    /// Adds a request, unless an equal one waits.
+    fn add(&self, request: Request) {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        if !pending.contains(&request) {
+            pending.push(request);
+            self.added.notify_one();
+        }
+    }
+
+    /// Returns the next request; `None` if none is added within `timeout`.
+    pub(crate) fn next(&self, timeout: Duration) -> Option<Request> {
+        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.added.wait_timeout_while(pending, timeout, |pending| pending.is_empty());
+        let (mut pending, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if pending.is_empty() { None } else { Some(pending.remove(0)) }
+    }
+}
+
+/// A task for the follower's thread; it replies when it is done.
+enum Command {
+    /// Records what the rings have.
+    Pass(SyncSender<()>),
+    /// Records what the rings have, and no events after it until the next snapshot.
+    Pause(SyncSender<()>),
+    /// Prepares for a snapshot: see [`Follower::prepare_snapshot`].
+    PrepareSnapshot(SyncSender<()>),
+    /// Returns the events of a device since a snapshot was prepared.
+    HeldEvents(DeviceId, SyncSender<Vec<RawEvent>>),
+    /// Records from a snapshot on.
+    Record(Box<LiveSnapshot>, RecorderHandle, SyncSender<Result<(), String>>),
+}
+
+/// The follower's thread. Dropping it stops the thread.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    commands: Option<SyncSender<Command>>,
+    requests: Arc<Requests>,
+    thread: Option<JoinHandle<Vec<DeviceReader>>>,
+}
+
+/// The reason of an error when the follower's thread has ended by a panic.
+const ENDED: &str = "internal error: the thread that follows the allocator has ended; please report this";
+
+impl Follower {
+    /// Starts the thread. Nothing is recorded until [`record`](Self::record).
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn start(readers: Vec<DeviceReader>, modules: Modules, notes: Notes) -> io::Result<Self> {
+        let (commands, received) = sync_channel(1);
+        let requests = Arc::new(Requests::default());
+        let thread_requests = Arc::clone(&requests);
+        let thread = std::thread::Builder::new().name("vramscope-follower".into()).spawn(move || {
+            let mut follower = FollowerThread {
+                readers,
+                modules,
+                notes,
+                requests: thread_requests,
+                last_snapshot: None,
+                handle: None,
+            };
+            follower.run(&received);
+            follower.readers
+        })?;
+        Ok(Self { commands: Some(commands), requests, thread: Some(thread) })
+    }
+
+    /// Sends a command and returns the reply.
+    fn call<R>(&self, command: impl FnOnce(SyncSender<R>) -> Command) -> Result<R, String> {
+        let (reply, received) = sync_channel(1);
+        let commands = self.commands.as_ref().ok_or(ENDED)?;
+        commands.send(command(reply)).map_err(|_| ENDED)?;
+        received.recv().map_err(|_| ENDED.to_owned())
+    }
+
+    /// Passes everything that the tracker has written so far to the recorder.
+    pub(crate) fn flush(&self) -> Result<(), String> {
+        self.call(Command::Pass)
+    }
+
+    /// Records what the rings have, and no events after it until the next snapshot.
+    pub(crate) fn pause(&self) -> Result<(), String> {
+        self.call(Command::Pause)
+    }
+
+    /// Prepares for a snapshot: discards the events until now of the devices that need one, and
+    /// keeps later ones in their rings until [`record`](Self::record).
+    pub(crate) fn prepare_snapshot(&self) -> Result<(), String> {
+        self.call(Command::PrepareSnapshot)
+    }
+
+    /// Returns the events of a device since [`prepare_snapshot`](Self::prepare_snapshot).
+    pub(crate) fn held_events(&self, device: DeviceId) -> Result<Vec<RawEvent>, String> {
+        self.call(|reply| Command::HeldEvents(device, reply))
+    }
+
+    /// Records from a snapshot on that was taken after
+    /// [`prepare_snapshot`](Self::prepare_snapshot): first the state in the snapshot, then the
+    /// events after it.
+    pub(crate) fn record(&self, snapshot: LiveSnapshot, handle: RecorderHandle) -> Result<(), String> {
+        self.call(|reply| Command::Record(Box::new(snapshot), handle, reply))?
+    }
+
+    /// Returns the requests that wait for Python.
+    pub(crate) fn requests(&self) -> Arc<Requests> {
+        Arc::clone(&self.requests)
+    }
+
+    /// Records what the rings have, and ends the thread. Returns the rings' reading ends; none if
+    /// the thread has panicked.
+    pub(crate) fn stop(mut self) -> Vec<DeviceReader> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Vec<DeviceReader> {
+        drop(self.commands.take());
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The state of the follower's thread.
+struct FollowerThread {
+    readers: Vec<DeviceReader>,
+    modules: Modules,
+    notes: Notes,
+    requests: Arc<Requests>,
+    last_snapshot: Option<Instant>,
+    /// The recorder's handle, once something has been recorded.
+    handle: Option<RecorderHandle>,
+}
+
+impl FollowerThread {
+    /// Reads the rings and carries out commands until the follower is dropped.
+    fn run(&mut self, commands: &Receiver<Command>) {
+        loop {
+            match commands.recv_timeout(PASS_INTERVAL) {
+                Ok(command) => self.execute(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.run_pass();
+        }
+        self.run_pass();
+        self.readers.iter_mut().for_each(DeviceReader::stop);
+    }
+
+    /// Records what the rings have now, and requests what is missing from Python.
+    fn run_pass(&mut self) {
+        // Before the rings are read: they then have every event before the notes.
+        self.notes.distribute(self.readers.iter_mut().map(|reader| (reader.device, &mut reader.notes)));
+        for reader in &mut self.readers {
+            reader.run_pass(&self.modules);
+        }
+        if self.modules.wants_names() {
+            self.requests.add(Request::Modules);
+        }
+        let is_due = self.last_snapshot.is_none_or(|at| at.elapsed() >= SNAPSHOT_INTERVAL);
+        if is_due && self.readers.iter().any(DeviceReader::needs_snapshot) {
+            self.last_snapshot = Some(Instant::now());
+            self.requests.add(Request::Snapshot);
+        }
+    }
+
+    /// Carries out a command. The caller may have stopped to wait for the reply.
+    fn execute(&mut self, command: Command) {
+        match command {
+            Command::Pass(reply) => {
+                self.run_pass();
+                let _ = reply.send(());
+            }
+            Command::Pause(reply) => {
+                self.run_pass();
+                self.readers.iter_mut().for_each(DeviceReader::wait_for_snapshot);
+                let _ = reply.send(());
+            }
+            Command::PrepareSnapshot(reply) => {
+                self.run_pass();
+                let is_first = self.handle.is_none();
+                let needs = |reader: &&mut DeviceReader| is_first || reader.is_waiting() || reader.needs_snapshot();
+                self.readers.iter_mut().filter(needs).for_each(DeviceReader::wait_for_snapshot);
+                let _ = reply.send(());
+            }
+            Command::HeldEvents(device, reply) => {
+                let reader = self.readers.iter_mut().find(|reader| reader.device == device);
+                let _ =
+                    reply.send(reader.map(|reader| reader.hold_events().iter().copied().collect()).unwrap_or_default());
+            }
+            Command::Record(snapshot, handle, reply) => {
+                let _ = reply.send(self.record(&snapshot, handle));
+            }
+        }
+    }
+
+    /// Records the state in the snapshot of the devices that wait for one, and their events from it
+    /// on.
+    fn record(&mut self, snapshot: &LiveSnapshot, mut handle: RecorderHandle) -> Result<(), String> {
+        let known = snapshot.devices();
+        let mut devices = Vec::new();
+        for reader in self.readers.iter_mut().filter(|reader| reader.is_waiting()) {
+            let Some(event) = reader.skip_to_snapshot() else {
+                if reader.needs_snapshot() {
+                    // The ring was full before the snapshot was taken: another one is due.
+                    continue;
+                }
+                return Err(format!("{}: PyTorch did not report the snapshot to the tracker", reader.device));
+            };
+            let (state, live) = if known.contains(&reader.device) {
+                snapshot.device(reader.device)
+            } else {
+                (DeviceState::default(), LiveDevice::empty(snapshot.settings(), reader.device))
+            };
+            devices.push((reader, state, live, handle.ns_at_time_stamp(event.time)));
+        }
+        let is_first = self.handle.is_none();
+        if is_first {
+            let mut memory = MemoryState::default();
+            memory.set_time_ns(devices.iter().map(|&(.., time_ns)| time_ns).min().unwrap_or(0));
+            for (reader, state, ..) in &devices {
+                if state.segments().len() > 0 {
+                    *memory.device_mut(reader.device) = state.clone();
+                }
+            }
+            if memory.devices().len() > 0 {
+                handle.full_state(&memory);
+            }
+        }
+        for (reader, state, live, time_ns) in devices {
+            if is_first {
+                reader.record(live, &state, handle.clone(), time_ns);
+            } else {
+                reader.resume(live, state, handle.clone(), time_ns);
+            }
+        }
+        self.handle = Some(handle);
+        Ok(())
+    }
+}

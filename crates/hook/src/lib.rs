@@ -1,0 +1,51 @@
+//! Follows PyTorch's own CUDA caching allocator from inside its process.
+//!
+//! PyTorch calls a *tracker* for each entry that its memory history would hold, also while that
+//! history is off. The tracker packs entries into a ring for each device; the *follower*, a thread
+//! of its own, derives events from them and passes them to the collector's recorder. PyTorch's
+//! allocator is not replaced, and its decisions do not change.
+//!
+//! The Python package `vramscope` imports this library (feature `python`) and does what only Python
+//! can do: it takes snapshots of the allocator's state and names the program's modules.
+//!
+//! # What the library may do in the watched process
+//!
+//! The tracker runs under the allocator's lock. It writes to the ring and reads the frames of its
+//! own thread; it takes no lock, allocates no memory, makes no system call and never waits. If the
+//! follower falls behind, events are counted and left out, and the state is read again afterwards.
+//!
+//! Before a tracker is attached, the library's version, the allocator's class and the function's
+//! name must be those of a known layout (`torch`). A self-test then allocates and frees a tensor of
+//! an unusual size and compares what the tracker saw. On any difference the tracker stays inactive.
+//!
+//! # Reading order
+//!
+//! - `torch` has the layouts of PyTorch's trace entries, and attaches the tracker.
+//! - `tracker` is the tracker: one [ring](vramscope_collector::ring) for each device. `record` is
+//!   what the ring contains, `writer` and `stacks` write it, `reader` and `definitions` read it.
+//! - `interpreter` reads the Python frames of a thread without the interpreter's lock.
+//! - `follower` is the thread that reads the rings; `modules` has the names of modules,
+//!   `notes` marks and relabels from Python; `out_of_memory` explains a failure.
+//! - `session` puts recording, follower and page together; `python` has the functions that Python
+//!   calls.
+
+// Without the Python module, only the tests use the library.
+#![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports))]
+
+mod definitions;
+mod follower;
+mod interpreter;
+mod modules;
+mod notes;
+mod out_of_memory;
+#[cfg(feature = "python")]
+mod python;
+mod reader;
+mod record;
+mod session;
+mod stacks;
+#[cfg(test)]
+mod tests;
+mod torch;
+mod tracker;
+mod writer;

@@ -1,0 +1,319 @@
+//! The follower's side of a device: turns the records of its ring into events of the recording.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vramscope_collector::RecorderHandle;
+use vramscope_collector::ring::Consumer;
+use vramscope_formats::{LiveAction, LiveDevice, LiveEntry};
+use vramscope_trace::{
+    AnnotationStage, DeviceId, DeviceState, Event, EventKind, MempoolId, Relabel, Sink as _, SiteId,
+};
+
+use crate::definitions::{Code, Definitions};
+use crate::modules::Modules;
+use crate::notes::{Note, NoteKind};
+use crate::record::{self, CODE, EVENT_KINDS, LOST, RING_LEN, SETTING, STACK};
+use crate::torch::actions;
+use crate::writer::Overflow;
+
+/// Number of events between two releases of the ring's room to the tracker.
+const RELEASE_EVENTS: u64 = 4096;
+
+/// What happens to the events of a device.
+enum Phase {
+    /// They are discarded.
+    Off,
+    /// They are kept in the ring, until a snapshot tells the state from which to continue.
+    Waiting,
+    /// They are recorded.
+    Recording(Box<Recording>),
+}
+
+/// A device that is being recorded.
+struct Recording {
+    live: LiveDevice,
+    handle: RecorderHandle,
+    /// Time of the last event, in nanoseconds since the recording began.
+    time_ns: u64,
+    /// The site of each live block, by address.
+    sites: HashMap<u64, SiteId>,
+}
+
+/// Reads the ring of one device.
+pub(crate) struct DeviceReader {
+    pub(crate) device: DeviceId,
+    ring: Consumer<RING_LEN>,
+    overflow: Arc<Overflow>,
+    definitions: Definitions,
+    /// Stream and private pool of the ring's next events.
+    setting: [u64; 3],
+    /// True if this version of PyTorch reports private pools.
+    has_mempools: bool,
+    phase: Phase,
+    /// Events that were read from the ring and are still to be recorded, in order.
+    held: VecDeque<RawEvent>,
+    /// Number of events that the tracker lost before the ring's next event.
+    lost: u64,
+    /// Value of `lost` when the recording began or was last resumed.
+    known_lost: u64,
+    /// Number of events that were discarded since then.
+    discarded: u64,
+    words: Vec<u64>,
+    /// Notes that are still to be recorded, in the order of time.
+    pub(crate) notes: VecDeque<Note>,
+}
+
+/// A raw event of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RawEvent {
+    pub(crate) action: u8,
+    pub(crate) stack: u32,
+    /// Low part of the sequence number of autograd's operation; 0 for none.
+    pub(crate) sequence: u32,
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    /// The processor's time-stamp counter.
+    pub(crate) time: u64,
+    /// Stream and private pool.
+    setting: [u64; 3],
+}
+
+impl DeviceReader {
+    pub(crate) fn new(device: DeviceId, ring: Consumer<RING_LEN>, overflow: Arc<Overflow>, has_mempools: bool) -> Self {
+        Self {
+            device,
+            ring,
+            overflow,
+            definitions: Definitions::default(),
+            setting: [0; 3],
+            has_mempools,
+            phase: Phase::Off,
+            held: VecDeque::new(),
+            lost: 0,
+            known_lost: 0,
+            discarded: 0,
+            words: Vec::new(),
+            notes: VecDeque::new(),
+        }
+    }
+
+    /// Returns true if events were lost since the last snapshot, so that another one is needed.
+    pub(crate) fn needs_snapshot(&self) -> bool {
+        match &self.phase {
+            Phase::Recording(recording) => {
+                recording.live.contradictions() > 0 || self.overflow.is_full.load(Ordering::Acquire)
+            }
+            // The ring may have no room for the entry of the snapshot.
+            Phase::Waiting => self.overflow.is_full.load(Ordering::Acquire),
+            Phase::Off => false,
+        }
+    }
+
+    /// Returns true if events are kept in the ring until [`record`](Self::record).
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting)
+    }
+
+    /// Ends the recording of the device: later events are discarded.
+    pub(crate) fn stop(&mut self) {
+        self.phase = Phase::Off;
+        self.definitions.end_recording();
+        self.notes.clear();
+    }
+
+    /// Discards the ring's events until now, lets the tracker write again if the ring was full, and
+    /// keeps later events in the ring.
+    pub(crate) fn wait_for_snapshot(&mut self) {
+        self.phase = Phase::Waiting;
+        self.hold_events();
+        self.discarded += self.held.len() as u64;
+        self.held.clear();
+        self.overflow.is_full.store(false, Ordering::Release);
+    }
+
+    /// Reads the events that the ring has now and holds them. Returns all held events.
+    pub(crate) fn hold_events(&mut self) -> &VecDeque<RawEvent> {
+        self.ring.refresh();
+        while let Some(event) = self.read_event() {
+            self.held.push_back(event);
+        }
+        self.ring.release();
+        &self.held
+    }
+
+    /// Discards events until the one of a snapshot, and returns that; `None` if there is none.
+    pub(crate) fn skip_to_snapshot(&mut self) -> Option<RawEvent> {
+        self.ring.refresh();
+        let mut found = None;
+        while let Some(event) = self.next_event() {
+            if event.action == actions::SNAPSHOT {
+                found = Some(event);
+                break;
+            }
+            self.discarded += 1;
+        }
+        self.ring.release();
+        found
+    }
+
+    /// Starts to record events from the current position of the ring on. `live` has the device's
+    /// state there, and `state` its blocks.
+    pub(crate) fn record(&mut self, live: LiveDevice, state: &DeviceState, handle: RecorderHandle, time_ns: u64) {
+        self.known_lost = self.lost;
+        self.discarded = 0;
+        let sites = state.blocks().map(|block| (block.address, block.site)).collect();
+        self.phase = Phase::Recording(Box::new(Recording { live, handle, time_ns, sites }));
+    }
+
+    /// Continues to record after events were lost: records their number and the state `state`, from
+    /// which `live` continues.
+    pub(crate) fn resume(&mut self, live: LiveDevice, state: DeviceState, mut handle: RecorderHandle, time_ns: u64) {
+        let lost = self.lost - self.known_lost + self.discarded;
+        // Entries that contradict each other mean that at least one is missing.
+        handle.resync(self.device, time_ns, lost.max(1), state.clone());
+        self.record(live, &state, handle, time_ns);
+    }
+
+    /// Records the events that the ring has now. Discards them if nothing is recorded.
+    pub(crate) fn run_pass(&mut self, modules: &Modules) {
+        if self.is_waiting() {
+            return;
+        }
+        self.ring.refresh();
+        let mut events = 0_u64;
+        while let Some(event) = self.next_event() {
+            while let Some(note) = self.notes.pop_front_if(|note| note.time < event.time) {
+                self.record_note(note);
+            }
+            self.record_event(event, modules);
+            events += 1;
+            if events.is_multiple_of(RELEASE_EVENTS) {
+                self.ring.release();
+            }
+        }
+        self.ring.release();
+        // The ring had everything that happened before the notes were taken.
+        while let Some(note) = self.notes.pop_front() {
+            self.record_note(note);
+        }
+    }
+
+    /// Records a note, if events are recorded.
+    fn record_note(&mut self, note: Note) {
+        let Phase::Recording(recording) = &mut self.phase else { return };
+        let Recording { handle, time_ns, sites, .. } = &mut **recording;
+        *time_ns = handle.ns_at_time_stamp(note.time).max(*time_ns);
+        let (device, time_ns) = (self.device, *time_ns);
+        match note.kind {
+            NoteKind::Mark { name, stage } => {
+                let name = handle.name(&name);
+                let kind = EventKind::Mark { stage, name, address: 0, site: SiteId(0) };
+                handle.event(&Event { device, time_ns, kind });
+            }
+            NoteKind::Relabel { address, category, scope } => {
+                let Some(known) = sites.get_mut(&address) else { return };
+                let site = self.definitions.relabel(*known, category, &scope, handle);
+                if site != *known {
+                    *known = site;
+                    handle.relabel(&Relabel { device, time_ns, address, site });
+                }
+            }
+        }
+    }
+
+    /// Records one event, if events are recorded.
+    fn record_event(&mut self, event: RawEvent, modules: &Modules) {
+        let Phase::Recording(recording) = &mut self.phase else { return };
+        let Recording { live, handle, time_ns, sites } = &mut **recording;
+        // Two processors' counters may differ by some nanoseconds.
+        *time_ns = handle.ns_at_time_stamp(event.time).max(*time_ns);
+        let site = self.definitions.site(event.stack, event.sequence, modules, handle);
+        let kind = match live_action(event.action) {
+            Some(action) => {
+                let [stream, first, second] = event.setting;
+                let mempool = self.has_mempools.then_some(MempoolId(first, second));
+                let entry = LiveEntry { action, address: event.address, size: event.size, stream, mempool };
+                match action {
+                    LiveAction::Allocated => drop(sites.insert(event.address, site)),
+                    LiveAction::FreeCompleted => drop(sites.remove(&event.address)),
+                    _ => {}
+                }
+                live.apply(&entry, site)
+            }
+            None if event.action == actions::SNAPSHOT => {
+                let name = handle.intern(|interner| interner.string("snapshot"));
+                EventKind::Mark { stage: AnnotationStage::Instant, name, address: 0, site: SiteId(0) }
+            }
+            None => return,
+        };
+        handle.event(&Event { device: self.device, time_ns: *time_ns, kind });
+    }
+
+    /// Returns the next event, held or from the ring; `None` at the end of what the ring had at the
+    /// last refresh.
+    fn next_event(&mut self) -> Option<RawEvent> {
+        match self.held.pop_front() {
+            Some(event) => Some(event),
+            None => self.read_event(),
+        }
+    }
+
+    /// Reads records from the ring up to the next event and returns it; `None` at the end of what
+    /// the ring had at the last refresh.
+    fn read_event(&mut self) -> Option<RawEvent> {
+        loop {
+            let head = self.ring.take()?;
+            match record::kind(head) {
+                action if action < EVENT_KINDS => {
+                    let [address, size, time] = [self.ring.take()?, self.ring.take()?, self.ring.take()?];
+                    let (stack, sequence, setting) = (record::stack(head), record::sequence(head), self.setting);
+                    return Some(RawEvent { action, stack, sequence, address, size, time, setting });
+                }
+                SETTING => self.setting = [self.ring.take()?, self.ring.take()?, self.ring.take()?],
+                LOST => self.lost = self.ring.take()?,
+                CODE => self.read_code(head)?,
+                STACK => {
+                    self.read_words(record::stack_words(head))?;
+                    self.definitions.add_stack(record::stack(head), &self.words);
+                }
+                kind => unreachable!("the tracker writes no record of kind {kind}"),
+            }
+        }
+    }
+
+    /// Reads the definition of a code object.
+    fn read_code(&mut self, head: u64) -> Option<()> {
+        let [file, name] = record::code_text_lengths(head);
+        self.read_words((file + name).div_ceil(8))?;
+        let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let text = |range| String::from_utf8_lossy(bytes.get(range).unwrap_or_default()).into_owned();
+        self.definitions.add_code(Code { file: text(0..file), function: text(file..file + name) });
+        Some(())
+    }
+
+    /// Reads words into the buffer.
+    fn read_words(&mut self, count: usize) -> Option<()> {
+        self.words.clear();
+        for _ in 0..count {
+            self.words.push(self.ring.take()?);
+        }
+        Some(())
+    }
+}
+
+/// Returns what an action of PyTorch does to memory; `None` if it does nothing.
+fn live_action(action: u8) -> Option<LiveAction> {
+    Some(match action {
+        actions::ALLOC => LiveAction::Allocated,
+        actions::FREE_REQUESTED => LiveAction::FreeRequested,
+        actions::FREE_COMPLETED => LiveAction::FreeCompleted,
+        actions::SEGMENT_ALLOC => LiveAction::SegmentAllocated,
+        actions::SEGMENT_FREE => LiveAction::SegmentFreed,
+        actions::SEGMENT_MAP => LiveAction::SegmentMapped,
+        actions::SEGMENT_UNMAP => LiveAction::SegmentUnmapped,
+        actions::OOM => LiveAction::OutOfMemory,
+        _ => return None,
+    })
+}

@@ -1,0 +1,118 @@
+//! Records: what the tracker writes into a device's ring, and what the follower reads from it.
+//!
+//! ```text
+//! event    head | address | size | time           head: kind (8 bits) | sequence (24) | stack (32)
+//! setting  head | stream | private pool (2 words)
+//! code     head | code | text, 8 bytes a word     head: kind (8) | file bytes (16) | name bytes (16)
+//! stack    head | one or two words a frame        head: kind (8) | words (24) | stack (32)
+//! lost     head | number of events
+//! ```
+//!
+//! An event's sequence number is the low part of that of autograd's operation: of the last forward
+//! operation if the event has a stack, else of the operation whose backward pass the thread runs; 0
+//! if there is none. An event's stream and private pool are those of the last setting. A frame's
+//! first word has the code's number (32 bits), a flag that a second word follows (1) and the line
+//! (31); the second word is the address of the module whose method the frame runs. Numbers of
+//! stacks and codes are defined before their first use; stack 0 means no stack.
+//!
+//! Times are those of PyTorch's entry: the processor's time-stamp counter.
+
+use vramscope_collector::ring::Producer;
+
+/// Length of a device's ring in words (64 bits): 8 MiB, room for 262,144 events. At a million
+/// events a second it holds a quarter of a second, more than the follower's thread ever waits for a
+/// processor on a busy machine.
+pub(crate) const RING_LEN: usize = 1 << 20;
+
+/// Number of kinds of events; smaller numbers than this are PyTorch's `TraceEntry::Action`.
+pub(crate) const EVENT_KINDS: u8 = 16;
+/// Kind of a record with the stream and the private pool of the events after it.
+pub(crate) const SETTING: u8 = 16;
+/// Kind of a record that defines a code object: its file and its function's name.
+pub(crate) const CODE: u8 = 17;
+/// Kind of a record that defines a stack.
+pub(crate) const STACK: u8 = 18;
+
+/// Kind of a record with the number of events that have been lost so far: the events after it
+/// follow a loss.
+pub(crate) const LOST: u8 = 19;
+
+/// Flag in a frame's first word: the address of a module follows.
+const HAS_MODULE: u64 = 1 << 31;
+
+/// Maximum number of frames of a stack; the outermost ones beyond it are left out.
+pub(crate) const MAX_FRAMES: usize = 128;
+/// Maximum length of a file's path and of a function's name, in bytes each; the rest is cut off.
+pub(crate) const MAX_TEXT_BYTES: usize = 1024;
+
+/// Number of bits of a sequence number that are recorded. A step has some thousand operations.
+pub(crate) const SEQUENCE_BITS: u32 = 24;
+
+/// Returns the first word of an event.
+#[inline]
+pub(crate) fn event_head(action: u8, sequence: u64, stack: u32) -> u64 {
+    u64::from(action) | (sequence & ((1 << SEQUENCE_BITS) - 1)) << 8 | u64::from(stack) << 32
+}
+
+/// Returns the low bits of the sequence number of an event.
+pub(crate) fn sequence(head: u64) -> u32 {
+    (head >> 8) as u32 & ((1 << SEQUENCE_BITS) - 1)
+}
+
+/// Returns the first word of a stack's definition, whose frames take `words` words.
+pub(crate) fn stack_head(words: usize, stack: u32) -> u64 {
+    u64::from(STACK) | (words as u64) << 8 | u64::from(stack) << 32
+}
+
+/// Returns the first word of a code object's definition.
+pub(crate) fn code_head(file_bytes: usize, name_bytes: usize) -> u64 {
+    u64::from(CODE) | (file_bytes as u64) << 8 | (name_bytes as u64) << 24
+}
+
+/// Returns the kind of the record that begins with `head`.
+pub(crate) fn kind(head: u64) -> u8 {
+    head as u8
+}
+
+/// Returns the stack of an event, or the stack that a record defines.
+pub(crate) fn stack(head: u64) -> u32 {
+    (head >> 32) as u32
+}
+
+/// Returns the number of words that the frames of a stack's definition take.
+pub(crate) fn stack_words(head: u64) -> usize {
+    (head >> 8 & 0xff_ffff) as usize
+}
+
+/// Returns the lengths of the texts of a code object's definition in bytes: file, name.
+pub(crate) fn code_text_lengths(head: u64) -> [usize; 2] {
+    [(head >> 8 & 0xffff) as usize, (head >> 24 & 0xffff) as usize]
+}
+
+/// Returns the first word of a frame.
+pub(crate) fn frame_word(code: u32, line: u32, has_module: bool) -> u64 {
+    let flag = if has_module { HAS_MODULE } else { 0 };
+    u64::from(code) << 32 | flag | u64::from(line) & (HAS_MODULE - 1)
+}
+
+/// A frame of a stack: the code object's number, the line (0 if unknown), and whether the address
+/// of a module follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameWord {
+    pub(crate) code: u32,
+    pub(crate) line: u32,
+    pub(crate) has_module: bool,
+}
+
+impl From<u64> for FrameWord {
+    fn from(word: u64) -> Self {
+        let line = (word & (HAS_MODULE - 1)) as u32;
+        Self { code: (word >> 32) as u32, line, has_module: word & HAS_MODULE != 0 }
+    }
+}
+
+/// Returns true if `words` words fit into the ring.
+#[inline]
+pub(crate) fn has_room(ring: &mut Producer<RING_LEN>, words: usize) -> bool {
+    ring.has_room(words) || ring.refresh(words, u64::MAX)
+}

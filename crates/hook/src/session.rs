@@ -1,0 +1,263 @@
+//! A session: what one call of `vramscope.watch()` or `vramscope.record()` starts and stops.
+//!
+//! The steps are the Python package's, because CUDA is initialized by the program, at a time of its
+//! choosing, and snapshots are taken in Python:
+//!
+//! 1. [`Session::open`] serves the page. Nothing touches CUDA.
+//! 2. Once PyTorch has initialized CUDA, [`Session::attach`] starts to follow the allocator.
+//! 3. A snapshot in Python and [`Session::start`] start the recording; events wait.
+//! 4. Once a device is in use, [`Session::check`] compares what the tracker saw with a tensor that
+//!    was allocated and freed, and [`Session::begin`] records the snapshot and the events after it.
+//!
+//! If events are lost later, [`Session::prepare_snapshot`], another snapshot and
+//! [`Session::record`] repair the recording.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use vramscope_collector::session::{Log, ProcessRecording, RecordingOptions, lifecycle, serve};
+use vramscope_collector::{Controls, Hub, Overflow, Server};
+use vramscope_formats::{Limits, LiveSnapshot};
+use vramscope_trace::{DeviceId, DeviceInfo};
+
+use crate::follower::{Follower, Request};
+use crate::modules::Modules;
+use crate::notes::Notes;
+use crate::reader::DeviceReader;
+use crate::stacks::StackTable;
+use crate::torch::{Autograd, actions, layout_of};
+use crate::tracker::{self, Mode};
+
+/// The name that the headers of recordings give for this library.
+const WRITER: &str = concat!("vramscope-hook ", env!("CARGO_PKG_VERSION"));
+
+/// The reading ends of the rings, between sessions. `None` until the tracker is attached.
+static READERS: Mutex<Option<Vec<DeviceReader>>> = Mutex::new(None);
+
+/// Locks a mutex, even if a thread panicked while it held the lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Guarded values are replaced as a whole, so a panic leaves none half set.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A session: its page, and what it follows and records.
+pub(crate) struct Session {
+    options: RecordingOptions,
+    log: Log,
+    hub: Option<Hub>,
+    controls: Controls,
+    server: Mutex<Option<Server>>,
+    modules: Modules,
+    notes: Notes,
+    state: Mutex<State>,
+}
+
+/// What a session has started so far.
+#[derive(Default)]
+struct State {
+    devices: Vec<DeviceInfo>,
+    follower: Option<Follower>,
+    recording: Option<ProcessRecording>,
+    /// The allocator's state when it was first followed, until events are recorded.
+    first_snapshot: Option<LiveSnapshot>,
+}
+
+/// Reads a snapshot of the allocator's state.
+fn read_snapshot(bytes: &[u8]) -> Result<LiveSnapshot, String> {
+    LiveSnapshot::read(bytes, &Limits::default()).map_err(|error| error.to_string())
+}
+
+impl Session {
+    /// Opens a session: serves the page if the options say so. Returns an error if the page was
+    /// requested and cannot be served.
+    pub(crate) fn open(options: RecordingOptions, log: Log) -> Result<Self, String> {
+        // The follower waits for the recorder, and the program for neither.
+        let options = RecordingOptions { overflow: Some(Overflow::Wait), ..options };
+        let controls = Controls::default();
+        let (mut hub, mut server) = (None, None);
+        if let Some(address) = options.listen {
+            let reason = Arc::new(Mutex::new(String::new()));
+            let messages = Arc::clone(&reason);
+            let collect: Log = Arc::new(move |message| message.clone_into(&mut lock(&messages)));
+            (hub, server) = serve(address, &options, &controls, &collect);
+            if server.is_none() {
+                return Err(lock(&reason).clone());
+            }
+        }
+        // A push and a file that is written later read from a hub, too.
+        let hub = hub.or_else(|| Some(Hub::default()));
+        let server = Mutex::new(server);
+        let (modules, notes, state) = (Modules::default(), Notes::default(), Mutex::default());
+        Ok(Self { options, log, hub, controls, server, modules, notes, state })
+    }
+
+    /// Returns the page's address with its token; `None` if no page is served.
+    pub(crate) fn url(&self) -> Option<String> {
+        lock(&self.server).as_ref().map(Server::url)
+    }
+
+    /// Returns the names of the program's modules.
+    pub(crate) fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
+    /// Returns the notes of the recording: marks and relabels.
+    pub(crate) fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// Starts to follow the allocator of PyTorch 2.`minor` on `devices`. `stacks` creates a table
+    /// of call stacks for a device; `None` records no stacks. With `autograd`, requests of the
+    /// backward pass belong to their forward operation.
+    pub(crate) fn attach(
+        &self,
+        minor: u32,
+        devices: Vec<DeviceInfo>,
+        with_stacks: bool,
+        stacks: impl Fn() -> Option<StackTable>,
+        autograd: Option<Autograd>,
+    ) -> Result<(), String> {
+        let layout = layout_of(minor).ok_or_else(|| format!("PyTorch 2.{minor} has an unknown layout"))?;
+        let mut readers = lock(&READERS);
+        if readers.is_none() {
+            let installed =
+                tracker::install(layout, devices.len(), stacks, autograd).map_err(|error| error.to_string())?;
+            *readers = Some(installed);
+        }
+        let taken = std::mem::take(readers.as_mut().unwrap_or_else(|| unreachable!("installed above")));
+        drop(readers);
+        if taken.is_empty() {
+            return Err("another session is recording already".to_owned());
+        }
+        let follower = Follower::start(taken, self.modules.clone(), self.notes.clone())
+            .map_err(|error| format!("cannot start the thread that follows the allocator: {error}"))?;
+        tracker::set_mode(if with_stacks { Mode::EventsWithStacks } else { Mode::Events });
+        let result = follower.prepare_snapshot();
+        let mut state = lock(&self.state);
+        state.devices = devices;
+        state.follower = Some(follower);
+        result
+    }
+
+    /// Checks that the tracker reported the allocation and the free of `bytes` bytes at `address`
+    /// on `device`, in this order, since [`attach`](Self::attach).
+    pub(crate) fn check(&self, device: u16, address: u64, bytes: u64) -> Result<(), String> {
+        let events = self.follower(|follower| follower.held_events(DeviceId(device)))??;
+        let mut seen = events.iter().filter(|event| event.address == address);
+        let mut expect = |action, name| match seen.find(|event| event.action == action && event.size == bytes) {
+            Some(_) => Ok(()),
+            None => Err(format!("the self-test failed: PyTorch did not report {name} of {bytes} bytes")),
+        };
+        expect(actions::ALLOC, "the allocation")?;
+        expect(actions::FREE_REQUESTED, "the free")?;
+        expect(actions::FREE_COMPLETED, "the completed free")
+    }
+
+    /// Calls `f` with the follower; fails if the session does not follow the allocator.
+    fn follower<R>(&self, f: impl FnOnce(&Follower) -> R) -> Result<R, String> {
+        let state = lock(&self.state);
+        state.follower.as_ref().map(f).ok_or_else(|| "the session does not follow the allocator".to_owned())
+    }
+
+    /// Keeps events until [`record`](Self::record), so that a snapshot can be taken now.
+    pub(crate) fn prepare_snapshot(&self) -> Result<(), String> {
+        self.follower(Follower::prepare_snapshot)?
+    }
+
+    /// Starts the recording with the first snapshot, taken after [`attach`](Self::attach). Events
+    /// are kept until [`begin`](Self::begin).
+    pub(crate) fn start(&self, snapshot: &[u8]) -> Result<(), String> {
+        let snapshot = read_snapshot(snapshot)?;
+        let mut state = lock(&self.state);
+        let known = snapshot.devices();
+        for info in &mut state.devices {
+            info.history_complete = !known.contains(&DeviceId(info.device));
+        }
+        let (hub, devices) = (self.hub.as_ref(), state.devices.clone());
+        let conf = snapshot.alloc_conf();
+        let recording = ProcessRecording::start(&self.options, WRITER, hub, conf, devices, &self.log);
+        let recording = recording.ok_or("the recording could not be started")?;
+        if let Some(hub) = hub {
+            self.controls.offer_recording(hub, &recording.handle(), DeviceId(0), PathBuf::new());
+        }
+        state.recording = Some(recording);
+        state.first_snapshot = Some(snapshot);
+        Ok(())
+    }
+
+    /// Records the state in the first snapshot, and the events after it.
+    pub(crate) fn begin(&self) -> Result<(), String> {
+        let snapshot = lock(&self.state).first_snapshot.take().ok_or("the recording has not been started")?;
+        self.record_from(snapshot)
+    }
+
+    /// Continues to record from a snapshot that was taken after
+    /// [`prepare_snapshot`](Self::prepare_snapshot).
+    pub(crate) fn record(&self, snapshot: &[u8]) -> Result<(), String> {
+        self.record_from(read_snapshot(snapshot)?)
+    }
+
+    fn record_from(&self, snapshot: LiveSnapshot) -> Result<(), String> {
+        let state = lock(&self.state);
+        let (Some(follower), Some(recording)) = (&state.follower, &state.recording) else {
+            return Err("the recording has not been started".to_owned());
+        };
+        follower.record(snapshot, recording.handle())
+    }
+
+    /// Sets what the tracker does. [`Mode::Off`] pauses the recording; another mode, and then a
+    /// snapshot, resumes it.
+    pub(crate) fn set_mode(&self, mode: Mode) -> Result<(), String> {
+        tracker::set_mode(mode);
+        if mode == Mode::Off { self.follower(Follower::pause)? } else { Ok(()) }
+    }
+
+    /// Writes what has been recorded so far to a file, and returns its bytes. A long recording may
+    /// lack its beginning.
+    pub(crate) fn save(&self, path: &Path) -> Result<Vec<u8>, String> {
+        let state = lock(&self.state);
+        let (Some(follower), Some(recording), Some(hub)) = (&state.follower, &state.recording, &self.hub) else {
+            return Err("nothing has been recorded yet".to_owned());
+        };
+        follower.flush()?;
+        let fail = |error: std::io::Error| format!("{}: {error}", path.display());
+        recording.save(hub, path).map_err(fail)?;
+        std::fs::read(path).map_err(fail)
+    }
+
+    /// Waits for something that only Python can do; `None` after `timeout`.
+    pub(crate) fn next_request(&self, timeout: Duration) -> Option<Request> {
+        // The lock is not held during the wait.
+        let requests = self.follower(Follower::requests).ok()?;
+        requests.next(timeout)
+    }
+
+    /// Ends the recording, then the page's server. The tracker stays attached and returns at once.
+    /// Returns false if the recording's file is incomplete. In a forked child, which has neither
+    /// the threads nor the recording, it does nothing.
+    pub(crate) fn stop(&self) -> bool {
+        if lifecycle::is_forked_child() {
+            return true;
+        }
+        let (follower, recording) = {
+            let mut state = lock(&self.state);
+            (state.follower.take(), state.recording.take())
+        };
+        // Without a follower, the tracker may belong to a later session.
+        if let Some(follower) = follower {
+            tracker::set_mode(Mode::Off);
+            let readers = follower.stop();
+            *lock(&READERS) = Some(readers);
+        }
+        let is_complete = recording.is_none_or(|recording| recording.stop());
+        drop(lock(&self.server).take());
+        is_complete
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

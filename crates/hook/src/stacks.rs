@@ -1,0 +1,192 @@
+//! The tracker's table of call stacks: gives each Python call stack a number.
+//!
+//! A training program repeats few stacks, so nearly every request finds its stack in the table, by
+//! a hash of the frames' code objects and instructions. A new stack is written to the ring once.
+
+use vramscope_collector::ring::Producer;
+
+use crate::interpreter::{CODE_BUFFER_BYTES, DirectMemory, FrameRef, FrameWalker, read_code};
+use crate::record::{self, MAX_FRAMES, MAX_TEXT_BYTES, RING_LEN, has_room};
+
+/// Number of slots for stacks. At most three quarters are used; programs have some thousand stacks.
+const STACK_SLOTS: usize = 1 << 16;
+/// Number of slots for code objects, likewise.
+const CODE_SLOTS: usize = 1 << 14;
+/// Words of the longest definition: a stack whose frames all have a module.
+const MAX_WORDS: usize = 1 + 2 * MAX_FRAMES;
+const _: () = assert!(2 * MAX_TEXT_BYTES.div_ceil(8) < MAX_WORDS, "a code object's two texts fit");
+
+/// A hash table with open addressing and a fixed number of slots, which never allocates. A key maps
+/// to a number from 1.
+struct FixedTable {
+    slots: Box<[(u64, u32)]>,
+    /// Number of used slots, and the last number.
+    len: u32,
+}
+
+impl FixedTable {
+    fn new(slots: usize) -> Self {
+        Self { slots: vec![(0, 0); slots].into_boxed_slice(), len: 0 }
+    }
+
+    /// Returns the number of a key, or the index of the slot in which it can be stored.
+    #[inline]
+    fn find(&self, key: u64) -> Result<u32, usize> {
+        let mask = self.slots.len() - 1;
+        let mut index = key as usize & mask;
+        loop {
+            match self.slots[index] {
+                (_, 0) => return Err(index),
+                (known, number) if known == key => return Ok(number),
+                _ => index = (index + 1) & mask,
+            }
+        }
+    }
+
+    /// Returns true if another key can be stored.
+    fn has_room(&self) -> bool {
+        (self.len as usize) < self.slots.len() / 4 * 3
+    }
+
+    /// Stores a key in a free slot that [`find`](Self::find) returned, and returns its number.
+    fn insert(&mut self, slot: usize, key: u64) -> u32 {
+        self.len += 1;
+        self.slots[slot] = (key, self.len);
+        self.len
+    }
+}
+
+/// The call stacks and code objects of one device's requests, by number.
+pub(crate) struct StackTable {
+    walker: FrameWalker,
+    /// Address of the code object of `torch.nn.Module._wrapped_call_impl`, through which modules
+    /// are called; 0 if it is unknown.
+    module_call: usize,
+    stacks: FixedTable,
+    codes: FixedTable,
+    /// The frames of the current stack, innermost first.
+    frames: Box<[FrameRef; MAX_FRAMES]>,
+    /// Texts of the code object that is being defined.
+    texts: Box<[u8; CODE_BUFFER_BYTES]>,
+    words: Box<[u64; MAX_WORDS]>,
+}
+
+/// The multiplier of the hash, an odd number whose bits are spread evenly (2^64 / golden ratio).
+const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Adds a word to a hash.
+#[inline]
+fn mix(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(5) ^ word).wrapping_mul(HASH_MULTIPLIER)
+}
+
+impl StackTable {
+    /// Creates an empty table. `walker` must have passed its self-check; `module_call` is the
+    /// address of the code object of `torch.nn.Module._wrapped_call_impl`, or 0.
+    pub(crate) fn new(walker: FrameWalker, module_call: usize) -> Self {
+        let no_frame = FrameRef { code: 0, instruction_offset: 0, first_local: 0 };
+        Self {
+            walker,
+            module_call,
+            stacks: FixedTable::new(STACK_SLOTS),
+            codes: FixedTable::new(CODE_SLOTS),
+            frames: Box::new([no_frame; MAX_FRAMES]),
+            texts: Box::new([0; CODE_BUFFER_BYTES]),
+            words: Box::new([0; MAX_WORDS]),
+        }
+    }
+
+    /// Returns the number of this thread's Python call stack, and writes its definition to `ring`
+    /// if it is new. Returns 0 if the thread runs no Python code, or there is no room.
+    #[inline]
+    pub(crate) fn current(&mut self, ring: &mut Producer<RING_LEN>) -> u32 {
+        let Self { walker, module_call, frames, .. } = self;
+        let (mut hash, mut count) = (0, 0);
+        // SAFETY: The table's creator guarantees that the layout was checked. PyTorch calls the
+        // tracker from functions that this thread called, never from a signal handler, and the
+        // tracker is off once the interpreter finalizes.
+        unsafe {
+            walker.walk(|frame| {
+                let Some(slot) = frames.get_mut(count) else { return false };
+                let module = if frame.code == *module_call { frame.first_local } else { 0 };
+                *slot = FrameRef { first_local: module, ..frame };
+                hash = mix(hash, frame.code as u64 ^ (frame.instruction_offset as u64) << 44);
+                if module != 0 {
+                    hash = mix(hash, module as u64);
+                }
+                count += 1;
+                true
+            });
+        }
+        if count == 0 {
+            return 0;
+        }
+        // The low bits, which select the slot, must depend on all others.
+        hash ^= hash >> 32;
+        match self.stacks.find(hash) {
+            Ok(number) => number,
+            Err(slot) => self.define(hash, slot, count, ring).unwrap_or(0),
+        }
+    }
+
+    /// Defines a new stack, whose frames are the first `count` ones in the buffer, and returns its
+    /// number. Returns `None` if the table or the ring is full; the next request tries again.
+    #[cold]
+    fn define(&mut self, hash: u64, slot: usize, count: usize, ring: &mut Producer<RING_LEN>) -> Option<u32> {
+        if !self.stacks.has_room() {
+            return None;
+        }
+        let mut len = 1;
+        for index in 0..count {
+            let frame = self.frames[index];
+            let (code, line) = self.code(frame, ring)?;
+            self.words[len] = record::frame_word(code, line, frame.first_local != 0);
+            len += 1;
+            if frame.first_local != 0 {
+                self.words[len] = frame.first_local as u64;
+                len += 1;
+            }
+        }
+        if !has_room(ring, len) {
+            return None;
+        }
+        let number = self.stacks.insert(slot, hash);
+        self.words[0] = record::stack_head(len - 1, number);
+        ring.put_slice(&self.words[..len]);
+        Some(number)
+    }
+
+    /// Returns the number of a frame's code object, which is defined if it is new, and the frame's
+    /// line. Returns `None` if the table or the ring is full.
+    fn code(&mut self, frame: FrameRef, ring: &mut Producer<RING_LEN>) -> Option<(u32, u32)> {
+        let Self { walker, module_call, codes, texts, .. } = self;
+        // SAFETY: The frame is one of this thread's, which keeps its code object alive.
+        let Ok(facts) = unsafe { read_code(walker, &DirectMemory, frame.code, &mut texts[..]) };
+        if frame.code == *module_call && (facts.argument_count == 0 || facts.first_local_is_cell) {
+            // This version of PyTorch calls modules in another way: `self` is not the first local.
+            *module_call = 0;
+        }
+        let line = facts.line_table.line_number(frame.instruction_offset).unwrap_or(0);
+        // The address of a code object that is gone may be another's now.
+        let name = facts.name.bytes().fold(facts.first_line as u64, |hash, byte| mix(hash, u64::from(byte)));
+        let key = mix(name, frame.code as u64);
+        let slot = match codes.find(key) {
+            Ok(number) => return Some((number, line)),
+            Err(slot) => slot,
+        };
+        let (file, name) = (facts.file_name.as_bytes(), facts.name.as_bytes());
+        let len = 1 + (file.len() + name.len()).div_ceil(8);
+        if !codes.has_room() || !has_room(ring, len) {
+            return None;
+        }
+        // Not in `words`, which has the frames of the stack that is being defined.
+        let mut definition = [0; MAX_WORDS];
+        definition[0] = record::code_head(file.len(), name.len());
+        let text = file.iter().chain(name);
+        for (index, &byte) in text.enumerate() {
+            definition[1 + index / 8] |= u64::from(byte) << (8 * (index % 8));
+        }
+        ring.put_slice(&definition[..len]);
+        Some((codes.insert(slot, key), line))
+    }
+}

@@ -1,0 +1,223 @@
+//! The scenarios that a child process runs with the stand-in.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use vramscope_collector::session::RecordingOptions;
+use vramscope_trace::{AnnotationStage, DeviceInfo};
+
+use super::comparison::Recorded;
+use super::standin::{LogEntry, Standin};
+use super::{FOLDER, MINOR, SCENARIO};
+use crate::follower::Request;
+use crate::notes::NoteKind;
+use crate::session::Session;
+use crate::torch::actions;
+
+/// Number of devices of the stand-in.
+const DEVICES: u16 = 2;
+/// Size of a device's memory, in bytes.
+const DEVICE_BYTES: u64 = 16 << 30;
+/// Size of the self-test's block, in bytes.
+const SELF_TEST_BYTES: u64 = 123_457;
+
+#[test]
+#[ignore = "a child process of the other tests"]
+fn run_scenario() {
+    let Ok(scenario) = env::var(SCENARIO) else { return };
+    let folder = PathBuf::from(env::var_os(FOLDER).expect("the parent sets the folder"));
+    let minor = env::var(MINOR).expect("the parent sets the version").parse().expect("a number");
+    let standin = Standin::load(&folder);
+    let result = match scenario.as_str() {
+        "refused" => attach_is_refused(standin, &folder, minor),
+        scenario => {
+            let child = Child { standin: standin.expect("the parent built the library"), folder, minor };
+            child.standin.init(DEVICES);
+            match scenario {
+                "record" => child.record(1_000_000.0, 0.5),
+                "storm" => child.record(1_000_000.0, 1.0),
+                "late" => child.start_late(),
+                "overflow" => child.overflow(),
+                "twice" => child.record_again(),
+                _ => panic!("no scenario {scenario}"),
+            }
+        }
+    };
+    println!("result: {result}");
+}
+
+/// Opens a session that records to a file.
+fn open(path: &Path) -> Session {
+    let options = RecordingOptions { record: Some(path.to_owned()), ..RecordingOptions::default() };
+    Session::open(options, Arc::new(|message| eprintln!("{message}"))).expect("no page is served")
+}
+
+/// Returns the description of the devices.
+fn devices() -> Vec<DeviceInfo> {
+    let info = |device| DeviceInfo { device, total_bytes: DEVICE_BYTES, ..DeviceInfo::default() };
+    (0..DEVICES).map(info).collect()
+}
+
+/// Attaches to a library that must be refused, and returns the reason.
+fn attach_is_refused(standin: Option<Standin>, folder: &Path, minor: u32) -> String {
+    let is_initialized = standin.inspect(|standin| standin.init(DEVICES));
+    let session = open(&folder.join("refused.vram"));
+    let error =
+        session.attach(minor, devices(), false, || None, None).expect_err("the library is not the expected one");
+    if let Some(standin) = is_initialized {
+        let address = standin.alloc(1, 4096, 0);
+        assert!(address != 0 && standin.free(address));
+    }
+    assert!(session.prepare_snapshot().is_err(), "nothing is followed");
+    assert!(session.stop());
+    assert!(!folder.join("refused.vram").exists(), "nothing was recorded");
+    error
+}
+
+/// Number of the log's entry after the first snapshot.
+fn after_snapshot(log: &[LogEntry], from: usize) -> usize {
+    let is_snapshot = |entry: &LogEntry| entry.action == u64::from(actions::SNAPSHOT);
+    from + log[from..].iter().position(is_snapshot).expect("a snapshot was taken") + 1
+}
+
+struct Child {
+    standin: Standin,
+    folder: PathBuf,
+    minor: u32,
+}
+
+impl Child {
+    fn path(&self) -> PathBuf {
+        self.folder.join("recording.vram")
+    }
+
+    /// Returns the number of entries that the devices have logged.
+    fn log_lengths(&self) -> [usize; DEVICES as usize] {
+        std::array::from_fn(|device| self.standin.log(device as u16).len())
+    }
+
+    /// Opens a session and begins to follow the allocator. Returns it with a snapshot from which it
+    /// can record.
+    fn attach(&self) -> (Session, Vec<u8>) {
+        let session = open(&self.path());
+        session.attach(self.minor, devices(), false, || None, None).expect("the layout is known");
+        let snapshot = self.standin.snapshot();
+        for device in 0..DEVICES {
+            let address = self.standin.alloc(device, SELF_TEST_BYTES, 0);
+            assert!(self.standin.free(address));
+            session.check(device, address, SELF_TEST_BYTES).expect("the tracker saw the block");
+            let error = session.check(device, address, SELF_TEST_BYTES + 1);
+            assert!(error.is_err_and(|error| error.contains("did not report the allocation")));
+        }
+        (session, snapshot)
+    }
+
+    /// Ends a session and compares its recording with the log's entries since the first snapshot
+    /// after `start`. Returns what was recorded.
+    fn stop_and_compare(&self, session: &Session, start: [usize; DEVICES as usize]) -> Compared {
+        assert!(session.stop(), "the file is complete");
+        let recorded = Recorded::read(&self.path());
+        let mut sum = Compared { marks: recorded.marks(0, "middle"), ..Compared::default() };
+        for device in 0..DEVICES {
+            let log = self.standin.log(device);
+            let compared = recorded.compare(device, &log, after_snapshot(&log, start[usize::from(device)]));
+            sum.events += compared.events;
+            sum.gaps += compared.gaps;
+            sum.lost += compared.lost;
+        }
+        // This snapshot itself is not recorded any more.
+        recorded.assert_end_state(&self.standin.snapshot());
+        sum
+    }
+
+    /// Records a whole program: 8 threads on two devices, and a request that fails.
+    fn record(&self, events_per_second: f64, seconds: f64) -> String {
+        let start = self.log_lengths();
+        let (session, snapshot) = self.attach();
+        session.start(&snapshot).and_then(|()| session.begin()).expect("the recording begins");
+        let counts = self.standin.storm(events_per_second, seconds, DEVICES);
+        let mark = NoteKind::Mark { name: Arc::from("middle"), stage: AnnotationStage::Instant };
+        session.notes().add([(None, mark)]);
+        self.standin.set_limit(1, DEVICE_BYTES / 2);
+        assert_eq!(self.standin.alloc(1, DEVICE_BYTES, 0x77), 0);
+        drop(self.standin.snapshot());
+        self.standin.empty_cache();
+        let compared = self.stop_and_compare(&session, start);
+        assert_eq!((compared.gaps, compared.lost, compared.marks), (0, 0, 1), "nothing is lost");
+        format!("{} events, {:.0} a second, all equal to the log", compared.events, counts.rate())
+    }
+
+    /// Begins while the program allocates and frees.
+    fn start_late(&self) -> String {
+        let counts = thread::scope(|scope| {
+            let storm = scope.spawn(|| self.standin.storm(200_000.0, 1.0, DEVICES));
+            thread::sleep(Duration::from_millis(300));
+            let (session, snapshot) = self.attach();
+            session.start(&snapshot).and_then(|()| session.begin()).expect("the recording begins");
+            let counts = storm.join().expect("the storm ends");
+            (session, counts)
+        });
+        let (session, counts) = counts;
+        let compared = self.stop_and_compare(&session, [0; 2]);
+        let all: usize = (0..DEVICES).map(|device| self.standin.log(device).len()).sum();
+        assert!((compared.events as usize) < all * 9 / 10, "the beginning was not recorded");
+        assert_eq!((compared.gaps, compared.lost), (0, 0), "nothing is lost");
+        format!("{} of {all} events, {:.0} a second, all equal to the log", compared.events, counts.rate())
+    }
+
+    /// Leaves the rings unread until they are full, then continues.
+    fn overflow(&self) -> String {
+        let (session, snapshot) = self.attach();
+        // More events than both rings have room for.
+        let filling = self.standin.storm(f64::INFINITY, 1.5, DEVICES);
+        let repaired = thread::scope(|scope| {
+            let storm = scope.spawn(|| self.standin.storm(100_000.0, 2.0, DEVICES));
+            session.start(&snapshot).and_then(|()| session.begin()).expect("the recording begins");
+            let mut repaired = 0;
+            while !storm.is_finished() {
+                if session.next_request(Duration::from_millis(50)) == Some(Request::Snapshot) {
+                    session.prepare_snapshot().expect("the follower runs");
+                    session.record(&self.standin.snapshot()).expect("the recording continues");
+                    repaired += 1;
+                }
+            }
+            repaired
+        });
+        let compared = self.stop_and_compare(&session, [0; 2]);
+        assert!(repaired >= 1 && compared.gaps >= 1 && compared.lost > 0, "{compared:?}");
+        let rate = filling.rate();
+        let Compared { events, gaps, lost, .. } = compared;
+        format!("{events} events equal to the log, {lost} in {gaps} gaps, filled at {rate:.0} a second")
+    }
+
+    /// Records with one session after another.
+    fn record_again(&self) -> String {
+        let (earlier, snapshot) = self.attach();
+        earlier.start(&snapshot).and_then(|()| earlier.begin()).expect("the recording begins");
+        assert!(earlier.stop());
+        let first = self.record(50_000.0, 0.1);
+        let start = self.log_lengths();
+        let between = self.standin.storm(50_000.0, 0.1, DEVICES);
+        assert!(between.allocations > 0);
+        let (session, snapshot) = self.attach();
+        session.start(&snapshot).and_then(|()| session.begin()).expect("the recording begins");
+        // The earlier session has ended long ago.
+        drop(earlier);
+        self.standin.storm(50_000.0, 0.1, DEVICES);
+        let compared = self.stop_and_compare(&session, start);
+        assert_eq!((compared.gaps, compared.lost), (0, 0), "nothing is lost");
+        format!("{first}; then {} events", compared.events)
+    }
+}
+
+/// Sums of a comparison over all devices.
+#[derive(Debug, Default)]
+struct Compared {
+    events: u64,
+    gaps: u64,
+    lost: u64,
+    marks: usize,
+}

@@ -1,0 +1,123 @@
+//! The tracker's side of a device: packs PyTorch's entries into the device's ring.
+//!
+//! [`DeviceWriter::write_entry`] runs under PyTorch's allocator lock. It takes no lock, allocates
+//! no memory and makes no system call: if the ring is full, events are counted instead of recorded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vramscope_collector::ring::Producer;
+
+use crate::record::{self, LOST, RING_LEN, SETTING, has_room};
+use crate::stacks::StackTable;
+use crate::torch::{Autograd, EntryReader, TraceEntry};
+
+/// What the tracker and the follower of a device share beside the ring.
+#[derive(Debug, Default)]
+pub(crate) struct Overflow {
+    /// True once an event found no room. The tracker then counts events, until the follower has
+    /// read the ring and resets this.
+    pub(crate) is_full: AtomicBool,
+}
+
+/// Packs the entries of one device into its ring.
+pub(crate) struct DeviceWriter {
+    ring: Producer<RING_LEN>,
+    overflow: Arc<Overflow>,
+    entries: EntryReader,
+    /// Stream and private pool of the last setting in the ring; `None` before the first one.
+    setting: Option<[u64; 3]>,
+    /// Number of events that were not recorded.
+    lost: u64,
+    /// Number of lost events that the ring reports.
+    reported_lost: u64,
+    /// `None` if no call stacks are recorded.
+    stacks: Option<StackTable>,
+    /// `None` if the operations of autograd cannot be read.
+    autograd: Option<Autograd>,
+}
+
+impl DeviceWriter {
+    pub(crate) fn new(
+        ring: Producer<RING_LEN>,
+        overflow: Arc<Overflow>,
+        entries: EntryReader,
+        stacks: Option<StackTable>,
+        autograd: Option<Autograd>,
+    ) -> Self {
+        Self { ring, overflow, entries, setting: None, lost: 0, reported_lost: 0, stacks, autograd }
+    }
+
+    /// Writes an entry, or counts it if the ring is full.
+    ///
+    /// # Safety
+    /// `entry` points to a `TraceEntry` of the version of PyTorch that the writer was created for.
+    #[inline]
+    pub(crate) unsafe fn write_entry(&mut self, entry: *const u8, with_stack: bool) {
+        // SAFETY: The caller guarantees an entry of this version.
+        let Some(entry) = (unsafe { self.entries.read(entry) }) else { return };
+        if self.overflow.is_full.load(Ordering::Acquire) {
+            // No store to `is_full`: the follower may have reset it since.
+            self.lost += 1;
+        } else if !self.try_write(&entry, with_stack) {
+            self.lost += 1;
+            self.overflow.is_full.store(true, Ordering::Release);
+        }
+    }
+
+    /// Writes an entry and returns true; returns false if there is no room.
+    #[inline]
+    fn try_write(&mut self, entry: &TraceEntry, with_stack: bool) -> bool {
+        let setting = [entry.stream, entry.mempool[0], entry.mempool[1]];
+        if self.setting != Some(setting) && !self.write_setting(setting) {
+            return false;
+        }
+        if self.lost != self.reported_lost && !self.report_lost() {
+            return false;
+        }
+        let (stack, sequence) = match &mut self.stacks {
+            Some(stacks) if with_stack && entry.is_request() => {
+                let stack = stacks.current(&mut self.ring);
+                (stack, self.autograd.as_ref().map_or(0, |autograd| sequence(autograd, stack)))
+            }
+            _ => (0, 0),
+        };
+        if !has_room(&mut self.ring, 4) {
+            return false;
+        }
+        self.ring.put([record::event_head(entry.action, sequence, stack), entry.address, entry.size, entry.time]);
+        true
+    }
+
+    /// Writes the stream and the private pool of the next events.
+    #[cold]
+    fn write_setting(&mut self, setting: [u64; 3]) -> bool {
+        if !has_room(&mut self.ring, 4) {
+            return false;
+        }
+        let [stream, first, second] = setting;
+        self.ring.put([u64::from(SETTING), stream, first, second]);
+        self.setting = Some(setting);
+        true
+    }
+
+    /// Writes the number of lost events, before the first event after a loss.
+    #[cold]
+    fn report_lost(&mut self) -> bool {
+        let has_room = has_room(&mut self.ring, 2);
+        if has_room {
+            self.ring.put([u64::from(LOST), self.lost]);
+            self.reported_lost = self.lost;
+        }
+        has_room
+    }
+}
+
+/// Returns the sequence number of the last forward operation for a request with a stack, and of the
+/// operation whose backward pass this thread runs for one without; 0 if there is none.
+#[inline]
+fn sequence(autograd: &Autograd, stack: u32) -> u64 {
+    let sequence =
+        if stack != 0 { autograd.next_sequence().map(|next| next.wrapping_sub(1)) } else { autograd.node_sequence() };
+    sequence.unwrap_or(0)
+}

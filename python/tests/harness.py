@@ -1,0 +1,214 @@
+"""Runs programs with the extension module and the stand-in for PyTorch (``tests/standin``).
+
+A process can attach one tracker, so each program runs in a process of its own. Environment
+variables:
+
+- ``VRAMSCOPE_NATIVE``: the extension module, ``target/debug/libvramscope_hook.so`` by default.
+- ``VRAMSCOPE_BINARY``: the command that reads recordings, ``target/debug/vramscope`` by default.
+"""
+
+import atexit
+import csv
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+NATIVE = os.environ.get("VRAMSCOPE_NATIVE", os.path.join(ROOT, "target/debug/libvramscope_hook.so"))
+BINARY = os.environ.get("VRAMSCOPE_BINARY", os.path.join(ROOT, "target/debug/vramscope"))
+STANDIN = os.path.join(ROOT, "tests/standin")
+
+#: Kinds of events, in the order of PyTorch's actions.
+ACTIONS = (
+    "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
+    "snapshot", "oom",
+)
+
+#: What each program begins with.
+PRELUDE = """
+import os
+import sys
+import time
+
+def wait_until_live(session):
+    end = time.monotonic() + 10
+    while session.status == "waiting" and time.monotonic() < end:
+        time.sleep(0.01)
+    assert session.status == "live", session.status
+
+def train(steps=3, device="cuda"):
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(
+                nn.Linear(64, 256, device=device), nn.ReLU(), nn.Linear(256, 8, device=device)
+            )
+
+        def forward(self, x):
+            return self.body(x)
+
+    net = Net()
+    optimizer = torch.optim.Adam(net.parameters())
+    for _ in range(steps):
+        loss = net(torch.empty(32, 64, device=device))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return net, optimizer
+
+def write_log():
+    '''Writes the allocator's log and counters beside the recording.'''
+    import json
+    import torch
+
+    devices = range(torch.cuda.device_count())
+    with open("log.json", "w") as file:
+        logs = [torch._library.log(device) for device in devices]
+        json.dump({"logs": logs, "stats": [torch.cuda.memory_stats(device) for device in devices]}, file)
+"""
+
+_folder = tempfile.mkdtemp(prefix="standin-")
+atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+
+
+@functools.cache
+def package():
+    """Returns a folder with a copy of the package and the extension module."""
+    folder = os.path.join(_folder, "package")
+    source = os.path.join(ROOT, "python/vramscope")
+    shutil.copytree(source, os.path.join(folder, "vramscope"), ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copy(NATIVE, os.path.join(folder, "vramscope", "_native.abi3.so"))
+    return folder
+
+
+@functools.cache
+def layouts():
+    """Returns the options for the compiler for each minor version of PyTorch."""
+    with open(os.path.join(ROOT, "crates/hook/src/torch/layouts.rs")) as file:
+        parts = re.findall(r"TorchLayout \{\n(        minor: .*?)\n    \}", file.read(), re.DOTALL)
+    found = {}
+    for part in parts:
+        fields = dict(re.findall(r"(\w+): (.*),", part))
+        options = [f"-D_GLIBCXX_USE_CXX11_ABI={int(fields['cxx11_abi'] == 'true')}"]
+        for name in ("attach_slot", "entry_size", "time", "mempool", "compile_context", "user_metadata", "actions"):
+            number = re.search(r"\d+", fields[name])
+            options += [f"-DLAYOUT_{name.upper()}={number[0]}"] if number else []
+        if "CachingDeviceAllocator10TraceEntry" in fields["attach_symbol"]:
+            options.append("-DLAYOUT_SHARED_ENTRY")
+        found[int(fields["minor"])] = options
+    return found
+
+
+@functools.cache
+def library(minor, *options):
+    """Builds the stand-in's library with the layout of a version and returns its path."""
+    folder = tempfile.mkdtemp(dir=_folder)
+    path = os.path.join(folder, "libc10_cuda.so")
+    command = ["g++", "-std=c++17", "-shared", "-fPIC", "-O2", "-fvisibility=hidden", "-pthread"]
+    subprocess.run(
+        [*command, *layouts()[minor], *options, os.path.join(STANDIN, "c10_cuda.cpp"), "-o", path], check=True
+    )
+    return path
+
+
+class ProgramTest(unittest.TestCase):
+    """A test that runs programs in a folder of its own."""
+
+    maxDiff = None
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(dir=_folder)
+
+    def run_program(self, code, *arguments, version="2.11.0+standin", layout=11, options=(), status=0, **environment):
+        """Runs a program, checks its exit status, and returns its standard output and errors."""
+        path = os.path.join(self.folder, "program.py")
+        with open(path, "w") as file:
+            file.write(PRELUDE + textwrap.dedent(code))
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("VRAMSCOPE_")}
+        variables |= {
+            "PYTHONPATH": os.pathsep.join([package(), STANDIN]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "STANDIN_LIBRARY": library(layout, *options),
+            "STANDIN_TORCH_VERSION": version,
+            **environment,
+        }
+        done = subprocess.run(
+            [sys.executable, *arguments, path], cwd=self.folder, env=variables, capture_output=True, text=True,
+            timeout=60,
+        )
+        self.assertEqual(done.returncode, status, f"{done.stdout}{done.stderr}")
+        return done.stdout, done.stderr
+
+    def vramscope(self, *arguments):
+        """Runs the ``vramscope`` command and returns what it prints."""
+        done = subprocess.run([BINARY, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, f"{arguments}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def info(self, name="run.vram"):
+        return json.loads(self.vramscope("info", name, "--json"))
+
+    def events(self, name="run.vram"):
+        """Returns the events of a recording as dictionaries of texts."""
+        self.vramscope("export", name, "--to", "csv", "-o", "events.csv")
+        with open(os.path.join(self.folder, "events.csv"), newline="") as file:
+            return list(csv.DictReader(file))
+
+    def marks(self, name="run.vram"):
+        """Returns the names of the marks on device 0, without those of snapshots."""
+        rows = [row for row in self.events(name) if row["kind"] in ("mark", "annotation") and row["device"] == "0"]
+        return [row["name"] for row in rows if row["name"] != "snapshot"]
+
+    def assert_recording_equals_log(self, name="run.vram", starts_after_snapshot=1):
+        """Compares a recording with the log from a snapshot on, event for event, and its
+        end with the counters. Returns the number of events."""
+        with open(os.path.join(self.folder, "log.json")) as file:
+            log = json.load(file)
+        rows = self.events(name)
+        self.assertEqual([row for row in rows if row["kind"] == "gap"], [], "events are missing")
+        count = 0
+        for device, (entries, stats) in enumerate(zip(log["logs"], log["stats"])):
+            snapshots = [number for number, entry in enumerate(entries) if ACTIONS[entry[0]] == "snapshot"]
+            start = snapshots[starts_after_snapshot - 1] + 1
+            expected = [self._as_row(entry) for entry in entries[start:] if ACTIONS[entry[0]] != "snapshot"]
+            found = [
+                tuple(row[name] for name in ("kind", "address", "size", "requested", "stream", "device_free"))
+                for row in rows
+                if row["device"] == str(device) and row["kind"] in ACTIONS
+            ]
+            for index, (row, entry) in enumerate(zip(found, expected)):
+                found[index] = tuple("" if known is None else text for text, known in zip(row, entry))
+                expected[index] = tuple(known or "" for known in entry)
+            for index, (row, entry) in enumerate(zip(found, expected)):
+                self.assertEqual(row, entry, f"event {index + 1} of {len(found)} of device {device}")
+            self.assertEqual(len(found), len(expected))
+            count += len(found)
+            shown = self.info(name)["devices"][device]
+            for key in ("allocated_bytes", "reserved_bytes", "requested_bytes"):
+                self.assertEqual(shown[key], stats[f"{key}.all.current"], key)
+        return count
+
+    @staticmethod
+    def _as_row(entry):
+        """Returns kind, address, size, requested bytes, stream and free bytes as a recording shows
+        them: empty if it has none, None if an entry of the log does not say."""
+        action, address, size, stream, _ = entry
+        action, address, size, stream = ACTIONS[action], hex(address), str(size), str(stream)
+        if action == "alloc":
+            return action, address, None, size, stream, ""
+        if action == "oom":
+            return action, "", "", size, stream, str(entry[1])
+        if action == "segment_alloc":
+            return action, address, size, "", stream, ""
+        # A free and a segment's end are identified by the address.
+        return action, address, None, None, None, ""

@@ -1,0 +1,107 @@
+"""Call stacks, and names of modules as scopes."""
+
+from harness import ProgramTest
+
+
+class StackTest(ProgramTest):
+    CODE = """
+    import torch
+    import vramscope
+
+    def request():
+        return torch.empty(1000, dtype=torch.uint8, device="cuda")
+
+    with vramscope.record("run.vram"{}) as session:
+        torch.cuda.synchronize()
+        wait_until_live(session)
+        kept = [request() for _ in range(3)]
+    """
+
+    def test_stacks_have_functions_files_and_lines(self):
+        self.run_program(self.CODE.format(""))
+        stacks = {row["stack"] for row in self.events() if row["requested"] == "1000"}
+        (stack,) = stacks
+        lines = stack.splitlines()
+        with open(f"{self.folder}/program.py") as file:
+            line = 1 + file.read().splitlines().index('    return torch.empty(1000, dtype=torch.uint8, device="cuda")')
+        index = [number for number, text in enumerate(lines) if text.endswith(f"program.py:{line} request")]
+        self.assertEqual(len(index), 1, stack)
+        self.assertTrue(lines[0].endswith("_allocate"), stack)
+        self.assertTrue(lines[-1].endswith("<module>"), stack)
+
+    def test_stacks_can_be_left_out(self):
+        self.run_program(self.CODE.format(", stacks=None"))
+        self.assertEqual({row["stack"] for row in self.events() if row["kind"] == "alloc"}, {""})
+
+    def test_each_thread_has_its_own_stack(self):
+        self.run_program(
+            """
+            import threading
+            import torch
+            import vramscope
+
+            def request(size):
+                for _ in range(200):
+                    torch.empty(size, dtype=torch.uint8, device="cuda")
+
+            def first():
+                request(1111)
+
+            def second():
+                request(2222)
+
+            with vramscope.record("run.vram") as session:
+                torch.cuda.synchronize()
+                wait_until_live(session)
+                threads = [threading.Thread(target=function) for function in (first, second)]
+                [thread.start() for thread in threads]
+                [thread.join() for thread in threads]
+            """
+        )
+        for size, function in ("1111", "first"), ("2222", "second"):
+            rows = [row for row in self.events() if row["requested"] == size and row["kind"] == "alloc"]
+            self.assertEqual(len(rows), 200)
+            self.assertTrue(all(function in row["stack"].split() for row in rows))
+
+    def test_modules_are_scopes(self):
+        self.run_program(
+            """
+            import torch
+            import vramscope
+
+            with vramscope.record("run.vram") as session:
+                torch.cuda.synchronize()
+                wait_until_live(session)
+                kept = train(1)
+                # The library asks for names after it saw the modules.
+                time.sleep(0.5)
+                net = kept[0]
+                for _ in range(3):
+                    net(torch.empty(32, 64, device="cuda"))
+                    time.sleep(0.3)
+            """
+        )
+        rows = [row for row in self.events() if row["kind"] == "alloc"]
+        last = [row["scope"] for row in rows if "forward" in row["stack"]][-3:]
+        self.assertEqual(last, ["Net/body/0", "Net/body/1", "Net/body/2"])
+
+    def test_modules_of_a_first_pass_are_named_at_last(self):
+        self.run_program(
+            """
+            import torch
+            import vramscope
+            from torch import nn
+
+            net = nn.Sequential(nn.Linear(64, 64, device="cuda"))
+            with vramscope.record("run.vram") as session:
+                wait_until_live(session)
+                x = torch.empty(1, 64, device="cuda")
+                for _ in range(60):
+                    net(x)
+                    time.sleep(0.02)
+            """
+        )
+        rows = [row for row in self.events() if row["kind"] == "alloc" and "forward" in row["stack"]]
+        scopes = [row["scope"] for row in rows]
+        self.assertGreater(scopes.count("Sequential/0"), 20)
+        self.assertLessEqual(set(scopes), {"", "Sequential/0"})

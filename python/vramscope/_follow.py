@@ -1,0 +1,201 @@
+"""Follows PyTorch's allocator: what of it only Python can do.
+
+The allocator can be followed once PyTorch has initialized CUDA, which the program does at a time of
+its choosing. A thread then checks what the tracker sees, takes snapshots when the library asks for
+one, and names the program's modules.
+"""
+
+import pickle
+import sys
+import threading
+
+from . import _interpreter, _spans
+from ._imports import call_after_import
+from ._labels import Labels
+from ._modules import module_names, names_in
+
+#: Bytes of the tensor of the self-test: a size that no program requests.
+SELF_TEST_BYTES = 123_457
+#: Minor versions of PyTorch 2 whose layouts the library knows.
+SUPPORTED_MINORS = range(6, 16)
+#: How long the thread waits for a device to be used, in seconds.
+CONTEXT_INTERVAL = 0.02
+#: How long the thread waits for a request of the library, in seconds.
+REQUEST_INTERVAL = 0.2
+
+
+class Following:
+    """Follows the allocator for a session, in the background."""
+
+    def __init__(self, session, with_stacks):
+        self._session = session
+        self._with_stacks = with_stacks
+        self.labels = Labels(session)
+        self._stopped = threading.Event()
+        self._thread = None
+        #: True while events wait for the first use of a device.
+        self._is_waiting = False
+        #: Held while the recording begins.
+        self._beginning = threading.Lock()
+        self.status = "waiting"
+
+    def start(self):
+        """Starts as soon as PyTorch is imported and has initialized CUDA."""
+        call_after_import("torch", self._torch_is_imported)
+
+    def stop(self):
+        """Stops to follow. Waits for the thread, unless this is that thread."""
+        self._begin_late()
+        self._stopped.set()
+        self.labels.remove()
+        _spans.remove()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    def annotate(self, model, optimizer=None):
+        """Labels a model's blocks and names its modules."""
+        self._session.add_modules(names_in(model))
+        self.labels.annotate(model, optimizer)
+
+    def pause(self):
+        """Stops to record until ``resume``. The tracker returns at once meanwhile."""
+        self._session.set_mode("off")
+
+    def resume(self):
+        """Continues to record, from the allocator's state now on."""
+        self._session.set_mode("stacks" if self._with_stacks else "events")
+        self._session.prepare_snapshot()
+        self._session.record(take_snapshot(sys.modules["torch"]))
+
+    def _begin_late(self):
+        """Begins the recording of a program that ended before the thread noticed its first use of
+        a device."""
+        with self._beginning:
+            if not self._is_waiting or self._stopped.is_set():
+                return
+            try:
+                self._try_begin(sys.modules["torch"])
+            except Exception as error:
+                self._fail(error)
+
+    def _torch_is_imported(self, torch):
+        if self._stopped.is_set():
+            return
+        if torch.cuda.is_initialized():
+            self._cuda_is_initialized()
+        else:
+            torch.cuda._lazy_call(self._cuda_is_initialized)
+
+    def _cuda_is_initialized(self):
+        if self._stopped.is_set() or self._thread is not None:
+            return
+        try:
+            self._attach()
+        except Exception as error:  # The program must not notice.
+            self._fail(error)
+
+    def _fail(self, error):
+        """Gives up to follow the allocator."""
+        self.status = f"off: {error}"
+        self._stopped.set()
+        print(f"vramscope: cannot follow PyTorch's allocator: {error}", file=sys.stderr, flush=True)
+
+    def _attach(self):
+        import torch
+
+        minor = torch_minor(torch.__version__)
+        devices = []
+        for device in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(device)
+            devices.append((device, properties.name, properties.total_memory))
+        # Without stacks, too: a later session of this process may want them.
+        interpreter = self._checked(lambda: _interpreter.checked(torch), "no call stacks")
+        autograd = self._checked(
+            lambda: _interpreter.checked_autograd(torch, minor), "the backward pass has no call stacks"
+        )
+        self._with_stacks = self._with_stacks and interpreter is not None
+        self._session.attach(minor, devices, self._with_stacks, interpreter, autograd)
+        self._session.start(take_snapshot(torch))
+        self._is_waiting = True
+        self._try_begin(torch)
+        self._thread = threading.Thread(target=self._run, name="vramscope", daemon=True)
+        self._thread.start()
+
+    def _checked(self, check, consequence):
+        """Returns what ``check`` returns; None, and a message if stacks are wanted, if it fails."""
+        try:
+            return check()
+        except RuntimeError as error:
+            if self._with_stacks:
+                print(f"vramscope: {consequence}: {error}", file=sys.stderr, flush=True)
+            return None
+
+    def _try_begin(self, torch):
+        """Begins the recording if a device is in use, so that the self-test creates no context."""
+        for device in range(torch.cuda.device_count()):
+            if torch._C._cuda_hasPrimaryContext(device):
+                self._self_test(torch, device)
+                self._session.begin()
+                self._is_waiting = False
+                self.status = "live"
+                _spans.install(torch, self._session)
+                if self._with_stacks:
+                    self.labels.install()
+                return True
+        return False
+
+    def _self_test(self, torch, device):
+        tensor = torch.empty(SELF_TEST_BYTES, dtype=torch.uint8, device=torch.device("cuda", device))
+        address = tensor.data_ptr()
+        del tensor
+        self._session.check(device, address, SELF_TEST_BYTES)
+
+    def _run(self):
+        try:
+            self._serve_requests()
+        except Exception as error:
+            if not self._stopped.is_set():
+                self._fail(error)
+
+    def _serve_requests(self):
+        import torch
+
+        while not self._stopped.is_set():
+            with self._beginning:
+                is_waiting = self._is_waiting and not self._try_begin(torch)
+            if is_waiting:
+                self._stopped.wait(CONTEXT_INTERVAL)
+                continue
+            request = self._session.next_request(REQUEST_INTERVAL)
+            if self._stopped.is_set():
+                return
+            if request == "snapshot":
+                self._session.prepare_snapshot()
+                self._session.record(take_snapshot(torch))
+            elif request == "modules":
+                self._session.add_modules(module_names(torch))
+
+
+def torch_minor(version):
+    """Returns the minor version of PyTorch 2: 11 for ``2.11.0+cu130``."""
+    major, minor = version.split(".")[:2]
+    if major != "2" or int(minor) not in SUPPORTED_MINORS:
+        raise RuntimeError(f"PyTorch {version} is not supported: use 2.6 to 2.15")
+    return int(minor)
+
+
+def take_snapshot(torch):
+    """Returns the state of PyTorch's allocator as a pickle, without its history."""
+    snapshot = torch._C._cuda_memorySnapshot
+    # From 2.11 on the history can be left out; before 2.7 there is no argument.
+    for arguments in ((0, 0, False),), (None,), ():
+        try:
+            state = snapshot(*arguments)
+            break
+        except TypeError:
+            continue
+    else:
+        raise RuntimeError("this version of PyTorch takes no snapshots")
+    state.pop("device_traces", None)
+    return pickle.dumps(state, protocol=4)

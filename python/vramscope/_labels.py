@@ -1,0 +1,127 @@
+"""Tells the recording what blocks are used for: parameters, gradients, optimizer state, input.
+
+The allocator does not know it when it allocates a block. PyTorch's hooks for all optimizers do, at
+each step; ``annotate`` adds what a model and its optimizer know before the first step.
+"""
+
+import importlib
+
+#: Steps after which all optimizer state and all parameters are labelled again.
+RELABEL_STEPS = 50
+#: First steps at which they are always labelled: optimizers create their state in the first one.
+FIRST_STEPS = 3
+
+
+class Labels:
+    """Labels the blocks of a session."""
+
+    def __init__(self, session):
+        self._session = session
+        self._handles = []
+        self._steps = {}
+        self._names = {}
+        self._first_optimizer = None
+
+    def install(self):
+        """Starts to label at every step of every optimizer."""
+        # The package hides the module of this name.
+        hooks = importlib.import_module("torch.optim.optimizer")
+        self._handles = [
+            hooks.register_optimizer_step_pre_hook(self._before_step),
+            hooks.register_optimizer_step_post_hook(self._after_step),
+        ]
+
+    def remove(self):
+        """Stops to label."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def annotate(self, model, optimizer=None):
+        """Labels a model's parameters, buffers and inputs, and the state of its optimizer."""
+        root = type(model).__name__
+        labelled = []
+        for name, parameter in model.named_parameters():
+            scope = _scope(root, name)
+            self._names[id(parameter)] = scope
+            _add(labelled, parameter, scope)
+        for name, buffer in model.named_buffers():
+            _add(labelled, buffer, _scope(root, name))
+        self._relabel("parameter", labelled)
+        self._handles.append(model.register_forward_pre_hook(self._before_forward, with_kwargs=True))
+        if optimizer is not None:
+            self._label_state(optimizer)
+
+    def _before_forward(self, _model, arguments, keywords):
+        labelled = []
+        _add_nested(labelled, (arguments, keywords))
+        self._relabel("input", labelled)
+
+    def _before_step(self, optimizer, _arguments, _keywords):
+        step = self._steps.get(id(optimizer), 0)
+        labels_all = step < FIRST_STEPS or step % RELABEL_STEPS == 0
+        gradients = []
+        parameters = []
+        names = self._names
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradient = parameter.grad
+                if gradient is not None:
+                    _add(gradients, gradient, names.get(id(parameter), ""))
+                if labels_all:
+                    _add(parameters, parameter, names.get(id(parameter), ""))
+        self._relabel("gradient", gradients)
+        self._relabel("parameter", parameters)
+
+    def _after_step(self, optimizer, _arguments, _keywords):
+        step = self._steps.get(id(optimizer), 0) + 1
+        self._steps[id(optimizer)] = step
+        if step <= FIRST_STEPS or step % RELABEL_STEPS == 0:
+            self._label_state(optimizer)
+        if self._first_optimizer is None:
+            self._first_optimizer = id(optimizer)
+        if self._first_optimizer == id(optimizer):
+            self._session.mark(f"step {step}")
+
+    def _label_state(self, optimizer):
+        labelled = []
+        for parameter, state in list(optimizer.state.items()):
+            scope = self._names.get(id(parameter), "")
+            if isinstance(state, dict):
+                for value in state.values():
+                    _add(labelled, value, scope)
+        self._relabel("optimizer state", labelled)
+
+    def _relabel(self, category, labelled):
+        if labelled:
+            self._session.relabel(category, labelled)
+
+
+def _scope(root, name):
+    """Returns the scope of a parameter's module: ``GPT/blocks/0`` for ``blocks.0.weight``."""
+    return "/".join([root, *name.split(".")[:-1]])
+
+
+def _add(labelled, tensor, scope):
+    """Adds the block of a CUDA tensor."""
+    if getattr(tensor, "is_cuda", False):
+        try:
+            address = tensor.untyped_storage().data_ptr()
+        except RuntimeError:  # A tensor without storage, such as a fake one.
+            return
+        if address:
+            labelled.append((tensor.device.index or 0, address, scope))
+
+
+def _add_nested(labelled, value, depth=4):
+    """Adds the blocks of the CUDA tensors in lists, tuples and dictionaries."""
+    if isinstance(value, (list, tuple)):
+        values = value
+    elif isinstance(value, dict):
+        values = value.values()
+    else:
+        _add(labelled, value, "")
+        return
+    if depth > 0:
+        for inner in values:
+            _add_nested(labelled, inner, depth - 1)

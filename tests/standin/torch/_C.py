@@ -1,0 +1,84 @@
+"""The functions of PyTorch's extension module that vramscope uses."""
+
+import os
+
+from . import _library
+
+_minor = int(_library.VERSION.split(".")[1])
+#: Devices that have been used.
+_contexts = set()
+_observers = []
+_is_in_bad_fork = False
+_is_initialized = False
+
+
+class OutOfMemoryError(RuntimeError):
+    """Raised if a device has no memory for a request."""
+
+
+def _after_fork_in_child():
+    global _is_in_bad_fork
+    _is_in_bad_fork = _is_initialized
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _cuda_isInBadFork():
+    return _is_in_bad_fork
+
+
+def _cuda_init():
+    global _is_initialized
+    _library.init(_library.DEVICES)
+    _is_initialized = True
+
+
+def _cuda_hasPrimaryContext(device):
+    if not 0 <= device < _library.DEVICES:
+        raise RuntimeError("invalid device")
+    return device in _contexts
+
+
+def _use_device(device):
+    """Initializes CUDA and creates the device's context, as the first use of a device does."""
+    from . import cuda
+
+    cuda._lazy_init()
+    if not 0 <= device < _library.DEVICES:
+        raise RuntimeError("CUDA error: invalid device ordinal")
+    _contexts.add(device)
+
+
+def _raise_out_of_memory(device, size):
+    stats = _library.stats(device)
+    for observer in _observers:
+        observer(device, size, _library.DEVICE_BYTES, _library.DEVICE_BYTES - stats.reserved_bytes)
+    raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
+
+
+def _allocate(device, size, stream=0):
+    _use_device(device)
+    address = _library.alloc(device, size, stream)
+    if address == 0:
+        _raise_out_of_memory(device, size)
+    return address
+
+
+def _cuda_attach_out_of_memory_observer(observer):
+    _observers.append(observer)
+
+
+def _cuda_memorySnapshot(*arguments):
+    """Before 2.7 there is no argument, then an optional pool, and from 2.11 on also a flag for the
+    history."""
+    if _minor < 7:
+        is_valid = not arguments
+    elif len(arguments) != 1:
+        is_valid = False
+    else:
+        (pool,) = arguments
+        is_valid = pool is None or isinstance(pool, tuple) and len(pool) in ((2, 3) if _minor >= 11 else (2,))
+    if not is_valid:
+        raise TypeError(f"_cuda_memorySnapshot(): incompatible function arguments: {arguments}")
+    return _library.snapshot()

@@ -1,0 +1,22 @@
+"""A stand-in for PyTorch, for tests of vramscope without PyTorch and without a GPU.
+
+It computes nothing. Tensors of device ``cuda`` have addresses of an allocator that decides as
+PyTorch's does (``tests/standin/c10_cuda.cpp``) and calls trackers as PyTorch's does; the memory
+does not exist. Names and call paths that vramscope depends on are PyTorch's.
+"""
+
+from . import _library
+
+__version__ = _library.VERSION
+
+from . import _C
+from ._tensor import Tensor, device, dtype, empty, float16, float32, float64, int64, uint8, zeros
+from . import autograd, cuda, nn, optim, profiler
+
+OutOfMemoryError = _C.OutOfMemoryError
+"""Raised if a device has no memory for a request."""
+
+__all__ = [
+    "OutOfMemoryError", "Tensor", "autograd", "cuda", "device", "dtype", "empty", "float16", "float32", "float64",
+    "int64", "nn", "optim", "profiler", "uint8", "zeros",
+]

@@ -1,0 +1,99 @@
+"""Tensors without values."""
+
+import math
+
+from . import _C, _library
+
+
+class dtype:
+    def __init__(self, name, itemsize):
+        self.name, self.itemsize = name, itemsize
+
+    def __repr__(self):
+        return f"torch.{self.name}"
+
+
+uint8 = dtype("uint8", 1)
+float16 = dtype("float16", 2)
+float32 = dtype("float32", 4)
+float64 = dtype("float64", 8)
+int64 = dtype("int64", 8)
+
+
+class device:
+    def __init__(self, type, index=None):
+        if isinstance(type, device):
+            type, index = type.type, type.index
+        name, _, number = type.partition(":")
+        self.type, self.index = name, int(number) if number else index
+
+    def __eq__(self, other):
+        return isinstance(other, device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self):
+        return hash((self.type, self.index))
+
+    def __repr__(self):
+        index = "" if self.index is None else f", index={self.index}"
+        return f"device(type={self.type!r}{index})"
+
+
+class Tensor:
+    """Memory of a device, which is freed with the tensor. Tensors of the CPU have none."""
+
+    def __init__(self, shape, dtype=float32, device_=None, address=None):
+        self.shape, self.dtype = tuple(shape), dtype
+        self.device = device(device_ or "cpu")
+        self.requires_grad = False
+        self.grad = None
+        #: The tensors that this one was computed from.
+        self._inputs = ()
+        self._address = 0
+        if self.device.type == "cuda":
+            self.device = device("cuda", self.device.index or 0)
+            bytes_ = self.numel() * dtype.itemsize
+            self._address = _C._allocate(self.device.index, bytes_) if address is None else address
+
+    def __del__(self):
+        if getattr(self, "_address", 0):
+            _library.free(self._address)
+
+    def data_ptr(self):
+        return self._address
+
+    def numel(self):
+        return math.prod(self.shape)
+
+    def element_size(self):
+        return self.dtype.itemsize
+
+    def backward(self):
+        """Allocates the gradients of all parameters that this tensor was computed from, on a thread
+        without Python frames."""
+        waiting, seen, parameters = [self], set(), []
+        while waiting:
+            tensor = waiting.pop()
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                waiting.extend(tensor._inputs)
+                if tensor.requires_grad:
+                    parameters.append(tensor)
+        fresh = [tensor for tensor in parameters if tensor.grad is None]
+        if self.device.type == "cpu":
+            for tensor in fresh:
+                tensor.grad = Tensor(tensor.shape, tensor.dtype)
+            return
+        sizes = [tensor.numel() * tensor.element_size() for tensor in fresh]
+        for tensor, size, address in zip(fresh, sizes, _library.backward(self.device.index, sizes)):
+            if not address:
+                _C._raise_out_of_memory(self.device.index, size)
+            tensor.grad = Tensor(tensor.shape, tensor.dtype, tensor.device, address)
+
+
+def empty(*size, dtype=float32, device=None):
+    shape = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    return Tensor(shape, dtype, device)
+
+
+def zeros(*size, dtype=float32, device=None):
+    return empty(*size, dtype=dtype, device=device)

@@ -1,0 +1,5 @@
+"""torch.autograd."""
+
+from . import profiler
+
+__all__ = ["profiler"]

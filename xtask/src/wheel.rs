@@ -1,0 +1,91 @@
+//! `cargo xtask wheel`: builds the Python package as a wheel, and checks it.
+//!
+//! The wheel contains the command with the page, the library that follows PyTorch's allocator, and
+//! the one that replaces it. Everything is linked for glibc 2.28 by Zig's linker, so that the wheel
+//! runs on every Linux that PyTorch's own wheels run on (manylinux_2_28).
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::build::{self, Profile};
+use crate::python_env;
+use crate::shell::{self, Result, command};
+use crate::workspace;
+
+/// Packages that build the wheel, as a pip requirements list.
+const TOOLS: &str = "cargo-zigbuild==0.24.0\nmaturin==1.16.0\nziglang==0.15.2\n";
+/// Target of the wheel's programs, with the version of glibc.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// The version of glibc that the wheel needs at least.
+const GLIBC: &str = "2.28";
+/// The wheel's platform tag, for that version of glibc.
+const PLATFORM: &str = "manylinux_2_28";
+
+/// Returns the command `name` of the virtual environment whose Python is `python`, with that
+/// environment first on the search path.
+fn tool(python: &Path, name: &str) -> Result<Command> {
+    let programs = python.parent().unwrap_or(python);
+    let mut tool = command(&programs.join(name).to_string_lossy());
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path: std::result::Result<OsString, _> =
+        env::join_paths(std::iter::once(programs.to_owned()).chain(env::split_paths(&path)));
+    tool.env("PATH", path.map_err(|error| format!("PATH: {error}"))?);
+    Ok(tool)
+}
+
+/// Builds the wheel with a page that exists already. Returns its path in `target/wheels`.
+pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
+    let python = python_env::environment("wheel-tools", TOOLS)?;
+    let target = workspace::target_dir()?;
+    let strip = format!("profile.{}.strip=true", profile.folder());
+    let packages = ["--package", "vramscope", "--package", "vramscope-pluggable"];
+    let versioned = format!("{TARGET}.{GLIBC}");
+    let mut programs = tool(&python, "cargo-zigbuild")?;
+    programs.args(["zigbuild", "--target", &versioned, "--config", &strip]).args(packages).args(profile.flags());
+    shell::run(&mut programs)?;
+
+    let package = workspace::root().join("python");
+    let built = target.join(TARGET).join(profile.folder());
+    let copies = [
+        (built.join("vramscope"), package.join("data/scripts/vramscope")),
+        (built.join("libvramscope_pluggable.so"), package.join("vramscope/libvramscope_pluggable.so")),
+    ];
+    for (from, to) in copies {
+        let copied = to.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::copy(&from, &to));
+        copied.map_err(|error| format!("{}: {error}", to.display()))?;
+    }
+
+    let wheels = target.join("wheels");
+    // The name contains the version; an older wheel would be taken for the new one.
+    let _ = fs::remove_dir_all(&wheels);
+    let mut maturin = tool(&python, "maturin")?;
+    maturin.current_dir(&package).args(["build", "--zig", "--target", TARGET, "--compatibility", PLATFORM]);
+    maturin.args(["--profile", profile.folder(), "--out"]).arg(&wheels);
+    shell::run(&mut maturin)?;
+    let names = fs::read_dir(&wheels).map_err(|error| format!("{}: {error}", wheels.display()))?;
+    let mut found = names.filter_map(|entry| Some(entry.ok()?.path()));
+    found.next().ok_or_else(|| format!("{}: maturin built no wheel", wheels.display()))
+}
+
+/// Builds the page and the wheel for release.
+pub(crate) fn release() -> Result<()> {
+    build::page(Profile::Release)?;
+    let wheel = build(Profile::Release)?;
+    eprintln!("{}", wheel.display());
+    Ok(())
+}
+
+/// Builds a wheel that compiles fast, installs it into an empty environment, and tests it there.
+pub(crate) fn check() -> Result<()> {
+    let wheel = build(Profile::Quick)?;
+    let folder = workspace::target_dir()?.join("wheel-test");
+    let python = python_env::create(&folder)?;
+    let run = |arguments: &[&str]| shell::run(command(&python.to_string_lossy()).args(arguments));
+    // Nothing but the wheel: PyTorch is not a dependency.
+    run(&["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", &wheel.to_string_lossy()])?;
+    shell::run(tool(&python, "vramscope")?.arg("--version"))?;
+    run(&["python/tests/run.py"])
+}
