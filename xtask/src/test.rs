@@ -61,6 +61,10 @@ pub(crate) fn run() -> Result<ExitCode> {
         let threads = thread::available_parallelism().map_or(2, |count| 2 * count.get());
         shell::run(cargo().args(test).env("RUST_TEST_THREADS", threads.to_string()))
     });
+    plan.step("the hook at a million events a second", &[], || {
+        let test = ["test", "--workspace", "--lib", "--", "--ignored", "--nocapture"];
+        shell::run(cargo().args(test).arg("recording_has_every_entry_at_a_million_events_a_second"))
+    });
     plan.step("the ring in every interleaving", &[], || {
         let test = ["test", "--package", "vramscope-collector", "--no-default-features", "--lib", "ring::"];
         // Its own folder: the flag changes every crate.

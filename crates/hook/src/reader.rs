@@ -118,6 +118,14 @@ impl DeviceReader {
 
     /// Ends the recording of the device: later events are discarded.
     pub(crate) fn stop(&mut self) {
+        if let Phase::Recording(recording) = &mut self.phase {
+            let lost = self.overflow.lost.load(Ordering::Relaxed).saturating_sub(self.known_lost);
+            if lost > 0 {
+                // No state follows: nothing is known of what came after.
+                let kind = EventKind::Gap { lost };
+                recording.handle.event(&Event { device: self.device, time_ns: recording.time_ns, kind });
+            }
+        }
         self.phase = Phase::Off;
         self.definitions.end_recording();
         self.notes.clear();

@@ -4,7 +4,7 @@
 //! no memory and makes no system call: if the ring is full, events are counted instead of recorded.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vramscope_collector::ring::Producer;
 
@@ -18,6 +18,9 @@ pub(crate) struct Overflow {
     /// True once an event found no room. The tracker then counts events, until the follower has
     /// read the ring and resets this.
     pub(crate) is_full: AtomicBool,
+    /// Number of events that were lost so far, for the end of the recording: a ring that stays full
+    /// has no room for a record with it.
+    pub(crate) lost: AtomicU64,
 }
 
 /// Packs the entries of one device into its ring.
@@ -58,11 +61,18 @@ impl DeviceWriter {
         let Some(entry) = (unsafe { self.entries.read(entry) }) else { return };
         if self.overflow.is_full.load(Ordering::Acquire) {
             // No store to `is_full`: the follower may have reset it since.
-            self.lost += 1;
+            self.count_lost();
         } else if !self.try_write(&entry, with_stack) {
-            self.lost += 1;
+            self.count_lost();
             self.overflow.is_full.store(true, Ordering::Release);
         }
+    }
+
+    /// Counts an event that is not recorded.
+    #[cold]
+    fn count_lost(&mut self) {
+        self.lost += 1;
+        self.overflow.lost.store(self.lost, Ordering::Relaxed);
     }
 
     /// Writes an entry and returns true; returns false if there is no room.
