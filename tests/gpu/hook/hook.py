@@ -54,7 +54,7 @@ def events(path):
         return [
             tuple(row[field] for field in FIELDS)
             for row in rows
-            if row["kind"] not in ("mark", "annotation", "memory_sample")
+            if row["kind"] not in ("mark", "annotation", "memory_sample", "relabel")
         ]
 
 
