@@ -85,7 +85,8 @@ def main():
     for cycle in range(options.cycles):
         path = os.path.join(folder, f"{cycle}.vram")
         begin = time.time()
-        process = subprocess.Popen([*attach, "--record", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        command = [*attach, "--record", path]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         address = process.stdout.readline().removeprefix("listening: ").strip()
         if not address:
             raise SystemExit(process.stderr.read())
