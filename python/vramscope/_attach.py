@@ -24,7 +24,7 @@ class AttachedWatch(_watch.Watch):
     """A session that pushes to ``vramscope attach``, and stops when that command ends."""
 
     def __init__(self, push_url, stacks, attacher):
-        self._session = _native.Session(push=push_url)
+        self._session = _native.Session(push=push_url, from_environment=False)
         self.url = self._session.url
         self._attacher = attacher
         self._ended = threading.Event()

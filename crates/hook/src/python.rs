@@ -133,11 +133,18 @@ impl Drop for PySession {
 #[pymethods]
 impl PySession {
     /// Opens a session with the options of the environment variables, of which the arguments
-    /// replace some.
+    /// replace some. Without `from_environment`, the variables have no effect.
     #[new]
-    #[pyo3(signature = (listen=None, record=None, push=None))]
-    fn new(py: Python<'_>, listen: Option<&str>, record: Option<PathBuf>, push: Option<&str>) -> PyResult<Self> {
-        let (mut options, errors) = read_recording_options(|name| env::var_os(name));
+    #[pyo3(signature = (listen=None, record=None, push=None, from_environment=true))]
+    fn new(
+        py: Python<'_>,
+        listen: Option<&str>,
+        record: Option<PathBuf>,
+        push: Option<&str>,
+        from_environment: bool,
+    ) -> PyResult<Self> {
+        let variable = |name: &str| env::var_os(name).filter(|_| from_environment);
+        let (mut options, errors) = read_recording_options(variable);
         errors.iter().for_each(|error| stderr_log::print(&error.to_string()));
         if let Some(listen) = listen {
             options.listen = Some(parse_listen(listen)?);
