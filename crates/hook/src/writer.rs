@@ -18,8 +18,8 @@ pub(crate) struct Overflow {
     /// True once an event found no room. The tracker then counts events, until the follower has
     /// read the ring and resets this.
     pub(crate) is_full: AtomicBool,
-    /// Number of events that were lost so far, for the end of the recording: a ring that stays full
-    /// has no room for a record with it.
+    /// Number of events that were not recorded. The tracker writes it; the follower needs it at the
+    /// end of the recording, because a ring that stays full has no room for a record with it.
     pub(crate) lost: AtomicU64,
 }
 
@@ -30,8 +30,6 @@ pub(crate) struct DeviceWriter {
     entries: EntryReader,
     /// Stream and private pool of the last setting in the ring; `None` before the first one.
     setting: Option<[u64; 3]>,
-    /// Number of events that were not recorded.
-    lost: u64,
     /// Number of lost events that the ring reports.
     reported_lost: u64,
     /// `None` if no call stacks are recorded.
@@ -48,7 +46,7 @@ impl DeviceWriter {
         stacks: Option<StackTable>,
         autograd: Option<Autograd>,
     ) -> Self {
-        Self { ring, overflow, entries, setting: None, lost: 0, reported_lost: 0, stacks, autograd }
+        Self { ring, overflow, entries, setting: None, reported_lost: 0, stacks, autograd }
     }
 
     /// Writes an entry, or counts it if the ring is full.
@@ -68,11 +66,17 @@ impl DeviceWriter {
         }
     }
 
+    /// Returns the number of events that were not recorded.
+    #[inline]
+    fn lost(&self) -> u64 {
+        self.overflow.lost.load(Ordering::Relaxed)
+    }
+
     /// Counts an event that is not recorded.
     #[cold]
     fn count_lost(&mut self) {
-        self.lost += 1;
-        self.overflow.lost.store(self.lost, Ordering::Relaxed);
+        // Only the tracker writes it, under the allocator's lock.
+        self.overflow.lost.store(self.lost() + 1, Ordering::Relaxed);
     }
 
     /// Writes an entry and returns true; returns false if there is no room.
@@ -82,7 +86,7 @@ impl DeviceWriter {
         if self.setting != Some(setting) && !self.write_setting(setting) {
             return false;
         }
-        if self.lost != self.reported_lost && !self.report_lost() {
+        if self.lost() != self.reported_lost && !self.report_lost() {
             return false;
         }
         let (stack, sequence) = match &mut self.stacks {
@@ -116,8 +120,8 @@ impl DeviceWriter {
     fn report_lost(&mut self) -> bool {
         let has_room = has_room(&mut self.ring, 2);
         if has_room {
-            self.ring.put([u64::from(LOST), self.lost]);
-            self.reported_lost = self.lost;
+            self.ring.put([u64::from(LOST), self.lost()]);
+            self.reported_lost = self.lost();
         }
         has_room
     }
