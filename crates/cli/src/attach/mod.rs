@@ -8,6 +8,8 @@ mod literal;
 mod package;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod process;
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+mod test_pythons;
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 mod unsupported;
 mod wait;
@@ -16,5 +18,5 @@ mod wait;
 use unsupported as process;
 
 pub(crate) use literal::python_literal;
-pub(crate) use package::PackageArguments;
+pub(crate) use package::{PackageArguments, own_package};
 pub(crate) use process::PythonProcess;

@@ -63,10 +63,7 @@ impl PackageArguments {
                 )),
                 Err(error) => Err(CommandError::file(folder, error)),
             },
-            None => {
-                let command = std::env::current_exe().and_then(fs::canonicalize).ok();
-                Ok(command.and_then(|command| installed_package(&command, process.python_minor())))
-            }
+            None => Ok(own_package(Some(process.python_minor()))),
         }
     }
 }
@@ -76,16 +73,23 @@ fn contains_package(folder: &Path) -> bool {
     folder.join("vramscope/_attach.py").is_file()
 }
 
+/// Returns the folder with the package that was installed with this command, preferably for Python
+/// 3.`minor`; `None` if the command was installed without it.
+pub(crate) fn own_package(minor: Option<u8>) -> Option<PathBuf> {
+    let command = std::env::current_exe().and_then(fs::canonicalize).ok()?;
+    installed_package(&command, minor)
+}
+
 /// Returns the folder with the package that was installed with the program at `command`, such as
 /// `/usr/lib/python3.12/site-packages` for `/usr/bin/vramscope`. The package works with every minor
 /// version; `minor` is preferred.
-fn installed_package(command: &Path, minor: u8) -> Option<PathBuf> {
+fn installed_package(command: &Path, minor: Option<u8>) -> Option<PathBuf> {
     let prefix = command.parent()?.parent()?;
     let libraries = ["lib", "lib64", "local/lib"].into_iter().flat_map(|name| fs::read_dir(prefix.join(name)));
     let mut pythons: Vec<PathBuf> = libraries.flatten().flatten().map(|entry| entry.path()).collect();
-    let own_name = format!("python3.{minor}");
+    let own_name = minor.map(|minor| format!("python3.{minor}"));
     pythons.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python3")));
-    pythons.sort_by_key(|path| (!path.ends_with(&own_name), path.clone()));
+    pythons.sort_by_key(|path| (!own_name.as_ref().is_some_and(|name| path.ends_with(name)), path.clone()));
     let folders = pythons.iter().flat_map(|python| PACKAGE_FOLDERS.map(|name| python.join(name)));
     folders.into_iter().find(|folder| contains_package(folder))
 }
@@ -98,7 +102,7 @@ mod tests {
     fn package_is_found_beside_the_command() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let command = folder.path().join("bin/vramscope");
-        assert_eq!(installed_package(&command, 12), None);
+        assert_eq!(installed_package(&command, Some(12)), None);
         let install = |library: &str| {
             let library = folder.path().join(library);
             fs::create_dir_all(library.join("vramscope")).expect("the folder is writable");
@@ -106,8 +110,8 @@ mod tests {
             library
         };
         let debian = install("local/lib/python3.11/dist-packages");
-        assert_eq!(installed_package(&command, 12), Some(debian));
+        assert_eq!(installed_package(&command, Some(12)), Some(debian));
         let own = install("lib/python3.12/site-packages");
-        assert_eq!(installed_package(&command, 12), Some(own));
+        assert_eq!(installed_package(&command, Some(12)), Some(own));
     }
 }

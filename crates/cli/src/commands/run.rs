@@ -15,6 +15,7 @@ use clap::Args;
 use tempfile::TempDir;
 use vramscope_collector::PUSH_VARIABLE;
 
+use crate::attach::own_package;
 use crate::error::{CommandError, Result};
 use crate::merge_server::MergeServer;
 use crate::retention::RetentionArguments;
@@ -73,7 +74,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
     let mut command = python_command(program);
     command.env(MODULE_PATH, module_path(folder.path(), env::var_os(MODULE_PATH).as_deref())?);
     command.env(PUSH_VARIABLE, merge.push_url()).env(STACKS, stacks);
-    if let Some(package) = package_folder() {
+    if let Some(package) = own_package(None) {
         command.env(PACKAGE_FOLDER, package);
     }
     let name = program[0].display();
@@ -119,15 +120,6 @@ fn module_path(folder: &Path, current: Option<&OsStr>) -> Result<OsString> {
     let rest = current.filter(|value| !value.is_empty()).into_iter().flat_map(env::split_paths);
     env::join_paths(std::iter::once(folder.to_owned()).chain(rest))
         .map_err(|error| CommandError::new(format_args!("{MODULE_PATH}: {error}")))
-}
-
-/// Returns the folder of the environment in which this command is installed that contains the
-/// package, as pip lays it out: `bin/vramscope` and `lib/python3.12/site-packages/vramscope`.
-fn package_folder() -> Option<PathBuf> {
-    let executable = env::current_exe().ok()?;
-    let libraries = executable.parent()?.parent()?.join("lib");
-    let folders = fs::read_dir(libraries).ok()?.filter_map(|entry| Some(entry.ok()?.path().join("site-packages")));
-    folders.into_iter().find(|folder| folder.join("vramscope/__init__.py").exists())
 }
 
 #[cfg(test)]

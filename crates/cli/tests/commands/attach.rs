@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,17 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::process::{Server, run, vramscope, wait_until};
-
-/// Interpreters to test with, beside the first `python3` in the path. Absent ones are skipped.
-const INTERPRETERS: [&str; 7] = [
-    "/usr/bin/python3",
-    "/root/.pyenv/versions/3.10.13/bin/python3",
-    "/root/.pyenv/versions/3.11.7/bin/python3",
-    "/root/.pyenv/versions/3.12.1/bin/python3",
-    "/root/.pyenv/versions/3.13.0/bin/python3",
-    "/tmp/pythons/python3.13",
-    "/tmp/pythons/python3.14",
-];
+use crate::test_pythons;
 
 /// The package's module: logs its calls to the file in the environment variable `CALLS`.
 const ATTACH_MODULE: &str = "\
@@ -133,18 +123,9 @@ impl Drop for Program {
     }
 }
 
-/// Returns the interpreters that this machine has.
-fn interpreters() -> Vec<PathBuf> {
-    let (found, absent): (Vec<_>, Vec<_>) = INTERPRETERS.map(PathBuf::from).into_iter().partition(|path| path.exists());
-    for path in absent {
-        println!("SKIPPED: {} is not installed", path.display());
-    }
-    std::iter::once(PathBuf::from("python3")).chain(found).collect()
-}
-
 #[test]
 fn attach_pushes_until_ctrl_c_and_leaves_the_program_alone() {
-    for python in interpreters() {
+    for python in test_pythons::supported() {
         let program = Program::start(&python, &[]);
         let mut attach = Server::start_command(program.command("attach", &["--stacks", "none"]));
         wait_until("the session starts", || program.calls().len() == 2);
@@ -217,7 +198,7 @@ fn unsuitable_arguments_are_errors() {
 #[test]
 fn killed_attach_leaves_the_program_alone() {
     let mut random = 5_u64;
-    for python in interpreters() {
+    for python in test_pythons::supported() {
         let program = Program::start(&python, &[]);
         for _ in 0..50 {
             // A linear congruential generator: the moments spread over the command's first 60 ms.

@@ -16,4 +16,7 @@ mod proxy;
 mod reconnect;
 mod report_html;
 mod serve;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[path = "../../src/attach/test_pythons.rs"]
+mod test_pythons;
 mod verify_simulate;

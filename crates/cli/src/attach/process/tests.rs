@@ -1,24 +1,14 @@
 //! Runs programs in processes of every Python version that this machine has.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::PythonProcess;
+use crate::attach::test_pythons;
 use crate::attach::wait::Wait;
 use crate::error::Result;
-
-/// Interpreters to test with, beside the first `python3` in the path. Absent ones are skipped.
-const INTERPRETERS: [&str; 7] = [
-    "/usr/bin/python3",
-    "/root/.pyenv/versions/3.10.13/bin/python3",
-    "/root/.pyenv/versions/3.11.7/bin/python3",
-    "/root/.pyenv/versions/3.12.1/bin/python3",
-    "/root/.pyenv/versions/3.13.0/bin/python3",
-    "/tmp/pythons/python3.13",
-    "/tmp/pythons/python3.14",
-];
 
 /// A program that computes.
 const LOOP: &str = "n = 0\nwhile True: n += 1";
@@ -42,19 +32,6 @@ while True:
     threads = [threading.Thread(target=work) for _ in range(20)]
     for thread in threads: thread.start()
     for thread in threads: thread.join()";
-
-/// Returns the interpreters that this machine has.
-fn interpreters() -> Vec<PathBuf> {
-    let mut found = vec![PathBuf::from("python3")];
-    for path in INTERPRETERS.map(Path::new) {
-        if path.exists() {
-            found.push(path.to_owned());
-        } else {
-            println!("SKIPPED: {} is not installed", path.display());
-        }
-    }
-    found
-}
 
 /// A running Python program. Dropping it kills the process.
 struct Program {
@@ -110,7 +87,7 @@ fn run(process: &PythonProcess, code: &str) -> Result<String> {
 fn for_each_program(mut test: impl FnMut(&Path, &str, &str)) {
     let programs =
         [("loop", LOOP), ("sleep", SLEEP), ("joined threads", JOINED_THREADS), ("short threads", SHORT_THREADS)];
-    for python in interpreters() {
+    for python in test_pythons::supported() {
         for (name, program) in programs {
             test(&python, name, program);
         }
@@ -138,7 +115,7 @@ fn program_runs_in_every_version() {
 
 #[test]
 fn exception_is_reported_and_leaves_the_process_alone() {
-    for python in interpreters() {
+    for python in test_pythons::supported() {
         let target = Program::start(&python, LOOP);
         let process = target.find();
         let error = run(&process, "raise ValueError('too\\nlarge')").expect_err("the program raises");
@@ -157,7 +134,7 @@ fn exception_is_reported_and_leaves_the_process_alone() {
 
 #[test]
 fn hundred_programs_run_one_after_another() {
-    for python in interpreters() {
+    for python in test_pythons::supported() {
         let target = Program::start(&python, SHORT_THREADS);
         let process = target.find();
         let mut slowest = Duration::ZERO;
@@ -175,7 +152,7 @@ fn hundred_programs_run_one_after_another() {
 #[test]
 fn process_that_does_not_answer_is_reported_and_continues() {
     let program = format!("import ctypes; ctypes.CDLL(None).usleep(2500000)\nprint('done', flush=True)\n{SLEEP}");
-    for python in interpreters() {
+    for python in test_pythons::supported() {
         let mut target = Program::start(&python, &program);
         std::thread::sleep(Duration::from_millis(300));
         let process = target.find();
@@ -203,17 +180,19 @@ fn unsuitable_processes_are_refused() {
     sleep.kill().expect("it runs");
     sleep.wait().expect("it was killed");
     check(sleep.id(), "there is no process");
-    for version in ["2.7.18", "3.8.18", "3.9.18"] {
-        let python = PathBuf::from(format!("/root/.pyenv/versions/{version}/bin/python"));
-        if python.exists() {
-            let program = "import sys, time\nsys.stdout.write('ready\\n'); sys.stdout.flush(); time.sleep(30)";
-            let child = Command::new(&python).args(["-c", program]).stdout(Stdio::piped()).spawn();
-            let mut child = child.expect("Python starts");
-            let mut line = String::new();
-            BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("stdout is text");
-            check(child.id(), if version == "2.7.18" { "is not a Python process" } else { "Python 3.9 or older" });
-            child.kill().expect("it runs");
-            child.wait().expect("it was killed");
-        }
+    for (version, python) in test_pythons::of_pyenv() {
+        let expected = match version {
+            (2, 7) => "is not a Python process",
+            (3, 8 | 9) => "Python 3.9 or older",
+            _ => continue,
+        };
+        let program = "import sys, time\nsys.stdout.write('ready\\n'); sys.stdout.flush(); time.sleep(30)";
+        let child = Command::new(&python).args(["-c", program]).stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("Python starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("stdout is text");
+        check(child.id(), expected);
+        child.kill().expect("it runs");
+        child.wait().expect("it was killed");
     }
 }
