@@ -3,6 +3,8 @@
 A process can attach one tracker, so each program runs in a process of its own. Environment
 variables:
 
+- ``VRAMSCOPE_INSTALLED``: set to 1 to test the package and the command that are installed in this
+  interpreter's environment, instead of those of the checkout.
 - ``VRAMSCOPE_NATIVE``: the extension module, ``target/debug/libvramscope_hook.so`` by default.
 - ``VRAMSCOPE_BINARY``: the command that reads recordings, ``target/debug/vramscope`` by default.
 """
@@ -21,8 +23,11 @@ import textwrap
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+IS_INSTALLED = os.environ.get("VRAMSCOPE_INSTALLED") == "1"
 NATIVE = os.environ.get("VRAMSCOPE_NATIVE", os.path.join(ROOT, "target/debug/libvramscope_hook.so"))
-BINARY = os.environ.get("VRAMSCOPE_BINARY", os.path.join(ROOT, "target/debug/vramscope"))
+BUILT_BINARY = os.path.join(ROOT, "target/debug/vramscope")
+INSTALLED_BINARY = os.path.join(os.path.dirname(sys.executable), "vramscope")
+BINARY = INSTALLED_BINARY if IS_INSTALLED else os.environ.get("VRAMSCOPE_BINARY", BUILT_BINARY)
 STANDIN = os.path.join(ROOT, "tests/standin")
 
 #: Kinds of events, in the order of PyTorch's actions.
@@ -83,7 +88,10 @@ atexit.register(shutil.rmtree, _folder, ignore_errors=True)
 
 @functools.cache
 def package():
-    """Returns a folder with a copy of the package and the extension module."""
+    """Returns a folder with a copy of the package and the extension module; None if the installed
+    package is tested."""
+    if IS_INSTALLED:
+        return None
     folder = os.path.join(_folder, "package")
     source = os.path.join(ROOT, "python/vramscope")
     shutil.copytree(source, os.path.join(folder, "vramscope"), ignore=shutil.ignore_patterns("*.so", "__pycache__"))
@@ -136,7 +144,7 @@ class ProgramTest(unittest.TestCase):
             file.write(PRELUDE + textwrap.dedent(code))
         variables = {name: value for name, value in os.environ.items() if not name.startswith("VRAMSCOPE_")}
         variables |= {
-            "PYTHONPATH": os.pathsep.join([package(), STANDIN]),
+            "PYTHONPATH": os.pathsep.join(filter(None, [package(), STANDIN])),
             "PYTHONDONTWRITEBYTECODE": "1",
             "STANDIN_LIBRARY": library(layout, *options),
             "STANDIN_TORCH_VERSION": version,

@@ -83,7 +83,9 @@ pub(crate) fn check() -> Result<()> {
     let wheel = build(Profile::Quick)?;
     let folder = workspace::target_dir()?.join("wheel-test");
     let python = python_env::create(&folder)?;
-    let run = |arguments: &[&str]| shell::run(command(&python.to_string_lossy()).args(arguments));
+    let run = |arguments: &[&str]| {
+        shell::run(command(&python.to_string_lossy()).args(arguments).env("VRAMSCOPE_INSTALLED", "1"))
+    };
     // Nothing but the wheel: PyTorch is not a dependency.
     run(&["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", &wheel.to_string_lossy()])?;
     shell::run(tool(&python, "vramscope")?.arg("--version"))?;
