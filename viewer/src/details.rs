@@ -360,7 +360,7 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, free
     recording_rows
         .extend(texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.clone())));
     recording_rows.push(length_row(recording));
-    recording_rows.extend(info.import_notes.iter().map(|note| ("import note", note.clone())));
+    recording_rows.extend(info.import_notes.iter().map(|note| ("note", note.clone())));
     if info.import_notes.is_empty() && device_info.is_some_and(|info| !info.history_complete) {
         recording_rows.push(("history", incomplete_history(recording).to_owned()));
     }

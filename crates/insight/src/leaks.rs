@@ -95,14 +95,26 @@ fn sum_by_group(
 
 /// Returns the `count` largest allocations, largest first, then by address.
 fn largest(allocations: impl Iterator<Item = Allocation>, count: usize) -> Vec<Allocation> {
+    /// Number of allocations that are collected before the largest of them are selected.
+    const SPARE: usize = 4096;
     let order = |one: &Allocation| (std::cmp::Reverse(one.size), one.address, one.first_moment);
-    let mut all: Vec<Allocation> = allocations.collect();
-    if count > 0 && count < all.len() {
-        all.select_nth_unstable_by_key(count - 1, order);
+    let mut kept: Vec<Allocation> = Vec::new();
+    let select = |kept: &mut Vec<Allocation>| {
+        sort_by_key(kept, order);
+        kept.truncate(count);
+    };
+    let mut last = None;
+    for one in allocations {
+        if last.is_none_or(|last| order(&one) < last) {
+            kept.push(one);
+            if kept.len() >= count.saturating_add(SPARE) {
+                select(&mut kept);
+                last = kept.last().map(order);
+            }
+        }
     }
-    all.truncate(count);
-    all.sort_unstable_by_key(order);
-    all
+    select(&mut kept);
+    kept
 }
 
 /// Returns the allocations of a search by group, the group with the most bytes first.

@@ -219,6 +219,7 @@ impl<const N: usize, const OPTIONAL: usize> Columns<N, OPTIONAL> {
     }
 
     /// Returns a reader of the column with a number; it is empty if the chunk lacks the column.
+    #[inline(never)] // Called once a column and chunk; smaller code: the page is downloaded.
     pub(crate) fn column(&self, number: u8) -> Reader<'_> {
         let index = usize::from(number);
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before].0);

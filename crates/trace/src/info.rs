@@ -24,7 +24,8 @@ pub struct RecordingInfo {
     /// The settings as the source wrote them, if that is more: a PyTorch snapshot's
     /// `allocator_settings` as JSON.
     pub source_settings: String,
-    /// What the importer reports of the file: ignored values, assumed settings, and the like.
+    /// What the user must know of how the recording was made: values that an importer ignored,
+    /// settings that it assumed, events that could not be seen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub import_notes: Vec<String>,
     /// Metadata of each device.

@@ -41,7 +41,7 @@ pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
     }
     rows.extend(earlier_events(context).map(|text| ("earlier events", text.into())));
     rows.extend(info.devices.iter().map(|device| ("device", device_text(info, device).into())));
-    rows.extend(info.import_notes.iter().map(|note| ("import note", note.as_str().into())));
+    rows.extend(info.import_notes.iter().map(|note| ("note", note.as_str().into())));
     let mut content = ViewContent { content: vec![facts(rows).into()], ..ViewContent::default() };
     match caches.summary(context) {
         Ok(None) => {

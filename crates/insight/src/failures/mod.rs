@@ -7,11 +7,13 @@ mod cap;
 mod card;
 mod cause;
 mod failure;
+mod headline;
 mod retries;
 
 pub use cap::ReservedCap;
 pub use card::{FailureCard, Failures};
 pub use cause::FailureCause;
 pub use failure::{Failure, LargestFree};
+pub use headline::headline;
 pub(crate) use retries::RetryTracker;
 pub use retries::{Retries, Retry};

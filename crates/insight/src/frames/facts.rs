@@ -86,16 +86,24 @@ impl FrameFacts {
     }
 }
 
+/// Returns a function's name without its class: PyTorch's recordings have `_call_impl`, those of
+/// vramscope's hook `Module._call_impl`.
+#[inline(never)] // Smaller code: the page is downloaded.
+fn unqualified(function: &str) -> &str {
+    function.rsplit_once('.').map_or(function, |(_, name)| name)
+}
+
 /// Returns the phase that a Python frame starts, if it does.
 ///
 /// `torch/autograd/function.py` is no evidence: `Function.apply` runs custom operations in the
 /// forward pass, too.
 fn python_engine(function: &str, path: &str) -> Option<EnginePhase> {
+    let name = unqualified(function);
     let is_optimizer = path.contains("torch/optim/")
-        || function == "_init_group"
         || function.ends_with("Optimizer.step")
-        || function == "step" && path.contains("optim");
-    let is_backward = matches!(function, "backward" | "_make_grads" | "_engine_run_backward")
+        || name == "_init_group"
+        || name == "step" && path.contains("optim");
+    let is_backward = matches!(name, "backward" | "_make_grads" | "_engine_run_backward")
         || function == "grad" && path.ends_with("torch/autograd/__init__.py");
     match () {
         () if is_optimizer => Some(EnginePhase::Optimizer),
@@ -118,6 +126,7 @@ fn native_engine(function: &str) -> Option<EnginePhase> {
 /// Returns the marks of a Python frame.
 fn python_marks(function: &str, path: &str) -> FrameMarks {
     let mut marks = FrameMarks::default();
+    let function = unqualified(function);
     let is_module_call = matches!(function, "_call_impl" | "_wrapped_call_impl") && path.ends_with("module.py");
     if is_module_call || path.ends_with("torch/nn/functional.py") {
         marks.insert(FrameMark::Forward);

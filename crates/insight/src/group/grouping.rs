@@ -256,7 +256,7 @@ impl Grouping {
         let facts = self.facts.get(definitions, site.stack);
         let lacks_python = facts.frames == 0 && self.recorded.has_python() && !before_recording;
         let request = Request { site, facts: &facts, lacks_python };
-        let category = category(request);
+        let category = category(definitions, request);
         let no_stack = GroupKey::NoStack { before_recording };
         let key = match self.by {
             GroupBy::Stream | GroupBy::Pool | GroupBy::Size => return SiteEntry { group: 0, category },

@@ -82,8 +82,7 @@ pub(super) struct Request<'a> {
 /// Returns the phase in which a site's requests are made, by the rules of [`group`](crate::group);
 /// `None` if nothing tells.
 pub(super) fn phase(definitions: &Definitions, request: Request<'_>) -> Option<Phase> {
-    let scopes = definitions.string(request.site.scope).rsplit('/');
-    if let Some(phase) = scopes.into_iter().find_map(scope_phase) {
+    if let Some(phase) = named_phase(definitions, request.site) {
         return Some(phase);
     }
     let facts = request.facts;
@@ -99,6 +98,12 @@ pub(super) fn phase(definitions: &Definitions, request: Request<'_>) -> Option<P
     }
 }
 
+/// Returns the phase that the innermost scope of a site with such a name has.
+#[inline(never)] // Smaller code: the page is downloaded.
+fn named_phase(definitions: &Definitions, site: Site) -> Option<Phase> {
+    definitions.string(site.scope).rsplit('/').find_map(scope_phase)
+}
+
 /// Returns the phase that a scope of the program names.
 fn scope_phase(scope: &str) -> Option<Phase> {
     match () {
@@ -111,7 +116,7 @@ fn scope_phase(scope: &str) -> Option<Phase> {
 
 /// Returns the category of a site's memory: the recorded one, or else the one that follows from its
 /// stack by the rules of [`group`](crate::group).
-pub(super) fn category(request: Request<'_>) -> SiteCategory {
+pub(super) fn category(definitions: &Definitions, request: Request<'_>) -> SiteCategory {
     if request.site.category != Category::Unknown {
         return SiteCategory { category: request.site.category, source: CategorySource::Recorded };
     }
@@ -119,6 +124,8 @@ pub(super) fn category(request: Request<'_>) -> SiteCategory {
     let has = |mark| facts.marks.contains(mark);
     let category = match facts.engine {
         _ if has(FrameMark::Workspace) => Category::Workspace,
+        // The stack may be that of the forward operation.
+        _ if named_phase(definitions, request.site) == Some(Phase::Backward) => Category::Gradient,
         Some(EnginePhase::Optimizer) if has(FrameMark::OptimizerState) => Category::OptimizerState,
         Some(EnginePhase::Backward) if has(FrameMark::Checkpoint) && facts.forward_inside => Category::Activation,
         Some(EnginePhase::Backward) => Category::Gradient,
@@ -148,7 +155,7 @@ pub fn infer_site(
     let facts = FactsCache::default().get(definitions, site.stack);
     let lacks_python = facts.frames == 0 && recorded.has_python() && !before_recording;
     let request = Request { site, facts: &facts, lacks_python };
-    (category(request), phase(definitions, request))
+    (category(definitions, request), phase(definitions, request))
 }
 
 #[cfg(test)]
@@ -200,6 +207,24 @@ mod tests {
         check(&[LOADER], Some(Phase::Other), Category::Input);
         check(&[TRAIN, TO], Some(Phase::Other), Category::Input);
         check(&[TRAIN, CALL, TO], Some(Phase::Forward), Category::Activation);
+    }
+
+    #[test]
+    fn qualified_names_are_recognized() {
+        let [call, init, backward] =
+            [(CALL, "Module._call_impl"), (ADAM_INIT, "Adam._init_group"), (LOSS, "Tensor.backward")]
+                .map(|((file, line, _), name)| (file, line, name));
+        check(&[TRAIN, call, LINEAR], Some(Phase::Forward), Category::Activation);
+        check(&[TRAIN, WRAPPER, init], Some(Phase::Optimizer), Category::OptimizerState);
+        check(&[TRAIN, backward], Some(Phase::Backward), Category::Gradient);
+    }
+
+    #[test]
+    fn backward_scope_with_the_stack_of_the_forward_operation_is_a_gradient() {
+        let mut sites = TestSites::default();
+        let site = sites.site("backward/GPT/head", Category::Unknown, &[TRAIN, CALL, LINEAR]);
+        let (category, phase) = infer_site(sites.definitions(), &RecordedStacks::default(), site, false);
+        assert_eq!((category.category, phase), (Category::Gradient, Some(Phase::Backward)));
     }
 
     #[test]

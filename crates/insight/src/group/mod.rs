@@ -35,7 +35,7 @@
 //! 2. *optimizer state*: `_init_group` of an optimizer, or the step of SGD, which creates its
 //!    momentum there;
 //! 3. *activation*: a module called in the backward pass by `torch/utils/checkpoint.py`;
-//! 4. *gradient*: everything else in the backward pass;
+//! 4. *gradient*: everything else in the backward pass, and in a scope `backward`;
 //! 5. *temporary*: everything else in an optimizer's step;
 //! 6. *parameter*: `Module._apply` (`to`, `cuda`, `half`), or `__init__` and `reset_parameters` of
 //!    PyTorch's modules;

@@ -1,6 +1,6 @@
 //! Out-of-memory cards and retries against PyTorch's counters and the caps that were set.
 
-use vramscope_insight::failures::{FailureCard, FailureCause, Failures, ReservedCap, Retries};
+use vramscope_insight::failures::{FailureCard, FailureCause, Failures, ReservedCap, Retries, headline};
 use vramscope_insight::placement::{PlacementOutcome, placement, recorded_settings};
 use vramscope_pool::Settings;
 use vramscope_trace::{
@@ -87,6 +87,10 @@ fn cards_explain_the_failures_of_oom_frag() {
         assert!(first.summary.contains(part), "{}", first.summary);
     }
     assert_eq!((cards[2].failure.released, cards[2].failure.released_bytes), (6, 205_520_896));
+    let headline = headline(&recording, first).expect("the recording is complete");
+    let expected = "2.87 GiB was allocated on device 0; the line with most is train.py:110 (2.87 GiB, 100.0%). \
+                    At train.py:110 oom_frag, 61.4 MiB failed by fragmentation: ";
+    assert!(headline.starts_with(expected), "{headline}");
 }
 
 /// Records events of device 0.

@@ -1,0 +1,62 @@
+//! A failure in two sentences: what filled the device, and why the request failed.
+
+use std::collections::BTreeMap;
+
+use vramscope_trace::{Block, ByteSize, Category, FormatError, Percent, Recording, Replay, stack_name};
+
+use super::card::FailureCard;
+use crate::group::{GroupBy, Grouping};
+
+/// Returns what filled the device at a failure, by line of the program, and why the request failed:
+/// `2.5 GiB was allocated on device 0, most of it activations (1.9 GiB); the line with most is
+/// train.py:41 (1.2 GiB, 48.0%). At train.py:58 loss, 62 MiB failed because the device was full.`
+///
+/// # Errors
+/// If a chunk cannot be read.
+pub fn headline(recording: &Recording, card: &FailureCard) -> Result<String, FormatError> {
+    let failure = &card.failure;
+    let mut replay = Replay::new();
+    let state = replay.seek(recording, failure.event - 1)?;
+    let blocks: Vec<&Block> = state.device(failure.device).map(|device| device.blocks().collect()).unwrap_or_default();
+    let definitions = recording.definitions();
+    let requester = stack_name(definitions, definitions.site(failure.site).stack);
+    let why = requester.map_or_else(|| card.summary.clone(), |name| format!("At {name}, {}", card.summary));
+
+    let total = blocks.iter().map(|block| block.size).sum::<u64>();
+    let mut lines = Grouping::of(GroupBy::Line, recording);
+    let Some((line, line_bytes)) = largest(blocks.iter().map(|block| (lines.group_of(block), block.size))) else {
+        return Ok(why);
+    };
+    let category = largest(blocks.iter().map(|block| (lines.category_of(block).category, block.size)));
+    let category = category.filter(|&(category, _)| category != Category::Unknown).map_or_else(String::new, |known| {
+        let (category, bytes) = known;
+        format!(", most of it {} ({})", plural(category), ByteSize(bytes))
+    });
+    let share = Percent::of(line_bytes, total);
+    Ok(format!(
+        "{} was allocated on {}{category}; the line with most is {} ({}, {share}). {why}",
+        ByteSize(total),
+        failure.device,
+        lines.group_name(definitions, line),
+        ByteSize(line_bytes),
+    ))
+}
+
+/// Returns the key with most bytes, and its bytes; `None` without any.
+fn largest<K: Ord + Copy>(sizes: impl Iterator<Item = (K, u64)>) -> Option<(K, u64)> {
+    let mut sums = BTreeMap::new();
+    sizes.for_each(|(key, bytes)| *sums.entry(key).or_insert(0) += bytes);
+    sums.into_iter().max_by_key(|&(_, bytes)| bytes)
+}
+
+/// Returns a category's blocks as a word for a sentence.
+fn plural(category: Category) -> &'static str {
+    match category {
+        Category::Parameter => "parameters",
+        Category::Gradient => "gradients",
+        Category::Activation => "activations",
+        Category::Input => "inputs",
+        Category::Temporary => "temporary blocks",
+        other => other.name(),
+    }
+}
