@@ -23,8 +23,9 @@ window.vramscope.ready = module
     throw error;
   });
 
-// The page opens without its server from then on. Not at once: opening the page comes first.
-if (isSecureContext && navigator.serviceWorker) {
+// The page opens without its server from then on. Not at once: opening the page comes first. Not in
+// a frame: a notebook shows each page at another address, and would keep the files of all.
+if (isSecureContext && navigator.serviceWorker && self === top) {
   const register = () => navigator.serviceWorker.register("./sw.js").catch(() => {});
   window.vramscope.ready.then(() => setTimeout(register, 2000), () => {});
 }

@@ -72,6 +72,12 @@ impl<D: MemoryDevice> DevicePool<D> {
         self.lock().pool.release_pool(mempool)
     }
 
+    /// Returns a private pool's number of users; 0 if it does not exist.
+    #[must_use]
+    pub fn pool_users(&self, mempool: MempoolId) -> u64 {
+        self.lock().pool.pool_users(mempool)
+    }
+
     /// Stops splitting blocks of a private pool: each request gets a whole free block.
     pub fn set_no_split(&self, mempool: MempoolId) {
         self.lock().pool.set_no_split(mempool);

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use vramscope_pool::{
     AllocateError, AllocatedBlock, DeviceError, FreeError, Origin, OutOfMemory, Pool, Settings, Stats,
 };
-use vramscope_trace::{AnnotationStage, Category, DeviceId, Event, EventKind, MempoolId, Sink, SiteId, StreamId};
+use vramscope_trace::{
+    AnnotationStage, Category, DeviceId, DeviceState, Event, EventKind, MempoolId, Sink, SiteId, StreamId,
+};
 
 use crate::callback::{self, FreeMemoryCallbacks, Observers};
 use crate::host::HostDevice;
@@ -129,6 +131,21 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// between a program and the pool, whose source lines do not identify the program's requests.
     pub fn recorded_by_scope(device: D, settings: Settings, recorder: &RecorderHandle) -> Self {
         Self::with_log(device, settings, EventLog::Recording { handle: recorder.providing_state() }, SiteDetail::Scopes)
+    }
+
+    /// Records later events by the recorder of this handle, beginning with the pool's present
+    /// state. Its sites contain the scope but no source location; blocks that exist already have
+    /// no site. Replaces an earlier recorder.
+    pub fn record_by_scope(&self, recorder: &RecorderHandle) {
+        self.lock().record_to(recorder.providing_state(), SiteDetail::Scopes);
+        self.register_catch_up();
+    }
+
+    /// Returns the pool's segments and its allocated or pending-free blocks, as a recording of the
+    /// pool has them. The ages of blocks are unknown, 0.
+    #[must_use]
+    pub fn memory_state(&self) -> DeviceState {
+        self.lock().memory_state()
     }
 
     /// Locks the pool.

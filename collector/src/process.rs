@@ -30,8 +30,8 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Reads the rank that torchrun, Slurm or Open MPI set in the environment. Variables that hold
-    /// no number are ignored.
+    /// Reads the rank that torchrun, Slurm, Open MPI or Lightning set in the environment. Variables
+    /// that hold no number are ignored.
     #[must_use]
     pub fn from_env() -> Self {
         Self::from_variables(|name| env::var(name).ok())
@@ -42,6 +42,9 @@ impl Rank {
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name: &str| variable(name)?.trim().parse().ok();
         let found = RANK_VARIABLES.iter().find_map(|(global, local)| Some((number(global)?, number(local))));
+        // The launcher of Lightning sets no RANK. On its first machine, both numbers are equal.
+        let on_first = || (number("NODE_RANK")? == 0).then(|| number("LOCAL_RANK")).flatten();
+        let found = found.or_else(|| on_first().map(|local| (local, Some(local))));
         found.map_or_else(Self::default, |(global, local)| Self { global: Some(global), local })
     }
 }
@@ -152,6 +155,8 @@ mod tests {
         check(&[("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_LOCAL_RANK", "2")], Some(2), Some(2));
         check(&[("RANK", "many"), ("LOCAL_RANK", "1")], None, None);
         check(&[("LOCAL_RANK", "1")], None, None);
+        check(&[("NODE_RANK", "0"), ("LOCAL_RANK", "1")], Some(1), Some(1));
+        check(&[("NODE_RANK", "1"), ("LOCAL_RANK", "1")], None, None);
     }
 
     #[cfg(all(feature = "push", feature = "server"))]

@@ -51,6 +51,25 @@ impl<D: MemoryDevice> RecordedPool<D> {
         handle.catch_up(pool.id(), (time, Unit::Ticks), || Some(memory_state(pool)));
     }
 
+    /// Records later events by the recorder of `handle`, beginning with the pool's present state.
+    /// `detail` says what its sites contain. The sites of present blocks become unknown: their
+    /// numbers are those of an earlier recording.
+    pub(crate) fn record_to(&mut self, mut handle: RecorderHandle, detail: SiteDetail) {
+        self.pool.forget_sites();
+        if self.pool.stats().segment.all.current > 0 {
+            handle.resync(self.pool.id(), handle.now_ns(), 0, memory_state(&self.pool));
+        }
+        self.sites = Sites::new(handle.numbers(), detail);
+        self.log = EventLog::Recording { handle };
+        self.time = CallClock::default();
+        self.sample();
+    }
+
+    /// Returns the pool's segments and its allocated or pending-free blocks.
+    pub(crate) fn memory_state(&self) -> DeviceState {
+        memory_state(&self.pool)
+    }
+
     /// Reads the clock: ticks of the recorder's clock if a recorder is attached, otherwise
     /// nanoseconds. Never goes back.
     #[inline]

@@ -38,7 +38,7 @@ pub use assets::Assets;
 pub use content::{Content, ServedRecording};
 use guard::{Guard, HostPolicy};
 pub use listen::{DEFAULT_PORT, StartError};
-pub use options::{ServerLimits, ServerOptions, TlsFiles};
+pub use options::{ANY_HOST, ServerLimits, ServerOptions, TlsFiles};
 pub use ranges::{MEDIA_TYPE, RecordingBytes};
 use state::AppState;
 use tls::TlsAcceptor;
@@ -84,7 +84,9 @@ impl Server {
         };
         let address = listener.local_addr().map_err(io_error)?;
         let hosts = HostPolicy::new(address, &options.allow_hosts).map_err(StartError::Host)?;
-        let access = Access::new(options.token.clone(), address.ip().is_loopback(), content.controls.is_some());
+        // With any host name allowed, only the token protects against DNS rebinding.
+        let is_local = address.ip().is_loopback() && !options.allows_any_host();
+        let access = Access::new(options.token.clone(), is_local, content.controls.is_some());
         let access = Arc::new(access.map_err(StartError::Random)?);
         let url = listen::url(address, &options, access.token());
         let guard = Guard { hosts, access: Arc::clone(&access), is_https: tls.is_some() };

@@ -40,10 +40,11 @@ pub fn serve(
     let (token, allow_hosts, tls) = (token.clone(), allow_hosts.clone(), tls.clone());
     let server_options = ServerOptions { listen: Some(address), token, allow_hosts, tls, ..ServerOptions::default() };
     let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
+    let has_named_hosts = !options.allow_hosts.is_empty() && !server_options.allows_any_host();
     match Server::start(server_options, content) {
         Ok(server) => {
             log(&format!("listening: {}", server.url()));
-            if options.token.is_none() && !options.allow_hosts.is_empty() && server.address().ip().is_loopback() {
+            if options.token.is_none() && has_named_hosts && server.address().ip().is_loopback() {
                 log("warning: everyone who reaches the proxy can watch; set VRAMSCOPE_TOKEN to require a token");
             }
             (Some(hub), Some(server))

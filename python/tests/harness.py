@@ -10,12 +10,14 @@ variables:
 """
 
 import atexit
+import contextlib
 import csv
 import functools
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -137,25 +139,54 @@ class ProgramTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(dir=_folder)
 
-    def run_program(self, code, *arguments, version="2.11.0+standin", layout=11, options=(), status=0, **environment):
-        """Runs a program, checks its exit status, and returns its standard output and errors."""
-        path = os.path.join(self.folder, "program.py")
+    def write_program(self, code, name="program.py"):
+        """Writes a program, which begins with ``PRELUDE``, and returns its path."""
+        path = os.path.join(self.folder, name)
         with open(path, "w") as file:
             file.write(PRELUDE + textwrap.dedent(code))
+        return path
+
+    def variables(self, version="2.11.0+standin", layout=11, options=(), packages=None, **environment):
+        """Returns the environment of a program. ``packages`` are the folders of its packages: that
+        of vramscope unless the test names others."""
         variables = {name: value for name, value in os.environ.items() if not name.startswith("VRAMSCOPE_")}
-        variables |= {
-            "PYTHONPATH": os.pathsep.join(filter(None, [package(), STANDIN])),
+        folders = [package()] if packages is None else packages
+        return variables | {
+            "PYTHONPATH": os.pathsep.join(filter(None, [*folders, STANDIN])),
             "PYTHONDONTWRITEBYTECODE": "1",
+            # The commands `python3` and `vramscope` are those that are tested.
+            "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.path.dirname(BINARY), os.environ["PATH"]]),
             "STANDIN_LIBRARY": library(layout, *options),
             "STANDIN_TORCH_VERSION": version,
             **environment,
         }
+
+    def run_program(self, code, *arguments, status=0, **environment):
+        """Runs a program, checks its exit status, and returns its standard output and errors."""
+        path = self.write_program(code)
         done = subprocess.run(
-            [sys.executable, *arguments, path], cwd=self.folder, env=variables, capture_output=True, text=True,
-            timeout=60,
+            [sys.executable, *arguments, path], cwd=self.folder, env=self.variables(**environment),
+            capture_output=True, text=True, timeout=60,
         )
         self.assertEqual(done.returncode, status, f"{done.stdout}{done.stderr}")
         return done.stdout, done.stderr
+
+    def start(self, *command, **environment):
+        """Starts a command in a process group of its own, which ends at the latest with the test,
+        and returns the process."""
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=self.variables(**environment), stdout=pipe, stderr=pipe, text=True,
+            start_new_session=True,
+        )
+        self.addCleanup(self._end, process)
+        return process
+
+    @staticmethod
+    def _end(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=10)
 
     def vramscope(self, *arguments):
         """Runs the ``vramscope`` command and returns what it prints."""

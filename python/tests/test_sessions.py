@@ -224,7 +224,7 @@ class RefusalTest(ProgramTest):
     """
 
     def check(self, expected, **options):
-        output, errors = self.run_program(self.CODE, **options)
+        output, errors = self.run_program(self.CODE, STANDIN_SNAPSHOT="none", **options)
         self.assertTrue(output.startswith("off: "), output)
         self.assertIn(expected, output)
         self.assertIn("cannot follow PyTorch's allocator: ", errors)

@@ -17,6 +17,28 @@ class StackTest(ProgramTest):
         kept = [request() for _ in range(3)]
     """
 
+    def test_code_objects_at_one_address_are_told_apart(self):
+        # Each is freed before the next is compiled, as the cells of a notebook are. IPython keeps
+        # the names of their files.
+        self.run_program(
+            """
+            import torch
+            import vramscope
+
+            with vramscope.record("run.vram") as session:
+                torch.cuda.synchronize()
+                wait_until_live(session)
+                names = [f"/cells/{number}.py" for number in range(20)]
+                for number, name in enumerate(names, 1):
+                    exec(compile(f"kept = torch.empty({number} << 10, device='cuda')", name, "exec"))
+            """
+        )
+        requests = [row for row in self.events() if row["kind"] == "alloc" and "/cells/" in row["stack"]]
+        found = [(int(row["requested"]) >> 12, row["stack"]) for row in requests]
+        self.assertEqual([number for number, _ in found], list(range(1, 21)))
+        for number, stack in found:
+            self.assertIn(f"/cells/{number - 1}.py", stack)
+
     def test_stacks_have_functions_files_and_lines(self):
         self.run_program(self.CODE.format(""))
         stacks = {row["stack"] for row in self.events() if row["requested"] == "1000"}

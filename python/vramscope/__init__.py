@@ -10,10 +10,15 @@ PyTorch keeps its own allocator: vramscope follows it. ``docs/pytorch.md`` has a
 """
 
 from ._native import __version__
+from ._notebook import load_ipython_extension, register_magic, show
 from ._out_of_memory import on_oom
+from ._pool import Pool, PoolError, use_pool
+from ._scopes import scope
 from ._watch import Watch, WatchError, annotate, mark, memory_stats, record, save, watch
 
 __all__ = [
+    "Pool",
+    "PoolError",
     "Watch",
     "WatchError",
     "__version__",
@@ -23,5 +28,23 @@ __all__ = [
     "on_oom",
     "record",
     "save",
+    "scope",
+    "show",
+    "use_pool",
     "watch",
 ]
+
+register_magic()
+
+
+def __getattr__(name):
+    # Not before: these import the trainers' packages.
+    if name == "HuggingFaceCallback":
+        from ._huggingface import HuggingFaceCallback
+
+        return HuggingFaceCallback
+    if name == "LightningCallback":
+        from ._lightning import callback_class
+
+        return callback_class()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ import argparse
 import runpy
 import sys
 
-from ._watch import watch
+from ._ranks import watch
 
 
 def main():
@@ -13,7 +13,7 @@ def main():
     )
     parser.add_argument("--listen", metavar="ADDR", help="address of the page (default: 127.0.0.1:7791)")
     parser.add_argument("--record", metavar="FILE", help="also write the recording to this file")
-    parser.add_argument("--stacks", choices=["python", "none"], default="python", help="call stacks to record")
+    parser.add_argument("--stacks", choices=["python", "all", "none"], default="python", help="call stacks to record")
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")

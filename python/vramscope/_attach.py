@@ -10,7 +10,7 @@ import sys
 import threading
 
 from . import _native, _watch
-from ._follow import Following, torch_minor
+from ._follow import Following
 
 #: How often a session checks that the command it pushes to still runs, in seconds.
 CHECK_INTERVAL = 1.0
@@ -28,7 +28,7 @@ class AttachedWatch(_watch.Watch):
         self.url = self._session.url
         self._attacher = attacher
         self._ended = threading.Event()
-        self._following = Following(self._session, with_stacks=stacks != "none")
+        self._following = Following(self._session, stacks=None if stacks == "none" else stacks)
 
     def start(self):
         """Starts to follow the allocator."""
@@ -86,10 +86,8 @@ def check():
     version = torch.__version__
     if not hasattr(torch._C, "_cuda_memorySnapshot"):
         raise AttachError(f"its PyTorch {version} has no CUDA support, so it uses no GPU memory")
-    try:
-        torch_minor(version)
-    except RuntimeError as error:
-        raise AttachError(str(error)) from None
+    if _watch._open_on_pool is not None:
+        raise AttachError("it is on vramscope's pool: start it with VRAMSCOPE_LISTEN, or call vramscope.watch() in it")
     current = _watch._current
     if isinstance(current, AttachedWatch):
         if not current.has_lost_attacher():
@@ -104,7 +102,8 @@ def check():
 def start(push_url, stacks="python", attacher=None):
     """Starts a session that pushes to ``push_url``, and that ends with the process ``attacher``.
 
-    Returns ``"live"``, or ``"waiting"`` if the program has not used a GPU yet.
+    Returns ``"live"``; ``"waiting"`` if the program has not used a GPU yet; or ``"polling: ..."``
+    with the reason why snapshots are recorded instead of events.
     """
     check()
     session = AttachedWatch(push_url, stacks, _Process(os.getpid() if attacher is None else attacher))

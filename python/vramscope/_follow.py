@@ -5,14 +5,15 @@ its choosing. A thread then checks what the tracker sees, takes snapshots when t
 one, and names the program's modules.
 """
 
-import pickle
 import sys
 import threading
 
-from . import _interpreter, _spans
+from . import _interpreter, _regions, _spans
 from ._imports import call_after_import
 from ._labels import Labels
-from ._modules import module_names, names_in
+from ._modules import all_modules, names_in
+from ._polling import Polling
+from ._snapshot import device_list, take_snapshot
 
 #: Bytes of the tensor of the self-test: a size that no program requests.
 SELF_TEST_BYTES = 123_457
@@ -27,12 +28,16 @@ REQUEST_INTERVAL = 0.2
 class Following:
     """Follows the allocator for a session, in the background."""
 
-    def __init__(self, session, with_stacks):
+    def __init__(self, session, stacks):
         self._session = session
-        self._with_stacks = with_stacks
+        self._with_stacks = stacks is not None
+        self._with_native = stacks == "all"
         self.labels = Labels(session)
         self._stopped = threading.Event()
         self._thread = None
+        #: Set if snapshots are recorded instead of events.
+        self._polling = None
+        self._has_unnamed_modules = False
         #: True while events wait for the first use of a device.
         self._is_waiting = False
         #: Held while the recording begins.
@@ -49,6 +54,7 @@ class Following:
         self._stopped.set()
         self.labels.remove()
         _spans.remove()
+        _regions.remove()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
@@ -64,18 +70,34 @@ class Following:
 
     def resume(self):
         """Continues to record, from the allocator's state now on."""
-        self._session.set_mode("stacks" if self._with_stacks else "events")
+        self._session.set_mode(self._mode())
         self._session.prepare_snapshot()
         self._session.record(take_snapshot(sys.modules["torch"]))
 
+    def _mode(self):
+        """Returns what the tracker does while it records."""
+        if not self._with_stacks:
+            return "events"
+        return "all stacks" if self._with_native else "stacks"
+
+    def begin_at_failure(self, device, segment_bytes):
+        """Begins the recording of a program that runs out of memory before the thread has noticed
+        its first use of a device. The recording ends with the failure, so nothing is allocated to
+        test the tracker: the failure itself must have been reported."""
+        with self._beginning:
+            if self._is_waiting and not self._stopped.is_set():
+                self._session.check_failure(device, segment_bytes)
+                self._begin(sys.modules["torch"])
+
     def _begin_late(self):
-        """Begins the recording of a program that ended before the thread noticed its first use of
-        a device."""
+        """Begins the recording of a program that ended before the thread noticed its first use of a
+        device, or that used none."""
         with self._beginning:
             if not self._is_waiting or self._stopped.is_set():
                 return
             try:
-                self._try_begin(sys.modules["torch"])
+                if not self._try_begin(sys.modules["torch"]):
+                    self._session.begin()
             except Exception as error:
                 self._fail(error)
 
@@ -96,31 +118,49 @@ class Following:
             self._fail(error)
 
     def _fail(self, error):
-        """Gives up to follow the allocator."""
-        self.status = f"off: {error}"
-        self._stopped.set()
-        print(f"vramscope: cannot follow PyTorch's allocator: {error}", file=sys.stderr, flush=True)
+        """Gives up to follow the allocator: records snapshots instead, if nothing has been recorded
+        and the allocator has snapshots."""
+        torch = sys.modules["torch"]
+        consequence = ""
+        self._is_waiting = False
+        try:
+            # A recording that has begun would change its meaning.
+            if self.status == "waiting":
+                self._polling = Polling(self._session, torch, error)
+                self.status = f"polling: {error}"
+                consequence = "; recording snapshots instead, without call stacks"
+        except Exception:
+            pass
+        print(f"vramscope: cannot follow PyTorch's allocator: {error}{consequence}", file=sys.stderr, flush=True)
+        if self._polling is None:
+            self.status = f"off: {error}"
+            self._stopped.set()
+            return
+        _spans.install(torch, self._session)
+        self.labels.install()
+        if self._thread is None:
+            self._start_thread()
+
+    def _start_thread(self):
+        self._thread = threading.Thread(target=self._run, name="vramscope", daemon=True)
+        self._thread.start()
 
     def _attach(self):
         import torch
 
         minor = torch_minor(torch.__version__)
-        devices = []
-        for device in range(torch.cuda.device_count()):
-            properties = torch.cuda.get_device_properties(device)
-            devices.append((device, properties.name, properties.total_memory))
+        devices = device_list(torch)
         # Without stacks, too: a later session of this process may want them.
         interpreter = self._checked(lambda: _interpreter.checked(torch), "no call stacks")
         autograd = self._checked(
             lambda: _interpreter.checked_autograd(torch, minor), "the backward pass has no call stacks"
         )
         self._with_stacks = self._with_stacks and interpreter is not None
-        self._session.attach(minor, devices, self._with_stacks, interpreter, autograd)
+        self._session.attach(minor, devices, self._mode(), interpreter, autograd)
         self._session.start(take_snapshot(torch))
         self._is_waiting = True
         self._try_begin(torch)
-        self._thread = threading.Thread(target=self._run, name="vramscope", daemon=True)
-        self._thread.start()
+        self._start_thread()
 
     def _checked(self, check, consequence):
         """Returns what ``check`` returns; None, and a message if stacks are wanted, if it fails."""
@@ -136,14 +176,17 @@ class Following:
         for device in range(torch.cuda.device_count()):
             if torch._C._cuda_hasPrimaryContext(device):
                 self._self_test(torch, device)
-                self._session.begin()
-                self._is_waiting = False
-                self.status = "live"
-                _spans.install(torch, self._session)
-                if self._with_stacks:
-                    self.labels.install()
+                self._begin(torch)
                 return True
         return False
+
+    def _begin(self, torch):
+        self._session.begin()
+        self._is_waiting = False
+        self.status = "live"
+        _spans.install(torch, self._session)
+        if self._with_stacks:
+            self.labels.install()
 
     def _self_test(self, torch, device):
         tensor = torch.empty(SELF_TEST_BYTES, dtype=torch.uint8, device=torch.device("cuda", device))
@@ -153,10 +196,20 @@ class Following:
 
     def _run(self):
         try:
-            self._serve_requests()
+            if self._polling is None:
+                self._serve_requests()
         except Exception as error:
             if not self._stopped.is_set():
                 self._fail(error)
+        if self._polling is not None:
+            self._poll()
+
+    def _poll(self):
+        try:
+            self._polling.run(self._stopped)
+        except Exception as error:
+            self.status = f"off: {error}"
+            print(f"vramscope: cannot record snapshots: {error}", file=sys.stderr, flush=True)
 
     def _serve_requests(self):
         import torch
@@ -167,6 +220,8 @@ class Following:
             if is_waiting:
                 self._stopped.wait(CONTEXT_INTERVAL)
                 continue
+            if self._with_stacks:
+                _regions.install(self._session)
             request = self._session.next_request(REQUEST_INTERVAL)
             if self._stopped.is_set():
                 return
@@ -174,7 +229,19 @@ class Following:
                 self._session.prepare_snapshot()
                 self._session.record(take_snapshot(torch))
             elif request == "modules":
-                self._session.add_modules(module_names(torch))
+                self._name_modules(torch)
+
+    def _name_modules(self, torch):
+        try:
+            names, roots = all_modules(torch)
+            self._session.add_modules(names)
+            for root in roots if self.labels.is_installed else ():
+                self.labels.label_inputs(root)
+        except Exception as error:
+            # A program's module may do anything when it is asked. The recording goes on.
+            if not self._has_unnamed_modules:
+                self._has_unnamed_modules = True
+                print(f"vramscope: some modules have no name: {error!r}", file=sys.stderr, flush=True)
 
 
 def torch_minor(version):
@@ -183,19 +250,3 @@ def torch_minor(version):
     if major != "2" or int(minor) not in SUPPORTED_MINORS:
         raise RuntimeError(f"PyTorch {version} is not supported: use 2.6 to 2.15")
     return int(minor)
-
-
-def take_snapshot(torch):
-    """Returns the state of PyTorch's allocator as a pickle, without its history."""
-    snapshot = torch._C._cuda_memorySnapshot
-    # From 2.11 on the history can be left out; before 2.7 there is no argument.
-    for arguments in ((0, 0, False),), (None,), ():
-        try:
-            state = snapshot(*arguments)
-            break
-        except TypeError:
-            continue
-    else:
-        raise RuntimeError("this version of PyTorch takes no snapshots")
-    state.pop("device_traces", None)
-    return pickle.dumps(state, protocol=4)

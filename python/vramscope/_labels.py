@@ -4,12 +4,19 @@ The allocator does not know it when it allocates a block. PyTorch's hooks for al
 each step; ``annotate`` adds what a model and its optimizer know before the first step.
 """
 
+import contextlib
 import importlib
+import sys
+import weakref
+
+from . import _workspaces
 
 #: Steps after which all optimizer state and all parameters are labelled again.
 RELABEL_STEPS = 50
 #: First steps at which they are always labelled: optimizers create their state in the first one.
 FIRST_STEPS = 3
+#: Calls of a module whose inputs are labelled. Requests of the same lines are inputs from then on.
+INPUT_CALLS = 2
 
 
 class Labels:
@@ -21,21 +28,41 @@ class Labels:
         self._steps = {}
         self._names = {}
         self._first_optimizer = None
+        self._workspaces = []
+        #: The modules whose inputs are labelled.
+        self._roots = weakref.WeakSet()
+        #: False if the program's trainer names the steps.
+        self.marks_steps = True
 
     def install(self):
         """Starts to label at every step of every optimizer."""
         # The package hides the module of this name.
         hooks = importlib.import_module("torch.optim.optimizer")
         self._handles = [
-            hooks.register_optimizer_step_pre_hook(self._before_step),
-            hooks.register_optimizer_step_post_hook(self._after_step),
+            hooks.register_optimizer_step_pre_hook(_harmless(self._before_step)),
+            hooks.register_optimizer_step_post_hook(_harmless(self._after_step)),
         ]
+        self._workspaces = _workspaces.of_devices(sys.modules["torch"])
 
     def remove(self):
         """Stops to label."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self._roots.clear()
+
+    @property
+    def is_installed(self):
+        """True while the steps of optimizers label blocks."""
+        return bool(self._handles)
+
+    def label_inputs(self, root):
+        """Labels what a module is called with in its next calls."""
+        if root not in self._roots:
+            self._roots.add(root)
+            hook = _InputHook(self._relabel)
+            hook.handle = root.register_forward_pre_hook(hook, with_kwargs=True)
+            self._handles.append(hook.handle)
 
     def annotate(self, model, optimizer=None):
         """Labels a model's parameters, buffers and inputs, and the state of its optimizer."""
@@ -48,14 +75,9 @@ class Labels:
         for name, buffer in model.named_buffers():
             _add(labelled, buffer, _scope(root, name))
         self._relabel("parameter", labelled)
-        self._handles.append(model.register_forward_pre_hook(self._before_forward, with_kwargs=True))
+        self.label_inputs(model)
         if optimizer is not None:
             self._label_state(optimizer)
-
-    def _before_forward(self, _model, arguments, keywords):
-        labelled = []
-        _add_nested(labelled, (arguments, keywords))
-        self._relabel("input", labelled)
 
     def _before_step(self, optimizer, _arguments, _keywords):
         step = self._steps.get(id(optimizer), 0)
@@ -78,9 +100,10 @@ class Labels:
         self._steps[id(optimizer)] = step
         if step <= FIRST_STEPS or step % RELABEL_STEPS == 0:
             self._label_state(optimizer)
+            self._session.end_step(self._workspaces)
         if self._first_optimizer is None:
             self._first_optimizer = id(optimizer)
-        if self._first_optimizer == id(optimizer):
+        if self._first_optimizer == id(optimizer) and self.marks_steps:
             self._session.mark(f"step {step}")
 
     def _label_state(self, optimizer):
@@ -97,6 +120,39 @@ class Labels:
             self._session.relabel(category, labelled)
 
 
+class _InputHook:
+    """A forward hook that labels the arguments of a module's first calls and then removes itself.
+
+    A copy of the module, or a file that it is saved to, has a hook without effect instead.
+    """
+
+    def __init__(self, relabel):
+        self._label = _harmless(lambda arguments: relabel("input", _nested(arguments)))
+        self._calls = 0
+        self.handle = None
+        self._is_compiling = sys.modules["torch"].compiler.is_compiling
+
+    def __call__(self, _module, arguments, keywords):
+        if self._is_compiling():
+            return
+        self._label((arguments, keywords))
+        self._calls += 1
+        if self._calls == INPUT_CALLS:
+            self.handle.remove()
+
+    def __deepcopy__(self, _memo):
+        return _no_hook()
+
+    def __reduce__(self):
+        return _no_hook().__reduce__()
+
+
+def _no_hook():
+    """Returns a function that accepts all arguments, returns None and can be pickled, also for a
+    program without vramscope."""
+    return contextlib.nullcontext().__exit__
+
+
 def _scope(root, name):
     """Returns the scope of a parameter's module: ``GPT/blocks/0`` for ``blocks.0.weight``."""
     return "/".join([root, *name.split(".")[:-1]])
@@ -111,6 +167,32 @@ def _add(labelled, tensor, scope):
             return
         if address:
             labelled.append((tensor.device.index or 0, address, scope))
+
+
+def _harmless(function):
+    """Returns a function that calls ``function`` and keeps its errors from the program. The first
+    error is printed."""
+
+    def call(*arguments):
+        try:
+            function(*arguments)
+        except Exception as error:
+            global _has_failed
+            if not _has_failed:
+                _has_failed = True
+                print(f"vramscope: some blocks have no category: {error!r}", file=sys.stderr, flush=True)
+
+    return call
+
+
+_has_failed = False
+
+
+def _nested(value):
+    """Returns the blocks of the CUDA tensors in lists, tuples and dictionaries."""
+    labelled = []
+    _add_nested(labelled, value)
+    return labelled
 
 
 def _add_nested(labelled, value, depth=4):

@@ -3,18 +3,22 @@
 import gc
 
 
-def module_names(torch):
-    """Returns the address and the name of each module in the process: ``GPT/blocks/0/attn``."""
+def all_modules(torch):
+    """Returns the address and the name of each module in the process, as ``GPT/blocks/0/attn``, and
+    the modules that have parameters and are not part of another module."""
     module_type = torch.nn.Module
     # `isinstance` would run code of lazy proxies.
     modules = [thing for thing in gc.get_objects() if issubclass(type(thing), module_type)]
-    children = {id(child) for module in modules for child in _children(module)}
+    children = {id(child) for module in modules for child in _children(module).values()}
     names = []
     seen = set()
+    roots = []
     for module in modules:
         if id(module) not in children:
             _add(module, type(module).__name__, names, seen)
-    return names
+            if _has_parameters(module):
+                roots.append(module)
+    return names, roots
 
 
 def names_in(root):
@@ -25,7 +29,23 @@ def names_in(root):
 
 
 def _children(module):
-    return [child for child in module.__dict__.get("_modules", {}).values() if child is not None]
+    """Returns the modules in a module by name. The copy is made at once: the program may add
+    modules in another thread."""
+    children = dict(module.__dict__.get("_modules", ()))
+    return {name: child for name, child in children.items() if child is not None}
+
+
+def _has_parameters(root):
+    """Returns true if a module or one in it has parameters."""
+    waiting, seen = [root], set()
+    while waiting:
+        module = waiting.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            if module.__dict__.get("_parameters"):
+                return True
+            waiting += _children(module).values()
+    return False
 
 
 def _add(root, name, names, seen):
@@ -37,6 +57,4 @@ def _add(root, name, names, seen):
             continue
         seen.add(id(module))
         names.append((id(module), path))
-        for child_name, child in module.__dict__.get("_modules", {}).items():
-            if child is not None:
-                waiting.append((child, f"{path}/{child_name}"))
+        waiting += [(child, f"{path}/{child_name}") for child_name, child in _children(module).items()]

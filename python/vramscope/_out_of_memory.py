@@ -38,15 +38,16 @@ def _observe_when_initialized(torch):
         torch.cuda._lazy_call(observe)
 
 
-def _out_of_memory(_device, _requested, _device_total, _device_free):
+def _out_of_memory(device, segment_bytes, _device_total, _device_free):
     global _path
     path, _path = _path, None
     if path is None:
         return
     try:
         session = start(listen=None, record=None, stacks="python")
+        session._following.begin_at_failure(device, segment_bytes)
         sentence = session._session.save_out_of_memory(path)
-        print(f"vramscope: {sentence or 'out of memory'} The recording is in {path}.", file=sys.stderr, flush=True)
+        print(f"vramscope: {sentence or 'out of memory.'} The recording is in {path}.", file=sys.stderr, flush=True)
     except (RuntimeError, OSError, WatchError) as error:
         # The program must get its own error.
         print(f"vramscope: cannot write {path}: {error}", file=sys.stderr, flush=True)

@@ -6,15 +6,20 @@ import os
 import sys
 import threading
 
-from . import _native
+from . import _kernel, _native
 from ._follow import Following
+from ._scopes import scope
 
+#: Call stacks that can be recorded: of Python, also of C++, or none.
+STACKS = ("python", "all", None)
 #: The address of the live page if the program names none.
 DEFAULT_LISTEN = "127.0.0.1:7791"
 
 _lock = threading.Lock()
 #: The session in progress; a process has at most one.
 _current = None
+#: Opens a session on vramscope's pool, which ``use_pool`` sets; None on PyTorch's own allocator.
+_open_on_pool = None
 
 
 class WatchError(RuntimeError):
@@ -29,25 +34,38 @@ class Watch:
     """
 
     def __init__(self, listen, record, stacks):
-        if stacks not in ("python", None):
-            raise ValueError(f'stacks must be "python" or None, not {stacks!r}')
+        if stacks not in STACKS:
+            raise ValueError(f'stacks must be "python", "all" or None, not {stacks!r}')
+        if _open_on_pool is not None:
+            self._session, self._following = _open_on_pool(listen, record)
+            self.url = self._session.url
+            self._following.start()
+            return
+        # The proxy of a notebook's server passes on the browser's name for that server, which the
+        # kernel does not know.
+        options = {"any_host": True} if _kernel.is_kernel() else {}
         try:
-            self._session = _native.Session(listen=listen, record=record)
+            self._session = _native.Session(listen=listen, record=record, **options)
         except RuntimeError as error:
             raise WatchError(str(error)) from None
         self.url = self._session.url
-        self._following = Following(self._session, with_stacks=stacks is not None)
+        self._following = Following(self._session, stacks=stacks)
         self._following.start()
 
     @property
     def status(self):
-        """What is followed: ``"waiting"`` until PyTorch has initialized CUDA, then ``"live"``, or
-        ``"off: ..."`` with the reason why the allocator cannot be followed."""
+        """What is followed: ``"waiting"`` until PyTorch has initialized CUDA, then ``"live"``;
+        ``"polling: ..."`` with the reason why snapshots are recorded instead of events, or
+        ``"off: ..."`` with the reason why nothing is recorded."""
         return self._following.status
 
     def mark(self, name):
         """Records a mark, a named moment."""
         self._session.mark(str(name))
+
+    def scope(self, name, category=None):
+        """Names a part of the program; see ``vramscope.scope``."""
+        return scope(name, category)
 
     def annotate(self, model, optimizer=None):
         """Labels a model's parameters, inputs and optimizer state from now on, not from the first
@@ -81,16 +99,21 @@ def watch(listen=None, record=None, stacks="python"):
 
     ``listen`` is the address of the page, ``127.0.0.1:7791`` by default or the value of
     ``VRAMSCOPE_LISTEN``; port 0 takes any free port. ``record`` names a file to write the recording
-    to. ``stacks=None`` leaves out the Python call stacks. If a session is in progress, that one is
-    returned.
+    to. ``stacks="all"`` records C++ call stacks, too, and ``stacks=None`` leaves out all. If a
+    session is in progress, that one is returned.
     """
-    pushes = bool(os.environ.get("VRAMSCOPE_PUSH"))
-    if listen is None and not pushes and not os.environ.get("VRAMSCOPE_LISTEN"):
-        listen = DEFAULT_LISTEN
-    started = start(listen, record, stacks)
+    started = start_with_page(listen, record, stacks)
     if started.url:
         print(f"vramscope: listening: {started.url}", file=sys.stderr, flush=True)
     return started
+
+
+def start_with_page(listen=None, record=None, stacks="python"):
+    """Starts a session, with a page unless it pushes to a server; returns one in progress."""
+    pushes = bool(os.environ.get("VRAMSCOPE_PUSH"))
+    if listen is None and not pushes and not os.environ.get("VRAMSCOPE_LISTEN"):
+        listen = DEFAULT_LISTEN
+    return start(listen, record, stacks)
 
 
 def start(listen, record, stacks):

@@ -22,7 +22,7 @@ const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("vramscope-insight", &["trace", "pool"]),
     ("vramscope-importer", &["trace", "formats"]),
     ("vramscope-collector", &["trace", "pool", "page"]),
-    ("vramscope-pluggable", &["trace", "pool", "collector"]),
+    ("vramscope-pluggable", &["trace", "pool", "formats", "collector"]),
     ("vramscope-hook", &["trace", "pool", "formats", "insight", "collector"]),
     ("vramscope-demo", &["trace", "collector"]),
     ("vramscope-viewer", &["trace", "pool", "insight"]),

@@ -25,17 +25,22 @@ pub(crate) enum Profile {
 
 impl Profile {
     /// Returns cargo's arguments that select the profile.
-    pub(crate) fn flags(self) -> &'static [&'static str] {
+    pub(crate) fn flags(self) -> Vec<String> {
         match self {
-            Self::Dev => &[],
-            Self::Release => &["--release"],
+            Self::Dev => Vec::new(),
+            Self::Release => vec!["--release".to_owned()],
             // With so little inlining beyond what is marked, the page is 6 KB smaller than with 25;
-            // a frame of `big` takes up to 10% longer.
-            Self::Page => &[
-                "--profile=page",
-                "--config=target.wasm32-unknown-unknown.rustflags=['-Cllvm-args=-inline-threshold=5']",
+            // a frame of `big` takes up to 10% longer. Panic messages contain no paths of this
+            // machine.
+            Self::Page => vec![
+                "--profile=page".to_owned(),
+                format!(
+                    "--config=target.wasm32-unknown-unknown.rustflags=['-Cllvm-args=-inline-threshold=5', \
+                     '--remap-path-prefix={}=']",
+                    registry_sources()
+                ),
             ],
-            Self::Quick => &["--profile", "quick"],
+            Self::Quick => vec!["--profile=quick".to_owned()],
         }
     }
 
@@ -48,6 +53,13 @@ impl Profile {
             Self::Quick => "quick",
         }
     }
+}
+
+/// Returns the folder in which cargo keeps the sources of dependencies.
+fn registry_sources() -> String {
+    let default = || std::env::home_dir().unwrap_or_default().join(".cargo");
+    let home = std::env::var_os("CARGO_HOME").map_or_else(default, PathBuf::from);
+    home.join("registry/src").to_string_lossy().into_owned()
 }
 
 /// Builds the page and the binary that embeds it, with all features. Returns the binary's path.

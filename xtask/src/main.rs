@@ -8,7 +8,8 @@
 //! - [`plan`] runs named steps in order and prints a summary.
 //! - [`mod@test`] lists the steps of `cargo xtask test`.
 //! - [`package`] packages every published crate and builds a program against the packages.
-//! - [`wheel`] builds the Python package; [`python_env`] creates virtual environments.
+//! - [`wheel`] builds the Python package, [`notebook`] tests it in JupyterLab; [`python_env`]
+//!   creates virtual environments.
 //! - [`exports`] reads exported files with the Python packages of the tools that they are for.
 //! - [`measure`] runs the browser and live benchmarks and takes the README's screenshots.
 //! - [`fuzz`] runs the fuzz targets.
@@ -23,6 +24,7 @@ mod exports;
 mod fuzz;
 mod gpu;
 mod measure;
+mod notebook;
 mod package;
 mod page;
 mod plan;
@@ -46,7 +48,7 @@ Usage: cargo xtask COMMAND
   demo [ARGS]        build and run the demo; ARGS are passed to `vramscope demo`
   build [--release]  build the page and the `vramscope` binary that embeds it
   test               run all tests and checks
-  wheel              build the Python package as a wheel in target/wheels
+  wheel [--arm]      build the Python package as a wheel in target/wheels; --arm for 64-bit Arm
   package            package every published crate and build a program against the packages
   fuzz [--seconds N] [TARGETS]
                      run the fuzz targets, N seconds each (default 300)
@@ -70,7 +72,8 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         (Some("build"), []) => build::binary(Profile::Dev).map(|_| ExitCode::SUCCESS),
         (Some("build"), ["--release"]) => build::binary(Profile::Release).map(|_| ExitCode::SUCCESS),
         (Some("test"), []) => test::run(),
-        (Some("wheel"), []) => wheel::release().map(done),
+        (Some("wheel"), []) => wheel::release(false).map(done),
+        (Some("wheel"), ["--arm"]) => wheel::release(true).map(done),
         (Some("package"), []) => build::page(Profile::Release).and_then(|()| package::check()).map(done),
         (Some("fuzz"), arguments) => fuzz::run(arguments).map(done),
         (Some("gpu"), []) => gpu::collect().map(done),

@@ -6,6 +6,7 @@ use std::thread;
 use crate::build::{self, Profile};
 use crate::exports;
 use crate::measure;
+use crate::notebook;
 use crate::package;
 use crate::plan::Plan;
 use crate::shell::{self, Result, cargo, command};
@@ -89,9 +90,10 @@ pub(crate) fn run() -> Result<ExitCode> {
     let binary = plan.step("build for release", &[page], || build::binary_with_built_page(Profile::Release).map(drop));
     plan.step("packages", &[binary], package::check);
     if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        plan.step("the Python package", &[page, python], wheel::check);
+        let package = plan.step("the Python package", &[page, python], wheel::check);
+        plan.step("the notebook", &[package, chromium], notebook::check);
     } else {
-        plan.skip("the Python package", "it is built for Linux on x86-64");
+        plan.skip("the Python package and the notebook", "the package is built for Linux on x86-64");
     }
     plan.step("the binary in the browser", &[binary, chromium, python], end_to_end);
     plan.step("exports read by other tools", &[binary, python], exports::check);

@@ -17,8 +17,10 @@ use crate::workspace;
 
 /// Packages that build the wheel, as a pip requirements list.
 const TOOLS: &str = "cargo-zigbuild==0.24.0\nmaturin==1.16.0\nziglang==0.15.2\n";
-/// Target of the wheel's programs, with the version of glibc.
+/// Target of the wheel's programs.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Target of the wheel for Arm, which is only built: no test runs it.
+const ARM_TARGET: &str = "aarch64-unknown-linux-gnu";
 /// The version of glibc that the wheel needs at least.
 const GLIBC: &str = "2.28";
 /// The wheel's platform tag, for that version of glibc.
@@ -36,19 +38,20 @@ fn tool(python: &Path, name: &str) -> Result<Command> {
     Ok(tool)
 }
 
-/// Builds the wheel with a page that exists already. Returns its path in `target/wheels`.
-pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
+/// Builds the wheel for a target with a page that exists already. Returns its path in
+/// `target/wheels`.
+fn build(target_triple: &str, profile: Profile) -> Result<PathBuf> {
     let python = python_env::environment("wheel-tools", TOOLS)?;
     let target = workspace::target_dir()?;
     let strip = format!("profile.{}.strip=true", profile.folder());
     let packages = ["--package", "vramscope", "--package", "vramscope-pluggable"];
-    let versioned = format!("{TARGET}.{GLIBC}");
+    let versioned = format!("{target_triple}.{GLIBC}");
     let mut programs = tool(&python, "cargo-zigbuild")?;
     programs.args(["zigbuild", "--target", &versioned, "--config", &strip]).args(packages).args(profile.flags());
     shell::run(&mut programs)?;
 
     let package = workspace::root().join("python");
-    let built = target.join(TARGET).join(profile.folder());
+    let built = target.join(target_triple).join(profile.folder());
     let copies = [
         (built.join("vramscope"), package.join("data/scripts/vramscope")),
         (built.join("libvramscope_pluggable.so"), package.join("vramscope/libvramscope_pluggable.so")),
@@ -62,7 +65,7 @@ pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
     // The name contains the version; an older wheel would be taken for the new one.
     let _ = fs::remove_dir_all(&wheels);
     let mut maturin = tool(&python, "maturin")?;
-    maturin.current_dir(&package).args(["build", "--zig", "--target", TARGET, "--compatibility", PLATFORM]);
+    maturin.current_dir(&package).args(["build", "--zig", "--target", target_triple, "--compatibility", PLATFORM]);
     maturin.args(["--profile", profile.folder(), "--out"]).arg(&wheels);
     shell::run(&mut maturin)?;
     let names = fs::read_dir(&wheels).map_err(|error| format!("{}: {error}", wheels.display()))?;
@@ -70,17 +73,21 @@ pub(crate) fn build(profile: Profile) -> Result<PathBuf> {
     found.next().ok_or_else(|| format!("{}: maturin built no wheel", wheels.display()))
 }
 
-/// Builds the page and the wheel for release.
-pub(crate) fn release() -> Result<()> {
+/// Builds the page and the wheel for release; with `for_arm` for 64-bit Arm.
+pub(crate) fn release(for_arm: bool) -> Result<()> {
     build::page(Profile::Release)?;
-    let wheel = build(Profile::Release)?;
+    let target_triple = if for_arm { ARM_TARGET } else { TARGET };
+    if for_arm {
+        shell::run(command("rustup").args(["target", "add", target_triple]))?;
+    }
+    let wheel = build(target_triple, Profile::Release)?;
     eprintln!("{}", wheel.display());
     Ok(())
 }
 
 /// Builds a wheel that compiles fast, installs it into an empty environment, and tests it there.
 pub(crate) fn check() -> Result<()> {
-    let wheel = build(Profile::Quick)?;
+    let wheel = build(TARGET, Profile::Quick)?;
     let folder = workspace::target_dir()?.join("wheel-test");
     let python = python_env::create(&folder)?;
     let run = |arguments: &[&str]| {

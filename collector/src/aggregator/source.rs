@@ -17,6 +17,9 @@ use crate::process::{Process, plain};
 pub(super) const WAIT_NS: u64 = 200_000_000;
 /// The most devices of one process. The stream of a process with more is refused.
 const MAX_DEVICES: usize = 64;
+/// The most marks on a device without events that are kept for its first event; further ones are
+/// left out.
+const MAX_HELD_MARKS: usize = 1024;
 /// The most decoded entries of one process that may wait to be merged; at the limit, decoding stops
 /// until some are merged. A full state counts as its number of segments and blocks.
 pub(super) const MAX_PENDING_WEIGHT: usize = 1 << 16;
@@ -138,6 +141,8 @@ pub(super) struct Source {
     device_infos: Vec<DeviceInfo>,
     /// The merged recording's numbers of the devices that had events, by the process's own numbers.
     pub(super) devices: BTreeMap<DeviceId, DeviceId>,
+    /// The marks on devices without events, by the process's own numbers.
+    held_marks: BTreeMap<DeviceId, Vec<PendingEntry>>,
     /// Difference between the process's time 0 and the merged recording's.
     shift_ns: Option<i128>,
     /// The number of the first chunk that is missing.
@@ -185,6 +190,7 @@ impl Source {
             numbers: SourceNumbers::default(),
             device_infos: Vec::new(),
             devices: BTreeMap::new(),
+            held_marks: BTreeMap::new(),
             shift_ns: None,
             next: 0,
             next_event: None,
@@ -229,12 +235,19 @@ impl Source {
                 DecodedItem::FullState(state) => self.take_state(state, now_ns, context)?,
                 DecodedItem::Event(event) => self.take_event(&event, now_ns, context)?,
                 DecodedItem::Annotation(annotation) => {
-                    let device = self.device(annotation.device, context)?;
                     let (name, time_ns) =
                         (self.numbers.string(annotation.name), self.merged_ns(annotation.time_ns, now_ns));
                     // Its event number is set when it is merged.
-                    let annotation = Annotation { device, name, time_ns, ..annotation };
-                    self.append(self.until_ns, now_ns, Entry::Annotation(annotation));
+                    let entry = |device| Entry::Annotation(Annotation { device, name, time_ns, ..annotation });
+                    match self.devices.get(&annotation.device) {
+                        None if self.holds_marks() => {
+                            self.hold_mark(annotation.device, time_ns, now_ns, entry(DeviceId(0)));
+                        }
+                        _ => {
+                            let device = self.device(annotation.device, context)?;
+                            self.append(self.until_ns, now_ns, entry(device));
+                        }
+                    }
                 }
                 DecodedItem::Relabel(relabel) => {
                     // A device without events has no blocks.
@@ -307,6 +320,12 @@ impl Source {
         context.devices.insert(merged.0, self.device_info(local, merged));
         context.info_changed = true;
         self.devices.insert(local, merged);
+        for PendingEntry { time_ns, arrived_ns, mut entry } in self.held_marks.remove(&local).unwrap_or_default() {
+            if let Entry::Event(_, device) | Entry::Annotation(Annotation { device, .. }) = &mut entry {
+                *device = merged;
+            }
+            self.append(time_ns, arrived_ns, entry);
+        }
         Ok(merged)
     }
 
@@ -340,10 +359,30 @@ impl Source {
         if let EventKind::Gap { lost } = event.kind {
             self.lost = self.lost.saturating_add(lost);
         }
-        let device = self.device(event.device, context)?;
         let kind = with_remapped_ids(event.kind, |site| self.numbers.site(site), |name| self.numbers.string(name));
-        self.append(self.merged_ns(event.time_ns, now_ns), now_ns, Entry::Event(kind, device));
+        let time_ns = self.merged_ns(event.time_ns, now_ns);
+        let is_mark = matches!(kind, EventKind::Mark { .. });
+        if is_mark && self.holds_marks() && !self.devices.contains_key(&event.device) {
+            self.hold_mark(event.device, time_ns, now_ns, Entry::Event(kind, DeviceId(0)));
+            return Ok(());
+        }
+        let device = self.device(event.device, context)?;
+        self.append(time_ns, now_ns, Entry::Event(kind, device));
         Ok(())
+    }
+
+    /// Returns true if marks on devices without events are kept until they have one: of a process
+    /// with several devices. It marks all of them, and normally uses only one.
+    fn holds_marks(&self) -> bool {
+        self.device_infos.len() > 1
+    }
+
+    /// Keeps a mark on a device without events until it has one.
+    fn hold_mark(&mut self, local: DeviceId, time_ns: u64, arrived_ns: u64, entry: Entry) {
+        let held = self.held_marks.entry(local).or_default();
+        if held.len() < MAX_HELD_MARKS {
+            held.push(PendingEntry { time_ns, arrived_ns, entry });
+        }
     }
 
     /// Refuses the rest of the stream, with `reason` as the error for the process. Entries that

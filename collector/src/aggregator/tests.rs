@@ -5,6 +5,7 @@ use vramscope_trace::{
     PoolKey, PoolKind, Recording, RecordingInfo, Relabel, Sink, Site, SiteId, StreamId, StringId, site_name,
 };
 
+mod held_marks;
 mod limits;
 mod walks;
 

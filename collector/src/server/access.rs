@@ -95,10 +95,10 @@ pub(super) struct Rights {
 }
 
 impl Access {
-    /// Creates the access rules. A server that other machines can reach always has a token, and so
-    /// has one with commands.
-    pub(super) fn new(token: Option<Token>, is_loopback: bool, has_commands: bool) -> io::Result<Self> {
-        let viewing_needs_token = token.is_some() || !is_loopback;
+    /// Creates the access rules. A server that only this machine can reach (`is_local`) needs a
+    /// token only for commands; any other server needs one for everything.
+    pub(super) fn new(token: Option<Token>, is_local: bool, has_commands: bool) -> io::Result<Self> {
+        let viewing_needs_token = token.is_some() || !is_local;
         let token = match token {
             None if viewing_needs_token || has_commands => Some(Token::random()?),
             token => token,
@@ -251,9 +251,9 @@ mod tests {
 
     #[test]
     fn reachable_servers_and_commands_need_a_token() {
-        let check = |is_given: bool, is_loopback: bool, has_commands: bool, has_token: bool, needs_token: bool| {
+        let check = |is_given: bool, is_local: bool, has_commands: bool, has_token: bool, needs_token: bool| {
             let token = is_given.then(|| Token::new(TOKEN).expect("a valid token"));
-            let access = Access::new(token, is_loopback, has_commands).expect("randomness is available");
+            let access = Access::new(token, is_local, has_commands).expect("randomness is available");
             assert_eq!((access.token().is_some(), access.viewing_needs_token), (has_token, needs_token));
         };
         check(false, true, false, false, false);

@@ -19,12 +19,14 @@ use axum::response::{IntoResponse, Response};
 
 use super::accept::ConnectionHandle;
 use super::access::Access;
+use super::options::ANY_HOST;
 
 /// A `Content-Security-Policy` that lets the page load, run, connect to and embed this server's own
-/// files only.
+/// files only, and lets only pages of the same origin embed it: a notebook, if the page comes
+/// through the proxy of the notebook's server.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; \
      img-src 'self' data: blob:; connect-src 'self'; font-src 'self'; worker-src 'self'; manifest-src 'self'; \
-     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+     base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
 /// Names and values of the security headers, which every response has.
 const SECURITY_HEADERS: [(&str, &str); 5] = [
@@ -130,22 +132,25 @@ pub(super) struct HostPolicy {
     listening: IpAddr,
     /// Additional names, in lower case and without the brackets of an IPv6 address.
     allowed: Vec<String>,
+    /// True if any name is accepted, because every request needs the token.
+    allows_any: bool,
 }
 
 impl HostPolicy {
-    /// Accepts the address `listening` and the names `allowed`. Returns the first of them that is
-    /// not a host name as an error.
+    /// Accepts the address `listening` and the names `allowed`, or any name if one of them is
+    /// [`ANY_HOST`]. Returns the first of them that is not a host name as an error.
     pub(super) fn new(listening: SocketAddr, allowed: &[String]) -> Result<Self, String> {
         let is_name = |name: &str| {
             let is_allowed_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
             without_brackets(name).parse::<IpAddr>().is_ok()
                 || (!name.is_empty() && name.len() < 254 && name.bytes().all(is_allowed_byte))
         };
-        match allowed.iter().find(|name| !is_name(name)) {
-            Some(invalid) => Err(invalid.clone()),
+        let (any, names): (Vec<&String>, Vec<&String>) = allowed.iter().partition(|name| *name == ANY_HOST);
+        match names.iter().find(|name| !is_name(name)) {
+            Some(invalid) => Err((*invalid).clone()),
             None => {
-                let allowed = allowed.iter().map(|name| without_brackets(name).to_ascii_lowercase()).collect();
-                Ok(Self { listening: listening.ip(), allowed })
+                let allowed = names.iter().map(|name| without_brackets(name).to_ascii_lowercase()).collect();
+                Ok(Self { listening: listening.ip(), allowed, allows_any: !any.is_empty() })
             }
         }
     }
@@ -180,7 +185,8 @@ impl HostPolicy {
     fn is_own_host(&self, host: &str) -> bool {
         let host = without_brackets(host);
         let is_allowed = self.allowed.iter().any(|name| name.eq_ignore_ascii_case(host));
-        is_allowed
+        self.allows_any
+            || is_allowed
             || match host.parse::<IpAddr>() {
                 // A server on the unspecified address accepts any IP address: only names can be
                 // rebound to this machine.
@@ -305,10 +311,27 @@ mod tests {
         check("0.0.0.0:7791", "192.168.1.5:7791", Some("http://192.168.1.5:7791"), true);
         check("[::]:7791", "[2001:db8::2]:7791", None, true);
         check("0.0.0.0:7791", "rebound.example:7791", None, false);
-        for invalid in ["", "http://a.example", "a.example/", "a b", "a.example:443", "*"] {
+        for invalid in ["", "http://a.example", "a.example/", "a b", "a.example:443", "*.example"] {
             let hosts = HostPolicy::new("127.0.0.1:1".parse().expect("a valid address"), &[invalid.to_owned()]);
             assert_eq!(hosts.err().as_deref(), Some(invalid));
         }
+    }
+
+    #[test]
+    fn any_host_name_may_be_allowed_but_no_other_origin() {
+        let check = |host: &str, origin: Option<&str>, expected: bool| {
+            let headers: Vec<_> =
+                [(header::HOST, host)].into_iter().chain(origin.map(|origin| (header::ORIGIN, origin))).collect();
+            let allowed = [ANY_HOST, "gpu1.example.org"];
+            assert_eq!(is_allowed("127.0.0.1:7791", &allowed, "/", &headers), expected, "{host} {origin:?}");
+        };
+        check("hub.example.org", None, true);
+        check("192.0.2.7:8888", Some("http://192.0.2.7:8888"), true);
+        check("hub.example.org", Some("https://hub.example.org"), true);
+        check("hub.example.org", Some("https://gpu1.example.org"), true);
+        check("hub.example.org", Some("https://evil.example"), false);
+        check("hub.example.org", Some("null"), false);
+        check("a b", None, false);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::access::Token;
-use super::options::ServerOptions;
+use super::options::{ANY_HOST, ServerOptions};
 use super::tls::TlsError;
 use super::urls::encode_component;
 
@@ -74,7 +74,7 @@ fn bind_to(address: SocketAddr) -> io::Result<TcpListener> {
 /// where the server listens.
 pub(super) fn url(address: SocketAddr, options: &ServerOptions, token: Option<&Token>) -> String {
     let scheme = if options.tls.is_some() { "https" } else { "http" };
-    let host = match options.allow_hosts.first() {
+    let host = match options.allow_hosts.iter().find(|name| *name != ANY_HOST) {
         // A certificate is issued for a host name, not for an address.
         Some(name) if options.tls.is_some() => format!("{name}:{}", address.port()),
         _ => SocketAddr::new(reachable(address.ip()), address.port()).to_string(),

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use super::access::Token;
 
+/// The entry of [`ServerOptions::allow_hosts`] that accepts every host name.
+pub const ANY_HOST: &str = "*";
+
 /// Options for starting a server.
 ///
 /// The default listens on loopback, at [`DEFAULT_PORT`](super::DEFAULT_PORT) or the next free
@@ -21,6 +24,9 @@ pub struct ServerOptions {
     /// loopback, one is generated for commands only, if [`Content`](super::Content) has controls.
     pub token: Option<Token>,
     /// Host names under which browsers reach the server besides its address, such as a proxy's.
+    ///
+    /// [`ANY_HOST`] accepts every name, for a proxy whose name is unknown. Then every request needs
+    /// the token, which is generated if `token` is `None`.
     pub allow_hosts: Vec<String>,
     /// Certificate and key for HTTPS. `None` serves plain HTTP.
     pub tls: Option<TlsFiles>,
@@ -51,6 +57,14 @@ pub struct ServerLimits {
     /// The most time that a client may take for each of: TLS handshake, a request's head, its body,
     /// and sending its token. Then the server closes the connection or refuses the request.
     pub client_timeout: Duration,
+}
+
+impl ServerOptions {
+    /// Returns true if requests may have any host name and therefore need the token.
+    #[must_use]
+    pub fn allows_any_host(&self) -> bool {
+        self.allow_hosts.iter().any(|name| name == ANY_HOST)
+    }
 }
 
 impl Default for ServerLimits {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, RecordingInfo};
+use vramscope_trace::{ByteSize, Count, DeviceId, RecordingInfo};
 
 use super::Log;
 use super::options::RecordingOptions;
@@ -31,17 +31,10 @@ pub struct ProcessRecording {
 }
 
 impl ProcessRecording {
-    /// Starts the recording, whose header names the library `writer` and its version. Returns
-    /// `None` if it has neither a file nor a hub, or the recorder cannot start; a file that cannot
-    /// be created is logged.
-    pub fn start(
-        options: &RecordingOptions,
-        writer: &str,
-        hub: Option<&Hub>,
-        alloc_conf: String,
-        devices: Vec<DeviceInfo>,
-        log: &Log,
-    ) -> Option<Self> {
+    /// Starts the recording. Its header has the fields of `info`, and this program as its source.
+    /// Returns `None` if the recording has neither a file nor a hub, or the recorder cannot start;
+    /// a file that cannot be created is logged.
+    pub fn start(options: &RecordingOptions, hub: Option<&Hub>, info: RecordingInfo, log: &Log) -> Option<Self> {
         let file = options.record.as_ref().and_then(|path| {
             RecordingFile::create(path, options.keep).map_err(|error| log(&format!("{error}; no file is written"))).ok()
         });
@@ -53,9 +46,8 @@ impl ProcessRecording {
         let mut outputs = Outputs { file, hub: hub.cloned(), overflow, ..Outputs::default() };
         let error_log = Arc::clone(log);
         outputs.on_file_error = Some(Box::new(move |error| error_log(&format!("{error}; the file ends here"))));
-        let writer = writer.to_owned();
         let program = program_name(env::args_os());
-        let info = RecordingInfo { source: program.clone(), writer, alloc_conf, devices, ..RecordingInfo::default() };
+        let info = RecordingInfo { source: program.clone(), ..info };
         let (recorder, handle) =
             Recorder::start(info, outputs).map_err(|error| log(&format!("cannot start the recorder: {error}"))).ok()?;
         let push = options.push.as_ref().zip(hub).and_then(|(address, hub)| {
@@ -103,6 +95,9 @@ impl ProcessRecording {
     }
 }
 
+/// The Python module that runs and watches a script.
+const OWN_MODULE: &str = "vramscope";
+
 /// Returns the name of the program from its command line: of the script or module if Python runs
 /// one. The other arguments are left out, because they may contain secrets.
 fn program_name(mut arguments: impl Iterator<Item = OsString>) -> String {
@@ -120,13 +115,30 @@ fn program_name(mut arguments: impl Iterator<Item = OsString>) -> String {
                 arguments.next();
             }
         } else if options.ends_with('m') {
-            return arguments.next().and_then(name).unwrap_or(first);
+            let module = arguments.next().and_then(name).unwrap_or(first);
+            let script = if module == OWN_MODULE { watched_script(arguments).and_then(name) } else { None };
+            return script.unwrap_or(module);
         } else if options.is_empty() || options.ends_with('c') {
             // The program is an argument or comes from stdin.
             return first;
         }
     }
     first
+}
+
+/// Returns the script or module that `python -m vramscope` runs; `arguments` follow the module.
+fn watched_script(mut arguments: impl Iterator<Item = OsString>) -> Option<OsString> {
+    loop {
+        let argument = arguments.next()?;
+        let text = argument.to_string_lossy();
+        if !text.starts_with('-') {
+            return Some(argument);
+        }
+        // Each long option has a value.
+        if text.starts_with("--") && text.len() > 2 && !text.contains('=') {
+            arguments.next();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -141,6 +153,10 @@ mod tests {
         check(&["/usr/bin/python3.12", "runs/train.py", "--key", "secret"], "train.py");
         check(&["python3", "-u", "-X", "dev", "-Xpm", "runs/train.py", "secret"], "train.py");
         check(&["python3", "-um", "runs.train", "secret"], "runs.train");
+        check(&["python3", "-um", "vramscope", "--listen", "[::1]:0", "--stacks=all", "runs/train.py"], "train.py");
+        check(&["python3", "-m", "vramscope", "--", "runs/train.py", "secret"], "train.py");
+        check(&["python3", "-m", "vramscope", "-m", "runs.train", "secret"], "runs.train");
+        check(&["python3", "-m", "vramscope"], "vramscope");
         for unnamed in
             [&["python3", "-c", "secret"][..], &["python3", "-", "secret"], &["python3", "-u"], &["python3", "-m"]]
         {

@@ -77,6 +77,28 @@ const REQUEST_ATTACKS: &[RequestAttack] = &[
         &[("GET /trace.vram?token={token} HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n", 403)],
     ),
     RequestAttack(
+        "a foreign `Host` without the token, on a server that accepts any `Host`",
+        Protection::AnyHost,
+        &[
+            ("GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n", 401),
+            ("GET /trace.vram HTTP/1.1\r\nHost: evil.example:7791\r\nConnection: close\r\n", 401),
+            ("GET /metrics HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n", 401),
+            ("GET /trace.vram?token=wrong HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n", 401),
+            ("GET /push HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nUPGRADE", 401),
+            // Without a name, too: what needs the token depends on the server, not on the request.
+            ("GET /trace.vram HTTP/1.1\r\nHEAD", 401),
+        ],
+    ),
+    RequestAttack(
+        "a foreign `Origin`, on a server that accepts any `Host`",
+        Protection::AnyHost,
+        &[
+            ("GET /trace.vram?token={token} HTTP/1.1\r\nOrigin: http://evil.example\r\nHEAD", 403),
+            ("GET /ws?token={token} HTTP/1.1\r\nHost: hub.example\r\nOrigin: http://evil.example\r\nUPGRADE", 403),
+            ("GET /trace.vram?token={token} HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\nHEAD", 403),
+        ],
+    ),
+    RequestAttack(
         "no `Host`, or two of them",
         Protection::None,
         &[

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tungstenite::{Message, WebSocket};
-use vramscope_collector::{Content, Controls, Hub, Server, ServerLimits, ServerOptions, TlsFiles, Token};
+use vramscope_collector::{ANY_HOST, Content, Controls, Hub, Server, ServerLimits, ServerOptions, TlsFiles, Token};
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink};
 
 /// The token of the servers that have a given one.
@@ -35,6 +35,8 @@ pub(crate) enum Protection {
     AllAddresses,
     /// Loopback, with TLS and a given token.
     Tls,
+    /// Loopback, with any host name and therefore with a generated token.
+    AnyHost,
 }
 
 /// A byte stream to a server.
@@ -74,7 +76,7 @@ impl TestServer {
             token,
             tls: tls.is_some().then_some(files),
             limits,
-            ..ServerOptions::default()
+            allow_hosts: if protection == Protection::AnyHost { vec![ANY_HOST.to_owned()] } else { Vec::new() },
         };
         let mut content = Content::live(hub.clone());
         let has_commands = matches!(protection, Protection::CommandToken | Protection::Token);

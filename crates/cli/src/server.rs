@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use clap::Args;
-use vramscope_collector::{Content, DEFAULT_PORT, Server, ServerOptions, StartError, TlsFiles, Token};
+use vramscope_collector::{ANY_HOST, Content, DEFAULT_PORT, Server, ServerOptions, StartError, TlsFiles, Token};
 
 use crate::error::{CommandError, Result};
 use crate::terminal;
@@ -34,7 +34,8 @@ pub(crate) struct ServerArguments {
     /// reach the address]
     #[arg(long)]
     token: Option<String>,
-    /// Accept requests for this host name too, such as a proxy's; repeatable
+    /// Accept requests for this host name too, such as a proxy's; repeatable. '*' accepts every
+    /// name and requires the token for everything
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
     /// Serve HTTPS with this certificate (PEM)
@@ -113,7 +114,8 @@ impl ServerArguments {
                 "warning: listening on a public address without TLS; the token is sent unencrypted (use --tls-cert)",
             );
         }
-        if is_loopback && !self.allow_host.is_empty() && !self.has_token()? {
+        let has_named_hosts = !self.allow_host.is_empty() && !self.allow_host.iter().any(|name| name == ANY_HOST);
+        if is_loopback && has_named_hosts && !self.has_token()? {
             terminal::message(
                 "warning: everyone who reaches the proxy can watch; set VRAMSCOPE_TOKEN or --token to require a token",
             );

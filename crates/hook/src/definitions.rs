@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 
 use vramscope_collector::RecorderHandle;
-use vramscope_trace::{Category, Frame, Site, SiteId, StackId};
+use vramscope_trace::{Category, Frame, Site, SiteId, StackId, StringId};
 
 use crate::modules::Modules;
+use crate::native::Symbols;
 use crate::record::FrameWord;
+use crate::regions::Regions;
+use crate::scopes::{self, Scope};
 
 /// First part of the scope of requests in the backward pass.
 const BACKWARD: &str = "backward";
@@ -14,19 +17,80 @@ const BACKWARD: &str = "backward";
 /// A code object: where a Python function is defined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Code {
+    /// Address of the object, which another one may have later.
+    pub(crate) address: u64,
     pub(crate) file: String,
     pub(crate) function: String,
 }
 
 /// A frame of a call stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StackFrame {
-    /// Number of the code object, from 1.
-    pub(crate) code: u32,
-    /// The line; 0 if unknown.
-    pub(crate) line: u32,
-    /// Address of the module whose method the frame runs; 0 if it is none.
-    pub(crate) module: u64,
+pub(crate) enum StackFrame {
+    /// A Python frame.
+    Python {
+        /// Number of the code object, from 1.
+        code: u32,
+        /// The line; 0 if unknown.
+        line: u32,
+        /// Address of the module whose method the frame runs; 0 if it is none.
+        module: u64,
+    },
+    /// A C++ frame: an address in the function's code.
+    Native { address: u64 },
+}
+
+/// What names are given to: modules, regions of `torch.compile`, and C++ functions.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) modules: Modules,
+    pub(crate) regions: Regions,
+    pub(crate) symbols: Symbols,
+}
+
+impl Names {
+    /// Returns a number that changes whenever the names of modules or regions do.
+    fn generation(&self) -> u64 {
+        self.modules.generation() + self.regions.generation()
+    }
+}
+
+/// What the tracker says of the origin of a request. Numbers are 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) stack: u32,
+    /// Low part of the sequence number of autograd's operation.
+    pub(crate) sequence: u32,
+    /// Low part of the number of the operation to whose backward pass a request with Python frames
+    /// belongs.
+    pub(crate) node: Option<u32>,
+    pub(crate) scope: u32,
+}
+
+/// Where a request comes from. Equal origins have one site.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Origin {
+    /// Number of the stack with the Python frames; 0 for none.
+    stack: u32,
+    /// Number of the stack with the C++ frames; 0 for none.
+    native: u32,
+    /// Number of the stack with the module and the region, if that is another one; 0 for none.
+    forward: u32,
+    scope: u32,
+    is_backward: bool,
+}
+
+impl Origin {
+    /// Returns the index in [`Definitions::sites`]; `None` if the origin's site is not there.
+    fn index(self) -> Option<[usize; 2]> {
+        match self {
+            Self { stack: 0, .. } => None,
+            Self { stack, native, forward: 0, scope: 0, is_backward: false } if native == stack => {
+                Some([stack as usize - 1, 0])
+            }
+            Self { stack, native: 0, forward: 0, scope: 0, is_backward: true } => Some([stack as usize - 1, 1]),
+            _ => None,
+        }
+    }
 }
 
 /// The call stacks and code objects that a device's tracker has defined, by number from 1. They
@@ -36,13 +100,18 @@ pub(crate) struct Definitions {
     codes: Vec<Code>,
     /// Frames of each stack, innermost first.
     stacks: Vec<Vec<StackFrame>>,
-    /// The sites of each stack in the current recording: of requests, and of the backward pass of
-    /// its operations.
+    /// The sites of each stack in the current recording, for origins that have nothing else: of
+    /// requests, and of the backward pass of its operations.
     sites: Vec<[Option<SiteId>; 2]>,
+    /// The sites of other origins.
+    other_sites: HashMap<Origin, SiteId>,
     /// The sites that were defined in the current recording.
     defined: HashMap<SiteId, Site>,
+    /// Sites whose blocks are inputs: each with the site that its requests have from then on. A
+    /// program makes its inputs at the same line in every step.
+    inputs: HashMap<SiteId, SiteId>,
     operations: Operations,
-    /// Which names of modules the sites use; see [`Modules::generation`].
+    /// Which names the sites use; see [`Names::generation`].
     generation: u64,
 }
 
@@ -58,8 +127,11 @@ impl Definitions {
         let mut frames = Vec::new();
         while let Some(&word) = words.next() {
             let FrameWord { code, line, has_module } = FrameWord::from(word);
-            let module = if has_module { words.next().copied().unwrap_or(0) } else { 0 };
-            frames.push(StackFrame { code, line, module });
+            let second = if has_module { words.next().copied().unwrap_or(0) } else { 0 };
+            frames.push(match code {
+                0 => StackFrame::Native { address: second },
+                _ => StackFrame::Python { code, line, module: second },
+            });
         }
         let index = (number as usize).saturating_sub(1);
         if self.stacks.len() <= index {
@@ -70,12 +142,20 @@ impl Definitions {
 
     /// Forgets everything about the current recording, whose numbers another one does not have.
     pub(crate) fn end_recording(&mut self) {
-        self.sites.clear();
+        self.forget_sites();
         self.defined.clear();
+        self.inputs.clear();
+    }
+
+    fn forget_sites(&mut self) {
+        self.sites.clear();
+        self.other_sites.clear();
     }
 
     /// Returns the site that `site` becomes when its block gets a category and, unless it is empty,
-    /// a scope; defines it in the recording of `handle` if it is new.
+    /// a scope; defines it in the recording of `handle` if it is new. Returns `site` itself if the
+    /// category must not replace what is known: an input of one module may be a result of another,
+    /// and only a block without a category can turn out to be a workspace.
     pub(crate) fn relabel(
         &mut self,
         site: SiteId,
@@ -84,80 +164,168 @@ impl Definitions {
         handle: &mut RecorderHandle,
     ) -> SiteId {
         let known = self.defined.get(&site).copied().unwrap_or_default();
+        let keeps_known = match category {
+            Category::Input => known.category != Category::Unknown || known.scope != StringId(0),
+            Category::Workspace => known.category != Category::Unknown,
+            _ => false,
+        };
+        if keeps_known {
+            return site;
+        }
         let (relabeled, id) = handle.intern(|interner| {
             let scope = if scope.is_empty() { known.scope } else { interner.string(scope) };
             let relabeled = Site { category, scope, ..known };
             (relabeled, interner.site(relabeled))
         });
         self.defined.insert(id, relabeled);
+        if category == Category::Input && site != SiteId(0) {
+            self.inputs.insert(site, id);
+            self.forget_sites();
+        }
         id
     }
 
     /// Returns the site of a request in the recording of `handle`, and defines it there if it is
     /// new.
     ///
-    /// `stack` is the request's stack, and `sequence` the sequence number of its operation. The
-    /// scope is the name of the innermost module on the stack. A request without a stack that
-    /// belongs to the backward pass of a known operation gets that operation's stack, and a scope
-    /// that begins with `backward`.
-    pub(crate) fn site(&mut self, stack: u32, sequence: u32, modules: &Modules, handle: &mut RecorderHandle) -> SiteId {
-        let generation = modules.generation();
+    /// The scope has the names of the program's scopes and that of the innermost module on the
+    /// stack. A request of the backward pass of a known operation gets that operation's scope after
+    /// `backward`, and its Python frames unless the request has some.
+    pub(crate) fn site(&mut self, request: Request, names: &mut Names, handle: &mut RecorderHandle) -> SiteId {
+        let generation = names.generation();
         if generation != self.generation {
             self.generation = generation;
-            self.sites.clear();
+            self.forget_sites();
         }
-        let (stack, is_backward) = match (stack, sequence) {
-            (0, 0) => return SiteId(0),
-            (0, sequence) => match self.operations.stack(sequence) {
-                Some(stack) => (stack, true),
-                None => return SiteId(0),
-            },
-            (stack, 0) => (stack, false),
-            (stack, sequence) => {
-                self.operations.add(sequence, stack);
-                (stack, false)
-            }
+        let origin = self.origin(request);
+        let known = match (origin.index(), origin) {
+            (Some([stack, kind]), _) => self.sites.get(stack).and_then(|sites| sites[kind]),
+            (None, Origin { stack: 0, native: 0, scope: 0, .. }) => Some(SiteId(0)),
+            (None, _) => self.other_sites.get(&origin).copied(),
         };
-        let index = stack as usize - 1;
-        let known = self.sites.get(index).and_then(|sites| sites[usize::from(is_backward)]);
-        known.unwrap_or_else(|| self.define_site(index, is_backward, modules, handle))
+        known.unwrap_or_else(|| self.define_site(origin, names, handle))
     }
 
-    /// Defines the site of the stack at an index in the recording of `handle`.
+    /// Returns where a request comes from, and remembers the stacks of forward operations.
+    fn origin(&mut self, request: Request) -> Origin {
+        let Request { stack, sequence, node, scope } = request;
+        let has_python = self.frames(stack).last().is_some_and(|frame| matches!(frame, StackFrame::Python { .. }));
+        let own = Origin { stack, native: stack, forward: 0, scope, is_backward: false };
+        if !has_python && sequence != 0 {
+            let forward = self.operations.find(sequence).unwrap_or_default();
+            let scope = if scope == 0 { forward.scope } else { scope };
+            return Origin { stack: forward.stack, scope, is_backward: true, ..own };
+        }
+        if sequence != 0 {
+            self.operations.add(Operation { sequence, stack, scope });
+        }
+        match node {
+            // The forward pass of a module may run again in the backward pass.
+            Some(node) if scope == 0 && self.module(stack).is_none() => {
+                let forward = self.operations.find(node).unwrap_or_default();
+                Origin { forward: forward.stack, scope: forward.scope, is_backward: true, ..own }
+            }
+            _ => own,
+        }
+    }
+
+    /// Returns the address of the innermost module of a stack.
+    fn module(&self, stack: u32) -> Option<u64> {
+        self.frames(stack).iter().find_map(|frame| match *frame {
+            StackFrame::Python { module, .. } if module != 0 => Some(module),
+            _ => None,
+        })
+    }
+
+    /// Returns the frames of a stack, innermost first.
+    fn frames(&self, stack: u32) -> &[StackFrame] {
+        (stack as usize).checked_sub(1).and_then(|index| self.stacks.get(index)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Defines the site of an origin in the recording of `handle`.
     #[cold]
-    fn define_site(
-        &mut self,
-        index: usize,
-        is_backward: bool,
-        modules: &Modules,
-        handle: &mut RecorderHandle,
-    ) -> SiteId {
-        let Self { codes, stacks, sites, defined, .. } = self;
-        let frames = stacks.get(index).map_or(&[][..], Vec::as_slice);
-        let module = frames.iter().find(|frame| frame.module != 0).and_then(|frame| modules.name(frame.module));
-        let scope = match (is_backward, module) {
-            (false, module) => module.as_deref().unwrap_or_default().to_owned(),
-            (true, None) => BACKWARD.to_owned(),
-            (true, Some(module)) => format!("{BACKWARD}/{module}"),
-        };
+    fn define_site(&mut self, origin: Origin, names: &mut Names, handle: &mut RecorderHandle) -> SiteId {
+        let Origin { stack, native, forward, scope, is_backward } = origin;
+        let is_python = |frame: &&StackFrame| matches!(frame, StackFrame::Python { .. });
+        let native_frames = self.frames(native).iter().filter(|frame| !is_python(frame));
+        let frames: Vec<_> = native_frames.chain(self.frames(stack).iter().filter(is_python)).copied().collect();
+        let scopes = scopes::nested(scope);
+        let module = self.module(stack).or_else(|| self.module(forward));
+        let path = scope_path(module, &scopes, &names.modules, is_backward);
+        // What a scope is for is not what the gradients of its operations are for.
+        let category = scopes.iter().rev().find_map(|scope| scope.category).filter(|_| !is_backward);
+        let region = [forward, stack].into_iter().find_map(|stack| names.regions.of_stack(self.functions(stack)));
+        let frames = self.named_frames(&frames, &mut names.symbols);
         let (definition, site) = handle.intern(|interner| {
             let mut caller = StackId(0);
-            for frame in frames.iter().rev() {
-                let code = (frame.code as usize).checked_sub(1).and_then(|index| codes.get(index));
-                let (file, function) = code.map_or(("", ""), |code| (&code.file, &code.function));
-                let (file, function) = (interner.string(file), interner.string(function));
-                let id = interner.frame(Frame { function, file, line: frame.line });
+            for (function, file, line) in frames.into_iter().rev() {
+                let (file, function) = (interner.string(file), interner.string(&function));
+                let id = interner.frame(Frame { function, file, line });
                 caller = interner.stack(id, caller);
             }
-            let definition = Site { stack: caller, scope: interner.string(&scope), ..Site::default() };
+            let definition = Site {
+                stack: caller,
+                scope: interner.string(&path),
+                category: category.unwrap_or_default(),
+                compile_context: region.map_or(StringId(0), |region| interner.string(&region)),
+            };
             (definition, interner.site(definition))
         });
-        defined.insert(site, definition);
-        if sites.len() <= index {
-            sites.resize(index + 1, [None; 2]);
+        self.defined.insert(site, definition);
+        let site = self.inputs.get(&site).copied().unwrap_or(site);
+        if let Some([stack, kind]) = origin.index() {
+            if self.sites.len() <= stack {
+                self.sites.resize(stack + 1, [None; 2]);
+            }
+            self.sites[stack][kind] = Some(site);
+        } else {
+            self.other_sites.insert(origin, site);
         }
-        sites[index][usize::from(is_backward)] = Some(site);
         site
+    }
+
+    /// Returns address, file and name of the Python functions of a stack, innermost first.
+    fn functions(&self, stack: u32) -> impl Iterator<Item = (u64, &str, &str)> {
+        let codes = self.frames(stack).iter().filter_map(|&frame| self.code(frame));
+        codes.map(|code| (code.address, code.file.as_str(), code.function.as_str()))
+    }
+
+    /// Returns the code object of a Python frame.
+    fn code(&self, frame: StackFrame) -> Option<&Code> {
+        let StackFrame::Python { code, .. } = frame else { return None };
+        self.codes.get((code as usize).checked_sub(1)?)
+    }
+
+    /// Returns function, file and line of frames. The allocator's own functions, which are the
+    /// innermost frames of every C++ stack, are left out.
+    fn named_frames(&self, frames: &[StackFrame], symbols: &mut Symbols) -> Vec<(String, &str, u32)> {
+        let mut named = Vec::with_capacity(frames.len());
+        for &frame in frames {
+            match frame {
+                StackFrame::Python { line, .. } => {
+                    let (file, function) = self.code(frame).map_or(("", ""), |code| (&code.file, &code.function));
+                    named.push((function.to_owned(), file, line));
+                }
+                StackFrame::Native { address } => {
+                    let function = symbols.function(address);
+                    if !(named.is_empty() && function.is_allocator) {
+                        named.push((function.name.to_string(), "", 0));
+                    }
+                }
+            }
+        }
+        named
+    }
+}
+
+/// Returns the path of the scopes and modules of a request.
+fn scope_path(module: Option<u64>, scopes: &[Scope], modules: &Modules, is_backward: bool) -> String {
+    let module = module.and_then(|module| modules.name(module));
+    let path = scopes::path(scopes, module.as_deref(), |address| modules.name(address));
+    match (is_backward, path.is_empty()) {
+        (false, _) => path,
+        (true, true) => BACKWARD.to_owned(),
+        (true, false) => format!("{BACKWARD}/{path}"),
     }
 }
 
@@ -167,34 +335,106 @@ const OPERATIONS: usize = 1 << 17;
 /// allocates nothing, such as a view, has none.
 const SEARCHED_OPERATIONS: u32 = 8;
 
-/// The call stacks of recent forward operations, by sequence number.
+/// The origin of a forward operation's first request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Operation {
+    /// Low part of the operation's sequence number.
+    sequence: u32,
+    /// Number of the stack; 0 for an operation that is unknown.
+    stack: u32,
+    scope: u32,
+}
+
+/// Recent forward operations, by sequence number.
 #[derive(Debug)]
 struct Operations {
-    /// Sequence number and stack of each operation, at the number's low bits.
-    stacks: Box<[(u32, u32)]>,
+    /// Each operation at the low bits of its number.
+    slots: Box<[Operation]>,
 }
 
 impl Default for Operations {
     fn default() -> Self {
-        Self { stacks: vec![(0, 0); OPERATIONS].into_boxed_slice() }
+        Self { slots: vec![Operation::default(); OPERATIONS].into_boxed_slice() }
     }
 }
 
 impl Operations {
     /// Adds the first request of an operation. Later requests with the same number may be those of
     /// operations that are not differentiable.
-    fn add(&mut self, sequence: u32, stack: u32) {
-        let slot = &mut self.stacks[sequence as usize % OPERATIONS];
-        if slot.0 != sequence {
-            *slot = (sequence, stack);
+    fn add(&mut self, operation: Operation) {
+        let slot = &mut self.slots[operation.sequence as usize % OPERATIONS];
+        if slot.sequence != operation.sequence {
+            *slot = operation;
         }
     }
 
-    /// Returns the stack of an operation, or of one shortly before.
-    fn stack(&self, sequence: u32) -> Option<u32> {
+    /// Returns an operation, or one shortly before.
+    fn find(&self, sequence: u32) -> Option<Operation> {
         let candidates = (sequence.saturating_sub(SEARCHED_OPERATIONS)..=sequence).rev();
         candidates
-            .map(|number| (number, self.stacks[number as usize % OPERATIONS]))
-            .find_map(|(number, (known, stack))| (known == number && stack != 0).then_some(stack))
+            .map(|number| (number, self.slots[number as usize % OPERATIONS]))
+            .find_map(|(number, known)| (known.sequence == number && known.stack != 0).then_some(known))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{frame_word, native_frame_word};
+
+    /// Numbers of stacks: of Python and C++ frames, of C++ frames only, of Python frames only.
+    const BOTH: u32 = 1;
+    const NATIVE: u32 = 2;
+    const PYTHON: u32 = 3;
+
+    fn definitions() -> Definitions {
+        let mut definitions = Definitions::default();
+        let (native, python) = ([native_frame_word(), 0x1000], frame_word(1, 7, false));
+        definitions.add_stack(BOTH, &[native[0], native[1], python]);
+        definitions.add_stack(NATIVE, &native);
+        definitions.add_stack(PYTHON, &[python]);
+        definitions
+    }
+
+    /// Returns the origin of a request outside of the backward pass, or in it without Python code.
+    fn origin(definitions: &mut Definitions, stack: u32, sequence: u32, scope: u32) -> Origin {
+        definitions.origin(Request { stack, sequence, node: None, scope })
+    }
+
+    #[test]
+    fn backward_pass_has_stack_and_scope_of_its_operation() {
+        let known = &mut definitions();
+        let forward = Origin { stack: BOTH, native: BOTH, scope: 5, ..Origin::default() };
+        assert_eq!(origin(known, BOTH, 40, 5), forward);
+        let backward = |native, scope| Origin { stack: BOTH, native, forward: 0, scope, is_backward: true };
+        assert_eq!(origin(known, 0, 40, 0), backward(0, 5));
+        assert_eq!(origin(known, NATIVE, 40, 0), backward(NATIVE, 5));
+        assert_eq!(origin(known, NATIVE, 42, 0), backward(NATIVE, 5), "an operation without requests after it");
+        assert_eq!(origin(known, 0, 40, 6), backward(0, 6), "the thread has a scope of its own");
+        assert_eq!(origin(known, 0, 39, 0), Origin { is_backward: true, ..Origin::default() });
+        let unknown = Origin { native: NATIVE, is_backward: true, ..Origin::default() };
+        assert_eq!(origin(known, NATIVE, 39, 0), unknown);
+    }
+
+    #[test]
+    fn python_code_of_the_backward_pass_keeps_its_frames() {
+        let known = &mut definitions();
+        known.add_stack(4, &[frame_word(1, 7, true), 0x77]);
+        origin(known, BOTH, 40, 5);
+        let mut in_node = |stack, scope| known.origin(Request { stack, sequence: 2, node: Some(40), scope });
+        let backward = Origin { stack: PYTHON, native: PYTHON, forward: BOTH, scope: 5, is_backward: true };
+        assert_eq!(in_node(PYTHON, 0), backward);
+        let own = |stack, scope| Origin { stack, native: stack, scope, ..Origin::default() };
+        assert_eq!(in_node(PYTHON, 6), own(PYTHON, 6));
+        assert_eq!(in_node(4, 0), own(4, 0), "a module's forward pass runs again");
+    }
+
+    #[test]
+    fn requests_outside_of_autograd_have_their_own_stack_and_scope() {
+        let known = &mut definitions();
+        for stack in [0, PYTHON, NATIVE, BOTH, 9] {
+            let expected = Origin { stack, native: stack, scope: 3, ..Origin::default() };
+            assert_eq!(origin(known, stack, 0, 3), expected);
+        }
     }
 }

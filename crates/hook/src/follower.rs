@@ -10,7 +10,8 @@ use vramscope_collector::RecorderHandle;
 use vramscope_formats::{LiveDevice, LiveSnapshot};
 use vramscope_trace::{DeviceId, DeviceState, MemoryState, Sink as _};
 
-use crate::modules::Modules;
+use crate::definitions::Names;
+use crate::native;
 use crate::notes::Notes;
 use crate::reader::{DeviceReader, RawEvent};
 
@@ -85,19 +86,13 @@ impl Follower {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(crate) fn start(readers: Vec<DeviceReader>, modules: Modules, notes: Notes) -> io::Result<Self> {
+    pub(crate) fn start(readers: Vec<DeviceReader>, names: Names, notes: Notes) -> io::Result<Self> {
         let (commands, received) = sync_channel(1);
         let requests = Arc::new(Requests::default());
         let thread_requests = Arc::clone(&requests);
         let thread = std::thread::Builder::new().name("vramscope-follower".into()).spawn(move || {
-            let mut follower = FollowerThread {
-                readers,
-                modules,
-                notes,
-                requests: thread_requests,
-                last_snapshot: None,
-                handle: None,
-            };
+            let mut follower =
+                FollowerThread { readers, names, notes, requests: thread_requests, last_snapshot: None, handle: None };
             follower.run(&received);
             follower.readers
         })?;
@@ -166,7 +161,7 @@ impl Drop for Follower {
 /// The state of the follower's thread.
 struct FollowerThread {
     readers: Vec<DeviceReader>,
-    modules: Modules,
+    names: Names,
     notes: Notes,
     requests: Arc<Requests>,
     last_snapshot: Option<Instant>,
@@ -189,14 +184,17 @@ impl FollowerThread {
         self.readers.iter_mut().for_each(DeviceReader::stop);
     }
 
-    /// Records what the rings have now, and requests what is missing from Python.
+    /// Records what the rings have now, requests what is missing from Python, and finds what the
+    /// tracker needs for C++ stacks.
     fn run_pass(&mut self) {
+        native::refresh();
+        native::find_requested_stacks();
         // Before the rings are read: they then have every event before the notes.
         self.notes.distribute(self.readers.iter_mut().map(|reader| (reader.device, &mut reader.notes)));
         for reader in &mut self.readers {
-            reader.run_pass(&self.modules);
+            reader.run_pass(&mut self.names);
         }
-        if self.modules.wants_names() {
+        if self.names.modules.wants_names() {
             self.requests.add(Request::Modules);
         }
         let is_due = self.last_snapshot.is_none_or(|at| at.elapsed() >= SNAPSHOT_INTERVAL);

@@ -23,9 +23,11 @@
 //! - `torch` has the layouts of PyTorch's trace entries, and attaches the tracker.
 //! - `tracker` is the tracker: one [ring](vramscope_collector::ring) for each device. `record` is
 //!   what the ring contains, `writer` and `stacks` write it, `reader` and `definitions` read it.
-//! - `interpreter` reads the Python frames of a thread without the interpreter's lock.
-//! - `follower` is the thread that reads the rings; `modules` has the names of modules,
-//!   `notes` marks and relabels from Python; `out_of_memory` explains a failure.
+//! - `interpreter` reads the Python frames of a thread without the interpreter's lock, and `native`
+//!   its C++ frames without the C++ runtime. `scopes` has the scopes that the program opens.
+//! - `follower` is the thread that reads the rings; `modules` has the names of modules, `regions`
+//!   those of `torch.compile`'s regions, `notes` marks and relabels from Python; `out_of_memory`
+//!   explains a failure.
 //! - `session` puts recording, follower and page together; `python` has the functions that Python
 //!   calls.
 
@@ -35,17 +37,24 @@
 mod definitions;
 mod follower;
 mod interpreter;
+mod loader;
 mod modules;
+mod native;
 mod notes;
 mod out_of_memory;
+mod polling;
 #[cfg(feature = "python")]
 mod python;
 mod reader;
 mod record;
+mod regions;
+mod scopes;
 mod session;
 mod stacks;
 #[cfg(test)]
 mod tests;
+mod thread_table;
 mod torch;
 mod tracker;
+mod workspaces;
 mod writer;

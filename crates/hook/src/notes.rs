@@ -30,6 +30,8 @@ pub(crate) enum NoteKind {
     Mark { name: Arc<str>, stage: AnnotationStage },
     /// What the live block at `address` is used for. An empty scope leaves the scope as it is.
     Relabel { address: u64, category: Category, scope: Arc<str> },
+    /// A step of the program ended; workspaces of cuBLAS have this many bytes.
+    StepEnd { workspace_bytes: u64 },
 }
 
 /// The notes that wait for the follower. Clones share them.

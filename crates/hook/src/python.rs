@@ -13,14 +13,16 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use vramscope_collector::Address;
 use vramscope_collector::session::{lifecycle, read_recording_options, stderr_log};
+use vramscope_collector::{ANY_HOST, Address};
 use vramscope_trace::{AnnotationStage, Category, DeviceId, DeviceInfo};
 
 use crate::follower::Request;
 use crate::interpreter::{ExpectedFrame, FrameWalker, InterpreterBuild, Layout, check_frames};
+use crate::native;
 use crate::notes::NoteKind;
-use crate::out_of_memory::explain;
+use crate::out_of_memory::{explain, up_to_failure};
+use crate::scopes::{self, Scope};
 use crate::session::Session;
 use crate::stacks::StackTable;
 use crate::torch::{Autograd, layout_of};
@@ -31,7 +33,7 @@ use crate::tracker::{self, Mode};
 type PythonFrame = (usize, Option<i32>, Option<u32>, Option<usize>, Option<String>, Option<String>);
 
 /// Creates a `RuntimeError`.
-fn error(reason: impl ToString) -> PyErr {
+fn error<R: ToString>(reason: R) -> PyErr {
     PyRuntimeError::new_err(reason.to_string())
 }
 
@@ -116,6 +118,51 @@ impl PyAutograd {
     }
 }
 
+/// Returns a category by its name.
+fn parse_category(name: &str) -> PyResult<Category> {
+    let known = Category::ALL.into_iter().find(|known| known.name() == name);
+    known.ok_or_else(|| {
+        let names: Vec<_> = Category::ALL.into_iter().map(Category::name).collect();
+        PyValueError::new_err(format!("no category {name:?}: use one of {}", names.join(", ")))
+    })
+}
+
+/// Returns what the tracker does by its name, and prepares for it.
+fn parse_mode(name: &str) -> PyResult<Mode> {
+    Ok(match name {
+        "off" => Mode::Off,
+        "events" => Mode::Events,
+        "stacks" => Mode::EventsWithStacks,
+        "all stacks" => {
+            native::enable(Some(pyo3::ffi::PyGILState_GetThisThreadState as *const () as usize));
+            Mode::EventsWithAllStacks
+        }
+        _ => return Err(PyValueError::new_err(format!("no mode {name:?}"))),
+    })
+}
+
+/// Returns the number of a scope: the name, the category, the number of the scope around it (0 for
+/// none), and the address of the module in whose method it begins (0 for none).
+#[pyfunction]
+fn define_scope(name: &str, category: Option<&str>, parent: u32, module: u64) -> PyResult<u32> {
+    let category = category.map(parse_category).transpose()?;
+    Ok(scopes::define(Scope { parent, name: Arc::from(name), category, module }))
+}
+
+/// Sets the scope of this thread by its number; 0 for none.
+#[pyfunction]
+fn enter_scope(number: u32) {
+    scopes::enter(number);
+}
+
+/// Returns the metadata of devices: number, name, bytes.
+fn device_infos(devices: Vec<(u16, String, u64)>) -> Vec<DeviceInfo> {
+    devices
+        .into_iter()
+        .map(|(device, name, total_bytes)| DeviceInfo { device, name, total_bytes, ..DeviceInfo::default() })
+        .collect()
+}
+
 /// A session; see `session.rs`.
 #[pyclass(name = "Session", frozen)]
 struct PySession(ManuallyDrop<Session>);
@@ -133,15 +180,17 @@ impl Drop for PySession {
 #[pymethods]
 impl PySession {
     /// Opens a session with the options of the environment variables, of which the arguments
-    /// replace some. Without `from_environment`, the variables have no effect.
+    /// replace some. Without `from_environment`, the variables have no effect. With
+    /// `any_host`, the page accepts every host name and needs its token for everything.
     #[new]
-    #[pyo3(signature = (listen=None, record=None, push=None, from_environment=true))]
+    #[pyo3(signature = (listen=None, record=None, push=None, from_environment=true, any_host=false))]
     fn new(
         py: Python<'_>,
         listen: Option<&str>,
         record: Option<PathBuf>,
         push: Option<&str>,
         from_environment: bool,
+        any_host: bool,
     ) -> PyResult<Self> {
         let variable = |name: &str| env::var_os(name).filter(|_| from_environment);
         let (mut options, errors) = read_recording_options(variable);
@@ -155,6 +204,9 @@ impl PySession {
         if let Some(push) = push {
             options.push = Some(Address::parse(push).map_err(|error| PyValueError::new_err(error.to_string()))?);
         }
+        if any_host {
+            options.allow_hosts.push(ANY_HOST.to_owned());
+        }
         py.detach(|| Session::open(options, Arc::new(stderr_log::print)))
             .map(ManuallyDrop::new)
             .map(Self)
@@ -167,30 +219,34 @@ impl PySession {
         self.0.url()
     }
 
-    /// Starts to follow the allocator of PyTorch 2.`minor` on the devices: number, name, bytes.
-    #[pyo3(signature = (minor, devices, with_stacks, interpreter=None, autograd=None))]
+    /// Starts to follow the allocator of PyTorch 2.`minor` on the devices (number, name, bytes),
+    /// with a mode of [`set_mode`](Self::set_mode).
+    #[pyo3(signature = (minor, devices, mode, interpreter=None, autograd=None))]
     fn attach(
         &self,
         py: Python<'_>,
         minor: u32,
         devices: Vec<(u16, String, u64)>,
-        with_stacks: bool,
+        mode: &str,
         interpreter: Option<&Interpreter>,
         autograd: Option<&PyAutograd>,
     ) -> PyResult<()> {
-        let infos = devices
-            .into_iter()
-            .map(|(device, name, total_bytes)| DeviceInfo { device, name, total_bytes, ..DeviceInfo::default() })
-            .collect();
+        let infos = device_infos(devices);
         let walker = interpreter.map(|interpreter| (interpreter.walker, interpreter.module_call));
         let stacks = move || walker.map(|(walker, module_call)| StackTable::new(walker, module_call));
         let autograd = autograd.map(|autograd| autograd.0);
-        py.detach(|| self.0.attach(minor, infos, with_stacks, stacks, autograd)).map_err(error)
+        let mode = py.detach(|| parse_mode(mode))?;
+        py.detach(|| self.0.attach(minor, infos, mode, stacks, autograd)).map_err(error)
     }
 
     /// Checks that the tracker saw the allocation and free of `bytes` bytes at `address`.
     fn check(&self, py: Python<'_>, device: u16, address: u64, bytes: u64) -> PyResult<()> {
         py.detach(|| self.0.check(device, address, bytes)).map_err(error)
+    }
+
+    /// Checks that the tracker saw that a segment of `bytes` bytes could not be allocated.
+    fn check_failure(&self, py: Python<'_>, device: u16, bytes: u64) -> PyResult<()> {
+        py.detach(|| self.0.check_failure(device, bytes)).map_err(error)
     }
 
     /// Keeps events until `record`, so that a snapshot can be taken now.
@@ -213,15 +269,16 @@ impl PySession {
         py.detach(|| self.0.record(snapshot)).map_err(error)
     }
 
-    /// Sets what the tracker does: `"off"` pauses the recording; `"events"` or `"stacks"`, and then
-    /// a snapshot, resume it.
+    /// Records a snapshot of the devices (number, name, bytes) without the tracker. The recording
+    /// has the note.
+    fn poll(&self, py: Python<'_>, devices: Vec<(u16, String, u64)>, note: &str, snapshot: &[u8]) -> PyResult<()> {
+        py.detach(|| self.0.poll(device_infos(devices), note, snapshot)).map_err(error)
+    }
+
+    /// Sets what the tracker does: `"off"` pauses the recording; `"events"`, `"stacks"` or
+    /// `"all stacks"` (also of C++), and then a snapshot, resume it.
     fn set_mode(&self, py: Python<'_>, mode: &str) -> PyResult<()> {
-        let mode = match mode {
-            "off" => Mode::Off,
-            "events" => Mode::Events,
-            "stacks" => Mode::EventsWithStacks,
-            _ => return Err(PyValueError::new_err(format!("no mode {mode:?}"))),
-        };
+        let mode = py.detach(|| parse_mode(mode))?;
         py.detach(|| self.0.set_mode(mode)).map_err(error)
     }
 
@@ -240,8 +297,7 @@ impl PySession {
 
     /// Records that blocks have a category: device, address, and a scope or an empty text of each.
     fn relabel(&self, category: &str, blocks: Vec<(u16, u64, String)>) -> PyResult<()> {
-        let known = Category::ALL.into_iter().find(|known| known.name() == category);
-        let category = known.ok_or_else(|| PyValueError::new_err(format!("no category {category:?}")))?;
+        let category = parse_category(category)?;
         self.0.notes().add(blocks.into_iter().map(|(device, address, scope)| {
             let scope = Arc::from(scope);
             (Some(DeviceId(device)), NoteKind::Relabel { address, category, scope })
@@ -249,15 +305,33 @@ impl PySession {
         Ok(())
     }
 
+    /// Records that a step of the program ended; a workspace of cuBLAS has this many bytes on each
+    /// device.
+    fn end_step(&self, workspace_bytes: Vec<(u16, u64)>) {
+        self.0.notes().add(
+            workspace_bytes
+                .into_iter()
+                .map(|(device, workspace_bytes)| (Some(DeviceId(device)), NoteKind::StepEnd { workspace_bytes })),
+        );
+    }
+
     /// Writes what has been recorded so far to a file.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         py.detach(|| self.0.save(&path)).map(drop).map_err(error)
     }
 
-    /// Writes what has been recorded so far to a file. Returns a sentence about the last
-    /// out-of-memory: what filled the device, and why the request failed.
+    /// Writes what was recorded up to the last out-of-memory to a file. Returns what filled the
+    /// device, and why the request failed; without an out-of-memory, writes everything and returns
+    /// None.
     fn save_out_of_memory(&self, py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> {
-        py.detach(|| self.0.save(&path).map(|bytes| explain(&bytes))).map_err(error)
+        py.detach(|| {
+            let bytes = self.0.save(&path)?;
+            if let Some(part) = up_to_failure(&bytes) {
+                std::fs::write(&path, part).map_err(|error| format!("{}: {error}", path.display()))?;
+            }
+            Ok(explain(&bytes))
+        })
+        .map_err(error::<String>)
     }
 
     /// Waits for a request: `"snapshot"`, `"modules"`, or `None` after the time.
@@ -274,13 +348,29 @@ impl PySession {
         self.0.modules().add(modules);
     }
 
+    /// Adds the name of the region of `torch.compile` whose code object is at `address`.
+    fn add_region(&self, address: u64, name: &str) {
+        self.0.regions().add(address, name);
+    }
+
+    /// Removes the region of a code object that is about to be freed.
+    fn remove_region(&self, address: u64) {
+        self.0.regions().remove(address);
+    }
+
     /// Ends the recording and the page. Returns False if the file is incomplete.
     fn stop(&self, py: Python<'_>) -> bool {
         py.detach(|| self.0.stop())
     }
 }
 
-/// The extension module.
+/// The extension module. Returns what filled the GPU at the last out-of-memory of a recording, and
+/// why the request failed; None if it has none.
+#[pyfunction]
+fn explain_out_of_memory(py: Python<'_>, recording: &[u8]) -> Option<String> {
+    py.detach(|| explain(recording))
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     stderr_log::install();
@@ -288,5 +378,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<Interpreter>()?;
     module.add_class::<PyAutograd>()?;
+    module.add_function(wrap_pyfunction!(define_scope, module)?)?;
+    module.add_function(wrap_pyfunction!(enter_scope, module)?)?;
+    module.add_function(wrap_pyfunction!(explain_out_of_memory, module)?)?;
     module.add_class::<PySession>()
 }

@@ -8,14 +8,14 @@ use vramscope_collector::RecorderHandle;
 use vramscope_collector::ring::Consumer;
 use vramscope_formats::{LiveAction, LiveDevice, LiveEntry};
 use vramscope_trace::{
-    AnnotationStage, DeviceId, DeviceState, Event, EventKind, MempoolId, Relabel, Sink as _, SiteId,
+    AnnotationStage, Category, DeviceId, DeviceState, Event, EventKind, MempoolId, Relabel, Sink as _, SiteId,
 };
 
-use crate::definitions::{Code, Definitions};
-use crate::modules::Modules;
+use crate::definitions::{Code, Definitions, Names, Request};
 use crate::notes::{Note, NoteKind};
-use crate::record::{self, CODE, EVENT_KINDS, LOST, RING_LEN, SETTING, STACK};
-use crate::torch::actions;
+use crate::record::{self, CODE, EVENT_KINDS, LOST, NODE, RING_LEN, SCOPE, SETTING, STACK};
+use crate::torch::{actions, is_request};
+use crate::workspaces::WorkspaceCandidates;
 use crate::writer::Overflow;
 
 /// Number of events between two releases of the ring's room to the tracker.
@@ -39,6 +39,7 @@ struct Recording {
     time_ns: u64,
     /// The site of each live block, by address.
     sites: HashMap<u64, SiteId>,
+    workspaces: WorkspaceCandidates,
 }
 
 /// Reads the ring of one device.
@@ -49,6 +50,10 @@ pub(crate) struct DeviceReader {
     definitions: Definitions,
     /// Stream and private pool of the ring's next events.
     setting: [u64; 3],
+    /// Number of the scope of the ring's next requests; 0 for none.
+    scope: u32,
+    /// The node of the ring's next event.
+    node: Option<u32>,
     /// True if this version of PyTorch reports private pools.
     has_mempools: bool,
     phase: Phase,
@@ -70,6 +75,11 @@ pub(crate) struct DeviceReader {
 pub(crate) struct RawEvent {
     pub(crate) action: u8,
     pub(crate) stack: u32,
+    /// Number of the scope, for a request; 0 for none.
+    pub(crate) scope: u32,
+    /// Low part of the sequence number of the operation to whose backward pass a request with
+    /// Python frames belongs.
+    pub(crate) node: Option<u32>,
     /// Low part of the sequence number of autograd's operation; 0 for none.
     pub(crate) sequence: u32,
     pub(crate) address: u64,
@@ -88,6 +98,8 @@ impl DeviceReader {
             overflow,
             definitions: Definitions::default(),
             setting: [0; 3],
+            scope: 0,
+            node: None,
             has_mempools,
             phase: Phase::Off,
             held: VecDeque::new(),
@@ -172,7 +184,9 @@ impl DeviceReader {
         self.known_lost = self.lost;
         self.discarded = 0;
         let sites = state.blocks().map(|block| (block.address, block.site)).collect();
-        self.phase = Phase::Recording(Box::new(Recording { live, handle, time_ns, sites }));
+        let mut workspaces = WorkspaceCandidates::default();
+        state.blocks().for_each(|block| workspaces.allocated(block.address, block.requested));
+        self.phase = Phase::Recording(Box::new(Recording { live, handle, time_ns, sites, workspaces }));
     }
 
     /// Continues to record after events were lost: records their number and the state `state`, from
@@ -185,7 +199,7 @@ impl DeviceReader {
     }
 
     /// Records the events that the ring has now. Discards them if nothing is recorded.
-    pub(crate) fn run_pass(&mut self, modules: &Modules) {
+    pub(crate) fn run_pass(&mut self, names: &mut Names) {
         if self.is_waiting() {
             return;
         }
@@ -195,7 +209,7 @@ impl DeviceReader {
             while let Some(note) = self.notes.pop_front_if(|note| note.time < event.time) {
                 self.record_note(note);
             }
-            self.record_event(event, modules);
+            self.record_event(event, names);
             events += 1;
             if events.is_multiple_of(RELEASE_EVENTS) {
                 self.ring.release();
@@ -211,7 +225,7 @@ impl DeviceReader {
     /// Records a note, if events are recorded.
     fn record_note(&mut self, note: Note) {
         let Phase::Recording(recording) = &mut self.phase else { return };
-        let Recording { handle, time_ns, sites, .. } = &mut **recording;
+        let Recording { handle, time_ns, workspaces, .. } = &mut **recording;
         *time_ns = handle.ns_at_time_stamp(note.time).max(*time_ns);
         let (device, time_ns) = (self.device, *time_ns);
         match note.kind {
@@ -220,32 +234,51 @@ impl DeviceReader {
                 let kind = EventKind::Mark { stage, name, address: 0, site: SiteId(0) };
                 handle.event(&Event { device, time_ns, kind });
             }
-            NoteKind::Relabel { address, category, scope } => {
-                let Some(known) = sites.get_mut(&address) else { return };
-                let site = self.definitions.relabel(*known, category, &scope, handle);
-                if site != *known {
-                    *known = site;
-                    handle.relabel(&Relabel { device, time_ns, address, site });
-                }
+            NoteKind::Relabel { address, category, scope } => self.relabel(time_ns, &[address], category, &scope),
+            NoteKind::StepEnd { workspace_bytes } => {
+                let found = workspaces.check(workspace_bytes);
+                self.relabel(time_ns, &found, Category::Workspace, "");
+            }
+        }
+    }
+
+    /// Records that live blocks have a category and, unless it is empty, a scope.
+    fn relabel(&mut self, time_ns: u64, addresses: &[u64], category: Category, scope: &str) {
+        let Phase::Recording(recording) = &mut self.phase else { return };
+        let Recording { handle, sites, .. } = &mut **recording;
+        for &address in addresses {
+            let Some(known) = sites.get_mut(&address) else { continue };
+            let site = self.definitions.relabel(*known, category, scope, handle);
+            if site != *known {
+                *known = site;
+                handle.relabel(&Relabel { device: self.device, time_ns, address, site });
             }
         }
     }
 
     /// Records one event, if events are recorded.
-    fn record_event(&mut self, event: RawEvent, modules: &Modules) {
+    fn record_event(&mut self, event: RawEvent, names: &mut Names) {
         let Phase::Recording(recording) = &mut self.phase else { return };
-        let Recording { live, handle, time_ns, sites } = &mut **recording;
+        let Recording { live, handle, time_ns, sites, workspaces } = &mut **recording;
         // Two processors' counters may differ by some nanoseconds.
         *time_ns = handle.ns_at_time_stamp(event.time).max(*time_ns);
-        let site = self.definitions.site(event.stack, event.sequence, modules, handle);
+        let RawEvent { stack, sequence, node, scope, .. } = event;
+        let request = Request { stack, sequence, node, scope };
+        let site = self.definitions.site(request, names, handle);
         let kind = match live_action(event.action) {
             Some(action) => {
                 let [stream, first, second] = event.setting;
                 let mempool = self.has_mempools.then_some(MempoolId(first, second));
                 let entry = LiveEntry { action, address: event.address, size: event.size, stream, mempool };
                 match action {
-                    LiveAction::Allocated => drop(sites.insert(event.address, site)),
-                    LiveAction::FreeCompleted => drop(sites.remove(&event.address)),
+                    LiveAction::Allocated => {
+                        sites.insert(event.address, site);
+                        workspaces.allocated(event.address, event.size);
+                    }
+                    LiveAction::FreeCompleted => {
+                        sites.remove(&event.address);
+                        workspaces.freed(event.address);
+                    }
                     _ => {}
                 }
                 live.apply(&entry, site)
@@ -276,15 +309,19 @@ impl DeviceReader {
             match record::kind(head) {
                 action if action < EVENT_KINDS => {
                     let [address, size, time] = [self.ring.take()?, self.ring.take()?, self.ring.take()?];
-                    let (stack, sequence, setting) = (record::stack(head), record::sequence(head), self.setting);
-                    return Some(RawEvent { action, stack, sequence, address, size, time, setting });
+                    let (stack, sequence, setting) = (record::number(head), record::sequence(head), self.setting);
+                    let scope = if is_request(action) { self.scope } else { 0 };
+                    let node = self.node.take();
+                    return Some(RawEvent { action, stack, scope, node, sequence, address, size, time, setting });
                 }
                 SETTING => self.setting = [self.ring.take()?, self.ring.take()?, self.ring.take()?],
+                SCOPE => self.scope = record::number(head),
+                NODE => self.node = Some(record::number(head)),
                 LOST => self.lost = self.ring.take()?,
                 CODE => self.read_code(head)?,
                 STACK => {
                     self.read_words(record::stack_words(head))?;
-                    self.definitions.add_stack(record::stack(head), &self.words);
+                    self.definitions.add_stack(record::number(head), &self.words);
                 }
                 kind => unreachable!("the tracker writes no record of kind {kind}"),
             }
@@ -294,10 +331,11 @@ impl DeviceReader {
     /// Reads the definition of a code object.
     fn read_code(&mut self, head: u64) -> Option<()> {
         let [file, name] = record::code_text_lengths(head);
+        let address = self.ring.take()?;
         self.read_words((file + name).div_ceil(8))?;
         let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let text = |range| String::from_utf8_lossy(bytes.get(range).unwrap_or_default()).into_owned();
-        self.definitions.add_code(Code { file: text(0..file), function: text(file..file + name) });
+        self.definitions.add_code(Code { address, file: text(0..file), function: text(file..file + name) });
         Some(())
     }
 

@@ -3,17 +3,22 @@
 //! ```text
 //! event    head | address | size | time           head: kind (8 bits) | sequence (24) | stack (32)
 //! setting  head | stream | private pool (2 words)
-//! code     head | code | text, 8 bytes a word     head: kind (8) | file bytes (16) | name bytes (16)
+//! scope    head                                   head: kind (8) | 24 bits | scope (32)
+//! node     head                                   head: kind (8) | 24 bits | sequence (32)
+//! code     head | address | text, 8 bytes a word  head: kind (8) | file bytes (16) | name bytes (16)
 //! stack    head | one or two words a frame        head: kind (8) | words (24) | stack (32)
 //! lost     head | number of events
 //! ```
 //!
 //! An event's sequence number is the low part of that of autograd's operation: of the last forward
-//! operation if the event has a stack, else of the operation whose backward pass the thread runs; 0
-//! if there is none. An event's stream and private pool are those of the last setting. A frame's
-//! first word has the code's number (32 bits), a flag that a second word follows (1) and the line
-//! (31); the second word is the address of the module whose method the frame runs. Numbers of
-//! stacks and codes are defined before their first use; stack 0 means no stack.
+//! operation if the thread runs Python code, else of that whose backward pass the thread runs; 0 if
+//! there is none. A node precedes an event of a thread that runs Python code in the backward pass
+//! of an operation, whose number it has. An event's stream and private pool are those of the last
+//! setting, and its scope is the last one. A Python frame's first word has the code's number (32
+//! bits), a flag that a second word follows (1) and the line (31); the second word is the address
+//! of the module whose method the frame runs. A C++ frame has the code number 0, and its address as
+//! the second word. Numbers of stacks and codes are defined before their first use; stack 0 means
+//! no stack.
 //!
 //! Times are those of PyTorch's entry: the processor's time-stamp counter.
 
@@ -37,10 +42,17 @@ pub(crate) const STACK: u8 = 18;
 /// follow a loss.
 pub(crate) const LOST: u8 = 19;
 
+/// Kind of a record with the scope of the requests after it.
+pub(crate) const SCOPE: u8 = 20;
+
+/// Kind of a record with the operation to whose backward pass the next event belongs, although its
+/// thread runs Python code.
+pub(crate) const NODE: u8 = 21;
+
 /// Flag in a frame's first word: the address of a module follows.
 const HAS_MODULE: u64 = 1 << 31;
 
-/// Maximum number of frames of a stack; the outermost ones beyond it are left out.
+/// Maximum number of Python frames of a stack; the outermost ones beyond it are left out.
 pub(crate) const MAX_FRAMES: usize = 128;
 /// Maximum length of a file's path and of a function's name, in bytes each; the rest is cut off.
 pub(crate) const MAX_TEXT_BYTES: usize = 1024;
@@ -59,6 +71,16 @@ pub(crate) fn sequence(head: u64) -> u32 {
     (head >> 8) as u32 & ((1 << SEQUENCE_BITS) - 1)
 }
 
+/// Returns the word with the scope of the requests after it.
+pub(crate) fn scope_head(scope: u32) -> u64 {
+    u64::from(SCOPE) | u64::from(scope) << 32
+}
+
+/// Returns the word with the operation to whose backward pass the next event belongs.
+pub(crate) fn node_head(sequence: u64) -> u64 {
+    u64::from(NODE) | (sequence & ((1 << SEQUENCE_BITS) - 1)) << 32
+}
+
 /// Returns the first word of a stack's definition, whose frames take `words` words.
 pub(crate) fn stack_head(words: usize, stack: u32) -> u64 {
     u64::from(STACK) | (words as u64) << 8 | u64::from(stack) << 32
@@ -74,8 +96,9 @@ pub(crate) fn kind(head: u64) -> u8 {
     head as u8
 }
 
-/// Returns the stack of an event, or the stack that a record defines.
-pub(crate) fn stack(head: u64) -> u32 {
+/// Returns the stack of an event, the stack that a record defines, the scope that it sets, or the
+/// sequence number of its node.
+pub(crate) fn number(head: u64) -> u32 {
     (head >> 32) as u32
 }
 
@@ -95,8 +118,13 @@ pub(crate) fn frame_word(code: u32, line: u32, has_module: bool) -> u64 {
     u64::from(code) << 32 | flag | u64::from(line) & (HAS_MODULE - 1)
 }
 
-/// A frame of a stack: the code object's number, the line (0 if unknown), and whether the address
-/// of a module follows.
+/// Returns the first word of a C++ frame; its address follows.
+pub(crate) fn native_frame_word() -> u64 {
+    frame_word(0, 0, true)
+}
+
+/// A frame of a stack: the code object's number (0 for a C++ frame), the line (0 if unknown), and
+/// whether the address of a module follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameWord {
     pub(crate) code: u32,

@@ -5,12 +5,14 @@
 //!
 //! 1. [`Session::open`] serves the page. Nothing touches CUDA.
 //! 2. Once PyTorch has initialized CUDA, [`Session::attach`] starts to follow the allocator.
-//! 3. A snapshot in Python and [`Session::start`] start the recording; events wait.
+//! 3. [`Session::start`] receives a snapshot that was taken in Python; events wait.
 //! 4. Once a device is in use, [`Session::check`] compares what the tracker saw with a tensor that
-//!    was allocated and freed, and [`Session::begin`] records the snapshot and the events after it.
+//!    was allocated and freed, and [`Session::begin`] starts the recording with the snapshot and
+//!    the events after it.
 //!
 //! If events are lost later, [`Session::prepare_snapshot`], another snapshot and
-//! [`Session::record`] repair the recording.
+//! [`Session::record`] repair the recording. If the allocator cannot be followed,
+//! [`Session::poll`] records snapshots instead.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +21,15 @@ use std::time::Duration;
 use vramscope_collector::session::{Log, ProcessRecording, RecordingOptions, lifecycle, serve};
 use vramscope_collector::{Controls, Hub, Overflow, Server};
 use vramscope_formats::{Limits, LiveSnapshot};
-use vramscope_trace::{DeviceId, DeviceInfo};
+use vramscope_trace::{DeviceId, DeviceInfo, RecordingInfo};
 
+use crate::definitions::Names;
 use crate::follower::{Follower, Request};
 use crate::modules::Modules;
 use crate::notes::Notes;
-use crate::reader::DeviceReader;
+use crate::polling::Poller;
+use crate::reader::{DeviceReader, RawEvent};
+use crate::regions::Regions;
 use crate::stacks::StackTable;
 use crate::torch::{Autograd, actions, layout_of};
 use crate::tracker::{self, Mode};
@@ -49,6 +54,7 @@ pub(crate) struct Session {
     controls: Controls,
     server: Mutex<Option<Server>>,
     modules: Modules,
+    regions: Regions,
     notes: Notes,
     state: Mutex<State>,
 }
@@ -58,9 +64,18 @@ pub(crate) struct Session {
 struct State {
     devices: Vec<DeviceInfo>,
     follower: Option<Follower>,
+    /// Set if snapshots are recorded instead of the tracker's events.
+    poller: Option<Poller>,
     recording: Option<ProcessRecording>,
     /// The allocator's state when it was first followed, until events are recorded.
     first_snapshot: Option<LiveSnapshot>,
+}
+
+/// Lets the tracker return at once, and keeps the rings for a later session.
+fn release_tracker(follower: Follower) {
+    tracker::set_mode(Mode::Off);
+    let readers = follower.stop();
+    *lock(&READERS) = Some(readers);
 }
 
 /// Reads a snapshot of the allocator's state.
@@ -88,8 +103,8 @@ impl Session {
         // A push and a file that is written later read from a hub, too.
         let hub = hub.or_else(|| Some(Hub::default()));
         let server = Mutex::new(server);
-        let (modules, notes, state) = (Modules::default(), Notes::default(), Mutex::default());
-        Ok(Self { options, log, hub, controls, server, modules, notes, state })
+        let (modules, regions, notes) = (Modules::default(), Regions::default(), Notes::default());
+        Ok(Self { options, log, hub, controls, server, modules, regions, notes, state: Mutex::default() })
     }
 
     /// Returns the page's address with its token; `None` if no page is served.
@@ -102,19 +117,24 @@ impl Session {
         &self.modules
     }
 
+    /// Returns the names of the regions of `torch.compile`.
+    pub(crate) fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
     /// Returns the notes of the recording: marks and relabels.
     pub(crate) fn notes(&self) -> &Notes {
         &self.notes
     }
 
-    /// Starts to follow the allocator of PyTorch 2.`minor` on `devices`. `stacks` creates a table
-    /// of call stacks for a device; `None` records no stacks. With `autograd`, requests of the
-    /// backward pass belong to their forward operation.
+    /// Starts to follow the allocator of PyTorch 2.`minor` on `devices`, with `mode`. `stacks`
+    /// creates a table of call stacks for a device; `None` records no stacks. With `autograd`,
+    /// requests of the backward pass belong to their forward operation.
     pub(crate) fn attach(
         &self,
         minor: u32,
         devices: Vec<DeviceInfo>,
-        with_stacks: bool,
+        mode: Mode,
         stacks: impl Fn() -> Option<StackTable>,
         autograd: Option<Autograd>,
     ) -> Result<(), String> {
@@ -130,9 +150,10 @@ impl Session {
         if taken.is_empty() {
             return Err("another session is recording already".to_owned());
         }
-        let follower = Follower::start(taken, self.modules.clone(), self.notes.clone())
+        let names = Names { modules: self.modules.clone(), regions: self.regions.clone(), ..Names::default() };
+        let follower = Follower::start(taken, names, self.notes.clone())
             .map_err(|error| format!("cannot start the thread that follows the allocator: {error}"))?;
-        tracker::set_mode(if with_stacks { Mode::EventsWithStacks } else { Mode::Events });
+        tracker::set_mode(mode);
         let result = follower.prepare_snapshot();
         let mut state = lock(&self.state);
         state.devices = devices;
@@ -154,6 +175,19 @@ impl Session {
         expect(actions::FREE_COMPLETED, "the completed free")
     }
 
+    /// Checks that the tracker reported a failed request on `device` for which a segment of `bytes`
+    /// bytes was needed. This takes the place of [`check`](Self::check) in a program whose first
+    /// requests fail.
+    pub(crate) fn check_failure(&self, device: u16, bytes: u64) -> Result<(), String> {
+        let events = self.follower(|follower| follower.held_events(DeviceId(device)))??;
+        let is_failure = |event: &RawEvent| event.action == actions::OOM && (1..=bytes).contains(&event.size);
+        if events.iter().any(is_failure) {
+            Ok(())
+        } else {
+            Err(format!("PyTorch did not report that {bytes} bytes could not be allocated"))
+        }
+    }
+
     /// Calls `f` with the follower; fails if the session does not follow the allocator.
     fn follower<R>(&self, f: impl FnOnce(&Follower) -> R) -> Result<R, String> {
         let state = lock(&self.state);
@@ -165,31 +199,75 @@ impl Session {
         self.follower(Follower::prepare_snapshot)?
     }
 
-    /// Starts the recording with the first snapshot, taken after [`attach`](Self::attach). Events
-    /// are kept until [`begin`](Self::begin).
+    /// Keeps the first snapshot, taken after [`attach`](Self::attach), and events until
+    /// [`begin`](Self::begin).
     pub(crate) fn start(&self, snapshot: &[u8]) -> Result<(), String> {
-        let snapshot = read_snapshot(snapshot)?;
+        lock(&self.state).first_snapshot = Some(read_snapshot(snapshot)?);
+        Ok(())
+    }
+
+    /// Starts the recording: with the state in the first snapshot, and the events after it.
+    pub(crate) fn begin(&self) -> Result<(), String> {
         let mut state = lock(&self.state);
+        let snapshot = state.first_snapshot.take().ok_or("the session has no first snapshot")?;
+        let recording = self.start_recording(&mut state.devices, &snapshot, Vec::new())?;
+        state.recording = Some(recording);
+        drop(state);
+        self.record_from(snapshot)
+    }
+
+    /// Starts the recording of devices whose first state is that of the snapshot. The recording's
+    /// header has the notes.
+    fn start_recording(
+        &self,
+        devices: &mut [DeviceInfo],
+        snapshot: &LiveSnapshot,
+        import_notes: Vec<String>,
+    ) -> Result<ProcessRecording, String> {
         let known = snapshot.devices();
-        for info in &mut state.devices {
-            info.history_complete = !known.contains(&DeviceId(info.device));
+        for info in &mut *devices {
+            info.history_complete = import_notes.is_empty() && !known.contains(&DeviceId(info.device));
         }
-        let (hub, devices) = (self.hub.as_ref(), state.devices.clone());
-        let conf = snapshot.alloc_conf();
-        let recording = ProcessRecording::start(&self.options, WRITER, hub, conf, devices, &self.log);
+        let info = RecordingInfo {
+            writer: WRITER.to_owned(),
+            alloc_conf: snapshot.alloc_conf(),
+            devices: devices.to_vec(),
+            import_notes,
+            ..RecordingInfo::default()
+        };
+        let hub = self.hub.as_ref();
+        let recording = ProcessRecording::start(&self.options, hub, info, &self.log);
         let recording = recording.ok_or("the recording could not be started")?;
         if let Some(hub) = hub {
             self.controls.offer_recording(hub, &recording.handle(), DeviceId(0), PathBuf::new());
         }
-        state.recording = Some(recording);
-        state.first_snapshot = Some(snapshot);
-        Ok(())
+        Ok(recording)
     }
 
-    /// Records the state in the first snapshot, and the events after it.
-    pub(crate) fn begin(&self) -> Result<(), String> {
-        let snapshot = lock(&self.state).first_snapshot.take().ok_or("the recording has not been started")?;
-        self.record_from(snapshot)
+    /// Records a snapshot of the devices without the tracker: the state in the first snapshot, and
+    /// in each later one what has changed since the one before it. `note` says so in the
+    /// recording's header. Ends [`attach`](Self::attach).
+    pub(crate) fn poll(&self, devices: Vec<DeviceInfo>, note: &str, snapshot: &[u8]) -> Result<(), String> {
+        let snapshot = read_snapshot(snapshot)?;
+        let mut state = lock(&self.state);
+        if let Some(follower) = state.follower.take() {
+            release_tracker(follower);
+        }
+        if state.recording.is_none() {
+            state.devices = devices;
+            let recording = self.start_recording(&mut state.devices, &snapshot, vec![note.to_owned()])?;
+            state.recording = Some(recording);
+        }
+        let State { devices, poller, recording, .. } = &mut *state;
+        let recording = recording.as_ref().ok_or("the recording has not been started")?;
+        match poller {
+            Some(poller) => poller.record(&snapshot, &self.notes),
+            None => {
+                let devices = devices.iter().map(|info| DeviceId(info.device));
+                *poller = Some(Poller::start(devices, &snapshot, recording.handle()));
+            }
+        }
+        Ok(())
     }
 
     /// Continues to record from a snapshot that was taken after
@@ -217,10 +295,12 @@ impl Session {
     /// lack its beginning.
     pub(crate) fn save(&self, path: &Path) -> Result<Vec<u8>, String> {
         let state = lock(&self.state);
-        let (Some(follower), Some(recording), Some(hub)) = (&state.follower, &state.recording, &self.hub) else {
+        let (Some(recording), Some(hub)) = (&state.recording, &self.hub) else {
             return Err("nothing has been recorded yet".to_owned());
         };
-        follower.flush()?;
+        if let Some(follower) = &state.follower {
+            follower.flush()?;
+        }
         let fail = |error: std::io::Error| format!("{}: {error}", path.display());
         recording.save(hub, path).map_err(fail)?;
         std::fs::read(path).map_err(fail)
@@ -242,13 +322,13 @@ impl Session {
         }
         let (follower, recording) = {
             let mut state = lock(&self.state);
+            // Its handle ends before the recording does.
+            state.poller = None;
             (state.follower.take(), state.recording.take())
         };
         // Without a follower, the tracker may belong to a later session.
         if let Some(follower) = follower {
-            tracker::set_mode(Mode::Off);
-            let readers = follower.stop();
-            *lock(&READERS) = Some(readers);
+            release_tracker(follower);
         }
         let is_complete = recording.is_none_or(|recording| recording.stop());
         drop(lock(&self.server).take());

@@ -1,20 +1,24 @@
-//! The tracker's table of call stacks: gives each Python call stack a number.
+//! The tracker's table of call stacks: gives each call stack a number.
 //!
 //! A training program repeats few stacks, so nearly every request finds its stack in the table, by
-//! a hash of the frames' code objects and instructions. A new stack is written to the ring once.
+//! a hash of the frames' code objects, file names and instructions. A new stack is written to the
+//! ring once. A stack has the Python frames of a thread and, if wanted, the C++ frames that they
+//! called.
 
 use vramscope_collector::ring::Producer;
 
 use crate::interpreter::{CODE_BUFFER_BYTES, DirectMemory, FrameRef, FrameWalker, read_code};
+use crate::native::{MAX_NATIVE_FRAMES, NativeWalker};
 use crate::record::{self, MAX_FRAMES, MAX_TEXT_BYTES, RING_LEN, has_room};
+use crate::thread_table::HASH_MULTIPLIER;
 
 /// Number of slots for stacks. At most three quarters are used; programs have some thousand stacks.
 const STACK_SLOTS: usize = 1 << 16;
 /// Number of slots for code objects, likewise.
 const CODE_SLOTS: usize = 1 << 14;
-/// Words of the longest definition: a stack whose frames all have a module.
-const MAX_WORDS: usize = 1 + 2 * MAX_FRAMES;
-const _: () = assert!(2 * MAX_TEXT_BYTES.div_ceil(8) < MAX_WORDS, "a code object's two texts fit");
+/// Words of the longest definition: a stack whose Python frames all have a module.
+const MAX_WORDS: usize = 1 + 2 * (MAX_FRAMES + MAX_NATIVE_FRAMES);
+const _: () = assert!(2 * MAX_TEXT_BYTES.div_ceil(8) + 1 < MAX_WORDS, "a code object's two texts fit");
 
 /// A hash table with open addressing and a fixed number of slots, which never allocates. A key maps
 /// to a number from 1.
@@ -56,23 +60,30 @@ impl FixedTable {
     }
 }
 
+/// The call stack of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CurrentStack {
+    /// Number of the stack; 0 for none.
+    pub(crate) number: u32,
+    /// True if the thread runs Python code.
+    pub(crate) has_python: bool,
+}
+
 /// The call stacks and code objects of one device's requests, by number.
 pub(crate) struct StackTable {
     walker: FrameWalker,
+    native: NativeWalker,
     /// Address of the code object of `torch.nn.Module._wrapped_call_impl`, through which modules
     /// are called; 0 if it is unknown.
     module_call: usize,
     stacks: FixedTable,
     codes: FixedTable,
-    /// The frames of the current stack, innermost first.
+    /// The Python frames of the current stack, innermost first.
     frames: Box<[FrameRef; MAX_FRAMES]>,
     /// Texts of the code object that is being defined.
     texts: Box<[u8; CODE_BUFFER_BYTES]>,
     words: Box<[u64; MAX_WORDS]>,
 }
-
-/// The multiplier of the hash, an odd number whose bits are spread evenly (2^64 / golden ratio).
-const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Adds a word to a hash.
 #[inline]
@@ -84,9 +95,10 @@ impl StackTable {
     /// Creates an empty table. `walker` must have passed its self-check; `module_call` is the
     /// address of the code object of `torch.nn.Module._wrapped_call_impl`, or 0.
     pub(crate) fn new(walker: FrameWalker, module_call: usize) -> Self {
-        let no_frame = FrameRef { code: 0, instruction_offset: 0, first_local: 0 };
+        let no_frame = FrameRef { code: 0, file_name: 0, instruction_offset: 0, first_local: 0 };
         Self {
             walker,
+            native: NativeWalker::new(),
             module_call,
             stacks: FixedTable::new(STACK_SLOTS),
             codes: FixedTable::new(CODE_SLOTS),
@@ -96,11 +108,12 @@ impl StackTable {
         }
     }
 
-    /// Returns the number of this thread's Python call stack, and writes its definition to `ring`
-    /// if it is new. Returns 0 if the thread runs no Python code, or there is no room.
+    /// Returns this thread's call stack, with C++ frames if `with_native`, and writes its
+    /// definition to `ring` if it is new. The number is 0 if the thread has no frames, or there is
+    /// no room.
     #[inline]
-    pub(crate) fn current(&mut self, ring: &mut Producer<RING_LEN>) -> u32 {
-        let Self { walker, module_call, frames, .. } = self;
+    pub(crate) fn current(&mut self, with_native: bool, ring: &mut Producer<RING_LEN>) -> CurrentStack {
+        let Self { walker, native, module_call, frames, .. } = self;
         let (mut hash, mut count) = (0, 0);
         // SAFETY: The table's creator guarantees that the layout was checked. PyTorch calls the
         // tracker from functions that this thread called, never from a signal handler, and the
@@ -110,7 +123,8 @@ impl StackTable {
                 let Some(slot) = frames.get_mut(count) else { return false };
                 let module = if frame.code == *module_call { frame.first_local } else { 0 };
                 *slot = FrameRef { first_local: module, ..frame };
-                hash = mix(hash, frame.code as u64 ^ (frame.instruction_offset as u64) << 44);
+                let code = frame.code as u64 ^ (frame.file_name as u64).rotate_left(20);
+                hash = mix(hash, code ^ (frame.instruction_offset as u64) << 44);
                 if module != 0 {
                     hash = mix(hash, module as u64);
                 }
@@ -118,25 +132,36 @@ impl StackTable {
                 true
             });
         }
-        if count == 0 {
-            return 0;
+        let has_python = count != 0;
+        let native = if with_native { native.walk() } else { &[] };
+        hash = native.iter().fold(hash, |hash, &address| mix(hash, address));
+        if count + native.len() == 0 {
+            return CurrentStack::default();
         }
+        let native_count = native.len();
         // The low bits, which select the slot, must depend on all others.
         hash ^= hash >> 32;
-        match self.stacks.find(hash) {
+        let number = match self.stacks.find(hash) {
             Ok(number) => number,
-            Err(slot) => self.define(hash, slot, count, ring).unwrap_or(0),
-        }
+            Err(slot) => self.define(hash, slot, [native_count, count], ring).unwrap_or(0),
+        };
+        CurrentStack { number, has_python }
     }
 
-    /// Defines a new stack, whose frames are the first `count` ones in the buffer, and returns its
-    /// number. Returns `None` if the table or the ring is full; the next request tries again.
+    /// Defines a new stack, whose frames are the first ones in the buffers, as many C++ and Python
+    /// frames as `counts` says, and returns its number. Returns `None` if the table or the ring is
+    /// full; the next request tries again.
     #[cold]
-    fn define(&mut self, hash: u64, slot: usize, count: usize, ring: &mut Producer<RING_LEN>) -> Option<u32> {
+    fn define(&mut self, hash: u64, slot: usize, counts: [usize; 2], ring: &mut Producer<RING_LEN>) -> Option<u32> {
         if !self.stacks.has_room() {
             return None;
         }
+        let [native_count, count] = counts;
         let mut len = 1;
+        for &address in self.native.frames(native_count) {
+            self.words[len..len + 2].copy_from_slice(&[record::native_frame_word(), address]);
+            len += 2;
+        }
         for index in 0..count {
             let frame = self.frames[index];
             let (code, line) = self.code(frame, ring)?;
@@ -168,23 +193,24 @@ impl StackTable {
         }
         let line = facts.line_table.line_number(frame.instruction_offset).unwrap_or(0);
         // The address of a code object that is gone may be another's now.
-        let name = facts.name.bytes().fold(facts.first_line as u64, |hash, byte| mix(hash, u64::from(byte)));
-        let key = mix(name, frame.code as u64);
+        let texts = facts.file_name.bytes().chain(facts.name.bytes());
+        let key = mix(texts.fold(facts.first_line as u64, |hash, byte| mix(hash, u64::from(byte))), frame.code as u64);
         let slot = match codes.find(key) {
             Ok(number) => return Some((number, line)),
             Err(slot) => slot,
         };
         let (file, name) = (facts.file_name.as_bytes(), facts.name.as_bytes());
-        let len = 1 + (file.len() + name.len()).div_ceil(8);
+        let len = 2 + (file.len() + name.len()).div_ceil(8);
         if !codes.has_room() || !has_room(ring, len) {
             return None;
         }
         // Not in `words`, which has the frames of the stack that is being defined.
         let mut definition = [0; MAX_WORDS];
         definition[0] = record::code_head(file.len(), name.len());
+        definition[1] = frame.code as u64;
         let text = file.iter().chain(name);
         for (index, &byte) in text.enumerate() {
-            definition[1 + index / 8] |= u64::from(byte) << (8 * (index % 8));
+            definition[2 + index / 8] |= u64::from(byte) << (8 * (index % 8));
         }
         ring.put_slice(&definition[..len]);
         Some((codes.insert(slot, key), line))

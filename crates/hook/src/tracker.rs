@@ -16,7 +16,7 @@ use vramscope_trace::DeviceId;
 use crate::reader::DeviceReader;
 use crate::stacks::StackTable;
 use crate::torch::{AttachError, Autograd, EntryReader, TorchLayout, attach};
-use crate::writer::{DeviceWriter, Overflow};
+use crate::writer::{DeviceWriter, Overflow, Stacks};
 
 /// Maximum number of devices; entries of further devices are not recorded.
 pub(crate) const MAX_DEVICES: usize = 64;
@@ -29,8 +29,24 @@ pub(crate) enum Mode {
     Off = 0,
     /// It records events without call stacks.
     Events = 1,
-    /// It records events with call stacks.
+    /// It records events with Python call stacks.
     EventsWithStacks = 2,
+    /// It records events with Python and C++ call stacks.
+    EventsWithAllStacks = 3,
+}
+
+impl Mode {
+    /// Returns which call stacks a mode (as a number) records.
+    #[inline]
+    fn stacks(mode: u8) -> Stacks {
+        const PYTHON: u8 = Mode::EventsWithStacks as u8;
+        const ALL: u8 = Mode::EventsWithAllStacks as u8;
+        match mode {
+            PYTHON => Stacks::Python,
+            ALL => Stacks::All,
+            _ => Stacks::None,
+        }
+    }
 }
 
 /// The tracker's state for one device.
@@ -99,7 +115,7 @@ unsafe extern "C" fn on_entry(_functor: *const c_void, entry: *const u8) {
         // SAFETY: The mode is set only if there is a writer, which is never freed. PyTorch holds
         // the device's lock, so no other thread has a reference to it. The entry is valid, as
         // above.
-        unsafe { (*writer).write_entry(entry, mode == Mode::EventsWithStacks as u8) }
+        unsafe { (*writer).write_entry(entry, Mode::stacks(mode)) }
     }));
     if result.is_err() {
         // An error of this library must not reach PyTorch.

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vramscope_collector::ring::Producer;
 
 use crate::record::{self, LOST, RING_LEN, SETTING, has_room};
-use crate::stacks::StackTable;
+use crate::scopes;
+use crate::stacks::{CurrentStack, StackTable};
 use crate::torch::{Autograd, EntryReader, TraceEntry};
 
 /// What the tracker and the follower of a device share beside the ring.
@@ -23,6 +24,15 @@ pub(crate) struct Overflow {
     pub(crate) lost: AtomicU64,
 }
 
+/// Which call stacks are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stacks {
+    None,
+    Python,
+    /// Python and C++.
+    All,
+}
+
 /// Packs the entries of one device into its ring.
 pub(crate) struct DeviceWriter {
     ring: Producer<RING_LEN>,
@@ -30,6 +40,8 @@ pub(crate) struct DeviceWriter {
     entries: EntryReader,
     /// Stream and private pool of the last setting in the ring; `None` before the first one.
     setting: Option<[u64; 3]>,
+    /// The last scope in the ring; 0 before the first one.
+    scope: u32,
     /// Number of lost events that the ring reports.
     reported_lost: u64,
     /// `None` if no call stacks are recorded.
@@ -46,7 +58,7 @@ impl DeviceWriter {
         stacks: Option<StackTable>,
         autograd: Option<Autograd>,
     ) -> Self {
-        Self { ring, overflow, entries, setting: None, reported_lost: 0, stacks, autograd }
+        Self { ring, overflow, entries, setting: None, scope: 0, reported_lost: 0, stacks, autograd }
     }
 
     /// Writes an entry, or counts it if the ring is full.
@@ -54,13 +66,13 @@ impl DeviceWriter {
     /// # Safety
     /// `entry` points to a `TraceEntry` of the version of PyTorch that the writer was created for.
     #[inline]
-    pub(crate) unsafe fn write_entry(&mut self, entry: *const u8, with_stack: bool) {
+    pub(crate) unsafe fn write_entry(&mut self, entry: *const u8, wanted: Stacks) {
         // SAFETY: The caller guarantees an entry of this version.
         let Some(entry) = (unsafe { self.entries.read(entry) }) else { return };
         if self.overflow.is_full.load(Ordering::Acquire) {
             // No store to `is_full`: the follower may have reset it since.
             self.count_lost();
-        } else if !self.try_write(&entry, with_stack) {
+        } else if !self.try_write(&entry, wanted) {
             self.count_lost();
             self.overflow.is_full.store(true, Ordering::Release);
         }
@@ -81,7 +93,7 @@ impl DeviceWriter {
 
     /// Writes an entry and returns true; returns false if there is no room.
     #[inline]
-    fn try_write(&mut self, entry: &TraceEntry, with_stack: bool) -> bool {
+    fn try_write(&mut self, entry: &TraceEntry, wanted: Stacks) -> bool {
         let setting = [entry.stream, entry.mempool[0], entry.mempool[1]];
         if self.setting != Some(setting) && !self.write_setting(setting) {
             return false;
@@ -89,15 +101,23 @@ impl DeviceWriter {
         if self.lost() != self.reported_lost && !self.report_lost() {
             return false;
         }
-        let (stack, sequence) = match &mut self.stacks {
-            Some(stacks) if with_stack && entry.is_request() => {
-                let stack = stacks.current(&mut self.ring);
-                (stack, self.autograd.as_ref().map_or(0, |autograd| sequence(autograd, stack)))
-            }
-            _ => (0, 0),
-        };
-        if !has_room(&mut self.ring, 4) {
+        let scope = scopes::current();
+        if scope != self.scope && entry.is_request() && !self.write_scope(scope) {
             return false;
+        }
+        let (stack, sequence, node) = match &mut self.stacks {
+            Some(stacks) if wanted != Stacks::None && entry.is_request() => {
+                let stack = stacks.current(wanted == Stacks::All, &mut self.ring);
+                let (sequence, node) = self.autograd.as_ref().map_or((0, None), |autograd| sequences(autograd, stack));
+                (stack.number, sequence, node)
+            }
+            _ => (0, 0, None),
+        };
+        if !has_room(&mut self.ring, 5) {
+            return false;
+        }
+        if let Some(node) = node {
+            self.ring.put([record::node_head(node)]);
         }
         self.ring.put([record::event_head(entry.action, sequence, stack), entry.address, entry.size, entry.time]);
         true
@@ -115,6 +135,17 @@ impl DeviceWriter {
         true
     }
 
+    /// Writes the scope of the next requests.
+    #[cold]
+    fn write_scope(&mut self, scope: u32) -> bool {
+        let has_room = has_room(&mut self.ring, 1);
+        if has_room {
+            self.ring.put([record::scope_head(scope)]);
+            self.scope = scope;
+        }
+        has_room
+    }
+
     /// Writes the number of lost events, before the first event after a loss.
     #[cold]
     fn report_lost(&mut self) -> bool {
@@ -127,11 +158,17 @@ impl DeviceWriter {
     }
 }
 
-/// Returns the sequence number of the last forward operation for a request with a stack, and of the
-/// operation whose backward pass this thread runs for one without; 0 if there is none.
+/// Returns the sequence number that a request's event gets, and that of its node, if it needs one.
+///
+/// The event gets the number of the last forward operation if the thread has Python frames, else
+/// that of the operation whose backward pass the thread runs; 0 if there is none.
 #[inline]
-fn sequence(autograd: &Autograd, stack: u32) -> u64 {
-    let sequence =
-        if stack != 0 { autograd.next_sequence().map(|next| next.wrapping_sub(1)) } else { autograd.node_sequence() };
-    sequence.unwrap_or(0)
+fn sequences(autograd: &Autograd, stack: CurrentStack) -> (u64, Option<u64>) {
+    let [next, node] = autograd.sequences();
+    match stack {
+        CurrentStack { has_python: false, .. } => (node.unwrap_or(0), None),
+        // There was no room for the stack.
+        CurrentStack { number: 0, .. } => (0, None),
+        _ => (next.map_or(0, |next| next.wrapping_sub(1)), node),
+    }
 }

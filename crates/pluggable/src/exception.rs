@@ -2,29 +2,16 @@
 //!
 //! PyTorch does not check the pointer that an allocator returns, so a null pointer would become an
 //! illegal memory access in a kernel. It does handle C++ exceptions, which its bindings turn into
-//! Python exceptions. Rust cannot create one, but libstdc++ has a function, part of its ABI since
-//! GCC 3.4, that creates a `std::runtime_error` from a text and throws it.
+//! Python exceptions. Out of memory is PyTorch's own exception (`c10_error.rs`). For other
+//! failures, and with a PyTorch whose exception is not known, libstdc++ has a function, part of its
+//! ABI since GCC 3.4, that creates a `std::runtime_error` from a text and throws it.
 
 use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int, c_void};
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::{CString, c_char, c_void};
+use std::ptr::NonNull;
 
-// SAFETY: Both are declared as in POSIX.
-unsafe extern "C" {
-    /// Returns a handle of the library with this file name, loading it if necessary; null if it
-    /// cannot be loaded, or is not loaded yet and `flags` has [`RTLD_NOLOAD`].
-    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
-    /// Returns the address of the function or variable `name` of a loaded library; null if the
-    /// library has none of this name.
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-}
-
-/// Flag of `dlopen`: resolves all of the library's functions at once. `dlopen` requires a flag that
-/// says when to resolve them.
-const RTLD_NOW: c_int = 2;
-/// Flag of `dlopen`: returns the library only if it is already loaded (the value on Linux).
-const RTLD_NOLOAD: c_int = 4;
+use crate::c10_error::OutOfMemoryType;
+use crate::loaded::LoadedLibrary;
 
 /// The signature of `std::__throw_runtime_error(char const*)`, which throws a C++ exception with a
 /// copy of the message.
@@ -39,18 +26,39 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// A C++ exception (`std::runtime_error`) with its message, ready to be thrown. It needs no drop.
+/// What a C++ exception reports, which decides its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// A device has no memory for a request: `c10::OutOfMemoryError`.
+    OutOfMemory,
+    /// Anything else: `std::runtime_error`.
+    Other,
+}
+
+/// The type of an exception, with the functions that throw it.
+#[derive(Clone, Copy)]
+enum ExceptionType {
+    OutOfMemory(OutOfMemoryType),
+    RuntimeError(ThrowRuntimeError),
+}
+
+/// A C++ exception with its message, ready to be thrown. It needs no drop.
 #[derive(Clone, Copy)]
 pub(crate) struct Exception {
-    throw: ThrowRuntimeError,
+    kind: ExceptionType,
     message: *const c_char,
 }
 
 impl Exception {
     /// Creates an exception with `message`; `None` if the process has no libstdc++, because then
     /// nothing could catch it.
-    pub(crate) fn new(message: &str) -> Option<Self> {
-        let throw = find_throw_function()?;
+    pub(crate) fn new(failure: Failure, message: &str) -> Option<Self> {
+        let runtime = LoadedLibrary::find(c"libstdc++.so.6")?;
+        let out_of_memory = (failure == Failure::OutOfMemory).then(|| OutOfMemoryType::find(runtime)).flatten();
+        let kind = match out_of_memory {
+            Some(kind) => ExceptionType::OutOfMemory(kind),
+            None => ExceptionType::RuntimeError(throw_function(runtime.symbol(c"_ZSt21__throw_runtime_errorPKc")?)),
+        };
         let text = CString::new(message.replace('\0', " ")).expect("every 0 was replaced");
         let store = |stored: &RefCell<CString>| {
             let mut stored = stored.borrow_mut();
@@ -59,40 +67,25 @@ impl Exception {
         };
         // Fails only while the thread ends.
         let message = MESSAGE.try_with(store).ok()?;
-        Some(Self { throw, message })
+        Some(Self { kind, message })
     }
 
     /// Throws the C++ exception, so that the caller never continues. All Rust frames up to C++ must
     /// be allowed to unwind, without a `catch_unwind`.
     pub(crate) fn throw(self) -> ! {
-        // SAFETY: `find_throw_function` returned the function that `ThrowRuntimeError` describes.
-        // The message ends with a 0 and stays until this thread creates its next exception; the
-        // function copies it before it throws.
-        unsafe { (self.throw)(self.message) }
+        match self.kind {
+            // SAFETY: The message ends with a 0 and stays until this thread creates its next
+            // exception; the function copies it before it throws.
+            ExceptionType::OutOfMemory(kind) => unsafe { kind.throw(self.message) },
+            // SAFETY: As above.
+            ExceptionType::RuntimeError(throw) => unsafe { throw(self.message) },
+        }
     }
 }
 
-/// Returns `std::__throw_runtime_error` of the libstdc++ in this process; `None` if no libstdc++ is
-/// loaded.
-fn find_throw_function() -> Option<ThrowRuntimeError> {
-    /// The address of `std::__throw_runtime_error`; null until it is found. Not a `OnceLock`: in a
-    /// forked child, another thread of the parent may have held its lock.
-    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    let mut found = FOUND.load(Ordering::Acquire);
-    if found.is_null() {
-        // Python loads PyTorch with local symbols, so the runtime has to be found by its name.
-        // SAFETY: Both names end with a 0. The library is already loaded, so none of its code runs;
-        // the reference that this adds is never released, so it stays loaded.
-        found = unsafe {
-            let runtime = dlopen(c"libstdc++.so.6".as_ptr(), RTLD_NOW | RTLD_NOLOAD);
-            if runtime.is_null() {
-                return None;
-            }
-            dlsym(runtime, c"_ZSt21__throw_runtime_errorPKc".as_ptr())
-        };
-        FOUND.store(found, Ordering::Release);
-    }
+/// Returns `std::__throw_runtime_error` at its address.
+fn throw_function(address: NonNull<c_void>) -> ThrowRuntimeError {
     // SAFETY: The mangled name contains the parameter type, a pointer to characters, and libstdc++
-    // declares that the function does not return. A null pointer becomes `None`.
-    unsafe { std::mem::transmute::<*mut c_void, Option<ThrowRuntimeError>>(found) }
+    // declares that the function does not return.
+    unsafe { std::mem::transmute::<*mut c_void, ThrowRuntimeError>(address.as_ptr()) }
 }

@@ -1,8 +1,8 @@
 //! PyTorch on vramscope's pool: the library that `torch.cuda.memory.CUDAPluggableAllocator` loads.
 //!
 //! `libvramscope_pluggable.so` allocates GPU memory for PyTorch from one pool for each GPU, in
-//! PyTorch's own CUDA context, and records what happens. `docs/pytorch.md` has the lines of Python
-//! that load it. Environment variables have all options:
+//! PyTorch's own CUDA context, and records what happens. `vramscope.use_pool()` of the Python
+//! package loads it (`docs/pytorch.md`). Environment variables have all options:
 //!
 //! - `VRAMSCOPE_RECORD`: the recording's file; `VRAMSCOPE_KEEP_BYTES` and `VRAMSCOPE_KEEP` limit
 //!   it.
@@ -15,35 +15,44 @@
 //! The allocator is in `vramscope-pool`, devices and recorder are in `vramscope-collector`; this
 //! crate is their C interface.
 //!
-//! - This file has the functions that PyTorch calls, and those that a program calls through
-//!   `ctypes`.
-//!   No panic leaves them.
+//! - This file has the functions that PyTorch calls, `recording.rs` and `statistics.rs` those that
+//!   a program or `vramscope.use_pool()` calls through `ctypes`. No panic leaves them.
+//! - `allocator.rs` supplies what PyTorch's class for such libraries lacks.
 //! - `exception.rs` reports a failed request as a C++ exception, which PyTorch turns into a Python
-//!   exception.
+//!   exception; `c10_error.rs` has PyTorch's own exception for out of memory.
 //! - `process.rs` has the state behind the functions: pools, recording and page, for any device.
 //! - The collector's module `session` records the process and handles exit and fork.
 
+pub mod allocator;
+mod c10_error;
 mod cuda_devices;
 mod exception;
+mod loaded;
 mod process;
+pub mod recording;
+pub mod statistics;
 
 use std::env;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vramscope_collector::session::{lifecycle, read_recording_options, stderr_log as log};
-use vramscope_collector::{Category, enter_scope, leave_scope, settings_from_env};
+use vramscope_collector::{Settings, settings_from_env};
 use vramscope_trace::{MempoolId, StreamId};
 
 use crate::cuda_devices::CudaDevices;
-use crate::exception::Exception;
+use crate::exception::{Exception, Failure};
 use crate::process::ProcessState;
 
 /// The library's state in this process (pools, recording and page), created by the first call that
 /// needs it.
 static PROCESS: OnceLock<ProcessState<CudaDevices>> = OnceLock::new();
+
+/// The settings that the program chose before the library's state was created; `None` for those of
+/// the environment.
+static CHOSEN_SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
 
 /// Returns the library's state in this process, creating it in the first call; `None` in a forked
 /// child.
@@ -67,7 +76,8 @@ fn initialize() -> ProcessState<CudaDevices> {
     lifecycle::install_handlers(at_exit);
     let (options, errors) = read_recording_options(|name| env::var_os(name));
     errors.iter().for_each(|error| log::print(&error.to_string()));
-    let settings = settings_from_env().map_err(|error| error.to_string());
+    let chosen = CHOSEN_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let settings = chosen.map_or_else(|| settings_from_env().map_err(|error| error.to_string()), Ok);
     ProcessState::new(CudaDevices, settings, options, Arc::new(log::print))
 }
 
@@ -122,15 +132,17 @@ impl From<MempoolPair> for MempoolId {
 /// Allocates `size` bytes of device memory for work on `stream`: the `alloc_fn` of PyTorch's
 /// allocator. Returns null if `size` is 0.
 ///
-/// Throws a C++ `std::runtime_error` if there is no memory, no GPU, or the settings are invalid;
-/// PyTorch turns it into a `RuntimeError`. In a process without libstdc++ nothing could catch it,
-/// so the function prints the reason on stderr and returns null.
+/// Throws a C++ exception if the request fails: PyTorch's `c10::OutOfMemoryError` if there is no
+/// memory, which becomes `torch.OutOfMemoryError`, and a `std::runtime_error` if there is no GPU or
+/// the settings are invalid, which becomes a `RuntimeError`. In a process without libstdc++ nothing
+/// could catch it, so the function prints the reason on stderr and returns null.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn vramscope_malloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let result = catch_panic("vramscope_malloc", None, || Some(allocate(size, device, stream)));
     // Outside of `catch_panic`, which must not meet a foreign exception, and with nothing in this
     // frame to drop.
-    match result.unwrap_or_else(|| fail("vramscope: internal error: a request panicked; please report this")) {
+    let panicked = || fail(Failure::Other, "vramscope: internal error: a request panicked; please report this");
+    match result.unwrap_or_else(panicked) {
         Ok(address) => address,
         Err(exception) => exception.throw(),
     }
@@ -142,24 +154,25 @@ pub extern "C-unwind" fn vramscope_malloc(size: usize, device: c_int, stream: *m
 fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_void, Exception> {
     let Some(process) = process() else {
         return fail(
+            Failure::Other,
             "vramscope: cannot allocate in a forked process, where CUDA does not work: start processes with spawn",
         );
     };
     match process.allocate(size as u64, device, StreamId(stream.expose_provenance() as u64)) {
         Ok(Some(address)) => Ok(ptr::with_exposed_provenance_mut(address as usize)),
         Ok(None) => Ok(ptr::null_mut()),
-        Err(error) => fail(&error.to_string()),
+        Err(error) => fail(error.failure(), &error.to_string()),
     }
 }
 
 /// Returns the C++ exception for a failed request, with `reason` as its message. In a process
 /// without libstdc++, which cannot throw one, prints the reason and returns null.
 #[cold]
-fn fail(reason: &str) -> Result<*mut c_void, Exception> {
+fn fail(failure: Failure, reason: &str) -> Result<*mut c_void, Exception> {
     /// The reason of a failed request that was printed last, so that a thousand failing requests
     /// print it once.
     static LAST_PRINTED: Mutex<String> = Mutex::new(String::new());
-    if let Some(exception) = Exception::new(reason) {
+    if let Some(exception) = Exception::new(failure, reason) {
         return Err(exception);
     }
     // Never waits: in a forked child, the lock may be held by a thread of the parent.
@@ -271,84 +284,4 @@ pub extern "C" fn vramscope_release_pool(device: c_int, pool: MempoolPair) {
             print_error("vramscope_release_pool", process.release_pool(device, pool.into()));
         }
     });
-}
-
-/// Writes the counters of `torch.cuda.memory_stats()` to `text` as a JSON object that ends with a
-/// 0; `{}` for an unused device. Writes at most `capacity` bytes with the 0, cutting a longer
-/// object, and nothing if `text` is null. Returns the length of the whole object, without the 0.
-///
-/// # Safety
-/// `text` is null or points to `capacity` writable bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vramscope_memory_stats_json(device: c_int, text: *mut c_char, capacity: usize) -> usize {
-    catch_panic("vramscope_memory_stats_json", 0, || {
-        let json = existing_process().map_or_else(|| "{}".to_owned(), |process| process.memory_stats_json(device));
-        if !text.is_null() && capacity > 0 {
-            let length = json.len().min(capacity - 1);
-            // SAFETY: The caller guarantees `capacity` bytes at `text`, `length` is less, and the
-            // string is another allocation.
-            unsafe {
-                ptr::copy_nonoverlapping(json.as_ptr().cast(), text, length);
-                text.add(length).write(0);
-            }
-        }
-        json.len()
-    })
-}
-
-/// Records a mark (a named moment, such as the start of a training step) on every GPU in use. Does
-/// nothing if `name` is null or nothing is recorded.
-///
-/// # Safety
-/// `name` is null or points to a string that ends with a 0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vramscope_mark(name: *const c_char) {
-    catch_panic("vramscope_mark", (), || {
-        if let Some(process) = existing_process().filter(|_| !name.is_null()) {
-            // SAFETY: `name` is not null, so the caller guarantees a string.
-            let name = unsafe { CStr::from_ptr(name) };
-            process.mark(&name.to_string_lossy());
-        }
-    });
-}
-
-/// Begins a scope on this thread, such as a module's forward pass. Until [`vramscope_scope_end`],
-/// the thread's requests are recorded in it, nested in the scopes that began before. `category` is
-/// null or the name of a [`Category`], such as `activation`; other names count as null.
-///
-/// # Safety
-/// Each argument is null or points to a string that ends with a 0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vramscope_scope_begin(name: *const c_char, category: *const c_char) {
-    // SAFETY: The pointer is not null, so the caller guarantees a string.
-    let text = |text: *const c_char| (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
-    catch_panic("vramscope_scope_begin", (), || {
-        let category = text(category).and_then(|name| Category::ALL.into_iter().find(|one| one.name() == name));
-        enter_scope(&text(name).unwrap_or_default(), category);
-    });
-}
-
-/// Ends the innermost scope that [`vramscope_scope_begin`] began on this thread, if there is one.
-#[unsafe(no_mangle)]
-pub extern "C" fn vramscope_scope_end() {
-    catch_panic("vramscope_scope_end", (), leave_scope);
-}
-
-/// Pauses (`enabled` is 0) or resumes (any other value) the recording of every GPU in use. While it
-/// is paused, events are only counted; after it resumes, the recording has a gap with their number,
-/// followed by a full state.
-#[unsafe(no_mangle)]
-pub extern "C" fn vramscope_set_recording(enabled: c_int) {
-    catch_panic("vramscope_set_recording", (), || {
-        if let Some(process) = existing_process() {
-            process.set_recording(enabled != 0);
-        }
-    });
-}
-
-/// Ends the recording while the process continues; later allocations are not recorded. Returns 0 if
-/// the recording's file is complete or none was requested, else 1.
-#[unsafe(no_mangle)]
-pub extern "C" fn vramscope_stop() -> c_int {
-    catch_panic("vramscope_stop", 1, || c_int::from(!existing_process().is_none_or(|process| process.stop())))
 }

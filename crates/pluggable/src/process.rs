@@ -3,14 +3,25 @@
 //!
 //! It is generic over the source of devices, so that tests can use host memory.
 
-use std::fmt;
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+mod observers;
+mod session;
+mod snapshot;
 
-use vramscope_collector::session::{Log, ProcessRecording, RecordingOptions, serve};
-use vramscope_collector::{AllocateError, Controls, DevicePool, FreeError, Hub, MemoryDevice, Server, Settings};
-use vramscope_pool::CaptureFilter;
-use vramscope_trace::{Count, DeviceId, DeviceInfo, MempoolId, NullSink, StreamId};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use vramscope_collector::session::{Log, RecordingOptions};
+use vramscope_collector::{AllocateError, DevicePool, FreeError, MemoryDevice, Settings};
+use vramscope_pool::{CaptureFilter, MemoryStats, OutOfMemory};
+use vramscope_trace::{
+    AnnotationStage, Count, DeviceId, DeviceInfo, Event, EventKind, MempoolId, NullSink, RecordingInfo, Sink, SiteId,
+    StreamId,
+};
+
+use self::observers::{Observer, Observers};
+use self::session::Session;
+use crate::exception::Failure;
 
 /// The name that the headers of recordings give for this library.
 const WRITER: &str = concat!("vramscope-pluggable ", env!("CARGO_PKG_VERSION"));
@@ -36,6 +47,16 @@ pub(crate) enum RequestError {
     NoPool(String),
     /// The pool could not serve the request.
     Pool(AllocateError),
+}
+
+impl RequestError {
+    /// Returns what kind of exception reports the error.
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            Self::Pool(AllocateError::OutOfMemory(_) | AllocateError::TooLarge { .. }) => Failure::OutOfMemory,
+            Self::NoPool(_) | Self::Pool(_) => Failure::Other,
+        }
+    }
 }
 
 impl fmt::Display for RequestError {
@@ -68,26 +89,43 @@ impl<D: MemoryDevice> DeviceSlot<D> {
     }
 }
 
+/// Whether [`ProcessState::start_session`] started a recording or found one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SessionStart {
+    /// A recording was started. Its page has this address, if it has one.
+    Started(Option<String>),
+    /// A recording is in progress already. Its page has this address, if it has one.
+    InProgress(Option<String>),
+}
+
+/// A counter reset of `torch.cuda`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StatsReset {
+    /// Sets the peaks to the current values.
+    Peaks,
+    /// Sets the totals, which only grow, to 0.
+    Accumulated,
+}
+
 /// The library's state in a process: the pools of all devices, the recording, and the page's
 /// server. At exit only the recording and the server end: PyTorch frees memory until the process
 /// ends.
+///
+/// Locks are taken in this order: the fractions by device number, the settings, the session, the
+/// observers, a pool.
 pub(crate) struct ProcessState<S: DeviceSource> {
     source: S,
     log: Log,
-    settings: Settings,
+    /// The settings of pools that do not exist yet.
+    settings: Mutex<Settings>,
     device_infos: Vec<DeviceInfo>,
     /// One for each device, by number; empty after a failure.
     slots: Vec<DeviceSlot<S::Device>>,
     /// Why there are no devices or no valid settings; empty if there are.
     failure: String,
-    options: RecordingOptions,
-    hub: Option<Hub>,
-    /// What the page may ask of the process.
-    controls: Controls,
-    server: Mutex<Option<Server>>,
-    /// Started with the first pool, whose settings are in the recording's header. `None` if nothing
-    /// is recorded.
-    recording: OnceLock<Option<ProcessRecording>>,
+    session: Mutex<Session>,
+    /// What is called at out-of-memory on any device.
+    observers: Mutex<Observers>,
 }
 
 /// Locks a mutex, even if a thread panicked while it held the lock.
@@ -107,23 +145,17 @@ impl<S: DeviceSource> ProcessState<S> {
         };
         let slot = |_: &DeviceInfo| DeviceSlot { fraction: Mutex::new(None), pool: OnceLock::new() };
         let slots = device_infos.iter().map(slot).collect();
-        let controls = Controls::default();
-        let (hub, server) = (options.listen.filter(|_| failure.is_empty()))
-            .map(|address| serve(address, &options, &controls, &log))
-            .unzip();
+        let options = RecordingOptions { listen: options.listen.filter(|_| failure.is_empty()), ..options };
+        let session = Session::open(options, false, &log);
         Self {
             source,
-            settings,
+            log,
+            settings: Mutex::new(settings),
             device_infos,
             slots,
             failure,
-            // A push reads from a hub, too.
-            hub: hub.flatten().or_else(|| options.push.is_some().then(Hub::default)),
-            options,
-            controls,
-            server: Mutex::new(server.flatten()),
-            recording: OnceLock::new(),
-            log,
+            session: Mutex::new(session),
+            observers: Mutex::default(),
         }
     }
 
@@ -173,33 +205,30 @@ impl<S: DeviceSource> ProcessState<S> {
     /// share in the settings.
     fn open(&self, number: u16, fraction: Option<f64>) -> Result<DevicePool<S::Device>, String> {
         let device = self.source.open(number).map_err(|reason| format!("device {number}: {reason}"))?;
-        let mut settings = self.settings.clone();
+        let mut settings = lock(&self.settings).clone();
         if let Some(fraction) = fraction {
             settings.per_process_memory_fraction = fraction;
         }
-        let recording = self.recording.get_or_init(|| {
-            let hub = self.hub.as_ref();
-            let recording = ProcessRecording::start(
-                &self.options,
-                WRITER,
-                hub,
-                settings.to_conf(),
-                self.device_infos.clone(),
-                &self.log,
-            );
-            if let (Some(recording), Some(hub)) = (&recording, hub) {
-                self.controls.offer_recording(hub, &recording.handle(), DeviceId(number), PathBuf::new());
-            }
-            recording
-        });
-        Ok(match recording {
-            Some(recording) => {
-                // PyTorch passes no call stack to an allocator; the program may enter scopes.
-                DevicePool::recorded_by_scope(device, settings, &recording.handle())
-            }
+        let mut session = lock(&self.session);
+        session.start(|| self.recording_info(&settings), DeviceId(number), &self.log);
+        let pool = match session.handle() {
+            // PyTorch passes no call stack to an allocator; the program may enter scopes.
+            Some(handle) => DevicePool::recorded_by_scope(device, settings, &handle),
             // Without a recording no time is used.
             None => DevicePool::new(device, settings, NullSink, || 0),
-        })
+        };
+        lock(&self.observers).add_pool(&pool);
+        Ok(pool)
+    }
+
+    /// Returns the header of a recording. Devices that are in use already have no complete history.
+    fn recording_info(&self, settings: &Settings) -> RecordingInfo {
+        let mut devices = self.device_infos.clone();
+        for (info, slot) in devices.iter_mut().zip(&self.slots) {
+            let is_used = slot.existing_pool().is_some_and(|pool| pool.memory_reserved() > 0);
+            info.history_complete = !is_used;
+        }
+        RecordingInfo { writer: WRITER.to_owned(), alloc_conf: settings.to_conf(), devices, ..RecordingInfo::default() }
     }
 
     /// Iterates over the pools created so far, with the numbers of their devices.
@@ -280,18 +309,80 @@ impl<S: DeviceSource> ProcessState<S> {
         self.pool(device)?.release_pool(mempool).map_err(|error| error.to_string())
     }
 
-    /// Returns the counters of `torch.cuda.memory_stats()` as a JSON object; `{}` for an unused
-    /// device.
-    pub(crate) fn memory_stats_json(&self, device: i32) -> String {
+    /// Returns the share of the device's memory, from 0 to 1, that its pool may reserve.
+    pub(crate) fn memory_fraction(&self, device: i32) -> f64 {
         let pool = self.slot(device).and_then(|(_, slot)| slot.existing_pool());
-        let stats = pool.map(|pool| serde_json::to_string(&pool.memory_stats()));
-        stats.map_or_else(|| "{}".to_owned(), |text| text.expect("a map of integers always serializes"))
+        let stored = || self.slot(device).and_then(|(_, slot)| *lock(&slot.fraction));
+        let of_settings = || lock(&self.settings).per_process_memory_fraction;
+        match pool {
+            Some(pool) => pool.allocator_settings().per_process_memory_fraction,
+            None => stored().unwrap_or_else(of_settings),
+        }
     }
 
-    /// Records the mark `name` on every device that has a pool; does nothing without a recording.
-    pub(crate) fn mark(&self, name: &str) {
-        if let Some(Some(recording)) = self.recording.get() {
-            recording.mark(name, self.pools().map(|(number, _)| DeviceId(number)));
+    /// Changes the settings of all pools, existing or not, to those in `conf`, which has the syntax
+    /// of `PYTORCH_CUDA_ALLOC_CONF`. The memory limit of an existing pool stays as it is.
+    pub(crate) fn set_settings(&self, conf: &str) -> Result<(), String> {
+        let parsed = Settings::parse(conf).map_err(|error| error.to_string())?;
+        let _creating: Vec<_> = self.slots.iter().map(|slot| lock(&slot.fraction)).collect();
+        *lock(&self.settings) = parsed;
+        for (_, pool) in self.pools() {
+            pool.set_allocator_settings(conf).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Returns the pool of a device that has been used, for a call that concerns its private pools.
+    pub(crate) fn with_pool<R>(
+        &self,
+        device: i32,
+        call: impl FnOnce(&DevicePool<S::Device>) -> R,
+    ) -> Result<R, String> {
+        self.pool(device).map(call)
+    }
+
+    /// Returns the bytes of the device's largest free block, or `guess` if that is more; with the
+    /// guess 0, the device's free memory or the largest free block.
+    pub(crate) fn cache_info(&self, device: i32, guess: u64) -> u64 {
+        let Some(pool) = self.slot(device).and_then(|(_, slot)| slot.existing_pool()) else { return guess };
+        let guess = if guess == 0 { pool.mem_get_info().free_bytes } else { guess };
+        guess.max(pool.memory_state().free_space().largest)
+    }
+
+    /// Resets counters of a device; does nothing for an unused device.
+    pub(crate) fn reset_stats(&self, device: i32, reset: StatsReset) {
+        let Some(pool) = self.slot(device).and_then(|(_, slot)| slot.existing_pool()) else { return };
+        match reset {
+            StatsReset::Peaks => pool.reset_peak_memory_stats(),
+            StatsReset::Accumulated => pool.reset_accumulated_memory_stats(),
+        }
+    }
+
+    /// Registers a function that is called at every out-of-memory on any device, before the request
+    /// fails.
+    pub(crate) fn attach_out_of_memory_observer(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
+        let _creating: Vec<_> = self.slots.iter().map(|slot| lock(&slot.fraction)).collect();
+        let observer: Observer = Arc::new(observer);
+        self.pools().for_each(|(_, pool)| observers::attach(pool, &observer));
+        lock(&self.observers).push(observer);
+    }
+
+    /// Returns the counters of `torch.cuda.memory_stats()` as a JSON object: zeros for an unused
+    /// device, `{}` for a missing one.
+    pub(crate) fn memory_stats_json(&self, device: i32) -> String {
+        let Some((_, slot)) = self.slot(device) else { return "{}".to_owned() };
+        let stats = slot.existing_pool().map_or_else(MemoryStats::default, DevicePool::memory_stats);
+        serde_json::to_string(&stats).expect("a map of integers always serializes")
+    }
+
+    /// Records the mark `name`, or the beginning or end of the span `name`, on every device that
+    /// has a pool; does nothing without a recording.
+    pub(crate) fn mark(&self, name: &str, stage: AnnotationStage) {
+        let Some(mut handle) = lock(&self.session).handle() else { return };
+        let name = handle.name(name);
+        for (number, _) in self.pools() {
+            let kind = EventKind::Mark { stage, name, address: 0, site: SiteId(0) };
+            handle.event(&Event { device: DeviceId(number), time_ns: handle.now_ns(), kind });
         }
     }
 
@@ -300,24 +391,58 @@ impl<S: DeviceSource> ProcessState<S> {
         self.pools().for_each(|(_, pool)| pool.set_recording(enabled));
     }
 
+    /// Starts a recording as `options` say, whose newest part is also kept in memory. If pools
+    /// exist, it begins with their present state. Does nothing if a recording is in progress. Fails
+    /// if a page is wanted and cannot be served.
+    pub(crate) fn start_session(&self, options: RecordingOptions) -> Result<SessionStart, String> {
+        // No pool is created meanwhile.
+        let _creating: Vec<_> = self.slots.iter().map(|slot| lock(&slot.fraction)).collect();
+        let settings = lock(&self.settings).clone();
+        let mut session = lock(&self.session);
+        if session.is_active() {
+            return Ok(SessionStart::InProgress(session.url()));
+        }
+        // The caller receives the page's address, or the reason why there is none.
+        let last_message = Arc::new(Mutex::new(String::new()));
+        let messages = Arc::clone(&last_message);
+        let collect: Log = Arc::new(move |message| message.clone_into(&mut lock(&messages)));
+        let wants_page = options.listen.is_some();
+        let opened = Session::open(options, true, &collect);
+        if wants_page && opened.url().is_none() {
+            return Err(lock(&last_message).clone());
+        }
+        *session = opened;
+        let mut pools = self.pools().peekable();
+        if let Some(&(first, _)) = pools.peek() {
+            session.start(|| self.recording_info(&settings), DeviceId(first), &self.log);
+        }
+        if let Some(handle) = session.handle() {
+            pools.for_each(|(_, pool)| pool.record_by_scope(&handle));
+        }
+        Ok(SessionStart::Started(session.url()))
+    }
+
+    /// Writes the newest part of the recording, up to now, to the file at `path`.
+    pub(crate) fn save(&self, path: &Path) -> Result<(), String> {
+        let history = lock(&self.session).history();
+        let (recording, hub) = history.ok_or("nothing is recorded in memory yet")?;
+        recording.save(&hub, path).map(drop).map_err(|error| error.to_string())
+    }
+
     /// Ends the recording; the pools continue to work. Returns true if its file is complete or none
     /// was requested, else false.
     pub(crate) fn stop(&self) -> bool {
-        match self.recording.get() {
-            Some(Some(recording)) => recording.stop(),
-            // A requested file could not be created.
-            Some(None) => self.options.record.is_none(),
-            None => true,
-        }
+        lock(&self.session).stop()
     }
 
     /// Ends the recording, then the page's server once its viewers have received the rest of the
-    /// recording.
-    pub(crate) fn shut_down(&self) {
-        self.stop();
-        drop(lock(&self.server).take());
+    /// recording. Another session can be started then. Returns what [`stop`](Self::stop) returns.
+    pub(crate) fn shut_down(&self) -> bool {
+        lock(&self.session).close()
     }
 }
 
+#[cfg(test)]
+mod session_tests;
 #[cfg(test)]
 mod tests;

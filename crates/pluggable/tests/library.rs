@@ -10,7 +10,7 @@ use std::ptr;
 
 use vramscope_collector::CudaDevice;
 
-const FUNCTIONS: [&CStr; 12] = [
+const FUNCTIONS: [&CStr; 26] = [
     c"vramscope_malloc",
     c"vramscope_free",
     c"vramscope_init",
@@ -23,6 +23,20 @@ const FUNCTIONS: [&CStr; 12] = [
     c"vramscope_memory_stats_json",
     c"vramscope_mark",
     c"vramscope_stop",
+    c"vramscope_attach_out_of_memory_observer",
+    c"vramscope_close",
+    c"vramscope_complete_allocator",
+    c"vramscope_configure",
+    c"vramscope_free_bytes",
+    c"vramscope_mark_stage",
+    c"vramscope_memory_fraction",
+    c"vramscope_reset_stats",
+    c"vramscope_save",
+    c"vramscope_scope_begin",
+    c"vramscope_scope_end",
+    c"vramscope_set_recording",
+    c"vramscope_snapshot",
+    c"vramscope_start",
 ];
 
 /// Set in the child process that loads the library.

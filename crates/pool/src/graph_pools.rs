@@ -68,6 +68,11 @@ impl<D: Device> Pool<D> {
         self.private_pools.remove_user(mempool)
     }
 
+    /// Returns how many graphs or parts of the program hold a private pool; 0 if it does not exist.
+    pub fn pool_users(&self, mempool: MempoolId) -> u64 {
+        self.private_pools.users(mempool)
+    }
+
     /// Disables splitting for a private pool, existing or not, permanently: each request gets a
     /// whole free block.
     pub fn set_no_split(&mut self, mempool: MempoolId) {

@@ -160,6 +160,19 @@ impl<D: Device> Pool<D> {
         self.counters.reset_sums();
     }
 
+    /// Sets the sites of all segments and blocks to `SiteId(0)`, because sites in the numbering of
+    /// another recording follow.
+    pub fn forget_sites(&mut self) {
+        for segment in self.segments.values_mut() {
+            segment.site = SiteId(0);
+            let mut next = Some(segment.first);
+            while let Some(index) = next {
+                self.blocks[index].site = SiteId(0);
+                next = self.blocks[index].next;
+            }
+        }
+    }
+
     /// Returns the bytes that the pool holds from the device: all segments, of expandable ones the
     /// mapped pages.
     pub(crate) fn reserved_bytes(&self) -> u64 {

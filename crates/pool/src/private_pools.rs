@@ -141,6 +141,11 @@ impl PrivatePools {
         self.by_id.insert(mempool, PrivatePool { use_count: 1, segments: 0, block_pools });
     }
 
+    /// Returns the number of users of a private pool; 0 if it does not exist.
+    pub(crate) fn users(&self, mempool: MempoolId) -> u64 {
+        self.by_id.get(&mempool).map_or(0, |pool| pool.use_count)
+    }
+
     /// Removes a user from a private pool; an error if the pool does not exist or has no user.
     pub(crate) fn remove_user(&mut self, mempool: MempoolId) -> Result<(), MempoolError> {
         let pool = self.by_id.get_mut(&mempool).ok_or(MempoolError::Unknown(mempool))?;

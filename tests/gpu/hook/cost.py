@@ -4,7 +4,9 @@
     cost.py [--vramscope VRAMSCOPE] [--turns N] [--steps N] [--layers N]
 
 Modes: `idle` (the tracker is attached and returns at once), `events`, `stacks` (with Python
-stacks), `torch` (PyTorch's own recording without stacks) and `torch-stacks` (with Python stacks).
+stacks), `all-stacks` (with Python and C++ stacks), `labels` (with Python stacks, categories and
+marks, as `watch()` does), `torch` (PyTorch's own recording without stacks) and `torch-stacks` (with
+Python stacks).
 A turn has steps of each mode, in an order that rotates. Prints the median of the ratios to idle, in
 percent, with a 95 % interval by resampling turns. A file is written, and a viewer is connected.
 
@@ -26,8 +28,9 @@ from torch.utils.cpp_extension import load_inline
 
 import programs
 import vramscope
+from vramscope import _spans
 
-MODES = ["idle", "events", "stacks", "torch", "torch-stacks"]
+MODES = ["idle", "events", "stacks", "all-stacks", "labels", "torch", "torch-stacks"]
 LOOP = r"""
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <chrono>
@@ -48,7 +51,7 @@ double pair_ns(int64_t size, int64_t rounds) {
 """
 
 
-def set_mode(session, mode):
+def set_mode(session, mode, net, optimizer):
     history = torch.cuda.memory._record_memory_history
     if mode == "torch":
         history(max_entries=1_000_000, context=None)
@@ -57,11 +60,18 @@ def set_mode(session, mode):
     else:
         history(enabled=None)
     following = session._following
-    if mode in ("events", "stacks"):
-        following._with_stacks = mode == "stacks"
+    following.labels.remove()
+    _spans.remove()
+    if mode in ("events", "stacks", "all-stacks", "labels"):
+        following._with_stacks = mode != "events"
+        following._with_native = mode == "all-stacks"
         following.resume()
     else:
         following.pause()
+    if mode == "labels":
+        following.labels.install()
+        following.annotate(net, optimizer)
+        _spans.install(torch, session._session)
 
 
 def interval(ratios):
@@ -93,7 +103,7 @@ def main():
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, foreach=False, fused=False)
     batch = programs.tokens(2, 128)
     for mode in MODES + ["idle"]:
-        set_mode(session, mode)
+        set_mode(session, mode, net, optimizer)
         for _ in range(10):
             programs.train_step(net, optimizer, batch)
     gc.collect()
@@ -103,7 +113,7 @@ def main():
     for turn in range(options.turns):
         order = MODES[turn % len(MODES):] + MODES[: turn % len(MODES)]
         for mode in order:
-            set_mode(session, mode)
+            set_mode(session, mode, net, optimizer)
             programs.train_step(net, optimizer, batch)
             steps = []
             for _ in range(options.steps):
@@ -121,13 +131,13 @@ def main():
     pairs = {mode: [] for mode in MODES}
     for turn in range(12):
         for mode in MODES[turn % len(MODES):] + MODES[: turn % len(MODES)]:
-            set_mode(session, mode)
+            set_mode(session, mode, net, optimizer)
             pairs[mode].append(loop.pair_ns(4096, 3000))
     print(f"pair of 4 KiB, median (least): nothing attached {nothing:.0f} ns", end="")
     for mode in MODES:
         print(f", {mode} {statistics.median(pairs[mode]):.0f} ({min(pairs[mode]):.0f})", end="")
     print()
-    set_mode(session, "idle")
+    set_mode(session, "idle", net, optimizer)
     session.stop()
     if viewer:
         viewer.wait(timeout=20)

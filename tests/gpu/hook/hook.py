@@ -12,6 +12,7 @@ the middle of a program, and the events from there on are compared.
 import argparse
 import concurrent.futures
 import csv
+import gc
 import json
 import os
 import pickle
@@ -37,6 +38,9 @@ def run_program(name, folder, late):
     with vramscope.record(path) as session:
         function()
         torch.cuda.synchronize()
+        # Otherwise the collector may free tensors after the snapshot, which only the hook sees.
+        gc.collect()
+        gc.disable()
         snapshot = torch.cuda.memory._snapshot()
         stats = {device: torch.cuda.memory_stats(device) for device in range(torch.cuda.device_count())}
     if session.status != "live":

@@ -2,7 +2,7 @@
 
 import os
 
-from . import _library
+from . import _library, _pluggable
 
 _minor = int(_library.VERSION.split(".")[1])
 #: Devices that have been used.
@@ -65,13 +65,63 @@ def _allocate(device, size, stream=0):
     return address
 
 
+def _cuda_customAllocator(alloc_fn, free_fn):
+    return _pluggable.Allocator(alloc_fn, free_fn)
+
+
+def _cuda_changeCurrentAllocator(allocator):
+    _pluggable.change(allocator, _is_initialized)
+
+
+def _cuda_setMemoryFraction(fraction, device):
+    _pluggable.current.functions["set_memory_fraction_fn"](fraction, device)
+
+
+def _cuda_getMemoryFraction(device):
+    _pluggable.check_native("getMemoryFraction")
+    return 1.0
+
+
+def _cuda_resetPeakMemoryStats(device):
+    _pluggable.check_native("resetPeakStats")
+
+
+def _cuda_resetAccumulatedMemoryStats(device):
+    _pluggable.check_native("resetAccumulatedStats")
+
+
+def _cuda_record_memory_history(*arguments):
+    _pluggable.check_native("recordHistory")
+
+
+def _cuda_memoryStats(device):
+    _pluggable.check_native("getDeviceStats")
+    counters = _library.stats(device)
+    stats = {}
+    for name in ("allocated_bytes", "reserved_bytes", "requested_bytes"):
+        peak = getattr(counters, f"peak_{name}", 0)
+        stats[name] = {"all": {"current": getattr(counters, name), "peak": peak}}
+    stats["active_bytes"] = {"all": {"current": counters.allocated_bytes}}
+    stats["segment"] = {"all": {"current": counters.segments}}
+    stats["allocation"] = {"all": {"current": counters.blocks}}
+    stats["num_alloc_retries"] = counters.retries
+    stats["num_ooms"] = counters.ooms
+    return stats
+
+
 def _cuda_attach_out_of_memory_observer(observer):
+    _pluggable.check_native("attachOutOfMemoryObserver")
     _observers.append(observer)
 
 
 def _cuda_memorySnapshot(*arguments):
-    """Before 2.7 there is no argument, then an optional pool, and from 2.11 on also a flag for the
+    """The environment variable ``STANDIN_SNAPSHOT=none`` stands for an allocator without snapshots.
+
+    Before 2.7 there is no argument, then an optional pool, and from 2.11 on also a flag for the
     history."""
+    _pluggable.check_native("snapshot")
+    if os.environ.get("STANDIN_SNAPSHOT") == "none":
+        raise RuntimeError("this allocator does not support snapshots")
     if _minor < 7:
         is_valid = not arguments
     elif len(arguments) != 1:

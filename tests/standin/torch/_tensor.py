@@ -58,8 +58,16 @@ class Tensor:
         if getattr(self, "_address", 0):
             _library.free(self._address)
 
+    @property
+    def is_cuda(self):
+        return self.device.type == "cuda"
+
     def data_ptr(self):
         return self._address
+
+    def untyped_storage(self):
+        """Returns the tensor itself: no two tensors share memory."""
+        return self
 
     def numel(self):
         return math.prod(self.shape)

@@ -37,7 +37,7 @@ pub(crate) struct AttachArguments {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Call stacks to record
-    #[arg(long, value_name = "KIND", value_parser = ["python", "none"], default_value = "python")]
+    #[arg(long, value_name = "KIND", value_parser = ["python", "all", "none"], default_value = "python")]
     stacks: String,
     /// Detach and stop after this long: 30s, 5m, 1h [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
@@ -68,6 +68,10 @@ pub(crate) fn run(arguments: &AttachArguments) -> Result {
     terminal::message(format_args!("attached to process {pid}: {program}"));
     if status == "waiting" {
         terminal::message("PyTorch has not used a GPU yet; the recording begins when it does");
+    } else if let Some(reason) = status.strip_prefix("polling: ") {
+        terminal::message(format_args!(
+            "cannot follow PyTorch's allocator: {reason}; recording snapshots instead, without call stacks"
+        ));
     }
 
     let is_running = wait_for_end(&process, arguments, &interrupts);

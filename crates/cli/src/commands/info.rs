@@ -45,6 +45,8 @@ struct Summary {
     events: u64,
     lost_events: u64,
     duration_ns: u64,
+    /// What the user must know of how the recording was made.
+    notes: Vec<String>,
     devices: Vec<DeviceSummary>,
 }
 
@@ -136,6 +138,7 @@ fn summarize(path: &Path, format: Format, recording: &Recording, start: &MemoryS
         events: recording.events(),
         lost_events: recording.lost_events(),
         duration_ns: recording.end_ns().saturating_sub(recording.start_ns()),
+        notes: info.import_notes.clone(),
         devices: recording.devices().filter_map(device).collect(),
     }
 }
@@ -212,6 +215,10 @@ fn text(summary: &Summary) -> String {
     row("history", &format!("{events} in {}", DurationNs(summary.duration_ns)));
     if summary.lost_events > 0 {
         row("lost", &Count(summary.lost_events).of("event", "events"));
+    }
+    // While a file of another format is imported, its notes are printed on stderr.
+    if summary.format.version.is_some() {
+        summary.notes.iter().for_each(|note| row("note", note));
     }
     for device in &summary.devices {
         out += &device_text(device);

@@ -9,7 +9,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 
 use clap::Args;
 use tempfile::TempDir;
@@ -51,7 +51,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Call stacks to record
-    #[arg(long, value_name = "KIND", value_parser = ["python", "none"], default_value = "python")]
+    #[arg(long, value_name = "KIND", value_parser = ["python", "all", "none"], default_value = "python")]
     stacks: String,
     #[command(flatten)]
     retention: RetentionArguments,
@@ -80,13 +80,55 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
     let name = program[0].display();
     let mut child = command.spawn().map_err(|error| CommandError::new(format_args!("cannot run {name}: {error}")))?;
     // Ctrl-C reaches the program, too: it belongs to the same terminal.
+    let forwarding = forward_termination(&child)?;
     let status = child.wait().map_err(|error| CommandError::new(format_args!("{name}: {error}")))?;
+    drop(forwarding);
     if terminal::is_interactive() && !interrupts.requested() {
         terminal::message(format_args!("{name} has ended; the page stays open until Ctrl-C"));
         interrupts.wait();
     }
     merge.stop()?;
     Ok(exit_code(status))
+}
+
+/// Passes SIGTERM on to a program until it is dropped: a container or a user ends this command, and
+/// means the program.
+#[cfg(target_os = "linux")]
+struct Forwarding(signal_hook::iterator::Handle);
+
+#[cfg(target_os = "linux")]
+impl Drop for Forwarding {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Starts to pass SIGTERM on to a program.
+#[cfg(target_os = "linux")]
+fn forward_termination(program: &Child) -> Result<Forwarding> {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    let failed = |error: std::io::Error| CommandError::new(format_args!("cannot pass signals on: {error}"));
+    let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]).map_err(failed)?;
+    let handle = signals.handle();
+    let pid = i32::try_from(program.id()).map(Pid::from_raw);
+    let forward = move || {
+        for _ in signals.forever() {
+            if let Ok(pid) = pid {
+                // An error means that the program has ended.
+                let _ = kill(pid, Signal::SIGTERM);
+            }
+        }
+    };
+    std::thread::Builder::new().name("vramscope-forward".into()).spawn(forward).map_err(failed)?;
+    Ok(Forwarding(handle))
+}
+
+/// Does nothing: the system has no SIGTERM, or programs there do not expect it.
+#[cfg(not(target_os = "linux"))]
+fn forward_termination(_program: &Child) -> Result<()> {
+    Ok(())
 }
 
 /// Returns the exit code that a shell reports for a program.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::{io, process, thread};
 
 use clap::Args;
 use vramscope_collector::{Content, RecordingBytes, ServedRecording, page_address};
@@ -26,6 +27,9 @@ pub(crate) struct ViewArguments {
     /// each also with .gz or .zst
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Stop when stdin is closed, as it is when the process that started this one has ended
+    #[arg(long)]
+    until_stdin_closes: bool,
     #[command(flatten)]
     server: ServerArguments,
 }
@@ -45,8 +49,21 @@ pub(crate) fn run(arguments: &ViewArguments) -> Result {
             terminal::print(&format!("{}: {root}{}\n", escape_controls(name), page_address(number, name)))?;
         }
     }
+    if arguments.until_stdin_closes {
+        exit_when_stdin_closes()?;
+    }
     interrupts.wait();
     Ok(())
+}
+
+/// Ends the process when its stdin is closed. The command has nothing to save.
+fn exit_when_stdin_closes() -> Result {
+    let wait = || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        process::exit(0);
+    };
+    let thread = thread::Builder::new().name("vramscope-stdin".into()).spawn(wait);
+    thread.map(drop).map_err(|error| CommandError::new(format_args!("cannot wait for stdin: {error}")))
 }
 
 /// Opens a file for the server: an uncompressed recording is served from the disk, any other file

@@ -1,8 +1,9 @@
 //! Tokens, commands of the page, and listening addresses.
 
 use std::fs;
-use std::net::SocketAddr;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 use vramscope_trace::{DecodedItem, Decoder, Event, EventKind, Recording};
@@ -141,4 +142,35 @@ fn proxy_without_a_token_is_a_warning() {
     };
     check("", 1);
     check("secret", 0);
+}
+
+#[test]
+fn any_host_name_is_accepted_with_the_token_only() {
+    let mut demo = Server::start_command(vramscope(["demo", "--allow-host", "*"]));
+    let token = demo.token().expect("a token is generated").to_owned();
+    let check = |path: &str, expected: &str| {
+        let mut stream = TcpStream::connect(demo.address()).expect("the server listens");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: hub.example.org\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).expect("the request fits in the socket's buffer");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("the server answers and closes");
+        assert!(response.starts_with(expected), "{path}: {response}");
+    };
+    check("/metrics", "HTTP/1.1 401 ");
+    check(&format!("/metrics?token={token}"), "HTTP/1.1 200 ");
+    let (_, stderr) = demo.interrupt();
+    assert!(!stderr.contains("warning"), "{stderr}");
+}
+
+#[test]
+fn view_ends_when_its_stdin_is_closed() {
+    let mut view = vramscope(["view", "--no-open", "--listen", "127.0.0.1:0", "--until-stdin-closes"]);
+    view.arg(fixture("tiny_inference.pickle.zst"));
+    let mut child = view.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the command starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("stdout is piped")).read_line(&mut line).expect("a line is printed");
+    assert!(line.starts_with("listening: http://127.0.0.1:"), "{line}");
+    assert!(child.try_wait().expect("the child exists").is_none(), "it runs while stdin is open");
+    drop(child.stdin.take());
+    assert!(child.wait().expect("the child exists").success());
 }

@@ -73,7 +73,8 @@ fn info_json_has_the_documented_fields() {
     let info = info(&snapshot("mlp_train"));
     let keys = |value: &Value| value.as_object().expect("the value is an object").keys().cloned().collect::<Vec<_>>();
     // Sorted, like the keys of this map.
-    assert_eq!(keys(&info), ["damage", "devices", "duration_ns", "events", "file", "format", "lost_events", "program"]);
+    let expected = ["damage", "devices", "duration_ns", "events", "file", "format", "lost_events", "notes", "program"];
+    assert_eq!(keys(&info), expected);
     assert_eq!(info["damage"], Value::Null);
     let expected = [
         "active_bytes",

@@ -23,6 +23,9 @@ pub(crate) type CurrentThreadState = unsafe extern "C" fn() -> *mut c_void;
 pub(crate) struct FrameRef {
     /// Address of the frame's code object, which lives at least as long as the frame.
     pub(crate) code: usize,
+    /// Address of the code object's file name. It tells code objects apart that had one address at
+    /// different times, as those of a notebook's cells have.
+    pub(crate) file_name: usize,
     /// Offset in the code's bytecode of the instruction that runs, in bytes (Python's `f_lasti`).
     /// Negative before the first instruction.
     pub(crate) instruction_offset: i32,
@@ -177,6 +180,8 @@ impl FrameWalker {
         if unsafe { memory.read_word(code, OBJECT_TYPE)? } != self.code_type {
             return Ok(None);
         }
+        // SAFETY: It is a code object with this layout.
+        let file_name = unsafe { memory.read_word(code, layout.code_file_name)? };
         let instruction_offset = match layout.code_bytecode {
             Some(bytecode) => {
                 // SAFETY: The caller guarantees a frame with this layout.
@@ -195,7 +200,7 @@ impl FrameWalker {
         let tags = layout.reference_tags;
         let is_integer = tags != 0 && local & tags == tags;
         let first_local = if is_integer { 0 } else { local & !tags };
-        Ok(Some(FrameRef { code, instruction_offset, first_local }))
+        Ok(Some(FrameRef { code, file_name, instruction_offset, first_local }))
     }
 }
 
@@ -225,11 +230,11 @@ mod tests {
             let (outer, inner) = (interpreter.code("a.py", "outer", 1, &[]), interpreter.code("a.py", "inner", 5, &[]));
             interpreter.push_frame(outer, 6, 0x1000);
             interpreter.push_frame(inner, -2, 0);
-            let expected = [
-                FrameRef { code: inner, instruction_offset: -2, first_local: 0 },
-                FrameRef { code: outer, instruction_offset: 6, first_local: 0x1000 },
-            ];
-            assert_eq!(walk(&interpreter.walker()), expected, "CPython 3.{}", layout.minor);
+            let found = walk(&interpreter.walker());
+            let facts = |frame: &FrameRef| (frame.code, frame.instruction_offset, frame.first_local);
+            let expected = [(inner, -2, 0), (outer, 6, 0x1000)];
+            assert_eq!(found.iter().map(facts).collect::<Vec<_>>(), expected, "CPython 3.{}", layout.minor);
+            assert!(found.iter().all(|frame| frame.file_name != 0));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The scenarios that a child process runs with the stand-in.
 
 use std::env;
+use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -13,9 +14,13 @@ use super::comparison::Recorded;
 use super::standin::{LogEntry, Standin};
 use super::{FOLDER, MINOR, SCENARIO};
 use crate::follower::Request;
+use crate::interpreter::{FrameWalker, InterpreterBuild, Layout};
+use crate::native;
 use crate::notes::NoteKind;
 use crate::session::Session;
+use crate::stacks::StackTable;
 use crate::torch::actions;
+use crate::tracker::Mode;
 
 /// Number of devices of the stand-in.
 const DEVICES: u16 = 2;
@@ -42,6 +47,7 @@ fn run_scenario() {
                 "late" => child.start_late(),
                 "overflow" => child.overflow(),
                 "twice" => child.record_again(),
+                "cpp stacks" => child.record_cpp_stacks(),
                 _ => panic!("no scenario {scenario}"),
             }
         }
@@ -66,7 +72,7 @@ fn attach_is_refused(standin: Option<Standin>, folder: &Path, minor: u32) -> Str
     let is_initialized = standin.inspect(|standin| standin.init(DEVICES));
     let session = open(&folder.join("refused.vram"));
     let error =
-        session.attach(minor, devices(), false, || None, None).expect_err("the library is not the expected one");
+        session.attach(minor, devices(), Mode::Events, || None, None).expect_err("the library is not the expected one");
     if let Some(standin) = is_initialized {
         let address = standin.alloc(1, 4096, 0);
         assert!(address != 0 && standin.free(address));
@@ -103,7 +109,7 @@ impl Child {
     /// can record.
     fn attach(&self) -> (Session, Vec<u8>) {
         let session = open(&self.path());
-        session.attach(self.minor, devices(), false, || None, None).expect("the layout is known");
+        session.attach(self.minor, devices(), Mode::Events, || None, None).expect("the layout is known");
         let snapshot = self.standin.snapshot();
         for device in 0..DEVICES {
             let address = self.standin.alloc(device, SELF_TEST_BYTES, 0);
@@ -148,6 +154,45 @@ impl Child {
         let compared = self.stop_and_compare(&session, start);
         assert_eq!((compared.gaps, compared.lost, compared.marks), (0, 0, 1), "nothing is lost");
         format!("{} events, {:.0} a second, all equal to the log", compared.events, counts.rate())
+    }
+
+    /// Records C++ stacks of 8 threads, which run no Python code.
+    fn record_cpp_stacks(&self) -> String {
+        // SAFETY: It does nothing.
+        unsafe extern "C" fn no_thread_state() -> *mut c_void {
+            std::ptr::null_mut()
+        }
+        native::enable(None);
+        let session = open(&self.path());
+        let build = InterpreterBuild { hex_version: 0x030e_00f0, free_threaded: false, trace_refs: false };
+        let layout = Layout::for_interpreter(build).expect("CPython 3.14 is known");
+        // SAFETY: No thread has a state of an interpreter, so no frame is read.
+        let walker = unsafe { FrameWalker::new(layout, 0, no_thread_state) };
+        let stacks = || Some(StackTable::new(walker, 0));
+        session.attach(self.minor, devices(), Mode::EventsWithAllStacks, stacks, None).expect("the layout is known");
+        let snapshot = self.standin.snapshot();
+        session.start(&snapshot).and_then(|()| session.begin()).expect("the recording begins");
+        self.standin.storm(100_000.0, 1.0, DEVICES);
+        assert!(session.stop(), "the file is complete");
+        let recorded = Recorded::read(&self.path());
+        let (mut events, mut requests, mut with_stack) = (0, 0, 0);
+        for device in 0..DEVICES {
+            let log = self.standin.log(device);
+            let compared = recorded.compare(device, &log, after_snapshot(&log, 0));
+            assert_eq!((compared.gaps, compared.lost), (0, 0), "nothing is lost");
+            events += compared.events;
+            for functions in recorded.request_stacks(device) {
+                requests += 1;
+                if !functions.is_empty() {
+                    with_stack += 1;
+                    let named = |name: &str| functions.iter().any(|function| function.contains(name));
+                    assert!(named("standin::DeviceAllocator::allocate") && named("standin::storm"), "{functions:?}");
+                    assert!(!named("vramscope_hook"), "{functions:?}");
+                }
+            }
+        }
+        assert!(with_stack > requests * 8 / 10, "{with_stack} of {requests} requests have a stack");
+        format!("{events} events, {with_stack} of {requests} requests with a stack")
     }
 
     /// Begins while the program allocates and frees.

@@ -50,6 +50,15 @@ impl Recorded {
         named.count()
     }
 
+    /// Returns the functions of the stack of each request for a block, innermost first.
+    pub(super) fn request_stacks(&self, device: u16) -> impl Iterator<Item = Vec<&str>> {
+        self.events.iter().filter(move |event| event.device == DeviceId(device)).filter_map(|event| {
+            let EventKind::BlockAllocated { site, .. } = event.kind else { return None };
+            let frames = self.definitions.stack(self.definitions.site(site).stack);
+            Some(frames.map(|frame| self.definitions.string(frame.function)).collect())
+        })
+    }
+
     /// Compares a device's events with the log from its entry `start` on: each entry is one event,
     /// in order, and each gap stands for as many entries as it says, and the snapshot after them.
     pub(super) fn compare(&self, device: u16, log: &[LogEntry], start: usize) -> Compared {

@@ -3,6 +3,7 @@
 //! A process can attach only one tracker, so each scenario runs in a child process: this test
 //! binary again, with the environment variables below.
 
+pub(crate) mod allocations;
 mod child;
 mod comparison;
 mod standin;
@@ -67,6 +68,11 @@ const TRIES: usize = 3;
 fn recording_has_every_entry_at_a_million_events_a_second() {
     let tried = |_| std::panic::catch_unwind(|| check("storm", 11)).is_ok();
     assert!((0..TRIES).any(tried), "events were lost or differ in each of {TRIES} runs, see above");
+}
+
+#[test]
+fn recording_with_cpp_stacks_has_every_entry() {
+    check("cpp stacks", 11);
 }
 
 #[test]

@@ -9,13 +9,15 @@
 //! wheels contain (2.7 to 2.15). They are read without calling PyTorch: the C library stores, for
 //! each thread, the address of every library's thread-local variables (glibc, `dtv`).
 
-use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use memmap2::Mmap;
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _};
+
+use crate::loader::{LoadedLibrary, visit_libraries};
 
 /// Name of the library that contains autograd.
 const LIBRARY: &str = "libtorch_cpu.so";
@@ -94,6 +96,13 @@ impl Autograd {
         None
     }
 
+    /// Returns the numbers of [`next_sequence`](Self::next_sequence) and
+    /// [`node_sequence`](Self::node_sequence).
+    #[inline]
+    pub(crate) fn sequences(&self) -> [Option<u64>; 2] {
+        [self.next_sequence(), self.node_sequence()]
+    }
+
     /// Returns the sequence number that the thread's next differentiable operation gets.
     #[inline]
     pub(crate) fn next_sequence(&self) -> Option<u64> {
@@ -116,52 +125,15 @@ impl Autograd {
     }
 }
 
-/// What glibc says of a loaded library (`link.h`).
-#[repr(C)]
-struct LibraryInfo {
-    address: usize,
-    name: *const std::ffi::c_char,
-    program_headers: *const c_void,
-    program_header_count: u16,
-    loaded: u64,
-    unloaded: u64,
-    /// Number of the library among those with thread-local variables.
-    tls_module: usize,
-    tls_data: *const c_void,
-}
-
-// SAFETY: Declared as in glibc's `link.h`.
-unsafe extern "C" {
-    fn dl_iterate_phdr(
-        callback: unsafe extern "C" fn(*const LibraryInfo, usize, *mut c_void) -> c_int,
-        data: *mut c_void,
-    ) -> c_int;
-}
-
 /// Returns the path of the loaded library and its number among those with thread-local variables.
 fn loaded_library() -> Option<(PathBuf, usize)> {
-    // SAFETY: Only the C library calls it, with a description and the pointer passed below.
-    unsafe extern "C" fn visit(info: *const LibraryInfo, size: usize, data: *mut c_void) -> c_int {
-        if size < size_of::<LibraryInfo>() {
-            return 0;
+    let mut found = None;
+    visit_libraries(|LoadedLibrary { path, tls_module, .. }| {
+        if path.file_name().is_some_and(|file| file == LIBRARY) && tls_module > 0 {
+            found = Some((path, tls_module));
+            return ControlFlow::Break(());
         }
-        // SAFETY: The C library passes a description of at least this size, whose name is a string,
-        // and the pointer that was passed to `dl_iterate_phdr`.
-        let (info, found) = unsafe { (&*info, &mut *data.cast::<Option<(PathBuf, usize)>>()) };
-        if info.name.is_null() {
-            return 0;
-        }
-        // SAFETY: As above.
-        let name = unsafe { CStr::from_ptr(info.name) }.to_string_lossy();
-        let path = PathBuf::from(&*name);
-        if path.file_name().is_some_and(|file| file == LIBRARY) && info.tls_module > 0 {
-            *found = Some((path, info.tls_module));
-            return 1;
-        }
-        0
-    }
-    let mut found: Option<(PathBuf, usize)> = None;
-    // SAFETY: The callback receives the address of `found`, which outlives the call.
-    unsafe { dl_iterate_phdr(visit, (&raw mut found).cast()) };
+        ControlFlow::Continue(())
+    });
     found
 }

@@ -25,6 +25,15 @@ pub(crate) mod actions {
     pub(crate) const OOM: u8 = 8;
 }
 
+/// Returns true if an action is due to a request for memory. `action` is less than 32.
+#[inline]
+pub(crate) fn is_request(action: u8) -> bool {
+    // One comparison for each allocation would cost more than this mask.
+    const REQUESTS: u32 =
+        1 << actions::ALLOC | 1 << actions::SEGMENT_ALLOC | 1 << actions::SEGMENT_MAP | 1 << actions::OOM;
+    REQUESTS >> action & 1 == 1
+}
+
 /// The fields of a trace entry that are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TraceEntry {
@@ -44,10 +53,7 @@ impl TraceEntry {
     /// Returns true if the entry is due to a request for memory, whose call stack is of interest.
     #[inline]
     pub(crate) fn is_request(&self) -> bool {
-        // One comparison for each allocation would cost more than this mask.
-        const REQUESTS: u32 =
-            1 << actions::ALLOC | 1 << actions::SEGMENT_ALLOC | 1 << actions::SEGMENT_MAP | 1 << actions::OOM;
-        REQUESTS >> self.action & 1 == 1
+        is_request(self.action)
     }
 }
 

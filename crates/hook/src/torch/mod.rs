@@ -10,5 +10,5 @@ mod library;
 
 pub(crate) use attach::{AttachError, attach};
 pub(crate) use autograd::Autograd;
-pub(crate) use entry::{EntryReader, TraceEntry, actions};
+pub(crate) use entry::{EntryReader, TraceEntry, actions, is_request};
 pub(crate) use layouts::{TorchLayout, layout_of};

@@ -43,7 +43,9 @@ fn capture_of_one_stream_does_not_affect_other_streams() {
     pool.empty_cache(Origin::default(), &mut NullSink).expect("the device releases segments");
     assert!(pool.segments().iter().all(|segment| segment.pool.owner != GRAPH));
     // The pool is removed with its last segment, and its id can be used again.
+    assert_eq!(pool.pool_users(GRAPH), 0);
     assert_eq!(pool.create_pool(GRAPH), Ok(()));
+    assert_eq!(pool.pool_users(GRAPH), 1);
 }
 
 #[test]

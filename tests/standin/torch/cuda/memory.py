@@ -1,28 +1,61 @@
 """torch.cuda.memory: counters and snapshots."""
 
+import ctypes
+import pickle
+
 from .. import _C, _library
 
 
 def memory_stats(device=None):
-    counters = _library.stats(device or 0)
+    from . import is_initialized
+
     stats = {}
-    for name in ("allocated_bytes", "reserved_bytes", "requested_bytes"):
-        stats[f"{name}.all.current"] = getattr(counters, name)
-        stats[f"{name}.all.peak"] = getattr(counters, f"peak_{name}", 0)
-    stats["active_bytes.all.current"] = counters.allocated_bytes
-    stats["segment.all.current"] = counters.segments
-    stats["allocation.all.current"] = counters.blocks
-    stats["num_alloc_retries"] = counters.retries
-    stats["num_ooms"] = counters.ooms
+
+    def flatten(prefix, value):
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                flatten(f"{prefix}.{name}" if prefix else name, inner)
+        else:
+            stats[prefix] = value
+
+    if is_initialized():
+        flatten("", _C._cuda_memoryStats(device or 0))
     return stats
 
 
 def memory_allocated(device=None):
-    return memory_stats(device)["allocated_bytes.all.current"]
+    return memory_stats(device).get("allocated_bytes.all.current", 0)
+
+
+def max_memory_allocated(device=None):
+    return memory_stats(device).get("allocated_bytes.all.peak", 0)
 
 
 def memory_reserved(device=None):
-    return memory_stats(device)["reserved_bytes.all.current"]
+    return memory_stats(device).get("reserved_bytes.all.current", 0)
+
+
+def max_memory_reserved(device=None):
+    return memory_stats(device).get("reserved_bytes.all.peak", 0)
+
+
+def reset_peak_memory_stats(device=None):
+    _C._cuda_resetPeakMemoryStats(device or 0)
+
+
+def reset_accumulated_memory_stats(device=None):
+    _C._cuda_resetAccumulatedMemoryStats(device or 0)
+
+
+def set_per_process_memory_fraction(fraction, device=None):
+    from . import _lazy_init
+
+    _lazy_init()
+    _C._cuda_setMemoryFraction(fraction, device or 0)
+
+
+def get_per_process_memory_fraction(device=None):
+    return _C._cuda_getMemoryFraction(device or 0)
 
 
 def empty_cache():
@@ -32,5 +65,38 @@ def empty_cache():
         _library.empty_cache()
 
 
+def memory_snapshot(mempool_id=None, include_traces=True):
+    return _C._cuda_memorySnapshot((*(mempool_id or (0, 0)), include_traces))["segments"]
+
+
+def _record_memory_history(enabled="all"):
+    _C._cuda_record_memory_history(enabled)
+
+
 def _snapshot(device=None):
     return _C._cuda_memorySnapshot(*() if _C._minor < 7 else (None,))
+
+
+def _dump_snapshot(filename="dump_snapshot.pickle"):
+    with open(filename, "wb") as file:
+        pickle.dump(_snapshot(), file)
+
+
+class CUDAPluggableAllocator:
+    def __init__(self, path_to_so_file, alloc_fn_name, free_fn_name):
+        library = ctypes.CDLL(path_to_so_file)
+        functions = (
+            ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in (alloc_fn_name, free_fn_name)
+        )
+        self._allocator = _C._cuda_customAllocator(*functions)
+
+    def allocator(self):
+        return self._allocator
+
+
+def change_current_allocator(allocator):
+    _C._cuda_changeCurrentAllocator(allocator.allocator())
+
+
+class MemPool:
+    """Private pools exist only in PyTorch."""

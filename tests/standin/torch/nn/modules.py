@@ -9,12 +9,16 @@ _global_forward_hooks = OrderedDict()
 
 
 class RemovableHandle:
-    def __init__(self, hooks, hook):
-        self._hooks = hooks
-        hooks[id(self)] = hook
+    def __init__(self, hooks, hook, extra=None):
+        self._hooks, self._extra = hooks, extra
+        self.id = id(self)
+        hooks[self.id] = hook
+        if extra is not None:
+            extra[self.id] = True
 
     def remove(self):
-        self._hooks.pop(id(self), None)
+        for hooks in self._hooks, self._extra or {}:
+            hooks.pop(self.id, None)
 
 
 def register_module_forward_pre_hook(hook):
@@ -35,7 +39,8 @@ class Module:
     _compiled_call_impl = None
 
     def __init__(self):
-        for name in ("_parameters", "_modules", "_forward_pre_hooks", "_forward_hooks"):
+        tables = "_parameters", "_modules", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks"
+        for name in tables:
             object.__setattr__(self, name, OrderedDict())
         self.training = True
 
@@ -62,7 +67,12 @@ class Module:
     def _call_impl(self, *args, **kwargs):
         if not (self._forward_hooks or self._forward_pre_hooks or _global_forward_hooks or _global_forward_pre_hooks):
             return self.forward(*args, **kwargs)
-        for hook in (*_global_forward_pre_hooks.values(), *self._forward_pre_hooks.values()):
+        for name, hook in (*_global_forward_pre_hooks.items(), *self._forward_pre_hooks.items()):
+            if name in self._forward_pre_hooks_with_kwargs:
+                changed = hook(self, args, kwargs)
+                if changed is not None:
+                    args, kwargs = changed
+                continue
             changed = hook(self, args)
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
@@ -75,10 +85,11 @@ class Module:
 
     __call__ = _wrapped_call_impl
 
-    def register_forward_pre_hook(self, hook):
-        return RemovableHandle(self._forward_pre_hooks, hook)
+    def register_forward_pre_hook(self, hook, *, with_kwargs=False):
+        extra = self._forward_pre_hooks_with_kwargs if with_kwargs else None
+        return RemovableHandle(self._forward_pre_hooks, hook, extra)
 
-    def register_forward_hook(self, hook):
+    def register_forward_hook(self, hook, *, always_call=False):
         return RemovableHandle(self._forward_hooks, hook)
 
     def children(self):
@@ -92,8 +103,16 @@ class Module:
     def modules(self):
         return (module for _, module in self.named_modules())
 
+    def named_parameters(self):
+        for prefix, module in self.named_modules():
+            for name, parameter in module._parameters.items():
+                yield f"{prefix}.{name}" if prefix else name, parameter
+
     def parameters(self):
-        return (parameter for module in self.modules() for parameter in module._parameters.values())
+        return (parameter for _, parameter in self.named_parameters())
+
+    def named_buffers(self):
+        return iter(())
 
 
 class Linear(Module):

@@ -4,6 +4,9 @@ import importlib.util
 import os
 import sys
 
+#: The folder that contains the package, for a Python that lacks it.
+_FOLDER = os.environ.get("VRAMSCOPE_PACKAGE")
+
 
 def _run_original(folder):
     """Imports the environment's own `sitecustomize`, which this module hides."""
@@ -15,28 +18,47 @@ def _run_original(folder):
         spec.loader.exec_module(module)
 
 
-def _start():
-    """Starts vramscope once the program imports PyTorch."""
+def _package():
+    """Returns the path of the package; None if it is not installed."""
+    spec = importlib.util.find_spec("vramscope")
+    paths = list(spec.submodule_search_locations or ()) if spec is not None else []
+    paths += [os.path.join(_FOLDER, "vramscope")] if _FOLDER else []
+    return next((path for path in paths if os.path.exists(os.path.join(path, "_imports.py"))), None)
+
+
+def _call_after_import(name, callback):
+    """Calls a function when a module has been imported, with the package's module for it alone: the
+    package loads its library, of which programs without PyTorch shall see nothing."""
+    package = _package()
+    if package is None:
+        print("vramscope: this Python lacks the package: pip install vramscope", file=sys.stderr)
+        return
+    path = os.path.join(package, "_imports.py")
+    spec = importlib.util.spec_from_file_location("_vramscope_imports", path)
+    imports = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(imports)
+    imports.call_after_import(name, callback)
+
+
+def _start(_torch):
+    """Starts vramscope. The program must not notice if that fails."""
     try:
-        import vramscope._autostart
-    except ImportError:
-        folder = os.environ.get("VRAMSCOPE_PACKAGE")
-        if not folder:
-            print("vramscope: this Python lacks the package: pip install vramscope", file=sys.stderr)
-            return
         # Last, so that nothing else of that folder hides the program's own packages.
-        sys.path.append(folder)
+        extra = [_FOLDER] if _FOLDER and importlib.util.find_spec("vramscope") is None else []
+        sys.path += extra
         try:
-            import vramscope._autostart
-        except ImportError as error:
-            print(f"vramscope: cannot import the package: {error}", file=sys.stderr)
-            return
+            from vramscope import _autostart
         finally:
-            sys.path.remove(folder)
-    vramscope._autostart.start()
+            for folder in extra:
+                sys.path.remove(folder)
+        _autostart.start()
+    except Exception as error:
+        print("vramscope: cannot start: %s" % error, file=sys.stderr)
 
 
 try:
-    _start()
+    _call_after_import("torch", _start)
+except Exception as error:
+    print("vramscope: cannot start: %s" % error, file=sys.stderr)
 finally:
     _run_original(os.path.dirname(os.path.abspath(__file__)))

@@ -1,0 +1,106 @@
+//! Recording without a tracker: derives events from snapshots that are taken at an interval.
+//!
+//! This is the fallback for a version or build of PyTorch whose tracker cannot be used. A block
+//! that is allocated and freed between two snapshots is not seen, requests have no call stacks, and
+//! failed requests are not reported; the state after each snapshot is right.
+
+mod changes;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use vramscope_collector::RecorderHandle;
+use vramscope_formats::LiveSnapshot;
+use vramscope_trace::{DeviceId, DeviceState, Event, EventKind, MemoryState, Relabel, Sink as _, SiteId};
+
+use crate::definitions::Definitions;
+use crate::notes::{Note, NoteKind, Notes};
+
+/// Records the devices of a process from snapshots.
+pub(crate) struct Poller {
+    handle: RecorderHandle,
+    devices: BTreeMap<DeviceId, PolledDevice>,
+}
+
+/// A device as of the last snapshot.
+#[derive(Default)]
+struct PolledDevice {
+    state: DeviceState,
+    /// Sites of the blocks that have been relabelled, by address.
+    sites: HashMap<u64, SiteId>,
+    definitions: Definitions,
+    notes: VecDeque<Note>,
+    /// Time of the last event, in nanoseconds since the recording began.
+    time_ns: u64,
+}
+
+impl Poller {
+    /// Creates a poller for the devices and records the state in the first snapshot.
+    pub(crate) fn start(
+        devices: impl Iterator<Item = DeviceId>,
+        snapshot: &LiveSnapshot,
+        mut handle: RecorderHandle,
+    ) -> Self {
+        let mut polled_devices = BTreeMap::new();
+        let mut memory = MemoryState::default();
+        memory.set_time_ns(handle.now_ns());
+        for device in devices {
+            let state = state_in(snapshot, device);
+            if state.segments().len() > 0 {
+                *memory.device_mut(device) = state.clone();
+            }
+            polled_devices.insert(device, PolledDevice { state, ..PolledDevice::default() });
+        }
+        if memory.devices().len() > 0 {
+            handle.full_state(&memory);
+        }
+        Self { handle, devices: polled_devices }
+    }
+
+    /// Records what has changed since the last snapshot, and the notes that were made since then.
+    /// The changes get the current time.
+    pub(crate) fn record(&mut self, snapshot: &LiveSnapshot, notes: &Notes) {
+        let handle = &mut self.handle;
+        notes.distribute(self.devices.iter_mut().map(|(&device, polled)| (device, &mut polled.notes)));
+        for (&device, polled) in &mut self.devices {
+            let notes = std::mem::take(&mut polled.notes);
+            // A relabel may be about a block that only the snapshot shows.
+            let (relabels, marks): (Vec<_>, Vec<_>) =
+                notes.into_iter().partition(|note| matches!(note.kind, NoteKind::Relabel { .. }));
+            for mark in marks {
+                let NoteKind::Mark { name, stage } = mark.kind else { continue };
+                // A mark may have been made while the last snapshot was recorded.
+                let time_ns = handle.ns_at_time_stamp(mark.time).max(polled.time_ns);
+                polled.time_ns = time_ns;
+                let name = handle.name(&name);
+                let kind = EventKind::Mark { stage, name, address: 0, site: SiteId(0) };
+                handle.event(&Event { device, time_ns, kind });
+            }
+            let state = state_in(snapshot, device);
+            let time_ns = handle.now_ns().max(polled.time_ns);
+            polled.time_ns = time_ns;
+            for kind in changes::changes(&polled.state, &state) {
+                if let EventKind::BlockAllocated { address, .. } = kind {
+                    polled.sites.remove(&address);
+                }
+                handle.event(&Event { device, time_ns, kind });
+            }
+            polled.state = state;
+            for relabel in relabels {
+                let NoteKind::Relabel { address, category, scope } = relabel.kind else { continue };
+                if polled.state.block(address).is_some() {
+                    let site = polled.sites.entry(address).or_insert(SiteId(0));
+                    let relabelled = polled.definitions.relabel(*site, category, &scope, handle);
+                    if relabelled != *site {
+                        *site = relabelled;
+                        handle.relabel(&Relabel { device, time_ns, address, site: relabelled });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the state of a device in a snapshot.
+fn state_in(snapshot: &LiveSnapshot, device: DeviceId) -> DeviceState {
+    if snapshot.devices().contains(&device) { snapshot.device(device).0 } else { DeviceState::default() }
+}

@@ -1,0 +1,221 @@
+//! Scopes: names that the program gives to a part of its run (`vramscope.scope`).
+//!
+//! A scope has a number, which the tracker reads for its own thread and writes to the ring. The
+//! follower makes the scope's path of it. Numbers are valid until the process ends.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vramscope_collector::session::lifecycle;
+use vramscope_trace::Category;
+
+use crate::thread_table::{ThreadTable, thread_pointer};
+
+/// Maximum number of scopes. A program that puts a number into a scope's name would otherwise have
+/// a new one for each step.
+const MAX_SCOPES: usize = 1 << 16;
+
+/// A scope.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Scope {
+    /// Number of the scope around it; 0 for none.
+    pub(crate) parent: u32,
+    pub(crate) name: Arc<str>,
+    /// What memory in the scope is used for; `None` if the scope does not say.
+    pub(crate) category: Option<Category>,
+    /// Address of the innermost module in whose method the scope begins; 0 for none.
+    pub(crate) module: u64,
+}
+
+/// The scopes of the process, by number from 1.
+#[derive(Debug, Default)]
+struct Scopes {
+    list: Vec<Scope>,
+    numbers: HashMap<Scope, u32>,
+}
+
+/// Created at the first use: a `HashMap` has no constant constructor.
+static SCOPES: Mutex<Option<Scopes>> = Mutex::new(None);
+
+/// The scope of each thread that has been in one: its number, and 0.
+static CURRENT: ThreadTable<512> = ThreadTable::new();
+
+/// Number of threads that are in a scope.
+static THREADS_IN_SCOPES: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static THREAD_END: ThreadEnd = const { ThreadEnd };
+}
+
+/// Forgets the thread's scope when the thread ends. Another thread may get its pointer.
+struct ThreadEnd;
+
+impl Drop for ThreadEnd {
+    fn drop(&mut self) {
+        enter(0);
+        CURRENT.remove(thread_pointer());
+    }
+}
+
+fn lock() -> MutexGuard<'static, Option<Scopes>> {
+    SCOPES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the number of a scope. If there are too many, returns that of the scope around it.
+pub(crate) fn define(scope: Scope) -> u32 {
+    // The lock may have been held when the process was forked.
+    if lifecycle::is_forked_child() {
+        return 0;
+    }
+    let mut scopes = lock();
+    let Scopes { list, numbers } = scopes.get_or_insert_default();
+    if let Some(&number) = numbers.get(&scope) {
+        return number;
+    }
+    if list.len() >= MAX_SCOPES {
+        return scope.parent;
+    }
+    list.push(scope.clone());
+    let number = list.len() as u32;
+    numbers.insert(scope, number);
+    number
+}
+
+/// Sets the scope of this thread; 0 for none.
+pub(crate) fn enter(number: u32) {
+    let thread = thread_pointer();
+    let was_in_scope = CURRENT.get(thread).is_some_and(|[number, _]| number != 0);
+    if number == 0 && !was_in_scope {
+        return;
+    }
+    // Creates the variable, whose destructor runs at the end of the thread.
+    let is_alive = THREAD_END.try_with(|_| ()).is_ok();
+    if (number != 0 && !is_alive) || !CURRENT.set(thread, [number as usize, 0]) {
+        return;
+    }
+    match (was_in_scope, number != 0) {
+        (false, true) => THREADS_IN_SCOPES.fetch_add(1, Ordering::Relaxed),
+        (true, false) => THREADS_IN_SCOPES.fetch_sub(1, Ordering::Relaxed),
+        _ => 0,
+    };
+}
+
+/// Returns the number of this thread's scope; 0 for none.
+#[inline]
+pub(crate) fn current() -> u32 {
+    if THREADS_IN_SCOPES.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
+    CURRENT.get(thread_pointer()).map_or(0, |[number, _]| number as u32)
+}
+
+/// Returns a scope and those around it, outermost first.
+pub(crate) fn nested(mut number: u32) -> Vec<Scope> {
+    let scopes = lock();
+    let list = scopes.as_ref().map_or(&[][..], |scopes| &scopes.list);
+    let mut found = Vec::new();
+    while let Some(scope) = (number as usize).checked_sub(1).and_then(|index| list.get(index)) {
+        found.push(scope.clone());
+        // A scope is defined after the one around it.
+        number = scope.parent.min(number - 1);
+    }
+    found.reverse();
+    found
+}
+
+/// Returns the path of a request's scopes: the names of `scopes`, outermost first, and those of the
+/// modules around and in them. `module` is the innermost module of the request, and `module_name`
+/// names one by its address.
+pub(crate) fn path(scopes: &[Scope], module: Option<&str>, module_name: impl Fn(u64) -> Option<Arc<str>>) -> String {
+    let mut path = String::new();
+    let mut outer = Arc::<str>::default();
+    for scope in scopes {
+        if let Some(name) = (scope.module != 0).then(|| module_name(scope.module)).flatten() {
+            push(&mut path, inner_part(&name, &outer));
+            outer = name;
+        }
+        push(&mut path, &scope.name);
+    }
+    push(&mut path, module.map_or("", |module| inner_part(module, &outer)));
+    path
+}
+
+/// Returns what a module's name adds to that of a module around it: `attn` in `GPT/blocks/0/attn`
+/// after `GPT/blocks/0`. A module of another model has all of its name.
+fn inner_part<'a>(module: &'a str, outer: &str) -> &'a str {
+    match module.strip_prefix(outer) {
+        Some("") => "",
+        Some(_) if outer.is_empty() => module,
+        Some(rest) => rest.strip_prefix('/').unwrap_or(module),
+        None => module,
+    }
+}
+
+fn push(path: &mut String, part: &str) {
+    if !path.is_empty() && !part.is_empty() {
+        path.push('/');
+    }
+    path.push_str(part);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice::from_ref;
+
+    use super::*;
+
+    fn scope(parent: u32, name: &str, module: u64) -> Scope {
+        Scope { parent, name: Arc::from(name), category: None, module }
+    }
+
+    #[test]
+    fn scopes_are_defined_once_and_know_those_around_them() {
+        let outer = define(scope(0, "outer", 0));
+        let inner = define(scope(outer, "inner", 0));
+        assert_eq!(define(scope(outer, "inner", 0)), inner);
+        assert_ne!(define(scope(0, "inner", 0)), inner);
+        let names: Vec<_> = nested(inner).iter().map(|scope| scope.name.to_string()).collect();
+        assert_eq!(names, ["outer", "inner"]);
+        assert_eq!(nested(0), []);
+        assert_eq!(nested(u32::MAX), []);
+    }
+
+    #[test]
+    fn each_thread_has_its_own_scope() {
+        let number = define(scope(0, "of a thread", 0));
+        enter(number);
+        assert_eq!(current(), number);
+        let other = std::thread::spawn(move || {
+            let before = current();
+            enter(number);
+            (before, current())
+        });
+        assert_eq!(other.join().expect("the thread ends"), (0, number));
+        enter(0);
+        assert_eq!(current(), 0);
+        // Another thread may get the pointer of the first one, which ended in a scope.
+        let next = std::thread::spawn(current);
+        assert_eq!(next.join().expect("the thread ends"), 0);
+    }
+
+    #[test]
+    fn path_has_scopes_and_modules_in_the_order_of_nesting() {
+        let name = |address: u64| (address == 3).then(|| Arc::<str>::from("GPT/blocks/3"));
+        let check = |scopes: &[Scope], module: Option<&str>, expected: &str| {
+            assert_eq!(path(scopes, module, name), expected);
+        };
+        let (epoch, dropout) = (scope(0, "epoch", 0), scope(0, "dropout", 3));
+        check(&[], None, "");
+        check(&[], Some("GPT/blocks/3"), "GPT/blocks/3");
+        check(from_ref(&epoch), None, "epoch");
+        check(from_ref(&epoch), Some("GPT/blocks/3"), "epoch/GPT/blocks/3");
+        let both = [epoch, dropout];
+        check(&both, Some("GPT/blocks/3"), "epoch/GPT/blocks/3/dropout");
+        check(&both, Some("GPT/blocks/3/attn"), "epoch/GPT/blocks/3/dropout/attn");
+        check(&both, Some("GPT/blocks/31"), "epoch/GPT/blocks/3/dropout/GPT/blocks/31");
+        check(&both, Some("Critic"), "epoch/GPT/blocks/3/dropout/Critic");
+        check(&both, None, "epoch/GPT/blocks/3/dropout");
+        check(&[scope(0, "unnamed module", 4)], None, "unnamed module");
+    }
+}

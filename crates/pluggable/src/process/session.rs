@@ -1,0 +1,113 @@
+//! The recording of the process and the page that shows it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use vramscope_collector::session::{Log, ProcessRecording, RecordingOptions, serve};
+use vramscope_collector::{Controls, Hub, RecorderHandle, Server};
+use vramscope_trace::{DeviceId, RecordingInfo};
+
+/// A recording of the process, its page, and what it was asked for. It starts with the first pool,
+/// whose settings are in its header.
+#[derive(Default)]
+pub(super) struct Session {
+    options: RecordingOptions,
+    hub: Option<Hub>,
+    /// What the page may ask of the process.
+    controls: Controls,
+    server: Option<Server>,
+    /// `None` before the first pool, and if nothing is recorded.
+    recording: Option<Arc<ProcessRecording>>,
+    stage: Stage,
+}
+
+/// How far the recording of a session is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// No pool exists yet.
+    #[default]
+    Waiting,
+    /// It has started, or could not start.
+    Started,
+    /// The program has ended it.
+    Ended,
+}
+
+impl Session {
+    /// Opens a session, and serves its page if the options say so. With `keeps_history`, the newest
+    /// part of the recording is kept in memory even if neither a page nor a push needs it.
+    pub(super) fn open(options: RecordingOptions, keeps_history: bool, log: &Log) -> Self {
+        let controls = Controls::default();
+        let (hub, server) = options.listen.map(|address| serve(address, &options, &controls, log)).unzip();
+        // A push reads from a hub, too.
+        let needs_hub = keeps_history || options.push.is_some();
+        let hub = hub.flatten().or_else(|| needs_hub.then(Hub::default));
+        Self { options, hub, controls, server: server.flatten(), recording: None, stage: Stage::Waiting }
+    }
+
+    /// Returns true if something is recorded, or will be from the first pool on.
+    pub(super) fn is_active(&self) -> bool {
+        let is_wanted = self.hub.is_some() || self.options.record.is_some();
+        match self.stage {
+            Stage::Waiting => is_wanted,
+            Stage::Started => self.recording.is_some(),
+            Stage::Ended => self.server.is_some(),
+        }
+    }
+
+    /// Returns the page's address with its token; `None` if no page is served.
+    pub(super) fn url(&self) -> Option<String> {
+        self.server.as_ref().map(Server::url)
+    }
+
+    /// Starts the recording, unless the session has started before. `info` is its header; the marks
+    /// of the page are recorded on `device`.
+    pub(super) fn start(&mut self, info: impl FnOnce() -> RecordingInfo, device: DeviceId, log: &Log) {
+        if self.stage != Stage::Waiting {
+            return;
+        }
+        self.stage = Stage::Started;
+        let hub = self.hub.as_ref();
+        self.recording = ProcessRecording::start(&self.options, hub, info(), log).map(Arc::new);
+        if let (Some(recording), Some(hub)) = (&self.recording, hub) {
+            self.controls.offer_recording(hub, &recording.handle(), device, PathBuf::new());
+        }
+    }
+
+    /// Returns a handle of the recording in progress; `None` if there is none.
+    pub(super) fn handle(&self) -> Option<RecorderHandle> {
+        self.running().map(|recording| recording.handle())
+    }
+
+    /// Returns the recording in progress; `None` if there is none.
+    pub(super) fn running(&self) -> Option<&Arc<ProcessRecording>> {
+        self.recording.as_ref().filter(|_| self.stage == Stage::Started)
+    }
+
+    /// Returns the recording in progress and the hub with its newest part; `None` if no recording
+    /// is in progress or it goes only to a file.
+    pub(super) fn history(&self) -> Option<(Arc<ProcessRecording>, Hub)> {
+        self.running().cloned().zip(self.hub.clone())
+    }
+
+    /// Ends the recording. Returns true if its file is complete or none was requested, else false.
+    pub(super) fn stop(&mut self) -> bool {
+        match (self.stage, &self.recording) {
+            (Stage::Waiting, _) => true,
+            (_, Some(recording)) => {
+                self.stage = Stage::Ended;
+                recording.stop()
+            }
+            // A requested file could not be created.
+            (_, None) => self.options.record.is_none(),
+        }
+    }
+
+    /// Ends the recording, then the page's server once its viewers have received the rest of the
+    /// recording. Returns what [`stop`](Self::stop) returns.
+    pub(super) fn close(&mut self) -> bool {
+        let is_complete = self.stop();
+        *self = Self { stage: Stage::Ended, ..Self::default() };
+        is_complete
+    }
+}
