@@ -122,7 +122,16 @@ extern "C-unwind" fn pool_use_count(_: Allocator, device: i8, mempool: MempoolPa
 /// `CUDAAllocator::createOrIncrefPool`. `custom` points to a `std::shared_ptr` with the program's
 /// own allocator for the pool, null for none.
 extern "C-unwind" fn create_pool(_: Allocator, device: i8, mempool: MempoolPair, custom: *const *const c_void) {
-    let exception = catch_panic("createOrIncrefPool", None, || {
+    // The exception unwinds this frame, so there is nothing to drop or to catch in it.
+    if let Some(exception) = try_create_pool(device, mempool, custom) {
+        exception.throw();
+    }
+}
+
+/// Creates a private pool, or returns the exception that [`create_pool`] must throw.
+#[inline(never)] // As `try_allocate`.
+fn try_create_pool(device: i8, mempool: MempoolPair, custom: *const *const c_void) -> Option<Exception> {
+    catch_panic("createOrIncrefPool", None, || {
         // SAFETY: PyTorch passes a valid `std::shared_ptr`, whose first word is the pointer.
         let has_own_allocator = !unsafe { *custom }.is_null();
         if has_own_allocator {
@@ -134,11 +143,7 @@ extern "C-unwind" fn create_pool(_: Allocator, device: i8, mempool: MempoolPair,
         let created = process()?.with_pool(device.into(), |pool| pool.create_pool(mempool.into()));
         let result = created.and_then(|created| created.map_err(|error| error.to_string()));
         result.err().and_then(|reason| exception(&format!("vramscope: {reason}")))
-    });
-    // Outside of `catch_panic`, which must not meet a foreign exception.
-    if let Some(exception) = exception {
-        exception.throw();
-    }
+    })
 }
 
 /// Returns an exception with this reason.

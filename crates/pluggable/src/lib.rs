@@ -138,14 +138,24 @@ impl From<MempoolPair> for MempoolId {
 /// could catch it, so the function prints the reason on stderr and returns null.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn vramscope_malloc(size: usize, device: c_int, stream: *mut c_void) -> *mut c_void {
-    let result = catch_panic("vramscope_malloc", None, || Some(allocate(size, device, stream)));
-    // Outside of `catch_panic`, which must not meet a foreign exception, and with nothing in this
-    // frame to drop.
-    let panicked = || fail(Failure::Other, "vramscope: internal error: a request panicked; please report this");
-    match result.unwrap_or_else(panicked) {
+    // The exception unwinds this frame, so there is nothing to drop or to catch in it.
+    match try_allocate(size, device, stream) {
         Ok(address) => address,
         Err(exception) => exception.throw(),
     }
+}
+
+/// Allocates device memory for [`vramscope_malloc`], or returns the exception that it must throw,
+/// also after a panic.
+///
+/// It is a function of its own, because a frame with something to catch has handlers, which the
+/// exception's unwinder would run: with the unwinder that this library is linked with, which is
+/// another one in the wheel.
+#[inline(never)]
+fn try_allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_void, Exception> {
+    let result = catch_panic("vramscope_malloc", None, || Some(allocate(size, device, stream)));
+    let panicked = || fail(Failure::Other, "vramscope: internal error: a request panicked; please report this");
+    result.unwrap_or_else(panicked)
 }
 
 /// Allocates device memory for [`vramscope_malloc`]. Returns its address (null for size 0), or the
