@@ -3,6 +3,7 @@
 import os
 import sys
 
+from . import _native
 from ._imports import call_after_import
 from ._watch import WatchError, start
 
@@ -46,7 +47,8 @@ def _out_of_memory(device, segment_bytes, _device_total, _device_free):
     try:
         session = start(listen=None, record=None, stacks="python")
         session._following.begin_at_failure(device, segment_bytes)
-        sentence = session._session.save_out_of_memory(path)
+        session._session.save(path)
+        sentence = _native.end_at_out_of_memory(path)
         print(f"vramscope: {sentence or 'out of memory.'} The recording is in {path}.", file=sys.stderr, flush=True)
     except (RuntimeError, OSError, WatchError) as error:
         # The program must get its own error.

@@ -4,7 +4,7 @@ import importlib
 import os
 import threading
 
-from . import _native, _scopes, _spans, _watch
+from . import _scopes, _spans, _watch
 from ._pool_library import PoolError
 
 _library = None
@@ -42,12 +42,6 @@ class PoolSession:
 
     def save(self, path):
         self._library.save(path)
-
-    def save_out_of_memory(self, path):
-        """Writes the recording; returns what filled the GPU and why the request failed."""
-        self._library.save(path)
-        with open(path, "rb") as file:
-            return _native.explain_out_of_memory(file.read())
 
     def stop(self):
         with _lock:

@@ -143,8 +143,8 @@ def _entries():
 
 
 def _enclosing_module(frame):
-    """Returns the address of the innermost module (``torch.nn.Module``) that calls ``frame``; 0 if
-    there is none."""
+    """Returns the address of the innermost module (``torch.nn.Module``) that calls ``frame``; 0
+    outside of modules."""
     torch = sys.modules.get("torch")
     call = getattr(getattr(getattr(torch, "nn", None), "Module", None), "_wrapped_call_impl", None)
     code = getattr(call, "__code__", None)

@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vramscope_trace::{AnnotationStage, Category, DeviceId};
+use vramscope_collector::RecorderHandle;
+use vramscope_trace::{AnnotationStage, Category, DeviceId, Event, EventKind, Sink as _, SiteId};
 
 /// Maximum number of notes that wait for the follower; further ones are left out. A training step
 /// makes some hundred.
@@ -58,6 +59,19 @@ impl Notes {
             queue.extend(notes.iter().filter(is_for).cloned());
         }
     }
+}
+
+/// Records a mark on a device.
+pub(crate) fn record_mark(
+    handle: &mut RecorderHandle,
+    device: DeviceId,
+    time_ns: u64,
+    name: &str,
+    stage: AnnotationStage,
+) {
+    let name = handle.name(name);
+    let kind = EventKind::Mark { stage, name, address: 0, site: SiteId(0) };
+    handle.event(&Event { device, time_ns, kind });
 }
 
 /// Reads the clock of PyTorch's trace entries: the processor's time-stamp counter.

@@ -13,7 +13,7 @@ use vramscope_formats::LiveSnapshot;
 use vramscope_trace::{DeviceId, DeviceState, Event, EventKind, MemoryState, Relabel, Sink as _, SiteId};
 
 use crate::definitions::Definitions;
-use crate::notes::{Note, NoteKind, Notes};
+use crate::notes::{Note, NoteKind, Notes, record_mark};
 
 /// Records the devices of a process from snapshots.
 pub(crate) struct Poller {
@@ -71,9 +71,7 @@ impl Poller {
                 // A mark may have been made while the last snapshot was recorded.
                 let time_ns = handle.ns_at_time_stamp(mark.time).max(polled.time_ns);
                 polled.time_ns = time_ns;
-                let name = handle.name(&name);
-                let kind = EventKind::Mark { stage, name, address: 0, site: SiteId(0) };
-                handle.event(&Event { device, time_ns, kind });
+                record_mark(handle, device, time_ns, &name, stage);
             }
             let state = state_in(snapshot, device);
             let time_ns = handle.now_ns().max(polled.time_ns);

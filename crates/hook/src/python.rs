@@ -21,7 +21,7 @@ use crate::follower::Request;
 use crate::interpreter::{ExpectedFrame, FrameWalker, InterpreterBuild, Layout, check_frames};
 use crate::native;
 use crate::notes::NoteKind;
-use crate::out_of_memory::{explain, up_to_failure};
+use crate::out_of_memory::end_at_failure;
 use crate::scopes::{self, Scope};
 use crate::session::Session;
 use crate::stacks::StackTable;
@@ -33,7 +33,7 @@ use crate::tracker::{self, Mode};
 type PythonFrame = (usize, Option<i32>, Option<u32>, Option<usize>, Option<String>, Option<String>);
 
 /// Creates a `RuntimeError`.
-fn error<R: ToString>(reason: R) -> PyErr {
+fn error(reason: impl ToString) -> PyErr {
     PyRuntimeError::new_err(reason.to_string())
 }
 
@@ -317,21 +317,7 @@ impl PySession {
 
     /// Writes what has been recorded so far to a file.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        py.detach(|| self.0.save(&path)).map(drop).map_err(error)
-    }
-
-    /// Writes what was recorded up to the last out-of-memory to a file. Returns what filled the
-    /// device, and why the request failed; without an out-of-memory, writes everything and returns
-    /// None.
-    fn save_out_of_memory(&self, py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> {
-        py.detach(|| {
-            let bytes = self.0.save(&path)?;
-            if let Some(part) = up_to_failure(&bytes) {
-                std::fs::write(&path, part).map_err(|error| format!("{}: {error}", path.display()))?;
-            }
-            Ok(explain(&bytes))
-        })
-        .map_err(error::<String>)
+        py.detach(|| self.0.save(&path)).map_err(error)
     }
 
     /// Waits for a request: `"snapshot"`, `"modules"`, or `None` after the time.
@@ -364,13 +350,15 @@ impl PySession {
     }
 }
 
-/// The extension module. Returns what filled the GPU at the last out-of-memory of a recording, and
-/// why the request failed; None if it has none.
+/// Ends the recording in a file with its last out-of-memory. Returns what filled the GPU, and why
+/// the request failed; None if the recording has no out-of-memory.
 #[pyfunction]
-fn explain_out_of_memory(py: Python<'_>, recording: &[u8]) -> Option<String> {
-    py.detach(|| explain(recording))
+fn end_at_out_of_memory(py: Python<'_>, path: PathBuf) -> PyResult<Option<String>> {
+    let ended = py.detach(|| end_at_failure(&path));
+    ended.map_err(|reason| error(format!("{}: {reason}", path.display())))
 }
 
+/// The extension module.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     stderr_log::install();
@@ -380,6 +368,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyAutograd>()?;
     module.add_function(wrap_pyfunction!(define_scope, module)?)?;
     module.add_function(wrap_pyfunction!(enter_scope, module)?)?;
-    module.add_function(wrap_pyfunction!(explain_out_of_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(end_at_out_of_memory, module)?)?;
     module.add_class::<PySession>()
 }

@@ -12,7 +12,7 @@ use vramscope_trace::{
 };
 
 use crate::definitions::{Code, Definitions, Names, Request};
-use crate::notes::{Note, NoteKind};
+use crate::notes::{Note, NoteKind, record_mark};
 use crate::record::{self, CODE, EVENT_KINDS, LOST, NODE, RING_LEN, SCOPE, SETTING, STACK};
 use crate::torch::{actions, is_request};
 use crate::workspaces::WorkspaceCandidates;
@@ -163,7 +163,7 @@ impl DeviceReader {
         &self.held
     }
 
-    /// Discards events until the one of a snapshot, and returns that; `None` if there is none.
+    /// Discards events up to that of a snapshot, and returns it; `None` without a snapshot.
     pub(crate) fn skip_to_snapshot(&mut self) -> Option<RawEvent> {
         self.ring.refresh();
         let mut found = None;
@@ -229,11 +229,7 @@ impl DeviceReader {
         *time_ns = handle.ns_at_time_stamp(note.time).max(*time_ns);
         let (device, time_ns) = (self.device, *time_ns);
         match note.kind {
-            NoteKind::Mark { name, stage } => {
-                let name = handle.name(&name);
-                let kind = EventKind::Mark { stage, name, address: 0, site: SiteId(0) };
-                handle.event(&Event { device, time_ns, kind });
-            }
+            NoteKind::Mark { name, stage } => record_mark(handle, device, time_ns, &name, stage),
             NoteKind::Relabel { address, category, scope } => self.relabel(time_ns, &[address], category, &scope),
             NoteKind::StepEnd { workspace_bytes } => {
                 let found = workspaces.check(workspace_bytes);

@@ -291,9 +291,8 @@ impl Session {
         if mode == Mode::Off { self.follower(Follower::pause)? } else { Ok(()) }
     }
 
-    /// Writes what has been recorded so far to a file, and returns its bytes. A long recording may
-    /// lack its beginning.
-    pub(crate) fn save(&self, path: &Path) -> Result<Vec<u8>, String> {
+    /// Writes what has been recorded so far to a file. A long recording may lack its beginning.
+    pub(crate) fn save(&self, path: &Path) -> Result<(), String> {
         let state = lock(&self.state);
         let (Some(recording), Some(hub)) = (&state.recording, &self.hub) else {
             return Err("nothing has been recorded yet".to_owned());
@@ -301,9 +300,7 @@ impl Session {
         if let Some(follower) = &state.follower {
             follower.flush()?;
         }
-        let fail = |error: std::io::Error| format!("{}: {error}", path.display());
-        recording.save(hub, path).map_err(fail)?;
-        std::fs::read(path).map_err(fail)
+        recording.save(hub, path).map(drop).map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// Waits for something that only Python can do; `None` after `timeout`.

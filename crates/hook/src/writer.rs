@@ -161,7 +161,7 @@ impl DeviceWriter {
 /// Returns the sequence number that a request's event gets, and that of its node, if it needs one.
 ///
 /// The event gets the number of the last forward operation if the thread has Python frames, else
-/// that of the operation whose backward pass the thread runs; 0 if there is none.
+/// that of the operation whose backward pass the thread runs; 0 without an operation.
 #[inline]
 fn sequences(autograd: &Autograd, stack: CurrentStack) -> (u64, Option<u64>) {
     let [next, node] = autograd.sequences();

@@ -253,7 +253,7 @@ struct AddressInfo {
 }
 
 /// `dladdr1` of glibc: finds the symbol at an address; with the flag [`RTLD_DL_SYMENT`], the third
-/// argument receives its entry. Returns 0 if there is none.
+/// argument receives its entry. Returns 0 without a symbol there.
 ///
 /// # Safety
 /// The second and the third argument can be written.
@@ -293,7 +293,7 @@ fn table_words(table: NonNull<c_void>) -> Result<usize, String> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramscope_complete_allocator(minor: c_int, text: *mut c_char, capacity: usize) -> c_int {
     let result = catch_panic("vramscope_complete_allocator", Err("internal error".to_owned()), || complete(minor));
-    // SAFETY: The caller guarantees the same of `text`.
+    // SAFETY: The caller guarantees null or `capacity` writable bytes.
     unsafe { write_text(result.as_ref().err().map_or("", String::as_str), text, capacity) };
     c_int::from(result.is_err())
 }

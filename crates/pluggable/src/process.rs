@@ -402,7 +402,7 @@ impl<S: DeviceSource> ProcessState<S> {
         if session.is_active() {
             return Ok(SessionStart::InProgress(session.url()));
         }
-        // The caller receives the page's address, or the reason why there is none.
+        // The caller receives the page's address, or the reason why no page is served.
         let last_message = Arc::new(Mutex::new(String::new()));
         let messages = Arc::clone(&last_message);
         let collect: Log = Arc::new(move |message| message.clone_into(&mut lock(&messages)));

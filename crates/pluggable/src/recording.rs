@@ -115,7 +115,7 @@ pub unsafe extern "C" fn vramscope_start(
         Ok(SessionStart::InProgress(url)) => (2, url.unwrap_or_default()),
         Err(reason) => (1, reason),
     };
-    // SAFETY: The caller guarantees the same of `text`.
+    // SAFETY: The caller guarantees null or `capacity` writable bytes.
     unsafe { write_text(&message, text, capacity) };
     status
 }
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn vramscope_save(path: *const c_char, text: *mut c_char, 
         let process = existing_process().ok_or("nothing is recorded in memory yet")?;
         process.save(Path::new(&path.unwrap_or_default()))
     });
-    // SAFETY: The caller guarantees the same of `text`.
+    // SAFETY: The caller guarantees null or `capacity` writable bytes.
     unsafe { write_text(result.as_ref().err().map_or("", String::as_str), text, capacity) };
     c_int::from(result.is_err())
 }

@@ -55,7 +55,7 @@ pub unsafe extern "C" fn vramscope_configure(conf: *const c_char, text: *mut c_c
                 *CHOSEN_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner) = Some(settings);
             }),
         };
-        // SAFETY: The caller guarantees the same of `text`.
+        // SAFETY: The caller guarantees null or `capacity` writable bytes.
         unsafe { write_text(&result.as_ref().err().cloned().unwrap_or_default(), text, capacity) };
         c_int::from(result.is_err())
     })
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn vramscope_configure(conf: *const c_char, text: *mut c_c
 pub unsafe extern "C" fn vramscope_memory_stats_json(device: c_int, text: *mut c_char, capacity: usize) -> usize {
     catch_panic("vramscope_memory_stats_json", 0, || {
         let json = existing_process().map_or_else(|| "{}".to_owned(), |process| process.memory_stats_json(device));
-        // SAFETY: The caller guarantees the same of `text`.
+        // SAFETY: The caller guarantees null or `capacity` writable bytes.
         unsafe { write_text(&json, text, capacity) }
     })
 }

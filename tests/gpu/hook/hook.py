@@ -19,6 +19,8 @@ import pickle
 import subprocess
 import sys
 
+from results import report
+
 # Not the private pool: PyTorch's entries do not name it.
 FIELDS = ("device", "kind", "address", "size", "requested", "stream", "pool", "device_free")
 
@@ -129,13 +131,8 @@ def main():
         except (AssertionError, subprocess.TimeoutExpired) as error:
             return "FAIL", name, str(error)
 
-    failed = 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for status, name, text in pool.map(one, names):
-            failed += status == "FAIL"
-            print(f"{status}  {name:32} {text}", flush=True)
-    print(f"{len(names) - failed} passed, {failed} failed")
-    sys.exit(failed > 0)
+        report(pool.map(one, names))
 
 
 if __name__ == "__main__":

@@ -12,11 +12,14 @@ import argparse
 import concurrent.futures
 import csv
 import inspect
+import itertools
 import os
 import re
 import subprocess
 import sys
 import tempfile
+
+from results import report
 
 CAP_GIB = 2
 PROGRAMS = {}
@@ -208,7 +211,6 @@ def main():
         return
     vramscope = os.path.abspath(options.vramscope)
     names = options.names or list(PROGRAMS)
-    failed = 0
     # The program that fills the device runs alone.
     crowd = [name for name in names if name != "device_full"]
     alone = [name for name in names if name == "device_full"]
@@ -220,12 +222,7 @@ def main():
             return "FAIL", name, str(error)
 
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(6) as pool:
-        for results in pool.map(one, crowd), map(one, alone):
-            for status, name, text in results:
-                failed += status == "FAIL"
-                print(f"{status}  {name:32} {text}", flush=True)
-    print(f"{len(names) - failed} passed, {failed} failed")
-    sys.exit(failed > 0)
+        report(itertools.chain(pool.map(one, crowd), map(one, alone)))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ import sys
 import tempfile
 import time
 
+from results import report
+
 #: Seconds that a program may take.
 LIMIT = 100
 MIB = 1 << 20
@@ -452,14 +454,8 @@ def main():
             status, text = "FAIL", str(error)
         return status, name, f"{time.monotonic() - start:5.1f} s  {text}"
 
-    failed = 0
-    start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as executor:
-        for status, name, text in executor.map(one, names):
-            failed += status == "FAIL"
-            print(f"{status}  {name:22} {text}", flush=True)
-    print(f"{len(names) - failed} passed, {failed} failed, in {time.monotonic() - start:.0f} s")
-    sys.exit(failed > 0)
+        report(executor.map(one, names))
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ impl Symbols {
     }
 }
 
-/// Returns the loaded library with a file name; `None` if there is none.
+/// Returns the loaded library with a file name; `None` if no such library is loaded.
 fn loaded_library(name: &str) -> Option<LoadedLibrary> {
     let mut found = None;
     visit_libraries(|library| {

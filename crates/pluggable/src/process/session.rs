@@ -74,12 +74,12 @@ impl Session {
         }
     }
 
-    /// Returns a handle of the recording in progress; `None` if there is none.
+    /// Returns a handle of the recording in progress; `None` if nothing is being recorded.
     pub(super) fn handle(&self) -> Option<RecorderHandle> {
         self.running().map(|recording| recording.handle())
     }
 
-    /// Returns the recording in progress; `None` if there is none.
+    /// Returns the recording in progress; `None` if nothing is being recorded.
     pub(super) fn running(&self) -> Option<&Arc<ProcessRecording>> {
         self.recording.as_ref().filter(|_| self.stage == Stage::Started)
     }
