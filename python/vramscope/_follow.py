@@ -12,6 +12,7 @@ from . import _interpreter, _regions, _spans
 from ._imports import call_after_import
 from ._labels import Labels
 from ._modules import all_modules, names_in
+from ._pinned_memory import PinnedMemory
 from ._polling import Polling
 from ._snapshot import device_list, take_snapshot
 
@@ -214,6 +215,7 @@ class Following:
     def _serve_requests(self):
         import torch
 
+        pinned_memory = PinnedMemory(self._session, torch)
         while not self._stopped.is_set():
             with self._beginning:
                 is_waiting = self._is_waiting and not self._try_begin(torch)
@@ -222,6 +224,7 @@ class Following:
                 continue
             if self._with_stacks:
                 _regions.install(self._session)
+            pinned_memory.record_changes()
             request = self._session.next_request(REQUEST_INTERVAL)
             if self._stopped.is_set():
                 return

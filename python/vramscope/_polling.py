@@ -2,6 +2,7 @@
 
 import time
 
+from ._pinned_memory import PinnedMemory
 from ._snapshot import device_list, take_snapshot
 
 #: Time between two snapshots, in seconds.
@@ -18,6 +19,7 @@ class Polling:
         self._session = session
         self._torch = torch
         self._devices = device_list(torch)
+        self._pinned_memory = PinnedMemory(session, torch)
         self._note = (
             f"Polled: a snapshot every {INTERVAL * 1000:.0f} ms or less often. Blocks that lived only between two "
             f"snapshots are missing, and call stacks. Reason: {reason}"
@@ -31,6 +33,7 @@ class Polling:
         snapshot = take_snapshot(self._torch)
         taken = time.monotonic() - start
         self._session.poll(self._devices, self._note, snapshot)
+        self._pinned_memory.record_changes()
         return taken
 
     def run(self, stopped):

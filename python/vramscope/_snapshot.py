@@ -2,6 +2,8 @@
 
 import pickle
 
+from ._native import PINNED_SNAPSHOT_POOL
+
 
 def device_list(torch):
     """Returns number, name and bytes of each device that the process can use."""
@@ -24,5 +26,17 @@ def take_snapshot(torch):
             continue
     else:
         raise RuntimeError("this version of PyTorch takes no snapshots")
-    state.pop("device_traces", None)
+    return _pickled(state)
+
+
+def take_pinned_snapshot(torch):
+    """Returns the segments of pinned host memory, and a pickle of them. PyTorch has this from 2.14
+    on."""
+    state = torch._C._cuda_memorySnapshot((*PINNED_SNAPSHOT_POOL, False))
+    return state["host_segments"], _pickled({**state, "segments": []})
+
+
+def _pickled(state):
+    for history in ("device_traces", "host_traces"):
+        state.pop(history, None)
     return pickle.dumps(state, protocol=4)

@@ -114,6 +114,11 @@ EXPORT char* standin_snapshot_json() {
   return strdup(json.c_str());
 }
 
+/// Calls the trackers for a snapshot of a private pool that does not exist.
+EXPORT void standin_snapshot_of_unknown_pool(uint64_t first, uint64_t second) {
+  for (auto& device : native.devices) device->snapshot_of_unknown_pool(first, second);
+}
+
 EXPORT void standin_free_text(char* text) { free(text); }
 
 /// Copies up to `count` entries of a device's log, from number `first` on; returns how many.

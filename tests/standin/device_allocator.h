@@ -181,6 +181,18 @@ class DeviceAllocator {
     record(TraceEntry::SNAPSHOT, 0, stats_.allocated_bytes, 0);
   }
 
+  /// Calls the trackers for a snapshot of a private pool that does not exist. The log has no entry.
+  void snapshot_of_unknown_pool(uint64_t first, uint64_t second) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    TraceEntry entry = new_entry(TraceEntry::SNAPSHOT, 0, 0, 0);
+#ifdef LAYOUT_MEMPOOL
+    entry.mempool_ = {first, second};
+#else
+    (void)first, (void)second;
+#endif
+    for (const auto& tracker : trackers_) tracker(entry);
+  }
+
   /// Copies up to `count` entries of the log, from number `first` on; returns how many.
   uint64_t read_log(uint64_t first, uint64_t count, LogEntry* entries) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -248,7 +260,7 @@ class DeviceAllocator {
     }
   }
 
-  void record(TraceEntry::Action action, uint64_t address, uint64_t size, uint64_t stream) {
+  TraceEntry new_entry(TraceEntry::Action action, uint64_t address, uint64_t size, uint64_t stream) {
     TraceEntry entry{};
     entry.action_ = action;
     entry.device_ = static_cast<int8_t>(device_);
@@ -256,6 +268,11 @@ class DeviceAllocator {
     entry.stream_ = reinterpret_cast<void*>(stream);
     entry.size_ = size;
     entry.time_.approx_t_ = __rdtsc();
+    return entry;
+  }
+
+  void record(TraceEntry::Action action, uint64_t address, uint64_t size, uint64_t stream) {
+    const TraceEntry entry = new_entry(action, address, size, stream);
     log_.push_back(LogEntry{static_cast<uint64_t>(action), address, size, stream, entry.time_.approx_t_});
     for (const auto& tracker : trackers_) tracker(entry);
   }

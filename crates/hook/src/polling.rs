@@ -3,6 +3,8 @@
 //! This is the fallback for a version or build of PyTorch whose tracker cannot be used. A block
 //! that is allocated and freed between two snapshots is not seen, requests have no call stacks, and
 //! failed requests are not reported; the state after each snapshot is right.
+//!
+//! Pinned host memory is always recorded so, because PyTorch calls no tracker for it.
 
 mod changes;
 
@@ -10,10 +12,15 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use vramscope_collector::RecorderHandle;
 use vramscope_formats::LiveSnapshot;
-use vramscope_trace::{DeviceId, DeviceState, Event, EventKind, MemoryState, Relabel, Sink as _, SiteId};
+use vramscope_trace::{DeviceId, DeviceState, Event, EventKind, MemoryState, MempoolId, Relabel, Sink as _, SiteId};
 
 use crate::definitions::Definitions;
 use crate::notes::{Note, NoteKind, Notes, record_mark};
+
+/// The private pool to which snapshots of pinned host memory are limited: none that exists, since
+/// one of the two numbers of PyTorch's pools is 0. They then have no device memory, and the tracker
+/// can tell them from other snapshots.
+pub(crate) const PINNED_SNAPSHOT_POOL: MempoolId = MempoolId(0x7672_616d, 1);
 
 /// Records the devices of a process from snapshots.
 pub(crate) struct Poller {
@@ -56,11 +63,20 @@ impl Poller {
         Self { handle, devices: polled_devices }
     }
 
-    /// Records what has changed since the last snapshot, and the notes that were made since then.
-    /// The changes get the current time.
-    pub(crate) fn record(&mut self, snapshot: &LiveSnapshot, notes: &Notes) {
-        let handle = &mut self.handle;
+    /// Creates a poller for pinned host memory, of which nothing has been recorded.
+    pub(crate) fn pinned_memory(handle: RecorderHandle) -> Self {
+        Self { handle, devices: BTreeMap::from([(DeviceId::HOST, PolledDevice::default())]) }
+    }
+
+    /// Moves the notes that wait to the devices, for the next [`record`](Self::record).
+    pub(crate) fn take_notes(&mut self, notes: &Notes) {
         notes.distribute(self.devices.iter_mut().map(|(&device, polled)| (device, &mut polled.notes)));
+    }
+
+    /// Records what has changed since the last snapshot, and the notes that were taken. The changes
+    /// get the current time.
+    pub(crate) fn record(&mut self, snapshot: &LiveSnapshot) {
+        let handle = &mut self.handle;
         for (&device, polled) in &mut self.devices {
             let notes = std::mem::take(&mut polled.notes);
             // A relabel may be about a block that only the snapshot shows.

@@ -22,6 +22,7 @@ use crate::interpreter::{ExpectedFrame, FrameWalker, InterpreterBuild, Layout, c
 use crate::native;
 use crate::notes::NoteKind;
 use crate::out_of_memory::end_at_failure;
+use crate::polling::PINNED_SNAPSHOT_POOL;
 use crate::scopes::{self, Scope};
 use crate::session::Session;
 use crate::stacks::StackTable;
@@ -275,6 +276,12 @@ impl PySession {
         py.detach(|| self.0.poll(device_infos(devices), note, snapshot)).map_err(error)
     }
 
+    /// Records pinned host memory from a snapshot that is limited to the pool
+    /// `PINNED_SNAPSHOT_POOL`.
+    fn record_pinned_memory(&self, py: Python<'_>, snapshot: &[u8]) -> PyResult<()> {
+        py.detach(|| self.0.record_pinned_memory(snapshot)).map_err(error)
+    }
+
     /// Sets what the tracker does: `"off"` pauses the recording; `"events"`, `"stacks"` or
     /// `"all stacks"` (also of C++), and then a snapshot, resume it.
     fn set_mode(&self, py: Python<'_>, mode: &str) -> PyResult<()> {
@@ -364,6 +371,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     stderr_log::install();
     lifecycle::install_handlers(at_exit);
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("PINNED_SNAPSHOT_POOL", (PINNED_SNAPSHOT_POOL.0, PINNED_SNAPSHOT_POOL.1))?;
     module.add_class::<Interpreter>()?;
     module.add_class::<PyAutograd>()?;
     module.add_function(wrap_pyfunction!(define_scope, module)?)?;

@@ -13,6 +13,7 @@ use vramscope_trace::{
 
 use crate::definitions::{Code, Definitions, Names, Request};
 use crate::notes::{Note, NoteKind, record_mark};
+use crate::polling::PINNED_SNAPSHOT_POOL;
 use crate::record::{self, CODE, EVENT_KINDS, LOST, NODE, RING_LEN, SCOPE, SETTING, STACK};
 use crate::torch::{actions, is_request};
 use crate::workspaces::WorkspaceCandidates;
@@ -308,6 +309,11 @@ impl DeviceReader {
                     let (stack, sequence, setting) = (record::number(head), record::sequence(head), self.setting);
                     let scope = if is_request(action) { self.scope } else { 0 };
                     let node = self.node.take();
+                    let [_, first, second] = setting;
+                    if action == actions::SNAPSHOT && MempoolId(first, second) == PINNED_SNAPSHOT_POOL {
+                        // It says nothing about this device.
+                        continue;
+                    }
                     return Some(RawEvent { action, stack, scope, node, sequence, address, size, time, setting });
                 }
                 SETTING => self.setting = [self.ring.take()?, self.ring.take()?, self.ring.take()?],

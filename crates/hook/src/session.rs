@@ -66,6 +66,8 @@ struct State {
     follower: Option<Follower>,
     /// Set if snapshots are recorded instead of the tracker's events.
     poller: Option<Poller>,
+    /// Records pinned host memory, once the program uses some.
+    pinned_memory: Option<Poller>,
     recording: Option<ProcessRecording>,
     /// The allocator's state when it was first followed, until events are recorded.
     first_snapshot: Option<LiveSnapshot>,
@@ -261,12 +263,26 @@ impl Session {
         let State { devices, poller, recording, .. } = &mut *state;
         let recording = recording.as_ref().ok_or("the recording has not been started")?;
         match poller {
-            Some(poller) => poller.record(&snapshot, &self.notes),
+            Some(poller) => {
+                poller.take_notes(&self.notes);
+                poller.record(&snapshot);
+            }
             None => {
                 let devices = devices.iter().map(|info| DeviceId(info.device));
                 *poller = Some(Poller::start(devices, &snapshot, recording.handle()));
             }
         }
+        Ok(())
+    }
+
+    /// Records what has changed in pinned host memory since the last such snapshot, which is
+    /// limited to [`PINNED_SNAPSHOT_POOL`](crate::polling::PINNED_SNAPSHOT_POOL).
+    pub(crate) fn record_pinned_memory(&self, snapshot: &[u8]) -> Result<(), String> {
+        let snapshot = read_snapshot(snapshot)?;
+        let mut state = lock(&self.state);
+        let State { pinned_memory, recording, .. } = &mut *state;
+        let recording = recording.as_ref().ok_or("the recording has not been started")?;
+        pinned_memory.get_or_insert_with(|| Poller::pinned_memory(recording.handle())).record(&snapshot);
         Ok(())
     }
 
@@ -319,8 +335,8 @@ impl Session {
         }
         let (follower, recording) = {
             let mut state = lock(&self.state);
-            // Its handle ends before the recording does.
-            state.poller = None;
+            // Their handles end before the recording does.
+            (state.poller, state.pinned_memory) = (None, None);
             (state.follower.take(), state.recording.take())
         };
         // Without a follower, the tracker may belong to a later session.

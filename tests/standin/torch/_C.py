@@ -2,7 +2,7 @@
 
 import os
 
-from . import _library, _pluggable
+from . import _library, _pinned, _pluggable
 
 _minor = int(_library.VERSION.split(".")[1])
 #: Devices that have been used.
@@ -10,6 +10,8 @@ _contexts = set()
 _observers = []
 _is_in_bad_fork = False
 _is_initialized = False
+#: True while the history of device memory is recorded.
+_has_history = False
 
 
 class OutOfMemoryError(RuntimeError):
@@ -90,8 +92,23 @@ def _cuda_resetAccumulatedMemoryStats(device):
     _pluggable.check_native("resetAccumulatedStats")
 
 
-def _cuda_record_memory_history(*arguments):
+def _cuda_record_memory_history(enabled, *arguments):
+    """The last two of ten arguments, from 2.14 on, are whether pinned host memory and device memory
+    are recorded. As in PyTorch, device memory is not recorded any more if it is left out."""
+    global _has_history
     _pluggable.check_native("recordHistory")
+    pinned, cuda = arguments[-2:] if _minor >= 14 else (False, True)
+    _has_history = enabled is not None and cuda
+    if enabled is None or pinned:
+        _pinned.allocator.has_history = enabled is not None
+
+
+def _cuda_isHistoryEnabled():
+    return _has_history
+
+
+def _cuda_hostMemoryStats():
+    return _pinned.allocator.stats()
 
 
 def _cuda_memoryStats(device):
@@ -118,7 +135,7 @@ def _cuda_memorySnapshot(*arguments):
     """The environment variable ``STANDIN_SNAPSHOT=none`` stands for an allocator without snapshots.
 
     Before 2.7 there is no argument, then an optional pool, and from 2.11 on also a flag for the
-    history."""
+    history. From 2.14 on, pinned host memory is in every snapshot while its history is recorded."""
     _pluggable.check_native("snapshot")
     if os.environ.get("STANDIN_SNAPSHOT") == "none":
         raise RuntimeError("this allocator does not support snapshots")
@@ -131,4 +148,8 @@ def _cuda_memorySnapshot(*arguments):
         is_valid = pool is None or isinstance(pool, tuple) and len(pool) in ((2, 3) if _minor >= 11 else (2,))
     if not is_valid:
         raise TypeError(f"_cuda_memorySnapshot(): incompatible function arguments: {arguments}")
-    return _library.snapshot()
+    pool = (arguments[0] or (0, 0))[:2] if arguments else (0, 0)
+    state = _library.snapshot() if pool == (0, 0) else _library.snapshot_of_unknown_pool(pool)
+    if _minor >= 14:
+        state["host_segments"], state["host_traces"] = _pinned.allocator.segments(), []
+    return state

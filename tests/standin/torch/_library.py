@@ -47,6 +47,7 @@ _library.standin_free.argtypes = [_u64]
 _library.standin_free.restype = ctypes.c_bool
 _library.standin_set_limit.argtypes = [ctypes.c_int, _u64]
 _library.standin_snapshot_json.restype = ctypes.c_void_p
+_library.standin_snapshot_of_unknown_pool.argtypes = [_u64, _u64]
 _library.standin_free_text.argtypes = [ctypes.c_void_p]
 _library.standin_log.argtypes = [ctypes.c_int, _u64, _u64, ctypes.POINTER(LogEntry)]
 _library.standin_log.restype = _u64
@@ -77,6 +78,12 @@ def snapshot():
     for segment in state["segments"]:
         segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
     return state
+
+
+def snapshot_of_unknown_pool(pool):
+    """Returns the snapshot of a private pool that does not exist."""
+    _library.standin_snapshot_of_unknown_pool(*pool)
+    return {"segments": [], "device_traces": [], "external_annotations": [], "allocator_settings": {}}
 
 
 def log(device):

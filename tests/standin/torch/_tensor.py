@@ -2,7 +2,7 @@
 
 import math
 
-from . import _C, _library
+from . import _C, _library, _pinned
 
 
 class dtype:
@@ -39,9 +39,10 @@ class device:
 
 
 class Tensor:
-    """Memory of a device, which is freed with the tensor. Tensors of the CPU have none."""
+    """Memory of a device, which is freed with the tensor. Tensors of the CPU have pinned memory or
+    none."""
 
-    def __init__(self, shape, dtype=float32, device_=None, address=None):
+    def __init__(self, shape, dtype=float32, device_=None, address=None, pin_memory=False):
         self.shape, self.dtype = tuple(shape), dtype
         self.device = device(device_ or "cpu")
         self.requires_grad = False
@@ -53,10 +54,12 @@ class Tensor:
             self.device = device("cuda", self.device.index or 0)
             bytes_ = self.numel() * dtype.itemsize
             self._address = _C._allocate(self.device.index, bytes_) if address is None else address
+        elif pin_memory:
+            self._address = _pinned.allocator.allocate(self.numel() * dtype.itemsize)
 
     def __del__(self):
         if getattr(self, "_address", 0):
-            _library.free(self._address)
+            (_library if self.is_cuda else _pinned.allocator).free(self._address)
 
     @property
     def is_cuda(self):
@@ -98,9 +101,9 @@ class Tensor:
             tensor.grad = Tensor(tensor.shape, tensor.dtype, tensor.device, address)
 
 
-def empty(*size, dtype=float32, device=None):
+def empty(*size, dtype=float32, device=None, pin_memory=False):
     shape = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
-    return Tensor(shape, dtype, device)
+    return Tensor(shape, dtype, device, pin_memory=pin_memory)
 
 
 def zeros(*size, dtype=float32, device=None):

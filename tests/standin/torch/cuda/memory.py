@@ -2,6 +2,7 @@
 
 import ctypes
 import pickle
+import sys
 
 from .. import _C, _library
 
@@ -69,8 +70,21 @@ def memory_snapshot(mempool_id=None, include_traces=True):
     return _C._cuda_memorySnapshot((*(mempool_id or (0, 0)), include_traces))["segments"]
 
 
-def _record_memory_history(enabled="all"):
-    _C._cuda_record_memory_history(enabled)
+def _record_memory_history(enabled="all", context="all", stacks="all", max_entries=sys.maxsize, device=None,
+                           clear_history=False, compile_context=False, global_record_annotations=False,
+                           skip_actions=None, record_pinned_host_memory=False, record_cuda=True):
+    _C._cuda_record_memory_history(
+        enabled, context, stacks, max_entries, clear_history, compile_context, global_record_annotations,
+        skip_actions or [], record_pinned_host_memory, record_cuda,
+    )
+
+
+def _earlier_record_memory_history(enabled="all", context="all", stacks="all", max_entries=sys.maxsize):
+    _C._cuda_record_memory_history(enabled, context, stacks, max_entries)
+
+
+if _C._minor < 14:
+    _record_memory_history = _earlier_record_memory_history
 
 
 def _snapshot(device=None):

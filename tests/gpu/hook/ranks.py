@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Compares what vramscope records of the ranks of a job with PyTorch's own history of each.
+
+    ranks.py VRAMSCOPE [--ranks N] [--out FOLDER] [NAME...]
+
+Each program trains a model on several ranks under `vramscope run torchrun`, which makes one
+recording. Each rank's part of it must have the events of that rank's PyTorch, in order, its end
+state and its counters, and `vramscope verify` must match every decision. With one GPU for each rank
+they communicate through NCCL; with fewer GPUs the ranks share them and use gloo.
+"""
+
+import argparse
+import contextlib
+import gc
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+
+from hook import FIELDS, events
+from results import report
+
+STEPS = 10
+#: Counters that are compared with `memory_stats`: names in both.
+COUNTERS = {
+    "allocated_bytes": "allocated_bytes.all.current",
+    "reserved_bytes": "reserved_bytes.all.current",
+    "active_bytes": "active_bytes.all.current",
+    "requested_bytes": "requested_bytes.all.current",
+    "peak_allocated_bytes": "allocated_bytes.all.peak",
+    "peak_reserved_bytes": "reserved_bytes.all.peak",
+}
+
+
+def data_parallel(device):
+    import programs
+    import torch
+
+    net = torch.nn.parallel.DistributedDataParallel(programs.Gpt().to(device), bucket_cap_mb=2)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    for step in range(STEPS):
+        programs.train_step(net, optimizer, programs.tokens(4, 64 + 16 * (step % 3)))
+
+
+def accumulation_without_synchronization(device):
+    import programs
+    import torch
+
+    net = torch.nn.parallel.DistributedDataParallel(programs.Gpt(layers=2).to(device))
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
+    for step in range(STEPS):
+        with net.no_sync() if step % 2 else contextlib.nullcontext():
+            net(programs.tokens(4, 64))[0].float().mean().backward()
+        if step % 2 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+PROGRAMS = {function.__name__: function for function in (data_parallel, accumulation_without_synchronization)}
+
+
+def run_rank(name, folder):
+    import torch
+    import vramscope
+    from torch import distributed
+
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    number = rank % torch.cuda.device_count()
+    # The session that `vramscope run` has started.
+    with vramscope.watch() as session:
+        torch.cuda.set_device(number)
+        torch.cuda.memory._record_memory_history(max_entries=2_000_000, context=None)
+        distributed.init_process_group("nccl" if torch.cuda.device_count() >= size else "gloo")
+        torch.manual_seed(rank)
+        PROGRAMS[name](torch.device("cuda", number))
+        distributed.barrier()
+        torch.cuda.synchronize()
+        # Otherwise the collector may free tensors after the snapshot, which only the hook sees.
+        gc.collect()
+        gc.disable()
+        snapshot, stats = torch.cuda.memory._snapshot(), torch.cuda.memory_stats(number)
+        status = session.status
+    if status != "live":
+        sys.exit(f"the hook is not live: {status}")
+    with open(os.path.join(folder, f"{name}.rank{rank}.pickle"), "wb") as file:
+        pickle.dump(snapshot, file)
+    with open(os.path.join(folder, f"{name}.rank{rank}.json"), "w") as file:
+        json.dump({"device": number, "backend": distributed.get_backend(), "stats": stats}, file)
+    distributed.destroy_process_group()
+
+
+def compare(vramscope, folder, name, ranks):
+    """Returns a line about a program; raises AssertionError for a difference."""
+
+    def call(*arguments):
+        done = subprocess.run([vramscope, *arguments], capture_output=True, text=True, cwd=folder)
+        assert done.returncode == 0, f"{arguments}: {done.returncode} {done.stderr[-400:]} {done.stdout[-400:]}"
+        return done.stdout
+
+    def rows(path, device):
+        """Returns the events of a file's device, without the device."""
+        call("export", path, "--to", "csv", "-o", f"{path}.csv")
+        found = events(os.path.join(folder, f"{path}.csv"))
+        return [row[1:] for row in found if row[FIELDS.index("device")] == str(device)]
+
+    infos = json.loads(call("info", f"{name}.vram", "--json"))["devices"]
+    verified = json.loads(call("verify", f"{name}.vram", "--json"))["devices"]
+    counts = []
+    for rank in range(ranks):
+        with open(os.path.join(folder, f"{name}.rank{rank}.json")) as file:
+            state = json.load(file)
+        [info] = [info for info in infos if info["rank"] == rank and info["events"]]
+        expected, found = rows(f"{name}.rank{rank}.pickle", state["device"]), rows(f"{name}.vram", info["device"])
+        for number, (a, b) in enumerate(zip(expected, found)):
+            assert a == b, f"rank {rank}, event {number + 1} of {len(found)}: PyTorch has {a}, the hook {b}"
+        assert len(expected) == len(found), f"rank {rank}: PyTorch has {len(expected)} events, the hook {len(found)}"
+        for key, counter in COUNTERS.items():
+            wanted = state["stats"][counter]
+            assert info[key] == wanted, f"rank {rank}, {key}: memory_stats {wanted}, hook {info[key]}"
+        [replayed] = [device for device in verified if device["device"] == info["device"]]
+        assert replayed["divergence"] is None, f"rank {rank}, verify: {replayed}"
+        counts.append(len(found))
+    return f"{counts} events of the ranks, on {state['backend']}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("vramscope")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--out", default="ranks-out")
+    parser.add_argument("--run", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        run_rank(options.names[0], options.out)
+        return
+    os.makedirs(options.out, exist_ok=True)
+    vramscope = os.path.abspath(options.vramscope)
+
+    def one(name):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [vramscope, "run", "--no-open", "--listen", "127.0.0.1:0"]
+        command += ["--record", os.path.join(options.out, f"{name}.vram")]
+        command += [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={options.ranks}"]
+        command += [f"--master-port={port}", __file__, vramscope, name, "--run", "--out", options.out]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+            assert done.returncode == 0, (done.stdout + done.stderr)[-2500:]
+            return "PASS", name, compare(vramscope, options.out, name, options.ranks)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            return "FAIL", name, str(error)
+
+    report(map(one, options.names or list(PROGRAMS)))
+
+
+if __name__ == "__main__":
+    main()
