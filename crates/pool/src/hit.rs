@@ -1,6 +1,6 @@
 //! Hit: finds the best-fitting free block, splits it, and marks it allocated.
 
-use vramscope_trace::{EventKind, Sink};
+use vramscope_trace::{EventKind, PoolKey, Sink};
 
 use crate::block::{Block, BlockState};
 use crate::device::Device;
@@ -48,7 +48,8 @@ impl<D: Device> Pool<D> {
     }
 
     /// Marks the free block `index`, already removed from its stream pool, as allocated. Splits off
-    /// the bytes that the request does not need and returns them to the stream pool.
+    /// the bytes that the request does not need, if they are worth it, and returns them to the
+    /// stream pool.
     #[inline]
     pub(crate) fn allocate_block(
         &mut self,
@@ -57,14 +58,31 @@ impl<D: Device> Pool<D> {
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> AllocatedBlock {
-        let &Request { requested, size, stream, expandable: uses_expandable, .. } = request;
+        let splits = |pool: &Self, key: PoolKey, rest: u64| {
+            size::should_split(&pool.settings, key.kind, request.expandable, request.size, rest)
+                && pool.private_pools.may_split(key.owner)
+        };
+        self.allocate_or_split(index, request, splits, origin, sink)
+    }
+
+    /// Marks the free block `index`, already removed from its stream pool, as allocated. If
+    /// `splits` is true for its pool and the bytes that the request does not need, splits them off
+    /// and returns them to the stream pool.
+    #[inline]
+    pub(crate) fn allocate_or_split(
+        &mut self,
+        index: BlockIndex,
+        request: &Request,
+        splits: impl FnOnce(&Self, PoolKey, u64) -> bool,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> AllocatedBlock {
+        let &Request { requested, size, stream, .. } = request;
         let &Block { stream_pool, size: free_size, expandable, .. } = &self.blocks[index];
         let was_split = self.blocks[index].is_split();
         let key = self.pools[stream_pool].key;
         let kind = key.kind;
-        if size::should_split(&self.settings, kind, uses_expandable, size, free_size - size)
-            && self.private_pools.may_split(key.owner)
-        {
+        if splits(self, key, free_size - size) {
             let rest = self.blocks.split(index, size);
             self.insert_free(stream_pool, rest);
             if !expandable && was_split {

@@ -35,6 +35,7 @@
 //! | `free` | free, merge | `free`, `free_block`, `try_merge_blocks` |
 //! | `streams` | deferred frees | `recordStream`, `insert_events`, `process_events`, `synchronize_and_free_events` |
 //! | `graph_pools` | private pools | `beginAllocateToPool`, `endAllocateToPool`, `releasePool` |
+//! | `checkpoint` | a private pool's earlier blocks | `setSegmentStateToCheckpoint` |
 //!
 //! Last, `restore` (a pool from a recording's memory state), `view` (segments and blocks for
 //! display), `conf` (settings as text), `memory_stats` and `summary` (PyTorch's reports), and
@@ -42,6 +43,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod checkpoint;
 mod conf;
 mod device;
 mod error;

@@ -5,6 +5,7 @@
 
 import threading
 
+import library_programs
 import torch
 from torch import nn
 from torch.nn import functional
@@ -311,6 +312,6 @@ PROGRAMS = {
     for function in (
         gpt_training, sgd_momentum, inference_with_kv_cache, lora_with_checkpointing, mixed_precision,
         accumulation, detection_with_varying_shapes, vision_transformer, compiled, cuda_graphs, mempool,
-        two_streams, out_of_memory_and_recovery, threads, random_sizes,
+        two_streams, out_of_memory_and_recovery, threads, random_sizes, *library_programs.PROGRAMS,
     )
-} | SETTINGS
+} | SETTINGS | library_programs.SETTINGS

@@ -70,8 +70,9 @@ def run_rank(name, folder):
     number = rank % torch.cuda.device_count()
     # The session that `vramscope run` has started.
     with vramscope.watch() as session:
-        torch.cuda.set_device(number)
+        # Before a device is used, so that it has the hook's self-test, too.
         torch.cuda.memory._record_memory_history(max_entries=2_000_000, context=None)
+        torch.cuda.set_device(number)
         distributed.init_process_group("nccl" if torch.cuda.device_count() >= size else "gloo")
         torch.manual_seed(rank)
         PROGRAMS[name](torch.device("cuda", number))
@@ -131,9 +132,9 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--out", default="ranks-out")
-    parser.add_argument("--run", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.run:
+    if options.as_rank:
         run_rank(options.names[0], options.out)
         return
     os.makedirs(options.out, exist_ok=True)
@@ -146,7 +147,7 @@ def main():
         command = [vramscope, "run", "--no-open", "--listen", "127.0.0.1:0"]
         command += ["--record", os.path.join(options.out, f"{name}.vram")]
         command += [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={options.ranks}"]
-        command += [f"--master-port={port}", __file__, vramscope, name, "--run", "--out", options.out]
+        command += [f"--master-port={port}", __file__, vramscope, name, "--as-rank", "--out", options.out]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=180)
             assert done.returncode == 0, (done.stdout + done.stderr)[-2500:]

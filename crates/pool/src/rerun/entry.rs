@@ -56,3 +56,23 @@ pub(super) fn provides_memory(kind: &EventKind, at: u64) -> bool {
         _ => false,
     }
 }
+
+/// Returns the sizes of the blocks, in bytes, with which the first of `entries` fill a segment of
+/// `segment_bytes` from its first address on, which is that of the first block; `None` if they do
+/// not.
+pub(super) fn blocks_that_fill(segment_bytes: u64, entries: &[Entry]) -> Option<Vec<u64>> {
+    let (mut left_bytes, mut next_address, mut sizes) = (segment_bytes, None, Vec::new());
+    for entry in entries {
+        let EventKind::BlockAllocated { address, size, requested, .. } = entry.kind else { return None };
+        if next_address.is_some_and(|next| next != address) || size != requested || size == 0 {
+            return None;
+        }
+        left_bytes = left_bytes.checked_sub(size)?;
+        next_address = address.checked_add(size);
+        sizes.push(size);
+        if left_bytes == 0 {
+            return Some(sizes);
+        }
+    }
+    None
+}

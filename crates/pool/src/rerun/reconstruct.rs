@@ -7,10 +7,8 @@ use std::rc::Rc;
 use vramscope_trace::{EventKind, MempoolId, StreamId};
 
 use super::call_log::{Call, CallLog};
-use super::cursor::{
-    Assumptions, DecisionChecker, HistoryCursor, Mismatch, Outcome, capture_of_another_stream, completion_stream,
-};
-use super::entry::{Entry, freed_address, provides_memory};
+use super::cursor::{Assumptions, DecisionChecker, HistoryCursor, Mismatch, Outcome, completion_stream};
+use super::entry::{Entry, blocks_that_fill, freed_address, provides_memory};
 use super::entry_group::{EntryGroup, Interpretation};
 use super::history::{History, StartStateError};
 use super::private_pool_tracker::PrivatePoolTracker;
@@ -18,7 +16,6 @@ use super::recorded_device::RecordedDevice;
 use super::search_state::{BranchPoint, COPY_COST, SearchState};
 use crate::error::AllocateError;
 use crate::pool::{Origin, Pool};
-use crate::private_pools::CaptureFilter;
 use crate::settings::Settings;
 
 /// The most blocks that all copies of the pool saved for backtracking may have together; the oldest
@@ -183,7 +180,7 @@ impl<'h> Reconstructor<'h> {
             EventKind::FreeCompleted { address, .. } if !self.history.has_free_requests => self.free(at, address, None),
             EventKind::BlockAllocated { address, pool, .. } => {
                 let owner = self.state.private_pools.owner_of_block(address, pool.owner);
-                self.request(at, owner, Assumptions::DEFAULT);
+                self.request_or_restore(at, address, owner);
             }
             _ => return self.read_group(at),
         }
@@ -260,12 +257,16 @@ impl<'h> Reconstructor<'h> {
         let Some(request) = group.request else { return vec![MempoolId::default()] };
         match self.entries[request].kind {
             EventKind::BlockAllocated { address, stream, pool, .. } => {
-                let known = private_pools.owner_of_block(address, pool.owner);
+                let created_at =
+                    (group.start..request).rfind(|&position| provides_memory(&self.entries[position].kind, address));
+                // A segment that the group has created may be where it has released another pool's.
+                let known = match created_at {
+                    Some(_) => pool.owner,
+                    None => private_pools.owner_of_block(address, pool.owner),
+                };
                 if known != MempoolId::default() || self.history.has_pools_of_freed_segments {
                     return vec![known];
                 }
-                let created_at =
-                    (group.start..request).rfind(|&position| provides_memory(&self.entries[position].kind, address));
                 match created_at.filter(|position| self.history.short_lived.binary_search(position).is_ok()) {
                     Some(_) => private_pools.candidates(stream, self.history.next_recorded_pool(request, stream)),
                     None => vec![known],
@@ -333,20 +334,27 @@ impl<'h> Reconstructor<'h> {
             let Some(retry_budget) = self.retry_budget.checked_sub(lost) else { return false };
             self.retry_budget = retry_budget;
             let group = branch.group;
-            if branch.interpretations.is_empty() {
-                self.state = branch.state;
+            let state = if branch.interpretations.is_empty() {
+                branch.state
             } else {
-                self.state = branch.state.clone();
+                let state = branch.state.clone();
                 self.save(branch);
-            }
-            if let Some(log) = &mut self.log {
-                log.truncate(self.state.logged_calls);
-            }
+                state
+            };
+            self.return_to(state);
             if self.attempt(&group, &interpretation) {
                 return true;
             }
         }
         false
+    }
+
+    /// Returns to an earlier state, without the calls after it.
+    fn return_to(&mut self, state: SearchState<'h>) {
+        self.state = state;
+        if let Some(log) = &mut self.log {
+            log.truncate(self.state.logged_calls);
+        }
     }
 
     /// Makes a call that the program made before a group's request: emptying the cache if the
@@ -439,7 +447,8 @@ impl<'h> Reconstructor<'h> {
             return;
         }
         self.state.calls += 1;
-        match self.allocate(bytes, stream, owner, assumptions.other_capture) {
+        let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
+        match self.state.allocate(bytes, stream, owner, assumptions.other_capture, sink) {
             Ok(()) if self.cursor.position() <= at => self.cursor.record_mismatch(Outcome::Nothing),
             // Out of memory is a recorded decision like any other.
             Ok(()) | Err(AllocateError::OutOfMemory(_)) => {}
@@ -448,34 +457,27 @@ impl<'h> Reconstructor<'h> {
         self.log_call(Call::Request { at, owner, events_pass: assumptions.events_pass });
     }
 
-    /// Makes a request for `bytes` on `stream` from the pool `owner`. With `other_capture`, does so
-    /// while another stream seems to be captured, so that no cached memory is released.
-    fn allocate(
-        &mut self,
-        bytes: u64,
-        stream: StreamId,
-        owner: MempoolId,
-        other_capture: bool,
-    ) -> Result<(), AllocateError> {
+    /// Makes the request whose block, at `address`, is the entry with index `at`. If blocks from it
+    /// on fill a free segment of the private pool `owner`, makes all their requests, or restores
+    /// these blocks, as the program must have done if the pool decides otherwise.
+    fn request_or_restore(&mut self, at: usize, address: u64, owner: MempoolId) {
+        let is_private = owner != MempoolId::default();
+        let segment_bytes = is_private.then(|| self.state.pool.free_private_segment(address)).flatten();
+        let sizes = segment_bytes.and_then(|bytes| blocks_that_fill(bytes, &self.entries[at..]));
+        let Some(sizes) = sizes.filter(|_| self.spend_copy_budget()) else {
+            return self.request(at, owner, Assumptions::DEFAULT);
+        };
+        let before = self.state.clone();
+        (at..at + sizes.len()).for_each(|at| self.request(at, owner, Assumptions::DEFAULT));
+        if !self.cursor.has_mismatch() {
+            return;
+        }
+        self.return_to(before);
+        self.cursor.seek(at, Assumptions::DEFAULT);
         let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
-        let SearchState { pool, private_pools, .. } = &mut self.state;
-        if owner == MempoolId::default() && !other_capture {
-            return pool.allocate(bytes, stream, Origin::default(), sink).map(drop);
-        }
-        let (selected, filter) =
-            if other_capture { capture_of_another_stream() } else { (owner, CaptureFilter::AllStreams) };
-        if other_capture || private_pools.created.insert(owner) {
-            pool.create_pool(selected)?;
-        }
-        pool.begin_allocate_to_pool(selected, filter)?;
-        let allocated = pool.allocate(bytes, stream, Origin::default(), sink);
-        // Remove the user that the selection added; the pool keeps its first user.
-        pool.end_allocate_to_pool(selected)?;
-        pool.release_pool(selected)?;
-        if other_capture {
-            pool.release_pool(selected)?;
-        }
-        allocated.map(drop)
+        self.state.pool.fill_segment(address, &sizes, Origin::default(), sink);
+        self.state.calls += 1;
+        (at..at + sizes.len()).for_each(|at| self.log_call(Call::Request { at, owner, events_pass: true }));
     }
 
     /// Adds a call to the log, as leading to the entries up to the cursor, and measures the pool's

@@ -80,6 +80,14 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Loads a recording of the hook of this repository, by file name.
+pub(crate) fn of_the_hook(name: &str) -> Recording {
+    let mut recording = Recording::new();
+    let bytes = read(&workspace_root().join("tests/data").join(name));
+    recording.push(&bytes).expect("the recording is complete");
+    recording
+}
+
 /// Loads a recording of this repository.
 pub(crate) fn small(name: &str) -> Fixture {
     Fixture::load(&workspace_root().join("tests/data"), name)

@@ -1,7 +1,7 @@
 //! PyTorch's recorded decisions, made again: every block, segment, failure and counter must be the
 //! same.
 
-use vramscope_pool::rerun::{Verification, verify};
+use vramscope_pool::rerun::{History, Verification, verify};
 use vramscope_pool::{MemoryStats, Settings};
 
 use super::fixtures::{self, Fixture};
@@ -47,6 +47,21 @@ fn check(file: &Fixture) {
 #[test]
 fn small_recordings_are_reproduced() {
     fixtures::all_small().for_each(|file| check(&file));
+}
+
+#[test]
+fn recordings_of_the_hook_are_reproduced() {
+    // A segment of the default pool where another pool had one; and a pool whose earlier blocks
+    // were restored, not where the best fit is.
+    for (name, events) in [("hook_graphs.vram", 114), ("hook_compiled_graphs.vram", 660)] {
+        let recording = fixtures::of_the_hook(name);
+        let settings = Settings::parse(&recording.info().alloc_conf).expect("recorded settings are valid");
+        let [history] = &History::from_recording(&recording).expect("the recording can be read")[..] else {
+            panic!("{name} has one device")
+        };
+        let verification = verify(history, &settings);
+        assert_eq!((verification.divergence, verification.matched), (None, events), "{name}");
+    }
 }
 
 #[test]
