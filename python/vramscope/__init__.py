@@ -6,7 +6,7 @@
     with vramscope.record("train.vram"):
         train()
 
-PyTorch keeps its own allocator: vramscope follows it. ``docs/pytorch.md`` has all ways to use it.
+PyTorch keeps its own allocator: vramscope follows it. ``docs/watch.md`` has all functions.
 """
 
 from ._native import __version__

@@ -13,7 +13,7 @@ DEFAULT_HEIGHT = 640
 #: What a notebook shows until its script runs: a notebook that was opened again, or printed.
 OUTPUT = """<div data-vramscope="{id}"><b>vramscope</b>: {name}. Run the cell to show the page.</div>
 <script>({script}
-)("{id}", {place});</script>"""
+)("{id}", {page_location});</script>"""
 
 
 def show(path_or_url=None, height=DEFAULT_HEIGHT):
@@ -62,13 +62,15 @@ def _show_in_notebook(name, url, height):
     from IPython.display import display
 
     # It would end the script's element.
-    place = json.dumps(_place(name, url, height)).replace("<", "\\u003c")
+    page_location = json.dumps(_page_location(name, url, height)).replace("<", "\\u003c")
     script = importlib.resources.files(__package__).joinpath("_notebook.js").read_text("utf-8")
-    output = OUTPUT.format(id=secrets.token_hex(8), name=html.escape(name), script=script.strip(), place=place)
+    output = OUTPUT.format(
+        id=secrets.token_hex(8), name=html.escape(name), script=script.strip(), page_location=page_location
+    )
     display({"text/html": output, "text/plain": f"vramscope: {name}: {url}"}, raw=True)
 
 
-def _place(name, url, height):
+def _page_location(name, url, height):
     """Returns where the page is: ``port`` is None if the proxy does not reach it."""
     import urllib.parse
 

@@ -12,7 +12,7 @@ import time
 from ._snapshot import take_pinned_snapshot
 
 #: The pause after a snapshot is at least this many times as long as the snapshot took.
-MIN_PAUSES = 50
+PAUSE_FACTOR = 50
 
 
 class PinnedMemory:
@@ -22,15 +22,16 @@ class PinnedMemory:
         self._session = session
         self._torch = torch
         #: True while this version is known to have pinned memory in its snapshots.
-        self._is_reported = has_pinned_snapshots(torch)
+        self._has_snapshots = has_pinned_snapshots(torch)
         #: The counters at the last snapshot.
         self._stats = None
         self._next_time = 0.0
 
     def record_changes(self):
-        """Records what has changed since the last call, unless that took much time: snapshots take
-        at most 2% of one thread's time. A program without pinned memory is left as it is."""
-        if not self._is_reported or time.monotonic() < self._next_time:
+        """Records what has changed since the last snapshot, unless the pause after it goes on:
+        snapshots take at most 2% of one thread's time. A program without pinned memory is left as
+        it is."""
+        if not self._has_snapshots or time.monotonic() < self._next_time:
             return
         try:
             stats = self._torch._C._cuda_hostMemoryStats()
@@ -42,9 +43,9 @@ class PinnedMemory:
                 self._session.record_pinned_memory(snapshot)
             end = time.monotonic()
             self._stats = stats
-            self._next_time = end + MIN_PAUSES * (end - start)
+            self._next_time = end + PAUSE_FACTOR * (end - start)
         except Exception as error:  # The program must not notice, and device memory is recorded on.
-            self._is_reported = False
+            self._has_snapshots = False
             print(f"vramscope: pinned host memory is not recorded: {error!r}", file=sys.stderr, flush=True)
 
     def _take_snapshot(self, stats):

@@ -8,7 +8,7 @@ from ._snapshot import device_list, take_snapshot
 #: Time between two snapshots, in seconds.
 INTERVAL = 0.1
 #: The interval is at least this many times as long as a snapshot takes.
-MIN_PAUSES = 50
+PAUSE_FACTOR = 50
 
 
 class Polling:
@@ -39,6 +39,6 @@ class Polling:
     def run(self, stopped):
         """Records snapshots until the event ``stopped`` is set, and one more then."""
         taken = 0.0
-        while not stopped.wait(max(INTERVAL, MIN_PAUSES * taken)):
+        while not stopped.wait(max(INTERVAL, PAUSE_FACTOR * taken)):
             taken = self.record()
         self.record()

@@ -50,12 +50,14 @@ def find_library():
     package = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(os.path.dirname(package))
     # First: the package of a checkout may have the library of an older wheel.
-    places = [os.path.join(root, "target/release", NAME)] if os.path.isfile(os.path.join(root, "Cargo.toml")) else []
-    places.append(os.path.join(package, NAME))
-    for path in places:
+    is_checkout = os.path.isfile(os.path.join(root, "Cargo.toml"))
+    candidates = [os.path.join(root, "target/release", NAME)] if is_checkout else []
+    candidates.append(os.path.join(package, NAME))
+    for path in candidates:
         if os.path.isfile(path):
             return path
-    raise PoolError(f"{NAME} is not in {' or '.join(places)}: install the package's wheel, or set {LIBRARY_VARIABLE}")
+    paths = " or ".join(candidates)
+    raise PoolError(f"{NAME} is not in {paths}: install the package's wheel, or set {LIBRARY_VARIABLE}")
 
 
 class PoolLibrary:

@@ -7,7 +7,7 @@ import threading
 
 from . import _native
 
-#: What memory can be used for; as in ``docs/pytorch.md``.
+#: What memory can be used for; as in ``docs/watch.md``.
 CATEGORIES = ("parameter", "gradient", "optimizer state", "activation", "input", "temporary", "workspace")
 
 _local = threading.local()

@@ -1,8 +1,8 @@
 //! Checkpoint: gives a private pool back the blocks that it had at an earlier moment.
 //!
 //! `torch.compile` does so before it records a graph that follows another one. PyTorch first frees
-//! the pool's blocks, then fills each segment with blocks in address order, whatever the best fit
-//! is, and frees those that were free at the earlier moment.
+//! the pool's blocks, then fills each segment with blocks in address order, not by best fit, and
+//! frees those that were free at the earlier moment. Here the caller makes these frees.
 
 use vramscope_trace::{MempoolId, Sink};
 
@@ -14,14 +14,14 @@ impl<D: Device> Pool<D> {
     /// Returns the size of the segment that begins at `address` in bytes, if it is a private pool's
     /// and has no block in use; `None` for others, and for an expandable segment with unmapped
     /// pages.
-    pub(crate) fn free_private_segment(&self, address: u64) -> Option<u64> {
+    pub(crate) fn unused_private_segment_bytes(&self, address: u64) -> Option<u64> {
         let (start, segment) = self.segment_containing(address)?;
         let is_private = self.pools[segment.stream_pool].key.owner != MempoolId::default();
         let first = &self.blocks[segment.first];
         (is_private && start == address && first.is_free() && !first.is_split()).then_some(first.size)
     }
 
-    /// Fills a segment of [`free_private_segment`](Self::free_private_segment) with blocks of
+    /// Fills an unused segment of a private pool, which begins at `address`, with blocks of
     /// `sizes`, in bytes, from its first address on.
     ///
     /// # Panics
@@ -33,7 +33,7 @@ impl<D: Device> Pool<D> {
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) {
-        let free_bytes = self.free_private_segment(address);
+        let free_bytes = self.unused_private_segment_bytes(address);
         assert_eq!(free_bytes, Some(sizes.iter().sum()), "the blocks fill the segment");
         let Some((_, segment)) = self.segment_containing(address) else { return };
         let (stream_pool, mut index) = (segment.stream_pool, segment.first);
@@ -84,7 +84,7 @@ mod tests {
         for (segment, sizes) in [(0, &[512, MIB, MIB - 512][..]), (1, &[19 * MIB, MIB - 512, 512]), (1, &[20 * MIB])] {
             let (mut pool, addresses) = pool_with_free_segments();
             let (before, mut sink) = (pool.stats(), MemorySink::default());
-            assert_eq!(pool.free_private_segment(addresses[segment] + 512), None);
+            assert_eq!(pool.unused_private_segment_bytes(addresses[segment] + 512), None);
             pool.fill_segment(addresses[segment], sizes, Origin::default(), &mut sink);
             let mut next_address = addresses[segment];
             for (event, &bytes) in sink.events.iter().zip(sizes) {
@@ -95,12 +95,12 @@ mod tests {
                 next_address += bytes;
             }
             assert_eq!(sink.events.len(), sizes.len());
-            assert_eq!(pool.free_private_segment(addresses[segment]), None);
+            assert_eq!(pool.unused_private_segment_bytes(addresses[segment]), None);
             for event in sink.events.clone() {
                 let EventKind::BlockAllocated { address, .. } = event.kind else { continue };
                 pool.free(address, Origin::default(), &mut sink).expect("the block is allocated");
             }
-            assert_eq!(pool.free_private_segment(addresses[segment]), Some(sizes.iter().sum()));
+            assert_eq!(pool.unused_private_segment_bytes(addresses[segment]), Some(sizes.iter().sum()));
             assert_eq!(pool.stats().inactive_split.all.current, before.inactive_split.all.current);
             assert_eq!(pool.stats().active_bytes.all.current, before.active_bytes.all.current);
         }

@@ -38,6 +38,7 @@ def numerical_libraries():
 
 
 def functional_transforms():
+    """Jacobians and gradients for each sample."""
     net = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 16)).to(DEVICE)
     parameters = {name: value.detach() for name, value in net.named_parameters()}
 
@@ -93,6 +94,7 @@ def compiled_with_graphs():
 
 
 def graphed_callables():
+    """Forward and backward pass of a model as CUDA graphs."""
     net = nn.Sequential(nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, 128)).to(DEVICE)
     graphed = torch.cuda.make_graphed_callables(net, (torch.randn(32, 128, device=DEVICE),))
     for _ in range(5):
@@ -130,6 +132,7 @@ def raw_allocations():
 
 
 def empty_cache_often():
+    """Segments that are returned between requests of four sizes."""
     for size in (100_000, 5_000_000, 300, 12_000_000) * 8:
         a = torch.empty(size, device=DEVICE)
         b = torch.empty(size // 2, device=DEVICE)

@@ -111,19 +111,19 @@ def compare(vramscope, folder, name, ranks):
     counts = []
     for rank in range(ranks):
         with open(os.path.join(folder, f"{name}.rank{rank}.json")) as file:
-            state = json.load(file)
+            rank_result = json.load(file)
         [info] = [info for info in infos if info["rank"] == rank and info["events"]]
-        expected, found = rows(f"{name}.rank{rank}.pickle", state["device"]), rows(f"{name}.vram", info["device"])
+        expected, found = rows(f"{name}.rank{rank}.pickle", rank_result["device"]), rows(f"{name}.vram", info["device"])
         for number, (a, b) in enumerate(zip(expected, found)):
             assert a == b, f"rank {rank}, event {number + 1} of {len(found)}: PyTorch has {a}, the hook {b}"
         assert len(expected) == len(found), f"rank {rank}: PyTorch has {len(expected)} events, the hook {len(found)}"
         for key, counter in COUNTERS.items():
-            wanted = state["stats"][counter]
+            wanted = rank_result["stats"][counter]
             assert info[key] == wanted, f"rank {rank}, {key}: memory_stats {wanted}, hook {info[key]}"
         [replayed] = [device for device in verified if device["device"] == info["device"]]
         assert replayed["divergence"] is None, f"rank {rank}, verify: {replayed}"
         counts.append(len(found))
-    return f"{counts} events of the ranks, on {state['backend']}"
+    return f"{counts} events of the ranks, on {rank_result['backend']}"
 
 
 def main():
@@ -140,7 +140,7 @@ def main():
     os.makedirs(options.out, exist_ok=True)
     vramscope = os.path.abspath(options.vramscope)
 
-    def one(name):
+    def run_and_compare(name):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -155,7 +155,7 @@ def main():
         except (AssertionError, subprocess.TimeoutExpired) as error:
             return "FAIL", name, str(error)
 
-    report(map(one, options.names or list(PROGRAMS)))
+    report(map(run_and_compare, options.names or list(PROGRAMS)))
 
 
 if __name__ == "__main__":

@@ -462,7 +462,7 @@ impl<'h> Reconstructor<'h> {
     /// these blocks, as the program must have done if the pool decides otherwise.
     fn request_or_restore(&mut self, at: usize, address: u64, owner: MempoolId) {
         let is_private = owner != MempoolId::default();
-        let segment_bytes = is_private.then(|| self.state.pool.free_private_segment(address)).flatten();
+        let segment_bytes = is_private.then(|| self.state.pool.unused_private_segment_bytes(address)).flatten();
         let sizes = segment_bytes.and_then(|bytes| blocks_that_fill(bytes, &self.entries[at..]));
         let Some(sizes) = sizes.filter(|_| self.spend_copy_budget()) else {
             return self.request(at, owner, Assumptions::DEFAULT);
