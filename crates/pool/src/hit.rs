@@ -68,7 +68,9 @@ impl<D: Device> Pool<D> {
     /// Marks the free block `index`, already removed from its stream pool, as allocated. If
     /// `splits` is true for its pool and the bytes that the request does not need, splits them off
     /// and returns them to the stream pool.
-    #[inline]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
+    // In the page, size counts more.
+    #[cfg_attr(target_family = "wasm", inline(never))]
     pub(crate) fn allocate_or_split(
         &mut self,
         index: BlockIndex,
