@@ -44,14 +44,22 @@ class scope:
         return f"scope({self._name!r}, {self._category!r})"
 
     def __enter__(self):
-        entries = _entries()
-        entry = _Entry(self, _enclosing_module(sys._getframe(1)))
-        entry.define(entries[-1].number if entries else 0)
-        entries.append(entry)
-        _native.enter_scope(entry.number)
+        self._open(_enclosing_module(sys._getframe(1)))
         return self
 
     def __exit__(self, *_):
+        self._close()
+
+    def _open(self, module):
+        """Opens the scope in the module at an address, or in no module (0)."""
+        entries = _entries()
+        entry = _Entry(self, module)
+        entry.define(entries[-1].number if entries else 0)
+        entries.append(entry)
+        _native.enter_scope(entry.number)
+
+    def _close(self):
+        """Closes the scope in this thread."""
         entries = _entries()
         index = next((index for index in reversed(range(len(entries))) if entries[index].scope is self), None)
         if index is None:

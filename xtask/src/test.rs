@@ -64,7 +64,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     });
     plan.step("the hook at a million events a second", &[], || {
         let test = ["test", "--workspace", "--lib", "--", "--ignored", "--nocapture"];
-        shell::run(cargo().args(test).arg("recording_has_every_entry_at_a_million_events_a_second"))
+        shell::run(cargo().args(test).arg("recording_has_every_entry_of_each_layout_at_a_million_events_a_second"))
     });
     plan.step("the ring in every interleaving", &[], || {
         let test = ["test", "--package", "vramscope-collector", "--no-default-features", "--lib", "ring::"];

@@ -26,6 +26,9 @@ const GLIBC: &str = "2.28";
 /// The wheel's platform tag, for that version of glibc.
 const PLATFORM: &str = "manylinux_2_28";
 
+/// Licences that the wheel must contain: of vramscope, and of the font in its page.
+const LICENSES: [&str; 3] = ["LICENSE-APACHE", "LICENSE-Inter.txt", "LICENSE-MIT"];
+
 /// Returns the command `name` of the virtual environment whose Python is `python`, with that
 /// environment first on the search path.
 fn tool(python: &Path, name: &str) -> Result<Command> {
@@ -70,7 +73,21 @@ fn build(target_triple: &str, profile: Profile) -> Result<PathBuf> {
     shell::run(&mut maturin)?;
     let names = fs::read_dir(&wheels).map_err(|error| format!("{}: {error}", wheels.display()))?;
     let mut found = names.filter_map(|entry| Some(entry.ok()?.path()));
-    found.next().ok_or_else(|| format!("{}: maturin built no wheel", wheels.display()))
+    let wheel = found.next().ok_or_else(|| format!("{}: maturin built no wheel", wheels.display()))?;
+    let mut list = command(&python.to_string_lossy());
+    let files = shell::output(list.args(["-m", "zipfile", "-l"]).arg(&wheel)).unwrap_or_default();
+    match missing_licenses(&files)[..] {
+        [] => Ok(wheel),
+        ref missing => Err(format!("{}: lacks {}", wheel.display(), missing.join(", "))),
+    }
+}
+
+/// Returns the [`LICENSES`] that a wheel lacks. `files` is what `python -m zipfile -l` prints for
+/// it: one line for each file, which begins with the path.
+fn missing_licenses(files: &str) -> Vec<&'static str> {
+    let paths = || files.lines().filter_map(|line| line.split_whitespace().next());
+    let is_missing = |name: &&str| !paths().any(|path| path.ends_with(&format!(".dist-info/licenses/{name}")));
+    LICENSES.into_iter().filter(is_missing).collect()
 }
 
 /// Builds the page and the wheel for release; with `for_arm` for 64-bit Arm.
@@ -97,4 +114,24 @@ pub(crate) fn check() -> Result<()> {
     run(&["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", &wheel.to_string_lossy()])?;
     shell::run(tool(&python, "vramscope")?.arg("--version"))?;
     run(&["python/tests/run.py"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn licenses_must_be_among_the_metadata() {
+        let file = |path: &str| format!("{path:<60} 2026-01-01 00:00:00        1078\n");
+        let folder = "vramscope-0.1.0.dist-info/licenses";
+        let mut files = format!("{:<60} Modified             Size\n", "File Name");
+        for path in ["vramscope/__init__.py", "vramscope/LICENSE-MIT", "vramscope-0.1.0.dist-info/METADATA"] {
+            files += &file(path);
+        }
+        assert_eq!(missing_licenses(&files), LICENSES);
+        files += &file(&format!("{folder}/LICENSE-MIT"));
+        assert_eq!(missing_licenses(&files), ["LICENSE-APACHE", "LICENSE-Inter.txt"]);
+        LICENSES.iter().for_each(|name| files += &file(&format!("{folder}/{name}")));
+        assert_eq!(missing_licenses(&files), [""; 0]);
+    }
 }

@@ -1,6 +1,7 @@
 """The functions of PyTorch's extension module that vramscope uses."""
 
 import os
+import threading
 
 from . import _library, _pinned, _pluggable
 
@@ -12,6 +13,8 @@ _is_in_bad_fork = False
 _is_initialized = False
 #: True while the history of device memory is recorded.
 _has_history = False
+#: The text that each thread adds to its requests.
+_local = threading.local()
 
 
 class OutOfMemoryError(RuntimeError):
@@ -101,6 +104,16 @@ def _cuda_record_memory_history(enabled, *arguments):
     _has_history = enabled is not None and cuda
     if enabled is None or pinned:
         _pinned.allocator.has_history = enabled is not None
+
+
+def _set_memory_metadata(metadata):
+    if not isinstance(metadata, str):
+        raise TypeError("_cuda_setMemoryMetadata(): incompatible function arguments")
+    _local.metadata = metadata
+
+
+if _minor >= 10:
+    _cuda_setMemoryMetadata = _set_memory_metadata
 
 
 def _cuda_isHistoryEnabled():

@@ -12,7 +12,9 @@ from . import _library
 __version__ = _library.VERSION
 
 from . import _C
-from ._tensor import Tensor, device, dtype, empty, float16, float32, float64, int64, uint8, zeros
+from ._tensor import (
+    Tensor, WrapperTensor, device, dtype, empty, float16, float32, float64, int64, uint8, zeros, zeros_like,
+)
 from . import autograd, cuda, nn, optim, profiler
 
 compiler = types.SimpleNamespace(is_compiling=lambda: False)
@@ -22,6 +24,6 @@ OutOfMemoryError = _C.OutOfMemoryError
 """Raised if a device has no memory for a request."""
 
 __all__ = [
-    "OutOfMemoryError", "Tensor", "autograd", "compiler", "cuda", "device", "dtype", "empty", "float16", "float32",
-    "float64", "int64", "nn", "optim", "profiler", "uint8", "zeros",
+    "OutOfMemoryError", "Tensor", "WrapperTensor", "autograd", "compiler", "cuda", "device", "dtype", "empty",
+    "float16", "float32", "float64", "int64", "nn", "optim", "profiler", "uint8", "zeros", "zeros_like",
 ]

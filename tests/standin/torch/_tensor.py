@@ -94,11 +94,47 @@ class Tensor:
             for tensor in fresh:
                 tensor.grad = Tensor(tensor.shape, tensor.dtype)
             return
-        sizes = [tensor.numel() * tensor.element_size() for tensor in fresh]
-        for tensor, size, address in zip(fresh, sizes, _library.backward(self.device.index, sizes)):
+        parts = [part for tensor in fresh for part in tensor._parts()]
+        sizes = [part.numel() * part.element_size() for part in parts]
+        gradients = []
+        for part, size, address in zip(parts, sizes, _library.backward(self.device.index, sizes)):
             if not address:
                 _C._raise_out_of_memory(self.device.index, size)
-            tensor.grad = Tensor(tensor.shape, tensor.dtype, tensor.device, address)
+            gradients.append(Tensor(part.shape, part.dtype, part.device, address))
+        waiting = iter(gradients)
+        for tensor in fresh:
+            tensor.grad = tensor._made_of(waiting)
+
+    def _parts(self):
+        """Returns the tensors that have this tensor's memory."""
+        return [self]
+
+    def _made_of(self, parts):
+        """Returns a tensor like this one, made of the next of ``parts``."""
+        return next(parts)
+
+
+class WrapperTensor(Tensor):
+    """A tensor that consists of others and has no memory of its own, as PyTorch's ``DTensor`` and
+    quantized tensors."""
+
+    def __init__(self, **inner):
+        first = next(iter(inner.values()))
+        super().__init__(first.shape, first.dtype, first.device, address=0)
+        self._names = list(inner)
+        self.__dict__.update(inner)
+
+    def __tensor_flatten__(self):
+        return self._names, None
+
+    def data_ptr(self):
+        raise RuntimeError("Attempted to access the data pointer on an invalid python storage.")
+
+    def _parts(self):
+        return [part for name in self._names for part in getattr(self, name)._parts()]
+
+    def _made_of(self, parts):
+        return WrapperTensor(**{name: getattr(self, name)._made_of(parts) for name in self._names})
 
 
 def empty(*size, dtype=float32, device=None, pin_memory=False):
@@ -108,3 +144,7 @@ def empty(*size, dtype=float32, device=None, pin_memory=False):
 
 def zeros(*size, dtype=float32, device=None):
     return empty(*size, dtype=dtype, device=device)
+
+
+def zeros_like(tensor):
+    return tensor._made_of(zeros(*part.shape, dtype=part.dtype, device=part.device) for part in tensor._parts())

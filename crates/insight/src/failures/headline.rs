@@ -11,6 +11,8 @@ use crate::group::{GroupBy, Grouping};
 /// `2.5 GiB was allocated on device 0, most of it activations (1.9 GiB); the line with most is
 /// train.py:41 (1.2 GiB, 48.0%). At train.py:58 loss, 62 MiB failed because the device was full.`
 ///
+/// A category or a line that is not known is left out.
+///
 /// # Errors
 /// If a chunk cannot be read.
 pub fn headline(recording: &Recording, card: &FailureCard) -> Result<String, FormatError> {
@@ -23,23 +25,22 @@ pub fn headline(recording: &Recording, card: &FailureCard) -> Result<String, For
     let why = requester.map_or_else(|| card.summary.clone(), |name| format!("At {name}, {}", card.summary));
 
     let total = blocks.iter().map(|block| block.size).sum::<u64>();
-    let mut lines = Grouping::of(GroupBy::Line, recording);
-    let Some((line, line_bytes)) = largest(blocks.iter().map(|block| (lines.group_of(block), block.size))) else {
+    if total == 0 {
         return Ok(why);
-    };
+    }
+    let mut lines = Grouping::of(GroupBy::Line, recording);
     let category = largest(blocks.iter().map(|block| (lines.category_of(block).category, block.size)));
     let category = category.filter(|&(category, _)| category != Category::Unknown).map_or_else(String::new, |known| {
         let (category, bytes) = known;
         format!(", most of it {} ({})", plural(category), ByteSize(bytes))
     });
-    let share = Percent::of(line_bytes, total);
-    Ok(format!(
-        "{} was allocated on {}{category}; the line with most is {} ({}, {share}). {why}",
-        ByteSize(total),
-        failure.device,
-        lines.group_name(definitions, line),
-        ByteSize(line_bytes),
-    ))
+    let groups: Vec<_> = blocks.iter().map(|block| (lines.group_of(block), block.size)).collect();
+    let line = largest(groups.into_iter().filter(|&(group, _)| !lines.is_unknown(group)));
+    let line = line.map_or_else(String::new, |(line, bytes)| {
+        let (name, share) = (lines.group_name(definitions, line), Percent::of(bytes, total));
+        format!("; the line with most is {name} ({}, {share})", ByteSize(bytes))
+    });
+    Ok(format!("{} was allocated on {}{category}{line}. {why}", ByteSize(total), failure.device))
 }
 
 /// Returns the key with most bytes, and its bytes; `None` without any.

@@ -4,7 +4,8 @@ use vramscope_insight::failures::{FailureCard, FailureCause, Failures, ReservedC
 use vramscope_insight::placement::{PlacementOutcome, placement, recorded_settings};
 use vramscope_pool::Settings;
 use vramscope_trace::{
-    DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, Recording, RecordingInfo, Replay, Sink, SiteId, StreamId,
+    Category, Definition, DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, Recording, RecordingInfo, Replay,
+    Sink, Site, SiteId, StreamId,
 };
 
 use crate::memory_summary::{shared_snapshots, truth};
@@ -93,9 +94,11 @@ fn cards_explain_the_failures_of_oom_frag() {
     assert!(headline.starts_with(expected), "{headline}");
 }
 
-/// Records events of device 0.
+/// Records events of device 0. Site 1 has a category, but no call stack.
 fn record(kinds: impl IntoIterator<Item = EventKind>) -> Recording {
     let mut encoder = Encoder::new(&RecordingInfo::default());
+    let site = Site { category: Category::Parameter, ..Site::default() };
+    encoder.define(&Definition::Site(site));
     for (time_ns, kind) in (0..).zip(kinds) {
         encoder.event(&Event { device: DeviceId(0), time_ns, kind });
     }
@@ -135,6 +138,28 @@ fn every_cause_is_recognized() {
     check_cause(60 * MIB, 0, 0, FailureCause::DeviceFull);
     check_cause(60 * MIB, 0, GIB, FailureCause::OverCap);
     check_cause(200 * MIB, 0, 100 * MIB, FailureCause::TooLarge);
+}
+
+#[test]
+fn headline_leaves_out_a_line_that_is_unknown() {
+    let (pool, stream) = (PoolKey::default_of(PoolKind::Large), StreamId(0));
+    let check = |sites: &[u32], expected: &str| {
+        let size = 20 * MIB;
+        let mut events = Vec::new();
+        for (&site, address) in sites.iter().zip((GIB..).step_by(size as usize)) {
+            let site = SiteId(site);
+            events.push(EventKind::SegmentAllocated { address, size, stream, pool, site });
+            events.push(EventKind::BlockAllocated { address, size, requested: size, stream, pool, site });
+        }
+        events.push(EventKind::OutOfMemory { requested: 60 * MIB, device_free: 0, stream, site: SiteId(0) });
+        let recording = record(events);
+        let cards = cards(&recording);
+        let headline = headline(&recording, &cards[0]).expect("the recording is complete");
+        assert_eq!(headline, format!("{expected}{}", cards[0].summary));
+    };
+    check(&[], "");
+    check(&[0, 0], "40 MiB was allocated on device 0. ");
+    check(&[0, 1, 1], "60 MiB was allocated on device 0, most of it parameters (40 MiB). ");
 }
 
 #[test]

@@ -91,6 +91,10 @@ def _snapshot(device=None):
     return _C._cuda_memorySnapshot(*() if _C._minor < 7 else (None,))
 
 
+def _set_memory_metadata(metadata):
+    _C._cuda_setMemoryMetadata(metadata)
+
+
 def _dump_snapshot(filename="dump_snapshot.pickle"):
     with open(filename, "wb") as file:
         pickle.dump(_snapshot(), file)

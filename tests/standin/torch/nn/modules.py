@@ -39,7 +39,10 @@ class Module:
     _compiled_call_impl = None
 
     def __init__(self):
-        tables = "_parameters", "_modules", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks"
+        tables = (
+            "_parameters", "_modules", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks",
+            "_forward_hooks_always_called",
+        )
         for name in tables:
             object.__setattr__(self, name, OrderedDict())
         self.training = True
@@ -76,7 +79,12 @@ class Module:
             changed = hook(self, args)
             if changed is not None:
                 args = changed if isinstance(changed, tuple) else (changed,)
-        result = self.forward(*args, **kwargs)
+        try:
+            result = self.forward(*args, **kwargs)
+        except Exception:
+            for number in self._forward_hooks_always_called:
+                self._forward_hooks[number](self, args, None)
+            raise
         for hook in (*_global_forward_hooks.values(), *self._forward_hooks.values()):
             changed = hook(self, args, result)
             if changed is not None:
@@ -90,7 +98,7 @@ class Module:
         return RemovableHandle(self._forward_pre_hooks, hook, extra)
 
     def register_forward_hook(self, hook, *, always_call=False):
-        return RemovableHandle(self._forward_hooks, hook)
+        return RemovableHandle(self._forward_hooks, hook, self._forward_hooks_always_called if always_call else None)
 
     def children(self):
         return iter(self._modules.values())

@@ -3,7 +3,7 @@
 import functools
 from collections import OrderedDict
 
-from .._tensor import empty, zeros
+from .._tensor import empty, zeros_like
 from ..autograd.profiler import record_function
 from ..nn.modules import RemovableHandle
 
@@ -69,7 +69,7 @@ class SGD(Optimizer):
     def step(self, closure=None):
         for parameter in self._parameters():
             if self.param_groups[0]["momentum"] and parameter not in self.state:
-                self.state[parameter] = {"momentum_buffer": zeros(*parameter.shape, device=parameter.device)}
+                self.state[parameter] = {"momentum_buffer": zeros_like(parameter)}
 
 
 class Adam(Optimizer):
@@ -80,6 +80,6 @@ class Adam(Optimizer):
         for parameter in self._parameters():
             if parameter not in self.state:
                 names = ("exp_avg", "exp_avg_sq")
-                self.state[parameter] = {name: zeros(*parameter.shape, device=parameter.device) for name in names}
+                self.state[parameter] = {name: zeros_like(parameter) for name in names}
             # The denominator, a temporary tensor.
             empty(*parameter.shape, device=parameter.device)

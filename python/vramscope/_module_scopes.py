@@ -1,0 +1,75 @@
+"""Scopes of modules on vramscope's pool, which has no call stacks to find the modules in."""
+
+import sys
+import threading
+import weakref
+
+from ._modules import ModuleHook, names_in
+
+#: What memory that is requested in a module's forward pass is used for.
+CATEGORY = "activation"
+
+
+class ModuleScopes:
+    """Gives the forward pass of modules a scope, with the names that the hook gives them."""
+
+    def __init__(self, library):
+        self._library = library
+        self._handles = []
+        #: By address: a weak reference to each module, and its name, as ``GPT/blocks/0``.
+        self._names = {}
+        self._is_compiling = sys.modules["torch"].compiler.is_compiling
+        self._local = threading.local()
+
+    def add(self, model):
+        """Names a model's modules. A module that has a name gets the new one."""
+        names = dict(names_in(model))
+        for module in model.modules():
+            known, _ = self._names.get(id(module), (lambda: None, ""))
+            if known() is not module:
+                self._handles += [
+                    module.register_forward_pre_hook(ModuleHook(self._begin)),
+                    module.register_forward_hook(ModuleHook(self._end), always_call=True),
+                ]
+            self._names[id(module)] = weakref.ref(module), names.get(id(module), "")
+
+    def remove(self):
+        """Ends to give modules scopes."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._names.clear()
+
+    def _begin(self, module, *_):
+        if not self._is_compiling():
+            calls = self._calls()
+            _, name = self._names.get(id(module), (None, ""))
+            part = _inner_part(name, calls[-1][1] if calls else "")
+            if part:
+                self._library.begin_scope(part, CATEGORY)
+            calls.append((module, name, bool(part)))
+
+    def _end(self, module, *_):
+        calls = [] if self._is_compiling() else self._calls()
+        if any(entry[0] is module for entry in calls):
+            last = None
+            while last is not module:
+                last, _, has_scope = calls.pop()
+                if has_scope:
+                    self._library.end_scope()
+
+    def _calls(self):
+        """Returns the calls of modules of this thread, outermost first: the module, its name, and
+        whether the call has a scope."""
+        calls = getattr(self._local, "calls", None)
+        if calls is None:
+            calls = self._local.calls = []
+        return calls
+
+
+def _inner_part(name, outer):
+    """Returns what a module's name adds to that of the module that calls it: ``attn`` in
+    ``GPT/blocks/0/attn`` after ``GPT/blocks/0``. A module of another model has all of its name."""
+    if name == outer:
+        return ""
+    return name[len(outer) + 1 :] if outer and name.startswith(f"{outer}/") else name
