@@ -165,6 +165,9 @@ fn run(shared: &RecorderState<RingWriter>, clock: &Clock, mut streams: Streams) 
         let pass = merge.run_pass(shared, clock, &mut streams);
         streams.summary.events += pass.events;
         (streams.summary.waits, streams.summary.waited) = shared.waits();
+        if shared.take_state_request() {
+            streams.write_state();
+        }
         streams.dropped = if pass.is_last { 0 } else { shared.dropped_events() };
         streams.finish_pass((!pass.is_idle).then_some(before_last), pass.is_last || shared.is_flush_wanted());
         shared.finish_pass();

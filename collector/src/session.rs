@@ -5,9 +5,12 @@
 //! the process's end. This module has what such libraries share:
 //!
 //! - [`read_recording_options`] reads the environment variables.
-//! - [`serve`] serves the live page, [`ProcessRecording`] records to a file, viewers and a server.
+//! - [`serve`] and [`serve_hub`] serve the live page.
+//! - [`ProcessRecording`] records to a file, viewers and a server.
+//! - [`LateFile`] is a file that begins while the recording is in progress.
 //! - [`lifecycle`] detects exit and fork, [`stderr_log`] prints messages for the user.
 
+mod late_file;
 pub mod lifecycle;
 mod options;
 mod recording;
@@ -16,12 +19,13 @@ pub mod stderr_log;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+pub use late_file::LateFile;
 pub use options::{OptionError, RecordingOptions, read_recording_options};
 pub use recording::ProcessRecording;
 
 use crate::controls::Controls;
 use crate::hub::Hub;
-use crate::server::{Content, Server, ServerOptions};
+use crate::server::{ANY_HOST, Content, Server, ServerOptions, StartError};
 
 /// A function that receives messages for the user, one line each. It is passed as an argument, so
 /// that tests can collect them.
@@ -36,22 +40,59 @@ pub fn serve(
     log: &Log,
 ) -> (Option<Hub>, Option<Server>) {
     let hub = Hub::default();
-    let RecordingOptions { token, allow_hosts, tls, .. } = options;
-    let (token, allow_hosts, tls) = (token.clone(), allow_hosts.clone(), tls.clone());
-    let server_options = ServerOptions { listen: Some(address), token, allow_hosts, tls, ..ServerOptions::default() };
-    let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
-    let has_named_hosts = !options.allow_hosts.is_empty() && !server_options.allows_any_host();
-    match Server::start(server_options, content) {
+    match start_server(&hub, address, options, controls) {
         Ok(server) => {
             log(&format!("listening: {}", server.url()));
-            if options.token.is_none() && has_named_hosts && server.address().ip().is_loopback() {
-                log("warning: everyone who reaches the proxy can watch; set VRAMSCOPE_TOKEN to require a token");
-            }
+            log_differences(&server, address, options, log);
             (Some(hub), Some(server))
         }
         Err(error) => {
             log(&format!("{error}; the page is not served"));
             (None, None)
         }
+    }
+}
+
+/// Starts the page's server at `address` for the live recording in `hub`. Logs if another port is
+/// used because the one of `address` is in use, and who can reach the page.
+///
+/// # Errors
+/// If the address cannot be listened on, or an option is invalid.
+pub fn serve_hub(
+    hub: &Hub,
+    address: SocketAddr,
+    options: &RecordingOptions,
+    controls: &Controls,
+    log: &Log,
+) -> Result<Server, StartError> {
+    let server = start_server(hub, address, options, controls)?;
+    log_differences(&server, address, options, log);
+    Ok(server)
+}
+
+/// Starts the page's server at `address` for the live recording in `hub`.
+fn start_server(
+    hub: &Hub,
+    address: SocketAddr,
+    options: &RecordingOptions,
+    controls: &Controls,
+) -> Result<Server, StartError> {
+    let RecordingOptions { token, allow_hosts, tls, .. } = options;
+    let (token, allow_hosts, tls) = (token.clone(), allow_hosts.clone(), tls.clone());
+    let server_options = ServerOptions { listen: Some(address), token, allow_hosts, tls, ..ServerOptions::default() };
+    Server::start(server_options, Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) })
+}
+
+/// Logs if the server listens on another port than the one of `address`, and if everyone who
+/// reaches the page through a proxy can watch.
+fn log_differences(server: &Server, address: SocketAddr, options: &RecordingOptions, log: &Log) {
+    let (requested_port, port) = (address.port(), server.address().port());
+    if requested_port != 0 && port != requested_port {
+        log(&format!("port {requested_port} is in use; listening on port {port} instead"));
+    }
+    let allows_any_host = options.allow_hosts.iter().any(|name| name == ANY_HOST);
+    let has_named_hosts = !options.allow_hosts.is_empty() && !allows_any_host;
+    if options.token.is_none() && has_named_hosts && server.address().ip().is_loopback() {
+        log("warning: everyone who reaches the proxy can watch; set VRAMSCOPE_TOKEN to require a token");
     }
 }

@@ -201,6 +201,17 @@ class CallbackTest(ProgramTest):
         self.assertEqual(self.spans(), [*TRANSFORMERS_SPANS, "after"])
         self.assertFalse(os.path.exists(os.path.join(self.folder, "other.vram")))
 
+    def test_session_of_on_oom_gets_the_page_and_the_file(self):
+        output, errors = self.train(
+            "transformers",
+            "vramscope.on_oom('oom.vram')\n"
+            "callback = vramscope.HuggingFaceCallback(listen='127.0.0.1:0', record='run.vram')",
+            "print(vramscope._watch._current.starter)",
+        )
+        self.assertEqual(output, "on_oom()\n")
+        self.assertEqual(errors.count("listening"), 1, errors)
+        self.assertEqual(self.spans(), TRANSFORMERS_SPANS)
+
     def test_each_training_has_its_own_file(self):
         self.train(
             "transformers",

@@ -203,6 +203,58 @@ class PoolTest(ProgramTest):
         self.assertTrue(device["history_complete"])
         self.assertIn('"divergence":null', self.vramscope("verify", "run.vram", "--json").replace(" ", ""))
 
+    def test_annotate_names_modules_as_the_hook_does(self):
+        code = """
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mlp = torch.nn.Linear(64, 64, device="cuda")
+
+        def forward(self, x):
+            return self.mlp(x), torch.empty(2, 64, device="cuda")
+
+    class GPT(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = torch.nn.ModuleList([Block(), Block()])
+            self.head = torch.nn.Sequential(torch.nn.Linear(64, 8, device="cuda"), torch.nn.ReLU())
+
+        def forward(self, x):
+            kept = [torch.empty(3, 64, device="cuda")]
+            for block in self.blocks:
+                with vramscope.scope("block"):
+                    x, more = block(x)
+                kept.append(more)
+            return self.head(x), kept
+
+    class Failing(torch.nn.Module):
+        def forward(self, x):
+            raise ValueError
+
+    kept = torch.empty(1, device="cuda")
+    net, failing = GPT(), Failing()
+    with vramscope.record(NAME) as session:
+        for _ in range(2):
+            session.annotate(net)
+            session.annotate(failing)
+        with vramscope.scope("epoch"):
+            kept = [net(torch.empty(32, 64, device="cuda"))]
+        error_of(lambda: failing(kept), ValueError)
+        kept.append(torch.empty(5, 64, device="cuda"))
+        import copy, pickle
+        copy.deepcopy(net._forward_pre_hooks), pickle.dumps(net._forward_hooks)
+    kept.append(net(torch.empty(32, 64, device="cuda")))
+        """
+        self.run_on_pool("    vramscope.use_pool()\n" + code.replace("NAME", '"run.vram"'))
+        waits = code.replace("for _ in", "wait_until_live(session)\n        for _ in", 1)
+        self.run_on_pool(waits.replace("NAME", '"hook.vram"'))
+        scopes = {
+            name: [row["scope"] for row in self.events(name) if row["kind"] == "alloc" and row["requested"] != "123457"]
+            for name in ("run.vram", "hook.vram")
+        }
+        self.assertEqual(scopes["run.vram"], scopes["hook.vram"])
+        self.assertIn("epoch/GPT/block/blocks/1/mlp", scopes["run.vram"])
+
     def test_late_recording_begins_with_the_pools_state(self):
         self.run_on_pool(
             """

@@ -134,6 +134,31 @@ class RunTest(ProgramTest):
         reader.join(timeout=30)
         self.assertTrue(os.path.exists(os.path.join(self.folder, "done")))
 
+    def test_server_of_the_environment_is_used(self):
+        self.write_program(TRAIN)
+        server = self.start(BINARY, "serve", "--listen", "127.0.0.1:0", "--record", "run.vram", "--no-open")
+        url = re.search(r"listening: (\S+)", server.stdout.readline())[1]
+        push = url.replace("http", "ws", 1)
+        command = [BINARY, "run", "--stacks", "none", "program.py"]
+        output, errors = self.run_command(*command, VRAMSCOPE_PUSH=push)
+        self.assertEqual(output, "trained []\n")
+        self.assertIn("vramscope: VRAMSCOPE_PUSH is set: the program pushes to http://127.0.0.1:", errors)
+        self.assertIn("no page is served here", errors)
+        self.assertNotIn("listening", errors)
+        server.terminate()
+        server.communicate(timeout=30)
+        self.assertGreater(self.info()["events"], 50)
+
+    def test_page_of_the_command_replaces_the_server_of_the_environment(self):
+        self.write_program("print(os.environ['VRAMSCOPE_PUSH'][:15])")
+        push = "ws://10.0.0.1:7791/?token=secret"
+        output, errors = self.run_command(*self.command("program.py"), VRAMSCOPE_PUSH=push)
+        self.assertEqual(output, "ws://127.0.0.1:\n")
+        self.assertIn("VRAMSCOPE_PUSH is ignored", errors)
+        self.assertNotIn("secret", errors)
+        _, errors = self.run_command(BINARY, "run", "program.py", status=2, VRAMSCOPE_PUSH="ftp://server")
+        self.assertIn("VRAMSCOPE_PUSH: ", errors)
+
     def test_other_sitecustomize_is_run(self):
         with open(os.path.join(self.folder, "sitecustomize.py"), "w") as file:
             file.write("import builtins\nbuiltins.customized = True\n")

@@ -271,6 +271,80 @@ class RefusalTest(ProgramTest):
         )
         self.assertEqual((output, errors), ("waiting False\n", ""))
 
+    def test_files_that_cannot_be_written_are_errors(self):
+        output, errors = self.run_program(
+            """
+            import vramscope
+
+            with open("old.vram", "w") as file:
+                file.write("kept")
+            for call in (
+                lambda: vramscope.watch(listen="127.0.0.1:0", record="no/run.vram"),
+                lambda: vramscope.record("no/run.vram").__enter__(),
+                lambda: vramscope.on_oom("no/run.vram"),
+                lambda: vramscope.record(os.getcwd()).__enter__(),
+            ):
+                try:
+                    call()
+                except vramscope.WatchError as error:
+                    print(error)
+            with vramscope.record("old.vram"):
+                pass
+            print(open("old.vram").read())
+            """
+        )
+        reason = "cannot record to no/run.vram: there is no folder no\n"
+        folder = f"cannot record to {os.path.realpath(self.folder)}: it is a folder\n"
+        self.assertEqual((output, errors), (f"{3 * reason}{folder}kept\n", ""))
+
+    def test_stop_tells_that_the_file_was_not_written(self):
+        output, errors = self.run_program(
+            """
+            import vramscope
+
+            os.mkdir("folder")
+            session = vramscope.watch(listen="127.0.0.1:0", record="folder/run.vram")
+            os.rmdir("folder")
+            kept = train()
+            wait_until_live(session)
+            print(session.stop(), session.status)
+            """
+        )
+        self.assertEqual(output, "False stopped\n")
+        self.assertIn("no file is written", errors)
+
+    def test_save_before_anything_is_recorded_is_an_error(self):
+        output, _ = self.run_program(
+            """
+            import vramscope
+
+            with vramscope.record("run.vram") as session:
+                try:
+                    vramscope.save("saved.vram")
+                except vramscope.WatchError as error:
+                    print(error)
+            """
+        )
+        self.assertEqual(output, "cannot save saved.vram: nothing has been recorded yet\n")
+
+    def test_used_port_is_named(self):
+        output, errors = self.run_program(
+            """
+            import socket
+            import vramscope
+
+            with socket.socket() as used:
+                used.bind(("127.0.0.1", 0))
+                used.listen()
+                port = used.getsockname()[1]
+                print(port, vramscope.watch(listen=f"127.0.0.1:{port}").url)
+            """
+        )
+        port, url = output.split()
+        self.assertNotIn(f":{port}/", url)
+        self.assertIn(f"vramscope: port {port} is in use; listening on port ", errors)
+        self.assertEqual(errors.count("listening: "), 1, errors)
+
     def test_invalid_arguments_are_errors(self):
         output, _ = self.run_program(
             """

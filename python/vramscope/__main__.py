@@ -19,6 +19,8 @@ def main():
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
     options = parser.parse_args()
     session = watch(options.listen, options.record, None if options.stacks == "none" else options.stacks)
+    # The script's own watch() and record() use this session.
+    session.starter = "python -m vramscope"
     sys.argv = [options.script, *options.arguments]
     try:
         if options.module:
@@ -29,7 +31,7 @@ def main():
             sys.path.insert(0, os.path.dirname(os.path.abspath(options.script)))
             runpy.run_path(options.script, run_name="__main__")
     finally:
-        session.stop()
+        session._end()
 
 
 if __name__ == "__main__":

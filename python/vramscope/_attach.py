@@ -14,6 +14,8 @@ from ._follow import Following
 
 #: How often a session checks that the command it pushes to still runs, in seconds.
 CHECK_INTERVAL = 1.0
+#: What messages call the command.
+ATTACH = "vramscope attach"
 
 
 class AttachError(RuntimeError):
@@ -21,11 +23,13 @@ class AttachError(RuntimeError):
 
 
 class AttachedWatch(_watch.Watch):
-    """A session that pushes to ``vramscope attach``, and stops when that command ends."""
+    """A session that pushes to ``vramscope attach``, and stops when that command ends, unless the
+    program itself uses it by then."""
+
+    starter = ATTACH
 
     def __init__(self, push_url, stacks, attacher):
         self._session = _native.Session(push=push_url, from_environment=False)
-        self.url = self._session.url
         self._attacher = attacher
         self._ended = threading.Event()
         self._following = Following(self._session, stacks=None if stacks == "none" else stacks)
@@ -33,13 +37,29 @@ class AttachedWatch(_watch.Watch):
     def start(self):
         """Starts to follow the allocator."""
         self._following.start()
-        atexit.register(self.stop)
+        atexit.register(self._end)
         threading.Thread(target=self._stop_after_attacher, name="vramscope-attach", daemon=True).start()
 
-    def stop(self):
+    def detach(self):
+        """Ends the connection to the command, and the session if the program does not use it."""
         self._ended.set()
-        atexit.unregister(self.stop)
-        return super().stop()
+        if self.is_detached():
+            self._session.end_push()
+        else:
+            self.stop()
+
+    def is_detached(self):
+        """Returns True if only the program still uses the session."""
+        return self._ended.is_set() and (self.starter is None or self._block is not None)
+
+    def _end(self):
+        self._ended.set()
+        return super()._end()
+
+    def _end_block(self):
+        super()._end_block()
+        if self._ended.is_set() and self.starter is not None:
+            self.stop()
 
     def has_lost_attacher(self):
         """Returns True if the command that started the session no longer runs."""
@@ -48,7 +68,7 @@ class AttachedWatch(_watch.Watch):
     def _stop_after_attacher(self):
         while not self._ended.wait(CHECK_INTERVAL):
             if self.has_lost_attacher():
-                self.stop()
+                self.detach()
 
 
 class _Process:
@@ -89,11 +109,12 @@ def check():
     if _watch._open_on_pool is not None:
         raise AttachError("it is on vramscope's pool: start it with VRAMSCOPE_LISTEN, or call vramscope.watch() in it")
     current = _watch._current
-    if isinstance(current, AttachedWatch):
+    if isinstance(current, AttachedWatch) and not current.is_detached():
         if not current.has_lost_attacher():
             raise AttachError("another vramscope attach records it: end that one, or run vramscope detach")
-        current.stop()
-    elif current is not None:
+        current.detach()
+        current = _watch._current
+    if current is not None:
         page = f" at {current.url.partition('?')[0]}" if current.url else ""
         raise AttachError(f"it records itself already, by vramscope.watch() or vramscope run{page}")
     return f"PyTorch {version}, Python {sys.version.split()[0]}"
@@ -122,9 +143,9 @@ def start(push_url, stacks="python", attacher=None):
 def stop(missing_ok=False):
     """Stops the session that ``start`` started. The tracker stays and returns at once."""
     session = _watch._current
-    if not isinstance(session, AttachedWatch):
+    if not isinstance(session, AttachedWatch) or session.is_detached():
         if missing_ok:
             return ""
         raise AttachError("vramscope attach does not record it")
-    session.stop()
+    session.detach()
     return ""

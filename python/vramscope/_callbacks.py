@@ -41,9 +41,12 @@ class TrainingSession:
             if self._watch is None:
                 listen, record, stacks = self._arguments
                 session = _watch._current
-                self._is_own = session is None
-                self._watch = session or _ranks.watch(listen, _new_file(record), stacks)
-                self._watch._following.labels.marks_steps = False
+                self._is_own = session is None or session.starter == _watch.ON_OOM
+                # The program's own session stays as it is; any other gets the page and the file.
+                if session is None or session.starter is not None:
+                    session = _ranks.watch(listen, _new_file(record), stacks)
+                self._watch = session
+                self._watch._following.labels.step_marks.marks_steps = False
 
     def annotate(self, model, optimizer=None):
         """Labels the model's blocks and names its modules."""
@@ -80,7 +83,7 @@ class TrainingSession:
             self._end_innermost()
         self._watch = None
         with _reported("the recording may be incomplete"):
-            session._following.labels.marks_steps = True
+            session._following.labels.step_marks.marks_steps = True
             if self._is_own:
                 session.stop()
 

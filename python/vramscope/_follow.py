@@ -8,7 +8,7 @@ one, and names the program's modules.
 import sys
 import threading
 
-from . import _interpreter, _regions, _spans
+from . import _interpreter, _metadata, _regions, _spans
 from ._imports import call_after_import
 from ._labels import Labels
 from ._modules import all_modules, names_in
@@ -31,8 +31,11 @@ class Following:
 
     def __init__(self, session, stacks):
         self._session = session
-        self._with_stacks = stacks is not None
-        self._with_native = stacks == "all"
+        #: The call stacks that the program asked for.
+        self.stacks = stacks
+        #: False if call stacks cannot be read.
+        self._has_interpreter = True
+        self._is_attached = False
         self.labels = Labels(session)
         self._stopped = threading.Event()
         self._thread = None
@@ -55,6 +58,7 @@ class Following:
         self._stopped.set()
         self.labels.remove()
         _spans.remove()
+        _metadata.remove()
         _regions.remove()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -75,11 +79,22 @@ class Following:
         self._session.prepare_snapshot()
         self._session.record(take_snapshot(sys.modules["torch"]))
 
+    def change_stacks(self, stacks):
+        """Records other call stacks from now on: ``"python"``, ``"all"`` or None."""
+        self.stacks = stacks
+        self.labels.labels_gradients = self._with_stacks
+        if self._is_attached:
+            self._session.set_mode(self._mode())
+
+    @property
+    def _with_stacks(self):
+        return self.stacks is not None and self._has_interpreter
+
     def _mode(self):
         """Returns what the tracker does while it records."""
         if not self._with_stacks:
             return "events"
-        return "all stacks" if self._with_native else "stacks"
+        return "all stacks" if self.stacks == "all" else "stacks"
 
     def begin_at_failure(self, device, segment_bytes):
         """Begins the recording of a program that runs out of memory before the thread has noticed
@@ -105,6 +120,7 @@ class Following:
     def _torch_is_imported(self, torch):
         if self._stopped.is_set():
             return
+        _metadata.install(torch, self._session)
         if torch.cuda.is_initialized():
             self._cuda_is_initialized()
         else:
@@ -156,8 +172,9 @@ class Following:
         autograd = self._checked(
             lambda: _interpreter.checked_autograd(torch, minor), "the backward pass has no call stacks"
         )
-        self._with_stacks = self._with_stacks and interpreter is not None
+        self._has_interpreter = interpreter is not None
         self._session.attach(minor, devices, self._mode(), interpreter, autograd)
+        self._is_attached = True
         self._session.start(take_snapshot(torch))
         self._is_waiting = True
         self._try_begin(torch)
@@ -186,8 +203,9 @@ class Following:
         self._is_waiting = False
         self.status = "live"
         _spans.install(torch, self._session)
-        if self._with_stacks:
-            self.labels.install()
+        # Gradients are new at every step: without stacks, a step shall cost next to nothing.
+        self.labels.labels_gradients = self._with_stacks
+        self.labels.install()
 
     def _self_test(self, torch, device):
         tensor = torch.empty(SELF_TEST_BYTES, dtype=torch.uint8, device=torch.device("cuda", device))

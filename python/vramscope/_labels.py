@@ -4,12 +4,14 @@ The allocator does not know it when it allocates a block. PyTorch's hooks for al
 each step; ``annotate`` adds what a model and its optimizer know before the first step.
 """
 
-import contextlib
 import importlib
 import sys
 import weakref
 
 from . import _workspaces
+from ._blocks import add_blocks
+from ._modules import ModuleHook
+from ._steps import StepMarks
 
 #: Steps after which all optimizer state and all parameters are labelled again.
 RELABEL_STEPS = 50
@@ -25,14 +27,15 @@ class Labels:
     def __init__(self, session):
         self._session = session
         self._handles = []
-        self._steps = {}
+        self.step_marks = StepMarks(session)
+        #: The number of steps of each optimizer.
+        self._steps = weakref.WeakKeyDictionary()
         self._names = {}
-        self._first_optimizer = None
+        #: False to leave out gradients, which are labelled at every step.
+        self.labels_gradients = True
         self._workspaces = []
         #: The modules whose inputs are labelled.
         self._roots = weakref.WeakSet()
-        #: False if the program's trainer names the steps.
-        self.marks_steps = True
 
     def install(self):
         """Starts to label at every step of every optimizer."""
@@ -71,40 +74,39 @@ class Labels:
         for name, parameter in model.named_parameters():
             scope = _scope(root, name)
             self._names[id(parameter)] = scope
-            _add(labelled, parameter, scope)
+            add_blocks(labelled, parameter, scope)
         for name, buffer in model.named_buffers():
-            _add(labelled, buffer, _scope(root, name))
+            add_blocks(labelled, buffer, _scope(root, name))
         self._relabel("parameter", labelled)
         self.label_inputs(model)
         if optimizer is not None:
             self._label_state(optimizer)
 
     def _before_step(self, optimizer, _arguments, _keywords):
-        step = self._steps.get(id(optimizer), 0)
+        step = self._steps.get(optimizer, 0)
         labels_all = step < FIRST_STEPS or step % RELABEL_STEPS == 0
+        if not labels_all and not self.labels_gradients:
+            return
         gradients = []
         parameters = []
         names = self._names
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 gradient = parameter.grad
-                if gradient is not None:
-                    _add(gradients, gradient, names.get(id(parameter), ""))
+                if gradient is not None and self.labels_gradients:
+                    add_blocks(gradients, gradient, names.get(id(parameter), ""))
                 if labels_all:
-                    _add(parameters, parameter, names.get(id(parameter), ""))
+                    add_blocks(parameters, parameter, names.get(id(parameter), ""))
         self._relabel("gradient", gradients)
         self._relabel("parameter", parameters)
 
     def _after_step(self, optimizer, _arguments, _keywords):
-        step = self._steps.get(id(optimizer), 0) + 1
-        self._steps[id(optimizer)] = step
+        step = self._steps.get(optimizer, 0) + 1
+        self._steps[optimizer] = step
         if step <= FIRST_STEPS or step % RELABEL_STEPS == 0:
             self._label_state(optimizer)
             self._session.end_step(self._workspaces)
-        if self._first_optimizer is None:
-            self._first_optimizer = id(optimizer)
-        if self._first_optimizer == id(optimizer) and self.marks_steps:
-            self._session.mark(f"step {step}")
+        self.step_marks.after_step(optimizer)
 
     def _label_state(self, optimizer):
         labelled = []
@@ -112,7 +114,7 @@ class Labels:
             scope = self._names.get(id(parameter), "")
             if isinstance(state, dict):
                 for value in state.values():
-                    _add(labelled, value, scope)
+                    add_blocks(labelled, value, scope)
         self._relabel("optimizer state", labelled)
 
     def _relabel(self, category, labelled):
@@ -120,14 +122,11 @@ class Labels:
             self._session.relabel(category, labelled)
 
 
-class _InputHook:
-    """A forward hook that labels the arguments of a module's first calls and then removes itself.
-
-    A copy of the module, or a file that it is saved to, has a hook without effect instead.
-    """
+class _InputHook(ModuleHook):
+    """A forward hook that labels what a module's first calls get, and then removes itself."""
 
     def __init__(self, relabel):
-        self._label = _harmless(lambda arguments: relabel("input", _nested(arguments)))
+        super().__init__(_harmless(lambda arguments: relabel("input", _nested(arguments))))
         self._calls = 0
         self.handle = None
         self._is_compiling = sys.modules["torch"].compiler.is_compiling
@@ -135,38 +134,15 @@ class _InputHook:
     def __call__(self, _module, arguments, keywords):
         if self._is_compiling():
             return
-        self._label((arguments, keywords))
+        self._function((arguments, keywords))
         self._calls += 1
         if self._calls == INPUT_CALLS:
             self.handle.remove()
-
-    def __deepcopy__(self, _memo):
-        return _no_hook()
-
-    def __reduce__(self):
-        return _no_hook().__reduce__()
-
-
-def _no_hook():
-    """Returns a function that accepts all arguments, returns None and can be pickled, also for a
-    program without vramscope."""
-    return contextlib.nullcontext().__exit__
 
 
 def _scope(root, name):
     """Returns the scope of a parameter's module: ``GPT/blocks/0`` for ``blocks.0.weight``."""
     return "/".join([root, *name.split(".")[:-1]])
-
-
-def _add(labelled, tensor, scope):
-    """Adds the block of a CUDA tensor."""
-    if getattr(tensor, "is_cuda", False):
-        try:
-            address = tensor.untyped_storage().data_ptr()
-        except RuntimeError:  # A tensor without storage, such as a fake one.
-            return
-        if address:
-            labelled.append((tensor.device.index or 0, address, scope))
 
 
 def _harmless(function):
@@ -202,7 +178,7 @@ def _add_nested(labelled, value, depth=4):
     elif isinstance(value, dict):
         values = value.values()
     else:
-        _add(labelled, value, "")
+        add_blocks(labelled, value, "")
         return
     if depth > 0:
         for inner in values:

@@ -3,12 +3,13 @@
 import os
 import sys
 
-from . import _native
+from . import _native, _watch
 from ._imports import call_after_import
-from ._watch import WatchError, start
 
 #: The file for the next out-of-memory; None after the first one.
 _path = None
+#: The process that called ``on_oom``.
+_process = None
 _is_observing = False
 
 
@@ -16,16 +17,33 @@ def on_oom(path):
     """Writes the recording to the file ``path`` at the first out-of-memory, and prints what filled
     the GPU and why the request failed.
 
-    Starts to record, without a page, if no session is in progress. The file ends with the failed
-    request; the program goes on, and may catch the error.
+    Starts to record, without a page, if no session is in progress, and again when that one stops.
+    The file ends with the failed request; the program goes on, and may catch the error. To end
+    this, stop the session that is returned while no ``watch()`` uses it.
     """
-    global _path, _is_observing
-    _path = os.fspath(path)
-    session = start(listen=None, record=None, stacks="python")
+    global _path, _process, _is_observing
+    _path, _process = _watch.checked_path(path), os.getpid()
+    session = _watch.start(None, None, "python", starter=_watch.ON_OOM)
+    _watch._after_stop = _session_has_stopped
     if not _is_observing:
         _is_observing = True
         call_after_import("torch", _observe_when_initialized)
     return session
+
+
+def _session_has_stopped(session):
+    """Starts another session, from the current state on, so that the failure is recorded."""
+    global _path
+    if session.starter == _watch.ON_OOM:
+        _path = None
+    # A forked child has neither the session nor CUDA.
+    if _path is None or os.getpid() != _process:
+        return
+    try:
+        # Without the variables: VRAMSCOPE_RECORD names the file of the session that has stopped.
+        _watch.start(None, None, "python", starter=_watch.ON_OOM, from_environment=False)
+    except (RuntimeError, OSError) as error:
+        print(f"vramscope: on_oom() does not record: {error}", file=sys.stderr, flush=True)
 
 
 def _observe_when_initialized(torch):
@@ -45,11 +63,11 @@ def _out_of_memory(device, segment_bytes, _device_total, _device_free):
     if path is None:
         return
     try:
-        session = start(listen=None, record=None, stacks="python")
+        session = _watch.start(None, None, "python", starter=_watch.ON_OOM)
         session._following.begin_at_failure(device, segment_bytes)
         session._session.save(path)
         sentence = _native.end_at_out_of_memory(path)
         print(f"vramscope: {sentence or 'out of memory.'} The recording is in {path}.", file=sys.stderr, flush=True)
-    except (RuntimeError, OSError, WatchError) as error:
+    except (RuntimeError, OSError) as error:
         # The program must get its own error.
         print(f"vramscope: cannot write {path}: {error}", file=sys.stderr, flush=True)

@@ -86,7 +86,7 @@ def use_pool(conf=None):
         _pool_patches.install(torch, library, incomplete)
         _pool_session.install(torch, library)
         if was_watched:
-            _watch.start(listen=None, record=None, stacks=None)
+            _watch.start(None, None, None, starter="vramscope run")
         return _pool
 
 
@@ -121,7 +121,7 @@ def _end_waiting_session():
     """Ends the session of ``vramscope run``; returns True if there was one."""
     session = _watch._current
     if session is not None:
-        session.stop()
+        session._end()
     return session is not None
 
 

@@ -2,10 +2,13 @@
 
 import importlib
 import os
+import sys
 import threading
 
-from . import _scopes, _spans, _watch
+from . import _metadata, _scopes, _spans, _watch
+from ._module_scopes import ModuleScopes
 from ._pool_library import PoolError
+from ._steps import StepMarks
 
 _library = None
 #: Held while a recording starts or ends.
@@ -20,6 +23,7 @@ class PoolSession:
     def __init__(self, library, listen, record):
         global _is_history
         self._library = library
+        self._listen, self._record = listen, record
         with _lock:
             try:
                 is_new, url = library.start(listen, record)
@@ -30,12 +34,58 @@ class PoolSession:
                     is_new, url = library.start(listen, record)
             except PoolError as error:
                 raise _watch.WatchError(str(error)) from None
-        if not is_new and record is not None:
-            raise _watch.WatchError(
-                f"{record}: a recording is in progress, as the environment variables of vramscope ask for: "
-                "unset them, or use save()"
-            )
         self.url = url
+        #: False for a recording that environment variables have started.
+        self._is_own = is_new
+        #: Files that are written when the session stops.
+        self._files = []
+        if not is_new and record is not None:
+            self._save_at_end(record)
+
+    def _save_at_end(self, record):
+        if not os.environ.get("VRAMSCOPE_LISTEN") and not os.environ.get("VRAMSCOPE_PUSH"):
+            # It goes to a file only, and nothing is kept in memory that could be saved.
+            raise _watch.WatchError(
+                f"{os.fsdecode(record)}: a recording is in progress, as VRAMSCOPE_RECORD asks for: unset the variable"
+            )
+        self._files.append(record)
+        print(
+            f"vramscope: {os.fsdecode(record)} is written when the session stops: environment variables have started "
+            "the recording",
+            file=sys.stderr, flush=True,
+        )
+
+    def serve(self, listen, **_options):
+        """Serves the page, if the recording is this session's own."""
+        self._start_again(listen, None)
+
+    def add_file(self, path, can_end):
+        """Writes the recording to another file: until ``end_file``, or from now on."""
+        if can_end:
+            return
+        if self._is_own:
+            self._start_again(None, path)
+        else:
+            self._save_at_end(path)
+
+    def end_file(self, path):
+        """Writes the newest part of the recording to a file of ``add_file``."""
+        self._library.save(path)
+        return True
+
+    def _start_again(self, listen, record):
+        """Starts another recording, with a page or a file, too, from the current state on."""
+        if not self._is_own:
+            return
+        listen, record = listen or self._listen, record or self._record
+        with _lock:
+            self._library.close()
+            try:
+                _, self.url = self._library.start(listen, record)
+            except PoolError:
+                _, self.url = self._library.start(self._listen, self._record)
+                raise
+        self._listen, self._record = listen, record
 
     def mark(self, name, stage=None):
         self._library.mark(name, stage)
@@ -44,20 +94,26 @@ class PoolSession:
         self._library.save(path)
 
     def stop(self):
+        is_complete = True
+        for path in self._files:
+            try:
+                self._library.save(path)
+            except PoolError as error:
+                print(f"vramscope: cannot write {error}", file=sys.stderr, flush=True)
+                is_complete = False
+        if self._files:
+            # The page or the server that the variables name goes on.
+            return is_complete
         with _lock:
             return self._library.close()
 
 
-class StepMarks:
-    """Marks the steps of the program's first optimizer."""
+class _StepHook:
+    """Marks the steps of the program's optimizer."""
 
     def __init__(self, session):
-        self._session = session
+        self.step_marks = StepMarks(session)
         self._handle = None
-        self._optimizer = None
-        self._steps = 0
-        #: False if the program's trainer names the steps.
-        self.marks_steps = True
 
     def install(self):
         # The package hides the module of this name.
@@ -70,12 +126,7 @@ class StepMarks:
             self._handle = None
 
     def _after_step(self, optimizer, _arguments, _keywords):
-        if self._optimizer is None:
-            self._optimizer = id(optimizer)
-        if self._optimizer == id(optimizer):
-            self._steps += 1
-            if self.marks_steps:
-                self._session.mark(f"step {self._steps}")
+        self.step_marks.after_step(optimizer)
 
 
 class PoolFollowing:
@@ -85,39 +136,27 @@ class PoolFollowing:
         self._torch = torch
         self._library = library
         self._session = session
-        self._handles = []
-        self.labels = StepMarks(session)
+        self._modules = ModuleScopes(library)
+        self.labels = _StepHook(session)
+        #: The pool's own sites need none.
+        self.stacks = None
         self.status = "live"
 
     def start(self):
         self.labels.install()
         _spans.install(self._torch, self._session)
+        _metadata.install(self._torch, self._session)
 
     def stop(self):
         self.labels.remove()
         _spans.remove()
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        _metadata.remove()
+        self._modules.remove()
         self.status = "stopped"
 
     def annotate(self, model, _optimizer=None):
         """Gives the forward pass of each module a scope, so that blocks name their module."""
-        for path, module in model.named_modules():
-            if path:
-                self._add_scope(module, path.rpartition(".")[2])
-
-    def _add_scope(self, module, name):
-        def begin(*_):
-            self._library.begin_scope(name, "activation")
-
-        def end(*_):
-            self._library.end_scope()
-
-        self._handles += [
-            module.register_forward_pre_hook(begin),
-            module.register_forward_hook(end, always_call=True),
-        ]
+        self._modules.add(model)
 
     def begin_at_failure(self, _device, _segment_bytes):
         """The pool is recorded from the first request on."""

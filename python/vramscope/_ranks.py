@@ -75,8 +75,12 @@ def watch(listen=None, record=None, stacks="python"):
     has_own_file = path is not None and "{rank}" in path
     if has_own_file:
         path = path.replace("{rank}", str(rank.rank if rank else 0))
-    if rank is None or _watch._current is not None:
+    if rank is None:
         return _watch.watch(listen, path, stacks)
+    if _watch._current is not None:
+        # VRAMSCOPE_RECORD was that session's.
+        own = path if has_own_file else _file_of(rank, path)
+        return _watch.watch(listen, own if record is not None else None, stacks)
     os.environ.pop("VRAMSCOPE_RECORD", None)
     if _shared is not None or not os.environ.get("VRAMSCOPE_PUSH"):
         try:

@@ -14,16 +14,20 @@ from ._scopes import scope
 STACKS = ("python", "all", None)
 #: The address of the live page if the program names none.
 DEFAULT_LISTEN = "127.0.0.1:7791"
+#: The starter of a session that ``on_oom`` has started.
+ON_OOM = "on_oom()"
 
 _lock = threading.Lock()
 #: The session in progress; a process has at most one.
 _current = None
 #: Opens a session on vramscope's pool, which ``use_pool`` sets; None on PyTorch's own allocator.
 _open_on_pool = None
+#: Called with each session that has been stopped; ``on_oom`` sets it.
+_after_stop = None
 
 
 class WatchError(RuntimeError):
-    """A session that cannot be started."""
+    """A session that cannot be started, or a file that cannot be written."""
 
 
 class Watch:
@@ -33,31 +37,43 @@ class Watch:
     so does leaving a ``with`` block.
     """
 
-    def __init__(self, listen, record, stacks):
-        if stacks not in STACKS:
-            raise ValueError(f'stacks must be "python", "all" or None, not {stacks!r}')
+    #: What started the session if the program did not: ``"vramscope run"``, ``"on_oom()"``, ….
+    starter = None
+    #: The files that the session was asked to write.
+    _files = ()
+    #: The block of ``record()`` that uses the session, which the program did not start.
+    _block = None
+    #: What ``stop()`` has returned; None before.
+    _is_complete = None
+
+    def __init__(self, listen, record, stacks, starter=None, **options):
+        _check_stacks(stacks)
+        self.starter = starter
+        if record is not None:
+            record = checked_path(record)
+            self._files = (record,)
         if _open_on_pool is not None:
             self._session, self._following = _open_on_pool(listen, record)
-            self.url = self._session.url
             self._following.start()
             return
-        # The proxy of a notebook's server passes on the browser's name for that server, which the
-        # kernel does not know.
-        options = {"any_host": True} if _kernel.is_kernel() else {}
         try:
-            self._session = _native.Session(listen=listen, record=record, **options)
+            self._session = _native.Session(listen=listen, record=record, **_page_options(), **options)
         except RuntimeError as error:
             raise WatchError(str(error)) from None
-        self.url = self._session.url
         self._following = Following(self._session, stacks=stacks)
         self._following.start()
 
     @property
+    def url(self):
+        """The address of the live page, or None without a page."""
+        return self._session.url
+
+    @property
     def status(self):
         """What is followed: ``"waiting"`` until PyTorch has initialized CUDA, then ``"live"``;
-        ``"polling: ..."`` with the reason why snapshots are recorded instead of events, or
-        ``"off: ..."`` with the reason why nothing is recorded."""
-        return self._following.status
+        ``"polling: ..."`` with the reason why snapshots are recorded instead of events,
+        ``"off: ..."`` with the reason why nothing is recorded, or ``"stopped"``."""
+        return self._following.status if self._is_complete is None else "stopped"
 
     def mark(self, name):
         """Records a mark, a named moment."""
@@ -75,17 +91,70 @@ class Watch:
     def save(self, path):
         """Writes what has been recorded so far to the file ``path``. A long recording may lack its
         beginning; ``record=`` keeps everything."""
-        self._session.save(os.fspath(path))
+        path = os.fspath(path)
+        try:
+            self._session.save(path)
+        except RuntimeError as error:
+            raise WatchError(f"cannot save {os.fsdecode(path)}: {error}") from None
 
     def stop(self):
-        """Ends the session. Returns False if its file is incomplete."""
+        """Ends the session. Returns False if its file is incomplete or was not written."""
+        is_complete = self._end()
+        if _after_stop is not None:
+            _after_stop(self)
+        return is_complete
+
+    def _end(self):
+        """Ends the session; ``on_oom`` starts no other one."""
         global _current
-        self._following.stop()
-        is_complete = self._session.stop()
+        if self._is_complete is None:
+            is_off = self._following.status.startswith("off")
+            self._following.stop()
+            self._is_complete = self._session.stop() and not (is_off and self._files)
+            atexit.unregister(self._end)
         with _lock:
             if _current is self:
                 _current = None
-        return is_complete
+        return self._is_complete
+
+    def _take_over(self, listen, record, stacks):
+        """Makes a session that the program did not start its own: opens the page and the file that
+        ``watch()`` asks for."""
+        _check_stacks(stacks)
+        record = None if record is None else checked_path(record)
+        address = listen or os.environ.get("VRAMSCOPE_LISTEN")
+        if address is None and not _pushes():
+            address = DEFAULT_LISTEN
+        try:
+            if address is not None and self.url is None:
+                self._session.serve(address, **_page_options())
+            if record is not None and record not in self._files:
+                self._session.add_file(record, False)
+                self._files += (record,)
+        except RuntimeError as error:
+            raise WatchError(str(error)) from None
+        if self.starter == ON_OOM and stacks != "python":
+            self._following.change_stacks(stacks)
+        self._report_ignored(listen, None, stacks)
+        self.starter = None
+
+    def _report_ignored(self, listen, record, stacks):
+        """Prints which arguments of ``watch()`` have no effect in the session in progress."""
+        ignored = []
+        if listen is not None and f"//{listen}/" not in (self.url or ""):
+            ignored.append(f"listen={listen!r}")
+        if record is not None and os.fspath(record) not in self._files:
+            ignored.append(f"record={os.fspath(record)!r}")
+        if stacks not in ("python", self._following.stacks):
+            ignored.append(f"stacks={stacks!r}")
+        if ignored:
+            by = f" by {self.starter}" if self.starter else ""
+            page = f", with its page at {self.url.partition('?')[0]}" if self.url else ""
+            _print(f"watch({', '.join(ignored)}) has no effect: a session is in progress{by}{page}; stop it first")
+
+    def _end_block(self):
+        """Continues without the block of ``record()``."""
+        self._block = None
 
     def __enter__(self):
         return self
@@ -94,51 +163,135 @@ class Watch:
         self.stop()
 
 
+class _Block(Watch):
+    """A block of ``record()`` in a session that the program did not start. The session goes on."""
+
+    def __init__(self, session, path):
+        self._owner, self._session, self._following = session, session._session, session._following
+        self._files = (path,)
+        try:
+            self._session.add_file(path, True)
+        except RuntimeError as error:
+            raise WatchError(str(error)) from None
+        session._block = self
+
+    def stop(self):
+        """Ends the file. Returns False if it is incomplete."""
+        if self._is_complete is None:
+            try:
+                self._is_complete = self._session.end_file(*self._files)
+            except RuntimeError as error:
+                _print(f"cannot write {os.fsdecode(self._files[0])}: {error}")
+                self._is_complete = False
+            self._owner._end_block()
+        return self._is_complete
+
+
 def watch(listen=None, record=None, stacks="python"):
     """Watches PyTorch's GPU memory live and returns a ``Watch``.
 
     ``listen`` is the address of the page, ``127.0.0.1:7791`` by default or the value of
-    ``VRAMSCOPE_LISTEN``; port 0 takes any free port. ``record`` names a file to write the recording
-    to. ``stacks="all"`` records C++ call stacks, too, and ``stacks=None`` leaves out all. If a
-    session is in progress, that one is returned.
+    ``VRAMSCOPE_LISTEN``; port 0 takes any free port. If the port is in use, the next free one is
+    taken. ``record`` names a file to write the recording to. ``stacks="all"`` records C++ call
+    stacks, too, and ``stacks=None`` leaves out all.
+
+    If ``watch()`` or ``record()`` has started a session, that one is returned. A session that
+    ``on_oom``, ``vramscope run`` or ``vramscope attach`` has started gets the page and the file,
+    which then begins with the current state.
     """
     started = start_with_page(listen, record, stacks)
     if started.url:
-        print(f"vramscope: listening: {started.url}", file=sys.stderr, flush=True)
+        _print(f"listening: {started.url}")
     return started
 
 
 def start_with_page(listen=None, record=None, stacks="python"):
-    """Starts a session, with a page unless it pushes to a server; returns one in progress."""
-    pushes = bool(os.environ.get("VRAMSCOPE_PUSH"))
-    if listen is None and not pushes and not os.environ.get("VRAMSCOPE_LISTEN"):
-        listen = DEFAULT_LISTEN
-    return start(listen, record, stacks)
-
-
-def start(listen, record, stacks):
-    """Starts a session, or returns the one in progress."""
-    global _current
+    """Starts a session, with a page unless it pushes to a server; uses one in progress."""
     with _lock:
         if _current is None:
-            _current = Watch(listen, record, stacks)
-            # Before the interpreter stops its threads.
-            atexit.register(_current.stop)
+            has_default = listen is None and not _pushes() and not os.environ.get("VRAMSCOPE_LISTEN")
+            _start(DEFAULT_LISTEN if has_default else listen, record, stacks)
+        elif _current.starter is None:
+            _current._report_ignored(listen, record, stacks)
+        else:
+            _current._take_over(listen, record, stacks)
         return _current
+
+
+def start(listen, record, stacks, starter=None, **options):
+    """Starts a session, or returns the one in progress."""
+    with _lock:
+        if _current is None:
+            _start(listen, record, stacks, starter, **options)
+        return _current
+
+
+def _start(listen, record, stacks, starter=None, **options):
+    global _current
+    _current = Watch(listen, record, stacks, starter, **options)
+    # Before the interpreter stops its threads.
+    atexit.register(_current._end)
 
 
 @contextlib.contextmanager
 def record(path, stacks="python"):
-    """Records PyTorch's GPU memory to the file ``path`` while the ``with`` block runs."""
+    """Records PyTorch's GPU memory to the file ``path`` while the ``with`` block runs.
+
+    In a session that ``on_oom``, ``vramscope run`` or ``vramscope attach`` has started, the file
+    begins with the current state, and the session goes on after the block.
+    """
     global _current
+    path = checked_path(path)
     with _lock:
-        if _current is not None:
+        if _current is None:
+            _current = session = Watch(None, path, stacks)
+        elif _current.starter is None or _current._block is not None:
             raise WatchError("a session is in progress: stop it first, or use its save()")
-        _current = session = Watch(None, os.fspath(path), stacks)
+        else:
+            session = _Block(_current, path)
     try:
         yield session
     finally:
         session.stop()
+
+
+def checked_path(path):
+    """Returns a path for a recording; raises ``WatchError`` if no file can be written there.
+    Nothing is created, and an existing file stays as it is."""
+    path = os.fspath(path)
+    folder = os.path.dirname(path) or os.curdir
+    reason = None
+    if os.path.isdir(path):
+        reason = "it is a folder"
+    elif os.path.exists(path):
+        if not os.access(path, os.W_OK):
+            reason = "the file cannot be written: permission denied"
+    elif not os.path.isdir(folder):
+        reason = f"there is no folder {os.fsdecode(folder)}"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        reason = f"no file can be created in the folder {os.fsdecode(folder)}: permission denied"
+    if reason is not None:
+        raise WatchError(f"cannot record to {os.fsdecode(path)}: {reason}")
+    return path
+
+
+def _check_stacks(stacks):
+    if stacks not in STACKS:
+        raise ValueError(f'stacks must be "python", "all" or None, not {stacks!r}')
+
+
+def _page_options():
+    # The proxy of a notebook's server passes on the browser's name for that server, which the
+    # kernel does not know.
+    return {"any_host": True} if _kernel.is_kernel() else {}
+
+
+def _pushes():
+    return bool(os.environ.get("VRAMSCOPE_PUSH"))
+
+
+def _print(message):
+    print(f"vramscope: {message}", file=sys.stderr, flush=True)
 
 
 def mark(name):

@@ -122,6 +122,14 @@ impl RecorderHandle {
         state.flushes -= 1;
     }
 
+    /// Writes a full state after all events put through any handle so far, so that a viewer of the
+    /// hub can begin there, and blocks until it has been passed on.
+    pub fn write_state(&self) {
+        self.flush();
+        self.shared.lock().wants_state = true;
+        self.flush();
+    }
+
     /// Returns a ring for this handle: a new one, the shared one beyond [`MAX_RINGS`], or
     /// [`HandleRing::Closed`] if the recording has ended.
     fn open(&self) -> HandleRing {

@@ -82,6 +82,8 @@ pub(super) struct LockedState<R> {
     pub(super) passes: u64,
     /// Number of threads that wait in `flush`.
     pub(super) flushes: usize,
+    /// True if the next pass writes a full state.
+    pub(super) wants_state: bool,
     /// Number of rings, including the common one.
     pub(super) rings: usize,
     /// Number of the next ring.
@@ -107,6 +109,7 @@ impl<R> Default for LockedState<R> {
             is_ended: false,
             passes: 0,
             flushes: 0,
+            wants_state: false,
             rings: 0,
             next_ring: 0,
             sources: Vec::new(),
@@ -170,6 +173,11 @@ impl<R> RecorderState<R> {
     /// Returns true if a thread waits in `flush`.
     pub(super) fn is_flush_wanted(&self) -> bool {
         self.lock().flushes > 0
+    }
+
+    /// Returns true if a full state was asked for since the last call.
+    pub(super) fn take_state_request(&self) -> bool {
+        std::mem::take(&mut self.lock().wants_state)
     }
 
     /// Counts a merge pass, after its results have been passed to file and hub, and wakes threads

@@ -94,6 +94,12 @@ impl Streams {
         }
     }
 
+    /// Writes a full state of all devices to the file and the hub.
+    pub(crate) fn write_state(&mut self) {
+        let state = self.main.state().clone();
+        self.full_state(&state);
+    }
+
     /// Returns true if the hub has at least one viewer, which needs chunks at once; false without a
     /// hub.
     pub(crate) fn is_watched(&self) -> bool {

@@ -21,6 +21,8 @@ use crate::recorder::{Outputs, Recorder, RecorderHandle};
 /// shared server.
 pub struct ProcessRecording {
     file_name: Option<String>,
+    /// True if a file was asked for and could not be created.
+    lacks_file: bool,
     log: Log,
     /// `None` once the recording has ended.
     recorder: Mutex<Option<Recorder>>,
@@ -41,6 +43,7 @@ impl ProcessRecording {
         if file.is_none() && hub.is_none() {
             return None;
         }
+        let lacks_file = options.record.is_some() && file.is_none();
         let file_name = file.as_ref().map(|file| file.name().to_owned());
         let overflow = options.overflow(file.is_some());
         let mut outputs = Outputs { file, hub: hub.cloned(), overflow, ..Outputs::default() };
@@ -55,7 +58,7 @@ impl ProcessRecording {
             push.map_err(|error| log(&format!("cannot start to push: {error}"))).ok()
         });
         let (recorder, push, handle) = (Mutex::new(Some(recorder)), Mutex::new(push), Mutex::new(handle));
-        Some(Self { file_name, log: Arc::clone(log), recorder, push, handle })
+        Some(Self { file_name, lacks_file, log: Arc::clone(log), recorder, push, handle })
     }
 
     /// Returns a new handle, through which one pool sends its events to the recorder.
@@ -80,18 +83,24 @@ impl ProcessRecording {
         observer::write(hub, path)
     }
 
+    /// Ends the connection to the shared server. The recording goes on.
+    pub fn end_push(&self) {
+        drop(self.push.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     /// Ends the recording, completes its file and sends the rest to the shared server. Returns
-    /// false if the file is incomplete, true otherwise and if the recording ended before.
+    /// false if the file is incomplete or could not be created, true otherwise and if the recording
+    /// ended before.
     pub fn stop(&self) -> bool {
         let recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(summary) = recorder.map(Recorder::stop) else { return true };
         // Sends the rest, within the time that a push has for it.
-        drop(self.push.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.end_push();
         if let (Some(name), None) = (&self.file_name, &summary.file_error) {
             let events = Count(summary.events).of("event", "events");
             (self.log)(&format!("{name}: {events}, {}", ByteSize(summary.bytes)));
         }
-        summary.file_error.is_none()
+        summary.file_error.is_none() && !self.lacks_file
     }
 }
 

@@ -92,6 +92,12 @@ impl ServerArguments {
         })
     }
 
+    /// Returns true if an option is about the page: its address, who may open it, or the browser.
+    pub(crate) fn asks_for_page(&self) -> bool {
+        let Self { listen, token, allow_host, tls_cert, open, .. } = self;
+        listen.is_some() || token.is_some() || !allow_host.is_empty() || tls_cert.is_some() || *open
+    }
+
     /// Returns true if the user gave an access token, by `--token` or in the environment.
     pub(crate) fn has_token(&self) -> Result<bool> {
         Ok(access_token(self.token.as_deref())?.is_some())

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use vramscope_collector::session::{lifecycle, read_recording_options, stderr_log};
+use vramscope_collector::session::{RecordingOptions, lifecycle, read_recording_options, stderr_log};
 use vramscope_collector::{ANY_HOST, Address};
 use vramscope_trace::{AnnotationStage, Category, DeviceId, DeviceInfo};
 
@@ -49,6 +49,13 @@ fn parse_listen(text: &str) -> PyResult<SocketAddr> {
     let expected =
         || PyValueError::new_err(format!("listen: expected an address such as 127.0.0.1:7791, not {text:?}"));
     text.to_socket_addrs().map_err(|_| expected())?.next().ok_or_else(expected)
+}
+
+/// Returns the options of the environment variables. Invalid ones are reported.
+fn environment_options() -> RecordingOptions {
+    let (options, errors) = read_recording_options(|name| env::var_os(name));
+    errors.iter().for_each(|error| stderr_log::print(&error.to_string()));
+    options
 }
 
 /// How the call stacks of this interpreter are read.
@@ -193,9 +200,7 @@ impl PySession {
         from_environment: bool,
         any_host: bool,
     ) -> PyResult<Self> {
-        let variable = |name: &str| env::var_os(name).filter(|_| from_environment);
-        let (mut options, errors) = read_recording_options(variable);
-        errors.iter().for_each(|error| stderr_log::print(&error.to_string()));
+        let mut options = if from_environment { environment_options() } else { RecordingOptions::default() };
         if let Some(listen) = listen {
             options.listen = Some(parse_listen(listen)?);
         }
@@ -212,6 +217,34 @@ impl PySession {
             .map(ManuallyDrop::new)
             .map(Self)
             .map_err(error)
+    }
+
+    /// Serves the page at `listen` from now on, with the options of the environment variables. A
+    /// page that is served already stays.
+    #[pyo3(signature = (listen, any_host=false))]
+    fn serve(&self, py: Python<'_>, listen: &str, any_host: bool) -> PyResult<()> {
+        let mut options = RecordingOptions { listen: Some(parse_listen(listen)?), ..environment_options() };
+        if any_host {
+            options.allow_hosts.push(ANY_HOST.to_owned());
+        }
+        py.detach(|| self.0.serve(&options)).map_err(error)
+    }
+
+    /// Writes the recording to another file, too, from the current state on. With `can_end`, the
+    /// file may end before the recording, by `end_file`.
+    fn add_file(&self, py: Python<'_>, path: PathBuf, can_end: bool) -> PyResult<()> {
+        let keep = environment_options().keep;
+        py.detach(|| self.0.add_file(&path, keep, can_end)).map_err(error)
+    }
+
+    /// Ends a file of `add_file`. Returns False if it is incomplete.
+    fn end_file(&self, py: Python<'_>, path: PathBuf) -> PyResult<bool> {
+        py.detach(|| self.0.end_file(&path)).map_err(error)
+    }
+
+    /// Ends the connection to the server that the recording is pushed to.
+    fn end_push(&self, py: Python<'_>) {
+        py.detach(|| self.0.end_push());
     }
 
     /// The page's address with its token, or `None`.

@@ -15,11 +15,11 @@
 //! [`Session::poll`] records snapshots instead.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vramscope_collector::session::{Log, ProcessRecording, RecordingOptions, lifecycle, serve};
-use vramscope_collector::{Controls, Hub, Overflow, Server};
+use vramscope_collector::session::{LateFile, Log, ProcessRecording, RecordingOptions, lifecycle, serve_hub};
+use vramscope_collector::{Controls, Hub, Keep, Overflow, Server};
 use vramscope_formats::{Limits, LiveSnapshot};
 use vramscope_trace::{DeviceId, DeviceInfo, RecordingInfo};
 
@@ -48,9 +48,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A session: its page, and what it follows and records.
 pub(crate) struct Session {
-    options: RecordingOptions,
+    options: Mutex<RecordingOptions>,
     log: Log,
-    hub: Option<Hub>,
+    hub: Hub,
     controls: Controls,
     server: Mutex<Option<Server>>,
     modules: Modules,
@@ -69,6 +69,8 @@ struct State {
     /// Records pinned host memory, once the program uses some.
     pinned_memory: Option<Poller>,
     recording: Option<ProcessRecording>,
+    /// Files that began while the recording was in progress.
+    late_files: Vec<LateFile>,
     /// The allocator's state when it was first followed, until events are recorded.
     first_snapshot: Option<LiveSnapshot>,
 }
@@ -91,22 +93,84 @@ impl Session {
     pub(crate) fn open(options: RecordingOptions, log: Log) -> Result<Self, String> {
         // The follower waits for the recorder, and the program for neither.
         let options = RecordingOptions { overflow: Some(Overflow::Wait), ..options };
-        let controls = Controls::default();
-        let (mut hub, mut server) = (None, None);
-        if let Some(address) = options.listen {
-            let reason = Arc::new(Mutex::new(String::new()));
-            let messages = Arc::clone(&reason);
-            let collect: Log = Arc::new(move |message| message.clone_into(&mut lock(&messages)));
-            (hub, server) = serve(address, &options, &controls, &collect);
-            if server.is_none() {
-                return Err(lock(&reason).clone());
-            }
+        let session = Self {
+            options: Mutex::default(),
+            log,
+            // Also without a page: a push and files that begin later read from it.
+            hub: Hub::default(),
+            controls: Controls::default(),
+            server: Mutex::default(),
+            modules: Modules::default(),
+            regions: Regions::default(),
+            notes: Notes::default(),
+            state: Mutex::default(),
+        };
+        session.serve(&options)?;
+        *lock(&session.options) = options;
+        Ok(session)
+    }
+
+    /// Serves the page at the address of the options, if they have one. A page that is served
+    /// already stays where it is. Returns an error if the page cannot be served.
+    pub(crate) fn serve(&self, options: &RecordingOptions) -> Result<(), String> {
+        let mut server = lock(&self.server);
+        if let Some(address) = options.listen
+            && server.is_none()
+        {
+            let started = serve_hub(&self.hub, address, options, &self.controls, &self.log);
+            *server = Some(started.map_err(|error| format!("{error}; the page is not served"))?);
         }
-        // A push and a file that is written later read from a hub, too.
-        let hub = hub.or_else(|| Some(Hub::default()));
-        let server = Mutex::new(server);
-        let (modules, regions, notes) = (Modules::default(), Regions::default(), Notes::default());
-        Ok(Self { options, log, hub, controls, server, modules, regions, notes, state: Mutex::default() })
+        Ok(())
+    }
+
+    /// Writes the recording to another file, too, from the current state on. With `can_end`, the
+    /// file may end before the recording, by [`end_file`](Self::end_file). Does nothing if the file
+    /// is written already.
+    pub(crate) fn add_file(&self, path: &Path, keep: Keep, can_end: bool) -> Result<(), String> {
+        let mut state = lock(&self.state);
+        let mut options = lock(&self.options);
+        let is_written =
+            options.record.as_deref() == Some(path) || state.late_files.iter().any(|file| file.path() == path);
+        if is_written {
+            return Ok(());
+        }
+        if let Some(recording) = &state.recording {
+            if let Some(follower) = &state.follower {
+                follower.flush()?;
+            }
+            recording.handle().write_state();
+        } else if options.record.is_none() && !can_end {
+            // The recorder writes it, with every event.
+            (options.record, options.keep) = (Some(path.to_owned()), keep);
+            return Ok(());
+        }
+        let file = LateFile::start(path, keep, &self.hub, &self.log);
+        state.late_files.push(file.map_err(|error| format!("{}: {error}", path.display()))?);
+        Ok(())
+    }
+
+    /// Ends a file of [`add_file`](Self::add_file) after everything recorded so far. Returns false
+    /// if it is incomplete. The recording goes on.
+    pub(crate) fn end_file(&self, path: &Path) -> Result<bool, String> {
+        let mut state = lock(&self.state);
+        if let Some(follower) = &state.follower {
+            follower.flush()?;
+        }
+        if let Some(recording) = &state.recording {
+            recording.handle().flush();
+        }
+        let position = state.late_files.iter().position(|file| file.path() == path);
+        let file = position.map(|position| state.late_files.swap_remove(position));
+        drop(state);
+        Ok(file.is_none_or(LateFile::finish))
+    }
+
+    /// Ends the connection to the server that the recording is pushed to. The recording goes on.
+    pub(crate) fn end_push(&self) {
+        lock(&self.options).push = None;
+        if let Some(recording) = &lock(&self.state).recording {
+            recording.end_push();
+        }
     }
 
     /// Returns the page's address with its token; `None` if no page is served.
@@ -237,12 +301,9 @@ impl Session {
             import_notes,
             ..RecordingInfo::default()
         };
-        let hub = self.hub.as_ref();
-        let recording = ProcessRecording::start(&self.options, hub, info, &self.log);
+        let recording = ProcessRecording::start(&lock(&self.options), Some(&self.hub), info, &self.log);
         let recording = recording.ok_or("the recording could not be started")?;
-        if let Some(hub) = hub {
-            self.controls.offer_recording(hub, &recording.handle(), DeviceId(0), PathBuf::new());
-        }
+        self.controls.offer_recording(&self.hub, &recording.handle(), DeviceId(0), PathBuf::new());
         Ok(recording)
     }
 
@@ -310,13 +371,11 @@ impl Session {
     /// Writes what has been recorded so far to a file. A long recording may lack its beginning.
     pub(crate) fn save(&self, path: &Path) -> Result<(), String> {
         let state = lock(&self.state);
-        let (Some(recording), Some(hub)) = (&state.recording, &self.hub) else {
-            return Err("nothing has been recorded yet".to_owned());
-        };
+        let recording = state.recording.as_ref().ok_or("nothing has been recorded yet")?;
         if let Some(follower) = &state.follower {
             follower.flush()?;
         }
-        recording.save(hub, path).map(drop).map_err(|error| format!("{}: {error}", path.display()))
+        recording.save(&self.hub, path).map(drop).map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// Waits for something that only Python can do; `None` after `timeout`.
@@ -333,17 +392,20 @@ impl Session {
         if lifecycle::is_forked_child() {
             return true;
         }
-        let (follower, recording) = {
+        let (follower, recording, late_files) = {
             let mut state = lock(&self.state);
             // Their handles end before the recording does.
             (state.poller, state.pinned_memory) = (None, None);
-            (state.follower.take(), state.recording.take())
+            (state.follower.take(), state.recording.take(), std::mem::take(&mut state.late_files))
         };
         // Without a follower, the tracker may belong to a later session.
         if let Some(follower) = follower {
             release_tracker(follower);
         }
-        let is_complete = recording.is_none_or(|recording| recording.stop());
+        let mut is_complete = recording.is_none_or(|recording| recording.stop());
+        for file in late_files {
+            is_complete &= file.finish();
+        }
         drop(lock(&self.server).take());
         is_complete
     }

@@ -403,14 +403,17 @@ impl<S: DeviceSource> ProcessState<S> {
             return Ok(SessionStart::InProgress(session.url()));
         }
         // The caller receives the page's address, or the reason why no page is served.
-        let last_message = Arc::new(Mutex::new(String::new()));
-        let messages = Arc::clone(&last_message);
-        let collect: Log = Arc::new(move |message| message.clone_into(&mut lock(&messages)));
+        let collected = Arc::new(Mutex::new(Vec::new()));
+        let messages = Arc::clone(&collected);
+        let collect: Log = Arc::new(move |message| lock(&messages).push(message.to_owned()));
         let wants_page = options.listen.is_some();
         let opened = Session::open(options, true, &collect);
+        let messages = std::mem::take(&mut *lock(&collected));
         if wants_page && opened.url().is_none() {
-            return Err(lock(&last_message).clone());
+            return Err(messages.last().cloned().unwrap_or_default());
         }
+        // Others are for the user: another port than the requested one, who can reach the page.
+        messages.iter().filter(|message| !message.starts_with("listening: ")).for_each(|message| (self.log)(message));
         *session = opened;
         let mut pools = self.pools().peekable();
         if let Some(&(first, _)) = pools.peek() {

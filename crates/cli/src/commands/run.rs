@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitStatus};
 
 use clap::Args;
 use tempfile::TempDir;
-use vramscope_collector::PUSH_VARIABLE;
+use vramscope_collector::{PUSH_VARIABLE, push_from_env};
 
 use crate::attach::own_package;
 use crate::error::{CommandError, Result};
@@ -63,17 +63,41 @@ pub(crate) struct RunArguments {
 }
 
 /// Runs the program and serves the page. Returns the program's exit code.
+///
+/// If the user has set [`PUSH_VARIABLE`] and no option asks for a page or a file, the program
+/// pushes to that server and no page is served.
 pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
     let RunArguments { record, stacks, retention, server, program } = arguments;
+    let is_shown_here = record.is_some() || server.asks_for_page();
+    let push = push_from_env().map_err(CommandError::new)?;
+    let push = push.as_ref();
     let interrupts = Interrupts::listen()?;
     let folder = TempDir::new().map_err(|error| CommandError::new(format_args!("cannot create a folder: {error}")))?;
     let customize = folder.path().join("sitecustomize.py");
     fs::write(&customize, SITE_CUSTOMIZE).map_err(|error| CommandError::file(&customize, error))?;
-    let merge = MergeServer::start(server, record.as_deref(), retention, AnnounceOn::Stderr)?;
+    let merge = match push {
+        Some(address) if !is_shown_here => {
+            retention.require_file(None)?;
+            terminal::message(format_args!(
+                "{PUSH_VARIABLE} is set: the program pushes to {address}, and no page is served here"
+            ));
+            None
+        }
+        _ => Some(MergeServer::start(server, record.as_deref(), retention, AnnounceOn::Stderr)?),
+    };
+    if let (Some(address), Some(_)) = (push, &merge) {
+        terminal::message(format_args!(
+            "{PUSH_VARIABLE} is ignored: the page and the file are those of this command; without options for them, \
+             the program pushes to {address}"
+        ));
+    }
 
     let mut command = python_command(program);
     command.env(MODULE_PATH, module_path(folder.path(), env::var_os(MODULE_PATH).as_deref())?);
-    command.env(PUSH_VARIABLE, merge.push_url()).env(STACKS, stacks);
+    command.env(STACKS, stacks);
+    if let Some(merge) = &merge {
+        command.env(PUSH_VARIABLE, merge.push_url());
+    }
     if let Some(package) = own_package(None) {
         command.env(PACKAGE_FOLDER, package);
     }
@@ -83,11 +107,13 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
     let forwarding = forward_termination(&child)?;
     let status = child.wait().map_err(|error| CommandError::new(format_args!("{name}: {error}")))?;
     drop(forwarding);
-    if terminal::is_interactive() && !interrupts.requested() {
-        terminal::message(format_args!("{name} has ended; the page stays open until Ctrl-C"));
-        interrupts.wait();
+    if let Some(merge) = merge {
+        if terminal::is_interactive() && !interrupts.requested() {
+            terminal::message(format_args!("{name} has ended; the page stays open until Ctrl-C"));
+            interrupts.wait();
+        }
+        merge.stop()?;
     }
-    merge.stop()?;
     Ok(exit_code(status))
 }
 
