@@ -3,10 +3,10 @@
 
     cost.py [--vramscope VRAMSCOPE] [--turns N] [--steps N] [--layers N]
 
-Modes: `idle` (the tracker is attached and returns at once), `events`, `stacks` (with Python
-stacks), `all-stacks` (with Python and C++ stacks), `labels` (with Python stacks, categories and
-marks, as `watch()` does), `torch` (PyTorch's own recording without stacks) and `torch-stacks` (with
-Python stacks).
+Modes: `idle` (the tracker is attached and returns at once), `events`, `marks` (with marks, as
+`watch(stacks=None)` does), `stacks` (with Python stacks), `all-stacks` (with Python and C++
+stacks), `labels` (with Python stacks, categories and marks, as `watch()` does), `torch` (PyTorch's
+own recording without stacks) and `torch-stacks` (with Python stacks).
 A turn has steps of each mode, in an order that rotates. Prints the median of the ratios to idle, in
 percent, with a 95 % interval by resampling turns. A file is written, and a viewer is connected.
 
@@ -30,7 +30,9 @@ import programs
 import vramscope
 from vramscope import _spans
 
-MODES = ["idle", "events", "stacks", "all-stacks", "labels", "torch", "torch-stacks"]
+#: The call stacks of the modes that follow the allocator.
+STACKS = {"events": None, "marks": None, "stacks": "python", "all-stacks": "all", "labels": "python"}
+MODES = ["idle", *STACKS, "torch", "torch-stacks"]
 LOOP = r"""
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <chrono>
@@ -62,16 +64,16 @@ def set_mode(session, mode, net, optimizer):
     following = session._following
     following.labels.remove()
     _spans.remove()
-    if mode in ("events", "stacks", "all-stacks", "labels"):
-        following._with_stacks = mode != "events"
-        following._with_native = mode == "all-stacks"
+    if mode in STACKS:
+        following.change_stacks(STACKS[mode])
         following.resume()
     else:
         following.pause()
-    if mode == "labels":
+    if mode in ("marks", "labels"):
         following.labels.install()
-        following.annotate(net, optimizer)
         _spans.install(torch, session._session)
+    if mode == "labels":
+        following.annotate(net, optimizer)
 
 
 def interval(ratios):

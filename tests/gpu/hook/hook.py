@@ -45,8 +45,9 @@ def run_program(name, folder, late):
         gc.disable()
         snapshot = torch.cuda.memory._snapshot()
         stats = {device: torch.cuda.memory_stats(device) for device in range(torch.cuda.device_count())}
-    if session.status != "live":
-        sys.exit(f"the hook is not live: {session.status}")
+        status = session.status
+    if status != "live":
+        sys.exit(f"the hook is not live: {status}")
     with open(os.path.join(folder, f"{name}.pickle"), "wb") as file:
         pickle.dump(snapshot, file)
     with open(os.path.join(folder, f"{name}.json"), "w") as file:
