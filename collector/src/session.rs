@@ -25,7 +25,7 @@ pub use recording::ProcessRecording;
 
 use crate::controls::Controls;
 use crate::hub::Hub;
-use crate::server::{ANY_HOST, Content, Server, ServerOptions, StartError};
+use crate::server::{Content, Server, ServerOptions, StartError};
 
 /// A function that receives messages for the user, one line each. It is passed as an argument, so
 /// that tests can collect them.
@@ -77,10 +77,15 @@ fn start_server(
     options: &RecordingOptions,
     controls: &Controls,
 ) -> Result<Server, StartError> {
+    let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
+    Server::start(server_options(address, options), content)
+}
+
+/// Returns the options of the page's server at `address`.
+fn server_options(address: SocketAddr, options: &RecordingOptions) -> ServerOptions {
     let RecordingOptions { token, allow_hosts, tls, .. } = options;
     let (token, allow_hosts, tls) = (token.clone(), allow_hosts.clone(), tls.clone());
-    let server_options = ServerOptions { listen: Some(address), token, allow_hosts, tls, ..ServerOptions::default() };
-    Server::start(server_options, Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) })
+    ServerOptions { listen: Some(address), token, allow_hosts, tls, ..ServerOptions::default() }
 }
 
 /// Logs if the server listens on another port than the one of `address`, and if everyone who
@@ -90,8 +95,7 @@ fn log_differences(server: &Server, address: SocketAddr, options: &RecordingOpti
     if requested_port != 0 && port != requested_port {
         log(&format!("port {requested_port} is in use; listening on port {port} instead"));
     }
-    let allows_any_host = options.allow_hosts.iter().any(|name| name == ANY_HOST);
-    let has_named_hosts = !options.allow_hosts.is_empty() && !allows_any_host;
+    let has_named_hosts = !options.allow_hosts.is_empty() && !server_options(address, options).allows_any_host();
     if options.token.is_none() && has_named_hosts && server.address().ip().is_loopback() {
         log("warning: everyone who reaches the proxy can watch; set VRAMSCOPE_TOKEN to require a token");
     }

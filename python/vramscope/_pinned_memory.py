@@ -9,10 +9,7 @@ import inspect
 import sys
 import time
 
-from ._snapshot import take_pinned_snapshot
-
-#: The pause after a snapshot is at least this many times as long as the snapshot took.
-PAUSE_FACTOR = 50
+from ._snapshot import PAUSE_FACTOR, take_pinned_snapshot
 
 
 class PinnedMemory:

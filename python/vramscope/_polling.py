@@ -3,12 +3,10 @@
 import time
 
 from ._pinned_memory import PinnedMemory
-from ._snapshot import device_list, take_snapshot
+from ._snapshot import PAUSE_FACTOR, device_list, take_snapshot
 
 #: Time between two snapshots, in seconds.
 INTERVAL = 0.1
-#: The interval is at least this many times as long as a snapshot takes.
-PAUSE_FACTOR = 50
 
 
 class Polling:

@@ -4,6 +4,10 @@ import pickle
 
 from ._native import PINNED_SNAPSHOT_POOL
 
+#: The pause after a snapshot is at least this many times as long as the snapshot took, so that
+#: snapshots take at most 2% of one thread's time.
+PAUSE_FACTOR = 50
+
 
 def device_list(torch):
     """Returns number, name and bytes of each device that the process can use."""
