@@ -24,15 +24,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     files.sort();
     let mut table = String::from("&[\n");
-    for brotli in files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "br")) {
+    let path_of = |file: &Path| -> Result<String, Box<dyn Error>> {
+        let path = file.strip_prefix(&dist)?.to_str().ok_or("a file name is not Unicode")?;
+        Ok(path.replace('\\', "/"))
+    };
+    let has_extension = |path: &Path, wanted: &str| path.extension().is_some_and(|extension| extension == wanted);
+    for brotli in files.iter().filter(|path| has_extension(path, "br")) {
         let gzip = brotli.with_extension("gz");
-        let path = brotli.strip_prefix(&dist)?.with_extension("");
-        let path = path.to_str().ok_or("a file name is not Unicode")?.replace('\\', "/");
+        let path = path_of(&brotli.with_extension(""))?;
         writeln!(
             table,
             "    PageFile {{ path: {path:?}, content: Content::Compressed {{ \
              brotli: include_bytes!({brotli:?}), gzip: include_bytes!({gzip:?}) }} }},"
         )?;
+    }
+    // Recordings are compressed by their format.
+    for recording in files.iter().filter(|path| has_extension(path, "vram")) {
+        let path = path_of(recording)?;
+        writeln!(table, "    PageFile {{ path: {path:?}, content: Content::Plain(include_bytes!({recording:?})) }},")?;
     }
     table.push_str("]\n");
     fs::write(Path::new(&env::var("OUT_DIR")?).join("files.rs"), table)?;

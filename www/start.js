@@ -1,13 +1,13 @@
-// The start page (recordings that the server offers, recent files, examples) and the installation
-// of the page. The page runs the commands below by `shell(command, value)`; a text that one returns
-// is shown to the user.
+// The start page (recordings that the server offers, recent files, the gallery) and the
+// installation of the page. The page runs the commands below by `shell(command, value)`; a text
+// that one returns is shown to the user.
 
 // Most entries in the list of recent files.
 const MOST_RECENT = 8;
-// A file that the page's server has if it has the examples.
-const EXAMPLE = "./examples/mlp_train.vram";
+// The part of the URLs of the gallery's recordings that no other recording has.
+const GALLERY_FOLDER = "examples/";
 
-const byId = id => document.getElementById(id);
+export const byId = id => document.getElementById(id);
 const app = byId("app");
 
 // The handles of files, by which the browser can open them again later: promises.
@@ -76,7 +76,7 @@ const bytesText = bytes => bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(
 const eventsText = events => `${events.toLocaleString("en")} event${events === 1 ? "" : "s"}`;
 
 // Creates an element with attributes and children.
-const element = (tag, attributes, ...children) => {
+export const element = (tag, attributes, ...children) => {
   const created = Object.assign(document.createElement(tag), attributes);
   created.append(...children);
   return created;
@@ -116,10 +116,13 @@ const showRecent = async () => {
   }));
 };
 
+// Loads the gallery's script, which the page needs only for the gallery.
+const gallery = () => import("./gallery.js");
+app.toggleAttribute("data-gallery", new URLSearchParams(location.search).has("gallery"));
+
 // Fills the start page.
-const show = () => Promise.all([showServed(), showRecent(), fetch(EXAMPLE).then(response => {
-  byId("examples").hidden = !response.ok;
-}, () => {})]).then(() => {});
+const show = () => Promise.all([showServed(), showRecent(), gallery().then(({ showGallery }) => showGallery())])
+  .then(() => {}, () => {});
 
 const commands = {
   show,
@@ -139,6 +142,9 @@ const commands = {
   opened: recording => {
     app.removeAttribute("data-start");
     remember(recording).catch(() => {});
+    if (!byId("guide").hidden || recording.url.includes(GALLERY_FOLDER)) {
+      gallery().then(({ showGuide }) => showGuide(recording.url)).catch(() => {});
+    }
   },
   // Lets the user choose a file, which can be opened again later; undefined if the browser cannot.
   choose: () => window.showOpenFilePicker?.().then(async ([handle]) => {
@@ -158,7 +164,7 @@ const commands = {
     return file ? reopen(file) : "there are no recent files that this browser can open again";
   },
   forget: () => withRecent("readwrite", store => store.clear()).then(showRecent, () => {}),
-  example: name => vramscope.open(`examples/${name}.vram`).catch(() => {}),
+  example: name => gallery().then(({ openEntry }) => openEntry(name)),
   "compare-served": () => {
     const [first, second] = chosen().map(encodeURIComponent);
     if (!second) return "choose two recordings in the list of recordings on this server";

@@ -5,6 +5,8 @@
 const VERSION = "development";
 const PREFIX = "vramscope-";
 const FILES = [
+  "gallery.css",
+  "gallery.js",
   "icon.svg",
   "importer.js",
   "index.html",
@@ -18,8 +20,9 @@ const FILES = [
   "style.css",
   "worker.js",
 ];
-// Files that a server may lack.
-const EXAMPLES = ["examples/mlp_train.vram", "examples/oom_frag.vram", "examples/resnet50_train.vram"];
+// The gallery, which a server may lack: its data, and the folder with it and the recordings.
+const GALLERY = "examples/gallery.json";
+const GALLERY_FOLDER = "examples/";
 // The folder of the page on the server.
 const folder = new URL("./", self.location).href;
 
@@ -27,8 +30,16 @@ self.addEventListener("install", event => {
   self.skipWaiting();
   // All files of this version or none.
   event.waitUntil(caches.open(PREFIX + VERSION).then(cache =>
-    cache.addAll(FILES).then(() => Promise.allSettled(EXAMPLES.map(file => cache.add(file))))));
+    cache.addAll(FILES).then(() => addGallery(cache).catch(() => {}))));
 });
+
+// Adds the gallery's data and recordings.
+const addGallery = async cache => {
+  await cache.add(GALLERY);
+  const { recordings } = await (await cache.match(GALLERY)).json();
+  const files = recordings.flatMap(({ files }) => files.map(file => `${GALLERY_FOLDER}${file}.vram`));
+  await Promise.allSettled(files.map(file => cache.add(file)));
+};
 
 self.addEventListener("activate", event => {
   const isOld = name => name.startsWith(PREFIX) && name !== PREFIX + VERSION;
@@ -37,13 +48,16 @@ self.addEventListener("activate", event => {
     .then(() => self.clients.claim()));
 });
 
+// Returns true for the page's files, which are kept.
+const isKept = file => FILES.includes(file) || file?.startsWith(GALLERY_FOLDER);
+
 self.addEventListener("fetch", event => {
   const { request } = event;
   // Without parameters, which may contain a token or the name of a recording.
   const url = request.url.split(/[?#]/)[0];
   const name = url.startsWith(folder) ? url.slice(folder.length) : undefined;
   const file = name === "" && request.mode === "navigate" ? "index.html" : name;
-  if (request.method !== "GET" || ![...FILES, ...EXAMPLES].includes(file)) return;
+  if (request.method !== "GET" || !isKept(file)) return;
   event.respondWith(fetch(request).catch(async error => {
     const kept = await caches.match(folder + file, { cacheName: PREFIX + VERSION, ignoreVary: true });
     if (!kept) throw error;

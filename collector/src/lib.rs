@@ -181,6 +181,6 @@ pub use text::is_control;
 pub use torch::InvalidFraction;
 pub use vramscope_pool::{
     AllocateError, CaptureFilter, ConfError, DeviceError, DeviceMemory, DriverFailure, FreeError, MemoryStats,
-    MempoolError, OutOfMemory, Settings, Stats,
+    MempoolError, OutOfMemory, Settings, StatBySize, Stats,
 };
 pub use vramscope_trace::{Category, MempoolId, StreamId};

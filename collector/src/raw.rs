@@ -20,8 +20,22 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// If the device is out of memory or fails.
     #[track_caller]
     pub fn caching_allocator_alloc(&self, bytes: u64, stream: StreamId) -> Result<Option<u64>, AllocateError> {
-        let request = Request { bytes, mempool: None, location: Location::caller() };
-        let block = self.allocate_by_id(stream, request)?;
+        self.caching_allocator_alloc_at(bytes, stream, Location::caller())
+    }
+
+    /// Allocates as [`caching_allocator_alloc`](Self::caching_allocator_alloc), with `location` as
+    /// the source line of the request: for libraries that know which line of the program a request
+    /// is for.
+    ///
+    /// # Errors
+    /// If the device is out of memory or fails.
+    pub fn caching_allocator_alloc_at(
+        &self,
+        bytes: u64,
+        stream: StreamId,
+        location: &'static Location<'static>,
+    ) -> Result<Option<u64>, AllocateError> {
+        let block = self.allocate_by_id(stream, Request { bytes, mempool: None, location })?;
         Ok(block.map(|block| block.address))
     }
 
@@ -39,9 +53,26 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// [`caching_allocator_record_stream`](Self::caching_allocator_record_stream) recorded.
     #[track_caller]
     pub unsafe fn caching_allocator_delete(&self, address: u64) -> Result<(), FreeError> {
+        // SAFETY: The caller gives the guarantees.
+        unsafe { self.caching_allocator_delete_at(address, Location::caller()) }
+    }
+
+    /// Frees memory as [`caching_allocator_delete`](Self::caching_allocator_delete), with `location`
+    /// as the source line of the free.
+    ///
+    /// # Errors
+    /// If no live block begins at the address. The pool is then unchanged.
+    ///
+    /// # Safety
+    /// As for [`caching_allocator_delete`](Self::caching_allocator_delete).
+    pub unsafe fn caching_allocator_delete_at(
+        &self,
+        address: u64,
+        location: &'static Location<'static>,
+    ) -> Result<(), FreeError> {
         // Nothing here is `unsafe`; but the pool may give the memory to a `PoolSlice`, whose safe
         // access relies on the caller's guarantee.
-        self.free_address(address, Location::caller())
+        self.free_address(address, location)
     }
 
     /// Records that work on `stream` uses the memory at `address`, as `torch.Tensor.record_stream`

@@ -111,18 +111,47 @@ struct OpenScope {
     context: Context,
 }
 
-/// Path and category of a thread's innermost open scope.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Context {
-    pub(crate) path: PathId,
-    pub(crate) category: Category,
-}
+/// Path, category and operation of a thread's innermost open scope.
+///
+/// One number, because every recorded request reads, hashes and compares it: the category in bits 0
+/// to 7, the path from bit 8 and the operation from bit 32. A [`PathId`] has at most 17 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Context(u64);
+
+const _: () = assert!(MAX_PATHS < 1 << 24, "a path's number fits between category and operation");
 
 impl Context {
     /// The context outside all scopes: no path, category unknown.
-    pub(crate) const NONE: Self = Self { path: PathId(0), category: Category::Unknown };
+    pub(crate) const NONE: Self = Self::new(PathId(0), Category::Unknown, PathId(0));
 
-    /// Returns the path and category of this thread's innermost open scope.
+    const fn new(path: PathId, category: Category, operation: PathId) -> Self {
+        Self(category as u64 | (path.0 as u64) << 8 | (operation.0 as u64) << 32)
+    }
+
+    /// Returns the scope path.
+    pub(crate) fn path(self) -> PathId {
+        PathId((self.0 >> 8) as u32 & 0xff_ffff)
+    }
+
+    /// Returns the category.
+    pub(crate) fn category(self) -> Category {
+        let number = self.0 as u8;
+        Category::ALL.into_iter().find(|&category| category as u8 == number).unwrap_or_default()
+    }
+
+    /// Returns the open operations, outermost first, such as `attention/matmul`; see
+    /// [`Scope::operation`].
+    pub(crate) fn operation(self) -> PathId {
+        PathId((self.0 >> 32) as u32)
+    }
+
+    /// Returns the number that has path, category and operation.
+    #[inline]
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the path, category and operation of this thread's innermost open scope.
     #[inline]
     pub(crate) fn current() -> Self {
         CURRENT.get()
@@ -131,7 +160,7 @@ impl Context {
     /// Returns the context in a scope `name` opened in this context. Without a category, the scope
     /// has this context's.
     pub(crate) fn inside(self, name: &str, category: Option<Category>) -> Self {
-        Self { path: self.path.inside(name), category: category.unwrap_or(self.category) }
+        Self::new(self.path().inside(name), category.unwrap_or_else(|| self.category()), self.operation())
     }
 }
 
@@ -199,7 +228,18 @@ impl Scope {
     /// Sets the category of this thread's allocations until the result is dropped, without opening
     /// a named scope.
     pub fn of(category: Category) -> Self {
-        Self::new(Context { category, ..Context::current() })
+        let context = Context::current();
+        Self::new(Context::new(context.path(), category, context.operation()))
+    }
+
+    /// Opens the operation `name`, such as `matmul`, until the result is dropped: the call stack of
+    /// requests in it begins with a frame of that name, without file and line, inside the source
+    /// line of the request. Operations nest; a name contains no `/`.
+    ///
+    /// Scope path and category stay.
+    pub fn operation(name: &str) -> Self {
+        let context = Context::current();
+        Self::new(Context::new(context.path(), context.category(), context.operation().inside(name)))
     }
 
     fn new(context: Context) -> Self {
@@ -220,8 +260,8 @@ mod tests {
     use super::*;
 
     fn current() -> (String, Category) {
-        let Context { path, category } = Context::current();
-        (path.with_text(str::to_owned), category)
+        let context = Context::current();
+        (context.path().with_text(str::to_owned), context.category())
     }
 
     #[track_caller]
@@ -266,7 +306,7 @@ mod tests {
         let path = || {
             let _outer = Scope::open("numbered");
             let _inner = Scope::open("once");
-            Context::current().path
+            Context::current().path()
         };
         let path_there = std::thread::spawn(path).join().expect("no thread panics");
         assert_eq!(path(), path_there);

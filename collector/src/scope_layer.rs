@@ -108,7 +108,7 @@ mod tests {
     #[track_caller]
     fn check(path: &str, category: Category) {
         let current = Context::current();
-        assert_eq!((current.path.with_text(str::to_owned), current.category), (path.to_owned(), category));
+        assert_eq!((current.path().with_text(str::to_owned), current.category()), (path.to_owned(), category));
     }
 
     fn in_subscriber(run: impl FnOnce()) {

@@ -137,7 +137,7 @@ impl SiteKey {
     /// Returns the index in [`Sites::recent`] at which this key's site is stored.
     #[inline]
     fn slot(self) -> usize {
-        let context = u64::from(self.context.path.0) << 8 | self.context.category as u64;
+        let context = self.context.number();
         let mixed = self.location as u64 ^ context.rotate_left(32) ^ u64::from(self.stack.0).rotate_left(20);
         // Fibonacci hashing: the upper bits of a product depend on all bits; the factor is 2^64 /
         // golden ratio.
@@ -189,8 +189,9 @@ impl Sites {
                     SiteDetail::Lines if callers == StackId(0) => stack_of(location, interner),
                     SiteDetail::Lines | SiteDetail::Scopes => callers,
                 };
-                let scope = scope_of(key.context.path, interner);
-                interner.site(Site { stack, scope, category: key.context.category, ..Site::default() })
+                let stack = inside_operations(key.context.operation(), stack, interner);
+                let scope = scope_of(key.context.path(), interner);
+                interner.site(Site { stack, scope, category: key.context.category(), ..Site::default() })
             })
         });
         self.recent[key.slot()] = (key, site);
@@ -214,6 +215,18 @@ fn stack_of(location: &Location<'_>, interner: &mut Interner) -> StackId {
     let file = interner.string(location.file());
     let frame = interner.frame(Frame { function: StringId(0), file, line: location.line() });
     interner.stack(frame, StackId(0))
+}
+
+/// Adds one frame for each open operation, without file and line, inside `callers` to the
+/// recording's definitions, and returns the number of the whole stack.
+fn inside_operations(operations: PathId, callers: StackId, interner: &mut Interner) -> StackId {
+    operations.with_text(|text| {
+        text.split('/').filter(|name| !name.is_empty()).fold(callers, |stack, name| {
+            let frame = Frame { function: interner.string(name), ..Frame::default() };
+            let frame = interner.frame(frame);
+            interner.stack(frame, stack)
+        })
+    })
 }
 
 /// Adds the text of the scope path to the recording's definitions and returns its number.
@@ -255,6 +268,24 @@ mod tests {
             let Site { scope, category, .. } = definitions.site(site);
             assert_eq!((definitions.string(scope), category), (&*format!("layer{n}"), Category::Activation));
         }
+    }
+
+    #[test]
+    fn operations_are_the_innermost_frames() {
+        let (mut sites, mut sink) = (Sites::new(Numbers::default(), SiteDetail::Lines), MemorySink::default());
+        let _module = Scope::open_with("forward", Category::Activation);
+        let _attention = Scope::operation("attention");
+        let _product = Scope::operation("matmul");
+        let here = Location::caller();
+        let site = sites.site(Context::current(), here, &mut sink);
+        let definitions = definitions_in(&sink);
+        let Site { stack, scope, category, .. } = definitions.site(site);
+        assert_eq!((definitions.string(scope), category), ("forward", Category::Activation));
+        let frames = definitions.stack(stack);
+        let frames: Vec<_> = frames
+            .map(|Frame { function, file, line }| (definitions.string(function), definitions.string(file), line))
+            .collect();
+        assert_eq!(frames, [("matmul", "", 0), ("attention", "", 0), ("", here.file(), here.line())]);
     }
 
     #[test]

@@ -141,10 +141,11 @@ class CallbackTest(ProgramTest):
                 file.write(code)
 
     def spans(self, name="run.vram"):
-        """Returns the marks that are not of optimizers, with the stage of spans."""
+        """Returns the marks that are not of optimizers or of passes, with the stage of spans."""
         rows = [row for row in self.events(name) if row["kind"] in ("mark", "annotation")]
         names = [f"{row['name']} {row['stage']}".removesuffix(" instant").strip() for row in rows]
-        return [name for name in names if not name.startswith(("snapshot", "Optimizer.", "process"))]
+        left_out = ("snapshot", "Optimizer.", "process", "forward", "backward")
+        return [name for name in names if not name.startswith(left_out)]
 
     def train(self, trainer, callback, after=""):
         run = {
@@ -165,6 +166,7 @@ class CallbackTest(ProgramTest):
         self.assertEqual(output, "True None\n")
         self.assertEqual(errors.count("vramscope: listening: http://127.0.0.1:"), 1, errors)
         self.assertEqual(self.spans(), TRANSFORMERS_SPANS)
+        self.assertEqual([self.marks().count(name) for name in ("forward", "backward")], [8, 8])
         self.assertNotIn("not labelled", errors)
         categories = {row["category"] for row in self.events() if row["kind"] == "relabel"}
         self.assertEqual(categories, {"parameter", "gradient", "optimizer state", "input"})

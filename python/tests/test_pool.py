@@ -198,6 +198,8 @@ class PoolTest(ProgramTest):
         self.assertEqual([row["scope"] for row in rows if row["kind"] == "alloc"][0], "part")
         self.assertIn("step 2", self.marks())
         self.assertIn("now", self.marks())
+        # Three steps, each with the beginning and the end of its passes.
+        self.assertEqual([self.marks().count(name) for name in ("forward", "backward")], [6, 6])
         self.assertGreater(self.info("saved.vram")["events"], 40)
         device = self.info()["devices"][0]
         self.assertTrue(device["history_complete"])

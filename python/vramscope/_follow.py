@@ -12,6 +12,7 @@ from . import _interpreter, _metadata, _regions, _spans
 from ._imports import call_after_import
 from ._labels import Labels
 from ._modules import all_modules, names_in
+from ._phases import PhaseSpans
 from ._pinned_memory import PinnedMemory
 from ._polling import Polling
 from ._snapshot import device_list, take_snapshot
@@ -37,6 +38,7 @@ class Following:
         self._has_interpreter = True
         self._is_attached = False
         self.labels = Labels(session)
+        self._phases = PhaseSpans(session)
         self._stopped = threading.Event()
         self._thread = None
         #: Set if snapshots are recorded instead of events.
@@ -57,6 +59,7 @@ class Following:
         self._begin_late()
         self._stopped.set()
         self.labels.remove()
+        self._phases.remove()
         _spans.remove()
         _metadata.remove()
         _regions.remove()
@@ -65,9 +68,10 @@ class Following:
             thread.join(timeout=5)
 
     def annotate(self, model, optimizer=None):
-        """Labels a model's blocks and names its modules."""
+        """Labels a model's blocks, names its modules, and records its passes as spans."""
         self._session.add_modules(names_in(model))
         self.labels.annotate(model, optimizer)
+        self._phases.add(model)
 
     def pause(self):
         """Stops to record until ``resume``. The tracker returns at once meanwhile."""
@@ -154,6 +158,7 @@ class Following:
             self._stopped.set()
             return
         _spans.install(torch, self._session)
+        self._phases.install()
         self.labels.install()
         if self._thread is None:
             self._start_thread()
@@ -203,6 +208,7 @@ class Following:
         self._is_waiting = False
         self.status = "live"
         _spans.install(torch, self._session)
+        self._phases.install()
         # Gradients are new at every step: without stacks, a step shall cost next to nothing.
         self.labels.labels_gradients = self._with_stacks
         self.labels.install()

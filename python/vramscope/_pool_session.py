@@ -7,6 +7,7 @@ import threading
 
 from . import _metadata, _scopes, _spans, _watch
 from ._module_scopes import ModuleScopes
+from ._phases import PhaseSpans
 from ._pool_library import PoolError
 from ._steps import StepMarks
 
@@ -137,6 +138,7 @@ class PoolFollowing:
         self._library = library
         self._session = session
         self._modules = ModuleScopes(library)
+        self._phases = PhaseSpans(session)
         self.labels = _StepHook(session)
         #: The pool's own sites need none.
         self.stacks = None
@@ -145,18 +147,22 @@ class PoolFollowing:
     def start(self):
         self.labels.install()
         _spans.install(self._torch, self._session)
+        self._phases.install()
         _metadata.install(self._torch, self._session)
 
     def stop(self):
         self.labels.remove()
         _spans.remove()
+        self._phases.remove()
         _metadata.remove()
         self._modules.remove()
         self.status = "stopped"
 
     def annotate(self, model, _optimizer=None):
-        """Gives the forward pass of each module a scope, so that blocks name their module."""
+        """Gives the forward pass of each module a scope, so that blocks name their module, and
+        records the model's passes as spans."""
         self._modules.add(model)
+        self._phases.add(model)
 
     def begin_at_failure(self, _device, _segment_bytes):
         """The pool is recorded from the first request on."""

@@ -10,13 +10,15 @@
 //!   [`NativeViewer`] follows it, [`Proxy`] is a faulty network between them, and [`live`] has
 //!   the measurements made with them.
 //! - [`fixtures`] are recordings with their ground truth, [`synthetic`] recordings of any length;
-//!   [`verify`] runs the pool against a recording. [`snapshot_model`] computes the contents of a
-//!   snapshot independently, in Python. [`Picture`] is a small picture of the page.
+//!   [`recorded`] computes answers from one, [`gallery`] reads the page's gallery, [`verify`] runs
+//!   the pool against a recording. [`snapshot_model`] computes the contents of a snapshot
+//!   independently, in Python. [`Picture`] is a small picture of the page.
 //! - [`rules`] checks the repository's own code and texts.
 #![forbid(unsafe_code)]
 
 mod browser;
 pub mod fixtures;
+pub mod gallery;
 mod golden;
 pub mod http;
 pub mod live;
@@ -26,6 +28,7 @@ mod page;
 mod process;
 mod program;
 mod proxy;
+pub mod recorded;
 pub mod rules;
 pub mod snapshot_model;
 pub mod synthetic;

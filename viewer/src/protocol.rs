@@ -272,7 +272,7 @@ pub enum FromEngine {
     /// Another stage of the page, with title and text.
     Stage(PageStage, String, String),
     /// Progress of an opening, 0 to 1, with a text; `None` when it has ended.
-    Progress(Option<(f32, String)>),
+    Progress(Option<(f64, String)>),
     /// The recording to save under this name, as a blob beside the message or at a URL relative to
     /// the page.
     Download {

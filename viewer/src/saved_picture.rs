@@ -219,17 +219,24 @@ impl SavedPicture {
         push_escaped(&mut svg, pixels);
         svg.push_str("\"/>");
         for swatch in &self.swatches {
-            let ((x, y), (width, height), color) = (swatch.at, swatch.size, swatch.color.css());
+            let ([x, y], [width, height]) = (rounded(swatch.at), rounded(swatch.size));
+            let color = swatch.color.css();
             let _ = write!(svg, "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{color}\"/>");
             if let Some((color, lines)) = swatch.lines() {
                 svg.push_str("<path d=\"");
-                for [(x0, y0), (x1, y1)] in lines {
+                for [[x0, y0], [x1, y1]] in lines.map(|line| line.map(rounded)) {
                     let _ = write!(svg, "M{x0} {y0}L{x1} {y1}");
                 }
-                let _ = write!(svg, "\" stroke=\"{}\" stroke-width=\"{}\"/>", color.css(), height * STRIPE_WIDTH);
+                let _ = write!(
+                    svg,
+                    "\" stroke=\"{}\" stroke-width=\"{}\"/>",
+                    color.css(),
+                    height * f64::from(STRIPE_WIDTH)
+                );
             }
         }
-        for PlacedText { text, at: (x, y), size, is_bold, color } in &self.texts {
+        for PlacedText { text, at, size, is_bold, color } in &self.texts {
+            let ([x, y], size) = (rounded(*at), f64::from(*size));
             let weight = if *is_bold { 600 } else { 400 };
             let color = color.css();
             let _ = write!(
@@ -241,6 +248,12 @@ impl SavedPicture {
         }
         svg + "</svg>\n"
     }
+}
+
+/// Returns a point or a size in hundredths of a pixel. As `f64`, because the code that writes `f32`
+/// makes the page larger.
+fn rounded((x, y): (f32, f32)) -> [f64; 2] {
+    [x, y].map(|length| (f64::from(length) * 100.0).round() / 100.0)
 }
 
 /// Appends a text with XML's special characters escaped; characters that XML cannot have are left

@@ -15,6 +15,12 @@ pub(crate) trait Surface {
     /// Fills a rectangle with an opaque color.
     fn fill(&mut self, rect: Rect, color: Color);
 
+    /// Fills adjacent columns of one color, from left to right, which have the same lower end.
+    #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "only reports use it"))]
+    fn area(&mut self, columns: &[Rect], color: Color) {
+        columns.iter().for_each(|&column| self.fill(column, color));
+    }
+
     /// Mixes `alpha` (0 to 1) of a color into a rectangle.
     fn tint(&mut self, rect: Rect, color: Color, alpha: f32);
 

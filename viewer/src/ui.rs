@@ -191,7 +191,7 @@ pub struct Element {
     /// Color of a swatch or a bar, as the style sheet's variable `--color`.
     pub color: Option<Color>,
     /// Length of a bar, 0 to 1, as the style sheet's variable `--share`.
-    pub share: Option<f32>,
+    pub share: Option<f64>,
     /// The command that a click runs (for a field: that a change of its value runs, with the value
     /// appended).
     pub command: Option<String>,
@@ -267,7 +267,7 @@ impl Element {
 
     /// Sets the length of a bar, 0 to 1.
     #[must_use]
-    pub fn with_share(mut self, share: f32) -> Self {
+    pub fn with_share(mut self, share: f64) -> Self {
         self.share = Some(share);
         self
     }

@@ -7,6 +7,7 @@ use std::{env, fs, io};
 
 use wasm_bindgen_cli_support::Bindgen;
 
+use crate::import_names;
 use crate::page::{self, Effort};
 use crate::shell::{self, Result, cargo};
 use crate::tools::{self, Tool};
@@ -115,6 +116,9 @@ fn compile_module(package: &str, module: &str, profile: Profile, pkg: &Path) -> 
             .generate(&generated)
     };
     generate().map_err(|error| format!("wasm-bindgen on {}: {error:#}", wasm.display()))?;
+    if profile == Profile::Release {
+        import_names::shorten(&generated, module).map_err(|error| error.to_string())?;
+    }
     copy_changed_files(&generated, pkg).map_err(|error| format!("{}: {error}", pkg.display()))
 }
 

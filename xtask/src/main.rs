@@ -23,6 +23,7 @@ mod build;
 mod exports;
 mod fuzz;
 mod gpu;
+mod import_names;
 mod measure;
 mod notebook;
 mod package;

@@ -1,11 +1,14 @@
-//! Compresses the page's files with brotli and gzip into `www/dist`, which the page crate embeds.
+//! Compresses the page's files with brotli and gzip into `www/dist`, which the page crate embeds,
+//! and copies the gallery's recordings there.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use flate2::write::GzEncoder;
 use flate2::{Compression, Crc};
+use serde_json::Value;
 
 /// The files that opening the page transfers, relative to `www`.
 const FILES: [&str; 9] = [
@@ -19,16 +22,24 @@ const FILES: [&str; 9] = [
     "style.css",
     "worker.js",
 ];
-/// The files that the page loads later, when it needs them.
+/// The files that the page loads later, when it needs them, beside the gallery's recordings.
 const LATER_FILES: [&str; 7] = [
-    "examples/mlp_train.vram",
-    "examples/oom_frag.vram",
-    "examples/resnet50_train.vram",
+    GALLERY,
+    "gallery.css",
+    "gallery.js",
     "importer.js",
     "pkg/vramscope_importer.js",
     "pkg/vramscope_importer_bg.wasm",
     SERVICE_WORKER,
 ];
+/// The gallery's data, which names its recordings. They are below [`GALLERY_FOLDER`] on the page.
+const GALLERY: &str = "examples/gallery.json";
+/// The folder of the gallery on the page.
+const GALLERY_FOLDER: &str = "examples";
+/// The folders with the gallery's recordings, relative to `www`: the page has copies.
+const RECORDING_FOLDERS: [&str; 2] = ["../examples/pytorch/recordings", "../tests/data/tour"];
+/// Most bytes of a recording in the gallery.
+const MAX_RECORDING_BYTES: u64 = 100_000;
 /// The script that keeps the page's files for use without the server.
 const SERVICE_WORKER: &str = "sw.js";
 /// The text in [`SERVICE_WORKER`] that the version of the page replaces.
@@ -69,6 +80,7 @@ pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
     let version = version(www)?;
     let version_stamp = dist.join("version.txt");
     let is_other_version = !fs::read_to_string(&version_stamp).is_ok_and(|before| before == version);
+    copy_recordings(www, &dist)?;
     let (mut brotli_bytes, mut gzip_bytes) = (0, 0);
     for name in FILES.into_iter().chain(LATER_FILES) {
         let source = www.join(name);
@@ -103,11 +115,54 @@ pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
     Ok(())
 }
 
+/// Copies the gallery's recordings into `dist`, and removes those that the gallery had before. They
+/// stay as they are, because the format is compressed.
+fn copy_recordings(www: &Path, dist: &Path) -> io::Result<()> {
+    let folder = dist.join(GALLERY_FOLDER);
+    fs::create_dir_all(&folder)?;
+    let recordings = recordings(www)?;
+    for entry in fs::read_dir(&folder)? {
+        let path = entry?.path();
+        let is_data = path.with_extension("") == dist.join(GALLERY);
+        if !is_data && !recordings.iter().any(|recording| recording.file_name() == path.file_name()) {
+            fs::remove_file(path)?;
+        }
+    }
+    for source in recordings {
+        let bytes = fs::metadata(&source)?.len();
+        if bytes > MAX_RECORDING_BYTES {
+            let text = format!("{} has {bytes} bytes, more than {MAX_RECORDING_BYTES}", source.display());
+            return Err(io::Error::other(text));
+        }
+        let target = folder.join(source.file_name().unwrap_or_default());
+        if !is_newer(&target, &source) {
+            // Not `fs::copy`: the copy is newer than its source.
+            fs::write(target, fs::read(&source)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the paths of the gallery's recordings, without duplicates.
+fn recordings(www: &Path) -> io::Result<Vec<PathBuf>> {
+    let gallery: Value = serde_json::from_slice(&fs::read(www.join(GALLERY))?)?;
+    let entries = gallery["recordings"].as_array().into_iter().flatten();
+    let names = entries.flat_map(|entry| entry["files"].as_array().into_iter().flatten()).filter_map(Value::as_str);
+    let find = |name: &str| {
+        let paths = RECORDING_FOLDERS.map(|folder| www.join(folder).join(format!("{name}.vram")));
+        let missing = || io::Error::other(format!("{GALLERY}: no recording {name} in {RECORDING_FOLDERS:?}"));
+        paths.into_iter().find(|path| path.is_file()).ok_or_else(missing)
+    };
+    let names: BTreeSet<&str> = names.collect();
+    names.into_iter().map(find).collect()
+}
+
 /// Returns the version of the page: a checksum of all its files.
 fn version(www: &Path) -> io::Result<String> {
     let mut checksum = Crc::new();
-    for name in FILES.into_iter().chain(LATER_FILES) {
-        checksum.update(&fs::read(www.join(name))?);
+    let files = FILES.into_iter().chain(LATER_FILES).map(|name| www.join(name));
+    for path in files.chain(recordings(www)?) {
+        checksum.update(&fs::read(path)?);
     }
     Ok(format!("{:08x}", checksum.sum()))
 }
@@ -195,18 +250,34 @@ mod tests {
 
     #[test]
     fn unchanged_files_are_not_compressed_again() {
-        let www = tempfile::tempdir().expect("a temporary folder");
-        for folder in ["pkg", "examples"] {
-            fs::create_dir_all(www.path().join(folder)).expect("a folder");
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let www = root.path().join("www");
+        let recordings = www.join(RECORDING_FOLDERS[1]);
+        for folder in [www.join("pkg"), www.join(GALLERY_FOLDER), root.path().join("tests/data/tour")] {
+            fs::create_dir_all(folder).expect("a folder");
         }
         for name in FILES.into_iter().chain(LATER_FILES) {
             let text = format!("{name} {VERSION_PLACEHOLDER} ");
-            fs::write(www.path().join(name), text.repeat(1000)).expect("a file");
+            fs::write(www.join(name), text.repeat(1000)).expect("a file");
         }
-        compress(www.path(), Effort::Fast).expect("compressed");
-        let target = www.path().join("dist/index.html.br");
+        let set_gallery = |file: &str| {
+            let text = format!("{{\"recordings\": [{{\"files\": [{file:?}]}}]}}");
+            fs::write(www.join(GALLERY), text).expect("a file");
+        };
+        set_gallery("a");
+        let missing = compress(&www, Effort::Fast).expect_err("no such recording");
+        assert!(missing.to_string().contains("no recording a"), "{missing}");
+        for name in ["a.vram", "b.vram"] {
+            fs::write(recordings.join(name), name).expect("a file");
+        }
+        compress(&www, Effort::Fast).expect("compressed");
+        assert_eq!(fs::read(www.join("dist/examples/a.vram")).expect("a copy"), b"a.vram");
+        let target = www.join("dist/index.html.br");
         let first = fs::metadata(&target).and_then(|file| file.modified()).expect("a modification time");
-        compress(www.path(), Effort::Fast).expect("compressed");
+        set_gallery("b");
+        compress(&www, Effort::Fast).expect("compressed");
+        assert!(!www.join("dist/examples/a.vram").exists() && www.join("dist/examples/b.vram").exists());
+        assert!(www.join("dist/examples/gallery.json.br").exists());
         let second = fs::metadata(&target).and_then(|file| file.modified()).expect("a modification time");
         assert_eq!(first, second);
         assert!(fs::metadata(&target).expect("a file").len() < 200);

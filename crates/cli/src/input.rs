@@ -230,6 +230,7 @@ impl Input {
             let events = Count(events).of("event is", "events are");
             terminal::message(CommandError::file(&path, format_args!("{first}; {events} lost")));
         }
+        recording.read_marks();
         Ok(recording)
     }
 

@@ -11,6 +11,7 @@
 //! - Serving: [`server`] starts the page for `demo` and `view`, [`merge_server`] that of processes
 //!   that push, for `serve`, `run` and `attach`.
 //! - Other processes: [`attach`] runs Python code in another process.
+//! - Training: `demo` records the demo and memory techniques.
 //! - Arguments: [`number`] parses what clap does not.
 //! - [`signals`] handles Ctrl-C, [`log`] prints the libraries' warnings, [`error`] ends a command.
 //!
@@ -20,6 +21,8 @@
 mod attach;
 mod commands;
 mod convert;
+#[cfg(feature = "demo")]
+mod demo;
 mod error;
 mod escape;
 #[cfg(feature = "export")]
@@ -28,7 +31,6 @@ mod input;
 mod item_channel;
 mod log;
 mod merge_server;
-#[cfg(any(feature = "demo", feature = "report"))]
 mod number;
 mod output;
 mod recorded;
@@ -131,6 +133,9 @@ enum Command {
     /// Compare two recordings site by site
     #[command(after_help = commands::diff::EXAMPLES)]
     Diff(commands::diff::DiffArguments),
+    /// Show which lines, operations, modules or phases hold memory
+    #[command(after_help = commands::table::EXAMPLES)]
+    Table(commands::table::TableArguments),
     /// Print a completion script for a shell
     #[cfg(feature = "manual")]
     #[command(after_help = commands::completions::EXAMPLES)]
@@ -173,6 +178,7 @@ fn run(command: &Command) -> Result<bool> {
         #[cfg(feature = "report")]
         Command::Report(arguments) => commands::report::run(arguments),
         Command::Diff(arguments) => commands::diff::run(arguments),
+        Command::Table(arguments) => commands::table::run(arguments),
         #[cfg(feature = "manual")]
         Command::Completions(arguments) => commands::completions::run(arguments, Arguments::command()),
         #[cfg(feature = "manual")]

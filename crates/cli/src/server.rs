@@ -105,9 +105,21 @@ impl ServerArguments {
 
     /// Prints the server's address, warns about who can reach it, and opens the browser if wanted.
     pub(crate) fn announce(&self, server: &Server, output: AnnounceOn) -> Result {
+        self.announce_at(server, output, "")
+    }
+
+    /// Prints and opens the address as [`announce`](Self::announce), of a page of the server:
+    /// `page` begins with a question mark.
+    pub(crate) fn announce_at(&self, server: &Server, output: AnnounceOn, page: &str) -> Result {
+        let mut url = server.url();
+        // The address already has parameters if it has the token.
+        match page.strip_prefix('?') {
+            Some(parameters) if url.contains('?') => url = format!("{url}&{parameters}"),
+            _ => url.push_str(page),
+        }
         match output {
-            AnnounceOn::Stdout => terminal::print(&format!("listening: {}\n", server.url()))?,
-            AnnounceOn::Stderr => terminal::message(format_args!("listening: {}", server.url())),
+            AnnounceOn::Stdout => terminal::print(&format!("listening: {url}\n"))?,
+            AnnounceOn::Stderr => terminal::message(format_args!("listening: {url}")),
         }
         let requested_port = self.listen.map_or(DEFAULT_PORT, |address| address.port());
         let port = server.address().port();
@@ -126,7 +138,7 @@ impl ServerArguments {
                 "warning: everyone who reaches the proxy can watch; set VRAMSCOPE_TOKEN or --token to require a token",
             );
         }
-        if self.wants_browser() && !open_browser(&server.url()) {
+        if self.wants_browser() && !open_browser(&url) {
             terminal::message("cannot open a browser; open the address above in a browser on this machine");
         }
         Ok(())

@@ -1,85 +1,98 @@
-//! Data sets of labelled images in the pool, and batches of them.
+//! Data sets of labelled images of digits, and batches of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastrand::Rng;
-use vramscope_collector::{AllocateError, HostPool, PoolSlice};
-use vramscope_trace::Category;
+use vramscope_collector::{Category, Scope};
 
+use crate::device::Device;
 use crate::digits::{self, CLASSES, PIXELS};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::operation::Operation;
+use crate::tensor::Tensor;
 
-/// Maximum number of images in a shard, a part of a data set with its own buffers. A data set with
-/// more images has several shards.
+/// Maximum number of images in a shard, a part of a data set with its own tensors.
 const SHARD_LEN: usize = 2048;
 
-/// Up to [`SHARD_LEN`] images of a data set: one buffer of the pool with their pixels, one with
-/// their labels.
+/// Up to [`SHARD_LEN`] images of a data set.
 struct Shard {
-    pixels: PoolSlice<u8>,
-    labels: PoolSlice<u8>,
+    /// `[images, PIXELS]`, from 0 to 1; in `f16`, which is precise enough for 256 grey levels.
+    pixels: Tensor,
+    labels: Vec<u32>,
 }
 
-/// A data set of images of digits and their labels, in buffers of the pool.
+/// A data set of images of digits, on the device, and their labels.
 pub(crate) struct Dataset {
     shards: Vec<Shard>,
-    len: usize,
 }
 
-/// The images, with pixels from 0 to 1, and the labels for one pass through the network.
+/// The images `[images, PIXELS]` and labels of one step.
 pub(crate) struct Batch {
-    pub(crate) pixels: PoolSlice<f32>,
-    pub(crate) labels: Vec<u8>,
+    pub(crate) pixels: Tensor,
+    pub(crate) labels: Tensor,
 }
 
 impl Dataset {
     /// Generates a data set of `len` images of random digits, allocated in the scope `name`. Once
     /// `stop` is true, generates no more shards, so that the data set has fewer images.
-    pub(crate) fn generate(
-        pool: &HostPool,
-        name: &str,
-        len: usize,
-        rng: &mut Rng,
-        stop: &AtomicBool,
-    ) -> Result<Self, AllocateError> {
-        let _scope = pool.scope_with(name, Category::Input);
+    pub(crate) fn generate(device: &Device, name: &str, len: usize, rng: &mut Rng, stop: &AtomicBool) -> Result<Self> {
+        let _scope = Scope::open_with(name, Category::Input);
         let mut shards = Vec::new();
+        let mut image = [0; PIXELS];
         for start in (0..len).step_by(SHARD_LEN) {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
             let count = SHARD_LEN.min(len - start);
-            let mut shard = Shard { pixels: pool.alloc_zeros(count * PIXELS)?, labels: pool.alloc_zeros(count)? };
-            for (pixels, label) in shard.pixels.chunks_exact_mut(PIXELS).zip(shard.labels.iter_mut()) {
+            let (mut bytes, mut labels) = (Vec::with_capacity(count * PIXELS * 2), Vec::with_capacity(count));
+            for _ in 0..count {
                 let digit = rng.usize(..CLASSES);
-                digits::draw(digit, rng, pixels);
-                *label = digit as u8;
+                digits::draw(digit, rng, &mut image);
+                labels.push(digit as u32);
+                let values = image.iter().map(|&pixel| half::f16::from_f32(f32::from(pixel) / 255.0));
+                bytes.extend(values.flat_map(half::f16::to_le_bytes));
             }
-            shards.push(shard);
+            shards.push(Shard { pixels: Tensor::from_bytes(device, &[count, PIXELS], DType::F16, &bytes)?, labels });
         }
-        let len = shards.iter().map(|shard| shard.labels.len()).sum();
-        Ok(Self { shards, len })
+        Ok(Self { shards })
     }
 
-    /// Returns the number of images in the data set.
+    /// Returns the number of images.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.shards.iter().map(|shard| shard.labels.len()).sum()
     }
 
-    /// Copies the images with these indices in the data set, and their labels, to a new batch.
-    pub(crate) fn batch(
-        &self,
-        pool: &HostPool,
-        indices: impl ExactSizeIterator<Item = usize>,
-    ) -> Result<Batch, AllocateError> {
-        let _scope = pool.scope_with("batch", Category::Input);
-        let mut pixels = pool.alloc_zeros::<f32>(indices.len() * PIXELS)?;
-        let mut labels = Vec::with_capacity(indices.len());
-        for (values, index) in pixels.chunks_exact_mut(PIXELS).zip(indices) {
-            let (shard, index) = (&self.shards[index / SHARD_LEN], index % SHARD_LEN);
-            let bytes = &shard.pixels[index * PIXELS..][..PIXELS];
-            values.iter_mut().zip(bytes).for_each(|(value, &pixel)| *value = f32::from(pixel) / 255.0);
-            labels.push(shard.labels[index]);
-        }
+    /// Copies `len` random images of a random shard to a new batch.
+    pub(crate) fn random_batch(&self, len: usize, rng: &mut Rng) -> Result<Batch> {
+        let shard = &self.shards[rng.usize(..self.shards.len())];
+        let indices: Vec<u32> = (0..len).map(|_| rng.u32(..shard.labels.len() as u32)).collect();
+        shard.batch(&indices)
+    }
+
+    /// Returns the images in batches of up to `len`, in order.
+    pub(crate) fn batches(&self, len: usize) -> impl Iterator<Item = Result<Batch>> {
+        self.shards.iter().flat_map(move |shard| {
+            let count = shard.labels.len() as u32;
+            (0..count).step_by(len).map(move |start| {
+                let indices: Vec<u32> = (start..count.min(start + len as u32)).collect();
+                shard.batch(&indices)
+            })
+        })
+    }
+}
+
+impl Shard {
+    /// Copies the images with these indices to a new batch.
+    fn batch(&self, indices: &[u32]) -> Result<Batch> {
+        let _scope = Scope::open_with("batch", Category::Input);
+        let _operation = Operation::enter("gather");
+        let device = self.pixels.device();
+        let labels: Vec<u32> = indices.iter().map(|&index| self.labels[index as usize]).collect();
+        let labels = Tensor::from_u32(device, &[indices.len()], &labels)?;
+        let indices = Tensor::from_u32(device, &[indices.len()], indices)?;
+        let pixels = Tensor::empty(device, &[indices.len(), PIXELS], DType::F32)?;
+        device.backend().gather_rows(self.pixels.raw(), indices.raw(), pixels.raw())?;
         Ok(Batch { pixels, labels })
     }
 }

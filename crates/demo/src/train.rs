@@ -1,4 +1,4 @@
-//! The training loop.
+//! The default demo: a perceptron learns to classify images of digits.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,13 +8,20 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use thiserror::Error;
-use vramscope_collector::{AllocateError, HostPool};
-use vramscope_trace::Category;
+use vramscope_collector::{Category, Scope};
 
-use crate::adam::Adam;
+use crate::autograd::no_grad;
 use crate::data::{Batch, Dataset};
+use crate::device::Device;
 use crate::digits::{CLASSES, PIXELS};
-use crate::network::{Network, Parameters, argmax_rows};
+use crate::error::{Result, TensorError};
+use crate::models::Perceptron;
+use crate::optimizers::{Adam, Method, Optimizer};
+use crate::tensor::Tensor;
+use crate::training::{StepOptions, Trainer};
+
+/// Adam's learning rate.
+const LEARNING_RATE: f32 = 1e-3;
 
 /// Number of batches that are prepared in advance, for the next training steps.
 const PREFETCHED_BATCHES: usize = 8;
@@ -87,22 +94,22 @@ impl fmt::Debug for Summary {
 /// An error that ends the training.
 #[derive(Debug, Error)]
 pub enum DemoError {
-    /// The pool is too small for the model and its data.
+    /// The device is too small for the model and its data, or failed.
     #[error("training stopped: {0}")]
-    Memory(#[from] AllocateError),
+    Tensor(#[from] TensorError),
 }
 
-/// Trains with memory from `pool` until all steps are done or `stop` is set, and calls `on_step`
-/// after each step.
+/// Trains on `device` until all steps are done or `stop` is set, and calls `on_step` after each
+/// step.
 ///
 /// # Errors
-/// Returns an error if the pool is out of memory.
+/// If the device is out of memory or fails.
 ///
 /// # Panics
-/// Panics if a number of images or a width in `options` is 0.
+/// If a number of images or a width in `options` is 0.
 pub fn run(
     options: &Options,
-    pool: HostPool,
+    device: &Device,
     stop: &AtomicBool,
     on_step: &mut dyn FnMut(Step),
 ) -> Result<Summary, DemoError> {
@@ -111,13 +118,13 @@ pub fn run(
         counts.iter().chain(&options.hidden).all(|&count| count > 0),
         "numbers of images and widths must not be 0: {options:?}"
     );
-    let training = Training::new(pool, options, stop)?;
+    let training = Training::new(device, options, stop)?;
     let mut summary = Summary { steps: 0, loss: None, accuracy: None, _training: training };
     while options.steps.is_none_or(|steps| summary.steps < steps) && !stop.load(Ordering::Relaxed) {
         let start = Instant::now();
         let number = summary.steps + 1;
         let training = &mut summary._training;
-        let loss = training.step(number)?;
+        let loss = training.step()?;
         let accuracy = if number.is_multiple_of(options.evaluate_every) { Some(training.evaluate()?) } else { None };
         summary.steps = number;
         summary.loss = Some(loss);
@@ -128,92 +135,84 @@ pub fn run(
     Ok(summary)
 }
 
-/// A training run in progress: the data, the network, the optimizer and the best parameters so far.
+/// A training run in progress: the data, the model and its trainer, and the best parameters so far.
 struct Training {
-    pool: HostPool,
+    device: Device,
     /// Smallest and largest number of images in a batch.
     batch_sizes: (usize, usize),
     rng: Rng,
     training_set: Dataset,
     prefetched: VecDeque<Batch>,
     held_out: Dataset,
-    network: Network,
-    adam: Adam,
-    checkpoint: Option<Checkpoint>,
+    model: Perceptron,
+    trainer: Trainer,
+    best: Option<Best>,
 }
 
 /// A copy of the parameters that had the best accuracy so far, and that accuracy.
-struct Checkpoint {
+struct Best {
     accuracy: f32,
-    _layers: Vec<Parameters>,
+    _parameters: Vec<Tensor>,
 }
 
 impl Training {
-    fn new(pool: HostPool, options: &Options, stop: &AtomicBool) -> Result<Self, AllocateError> {
+    fn new(device: &Device, options: &Options, stop: &AtomicBool) -> Result<Self> {
         let mut rng = Rng::with_seed(1);
-        let network = {
-            let _model_scope = pool.scope("model");
+        let model = {
+            let _scope = Scope::open("model");
             let widths: Vec<usize> = [&[PIXELS][..], &options.hidden, &[CLASSES]].concat();
-            Network::new(&pool, &widths, &mut rng)?
+            Perceptron::new(device, &widths, 1)?
         };
-        let data_scope = pool.scope("data");
-        let training_set = Dataset::generate(&pool, "training", options.training_digits, &mut rng, stop)?;
-        let held_out = Dataset::generate(&pool, "held out", options.held_out_digits, &mut rng, stop)?;
-        drop(data_scope);
-        let (prefetched, adam, batch_sizes) = (VecDeque::new(), Adam::default(), options.batch);
-        Ok(Self { pool, batch_sizes, rng, training_set, prefetched, held_out, network, adam, checkpoint: None })
+        let (training_set, held_out) = {
+            let _scope = Scope::open("data");
+            let training_set = Dataset::generate(device, "training", options.training_digits, &mut rng, stop)?;
+            (training_set, Dataset::generate(device, "held out", options.held_out_digits, &mut rng, stop)?)
+        };
+        let optimizer = Optimizer::new(Method::Adam(Adam::default()), LEARNING_RATE);
+        let trainer = Trainer::new(device, model.parameters(), optimizer, StepOptions::default())?;
+        let (device, prefetched, batch_sizes) = (device.clone(), VecDeque::new(), options.batch);
+        Ok(Self { device, batch_sizes, rng, training_set, prefetched, held_out, model, trainer, best: None })
     }
 
     /// Prepares batches until [`PREFETCHED_BATCHES`] are ready for the next training steps.
-    fn prefetch(&mut self) -> Result<(), AllocateError> {
-        let _loader_scope = self.pool.scope("loader");
+    fn prefetch(&mut self) -> Result {
+        let _scope = Scope::open("loader");
         while self.prefetched.len() < PREFETCHED_BATCHES {
             let (min, max) = self.batch_sizes;
-            let (rng, training_set) = (&mut self.rng, &self.training_set);
-            let len = rng.usize(min..=max.max(min));
-            let batch = training_set.batch(&self.pool, (0..len).map(|_| rng.usize(..training_set.len())))?;
-            self.prefetched.push_back(batch);
+            let len = self.rng.usize(min..=max.max(min));
+            self.prefetched.push_back(self.training_set.random_batch(len, &mut self.rng)?);
         }
         Ok(())
     }
 
-    /// Runs the training step with number `number`, from 1, and returns its mean loss.
-    fn step(&mut self, number: u64) -> Result<f32, AllocateError> {
-        let pool = self.pool.clone();
-        let _span = pool.span(format!("step {number}"));
+    /// Runs one training step and returns its mean loss.
+    fn step(&mut self) -> Result<f32> {
         self.prefetch()?;
-        let Batch { pixels, labels } = self.prefetched.pop_front().expect("prefetch() leaves at least one batch");
-        let _step_scope = pool.scope("step");
-        let activations = self.network.forward(pixels)?;
-        let (loss, gradients) = self.network.backward(activations, &labels)?;
-        self.adam.step(&pool, &mut self.network.layers, &gradients)?;
-        Ok(loss)
+        let batch = self.prefetched.pop_front();
+        let Batch { pixels, labels } = batch.expect("prefetch() leaves at least one batch");
+        let losses = self.trainer.step(|_| self.model.forward(&pixels)?.cross_entropy(&labels))?;
+        losses[0].item()
     }
 
     /// Returns the share of held-out images that are classified correctly, from 0 to 1, and keeps a
     /// copy of the parameters if no share before was as large.
-    fn evaluate(&mut self) -> Result<f32, AllocateError> {
+    fn evaluate(&mut self) -> Result<f32> {
         /// Number of held-out images that are classified at once; the last batch may have fewer.
         const BATCH: usize = 1024;
-        let pool = &self.pool;
-        let _span = pool.span("evaluate");
-        let _evaluate_scope = pool.scope("evaluate");
+        let _span = self.device.span("evaluate");
+        let _scope = Scope::open_with("evaluate", Category::Activation);
+        let _mode = no_grad();
         let mut correct = 0;
-        for start in (0..self.held_out.len()).step_by(BATCH) {
-            let indices = start..self.held_out.len().min(start + BATCH);
-            let Batch { pixels, labels } = self.held_out.batch(pool, indices)?;
-            let logits = self.network.predict(pixels)?;
-            correct += argmax_rows(&logits, CLASSES)
-                .zip(&labels)
-                .filter(|&(answer, &label)| answer == usize::from(label))
-                .count();
+        for batch in self.held_out.batches(BATCH) {
+            let Batch { pixels, labels } = batch?;
+            let answers = self.model.forward(&pixels)?.argmax()?.to_u32()?;
+            correct += answers.iter().zip(labels.to_u32()?).filter(|(answer, label)| **answer == *label).count();
         }
         let accuracy = correct as f32 / self.held_out.len() as f32;
-        if self.checkpoint.as_ref().is_none_or(|best| accuracy > best.accuracy) {
-            let _checkpoint_scope = pool.scope_with("checkpoint", Category::Parameter);
-            let layers =
-                self.network.layers.iter().map(|layer| layer.parameters.duplicate()).collect::<Result<_, _>>()?;
-            self.checkpoint = Some(Checkpoint { accuracy, _layers: layers });
+        if self.best.as_ref().is_none_or(|best| accuracy > best.accuracy) {
+            let _scope = Scope::open_with("checkpoint", Category::Parameter);
+            let parameters = self.trainer.parameters().iter().map(|parameter| parameter.value.copied());
+            self.best = Some(Best { accuracy, _parameters: parameters.collect::<Result<_>>()? });
         }
         Ok(accuracy)
     }

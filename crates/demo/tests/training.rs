@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use vramscope_collector::{HostDevice, HostPool, Settings};
-use vramscope_demo::{DemoError, Options, Step, Summary, run};
+use vramscope_demo::{DemoError, Device, Options, Step, Summary, run};
 use vramscope_trace::{
     AnnotationStage, Category, Definition, Definitions, DeviceId, Event, EventKind, MemoryState, Sink,
 };
@@ -81,7 +81,8 @@ fn train_with(
     let (device, ticks) = (HostDevice::new(capacity_bytes), AtomicU64::new(0));
     let clock = move || ticks.fetch_add(1, Ordering::Relaxed);
     let pool = HostPool::new(device, Settings::default(), recorded.clone(), clock);
-    (run(options, pool, stop, on_step), recorded)
+    let device = Device::host(pool).unwrap();
+    (run(options, &device, stop, on_step), recorded)
 }
 
 #[test]
@@ -115,13 +116,13 @@ fn allocations_have_scopes_and_categories() {
     assert!(record.peak_bytes > 1 << 20);
     let assert_used =
         |path: &str, category| assert!(record.uses.contains(&(path.to_owned(), category)), "{path} {category:?}");
-    assert_used("model/layer1", Category::Parameter);
+    assert_used("model/perceptron/layer1", Category::Parameter);
     assert_used("data/training", Category::Input);
     assert_used("loader/batch", Category::Input);
-    assert_used("step/forward/layer2", Category::Activation);
-    assert_used("step/backward/layer3", Category::Gradient);
-    assert_used("step/backward/layer3", Category::Temporary);
-    assert_used("step/optimizer/layer1", Category::OptimizerState);
+    assert_used("step/forward/perceptron/layer2", Category::Activation);
+    assert_used("step/backward/perceptron/layer2", Category::Gradient);
+    assert_used("step/backward/perceptron/layer2", Category::Temporary);
+    assert_used("step/optimizer/perceptron/layer1", Category::OptimizerState);
     assert_used("evaluate/checkpoint", Category::Parameter);
     assert!(
         record.uses.iter().all(|(path, category)| !path.is_empty() && *category != Category::Unknown),
@@ -129,9 +130,18 @@ fn allocations_have_scopes_and_categories() {
         record.uses
     );
     assert_eq!(
-        record.marks[..3],
-        [(AnnotationStage::Begin, "step 1"), (AnnotationStage::End, "step 1"), (AnnotationStage::Begin, "step 2")]
-            .map(|(stage, name)| (stage, name.to_owned()))
+        record.marks[..8],
+        [
+            (AnnotationStage::Begin, "step 1"),
+            (AnnotationStage::Begin, "forward"),
+            (AnnotationStage::End, "forward"),
+            (AnnotationStage::Begin, "backward"),
+            (AnnotationStage::End, "backward"),
+            (AnnotationStage::Begin, "optimizer"),
+            (AnnotationStage::End, "optimizer"),
+            (AnnotationStage::End, "step 1"),
+        ]
+        .map(|(stage, name)| (stage, name.to_owned()))
     );
     assert_eq!(record.marks.last(), Some(&(AnnotationStage::End, "evaluate".to_owned())));
 }

@@ -11,14 +11,14 @@
 //! ```
 //!
 //! An event's sequence number is the low part of that of autograd's operation: of the last forward
-//! operation if the thread runs Python code, else of that whose backward pass the thread runs; 0
-//! without an operation. A node precedes an event of a thread that runs Python code in the backward
-//! pass of an operation, whose number it has. An event's stream and private pool are those of the
-//! last setting, and its scope is the last one. A Python frame's first word has the code's number
-//! (32 bits), a flag that a second word follows (1) and the line (31); the second word is the
-//! address of the module whose method the frame runs. A C++ frame has the code number 0, and its
-//! address as the second word. Numbers of stacks and codes are defined before their first use;
-//! stack 0 means no stack.
+//! operation if the thread runs Python code, else of that whose backward pass the thread runs,
+//! counted from 1; 0 without an operation. A node precedes an event of a thread that runs Python
+//! code in the backward pass of an operation, whose number it has. An event's stream and private
+//! pool are those of the last setting, and its scope is the last one. A Python frame's first word
+//! has the code's number (32 bits), a flag that a second word follows (1) and the line (31); the
+//! second word is the address of the module whose method the frame runs. A C++ frame has the code
+//! number 0, and its address as the second word. Numbers of stacks and codes are defined before
+//! their first use; stack 0 means no stack.
 //!
 //! Times are those of PyTorch's entry: the processor's time-stamp counter.
 

@@ -108,7 +108,7 @@ impl DeviceWriter {
         let (stack, sequence, node) = match &mut self.stacks {
             Some(stacks) if wanted != Stacks::None && entry.is_request() => {
                 let stack = stacks.current(wanted == Stacks::All, &mut self.ring);
-                let (sequence, node) = self.autograd.as_ref().map_or((0, None), |autograd| sequences(autograd, stack));
+                let (sequence, node) = self.autograd.as_ref().map_or((0, None), |it| sequences(it.sequences(), stack));
                 (stack.number, sequence, node)
             }
             _ => (0, 0, None),
@@ -158,17 +158,43 @@ impl DeviceWriter {
     }
 }
 
-/// Returns the sequence number that a request's event gets, and that of its node, if it needs one.
+/// Returns the sequence number that a request's event gets, and that of its node, if it needs one,
+/// from the numbers of the thread's next operation and of the node that it evaluates.
 ///
 /// The event gets the number of the last forward operation if the thread has Python frames, else
-/// that of the operation whose backward pass the thread runs; 0 without an operation.
+/// that of the operation whose backward pass the thread runs; 0 without an operation. PyTorch
+/// counts operations from 0, the records from 1.
 #[inline]
-fn sequences(autograd: &Autograd, stack: CurrentStack) -> (u64, Option<u64>) {
-    let [next, node] = autograd.sequences();
+fn sequences([next, node]: [Option<u64>; 2], stack: CurrentStack) -> (u64, Option<u64>) {
+    // Nodes that belong to no forward operation have the largest number.
+    let node = node.map(|node| node.saturating_add(1));
     match stack {
         CurrentStack { has_python: false, .. } => (node.unwrap_or(0), None),
         // There was no room for the stack.
         CurrentStack { number: 0, .. } => (0, None),
-        _ => (next.map_or(0, |next| next.wrapping_sub(1)), node),
+        // The number of the next operation is that of the last one, counted from 1.
+        _ => (next.unwrap_or(0), node),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_count_from_one() {
+        let stack = |number, has_python| CurrentStack { number, has_python };
+        // The program's first operation has PyTorch's number 0: in its forward pass, the next one
+        // is 1; in its backward pass, it is the node's.
+        assert_eq!(sequences([Some(1), None], stack(7, true)), (1, None));
+        assert_eq!(sequences([Some(0), Some(0)], stack(7, false)), (1, None));
+        assert_eq!(sequences([Some(5), Some(0)], stack(7, true)), (5, Some(1)), "Python code in the backward pass");
+        for next in [None, Some(0)] {
+            assert_eq!(sequences([next, None], stack(7, true)), (0, None), "no operation so far");
+        }
+        assert_eq!(sequences([None, None], stack(0, false)), (0, None));
+        assert_eq!(sequences([Some(5), None], stack(0, true)), (0, None), "no room for the stack");
+        // The node that adds to a gradient belongs to no forward operation.
+        assert_eq!(sequences([Some(0), Some(u64::MAX)], stack(7, false)), (u64::MAX, None));
     }
 }

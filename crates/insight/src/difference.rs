@@ -68,8 +68,10 @@ impl MatchingNames {
     /// them have. The cost is linear in the definitions of both recordings.
     #[must_use]
     pub fn new(a: (&Definitions, &mut Grouping), b: (&Definitions, &mut Grouping)) -> Self {
-        let has_lines =
-            matches!(a.1.by(), GroupBy::Site | GroupBy::Stack | GroupBy::Function | GroupBy::Line | GroupBy::File);
+        let has_lines = matches!(
+            a.1.by(),
+            GroupBy::Site | GroupBy::Stack | GroupBy::Function | GroupBy::Line | GroupBy::File | GroupBy::Operation
+        );
         if !has_lines || a.1.by() != b.1.by() {
             return Self::default();
         }

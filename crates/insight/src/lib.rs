@@ -11,8 +11,9 @@
 //! - [`history`]: the lifetimes and times of all events, built in steps and extended as a live
 //!   recording grows.
 //! - [`group`], [`frames`]: how allocations are grouped (by site, function, file, line, module,
-//!   category, stream, pool, size) and how call stacks are shown.
-//! - [`sites`], [`flame`]: who holds memory, as a table and as a flame graph.
+//!   category, operation, stream, pool, size) and how call stacks are shown.
+//! - [`sites`], [`flame`], [`tables`]: who holds memory, as a list, as a flame graph and as a
+//!   table with peaks and sums over the recording.
 //! - [`composition`]: live bytes by group over time.
 //! - [`bands`], [`address_map`]: every allocation as a band over time, stacked or by address.
 //! - [`spans`], [`steps`]: named intervals, and the steps of a training run.
@@ -45,4 +46,5 @@ pub mod query;
 pub mod sites;
 pub mod spans;
 pub mod steps;
+pub mod tables;
 pub mod temporaries;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use vramscope_tests::Browser;
 use vramscope_tests::live::chaos::{self, chaos};
+use vramscope_tests::live::demo::demo;
 use vramscope_tests::live::page;
 use vramscope_tests::live::push::{self, push};
 use vramscope_tests::live::slow::slow;
@@ -29,7 +30,8 @@ Usage: live BENCHMARK [KEY=NUMBER…]
                                          memory, files and threads over time; writes soak.csv
   keys rate=300000 seconds=60            the page in a browser while keys are pressed
   screen rate=100000 seconds=60          latency from an event to the screen
-  moments rate=100000 count=100 seed=1   page, native viewer and pool at random moments";
+  moments rate=100000 count=100 seed=1   page, native viewer and pool at random moments
+  demo seconds=30                        start and steps of the default demo, with a page and without";
 
 /// The numbers given on the command line, by name.
 struct Numbers(BTreeMap<String, u64>);
@@ -97,6 +99,10 @@ fn run(benchmark: &str, numbers: &mut Numbers) -> Option<Result<String, String>>
         "moments" => {
             let (rate, count) = (numbers.take("rate", 100_000), numbers.take("count", 100));
             page::moments(&Browser::start(page::window()), rate, count, numbers.take("seed", 1))
+        }
+        "demo" => {
+            let time = Duration::from_secs(numbers.take("seconds", 30));
+            demo(&Browser::start(page::window()), time).map(|figures| figures.to_string())
         }
         _ => return None,
     })

@@ -1,6 +1,7 @@
 //! Measurements of live recordings. Tests run each briefly; the program `live` at full length.
 
 pub mod chaos;
+pub mod demo;
 pub mod page;
 pub mod push;
 mod recorder;

@@ -1,6 +1,7 @@
 """Tensors without values."""
 
 import math
+import sys
 
 from . import _C, _library, _pinned
 
@@ -79,6 +80,9 @@ class Tensor:
         return self.dtype.itemsize
 
     def backward(self):
+        sys.modules["torch"].autograd.backward(self)
+
+    def _run_backward(self):
         """Allocates the gradients of all parameters that this tensor was computed from, on a thread
         without Python frames."""
         waiting, seen, parameters = [self], set(), []

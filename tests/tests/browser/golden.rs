@@ -40,11 +40,12 @@ const RECORDINGS: [&str; 7] =
     ["gpt_varlen", "gpt_varlen_expandable", "resnet50_train", "leak_outputs", "oom_frag", "graphs", "ring"];
 /// Each view with a recording that it has something to show of, and how it is shown: the fragment
 /// of the page's URL.
-const VIEWS: [(&str, &str, &str); 17] = [
+const VIEWS: [(&str, &str, &str); 18] = [
     ("timeline", "gpt_varlen", ""),
     ("heatmap", "oom_frag", "panes=heatmap&event=700"),
     ("allocations", "resnet50_train", "panes=allocations"),
     ("sites", "gpt_varlen", "panes=sites;by:site"),
+    ("table", "resnet50_train", "panes=table"),
     ("flame", "gpt_varlen", "panes=flame"),
     ("fragmentation", "gpt_varlen", "panes=fragmentation"),
     ("peak", "gpt_varlen", "panes=peak"),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use vramscope_tests::Browser;
+use vramscope_tests::live::demo::demo;
 use vramscope_tests::live::page::{self, Plan};
 
 #[test]
@@ -28,4 +29,13 @@ fn event_is_shown_within_a_second() {
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn page_native_viewer_and_pool_agree() {
     println!("{}", page::moments(&Browser::start(page::window()), 100_000, 10, 1).expect("all three agree"));
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn demo_is_seen_soon_after_its_start() {
+    let figures = demo(&Browser::start(page::window()), Duration::from_secs(2)).expect("the recordings are complete");
+    println!("{figures}");
+    // Four times the target for an idle machine.
+    assert!(figures.first_picture < 20.0, "{figures}");
 }

@@ -7,6 +7,7 @@
 //! hold the most at that moment. The same recording gives the same bytes.
 
 mod chart;
+mod comparison;
 mod contents;
 mod page;
 mod png;
@@ -14,4 +15,5 @@ mod render;
 mod summary;
 mod svg;
 
+pub use comparison::ComparisonReport;
 pub use contents::{MAX_DEVICES, Report, ReportError};

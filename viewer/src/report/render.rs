@@ -9,7 +9,7 @@ use crate::text::Typesetter;
 
 /// Pixels per unit of a report, for screens with two pixels per CSS pixel; a very high PNG gets
 /// fewer.
-const SCALE: f32 = 2.0;
+pub(super) const SCALE: f32 = 2.0;
 /// Least pixels per unit of a PNG; a PNG that would need fewer is refused, because its text would
 /// be illegible.
 const MIN_SCALE: f32 = 0.75;
@@ -21,7 +21,7 @@ impl Report<'_> {
         let page = Page::new(self, SCALE);
         let mut svg = svg::Svg::new(page.size());
         page.draw(&mut svg);
-        svg.finish(&self.title, SCALE)
+        svg.finish(&self.title, SCALE, true)
     }
 
     /// Returns the report as a PNG file.

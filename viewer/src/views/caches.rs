@@ -10,7 +10,9 @@ use vramscope_trace::{DeviceId, FormatError, Recording, Replay};
 
 use super::allocations::AllocationsCache;
 use super::compare::CompareCache;
-use super::computed::{Compositions, DeviceHistory, PeakAnalysis, StepAnalysis, TemporaryScan, UnfreedAnalysis};
+use super::computed::{
+    Compositions, DeviceHistory, PeakAnalysis, StepAnalysis, TableAnalysis, TemporaryScan, UnfreedAnalysis,
+};
 use super::context::{Context, Groupings};
 use super::fit::FitCache;
 use super::flame_cache::FlameCache;
@@ -36,6 +38,8 @@ pub struct Caches {
     pub peak: PeakAnalysis,
     /// Allocations that are not freed.
     pub unfreed: UnfreedAnalysis,
+    /// The tables by group and by span.
+    pub tables: TableAnalysis,
     /// Temporaries.
     pub temporaries: TemporaryScan,
     /// Allocations over time.

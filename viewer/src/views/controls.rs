@@ -76,6 +76,7 @@ pub const fn group_title(by: GroupBy) -> &'static str {
         GroupBy::Pool => "pool",
         GroupBy::Size => "size",
         GroupBy::Phase => "phase",
+        GroupBy::Operation => "operation",
     }
 }
 

@@ -9,6 +9,8 @@ pub enum ViewKind {
     Allocations,
     /// Who holds the memory, as a table.
     Sites,
+    /// Live bytes, peaks and allocations by group, and the memory around spans.
+    Table,
     /// Who holds the memory, as a flame graph of call stacks or groups.
     Flame,
     /// Fragmentation and free memory over time.
@@ -39,10 +41,11 @@ pub enum ViewKind {
 
 impl ViewKind {
     /// All views, in the order in which they are offered.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Heatmap,
         Self::Allocations,
         Self::Sites,
+        Self::Table,
         Self::Flame,
         Self::Fragmentation,
         Self::Peak,
@@ -71,6 +74,7 @@ impl ViewKind {
             Self::Heatmap => "heatmap",
             Self::Allocations => "allocations",
             Self::Sites => "sites",
+            Self::Table => "table",
             Self::Flame => "flame",
             Self::Fragmentation => "fragmentation",
             Self::Peak => "peak",
@@ -112,6 +116,7 @@ impl ViewKind {
             Self::Heatmap => "Heatmap",
             Self::Allocations => "Allocations over time",
             Self::Sites => "Who holds it",
+            Self::Table => "Memory table",
             Self::Flame => "Flame graph",
             Self::Fragmentation => "Fragmentation",
             Self::Peak => "Peak",

@@ -1,6 +1,6 @@
 //! Leaks and growth: what grows from step to step, and what is never freed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use vramscope_insight::frames::{FrameView, StackRow};
 use vramscope_insight::group::{GroupBy, Grouping};
@@ -25,6 +25,9 @@ const VIEW: &str = ViewKind::Leaks.name();
 const DEFAULT_AGE_STEPS: u64 = 10;
 /// Number of old blocks that are listed.
 const LARGEST_OLD: usize = 10;
+/// A line is named as the origin of a leak if at most this part of the growth comes from others: a
+/// hundredth.
+const NEGLIGIBLE_GROWTH_PART: u64 = 100;
 
 /// Returns the content of the view.
 #[must_use]
@@ -122,7 +125,11 @@ fn verdict(
                 unbroken_size(bytes_per_step)
             );
             match common_frame(context, leaks, by_site) {
-                Some(frame) => format!("{text}, all through {}.", frame.label),
+                Some((frame, through)) if through == bytes_per_step => format!("{text}, all through {}.", frame.label),
+                Some((frame, through)) => {
+                    let others = unbroken_size(bytes_per_step.saturating_sub(through));
+                    format!("{text}, all but {others} of it through {}.", frame.label)
+                }
                 None => {
                     let name = by_site.cached_name(context.definitions(), fastest.growth.group);
                     format!("{text}, the fastest {name}.")
@@ -132,9 +139,10 @@ fn verdict(
     }
 }
 
-/// Returns the innermost frame of the program's own code that all leaking sites have in common;
-/// `None` if they have none.
-fn common_frame(context: &Context<'_>, leaks: &[Leak], by_site: &Grouping) -> Option<FrameView> {
+/// Returns the innermost frame of the program's own code through which nearly all of the growth was
+/// allocated, and that growth in bytes a step; `None` if there is no such frame. A few bytes that
+/// another line allocates do not hide the line that matters.
+fn common_frame(context: &Context<'_>, leaks: &[Leak], by_site: &Grouping) -> Option<(FrameView, u64)> {
     let own_frames = |leak: &Leak| -> Vec<FrameView> {
         let stack = by_site.group_details(context.definitions(), leak.growth.group).stack;
         let own = |row: StackRow| match row {
@@ -143,19 +151,24 @@ fn common_frame(context: &Context<'_>, leaks: &[Leak], by_site: &Grouping) -> Op
         };
         stack.rows.into_iter().filter_map(own).collect()
     };
-    let (first, others) = leaks.split_first()?;
-    let labels = |leak: &Leak| own_frames(leak).into_iter().map(|frame| (frame.file, frame.line, frame.function));
-    let mut common: Option<HashSet<(String, u32, String)>> = None;
-    for leak in others {
-        let labels: HashSet<_> = labels(leak).collect();
-        common = Some(match common {
-            Some(common) => common.intersection(&labels).cloned().collect(),
-            None => labels,
-        });
+    let key = |frame: &FrameView| (frame.file.clone(), frame.line, frame.function.clone());
+    let mut growth_through: HashMap<(String, u32, String), u64> = HashMap::new();
+    let mut all = 0_u64;
+    for leak in leaks {
+        let bytes = leak.growth.bytes_per_step;
+        all = all.saturating_add(bytes);
+        // A recursive function is in the stack several times.
+        let keys: HashSet<_> = own_frames(leak).iter().map(key).collect();
+        for key in keys {
+            let through = growth_through.entry(key).or_default();
+            *through = through.saturating_add(bytes);
+        }
     }
-    let common = common?;
-    let is_common = |frame: &FrameView| common.contains(&(frame.file.clone(), frame.line, frame.function.clone()));
-    own_frames(first).into_iter().find(is_common)
+    let least = all - all / NEGLIGIBLE_GROWTH_PART;
+    own_frames(leaks.first()?).into_iter().find_map(|frame| {
+        let through = growth_through[&key(&frame)];
+        (through >= least).then_some((frame, through))
+    })
 }
 
 /// Returns how much is live at the ends of the first and the last step after the warm-up.

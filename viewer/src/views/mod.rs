@@ -24,6 +24,7 @@ pub mod heatmap;
 mod kind;
 pub mod leaks;
 pub mod list;
+pub mod memory_table;
 pub mod peak;
 pub mod searches;
 pub mod segments;
@@ -44,6 +45,7 @@ pub fn content(view: ViewKind, context: &Context<'_>, options: &ViewOptions, cac
     match view {
         ViewKind::Heatmap => heatmap::content(context, options, caches),
         ViewKind::Sites => sites::content(context, options, caches),
+        ViewKind::Table => memory_table::content(context, options, caches),
         ViewKind::Events => events::content(context, options, caches),
         ViewKind::List => list::content(context, options, caches),
         ViewKind::Address => address::content(context, options, caches),

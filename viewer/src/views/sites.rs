@@ -92,7 +92,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
 
 impl ViewContent {
     /// Appends the sums of the rows of live groups.
-    fn with_summary(mut self, groups: &[GroupRow], when: &str) -> Self {
+    pub(super) fn with_summary(mut self, groups: &[GroupRow], when: &str) -> Self {
         let sum = |value: fn(&GroupRow) -> u64| groups.iter().map(value).fold(0, u64::saturating_add);
         let (bytes, pending, blocks) = (sum(|row| row.bytes), sum(|row| row.pending_bytes), sum(|row| row.blocks));
         let mut text = format!("{} in {} {when}", ByteSize(bytes), Count(blocks).of("block", "blocks"));

@@ -201,7 +201,7 @@ pub struct Row {
     /// Whether it is what exists at the moment on the screen.
     pub is_current: bool,
     /// Length of the bar in the row's [`ColumnKind::Bar`] cell, 0 to 1.
-    pub share: Option<f32>,
+    pub share: Option<f64>,
     /// Color of the row's bar and swatch.
     pub color: Option<Color>,
     /// The number of the group that the row is about.
@@ -247,7 +247,7 @@ impl Row {
     /// Sets the length of the bar, 0 to 1.
     #[must_use]
     pub fn with_share(mut self, share: f64) -> Self {
-        self.share = Some(share as f32);
+        self.share = Some(share);
         self
     }
 }

@@ -2,7 +2,7 @@
 
 use roxmltree::{Document, Node};
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink};
-use vramscope_viewer::report::{MAX_DEVICES, Report, ReportError};
+use vramscope_viewer::report::{ComparisonReport, MAX_DEVICES, Report, ReportError};
 
 use crate::samples::{Sample, open_sample};
 
@@ -52,23 +52,68 @@ fn texts<'d>(document: &'d Document<'d>) -> Vec<(&'d str, [f64; 4])> {
         .collect()
 }
 
+/// Checks that texts do not overlap or leave the picture, and returns their number.
+#[track_caller]
+fn check_texts(svg: &str) -> usize {
+    let document = Document::parse(svg).expect("well-formed XML");
+    let view = document.root_element().attribute("viewBox").expect("the document has a viewBox");
+    let size: Vec<f64> = view.split(' ').map(|part| part.parse().expect("the value is a number")).collect();
+    let texts = texts(&document);
+    for (index, (text, [left, top, right, bottom])) in texts.iter().enumerate() {
+        assert!(*left >= 0.0 && *top >= 0.0 && *right <= size[2] && *bottom <= size[3], "{text:?}");
+        for (other, bounds) in &texts[index + 1..] {
+            let apart = bounds[0] >= *right || bounds[2] <= *left || bounds[1] >= *bottom || bounds[3] <= *top;
+            assert!(apart, "{text:?} and {other:?} overlap");
+        }
+    }
+    texts.len()
+}
+
+/// Returns the comparison of two samples, and its texts.
+fn comparison(samples: [Sample; 2]) -> (String, Vec<String>) {
+    let models = samples.map(open_sample);
+    let [first, second] = models.each_ref().map(|model| model.recording());
+    let report = ComparisonReport::new([(first, "first.vram"), (second, "second.vram")], None);
+    let svg = report.expect("both have memory").svg();
+    let document = Document::parse(&svg).expect("well-formed XML");
+    let texts = texts(&document).iter().map(|(text, _)| (*text).to_owned()).collect();
+    (svg, texts)
+}
+
 #[test]
 fn texts_do_not_overlap_or_leave_the_page() {
     for sample in SAMPLES {
-        let svg = svg(sample, None);
-        let document = Document::parse(&svg).expect("well-formed XML");
-        let view = document.root_element().attribute("viewBox").expect("the document has a viewBox");
-        let size: Vec<f64> = view.split(' ').map(|part| part.parse().expect("the value is a number")).collect();
-        let texts = texts(&document);
-        assert!(texts.len() > 40, "{sample:?}: {texts:?}");
-        for (index, (text, [left, top, right, bottom])) in texts.iter().enumerate() {
-            assert!(*left >= 0.0 && *top >= 0.0 && *right <= size[2] && *bottom <= size[3], "{sample:?}: {text:?}");
-            for (other, bounds) in &texts[index + 1..] {
-                let apart = bounds[0] >= *right || bounds[2] <= *left || bounds[1] >= *bottom || bounds[3] <= *top;
-                assert!(apart, "{sample:?}: {text:?} and {other:?} overlap");
-            }
-        }
+        let texts = check_texts(&svg(sample, None));
+        assert!(texts > 40, "{sample:?}: {texts}");
     }
+}
+
+#[test]
+fn comparison_draws_both_recordings_on_one_scale() {
+    for samples in [[Sample::Training, Sample::Trouble], [Sample::Crowd, Sample::Markup], [Sample::Training; 2]] {
+        let (svg, texts) = comparison(samples);
+        check_texts(&svg);
+        assert!(svg.len() < 40_000 && !svg.contains("url(") && !svg.contains("href"), "{} bytes", svg.len());
+        assert_eq!(svg, comparison(samples).0, "it is reproducible");
+        let count = |part: &str| texts.iter().filter(|text| text.contains(part)).count();
+        assert_eq!(count("peak: "), 2, "{texts:?}");
+        assert_eq!(texts.iter().filter(|text| *text == "0 B").count(), 1, "one scale: {texts:?}");
+        assert!(count("reserved") == 3, "a line of the legend: {texts:?}");
+    }
+    let (_, texts) = comparison([Sample::Training, Sample::Trouble]);
+    assert!(texts.iter().any(|text| text.starts_with("step ")), "{texts:?}");
+}
+
+#[test]
+fn comparison_names_the_recording_without_memory() {
+    let model = open_sample(Sample::Training);
+    let empty = Recording::new();
+    let refused = ComparisonReport::new([(model.recording(), ""), (&empty, "")], None).err();
+    assert_eq!(refused, Some((ReportError::NoDevice(None), 1)));
+    let refused = ComparisonReport::new([(model.recording(), ""); 2], Some(DeviceId(7))).err();
+    assert_eq!(refused, Some((ReportError::NoDevice(Some(DeviceId(7))), 0)));
+    let report = ComparisonReport::new([(model.recording(), ""); 2], None).expect("it has memory");
+    assert!(report.png().starts_with(b"\x89PNG\r\n"));
 }
 
 #[test]

@@ -19,5 +19,6 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod simulate;
+pub(crate) mod table;
 pub(crate) mod verify;
 pub(crate) mod view;

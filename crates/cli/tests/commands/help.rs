@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::process::{run, vramscope};
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "demo",
     "view",
     "record",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 16] = [
     "export",
     "report",
     "diff",
+    "table",
     "completions",
     "man",
 ];

@@ -4,6 +4,7 @@
 mod access;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod attach;
+mod demo;
 mod diff;
 mod errors;
 mod export;
@@ -16,6 +17,7 @@ mod proxy;
 mod reconnect;
 mod report_html;
 mod serve;
+mod table;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[path = "../../src/attach/test_pythons.rs"]
 mod test_pythons;

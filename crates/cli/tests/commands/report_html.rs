@@ -46,6 +46,24 @@ fn report_draws_svg_and_png() {
 }
 
 #[test]
+fn report_of_two_recordings_draws_them_side_by_side() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let (svg, png) = (folder.path().join("out.svg"), folder.path().join("out.png"));
+    let other = snapshot("tiny_inference");
+    let text = String::from_utf8(report_bytes("mlp_train", &svg, &[&other])).expect("SVG is text");
+    for part in ["mlp_train.pickle.zst</text>", "tiny_inference.pickle.zst</text>", ">reserved</text>"] {
+        assert!(text.contains(part), "no {part}");
+    }
+    assert!(text.len() < 30_000, "{} bytes", text.len());
+    assert!(report_bytes("mlp_train", &png, &[&other]).starts_with(b"\x89PNG\r\n\x1a\n"));
+    let redacted = String::from_utf8(report_bytes("mlp_train", &svg, &[&other, "--redact"])).expect("SVG is text");
+    assert!(!redacted.contains("mlp_train") && !redacted.contains("tiny_inference"));
+    let finished = report("mlp_train", &svg, &["no-such-file.vram"]);
+    assert_eq!(finished.code, Some(2));
+    assert!(finished.stderr.contains("no-such-file.vram"), "{}", finished.stderr);
+}
+
+#[test]
 fn redacted_report_contains_no_name() {
     let folder = TempDir::new().expect("a temporary folder");
     let text = String::from_utf8(report_bytes("mlp_train", &folder.path().join("out.svg"), &["--redact"]));

@@ -26,5 +26,5 @@ pub use self::memory_viz::{memory_viz_json, memory_viz_pickle};
 pub use self::parquet::parquet;
 pub use self::perfetto::perfetto;
 pub use self::redact::{redact, redactor};
-pub use self::tensorboard::{tensorboard, tensorboard_file_name};
+pub use self::tensorboard::{ScalarFile, tensorboard, tensorboard_file_name};
 pub use self::walk::for_each_event;

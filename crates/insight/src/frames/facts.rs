@@ -9,6 +9,8 @@ use vramscope_trace::{
     Definitions, Frame, FrameId, FrameOrigin, SiteId, StackId, frame_origin, is_backward_operation, is_python_frame,
 };
 
+use super::operation::{OperationSource, is_native_name, native_source, python_source, unqualified};
+
 /// The part of training that PyTorch itself runs on behalf of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EnginePhase {
@@ -64,33 +66,33 @@ struct FrameFacts {
     is_backward_operation: bool,
     engine: Option<EnginePhase>,
     marks: FrameMarks,
+    operation: OperationSource,
+    /// Whether the frame runs C++ code without a known file.
+    is_native: bool,
 }
 
 impl FrameFacts {
     fn new(definitions: &Definitions, frame: Frame) -> Self {
         let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
         let is_python = is_python_frame(definitions, frame);
-        let (engine, marks) = if is_python {
+        let native_origin = frame_origin(definitions, frame, false);
+        let (engine, marks, operation) = if is_python {
             let path = if path.contains('\\') { &path.replace('\\', "/") } else { path };
-            (python_engine(function, path), python_marks(function, path))
+            let operation = python_source(path, native_origin == FrameOrigin::Own);
+            (python_engine(function, path), python_marks(function, path), operation)
         } else {
-            (native_engine(function), native_marks(function))
+            (native_engine(function), native_marks(function), native_source(function, path))
         };
         Self {
             is_python,
-            native_origin: frame_origin(definitions, frame, false),
+            native_origin,
             is_backward_operation: is_backward_operation(definitions, frame),
             engine,
             marks,
+            operation,
+            is_native: path == "??" || path.is_empty() && is_native_name(function),
         }
     }
-}
-
-/// Returns a function's name without its class: PyTorch's recordings have `_call_impl`, those of
-/// vramscope's hook `Module._call_impl`.
-#[inline(never)] // Smaller code: the page is downloaded.
-fn unqualified(function: &str) -> &str {
-    function.rsplit_once('.').map_or(function, |(_, name)| name)
 }
 
 /// Returns the phase that a Python frame starts, if it does.
@@ -184,6 +186,15 @@ pub(crate) struct StackFacts {
     own_native: FrameId,
     /// The innermost C++ frame that runs one operation of a backward pass.
     backward_operation: FrameId,
+    /// The innermost frame whose name is that of an operation that the program recorded.
+    named_operation: FrameId,
+    /// Whether a frame runs C++ code without a known file: names without a file are then functions
+    /// of C, not operations.
+    has_native: bool,
+    /// The innermost frame of PyTorch's dispatcher; without one, the innermost Python function of
+    /// PyTorch or the program that names an operation.
+    operation: FrameId,
+    operation_source: OperationSource,
     /// The innermost phase that PyTorch runs.
     pub(crate) engine: Option<EnginePhase>,
     /// True if a frame inside that phase runs a forward pass; without a phase, any frame.
@@ -211,6 +222,14 @@ impl StackFacts {
         self.innermost_own().or(operation).or(some(self.innermost_python)).or(some(self.innermost_native))
     }
 
+    /// Returns the frame that names the operation, and how; `None` if no frame does.
+    pub(crate) fn operation(&self) -> Option<(FrameId, OperationSource)> {
+        match some(self.named_operation).filter(|_| !self.has_native) {
+            Some(named) => Some((named, OperationSource::Named)),
+            None => Some((some(self.operation)?, self.operation_source)),
+        }
+    }
+
     /// Returns the facts of the stack that `self` calls with one more frame.
     fn with_frame(mut self, frame: FrameId, facts: FrameFacts) -> Self {
         self.frames = self.frames.saturating_add(1);
@@ -228,6 +247,13 @@ impl StackFacts {
         }
         if facts.is_backward_operation {
             self.backward_operation = frame;
+        }
+        self.has_native |= facts.is_native;
+        match facts.operation {
+            OperationSource::Named => self.named_operation = frame,
+            OperationSource::None => {}
+            source if source < OperationSource::Dispatcher && self.operation_source == OperationSource::Dispatcher => {}
+            source => (self.operation, self.operation_source) = (frame, source),
         }
         if facts.engine.is_some() {
             self.engine = facts.engine;
@@ -252,6 +278,11 @@ pub(crate) struct FactsCache {
 }
 
 impl FactsCache {
+    /// Returns how a frame of a stack that was looked up names an operation.
+    pub(crate) fn operation_source(&self, frame: FrameId) -> OperationSource {
+        self.frames.get(&frame).map_or(OperationSource::None, |facts| facts.operation)
+    }
+
     /// Returns the facts of a stack. Each distinct stack and each of its callers is looked at once.
     pub(crate) fn get(&mut self, definitions: &Definitions, stack: StackId) -> StackFacts {
         let mut next = stack;

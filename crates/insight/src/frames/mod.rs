@@ -8,6 +8,7 @@
 mod editor;
 mod facts;
 mod missing;
+mod operation;
 #[cfg(test)]
 pub(crate) mod test_definitions;
 mod view;
@@ -16,4 +17,5 @@ pub use editor::editor_url;
 pub use facts::innermost_own_frame;
 pub(crate) use facts::{EnginePhase, FactsCache, FrameMark, StackFacts};
 pub use missing::{RecordedStacks, WhyNoStack, why_no_stack};
+pub(crate) use operation::{OperationSource, operation_name};
 pub use view::{FrameView, StackRow, StackView, folded_label, frame_label, library_name};

@@ -4,84 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use vramscope_trace::{
-    Allocation, AllocationOrigin, AllocationRow, Block, Category, Definitions, PoolKey, Site, SiteId, StackId,
-    StreamId, StringId,
+    Allocation, AllocationOrigin, AllocationRow, Block, Category, Definitions, Frame, FrameId, PoolKey, Site, SiteId,
+    StackId, StreamId, StringId,
 };
 
-use super::inference::{Phase, Request, SiteCategory, category, phase};
-use crate::frames::{FactsCache, RecordedStacks, StackFacts};
+use super::group_by::GroupBy;
+use super::inference::{Phase, Request, SiteCategory, category, named_phase, phase};
+use crate::frames::{EnginePhase, FactsCache, OperationSource, RecordedStacks, StackFacts, operation_name};
 
 /// Number of streams or pools that are searched one after the other.
 const MAX_FIRST_KEYS: usize = 8;
-
-/// What blocks are grouped by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum GroupBy {
-    /// The site: call stack, scope and category.
-    #[default]
-    Site,
-    /// The whole call stack.
-    Stack,
-    /// The innermost function of the program's own code.
-    Function,
-    /// The innermost line of the program's own code.
-    Line,
-    /// The file of that line.
-    File,
-    /// The scope path, which names the module.
-    Module,
-    /// What the memory is for.
-    Category,
-    /// The stream.
-    Stream,
-    /// The pool: small or large, default or private.
-    Pool,
-    /// The block's size, in ranges between powers of two.
-    Size,
-    /// Forward pass, backward pass or optimizer step.
-    Phase,
-}
-
-impl GroupBy {
-    /// All of them, in the order of menus.
-    pub const ALL: [Self; 11] = [
-        Self::Site,
-        Self::Stack,
-        Self::Function,
-        Self::Line,
-        Self::File,
-        Self::Module,
-        Self::Category,
-        Self::Stream,
-        Self::Pool,
-        Self::Size,
-        Self::Phase,
-    ];
-
-    /// Returns the name in links, JSON and commands.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Site => "site",
-            Self::Stack => "stack",
-            Self::Function => "function",
-            Self::Line => "line",
-            Self::File => "file",
-            Self::Module => "module",
-            Self::Category => "category",
-            Self::Stream => "stream",
-            Self::Pool => "pool",
-            Self::Size => "size",
-            Self::Phase => "phase",
-        }
-    }
-
-    /// Returns the grouping with this [`name`](Self::name), or `None`.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|by| by.name() == name)
-    }
-}
 
 /// What the blocks of a group have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,6 +37,13 @@ pub(super) enum GroupKey {
     /// Sizes from this power of two to the next; 64 stands for the size 0.
     Size(u32),
     Phase(Phase),
+    /// An operation, by the first function that was found to run it.
+    Operation {
+        function: StringId,
+        file: StringId,
+        /// Whether the stack is that of the forward operation, and the request its backward's.
+        is_backward: bool,
+    },
     /// Requests without any frame, and without what else tells.
     NoStack {
         before_recording: bool,
@@ -169,6 +108,9 @@ pub struct Grouping {
     /// Names of groups that have been asked for, by group number.
     cached_names: Vec<Option<Arc<str>>>,
     facts: FactsCache,
+    /// The first function that was found to run each operation, by the operation's name. Only of
+    /// those that several functions run.
+    operations: HashMap<String, StringId>,
     pub(super) recorded: RecordedStacks,
 }
 
@@ -188,6 +130,7 @@ impl Grouping {
             by_exponent: [None; u64::BITS as usize + 1],
             cached_names: Vec::new(),
             facts: FactsCache::default(),
+            operations: HashMap::new(),
             recorded: RecordedStacks::default(),
         }
     }
@@ -267,9 +210,14 @@ impl Grouping {
             GroupBy::Category if category.category == Category::Unknown && facts.frames == 0 => no_stack,
             GroupBy::Category => GroupKey::Category(category),
             GroupBy::Phase => phase(definitions, request).map_or(no_stack, GroupKey::Phase),
-            GroupBy::Stack | GroupBy::Function | GroupBy::Line | GroupBy::File if facts.frames == 0 => no_stack,
+            GroupBy::Stack | GroupBy::Function | GroupBy::Line | GroupBy::File | GroupBy::Operation
+                if facts.frames == 0 =>
+            {
+                no_stack
+            }
             GroupBy::Stack => GroupKey::Stack(site.stack),
             GroupBy::Function | GroupBy::Line | GroupBy::File => self.frame_key(definitions, &facts),
+            GroupBy::Operation => self.site_operation_key(definitions, site, &facts),
         };
         SiteEntry { group: self.number_of(key, id), category }
     }
@@ -279,13 +227,66 @@ impl Grouping {
         let frame = facts.best_frame().and_then(|frame| definitions.frame(frame));
         let has_file = |file: &StringId| !matches!(definitions.string(*file), "" | "??");
         match (self.by, frame) {
-            (GroupBy::Function, Some(frame)) => GroupKey::Function { function: frame.function, file: frame.file },
+            (GroupBy::Function | GroupBy::Operation, Some(frame)) => {
+                GroupKey::Function { function: frame.function, file: frame.file }
+            }
             (by, Some(frame)) if has_file(&frame.file) && (frame.line > 0 || by == GroupBy::File) => match by {
                 GroupBy::File => GroupKey::File(frame.file),
                 _ => GroupKey::Line { file: frame.file, line: frame.line },
             },
             _ => GroupKey::LibraryOnly,
         }
+    }
+
+    /// Returns the key of a site with frames, grouped by operation.
+    fn site_operation_key(&mut self, definitions: &Definitions, site: Site, facts: &StackFacts) -> GroupKey {
+        let Some((frame, source)) = facts.operation() else { return self.frame_key(definitions, facts) };
+        let is_backward = source != OperationSource::Dispatcher
+            && facts.engine != Some(EnginePhase::Backward)
+            && named_phase(definitions, site) == Some(Phase::Backward);
+        self.operation_key(definitions, (frame, source), is_backward)
+    }
+
+    /// Returns the key of the operation that a frame names.
+    fn operation_key(
+        &mut self,
+        definitions: &Definitions,
+        (frame, source): (FrameId, OperationSource),
+        is_backward: bool,
+    ) -> GroupKey {
+        let Frame { mut function, mut file, .. } = definitions.frame(frame).unwrap_or_default();
+        if source == OperationSource::Dispatcher {
+            // Each overload has its own function, and more than one call it.
+            let name = operation_name(definitions.string(function), "").unwrap_or_default();
+            (function, file) = (*self.operations.entry(name).or_insert(function), StringId(0));
+        }
+        GroupKey::Operation { function, file, is_backward }
+    }
+
+    /// Returns the groups of the operations within which a site's operation runs, each once.
+    ///
+    /// A stack has operations of one kind only, see [`group`](crate::group); functions of the
+    /// program are none. Empty unless blocks are grouped by operation.
+    pub(crate) fn outer_operations(&mut self, definitions: &Definitions, id: SiteId) -> Vec<u32> {
+        let mut outer = Vec::new();
+        let site = definitions.site(id);
+        let facts = self.facts.get(definitions, site.stack);
+        let Some((_, kind)) = facts.operation().filter(|_| self.by == GroupBy::Operation) else { return outer };
+        let own = self.site_operation_key(definitions, site, &facts);
+        let is_backward = matches!(own, GroupKey::Operation { is_backward: true, .. });
+        let kind = kind.max(OperationSource::Python);
+        let mut next = site.stack;
+        while let Some(stack) = definitions.stack_definition(next) {
+            next = stack.caller;
+            if self.facts.operation_source(stack.frame) == kind {
+                let key = self.operation_key(definitions, (stack.frame, kind), is_backward);
+                let group = self.number_of(key, id);
+                if key != own && !outer.contains(&group) {
+                    outer.push(group);
+                }
+            }
+        }
+        outer
     }
 
     /// Returns the number of the group with this key, giving it the next number if it is new.

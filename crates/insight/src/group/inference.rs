@@ -100,7 +100,7 @@ pub(super) fn phase(definitions: &Definitions, request: Request<'_>) -> Option<P
 
 /// Returns the phase that the innermost scope of a site with such a name has.
 #[inline(never)] // Smaller code: the page is downloaded.
-fn named_phase(definitions: &Definitions, site: Site) -> Option<Phase> {
+pub(super) fn named_phase(definitions: &Definitions, site: Site) -> Option<Phase> {
     definitions.string(site.scope).rsplit('/').find_map(scope_phase)
 }
 

@@ -1,4 +1,5 @@
-//! Groups of allocations: by site, function, line, module, category, phase, stream, pool or size.
+//! Groups of allocations: by site, function, line, module, category, phase, operation, stream, pool
+//! or size.
 //!
 //! A [`Grouping`] gives every block a group number. What depends on the site is computed once for
 //! each site, so that the group of a block takes two table lookups. Group numbers count from 0 in
@@ -49,13 +50,37 @@
 //! from one that is freed at once: both are activations. Without C++ frames, a cuBLAS workspace
 //! looks like a result of the operation that first needed it.
 
+//!
+//! # Operations
+//!
+//! The innermost frame that names an operation decides, of the first kind that the stack has:
+//!
+//! 1. *Named operations*: frames without a file, which a program records with
+//!    `Scope::operation("matmul")`. The name is the operation's. A stack with C++ functions has
+//!    none: there, such a frame is a function of C.
+//! 2. *PyTorch's dispatcher*: `at::_ops::add_Tensor::call` and `redispatch` are `aten::add`,
+//!    without the name of the overload; the node `torch::autograd::generated::MmBackward0::apply`
+//!    is
+//!    `MmBackward0`. These are the names of PyTorch's profiler.
+//! 3. *Python functions*: a function in `torch/nn/functional.py` has its own name, `linear`; one in
+//!    another file of `torch/nn` or `torch/optim` is `linear.forward` or `adam._init_group`, or
+//!    `Linear.forward` where its class was recorded. What only calls modules and optimizers does
+//!    not count. A function of the program counts, too, so that `attention (gpt.py)` is named where
+//!    it calls PyTorch directly; it is not an operation within which others run.
+//! 4. Without any of them, the function that [`GroupBy::Function`] shows.
+//!
+//! A request of the backward pass may have the stack of its forward operation and a scope
+//! `backward`, as recordings of vramscope's hook do. It belongs to `linear backward`.
+
+mod group_by;
 mod grouping;
 mod inference;
 mod names;
 #[cfg(test)]
 mod tests;
 
-pub use grouping::{GroupBy, Grouping};
+pub use group_by::GroupBy;
+pub use grouping::Grouping;
 pub use inference::{CategorySource, Phase, SiteCategory, infer_site};
 pub use names::{GroupDetails, pool_name, stream_name};
 

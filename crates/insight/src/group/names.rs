@@ -6,7 +6,7 @@ use vramscope_trace::{
 };
 
 use super::grouping::{GroupKey, Grouping};
-use crate::frames::{StackView, WhyNoStack};
+use crate::frames::{StackView, WhyNoStack, operation_name};
 
 /// The name of the group of requests that were made in no scope.
 const NO_MODULE: &str = "no module recorded";
@@ -37,12 +37,11 @@ impl Grouping {
             GroupKey::Stack(stack) => {
                 stack_name(definitions, stack).unwrap_or_else(|| WhyNoStack::LibraryOnly.name().to_owned())
             }
-            GroupKey::Function { function, file } => {
-                let function = short_function_name(definitions.string(function));
-                match short_file_name(definitions.string(file)) {
-                    "" | "??" => function.to_owned(),
-                    file => format!("{function} ({file})"),
-                }
+            GroupKey::Function { function, file } => function_name(definitions, function, file),
+            GroupKey::Operation { function, file, is_backward } => {
+                let name = operation_name(definitions.string(function), definitions.string(file));
+                let name = name.unwrap_or_else(|| function_name(definitions, function, file));
+                if is_backward && !name.contains("ackward") { name + " backward" } else { name }
             }
             GroupKey::Line { file, line } => format!("{}:{line}", short_file_name(definitions.string(file))),
             GroupKey::File(file) => definitions.string(file).to_owned(),
@@ -100,7 +99,7 @@ impl Grouping {
             _ => None,
         };
         match key {
-            GroupKey::Function { function, file } => {
+            GroupKey::Function { function, file } | GroupKey::Operation { function, file, .. } => {
                 (details.function, details.file) = (text(function), text(file));
             }
             GroupKey::Line { file, line } => (details.file, details.line) = (text(file), line),
@@ -133,6 +132,16 @@ impl Grouping {
             details.file = definitions.string(frame.file).to_owned();
             details.line = frame.line;
         }
+    }
+}
+
+/// Returns the name of a function with its file: `gpt_step (train.py)`.
+fn function_name(definitions: &Definitions, function: StringId, file: StringId) -> String {
+    let function = short_function_name(definitions.string(function));
+    match short_file_name(definitions.string(file)) {
+        "" | "??" => function.to_owned(),
+        file if function.is_empty() => file.to_owned(),
+        file => format!("{function} ({file})"),
     }
 }
 

@@ -78,6 +78,7 @@ fn each_grouping_names_its_groups() {
         (GroupBy::Pool, "default, small"),
         (GroupBy::Size, "512 B–1 KiB"),
         (GroupBy::Phase, "optimizer"),
+        (GroupBy::Operation, "adam._init_group"),
     ] {
         assert_eq!(name(&sites, by, &block(adam)), expected, "{by:?}");
     }
@@ -143,4 +144,51 @@ fn sites_are_added_while_the_recording_grows() {
     let group = grouping.group_of(&Block { since_event: 0, ..block(SiteId(0)) });
     let details = grouping.group_details(sites.definitions(), group);
     assert_eq!(details.why_no_stack, Some(WhyNoStack::BeforeRecording));
+}
+
+#[test]
+fn operations_are_named_by_the_best_kind_of_frame() {
+    const CALL: (&str, u32, &str) = ("site-packages/torch/nn/modules/module.py", 1790, "_call_impl");
+    const LINEAR: (&str, u32, &str) = ("site-packages/torch/nn/functional.py", 2300, "linear");
+    const TRAIN: (&str, u32, &str) = ("train.py", 3, "main");
+    const GPT: (&str, u32, &str) = ("crates/demo/src/models/gpt.rs", 66, "");
+    let mut sites = TestSites::default();
+    let mut check = |scope: &str, frames: &[(&str, u32, &str)], expected: &str| {
+        let site = sites.site(scope, Category::Unknown, frames);
+        assert_eq!(name(&sites, GroupBy::Operation, &block(site)), expected);
+        site
+    };
+    check("", &[TRAIN, CALL, LINEAR], "linear");
+    check("backward/GPT", &[TRAIN, CALL, LINEAR], "linear backward");
+    check("", &[TRAIN, LINEAR, ("net.py", 7, "attention")], "attention (net.py)");
+    check("", &[TRAIN, LINEAR, ("??", 0, "at::_ops::linear::call()"), ("", 0, "at::empty()")], "aten::linear");
+    check("", &[TRAIN, ("", 0, "PyObject_Call"), ("??", 0, "at::empty(long)")], "main (train.py)");
+    check("", &[("", 0, "torch::autograd::generated::MmBackward0::apply(X&&)")], "MmBackward0");
+    check("", &[("", 0, "start_thread"), ("", 0, "at::empty(long)")], "at::empty");
+    let named = check("", &[GPT, ("", 0, "attention"), ("", 0, "matmul")], "matmul");
+    check("backward", &[GPT, ("", 0, "matmul")], "matmul backward");
+    assert_eq!(name(&sites, GroupBy::Line, &block(named)), "gpt.rs:66");
+    assert_eq!(name(&sites, GroupBy::File, &block(named)), "crates/demo/src/models/gpt.rs");
+    assert_eq!(name(&sites, GroupBy::Function, &block(named)), "gpt.rs");
+    assert_eq!(name(&sites, GroupBy::Site, &block(named)), "gpt.rs:66 · matmul");
+    assert_eq!(name(&sites, GroupBy::Operation, &block(SiteId(0))), "no Python frames (backward pass)");
+}
+
+#[test]
+fn outer_operations_are_those_around_the_innermost() {
+    let call = |name: &str| ("??", 0, format!("at::_ops::{name}::call()"));
+    let frames = [call("linear"), call("matmul"), call("linear"), call("mm"), call("mm_out")];
+    let frames = frames.each_ref().map(|(file, line, function)| (*file, *line, function.as_str()));
+    let mut sites = TestSites::default();
+    let site = sites.stack(&frames);
+    let mut grouping = Grouping::new(GroupBy::Operation, 0);
+    grouping.update(sites.definitions());
+    let group = grouping.group_of(&block(site));
+    assert_eq!(grouping.group_name(sites.definitions(), group), "aten::mm");
+    let outer = grouping.outer_operations(sites.definitions(), site);
+    let names = outer.iter().map(|&group| grouping.group_name(sites.definitions(), group));
+    assert_eq!(names.collect::<Vec<_>>(), ["aten::linear", "aten::matmul"]);
+    let mut by_line = Grouping::new(GroupBy::Line, 0);
+    by_line.update(sites.definitions());
+    assert!(by_line.outer_operations(sites.definitions(), site).is_empty());
 }

@@ -88,7 +88,7 @@ impl PlateauSearch {
         }
     }
 
-    /// Continues the search; returns the plateaus once it is complete. A call visits about 500,000
+    /// Continues the search; returns the plateaus once it is complete. A call visits about 260,000
     /// moments and takes a few milliseconds for each 100,000 allocations in them.
     pub fn step(&mut self, lifetimes: &DeviceLifetimes) -> Option<Plateaus> {
         let Self { curve, current, highest, result, .. } = self;

@@ -3,7 +3,7 @@
 use vramscope_trace::DeviceLifetimes;
 
 /// Number of moments that one call of [`AllocatedCurve::advance`] covers, at least.
-const MOMENTS_PER_CALL: u64 = 1 << 19;
+const MOMENTS_PER_CALL: u64 = 1 << 18;
 /// Number of moments in a window, at least: their changes take 1.3 MB, which fits into a
 /// processor's cache.
 const MIN_WINDOW: u64 = 1 << 16;
@@ -61,11 +61,11 @@ impl AllocatedCurve {
     }
 
     /// Calls `visit` for the next moments at which the bytes change, in order, and for the first
-    /// moment of each window. Covers about 500,000 moments; does nothing at the end. Moments at
+    /// moment of each window. Covers about 260,000 moments; does nothing at the end. Moments at
     /// which nothing changes are skipped: a recording may lack any number of events.
     ///
     /// The cost is linear in the allocations that are active then.
-    pub(crate) fn advance(&mut self, lifetimes: &DeviceLifetimes, visit: &mut impl FnMut(CurvePoint)) {
+    pub(crate) fn advance(&mut self, lifetimes: &DeviceLifetimes, visit: &mut dyn FnMut(CurvePoint)) {
         let mut covered = 0;
         while let Some(from) = self.next.filter(|_| covered < MOMENTS_PER_CALL) {
             let to = self.to_event.min(from.saturating_add(self.window - 1));
@@ -82,7 +82,7 @@ impl AllocatedCurve {
         &mut self,
         lifetimes: &DeviceLifetimes,
         (from, to): (u64, u64),
-        visit: &mut impl FnMut(CurvePoint),
+        visit: &mut dyn FnMut(CurvePoint),
     ) -> bool {
         let Self { changes, origins, .. } = self;
         let moments = (to - from) as usize + 1;

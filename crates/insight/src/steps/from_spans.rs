@@ -63,7 +63,7 @@ impl Bounds {
 }
 
 /// Splits a number off the end of a name: `step 3` into `step` and 3.
-pub(super) fn split_number(name: &str) -> (&str, Option<u64>) {
+pub(crate) fn split_number(name: &str) -> (&str, Option<u64>) {
     let base = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
     match name[base.len()..].parse() {
         Ok(number) => (base.trim_end_matches([' ', '#', ':', '_', '-', '=', '/', '.']), Some(number)),
@@ -148,7 +148,8 @@ pub(super) fn find<'a>(
 }
 
 /// Returns a step for each of `spans`. If all of them are single moments, each step lasts until the
-/// next of them, and the last until the end.
+/// next of them, and the last until the end; a last one without an event after it is the end of the
+/// step before, and begins none.
 fn steps_of(spans: &[&Span], bounds: Bounds, number_of: impl Fn(&Span) -> Option<u64>) -> Vec<Step> {
     let only_instants = spans.iter().all(|span| span.is_instant);
     let intervals: Vec<&Span> = spans.iter().copied().filter(|span| only_instants || !span.is_instant).collect();
@@ -167,7 +168,13 @@ fn steps_of(spans: &[&Span], bounds: Bounds, number_of: impl Fn(&Span) -> Option
             to_ns: to_ns.unwrap_or(bounds.to_ns),
         }
     };
-    intervals.iter().enumerate().map(step).collect()
+    let mut steps: Vec<Step> = intervals.iter().enumerate().map(step).collect();
+    // A mark is an event, too; its step begins at the moment before it.
+    let is_mark_only = |step: &Step| step.to_event <= step.from_event.saturating_add(1);
+    if only_instants && steps.len() > 1 && steps.last().is_some_and(is_mark_only) {
+        steps.pop();
+    }
+    steps
 }
 
 /// Returns the steps that end with `optimizer_spans`. Another optimizer's step and the call that

@@ -68,7 +68,7 @@ impl StepTable {
         Self { rows: rows.collect(), curve, position: 0, last: None, live_before_bytes: 0 }
     }
 
-    /// Continues the computation; returns true once it is complete. A call visits about 500,000
+    /// Continues the computation; returns true once it is complete. A call visits about 260,000
     /// moments and takes a few milliseconds for each 100,000 allocations in them; the last call
     /// also visits all allocations once.
     pub fn step(&mut self, lifetimes: &DeviceLifetimes) -> bool {

@@ -220,6 +220,19 @@ fn spans_are_recognized_in_order_of_precedence() {
 }
 
 #[test]
+fn mark_at_the_end_of_the_recording_begins_no_step() {
+    let mut program = Program::new();
+    for number in 0..4 {
+        program.allocate("forward", 512);
+        program.mark(AnnotationStage::Instant, &format!("step {number}"));
+    }
+    let steps = Analysed::new(program.finish()).steps(None);
+    let numbers: Vec<u64> = steps.as_slice().iter().map(|step| step.number).collect();
+    assert_eq!(numbers, [0, 1, 2]);
+    assert!(steps.as_slice().iter().all(|step| step.event_numbers().count() == 2));
+}
+
+#[test]
 fn optimizer_ends_a_step_once_gradients_are_cleared() {
     let mut program = Program::new();
     let mut expected = Vec::new();

@@ -6,8 +6,29 @@ use super::recording_data::Recording;
 use crate::compression::Decompressor;
 use crate::decoder::{ChunkEntry, each_entry};
 use crate::error::FormatError;
+use crate::event::{Annotation, EventKind};
 
 impl Recording {
+    /// Adds the marks to the [`annotations`](Self::annotations) of a recording that was opened by
+    /// its index, which does not list them. Decodes all events; chunks that cannot be read are left
+    /// out. Does nothing for other recordings, which always list marks.
+    pub fn read_marks(&mut self) {
+        if std::mem::replace(&mut self.lists_marks, true) || !self.is_indexed {
+            return;
+        }
+        let (mut marks, mut decompressor) = (Vec::new(), Decompressor::default());
+        for stored in &self.event_chunks {
+            let _ = self.each_entry_from(stored.first_event, &mut decompressor, |at_event, entry| {
+                let ChunkEntry::Event(event) = entry else { return };
+                if let EventKind::Mark { stage, name, .. } = event.kind {
+                    marks.push(Annotation { device: event.device, time_ns: event.time_ns, at_event, stage, name });
+                }
+            });
+        }
+        marks.into_iter().for_each(|mark| self.overview.add_annotation(mark));
+        self.overview.sort_annotations();
+    }
+
     /// Returns the byte ranges of chunks that are not in memory and that a pass over all events
     /// from index `from` (from 0) needs next: chunks of events, and the full states after missing
     /// events. About `max_bytes` of them, but at least one; empty if the next chunk is in memory.

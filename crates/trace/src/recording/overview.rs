@@ -131,6 +131,13 @@ impl Overview {
         }
     }
 
+    /// Adds an annotation. [`sort_annotations`](Self::sort_annotations) has to follow.
+    pub(super) fn add_annotation(&mut self, annotation: Annotation) {
+        self.needs_sorting |=
+            self.annotations.last().is_some_and(|last| annotation_order(last) > annotation_order(&annotation));
+        self.annotations.push(annotation);
+    }
+
     /// Returns the memory that the overview occupies, in bytes. Visits all devices.
     pub(super) fn size_in_memory(&self) -> usize {
         let state: usize = (self.state.devices())
@@ -192,7 +199,7 @@ impl Overview {
         let mut incident = |kind| self.incidents.push(Incident { device, at_event, time_ns, kind });
         match kind {
             EventKind::Mark { stage, name, .. } => {
-                self.annotation(Annotation { device, time_ns, at_event, stage, name });
+                self.add_annotation(Annotation { device, time_ns, at_event, stage, name });
             }
             EventKind::Gap { lost } => {
                 self.lost = self.lost.saturating_add(lost);
@@ -304,8 +311,6 @@ impl ChunkVisitor for Overview {
     }
 
     fn annotation(&mut self, annotation: Annotation) {
-        self.needs_sorting |=
-            self.annotations.last().is_some_and(|last| annotation_order(last) > annotation_order(&annotation));
-        self.annotations.push(annotation);
+        self.add_annotation(annotation);
     }
 }

@@ -86,6 +86,8 @@ pub struct Recording {
     pub(super) uncompressed_bytes: u64,
     /// Whether it was opened by its index.
     pub(super) is_indexed: bool,
+    /// Whether the marks of an indexed recording have been added to the annotations.
+    pub(super) lists_marks: bool,
     /// Header chunks, definitions, annotations, and relabels without events, to be decoded again by
     /// a rebuild.
     pub(super) other_chunks: Vec<PackedChunk>,
@@ -303,7 +305,8 @@ impl Recording {
         &self.context.definitions
     }
 
-    /// Returns the annotations and the marks, sorted by time.
+    /// Returns the annotations and the marks, sorted by time. A recording that was opened by its
+    /// index lists marks only after [`read_marks`](Self::read_marks).
     #[must_use]
     pub fn annotations(&self) -> &[Annotation] {
         &self.overview.annotations

@@ -228,3 +228,25 @@ fn copy_asks_for_chunks_that_are_not_in_memory() {
     let (part, expected) = (open(&encoder.finish().concat()), open(&copied(&whole, 15_000, 45_000)));
     assert_eq!(contents(&part, 15_000, 45_000), contents(&expected, 15_000, 45_000));
 }
+
+#[test]
+fn indexed_recording_lists_marks_once_they_are_read() {
+    let (whole, mut bytes) = recorded(7);
+    bytes.extend(whole.index().into_iter().flat_map(|chunk| chunk.bytes));
+    let (len, source): (u64, Arc<dyn ReadAt>) = (bytes.len() as u64, Arc::new(bytes));
+    let mut recording = Recording::open_by_index(&source, len).expect("readable").expect("an index");
+    // A mark and an annotation of one moment have no order.
+    let listed = |recording: &Recording| {
+        let mut all: Vec<String> = recording.annotations().iter().map(|known| format!("{known:?}")).collect();
+        all.sort_unstable();
+        all
+    };
+    assert!(listed(&recording).len() < listed(&whole).len(), "the index lists no marks");
+    recording.read_marks();
+    assert_eq!(listed(&recording), listed(&whole));
+    recording.read_marks();
+    assert_eq!(listed(&recording), listed(&whole), "they are read once");
+    assert!(recording.annotations().is_sorted_by_key(|annotation| annotation.time_ns));
+    let (part, expected) = (open(&copied(&recording, 15_000, 45_000)), open(&copied(&whole, 15_000, 45_000)));
+    assert_eq!(contents(&part, 15_000, 45_000), contents(&expected, 15_000, 45_000));
+}

@@ -2,4 +2,8 @@
 
 from . import profiler
 
-__all__ = ["profiler"]
+__all__ = ["backward", "profiler"]
+
+
+def backward(tensors):
+    tensors._run_backward()

@@ -14,4 +14,5 @@ mod ranges;
 mod recordings;
 mod rows;
 mod subject;
+mod tables;
 mod texts;

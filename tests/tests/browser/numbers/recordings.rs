@@ -9,7 +9,7 @@ use vramscope_trace::{DeviceId, EventKind};
 
 use super::rows::{count_of, is_full, number, rows, show_device};
 use super::subject::Subject;
-use super::{moments, ranges};
+use super::{moments, ranges, tables};
 
 /// Recordings in `tests/data` whose block sizes follow from the snapshot alone.
 const RECORDINGS: [&str; 22] = [
@@ -71,6 +71,7 @@ fn check_recording(page: Page<'_>, fixture: &Fixture, count: usize, seed: u64) -
             questions.moments[..checked].iter().zip(&answers.moments).filter(|((of, _), _)| *of == device.0)
         {
             moments::check(page, &subject, device, moment, answer);
+            tables::check(page, &subject, device, moment);
         }
         for (&(_, from, to, within), answer) in
             questions.ranges.iter().zip(&answers.ranges).filter(|((of, ..), _)| *of == device.0)

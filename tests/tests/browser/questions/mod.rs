@@ -5,15 +5,21 @@
 //! computed from the recording. `docs/tour.md` describes the walks. `VRAMSCOPE_TOUR=FOLDER` writes
 //! a picture of each answer.
 
-mod recorded;
+mod gallery;
 mod walk;
 
 use vramscope_insight::failures::Failures;
 use vramscope_insight::placement::recorded_settings;
+use vramscope_tests::fixtures::tour_recording;
+use vramscope_tests::recorded::{Recorded, Sum, fragmentation, free_sizes, size};
 use vramscope_trace::{Block, Count, DeviceId, DeviceState, EventKind, Extent, MempoolId, Percent};
 
-use recorded::{Recorded, Sum, fragmentation, free_sizes, size};
 use walk::Walk;
+
+/// Reads a recording of the tour.
+fn tour(name: &str) -> Recorded {
+    Recorded::open(&tour_recording(name))
+}
 
 /// WebDriver's code of the Home key.
 const HOME: char = '\u{e011}';
@@ -53,7 +59,7 @@ fn least_in_the_way(state: &DeviceState, bytes: u64) -> Vec<Extent<'_>> {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn what_held_the_peak_of_gpt_varlen_by_line() {
-    let recorded = Recorded::new("gpt_varlen");
+    let recorded = tour("gpt_varlen");
     let peak = recorded.peak();
     // PyTorch's allocated_bytes.all.peak.
     assert_eq!(peak.bytes, 4_221_038_592);
@@ -72,7 +78,7 @@ fn what_held_the_peak_of_gpt_varlen_by_line() {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn why_oom_frag_failed_with_memory_free_and_what_blocked_it() {
-    let recorded = Recorded::new("oom_frag");
+    let recorded = tour("oom_frag");
     let event = recorded.first_moment(|state| state.ooms() > 0);
     let EventKind::OutOfMemory { requested, device_free, site, .. } = recorded.event(event).kind else {
         panic!("event {event} is no failure")
@@ -111,7 +117,7 @@ fn why_oom_frag_failed_with_memory_free_and_what_blocked_it() {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn which_line_leaks_in_leak_outputs() {
-    let recorded = Recorded::new("leak_outputs");
+    let recorded = tour("leak_outputs");
     let steps = recorded.steps();
     // The first step is a warm-up. What the function that is labelled as the leak allocates, grows.
     let held = |moment| {
@@ -138,7 +144,7 @@ fn which_line_leaks_in_leak_outputs() {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn how_gpt_varlen_differs_from_gpt_varlen_expandable() {
-    let (a, b) = (Recorded::new("gpt_varlen"), Recorded::new("gpt_varlen_expandable"));
+    let (a, b) = (tour("gpt_varlen"), tour("gpt_varlen_expandable"));
     let (a_peak, b_peak) = (a.peak(), b.peak());
     let (a_state, b_state) = (a.state(a_peak.event), b.state(b_peak.event));
     let (a_reserved, b_reserved) = (a_state.counters().reserved, b_state.counters().reserved);
@@ -173,7 +179,7 @@ fn how_gpt_varlen_differs_from_gpt_varlen_expandable() {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn what_a_step_of_resnet50_train_allocates_and_where() {
-    let recorded = Recorded::new("resnet50_train");
+    let recorded = tour("resnet50_train");
     let steps = recorded.steps();
     // The step that contains the peak, at which the page opens.
     let step = steps.iter().find(|step| step.event_numbers().contains(&recorded.peak().event)).expect("a step");
@@ -192,7 +198,7 @@ fn what_a_step_of_resnet50_train_allocates_and_where() {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn when_fragmentation_of_gpt_varlen_first_passed_80_percent_and_what_happened_then() {
-    let recorded = Recorded::new("gpt_varlen");
+    let recorded = tour("gpt_varlen");
     let moment = recorded.first_moment(|state| fragmentation(state) > 0.8);
     let EventKind::BlockAllocated { address, size: bytes, site, .. } = recorded.event(moment).kind else {
         panic!("event {moment} allocates no block")
@@ -220,7 +226,7 @@ fn when_fragmentation_of_gpt_varlen_first_passed_80_percent_and_what_happened_th
 fn who_used_one_address() {
     // The block that raised fragmentation above 80%.
     const ADDRESS: u64 = 0x7f34_c0ec_0000;
-    let recorded = Recorded::new("gpt_varlen");
+    let recorded = tour("gpt_varlen");
     let moment = recorded.peak().event;
     let mut uses: Vec<_> = recorded.lifetimes().iter().collect();
     uses.retain(|one| (one.address..one.address + one.size).contains(&ADDRESS));
@@ -243,7 +249,7 @@ fn who_used_one_address() {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn which_blocks_are_older_than_ten_steps() {
-    let recorded = Recorded::new("gpt_varlen");
+    let recorded = tour("gpt_varlen");
     let (moment, steps) = (recorded.peak().event, recorded.steps());
     let age = |first_moment| {
         let begun = steps.iter().filter(|step| (first_moment + 1..=moment).contains(&step.from_event));
@@ -264,7 +270,7 @@ fn which_blocks_are_older_than_ten_steps() {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn what_private_pools_hold_in_graphs() {
-    let recorded = Recorded::new("graphs");
+    let recorded = tour("graphs");
     let state = recorded.state(recorded.peak().event);
     let mut owners: Vec<MempoolId> = state.segments().map(|segment| segment.pool.owner).collect();
     owners.sort_unstable();
@@ -288,7 +294,7 @@ fn what_private_pools_hold_in_graphs() {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn which_gpu_of_two_gpus_could_release_more() {
-    let recorded = Recorded::new("two_gpus");
+    let recorded = tour("two_gpus");
     let moment = recorded.peak().event;
     // Whole segments without a block.
     let releasable = |device| {
@@ -309,7 +315,7 @@ fn which_gpu_of_two_gpus_could_release_more() {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn what_the_optimizer_of_mlp_train_owns() {
-    let recorded = Recorded::new("mlp_train");
+    let recorded = tour("mlp_train");
     let moment = recorded.peak().event;
     let state = recorded.state(moment);
     // Adam allocates its state, two tensors for each parameter, in this function.
@@ -325,7 +331,7 @@ fn what_the_optimizer_of_mlp_train_owns() {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn what_ring_held_before_recording_began() {
-    let recorded = Recorded::new("ring");
+    let recorded = tour("ring");
     let state = recorded.state(recorded.recording.first_event());
     let held = Sum::of(state.blocks().map(|block| block.size));
     // The snapshot has the call stacks of blocks that were still live at its end.

@@ -64,6 +64,15 @@ impl Walk {
         Self { browser, _view: view, actions: 0 }
     }
 
+    /// Starts `vramscope demo --gallery` and opens its page, which shows the gallery.
+    pub(super) fn start_in_gallery() -> Self {
+        let demo = Program::start(["demo", "--gallery"]);
+        let browser = Browser::start(WINDOW);
+        let page = Page::open(&browser, demo.url());
+        page.wait("the gallery is shown", "return document.querySelector('#gallery-list a')");
+        Self { browser, _view: demo, actions: 0 }
+    }
+
     /// Counts an action that has been done, and waits until the page has drawn its result.
     fn count_action(&mut self) {
         self.actions += 1;
@@ -104,6 +113,16 @@ impl Walk {
         self
     }
 
+    /// Clicks the recording with this title in the gallery: one action.
+    pub(super) fn click_card(mut self, title: &str) -> Self {
+        let xpath = format!("//*[@id='gallery-list']//a[b[normalize-space()='{title}']]");
+        self.wait_for(&xpath);
+        self.browser.click(&xpath);
+        self.wait_for("//*[@id='guide' and not(@hidden)]");
+        self.count_action();
+        self
+    }
+
     /// Opens the menu with this label in the right pane, and chooses a value: two actions.
     pub(super) fn choose(mut self, label: &str, value: &str) -> Self {
         // A browser's menu is no part of the page; WebDriver clicks on both at once.
@@ -130,22 +149,24 @@ impl Walk {
         self.browser.run(VISIBLE_LINES, &[]).as_str().unwrap_or_default().to_owned()
     }
 
-    /// Waits until every part of the answer is visible on a line of its own. Checks the number of
-    /// actions in `docs/tour.md` under the picture `name`, and writes that picture if
-    /// `VRAMSCOPE_TOUR` names a folder.
+    /// Waits until every part of a text is visible.
     #[track_caller]
-    pub(super) fn expect(self, name: &str, answer: &[String]) {
+    pub(super) fn wait_for_text(self, name: &str, text: &[String]) -> Self {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let shown = self.visible_lines();
             // A part may be the beginning of a line or a sentence in it.
-            let missing: Vec<&String> = answer.iter().filter(|part| !shown.contains(part.as_str())).collect();
+            let missing: Vec<&String> = text.iter().filter(|part| !shown.contains(part.as_str())).collect();
             if missing.is_empty() {
-                break;
+                return self;
             }
             assert!(Instant::now() < deadline, "{name}: {missing:#?} is not visible; the page shows:\n{shown}");
             thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Writes a picture of the page if `VRAMSCOPE_TOUR` names a folder.
+    pub(super) fn picture(self, name: &str) -> Self {
         if let Some(folder) = env::var_os(PICTURES_VARIABLE) {
             // The pointer and the focus are no part of the answer.
             self.browser.run("document.activeElement?.blur()", &[]);
@@ -154,7 +175,16 @@ impl Walk {
             fs::write(&path, self.browser.screenshot())
                 .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
         }
-        assert_eq!(documented_actions(name), self.actions, "docs/tour.md: actions of {name}");
+        self
+    }
+
+    /// Waits until every part of the answer is visible. Checks the number of actions in
+    /// `docs/tour.md` under the picture `name`, and writes that picture if `VRAMSCOPE_TOUR` names a
+    /// folder.
+    #[track_caller]
+    pub(super) fn expect(self, name: &str, answer: &[String]) {
+        let walk = self.wait_for_text(name, answer).picture(name);
+        assert_eq!(documented_actions(name), walk.actions, "docs/tour.md: actions of {name}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! What views compute from the lifetimes of a device and keep between frames: steps, the peak, what
-//! is never freed, and temporaries.
+//! What views compute from the lifetimes of a device and keep between frames: steps, the peak,
+//! tables, what is never freed, and temporaries.
 //!
 //! Each computation proceeds by a bounded part in every frame, and begins again when what it
 //! depends on has changed. While a live recording grows, results lag behind by at most a sixteenth
@@ -8,6 +8,7 @@
 mod compositions;
 mod peak;
 mod steps;
+mod tables;
 mod temporaries;
 mod unfreed;
 
@@ -21,6 +22,7 @@ use vramscope_trace::{DeviceId, DeviceLifetimes, Recording};
 pub use compositions::{Composition, Compositions};
 pub use peak::{NextPeaks, PeakAnalysis, PeakGroups};
 pub use steps::StepAnalysis;
+pub use tables::TableAnalysis;
 pub use temporaries::{TemporaryRows, TemporaryScan, TemporarySearch};
 pub use unfreed::{UnfreedAnalysis, UnfreedRows};
 

@@ -113,7 +113,7 @@ fn receive(app: &App, arriving: &mut Arriving, message: &JsValue, is_current: &i
         arriving.bytes.push(&bytes);
     } else if let (Some(share), Some(text)) = (field("share"), field("text")) {
         let (share, text) = (share.as_f64().unwrap_or_default(), text.as_string().unwrap_or_default());
-        app.send(&FromEngine::Progress(Some((share as f32, text))));
+        app.send(&FromEngine::Progress(Some((share, text))));
     } else if field("done").is_some() {
         arriving.end(None);
     } else if let Some(failure) = field("failure") {

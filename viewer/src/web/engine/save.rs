@@ -94,7 +94,7 @@ async fn write_excerpt(app: &App, is_range: bool, is_redacted: bool) -> Result<(
         match step {
             ExcerptStep::Done => break,
             ExcerptStep::Written(done, all) => {
-                let share = done as f32 / all.max(1) as f32;
+                let share = done as f64 / all.max(1) as f64;
                 app.send(&FromEngine::Progress(Some((share, format!("Saving {name}…")))));
                 // Lets other messages be handled.
                 JsFuture::from(Promise::new(&mut |resolve, _| {

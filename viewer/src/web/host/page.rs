@@ -179,7 +179,7 @@ impl Page {
     }
 
     /// Shows the progress of an opening, 0 to 1, with a text; `None` hides it.
-    pub(super) fn show_progress(&self, progress: Option<(f32, String)>) {
+    pub(super) fn show_progress(&self, progress: Option<(f64, String)>) {
         self.set_hidden("progress", progress.is_none());
         if let Some((share, text)) = progress {
             self.set_attribute("progress-bar", "value", &share.to_string());

@@ -50,9 +50,9 @@ impl Display {
         self.ratio = window.device_pixel_ratio();
         let style = root.and_then(|root| window.get_computed_style(&root).ok().flatten());
         let font_size = style.and_then(|style| style.get_property_value("font-size").ok());
-        let font_size = font_size.and_then(|size| size.trim_end_matches("px").parse::<f32>().ok());
+        let font_size = font_size.and_then(|size| size.trim_end_matches("px").parse::<f64>().ok());
         self.sizes = self.sizes_of(page);
-        let scale = font_size.unwrap_or(UNIT_FONT_SIZE) / UNIT_FONT_SIZE * self.ratio as f32;
+        let scale = font_size.map_or(1.0, |size| size as f32 / UNIT_FONT_SIZE) * self.ratio as f32;
         Screen { sizes: self.sizes, scale, is_dark }
     }
 

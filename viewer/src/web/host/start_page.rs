@@ -1,4 +1,4 @@
-//! The start page: recordings that the server offers, recent files, examples and installation.
+//! The start page: recordings that the server offers, recent files, the gallery and installation.
 //!
 //! The page's script `start.js` does the work; an exported HTML page has none of it.
 

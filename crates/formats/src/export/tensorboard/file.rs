@@ -10,12 +10,10 @@
 //! constant added, so that the checksum of data that contains checksums is not trivial. The
 //! messages are defined in `tensorboard/compat/proto`.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use crc32c::crc32c;
 use prost::Message;
-
-use crate::export::error::ExportError;
 
 /// TensorBoard's message `Event`: one record of an event file.
 #[derive(Clone, PartialEq, Message)]
@@ -47,37 +45,61 @@ struct Value {
     simple_value: Option<f32>,
 }
 
-/// Writes a TensorBoard event file record by record.
-pub(super) struct EventFile<'a> {
-    out: &'a mut dyn Write,
+/// A TensorBoard event file with scalars, written record by record.
+///
+/// Each record is passed to the output in one call, so that a reader of a file that is still
+/// written sees complete records.
+///
+/// ```
+/// use vramscope_formats::export::ScalarFile;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut file = ScalarFile::create(Vec::new(), 1.7e9)?;
+/// file.write(1.7e9, 1, &[("loss", 2.5), ("memory/allocated", 4096.0)])?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ScalarFile<W> {
+    out: W,
 }
 
-impl<'a> EventFile<'a> {
+impl<W: Write> ScalarFile<W> {
     /// Creates a writer and writes the version record, with which every file begins. `wall_time` is
     /// its time in seconds since 1970.
-    pub(super) fn create(out: &'a mut dyn Write, wall_time: f64) -> Result<Self, ExportError> {
+    ///
+    /// # Errors
+    /// If the output cannot be written.
+    pub fn create(out: W, wall_time: f64) -> io::Result<Self> {
         let mut file = Self { out };
         file.write_event(&Event { wall_time, step: 0, file_version: Some("brain.Event:2".to_owned()), summary: None })?;
         Ok(file)
     }
 
-    /// Writes one point of the scalar `tag`. `step` is its position on TensorBoard's axis,
-    /// `wall_time` its time in seconds since 1970.
-    pub(super) fn write_scalar(&mut self, wall_time: f64, step: u64, tag: &str, value: u64) -> Result<(), ExportError> {
-        let value = Value { tag: tag.to_owned(), simple_value: Some(value as f32) };
+    /// Writes a point of each of the `scalars`, given by tag and value, as one record. `step` is
+    /// their position on TensorBoard's axis, `wall_time` their time in seconds since 1970. Values
+    /// are rounded to 24 bits of precision.
+    ///
+    /// # Errors
+    /// If the output cannot be written.
+    pub fn write(&mut self, wall_time: f64, step: u64, scalars: &[(&str, f64)]) -> io::Result<()> {
+        let value = |&(tag, value): &(&str, f64)| Value { tag: tag.to_owned(), simple_value: Some(value as f32) };
+        let summary = Summary { value: scalars.iter().map(value).collect() };
         let step = i64::try_from(step).unwrap_or(i64::MAX);
-        self.write_event(&Event { wall_time, step, file_version: None, summary: Some(Summary { value: vec![value] }) })
+        self.write_event(&Event { wall_time, step, file_version: None, summary: Some(summary) })
     }
 
     /// Writes one record: its length, the length's checksum, the encoded event and the event's
     /// checksum.
-    fn write_event(&mut self, event: &Event) -> Result<(), ExportError> {
+    fn write_event(&mut self, event: &Event) -> io::Result<()> {
         let event = event.encode_to_vec();
         let length = (event.len() as u64).to_le_bytes();
-        self.out.write_all(&length)?;
-        self.out.write_all(&masked(crc32c(&length)).to_le_bytes())?;
-        self.out.write_all(&event)?;
-        Ok(self.out.write_all(&masked(crc32c(&event)).to_le_bytes())?)
+        let mut record = Vec::with_capacity(event.len() + 16);
+        record.extend_from_slice(&length);
+        record.extend_from_slice(&masked(crc32c(&length)).to_le_bytes());
+        record.extend_from_slice(&event);
+        record.extend_from_slice(&masked(crc32c(&event)).to_le_bytes());
+        self.out.write_all(&record)
     }
 }
 

@@ -19,7 +19,7 @@ use std::io::Write;
 use vramscope_trace::{DeviceId, DeviceState, EventKind, MemorySample, Metrics, Recording, Replay};
 
 use self::downsample::{DownsampledScalar, Point};
-use self::file::EventFile;
+pub use self::file::ScalarFile;
 use super::error::{ExportError, Progress};
 use super::steps::{Moment, Step, for_each_step};
 
@@ -68,7 +68,7 @@ pub fn tensorboard(recording: &Recording, out: &mut dyn Write, progress: Progres
         }
         Ok(())
     })?;
-    let mut file = EventFile::create(out, seconds(epoch_ns, begin.time_ns))?;
+    let mut file = ScalarFile::create(out, seconds(epoch_ns, begin.time_ns))?;
     let end = Moment { event: recording.end_event(), time_ns: recording.end_ns() };
     for (id, mut device) in devices {
         if let Some(state) = recording.end_state().device(id) {
@@ -78,7 +78,7 @@ pub fn tensorboard(recording: &Recording, out: &mut dyn Write, progress: Progres
         for (name, points) in device.points() {
             let tag = format!("{group}/{name}");
             for Point { moment, value } in points {
-                file.write_scalar(seconds(epoch_ns, moment.time_ns), moment.event, &tag, value)?;
+                file.write(seconds(epoch_ns, moment.time_ns), moment.event, &[(&tag, value as f64)])?;
             }
         }
     }

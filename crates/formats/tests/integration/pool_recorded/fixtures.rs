@@ -88,6 +88,19 @@ pub(crate) fn of_the_hook(name: &str) -> Recording {
     recording
 }
 
+/// Loads the recordings of the scripts in `examples/pytorch`, with their names and sizes in bytes.
+pub(crate) fn of_the_examples() -> impl Iterator<Item = (String, usize, Recording)> {
+    let folder = workspace_root().join("examples/pytorch/recordings");
+    let files = fs::read_dir(&folder).expect("the folder of recordings can be read");
+    files.map(|file| {
+        let path = file.expect("the folder can be read").path();
+        let mut recording = Recording::new();
+        let bytes = read(&path);
+        recording.push(&bytes).expect("the recording is complete");
+        (path.file_name().expect("a file has a name").to_string_lossy().into_owned(), bytes.len(), recording)
+    })
+}
+
 /// Loads a recording of this repository.
 pub(crate) fn small(name: &str) -> Fixture {
     Fixture::load(&workspace_root().join("tests/data"), name)

@@ -65,6 +65,25 @@ fn recordings_of_the_hook_are_reproduced() {
 }
 
 #[test]
+fn recordings_of_the_examples_are_small_and_reproduced() {
+    // Recordings do not contain the limit that a process ran under, which decides when garbage
+    // collection begins and when a request fails.
+    let limits = [("variable_lengths-", 2560 << 20), ("batch_search-", 512 << 20)];
+    let mut count = 0;
+    for (name, bytes, recording) in fixtures::of_the_examples() {
+        count += 1;
+        assert!(bytes <= 100_000, "{name} has {bytes} bytes");
+        let settings = Settings::parse(&recording.info().alloc_conf).expect("recorded settings are valid");
+        let limit = limits.iter().find(|(script, _)| name.starts_with(script));
+        let settings = Settings { limit_bytes: limit.map(|&(_, bytes)| bytes), ..settings };
+        for history in &History::from_recording(&recording).expect("the recording can be read") {
+            assert_eq!(verify(history, &settings).divergence, None, "{name}");
+        }
+    }
+    assert!(count > 50, "{count} recordings");
+}
+
+#[test]
 fn large_recordings_are_reproduced() {
     fixtures::all_large().for_each(|file| check(&file));
 }

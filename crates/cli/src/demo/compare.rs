@@ -1,0 +1,84 @@
+//! `demo --compare`: runs two techniques with equal sizes and opens the comparison.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use vramscope_collector::{Content, RecordingBytes, ServedRecording, page_address};
+use vramscope_demo::techniques::Plan;
+
+use super::arguments::DemoArguments;
+use super::output::{print_reports, print_reports_json};
+use super::recording::OpenedDevice;
+use super::technique::{RunOptions, record, run_recorded};
+use crate::error::{CommandError, Result};
+use crate::input::{Input, StoredRecording};
+use crate::server::AnnounceOn;
+use crate::signals::Interrupts;
+
+/// Runs the techniques of `--compare` one after the other, each in a pool of its own.
+pub(crate) fn run(arguments: &DemoArguments, pair: &[String]) -> Result {
+    let [first, second] = pair else { return Err(CommandError::new("--compare needs two techniques")) };
+    let names = [first, second].map(|names| names.split('+').collect::<Vec<_>>());
+    let kind = OpenedDevice::open(arguments.device)?.kind();
+    let plans = Plan::pair([&names[0], &names[1]], kind, &arguments.sizes());
+    let plans = plans.map_err(|error| CommandError::new(format_args!("--compare: {error}")))?;
+    let interrupts = Interrupts::listen()?;
+    let folder = TempDir::new().map_err(|error| CommandError::new(format_args!("no temporary folder: {error}")))?;
+    let temporary = folder.path().join("demo.vram");
+    let prefix = arguments.record.as_deref().unwrap_or(&temporary);
+    let is_needed = arguments.record.is_some() || !arguments.json;
+    let mut reports = Vec::new();
+    let mut files = Vec::new();
+    for (index, plan) in plans.iter().enumerate() {
+        let path = is_needed.then(|| file_name(prefix, index, plan.name()));
+        let recording = record(arguments, plan, OpenedDevice::open(arguments.device)?, path.as_deref(), None)?;
+        // Only what the user named is worth a line.
+        let named = path.as_deref().filter(|_| arguments.record.is_some());
+        let tensorboard = arguments.tools.tensorboard.as_ref().map(|folder| folder.join(run_name(index, plan.name())));
+        let options = RunOptions { path: named, tensorboard: tensorboard.as_deref(), min_step_time: Duration::ZERO };
+        let (finished, measured) = run_recorded(arguments, plan, recording, &interrupts, &options)?;
+        reports.push((finished.report, measured));
+        files.extend(path);
+    }
+    if arguments.json {
+        return print_reports_json(&reports);
+    }
+    let (reports, measured): (Vec<_>, Vec<_>) = reports.into_iter().unzip();
+    print_reports(&reports)?;
+    for (plan, measured) in plans.iter().zip(&measured) {
+        measured.print_titled(plan.name())?;
+    }
+    let served: Vec<_> = files.iter().map(|path| open(path)).collect::<Result<_>>()?;
+    let addresses: Vec<_> = served.iter().enumerate().map(|(n, file)| page_address(n, &file.name)).collect();
+    let second = addresses[1].trim_start_matches("?trace=");
+    let server = arguments.server.start(Content::files(served))?;
+    arguments.server.announce_at(&server, AnnounceOn::Stdout, &format!("{}&compare={second}", addresses[0]))?;
+    interrupts.wait();
+    Ok(())
+}
+
+/// Returns the name of a technique's recording: that of `--record`, with its number and name added.
+fn file_name(prefix: &Path, index: usize, name: &str) -> PathBuf {
+    let stem = prefix.file_stem().unwrap_or_default().to_string_lossy();
+    prefix.with_file_name(format!("{stem}-{}.vram", run_name(index, name)))
+}
+
+/// Returns the name of a run, which differs from that of the other run: its number and techniques.
+fn run_name(index: usize, name: &str) -> String {
+    format!("{}-{}", index + 1, name.replace(',', "+"))
+}
+
+/// Opens a recording for the server.
+fn open(path: &Path) -> Result<ServedRecording> {
+    let input = Input::open(path)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match input.stored_recording()? {
+        Some(StoredRecording { len, index, events }) => {
+            let file = File::open(path).map_err(|error| CommandError::file(path, error))?;
+            Ok(ServedRecording { name, bytes: RecordingBytes::from_file(file, len, index), events: Some(events) })
+        }
+        None => Err(CommandError::file(path, "the recording was not written completely")),
+    }
+}

@@ -1,0 +1,19 @@
+//! The demo: a recorded device, its page, and the programs that run on it. The command is
+//! [`commands::demo`](crate::commands::demo).
+
+mod arguments;
+mod compare;
+mod default;
+mod gallery;
+mod output;
+mod page;
+mod recording;
+mod technique;
+mod tools;
+
+pub(crate) use arguments::{DemoArguments, EXAMPLES};
+pub(crate) use compare::run as compare;
+pub(crate) use default::run as train;
+pub(crate) use gallery::run as gallery;
+pub(crate) use output::print_json;
+pub(crate) use technique::run as run_techniques;

@@ -1,0 +1,104 @@
+//! Steps and reports of techniques, as text and as JSON.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use vramscope_demo::techniques::{Figure, Report, TechniqueStep};
+use vramscope_trace::{ByteSize, Count};
+
+use super::tools::ToolReport;
+use crate::error::{CommandError, Result};
+use crate::table;
+use crate::terminal;
+
+/// The output of `demo --technique` and `demo --compare` with `--json`.
+#[derive(Serialize)]
+struct Reports<'a> {
+    reports: Vec<ReportWithTools<'a>>,
+}
+
+/// A report with what the tools measured.
+#[derive(Serialize)]
+struct ReportWithTools<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(flatten)]
+    tools: &'a ToolReport,
+}
+
+/// Prints a value as one line of JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> Result {
+    let text = serde_json::to_string(value).map_err(CommandError::new)?;
+    terminal::print(&format!("{text}\n"))
+}
+
+/// Prints reports as one line of JSON.
+pub(super) fn print_reports_json(reports: &[(Report, ToolReport)]) -> Result {
+    let reports = reports.iter().map(|(report, tools)| ReportWithTools { report, tools });
+    print_json(&Reports { reports: reports.collect() })
+}
+
+/// Prints a step.
+pub(super) fn print_step(step: &TechniqueStep) -> Result {
+    let &TechniqueStep { number, steps, loss, allocated_bytes, reserved_bytes, peak_allocated_bytes } = step;
+    let [allocated, reserved, peak] = [allocated_bytes, reserved_bytes, peak_allocated_bytes].map(ByteSize);
+    terminal::print(&format!(
+        "step {number:>3}/{steps}  loss {loss:.4}  allocated {allocated}  peak {peak}  reserved {reserved}\n"
+    ))
+}
+
+/// Returns the figures of a report: name and text.
+fn rows(report: &Report) -> Vec<(&'static str, String)> {
+    let bytes = |bytes: u64| ByteSize(bytes).to_string();
+    let loss = |loss: Option<&f32>| loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.5}"));
+    let mut rows = vec![
+        ("device", report.device.to_owned()),
+        ("steps", Count(report.losses.len() as u64).to_string()),
+        ("peak allocated", bytes(report.peak_allocated_bytes)),
+        ("peak requested", bytes(report.peak_requested_bytes)),
+        ("peak reserved", bytes(report.peak_reserved_bytes)),
+        ("peak in split segments", bytes(report.peak_inactive_split_bytes)),
+        ("allocated at the end", bytes(report.end_allocated_bytes)),
+        ("reserved at the end", bytes(report.end_reserved_bytes)),
+        ("device allocations", Count(report.device_allocations).to_string()),
+        ("optimizer state", bytes(report.optimizer_bytes)),
+        ("time of a step", format!("{:.2} ms", report.step_ms)),
+        ("first loss", loss(report.losses.first())),
+        ("last loss", loss(report.losses.last())),
+    ];
+    rows.extend(report.figures.iter().map(|(name, figure)| (*name, figure_text(figure))));
+    rows
+}
+
+/// Returns the text of a figure.
+fn figure_text(figure: &Figure) -> String {
+    match figure {
+        Figure::Bytes(bytes) => ByteSize(*bytes).to_string(),
+        Figure::Count(count) => Count(*count).to_string(),
+        Figure::Number(number) => format!("{number:.5}"),
+        Figure::Text(text) => text.clone(),
+        Figure::List(numbers) => numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// Returns a figure's name as words.
+fn words(name: &str) -> String {
+    name.strip_suffix("_bytes").unwrap_or(name).replace('_', " ")
+}
+
+/// Prints one report, or several side by side.
+pub(super) fn print_reports(reports: &[Report]) -> Result {
+    let header = [""].into_iter().chain(reports.iter().map(|report| report.technique.as_str()));
+    let mut table = table::new(header, 1);
+    let columns: Vec<_> = reports.iter().map(rows).collect();
+    let mut printed = BTreeSet::new();
+    for (name, _) in columns.iter().flatten() {
+        if printed.insert(*name) {
+            let value = |rows: &Vec<(&str, String)>| {
+                rows.iter().find(|row| row.0 == *name).map_or_else(String::new, |row| row.1.clone())
+            };
+            table.add_row([words(name)].into_iter().chain(columns.iter().map(value)));
+        }
+    }
+    terminal::print(&format!("\n{}", table::render(table, None)))
+}

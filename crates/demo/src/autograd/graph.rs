@@ -1,0 +1,132 @@
+//! The graph of operations behind a tensor.
+
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+use std::rc::Rc;
+
+use super::is_grad_enabled;
+use crate::error::{Result, TensorError};
+use crate::operation::{Module, line};
+
+/// What a graph computes with: tensors.
+pub(crate) trait Value: Clone + 'static {
+    /// Returns true if gradients flow to or through the value.
+    fn requires_grad(&self) -> bool;
+
+    /// Returns where the value's gradient goes; `None` if it needs none.
+    fn edge(&self) -> Option<Edge<Self>>;
+}
+
+/// The gradients of an operation's arguments, in their order; `None` where none is needed.
+type Gradients<V> = Vec<Option<V>>;
+
+/// The backward pass of one operation: gets the gradient of the result, returns those of the
+/// arguments. Owns the saved tensors, so that they are freed when it has run.
+type Backward<V> = Box<dyn FnOnce(V) -> Result<Gradients<V>>>;
+
+/// Where the gradient of an argument goes.
+pub(crate) enum Edge<V> {
+    /// To the operation that computed the argument.
+    Node(Rc<Node<V>>),
+    /// To the gradient of the argument, a leaf.
+    Leaf(V),
+}
+
+impl<V: Clone> Clone for Edge<V> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Node(node) => Self::Node(Rc::clone(node)),
+            Self::Leaf(leaf) => Self::Leaf(leaf.clone()),
+        }
+    }
+}
+
+thread_local! {
+    /// The sequence number of the next node.
+    static NEXT_SEQUENCE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// An operation that can be differentiated.
+pub(crate) struct Node<V> {
+    /// Nodes are numbered in the order of their forward calls, so that arguments have smaller
+    /// numbers than results.
+    sequence: u64,
+    operation: &'static str,
+    /// Source line of the forward call.
+    location: &'static Location<'static>,
+    /// Path of the modules that were open in the forward call.
+    module: Rc<str>,
+    /// Where the gradients of the arguments go, in the order of [`Gradients`].
+    edges: RefCell<Vec<Option<Edge<V>>>>,
+    /// `None` after it has run.
+    backward: RefCell<Option<Backward<V>>>,
+}
+
+impl<V: Value> Node<V> {
+    /// Creates the node of `operation` on `arguments`, if gradients are recorded and an argument
+    /// requires one. `save` is called then, to save the tensors that its result, the backward pass,
+    /// needs.
+    pub(crate) fn record<B>(operation: &'static str, arguments: &[&V], save: impl FnOnce() -> B) -> Option<Rc<Self>>
+    where
+        B: FnOnce(V) -> Result<Gradients<V>> + 'static,
+    {
+        if !is_grad_enabled() || !arguments.iter().any(|argument| argument.requires_grad()) {
+            return None;
+        }
+        let sequence = NEXT_SEQUENCE.get();
+        NEXT_SEQUENCE.set(sequence + 1);
+        Some(Rc::new(Self {
+            sequence,
+            operation,
+            location: line(),
+            module: Module::path(),
+            edges: RefCell::new(arguments.iter().map(|argument| argument.edge()).collect()),
+            backward: RefCell::new(Some(Box::new(save()))),
+        }))
+    }
+
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    pub(crate) fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    pub(crate) fn location(&self) -> &'static Location<'static> {
+        self.location
+    }
+
+    pub(crate) fn module(&self) -> &Rc<str> {
+        &self.module
+    }
+
+    /// Returns where the gradients of the arguments go.
+    pub(crate) fn edges(&self) -> Vec<Option<Edge<V>>> {
+        self.edges.borrow().clone()
+    }
+
+    /// Runs the backward pass of this operation and frees what it has saved.
+    ///
+    /// # Errors
+    /// If it has run before, a saved tensor was changed in place, or memory or kernels fail.
+    pub(crate) fn run(&self, grad: V) -> Result<Gradients<V>> {
+        let backward = self.backward.take().ok_or(TensorError::GraphFreed { operation: self.operation })?;
+        backward(grad)
+    }
+}
+
+impl<V> Drop for Node<V> {
+    /// Drops the graph behind this node in a loop: the recursion of nested drops would overflow the
+    /// stack in a long graph.
+    fn drop(&mut self) {
+        let mut edges = self.edges.take();
+        while let Some(edge) = edges.pop() {
+            if let Some(Edge::Node(node)) = edge
+                && let Some(node) = Rc::into_inner(node)
+            {
+                edges.append(&mut node.edges.borrow_mut());
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Launches the kernels of `kernels/elementwise.cu`, and the copies between layouts.
+
+use super::error::refused;
+use super::kernels::{Kernel, Variant};
+use super::launch::{Argument, FLAT_THREADS, Floats, Launcher, aligned, dimension, flat_blocks, launch};
+use crate::backend::{Binary, RawSlice, Result, StridedCopy, Unary};
+use crate::dtype::DType;
+
+pub(super) fn unary(launcher: &Launcher, function: Unary, x: RawSlice<'_>, y: RawSlice<'_>) -> Result {
+    assert_eq!(x.len(), y.len(), "the tensors differ in length");
+    let variant = Variant::of(&[x, y]);
+    let function: u32 = match function {
+        Unary::Copy => 0,
+        Unary::Gelu => 1,
+        Unary::Relu => 2,
+    };
+    launch!(
+        launcher, Kernel::Unary, variant, flat_blocks(x.len(), variant.pack()), FLAT_THREADS;
+        function, Floats::of(x), Floats::of(y), x.len() as u64, aligned(&[x, y])
+    )
+}
+
+pub(super) fn binary(launcher: &Launcher, function: Binary, [a, b]: [RawSlice<'_>; 2], out: RawSlice<'_>) -> Result {
+    assert_eq!((a.len(), b.len()), (out.len(), out.len()), "the tensors differ in length");
+    let variant = Variant::of(&[a, b, out]);
+    let function: u32 = match function {
+        Binary::Multiply => 0,
+        Binary::GeluBackward => 1,
+        Binary::ReluBackward => 2,
+    };
+    launch!(
+        launcher, Kernel::Binary, variant, flat_blocks(out.len(), variant.pack()), FLAT_THREADS;
+        function, Floats::of(a), Floats::of(b), Floats::of(out), out.len() as u64, aligned(&[a, b, out])
+    )
+}
+
+pub(super) fn combine(
+    launcher: &Launcher,
+    (alpha, a): (f32, RawSlice<'_>),
+    b: Option<(f32, RawSlice<'_>)>,
+    out: RawSlice<'_>,
+) -> Result {
+    assert_eq!(a.len(), out.len(), "the tensors differ in length");
+    let Some((beta, b)) = b else {
+        let variant = Variant::of(&[a, out]);
+        return launch!(
+            launcher, Kernel::Scale, variant, flat_blocks(out.len(), variant.pack()), FLAT_THREADS;
+            alpha, Floats::of(a), Floats::of(out), out.len() as u64, aligned(&[a, out])
+        );
+    };
+    assert_eq!(b.len(), out.len(), "the tensors differ in length");
+    let variant = Variant::of(&[a, b, out]);
+    launch!(
+        launcher, Kernel::Combine, variant, flat_blocks(out.len(), variant.pack()), FLAT_THREADS;
+        alpha, Floats::of(a), beta, Floats::of(b), Floats::of(out), out.len() as u64, aligned(&[a, b, out])
+    )
+}
+
+pub(super) fn add_bias(launcher: &Launcher, x: RawSlice<'_>, bias: RawSlice<'_>, y: RawSlice<'_>) -> Result {
+    assert_eq!(x.len(), y.len(), "the tensors differ in length");
+    if x.len() == 0 {
+        return Ok(());
+    }
+    assert!(x.len().is_multiple_of(bias.len()), "the bias is not one row");
+    let variant = Variant::of(&[x, bias, y]);
+    launch!(
+        launcher, Kernel::AddBias, variant, flat_blocks(x.len(), variant.pack()), FLAT_THREADS;
+        Floats::of(x), Floats::of(bias), Floats::of(y), x.len() as u64, dimension(bias.len())?,
+        aligned(&[x, bias, y])
+    )
+}
+
+/// Dimensions and strides of a copy: `Layouts` in `layout.cu`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+struct Layouts {
+    from: [u64; 4],
+    to: [u64; 4],
+    dims: [u32; 4],
+}
+
+// SAFETY: `repr(C)`, with the fields of the C++ type of this name.
+unsafe impl Argument for Layouts {}
+
+/// A dimension of a copy, with its strides in both tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Axis {
+    dim: usize,
+    from: usize,
+    to: usize,
+}
+
+/// Returns the axes of a copy from the longest stride to the shortest, as few as possible.
+fn axes(copy: &StridedCopy) -> Vec<Axis> {
+    let all = copy.dims.iter().zip(copy.from_strides).zip(copy.to_strides);
+    let mut axes: Vec<Axis> =
+        all.map(|((&dim, from), to)| Axis { dim, from, to }).filter(|axis| axis.dim != 1).collect();
+    // Threads with neighboring numbers write to neighboring memory.
+    axes.sort_by_key(|axis| std::cmp::Reverse((axis.to, axis.from)));
+    let mut merged: Vec<Axis> = Vec::with_capacity(4);
+    for axis in axes {
+        match merged.last_mut() {
+            Some(outer) if outer.from == axis.dim * axis.from && outer.to == axis.dim * axis.to => {
+                *outer = Axis { dim: outer.dim * axis.dim, ..axis };
+            }
+            _ => merged.push(axis),
+        }
+    }
+    merged
+}
+
+/// Returns true if all numbers of the copy are in units of `numbers` numbers, each at an address
+/// that is a multiple of `bytes`.
+fn is_in_units(axes: &[Axis], offsets: [usize; 2], addresses: [u64; 2], numbers: usize, bytes: u64) -> bool {
+    let Some((last, others)) = axes.split_last() else { return numbers == 1 };
+    let is_multiple = |n: usize| n.is_multiple_of(numbers);
+    numbers == 1
+        || last.from == 1
+            && last.to == 1
+            && is_multiple(last.dim)
+            && others.iter().all(|axis| is_multiple(axis.from) && is_multiple(axis.to))
+            && offsets.into_iter().all(is_multiple)
+            && addresses.iter().all(|address| address.is_multiple_of(bytes))
+}
+
+/// Returns the layouts in units of `numbers` numbers, and the number of units.
+fn layouts(axes: &[Axis], numbers: usize) -> Result<(Layouts, usize)> {
+    let mut layouts = Layouts { from: [0; 4], to: [0; 4], dims: [1; 4] };
+    let first = 4 - axes.len();
+    for (n, axis) in axes.iter().enumerate() {
+        let is_last = n + 1 == axes.len();
+        let divided = |stride: usize| if is_last && numbers > 1 { 1 } else { (stride / numbers) as u64 };
+        layouts.from[first + n] = divided(axis.from);
+        layouts.to[first + n] = divided(axis.to);
+        layouts.dims[first + n] = dimension(if is_last { axis.dim / numbers } else { axis.dim })?;
+    }
+    let count = axes.iter().map(|axis| axis.dim).product::<usize>() / numbers;
+    Ok((layouts, count))
+}
+
+pub(super) fn copy_strided(launcher: &Launcher, from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedCopy) -> Result {
+    if copy.dims.contains(&0) {
+        return Ok(());
+    }
+    let end = |offset: usize, strides: [usize; 4]| {
+        1 + offset + copy.dims.iter().zip(strides).map(|(dim, stride)| (dim - 1) * stride).sum::<usize>()
+    };
+    assert!(end(copy.from_offset, copy.from_strides) <= from.len(), "the block is not within the source");
+    assert!(end(copy.to_offset, copy.to_strides) <= to.len(), "the block is not within the destination");
+    let bytes = from.dtype().bytes();
+    assert_eq!(bytes, to.dtype().bytes(), "the types differ in size");
+    let axes = axes(copy);
+    let (offsets, addresses) = ([copy.from_offset, copy.to_offset], [from.address(), to.address()]);
+    let fits = |numbers: usize| is_in_units(&axes, offsets, addresses, numbers, (numbers * bytes) as u64);
+    let first_from = from.address() + (copy.from_offset * bytes) as u64;
+    let first_to = to.address() + (copy.to_offset * bytes) as u64;
+    let units = [
+        (16, Kernel::CopyStrided16),
+        (8, Kernel::CopyStrided8),
+        (4, Kernel::CopyStrided4),
+        (2, Kernel::CopyStrided2),
+        (1, Kernel::CopyStrided1),
+    ];
+    let unit = units.into_iter().find(|&(unit, _)| unit >= bytes && fits(unit / bytes));
+    let Some((unit, kernel)) = unit else {
+        return Err(refused("cuLaunchKernel", "an address is not a multiple of the size of its numbers"));
+    };
+    let (layouts, count) = layouts(&axes, unit / bytes)?;
+    launch!(
+        launcher, kernel, Variant::Any, flat_blocks(count, 1), FLAT_THREADS;
+        first_from, first_to, count as u64, layouts
+    )
+}
+
+pub(super) fn spread_groups(launcher: &Launcher, y: RawSlice<'_>, x: RawSlice<'_>, group: usize, scale: f32) -> Result {
+    assert_eq!(x.len(), y.len() * group, "the groups have another length");
+    launch!(
+        launcher, Kernel::SpreadGroups, Variant::Any, flat_blocks(x.len(), 1), FLAT_THREADS;
+        Floats::of(y), Floats::of(x), x.len() as u64, dimension(group)?, scale
+    )
+}
+
+pub(super) fn dequantize_rows(
+    launcher: &Launcher,
+    codes: RawSlice<'_>,
+    scales: RawSlice<'_>,
+    y: RawSlice<'_>,
+) -> Result {
+    assert_eq!((codes.dtype(), codes.len()), (DType::I8, y.len()), "there is one code a number");
+    if y.len() == 0 {
+        return Ok(());
+    }
+    assert!(y.len().is_multiple_of(scales.len()), "there is one scale a row");
+    launch!(
+        launcher, Kernel::DequantizeRows, Variant::Any, flat_blocks(y.len(), Variant::Any.pack()), FLAT_THREADS;
+        codes.address(), super::launch::f32s(scales), Floats::of(y), y.len() as u64,
+        dimension(y.len() / scales.len())?, aligned(&[codes, y])
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contiguous_axes_are_merged() {
+        // [2, 8 heads, 16 positions, 4] from [2, 16, 8, 4].
+        let copy = StridedCopy {
+            dims: [2, 8, 16, 4],
+            from_offset: 0,
+            from_strides: [512, 4, 32, 1],
+            to_offset: 0,
+            to_strides: [512, 64, 4, 1],
+        };
+        let split = axes(&copy);
+        assert_eq!(split.len(), 4);
+        assert!(is_in_units(&split, [0, 0], [0, 16], 4, 16));
+        assert!(!is_in_units(&split, [0, 2], [0, 16], 4, 16) && !is_in_units(&split, [0, 0], [0, 8], 4, 16));
+        assert!(!is_in_units(&split, [0, 0], [0, 0], 8, 16));
+        let (layouts, count) = layouts(&split, 4).unwrap();
+        assert_eq!(count, 256);
+        let expected = Layouts { from: [128, 1, 8, 1], to: [128, 16, 1, 1], dims: [2, 8, 16, 1] };
+        assert_eq!(layouts, expected);
+
+        // Rows of a contiguous tensor.
+        let copy = StridedCopy { from_strides: [512, 64, 4, 1], ..copy };
+        assert_eq!(axes(&copy), [Axis { dim: 1024, from: 1, to: 1 }]);
+        let copy = StridedCopy { dims: [1; 4], ..copy };
+        assert_eq!(axes(&copy), []);
+    }
+}

@@ -1,0 +1,321 @@
+//! The backend for NVIDIA GPUs.
+//!
+//! Kernels are CUDA C++ in `kernels/*.cu`. NVRTC compiles them when the backend is created, for the
+//! device's own architecture, so that no compiler and no CUDA headers need to be installed, only
+//! the driver and the libraries NVRTC and cuBLAS. All libraries are loaded at run time.
+//!
+//! Memory apart from tensors: [`WORKSPACE_BYTES`](streams::WORKSPACE_BYTES) for each stream with
+//! matrix products, by `cuMemAlloc`, and what the driver, cuBLAS and the kernels' code take. None
+//! of it is in the pool.
+//!
+//! # Tests
+//!
+//! `cargo test -p vramscope-demo --lib backend::cuda -- --nocapture` runs all tests. Those that
+//! need a GPU or NVRTC print SKIPPED where there is none. For another machine, `cargo test
+//! --release -p vramscope-demo --lib --no-run --message-format=json` names the test binary, as
+//! `executable` of the artifact; it needs no other file. `cuda_backend` checks all results against
+//! a reference; `kernel_speeds` prints the rates of the kernels.
+
+mod blas;
+mod compiler;
+mod elementwise;
+mod error;
+mod graph;
+mod images;
+mod kernels;
+mod launch;
+mod optimizers;
+mod rows;
+mod streams;
+mod sums;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, sys};
+use vramscope_collector::StreamId;
+
+use self::blas::Blas;
+use self::compiler::Target;
+use self::error::{Context, refused};
+use self::graph::CudaGraph;
+use self::kernels::Loaded;
+use self::launch::{Functions, Launcher};
+use self::streams::Streams;
+use self::transfer::PinnedBuffer;
+use super::{
+    AdamStep, Backend, Binary, ChannelNorm, Gemm, Graph, Norm, NormBackward, QuantizedMoments, RawSlice, Result,
+    SgdStep, Softmax, StagingBuffer, StridedCopy, Unary, Window,
+};
+
+/// Computes on a GPU.
+///
+/// It makes the device's context current on the thread that creates it, and is used on that thread
+/// only. A program that makes another context current on the thread restores it before it uses the
+/// backend again.
+pub(crate) struct CudaBackend {
+    launcher: Launcher,
+    blas: Blas,
+    // Dropped last: the others use its context and memory.
+    streams: Rc<Streams>,
+}
+
+impl CudaBackend {
+    /// Returns an error if the libraries that [`new`](Self::new) needs are missing, or if NVRTC
+    /// does not support the context's device.
+    pub(crate) fn check(context: &Arc<CudaContext>) -> Result {
+        target(context).map(|_| ())
+    }
+
+    /// Compiles and loads the kernels for the context's device, and opens cuBLAS.
+    ///
+    /// # Errors
+    /// If NVRTC or cuBLAS is not installed, or fails. (Without a driver, there is no context.)
+    pub(crate) fn new(context: &Arc<CudaContext>) -> Result<Self> {
+        let target = target(context)?;
+        let streams = Rc::new(Streams::new(context));
+        streams.bind()?;
+        let compiled = kernels::compile_all(target)?;
+        let launcher = Launcher {
+            functions: Functions::Loaded(Loaded::new(&compiled)?),
+            stream: Rc::clone(streams.current_cell()),
+        };
+        Ok(Self { launcher, blas: Blas::new()?, streams })
+    }
+}
+
+/// Returns what kernels for the context's device are compiled for.
+///
+/// # Errors
+/// If NVRTC or cuBLAS is not installed, or NVRTC does not support the device.
+fn target(context: &Arc<CudaContext>) -> Result<Target> {
+    require("NVRTC", "libnvrtc.so", compiler::is_installed())?;
+    require("cuBLAS", "libcublas.so", blas::is_installed())?;
+    Target::of_device(context.compute_capability().during("cuDeviceGetAttribute")?)
+}
+
+/// Returns an error if a library is not installed.
+fn require(library: &str, file: &str, is_installed: bool) -> Result {
+    if is_installed {
+        return Ok(());
+    }
+    Err(refused(library, format!("{file} cannot be loaded: install the CUDA toolkit")))
+}
+
+impl Drop for CudaBackend {
+    fn drop(&mut self) {
+        // Modules must not be unloaded, nor cuBLAS closed, while kernels run. If a call fails, the
+        // driver has shut down.
+        let _ = self.streams.bind();
+        let _ = self.synchronize();
+    }
+}
+
+impl Backend for CudaBackend {
+    fn synchronize(&self) -> Result {
+        // SAFETY: The backend's context is current on this thread.
+        unsafe { sys::cuCtxSynchronize() }.result().during("cuCtxSynchronize")
+    }
+
+    fn stream_id(&self, index: usize) -> Result<StreamId> {
+        self.streams.id(index)
+    }
+
+    fn set_stream(&self, index: usize) -> Result {
+        self.streams.set(index)
+    }
+
+    fn wait_stream(&self, waiting: usize, done: usize) -> Result {
+        self.streams.wait(waiting, done)
+    }
+
+    fn allow_tf32(&self, allow: bool) -> Result {
+        self.blas.allow_tf32(allow);
+        Ok(())
+    }
+
+    fn upload(&self, from: &[u8], to: RawSlice<'_>) -> Result {
+        transfer::upload(&self.streams, from, to)
+    }
+
+    fn download(&self, from: RawSlice<'_>, to: &mut [u8]) -> Result {
+        transfer::download(&self.streams, from, to)
+    }
+
+    fn staging_buffer(&self, bytes: usize) -> Result<Box<dyn StagingBuffer>> {
+        Ok(Box::new(PinnedBuffer::new(&self.streams, bytes)?))
+    }
+
+    fn upload_staged(&self, from: &dyn StagingBuffer, to: RawSlice<'_>) -> Result {
+        transfer::upload_staged(&self.streams, from, to)
+    }
+
+    fn capture(&self, work: Box<dyn Fn() -> Result>) -> Result<Box<dyn Graph>> {
+        Ok(Box::new(CudaGraph::record(&self.streams, work)?))
+    }
+
+    fn fill(&self, to: RawSlice<'_>, value: f32) -> Result {
+        transfer::fill(&self.streams, to, value)
+    }
+
+    fn copy(&self, from: RawSlice<'_>, to: RawSlice<'_>) -> Result {
+        transfer::copy(&self.streams, from, to)
+    }
+
+    fn copy_strided(&self, from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedCopy) -> Result {
+        elementwise::copy_strided(&self.launcher, from, to, copy)
+    }
+
+    fn gemm(&self, a: RawSlice<'_>, b: RawSlice<'_>, c: RawSlice<'_>, gemm: &Gemm) -> Result {
+        self.blas.gemm(&self.streams, [a, b, c], gemm)
+    }
+
+    fn unary(&self, function: Unary, x: RawSlice<'_>, y: RawSlice<'_>) -> Result {
+        elementwise::unary(&self.launcher, function, x, y)
+    }
+
+    fn binary(&self, function: Binary, a: RawSlice<'_>, b: RawSlice<'_>, out: RawSlice<'_>) -> Result {
+        elementwise::binary(&self.launcher, function, [a, b], out)
+    }
+
+    fn combine(&self, alpha: f32, a: RawSlice<'_>, b: Option<(f32, RawSlice<'_>)>, out: RawSlice<'_>) -> Result {
+        elementwise::combine(&self.launcher, (alpha, a), b, out)
+    }
+
+    fn add_bias(&self, x: RawSlice<'_>, bias: RawSlice<'_>, y: RawSlice<'_>) -> Result {
+        elementwise::add_bias(&self.launcher, x, bias, y)
+    }
+
+    fn column_sums(&self, x: RawSlice<'_>, partials: RawSlice<'_>, sums: RawSlice<'_>) -> Result {
+        sums::column_sums(&self.launcher, x, partials, sums)
+    }
+
+    fn sum(&self, x: RawSlice<'_>, partials: RawSlice<'_>, sum: RawSlice<'_>, scale: f32) -> Result {
+        sums::sum(&self.launcher, x, partials, sum, scale)
+    }
+
+    fn softmax(&self, x: RawSlice<'_>, y: RawSlice<'_>, shape: &Softmax) -> Result {
+        rows::softmax(&self.launcher, x, y, shape)
+    }
+
+    fn softmax_backward(&self, y: RawSlice<'_>, dy: RawSlice<'_>, dx: RawSlice<'_>, shape: &Softmax) -> Result {
+        rows::softmax_backward(&self.launcher, [y, dy], dx, shape)
+    }
+
+    fn layer_norm(&self, norm: &Norm<'_>, epsilon: f32) -> Result {
+        rows::layer_norm(&self.launcher, norm, epsilon)
+    }
+
+    fn layer_norm_backward(&self, norm: &NormBackward<'_>, partials: RawSlice<'_>) -> Result {
+        rows::layer_norm_backward(&self.launcher, norm, partials)
+    }
+
+    fn gather_rows(&self, table: RawSlice<'_>, indices: RawSlice<'_>, rows: RawSlice<'_>) -> Result {
+        rows::gather_rows(&self.launcher, table, indices, rows)
+    }
+
+    fn scatter_add_rows(&self, rows: RawSlice<'_>, indices: RawSlice<'_>, table: RawSlice<'_>) -> Result {
+        rows::scatter_add_rows(&self.launcher, rows, indices, table)
+    }
+
+    fn cross_entropy(
+        &self,
+        logits: RawSlice<'_>,
+        targets: RawSlice<'_>,
+        log_sums: RawSlice<'_>,
+        losses: RawSlice<'_>,
+    ) -> Result {
+        rows::cross_entropy(&self.launcher, logits, targets, log_sums, losses)
+    }
+
+    fn cross_entropy_backward(
+        &self,
+        arguments: [RawSlice<'_>; 3],
+        d_loss: RawSlice<'_>,
+        scale: f32,
+        d_logits: RawSlice<'_>,
+    ) -> Result {
+        rows::cross_entropy_backward(&self.launcher, arguments, d_loss, scale, d_logits)
+    }
+
+    fn argmax_rows(&self, x: RawSlice<'_>, columns: RawSlice<'_>) -> Result {
+        rows::argmax_rows(&self.launcher, x, columns)
+    }
+
+    fn image_to_columns(&self, x: RawSlice<'_>, columns: RawSlice<'_>, window: &Window) -> Result {
+        images::image_to_columns(&self.launcher, x, columns, window)
+    }
+
+    fn columns_to_image(&self, columns: RawSlice<'_>, x: RawSlice<'_>, window: &Window) -> Result {
+        images::columns_to_image(&self.launcher, columns, x, window)
+    }
+
+    fn max_pool(&self, x: RawSlice<'_>, y: RawSlice<'_>, indices: RawSlice<'_>, window: &Window) -> Result {
+        images::max_pool(&self.launcher, x, y, indices, window)
+    }
+
+    fn max_pool_backward(&self, dy: RawSlice<'_>, indices: RawSlice<'_>, dx: RawSlice<'_>, window: &Window) -> Result {
+        images::max_pool_backward(&self.launcher, dy, indices, dx, window)
+    }
+
+    fn average_groups(&self, x: RawSlice<'_>, y: RawSlice<'_>, group: usize) -> Result {
+        sums::average_groups(&self.launcher, x, y, group)
+    }
+
+    fn spread_groups(&self, y: RawSlice<'_>, x: RawSlice<'_>, group: usize, scale: f32) -> Result {
+        elementwise::spread_groups(&self.launcher, y, x, group, scale)
+    }
+
+    fn batch_norm(&self, norm: &Norm<'_>, shape: &ChannelNorm) -> Result {
+        images::batch_norm(&self.launcher, norm, shape)
+    }
+
+    fn batch_norm_backward(&self, norm: &NormBackward<'_>, shape: &ChannelNorm) -> Result {
+        images::batch_norm_backward(&self.launcher, norm, shape)
+    }
+
+    fn adam(
+        &self,
+        parameter: RawSlice<'_>,
+        gradient: RawSlice<'_>,
+        moments: [RawSlice<'_>; 2],
+        step: &AdamStep,
+    ) -> Result {
+        optimizers::adam(&self.launcher, parameter, gradient, moments, step)
+    }
+
+    fn adam_8bit(
+        &self,
+        parameter: RawSlice<'_>,
+        gradient: RawSlice<'_>,
+        moments: QuantizedMoments<'_>,
+        step: &AdamStep,
+    ) -> Result {
+        optimizers::adam_8bit(&self.launcher, parameter, gradient, moments, step)
+    }
+
+    fn sgd(
+        &self,
+        parameter: RawSlice<'_>,
+        gradient: RawSlice<'_>,
+        buffer: Option<RawSlice<'_>>,
+        step: &SgdStep,
+    ) -> Result {
+        optimizers::sgd(&self.launcher, parameter, gradient, buffer, step)
+    }
+
+    fn unscale(&self, gradient: RawSlice<'_>, scale: f32, found_infinite: RawSlice<'_>) -> Result {
+        optimizers::unscale(&self.launcher, gradient, scale, found_infinite)
+    }
+
+    fn quantize_rows(&self, x: RawSlice<'_>, codes: RawSlice<'_>, scales: RawSlice<'_>) -> Result {
+        rows::quantize_rows(&self.launcher, x, codes, scales)
+    }
+
+    fn dequantize_rows(&self, codes: RawSlice<'_>, scales: RawSlice<'_>, y: RawSlice<'_>) -> Result {
+        elementwise::dequantize_rows(&self.launcher, codes, scales, y)
+    }
+}

@@ -1,0 +1,141 @@
+//! Functions of each number.
+
+use super::slices::{floats, floats_mut, maybe_in_place};
+use super::tasks::{COSTLY, FloatRows, Reader, SIMPLE, load, map_rows, parallel, parallel_rows};
+use super::vector::{exp, sum};
+use crate::backend::{Binary, RawSlice, Unary};
+
+/// Numbers that are converted and computed at once; they fit into the first-level cache.
+const BLOCK: usize = 1024;
+
+/// The constants of GELU: sqrt(2 / pi), and the factor of the cube.
+const GELU: [f32; 2] = [0.797_884_6, 0.044_715];
+
+pub(super) fn fill(to: RawSlice<'_>, value: f32) {
+    let result = FloatRows::new(floats_mut(to, &[]), BLOCK);
+    map_rows(0..to.len().div_ceil(BLOCK), &[], result, |_, [], y| y.fill(value));
+}
+
+pub(super) fn unary(function: Unary, x: RawSlice<'_>, y: RawSlice<'_>) {
+    match function {
+        Unary::Copy => map(SIMPLE, [x], y, |[x], y| y.copy_from_slice(x)),
+        Unary::Relu => map(SIMPLE, [x], y, |[x], y| each(x, y, relu)),
+        Unary::Gelu => map(COSTLY, [x], y, |[x], y| each(x, y, gelu)),
+    }
+}
+
+pub(super) fn binary(function: Binary, a: RawSlice<'_>, b: RawSlice<'_>, out: RawSlice<'_>) {
+    match function {
+        Binary::Multiply => map(SIMPLE, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| a * b)),
+        Binary::ReluBackward => {
+            map(SIMPLE, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| if a > 0.0 { b } else { 0.0 }));
+        }
+        Binary::GeluBackward => {
+            map(COSTLY, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| b * gelu_derivative(a)));
+        }
+    }
+}
+
+pub(super) fn combine(alpha: f32, a: RawSlice<'_>, b: Option<(f32, RawSlice<'_>)>, out: RawSlice<'_>) {
+    match b {
+        None => map(SIMPLE, [a], out, |[a], y| each(a, y, |a| alpha * a)),
+        Some((beta, b)) => {
+            map(SIMPLE, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| alpha * a + beta * b));
+        }
+    }
+}
+
+pub(super) fn add_bias(x: RawSlice<'_>, bias: RawSlice<'_>, y: RawSlice<'_>) {
+    assert_eq!(x.len(), y.len(), "a sum has the length of its argument");
+    let columns = bias.len();
+    let Some(rows) = x.len().checked_div(columns) else { return assert_eq!(x.len(), 0, "rows have numbers") };
+    assert_eq!(rows * columns, x.len(), "the matrix has whole rows");
+    let (inputs, result) = maybe_in_place([x], y, &[bias]);
+    let mut reader = Reader::new(floats(bias));
+    let bias = reader.read(0..columns);
+    parallel_rows(rows, columns, SIMPLE, FloatRows::new(result, columns), |units, result| {
+        map_rows(units, &inputs, result, |_, [x], y| each_pair(x, bias, y, |x, bias| x + bias));
+    });
+}
+
+pub(super) fn average_groups(x: RawSlice<'_>, y: RawSlice<'_>, group: usize) {
+    assert_eq!(x.len(), y.len() * group, "each result is the average of one group");
+    let (from, scale) = (floats(x), 1.0 / group as f32);
+    let result = FloatRows::new(floats_mut(y, &[x]), 1);
+    parallel_rows(y.len(), group, SIMPLE, result, |units, result| {
+        let (mut reader, first) = (Reader::new(from), units.start);
+        map_rows(units, &[], result, |row, [], y| {
+            let start = (first + row) * group;
+            y[0] = sum(reader.read(start..start + group), |x| x) * scale;
+        });
+    });
+}
+
+pub(super) fn spread_groups(y: RawSlice<'_>, x: RawSlice<'_>, group: usize, scale: f32) {
+    assert_eq!(x.len(), y.len() * group, "each number goes to one group");
+    let from = floats(y);
+    let result = FloatRows::new(floats_mut(x, &[y]), group);
+    parallel_rows(y.len(), group, SIMPLE, result, |units, result| {
+        let first = units.start;
+        map_rows(units, &[], result, |row, [], x| {
+            let mut value = [0.0];
+            load(from, first + row..first + row + 1, &mut value);
+            x.fill(value[0] * scale);
+        });
+    });
+}
+
+/// Computes a function of each number of the inputs, which a task of `task` numbers computes.
+fn map<'a, const INPUTS: usize>(
+    task: usize,
+    inputs: [RawSlice<'a>; INPUTS],
+    result: RawSlice<'a>,
+    compute: impl Fn([&[f32]; INPUTS], &mut [f32]) + Sync,
+) {
+    assert!(inputs.iter().all(|input| input.len() == result.len()), "arguments and result have one length");
+    let (inputs, result) = maybe_in_place(inputs, result, &[]);
+    let blocks = result.len().div_ceil(BLOCK);
+    parallel(blocks, task / BLOCK, FloatRows::new(result, BLOCK), |units, result| {
+        map_rows(units, &inputs, result, |_, inputs, result| compute(inputs, result));
+    });
+}
+
+#[inline(always)]
+fn each(x: &[f32], y: &mut [f32], function: impl Fn(f32) -> f32) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y = function(*x);
+    }
+}
+
+#[inline(always)]
+fn each_pair(a: &[f32], b: &[f32], y: &mut [f32], function: impl Fn(f32, f32) -> f32) {
+    for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
+        *y = function(*a, *b);
+    }
+}
+
+/// NaN stays NaN, as in PyTorch.
+#[inline(always)]
+fn relu(x: f32) -> f32 {
+    if x <= 0.0 { 0.0 } else { x }
+}
+
+/// Returns 1 / (1 + exp(-2u)) for the argument u of GELU's tanh: (1 + tanh(u)) / 2, without the
+/// loss of precision where tanh is near -1.
+#[inline(always)]
+fn gelu_share(x: f32) -> f32 {
+    let u = GELU[0] * (x + GELU[1] * x * x * x);
+    1.0 / (1.0 + exp(-2.0 * u))
+}
+
+#[inline(always)]
+fn gelu(x: f32) -> f32 {
+    x * gelu_share(x)
+}
+
+#[inline(always)]
+fn gelu_derivative(x: f32) -> f32 {
+    let share = gelu_share(x);
+    let u_derivative = GELU[0] * (1.0 + 3.0 * GELU[1] * x * x);
+    share + 2.0 * x * share * (1.0 - share) * u_derivative
+}

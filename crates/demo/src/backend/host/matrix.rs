@@ -1,0 +1,114 @@
+//! Products of matrices.
+
+use gemm::Parallelism;
+
+use super::slices::{Floats, FloatsMut, floats, floats_mut};
+use super::tasks::{Rows, load, parallel, store};
+use crate::backend::{Gemm, RawSlice};
+use crate::dtype::DType;
+
+/// Multiplications of a matrix product from which on several threads compute it.
+const PARALLEL_PRODUCT: usize = 1 << 20;
+
+/// Multiplications that one task computes in a batch of small products.
+const TASK: usize = 1 << 18;
+
+/// Matrices converted to `f32`, kept from product to product. They are ordinary memory, not the
+/// pool's.
+#[derive(Default)]
+pub(super) struct Scratch {
+    a: Vec<f32>,
+    b: Vec<f32>,
+    c: Vec<f32>,
+}
+
+/// Strides of a matrix, in numbers.
+#[derive(Clone, Copy)]
+struct Strides {
+    row: usize,
+    column: usize,
+}
+
+impl Strides {
+    /// Returns the strides of `op(matrix)` of `rows` x `columns` numbers.
+    fn new(rows: usize, columns: usize, is_transposed: bool) -> Self {
+        if is_transposed { Self { row: 1, column: rows } } else { Self { row: columns, column: 1 } }
+    }
+}
+
+pub(super) fn multiply(a: RawSlice<'_>, b: RawSlice<'_>, c: RawSlice<'_>, gemm: &Gemm, scratch: &mut Scratch) {
+    let dtype = c.dtype();
+    assert!(dtype.is_float() && a.dtype() == dtype && b.dtype() == dtype, "the matrices have one float type");
+    let (a_numbers, b_numbers) = (floats(a), floats(b));
+    let mut c_numbers = floats_mut(c, &[a, b]);
+    if let FloatsMut::F32(c) = &mut c_numbers {
+        let (Floats::F32(a), Floats::F32(b)) = (a_numbers, b_numbers) else {
+            unreachable!("all matrices have type {}", DType::F32)
+        };
+        return multiply_batch(a, b, c, gemm);
+    }
+    scratch.a.resize(a_numbers.len(), 0.0);
+    scratch.b.resize(b_numbers.len(), 0.0);
+    scratch.c.resize(c_numbers.len(), 0.0);
+    load(a_numbers, 0..a_numbers.len(), &mut scratch.a);
+    load(b_numbers, 0..b_numbers.len(), &mut scratch.b);
+    multiply_batch(&scratch.a, &scratch.b, &mut scratch.c, gemm);
+    for start in (0..gemm.batch).map(|product| product * gemm.strides[2]) {
+        let range = start..start + gemm.rows * gemm.columns;
+        store(&scratch.c[range.clone()], &mut c_numbers, range);
+    }
+}
+
+fn multiply_batch(a: &[f32], b: &[f32], c: &mut [f32], gemm: &Gemm) {
+    let &Gemm { rows, columns, inner, batch, strides: [a_stride, b_stride, c_stride], .. } = gemm;
+    let c_numbers = rows * columns;
+    if batch == 0 || c_numbers == 0 {
+        return;
+    }
+    assert!(batch == 1 || c_stride >= c_numbers, "the products of a batch do not overlap");
+    let c = &mut c[..(batch - 1) * c_stride + c_numbers];
+    let grain = TASK / (c_numbers * inner).max(1);
+    parallel(batch, grain, Rows::new(c, c_stride.max(c_numbers)), |units, mut products| {
+        for (index, product) in units.enumerate() {
+            let (a, b) = (&a[product * a_stride..], &b[product * b_stride..]);
+            multiply_one(&a[..rows * inner], &b[..inner * columns], &mut products.row(index)[..c_numbers], gemm);
+        }
+    });
+}
+
+fn multiply_one(a: &[f32], b: &[f32], c: &mut [f32], gemm: &Gemm) {
+    let &Gemm { rows, columns, inner, transpose_a, transpose_b, .. } = gemm;
+    assert!(
+        a.len() == rows * inner && b.len() == inner * columns && c.len() == rows * columns,
+        "the matrices have the given dimensions"
+    );
+    let a_strides = Strides::new(rows, inner, transpose_a);
+    let b_strides = Strides::new(inner, columns, transpose_b);
+    let is_large = rows * columns * inner >= PARALLEL_PRODUCT;
+    let parallelism = if is_large { Parallelism::Rayon(0) } else { Parallelism::None };
+    // SAFETY: The lengths were just checked: with these strides, all numbers of `rows` x `inner`,
+    // `inner` x `columns` and `rows` x `columns` matrices are in the slices. `c` is exclusive.
+    unsafe {
+        gemm::gemm(
+            rows,
+            columns,
+            inner,
+            c.as_mut_ptr(),
+            1,
+            columns as isize,
+            false,
+            a.as_ptr(),
+            a_strides.column as isize,
+            a_strides.row as isize,
+            b.as_ptr(),
+            b_strides.column as isize,
+            b_strides.row as isize,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            parallelism,
+        );
+    }
+}

@@ -1,0 +1,64 @@
+//! Losses.
+
+use super::reduce::sum_of;
+use super::{arguments, check_floats, check_indices, reuse};
+use crate::autograd::{Node, Saved};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::operation::Operation;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// Computes the mean cross entropy of logits `[…, classes]` and target classes (`u32`, one a
+    /// row), as `torch.nn.functional.cross_entropy`. The result is one `f32`.
+    ///
+    /// # Errors
+    /// If the shapes or types do not fit, there are no rows, or memory or kernels fail. On the
+    /// host, if a target is no class; a GPU returns NaN then.
+    #[track_caller]
+    pub fn cross_entropy(&self, targets: &Self) -> Result<Self> {
+        let _operation = Operation::enter("cross_entropy");
+        let rows = self.rows();
+        check_indices("cross_entropy", self, targets)?;
+        if targets.len() != rows || rows == 0 {
+            return Err(arguments("cross_entropy", format!("{} targets for {rows} rows of logits", targets.len())));
+        }
+        let one_per_row = || Self::empty(self.device(), &[rows], DType::F32);
+        let (log_sums, losses) = (one_per_row()?, one_per_row()?);
+        self.device().backend().cross_entropy(self.raw(), targets.raw(), log_sums.raw(), losses.raw())?;
+        let scale = 1.0 / rows as f32;
+        let loss = sum_of(&losses, scale)?;
+        let node = Node::record("cross_entropy", &[self], || {
+            let saved = [self, targets, &log_sums].map(Saved::new);
+            move |grad: Self| {
+                let [logits, targets, log_sums] = saved;
+                let logits = logits.unpack("cross_entropy")?;
+                let (targets, log_sums) = (targets.unpack("cross_entropy")?, log_sums.unpack("cross_entropy")?);
+                // In the logits' memory, if the program has freed them.
+                let d_logits = reuse(&logits)?;
+                let arguments = [logits.raw(), targets.raw(), log_sums.raw()];
+                grad.device().backend().cross_entropy_backward(arguments, grad.raw(), scale, d_logits.raw())?;
+                Ok(vec![Some(d_logits)])
+            }
+        });
+        Ok(loss.with_history(node))
+    }
+
+    /// Returns the index (`u32`) of the largest element of each row, the first of equal ones, as
+    /// `torch.argmax`: one dimension of as many elements as there are rows. NaN counts as the
+    /// largest.
+    ///
+    /// # Errors
+    /// If the elements are integers, rows are empty, or memory or kernels fail.
+    #[track_caller]
+    pub fn argmax(&self) -> Result<Self> {
+        let _operation = Operation::enter("argmax");
+        check_floats("argmax", &[self])?;
+        if self.columns() == 0 {
+            return Err(arguments("argmax", "rows without elements have no largest one"));
+        }
+        let columns = Self::empty(self.device(), &[self.rows()], DType::U32)?;
+        self.device().backend().argmax_rows(self.raw(), columns.raw())?;
+        Ok(columns)
+    }
+}

@@ -1,0 +1,53 @@
+//! Computes the results of a two-layer network without a graph.
+
+use fastrand::Rng;
+use vramscope_collector::{Category, Scope};
+
+use super::super::report::Figure;
+use super::super::run::{Kept, Run, StepScope};
+use crate::autograd::{enable_grad, no_grad};
+use crate::device::Device;
+use crate::dtype::DType;
+use crate::error::{Result, TensorError};
+use crate::models::Perceptron;
+use crate::random::normal;
+use crate::tensor::Tensor;
+
+/// Returns true if a backward pass fails after a tensor that it needs was changed in place.
+fn is_change_refused(device: &Device) -> Result<bool> {
+    let _mode = enable_grad();
+    let _scope = Scope::open_with("refused", Category::Activation);
+    let x = Tensor::full(device, &[8], DType::F32, 1.0)?.with_grad();
+    let y = x.scale(2.0)?;
+    let square = y.multiply(&y)?;
+    let _changed = y.clone().add_in_place(&x.detach())?;
+    match square.mean()?.backward() {
+        Err(TensorError::ChangedInPlace { .. }) => Ok(true),
+        result => result.map(|()| false),
+    }
+}
+
+/// Computes results.
+pub(in super::super) fn run(run: &mut Run<'_>) -> Result<Kept> {
+    let (device, settings) = (run.device, run.settings);
+    let _mode = no_grad();
+    let width = settings.row_width;
+    let model = {
+        let _scope = Scope::open("model");
+        Perceptron::new(device, &[width, settings.hidden, width], settings.seed)?
+    };
+    run.each_step(|step| {
+        let _step = StepScope::begin(device, step);
+        let x = {
+            let _scope = Scope::open_with("data", Category::Input);
+            let mut rng = Rng::with_seed(settings.seed ^ (step << 20));
+            Tensor::from_calls(device, &[settings.rows, width], || normal(&mut rng, 1.0))?
+        };
+        let _scope = Scope::open_with("forward", Category::Activation);
+        let y = if settings.in_place { model.forward_in_place(&x)? } else { model.forward(&x)? };
+        y.mean()?.item()
+    })?;
+    run.bytes("hidden_bytes", (settings.rows * settings.hidden * 4) as u64);
+    run.figure("refused_changes", Figure::Count(u64::from(is_change_refused(device)?)));
+    Ok(Box::new(model))
+}

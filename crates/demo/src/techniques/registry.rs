@@ -1,0 +1,489 @@
+//! The table of all techniques.
+
+use super::settings::{ADAMW, Allocator, EmptyCache, KeptResults, Loading, Settings, StreamSafety};
+use super::sizes;
+use crate::dtype::DType;
+use crate::models::Recompute;
+use crate::optimizers::{Adam, ClearGradients, Method};
+
+/// A program that techniques change. Techniques of one program can be combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// Trains GPTs.
+    Training,
+    /// Trains a ResNet.
+    ResNet,
+    /// Computes results of a two-layer network.
+    TwoLayer,
+    /// Computes predictions of a GPT.
+    Inference,
+    /// Generates text with a GPT.
+    Generation,
+    /// Trains a two-layer network with data from a loader.
+    Loading,
+    /// Trains a GPT with the largest batch that fits.
+    BatchSearch,
+    /// Uses memory on two streams.
+    Streams,
+    /// Captures and replays graphs.
+    Graphs,
+}
+
+impl Program {
+    /// Returns what the program does, as in messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Training => "GPT training",
+            Self::ResNet => "ResNet training",
+            Self::TwoLayer => "two-layer network",
+            Self::Inference => "GPT inference",
+            Self::Generation => "text generation",
+            Self::Loading => "data loading",
+            Self::BatchSearch => "batch search",
+            Self::Streams => "two streams",
+            Self::Graphs => "captured graphs",
+        }
+    }
+}
+
+/// A change of a program's settings.
+type Change = fn(&mut Settings);
+
+/// A memory technique: a change of a program, which a switch turns on.
+pub struct Technique {
+    /// The name, in kebab case.
+    pub name: &'static str,
+    /// What it does to memory, in one sentence.
+    pub summary: &'static str,
+    /// The program that it changes.
+    pub program: Program,
+    /// The technique to compare it with: the program without it. A baseline has its own name.
+    pub baseline: &'static str,
+    /// Of the techniques that set one choice, only one can be on.
+    pub(super) choice: Option<&'static str>,
+    /// Sets the sizes at which its effect shows. In a comparison both runs have them.
+    pub(super) sizes: Change,
+    /// Turns it on.
+    pub(super) apply: Change,
+}
+
+impl Technique {
+    /// Returns all techniques; each follows its baseline.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        TECHNIQUES
+    }
+
+    /// Returns the technique with this name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        TECHNIQUES.iter().find(|technique| technique.name == name)
+    }
+
+    /// Returns true if the technique is a program without a change, to compare others with.
+    #[must_use]
+    pub fn is_baseline(&self) -> bool {
+        self.name == self.baseline
+    }
+}
+
+/// Returns the baseline of `program`.
+const fn baseline(name: &'static str, program: Program, sizes: Change, summary: &'static str) -> Technique {
+    Technique { name, summary, program, baseline: name, choice: None, sizes, apply: sizes::nothing }
+}
+
+/// All techniques; each follows its baseline.
+const TECHNIQUES: &[Technique] = &[
+    baseline("train", Program::Training, sizes::nothing, "GPT training with AdamW, without any technique."),
+    Technique {
+        name: "keep-outputs",
+        summary: "Kept outputs keep their graphs: memory grows by all activations of a forward pass in every step.",
+        program: Program::Training,
+        baseline: "train",
+        choice: Some("kept results"),
+        sizes: sizes::held_out,
+        apply: |settings| settings.kept = KeptResults::OutputsWithGraph,
+    },
+    Technique {
+        name: "keep-loss",
+        summary: "A sum of loss tensors keeps the graph of every loss; a sum of numbers keeps nothing.",
+        program: Program::Training,
+        baseline: "train",
+        choice: Some("kept results"),
+        sizes: sizes::held_out,
+        apply: |settings| settings.kept = KeptResults::LossesWithGraph,
+    },
+    Technique {
+        name: "growing-list",
+        summary: "A list of detached outputs grows by their size in every step; on the host it costs no device memory.",
+        program: Program::Training,
+        baseline: "train",
+        choice: Some("kept results"),
+        sizes: sizes::held_out,
+        apply: |settings| settings.kept = KeptResults::Outputs,
+    },
+    Technique {
+        name: "free-early",
+        summary: "Logits that are freed before the backward pass leave their memory to their gradient.",
+        program: Program::Training,
+        baseline: "train",
+        choice: None,
+        sizes: sizes::large_logits,
+        apply: |settings| settings.frees_logits = true,
+    },
+    Technique {
+        name: "empty-cache-after-warm-up",
+        summary: "empty_cache once, after a large first step, returns what later steps do not need.",
+        program: Program::Training,
+        baseline: "train",
+        choice: Some("empty_cache"),
+        sizes: sizes::large_first_step,
+        apply: |settings| settings.empty_cache = EmptyCache::AfterWarmUp,
+    },
+    Technique {
+        name: "empty-cache-every-step",
+        summary: "empty_cache in every step makes the device provide the same memory again and again.",
+        program: Program::Training,
+        baseline: "train",
+        choice: Some("empty_cache"),
+        sizes: sizes::large_first_step,
+        apply: |settings| settings.empty_cache = EmptyCache::EveryStep,
+    },
+    Technique {
+        name: "release-memory",
+        summary: "Dropping model and optimizer frees their memory, and empty_cache returns it to the device.",
+        program: Program::Training,
+        baseline: "train",
+        choice: None,
+        sizes: sizes::nothing,
+        apply: |settings| settings.releases_memory = true,
+    },
+    Technique {
+        name: "offload",
+        summary: "Of two models that are trained in turns, the one that waits is on the host, with its optimizer.",
+        program: Program::Training,
+        baseline: "train",
+        choice: None,
+        sizes: sizes::two_models,
+        apply: |settings| settings.offloads = true,
+    },
+    Technique {
+        name: "accumulate",
+        summary: "Gradients of four small batches add up to those of the large one, with a lower peak.",
+        program: Program::Training,
+        baseline: "train",
+        choice: None,
+        sizes: sizes::large_batch,
+        apply: |settings| settings.parts = 4,
+    },
+    Technique {
+        name: "gradients-kept",
+        summary: "Gradients that are never cleared stay allocated, and add up over all steps.",
+        program: Program::Training,
+        baseline: "train",
+        choice: Some("gradients"),
+        sizes: sizes::wide_model,
+        apply: |settings| settings.clear = ClearGradients::Never,
+    },
+    Technique {
+        name: "zero-gradients",
+        summary: "Gradients that are set to zero stay allocated during the forward pass; freed ones do not.",
+        program: Program::Training,
+        baseline: "train",
+        choice: Some("gradients"),
+        sizes: sizes::wide_model,
+        apply: |settings| settings.clear = ClearGradients::ToZero,
+    },
+    Technique {
+        name: "checkpoint-blocks",
+        summary: "Only the inputs of blocks are kept; their activations are computed again in the backward pass.",
+        program: Program::Training,
+        baseline: "train",
+        choice: Some("checkpointing"),
+        sizes: sizes::deep_model,
+        apply: |settings| settings.recompute = Recompute::Blocks,
+    },
+    Technique {
+        name: "checkpoint-layers",
+        summary: "Only the inputs of attention and MLP are kept; the rest is computed again in the backward pass.",
+        program: Program::Training,
+        baseline: "train",
+        choice: Some("checkpointing"),
+        sizes: sizes::deep_model,
+        apply: |settings| settings.recompute = Recompute::Layers,
+    },
+    Technique {
+        name: "mixed-bf16",
+        summary: "In bf16 mixed precision most activations take half the memory; parameters stay in f32.",
+        program: Program::Training,
+        baseline: "train",
+        choice: Some("precision"),
+        sizes: sizes::long_sequences,
+        apply: |settings| settings.precision = DType::Bf16,
+    },
+    Technique {
+        name: "mixed-f16",
+        summary: "As mixed-bf16 in f16, with a loss that is scaled so that small gradients do not become 0.",
+        program: Program::Training,
+        baseline: "train",
+        choice: Some("precision"),
+        sizes: sizes::long_sequences,
+        apply: |settings| settings.precision = DType::F16,
+    },
+    Technique {
+        name: "adamw",
+        summary: "AdamW keeps two numbers for each parameter; the optimizer of train.",
+        program: Program::Training,
+        baseline: "adamw",
+        choice: Some("optimizer"),
+        sizes: sizes::wide_model_with_state,
+        apply: |settings| settings.optimizer = (ADAMW, 1e-3),
+    },
+    Technique {
+        name: "adam-8bit",
+        summary: "Adam with 8-bit states needs a quarter of the optimizer's memory.",
+        program: Program::Training,
+        baseline: "adamw",
+        choice: Some("optimizer"),
+        sizes: sizes::wide_model_with_state,
+        apply: |settings| {
+            settings.optimizer = (Method::Adam(Adam { is_8bit: true, weight_decay: 0.01, ..Adam::PYTORCH }), 1e-3);
+        },
+    },
+    Technique {
+        name: "sgd",
+        summary: "SGD with momentum keeps one number for each parameter, half of AdamW's state.",
+        program: Program::Training,
+        baseline: "adamw",
+        choice: Some("optimizer"),
+        sizes: sizes::wide_model_with_state,
+        apply: |settings| settings.optimizer = (Method::Sgd { momentum: 0.9 }, 0.05),
+    },
+    Technique {
+        name: "adam",
+        summary: "Adam keeps as much as AdamW: two numbers for each parameter.",
+        program: Program::Training,
+        baseline: "adamw",
+        choice: Some("optimizer"),
+        sizes: sizes::wide_model_with_state,
+        apply: |settings| settings.optimizer = (Method::Adam(Adam::PYTORCH), 1e-3),
+    },
+    baseline(
+        "variable-lengths",
+        Program::Training,
+        sizes::variable_lengths,
+        "GPT training with texts of different lengths, which leave gaps that no longer text fits.",
+    ),
+    Technique {
+        name: "expandable-segments",
+        summary: "Segments that grow by pages leave no gaps between texts of different lengths.",
+        program: Program::Training,
+        baseline: "variable-lengths",
+        choice: Some("kind of segment"),
+        sizes: sizes::variable_lengths,
+        apply: |settings| settings.alloc_conf.push("expandable_segments:True"),
+    },
+    Technique {
+        name: "max-split",
+        summary: "Large blocks are not split, so that no small request keeps a large segment from being released.",
+        program: Program::Training,
+        baseline: "variable-lengths",
+        choice: Some("max_split_size"),
+        sizes: sizes::variable_lengths,
+        apply: |settings| settings.alloc_conf.push("max_split_size_mb:20"),
+    },
+    Technique {
+        name: "garbage-collection",
+        summary: "Above a share of the limit, cached segments that were not used for long are released.",
+        program: Program::Training,
+        baseline: "variable-lengths",
+        choice: Some("garbage collection"),
+        sizes: sizes::variable_lengths,
+        apply: |settings| settings.alloc_conf.push("garbage_collection_threshold:0.4"),
+    },
+    Technique {
+        name: "roundup",
+        summary: "Sizes are rounded up to few different ones, so that more free blocks fit.",
+        program: Program::Training,
+        baseline: "variable-lengths",
+        choice: Some("rounding"),
+        sizes: sizes::variable_lengths,
+        apply: |settings| settings.alloc_conf.push("roundup_power2_divisions:2"),
+    },
+    baseline("allocator-pool", Program::Training, sizes::nothing, "GPT training with memory from the pool."),
+    Technique {
+        name: "allocator-async",
+        summary: "GPT training with memory from CUDA's stream-ordered pool (cuMemAllocAsync); GPUs only.",
+        program: Program::Training,
+        baseline: "allocator-pool",
+        choice: Some("allocator"),
+        sizes: sizes::nothing,
+        apply: |settings| settings.allocator = Allocator::Async,
+    },
+    Technique {
+        name: "allocator-driver",
+        summary: "GPT training with a call of the driver for every request (cuMemAlloc; a memory map on the host).",
+        program: Program::Training,
+        baseline: "allocator-pool",
+        choice: Some("allocator"),
+        sizes: sizes::nothing,
+        apply: |settings| settings.allocator = Allocator::Driver,
+    },
+    baseline("resnet", Program::ResNet, sizes::images, "ResNet training, with ReLUs and sums in place."),
+    baseline(
+        "two-layer",
+        Program::TwoLayer,
+        sizes::hidden_rows,
+        "A two-layer network under no_grad, without any technique.",
+    ),
+    Technique {
+        name: "in-place",
+        summary: "A ReLU that overwrites its argument needs no second tensor.",
+        program: Program::TwoLayer,
+        baseline: "two-layer",
+        choice: None,
+        sizes: sizes::hidden_rows,
+        apply: |settings| settings.in_place = true,
+    },
+    baseline(
+        "inference",
+        Program::Inference,
+        sizes::many_sequences,
+        "GPT inference under no_grad: no graph is recorded.",
+    ),
+    Technique {
+        name: "inference-with-graph",
+        summary: "Without no_grad, inference keeps all activations until its output is freed.",
+        program: Program::Inference,
+        baseline: "inference",
+        choice: None,
+        sizes: sizes::many_sequences,
+        apply: |settings| settings.records_graph = true,
+    },
+    Technique {
+        name: "int8-weights",
+        summary: "Weights of 8 bits take a quarter of the memory; each is widened when its layer runs.",
+        program: Program::Inference,
+        baseline: "inference",
+        choice: None,
+        sizes: sizes::large_weights,
+        apply: |settings| settings.int8_weights = true,
+    },
+    baseline(
+        "generate",
+        Program::Generation,
+        sizes::generation,
+        "Generation that computes the whole text for every token.",
+    ),
+    Technique {
+        name: "kv-cache",
+        summary: "A cache of keys and values costs memory and saves computing the whole text for every token.",
+        program: Program::Generation,
+        baseline: "generate",
+        choice: None,
+        sizes: sizes::generation,
+        apply: |settings| settings.kv_cache = true,
+    },
+    Technique {
+        choice: Some("loading"),
+        apply: |settings| settings.loading = Loading::Eager,
+        ..baseline(
+            "loading-eager",
+            Program::Loading,
+            sizes::nothing,
+            "All training data is on the device from the start.",
+        )
+    },
+    Technique {
+        name: "loading-generator",
+        summary: "Batches that are made when they are needed take the memory of one batch.",
+        program: Program::Loading,
+        baseline: "loading-eager",
+        choice: Some("loading"),
+        sizes: sizes::nothing,
+        apply: |settings| settings.loading = Loading::Generator,
+    },
+    Technique {
+        name: "loading-lazy",
+        summary: "Batches of a memory-mapped safetensors file are read when they are needed, one at a time.",
+        program: Program::Loading,
+        baseline: "loading-eager",
+        choice: Some("loading"),
+        sizes: sizes::nothing,
+        apply: |settings| settings.loading = Loading::Lazy,
+    },
+    Technique {
+        name: "pinned-staging",
+        summary: "The next batch is copied while a step computes, for the memory of one more batch.",
+        program: Program::Loading,
+        baseline: "loading-generator",
+        choice: Some("loading"),
+        sizes: sizes::large_rows,
+        apply: |settings| settings.loading = Loading::PinnedStaging,
+    },
+    baseline(
+        "batch-fixed",
+        Program::BatchSearch,
+        sizes::limited,
+        "GPT training under a memory limit, with a small batch.",
+    ),
+    Technique {
+        name: "batch-search",
+        summary: "The batch grows until memory is out, the program recovers and trains with the largest that fits.",
+        program: Program::BatchSearch,
+        baseline: "batch-fixed",
+        choice: None,
+        sizes: sizes::limited,
+        apply: |settings| settings.searches_batch = true,
+    },
+    baseline(
+        "side-stream",
+        Program::Streams,
+        sizes::stream_data,
+        "Memory of a side stream is freed after that stream has waited for the main stream, which reads it.",
+    ),
+    Technique {
+        name: "record-stream",
+        summary: "record_stream delays the reuse of memory until the other stream has read it, without waiting.",
+        program: Program::Streams,
+        baseline: "side-stream",
+        choice: None,
+        sizes: sizes::stream_data,
+        apply: |settings| settings.streams = StreamSafety::RecordStream,
+    },
+    baseline(
+        "graph-pools",
+        Program::Graphs,
+        sizes::graph_rows,
+        "Captured graphs with a private pool each: their memory adds up.",
+    ),
+    Technique {
+        name: "graph-pools-shared",
+        summary: "Captured graphs that share a private pool use the memory that the others have freed.",
+        program: Program::Graphs,
+        baseline: "graph-pools",
+        choice: None,
+        sizes: sizes::graph_rows,
+        apply: |settings| settings.shares_graph_pool = true,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_consistent() {
+        for (index, technique) in TECHNIQUES.iter().enumerate() {
+            let Technique { name, summary, .. } = technique;
+            assert!(!TECHNIQUES[..index].iter().any(|other| other.name == *name), "{name} is there twice");
+            let is_kebab = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(name.chars().all(is_kebab), "{name}");
+            assert!(summary.ends_with('.') && summary.len() <= 120, "{name}: {summary}");
+            let baseline = Technique::by_name(technique.baseline).expect("the baseline exists");
+            assert_eq!(baseline.program, technique.program, "{name}");
+            assert!(include_str!("../../README.md").contains(&format!("`{name}`")), "{name} is not in the README");
+        }
+    }
+}

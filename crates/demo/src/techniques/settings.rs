@@ -1,0 +1,335 @@
+//! What a program of the techniques does: its sizes and its switches.
+
+use vramscope_collector::{ConfError, Settings as PoolSettings};
+
+use crate::dtype::DType;
+use crate::models::{GptConfig, Recompute};
+use crate::optimizers::{Adam, ClearGradients, Method};
+
+/// What kind of device a program runs on, which determines its default sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// This machine's processor.
+    Host,
+    /// A GPU.
+    Cuda,
+}
+
+impl DeviceKind {
+    /// Returns the name, as in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Cuda => "cuda",
+        }
+    }
+}
+
+/// Which of a technique's default sizes a program has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Some MiB, for a processor: the default on the host.
+    Small,
+    /// Hundreds of MiB, as `examples/pytorch`: the default on GPUs.
+    Large,
+}
+
+impl Scale {
+    /// Returns the first value on the small scale and the second on the large one.
+    fn pick<T>(self, small: T, large: T) -> T {
+        match self {
+            Self::Small => small,
+            Self::Large => large,
+        }
+    }
+}
+
+/// Sizes and steps that the user chose instead of the defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Number of steps.
+    pub steps: Option<u64>,
+    /// Blocks of the GPT.
+    pub layers: Option<usize>,
+    /// Width of the GPT's residual stream.
+    pub width: Option<usize>,
+    /// Sequences, images or, in units of the default, rows in a batch.
+    pub batch: Option<usize>,
+    /// Tokens of a sequence.
+    pub length: Option<usize>,
+    /// Seed of parameters and data.
+    pub seed: Option<u64>,
+    /// The default sizes to begin with; `None` for those of the device.
+    pub scale: Option<Scale>,
+}
+
+/// What a pass over held-out data does with its outputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum KeptResults {
+    /// Copies them to the host.
+    #[default]
+    OnHost,
+    /// Appends them to a list, without their graph.
+    Outputs,
+    /// Appends them to a list, with the graph that computed them.
+    OutputsWithGraph,
+    /// Adds the losses up as tensors, with their graphs.
+    LossesWithGraph,
+}
+
+/// When the program releases cached memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum EmptyCache {
+    /// Never.
+    #[default]
+    Never,
+    /// After the first step.
+    AfterWarmUp,
+    /// After every step.
+    EveryStep,
+}
+
+/// The allocator that tensors get memory from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Allocator {
+    /// The pool.
+    #[default]
+    Pool,
+    /// CUDA's stream-ordered pool (`cuMemAllocAsync`).
+    Async,
+    /// One call of the driver for each request (`cuMemAlloc`; a memory map on the host).
+    Driver,
+}
+
+/// How training data gets to the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Loading {
+    /// All of it before the first step.
+    #[default]
+    Eager,
+    /// Each batch is made when it is needed.
+    Generator,
+    /// Each batch is read from a memory-mapped file when it is needed.
+    Lazy,
+    /// The next batch is copied through page-locked memory on a stream of its own while a step
+    /// computes.
+    PinnedStaging,
+}
+
+/// How memory that two streams use is freed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum StreamSafety {
+    /// The stream that allocated it waits for the other one first.
+    #[default]
+    Wait,
+    /// The pool is told of the use (`record_stream`).
+    RecordStream,
+}
+
+/// The sizes and switches of a program. Techniques change them.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// The kind of device that the sizes are for.
+    pub(super) device: DeviceKind,
+    /// The scale of default sizes.
+    scale: Scale,
+    /// Number of steps.
+    pub(super) steps: u64,
+    /// Seed of parameters and data.
+    pub(super) seed: u64,
+    /// Size of the GPT. Its `length` is that of the longest sequence.
+    pub(super) gpt: GptConfig,
+    /// Sequences in a batch of the GPT, or images in one of the ResNet.
+    pub(super) batch: usize,
+    /// Sequences in the batch of the first step, if it has another size.
+    pub(super) first_batch: Option<usize>,
+    /// Lengths of the sequences of each step, in turns; empty if all have the model's length.
+    pub(super) lengths: Vec<usize>,
+    /// Number of models that are trained in turns.
+    pub(super) models: usize,
+    /// Sequences in a pass over held-out data after each step; 0 for none.
+    pub(super) evaluated: usize,
+    /// Learning rate and method of the optimizer.
+    pub(super) optimizer: (Method, f32),
+    /// Rows in a batch of the two-layer network, and its widths.
+    pub(super) rows: usize,
+    /// Width of the two-layer network's inputs and outputs.
+    pub(super) row_width: usize,
+    /// Width of its hidden layer.
+    pub(super) hidden: usize,
+    /// Blocks in each stage of the ResNet.
+    pub(super) depth: usize,
+    /// Height and width of its images.
+    pub(super) pixels: usize,
+    /// Tokens of the prompt that text is generated from.
+    pub(super) prompt: usize,
+    /// The most bytes that the pool may reserve.
+    pub(super) limit_bytes: Option<u64>,
+
+    /// What is computed again in the backward pass.
+    pub(super) recompute: Recompute,
+    /// Type of linear layers and convolutions in the forward pass.
+    pub(super) precision: DType,
+    /// Parts of a batch whose gradients are accumulated.
+    pub(super) parts: usize,
+    /// What happens to gradients before a step.
+    pub(super) clear: ClearGradients,
+    /// Whether logits are freed before the backward pass.
+    pub(super) frees_logits: bool,
+    /// What is kept of held-out data.
+    pub(super) kept: KeptResults,
+    /// When cached memory is released.
+    pub(super) empty_cache: EmptyCache,
+    /// Whether the model is dropped and its memory released at the end.
+    pub(super) releases_memory: bool,
+    /// Whether models that wait are moved to the host.
+    pub(super) offloads: bool,
+    /// Whether ReLUs overwrite their arguments (two-layer network).
+    pub(super) in_place: bool,
+    /// Whether inference records graphs.
+    pub(super) records_graph: bool,
+    /// Whether weights are 8-bit integers (inference).
+    pub(super) int8_weights: bool,
+    /// Whether keys and values are kept from token to token (generation).
+    pub(super) kv_cache: bool,
+    /// How data is loaded.
+    pub(super) loading: Loading,
+    /// Whether the batch grows until memory is out.
+    pub(super) searches_batch: bool,
+    /// How memory on two streams is freed.
+    pub(super) streams: StreamSafety,
+    /// Whether all captured graphs have one private pool.
+    pub(super) shares_graph_pool: bool,
+    /// Settings of the pool, as in `PYTORCH_ALLOC_CONF`.
+    pub(super) alloc_conf: Vec<&'static str>,
+    /// The allocator.
+    pub(super) allocator: Allocator,
+}
+
+/// AdamW with PyTorch's weight decay.
+pub(super) const ADAMW: Method = Method::Adam(Adam { weight_decay: 0.01, ..Adam::PYTORCH });
+
+impl Settings {
+    /// Returns the default sizes of a scale, without any technique; by default those of the device.
+    pub(super) fn new(device: DeviceKind, scale: Option<Scale>) -> Self {
+        let scale = scale.unwrap_or(match device {
+            DeviceKind::Host => Scale::Small,
+            DeviceKind::Cuda => Scale::Large,
+        });
+        let pick = |small, large| scale.pick(small, large);
+        Self {
+            device,
+            scale,
+            steps: 8,
+            seed: 1,
+            gpt: GptConfig {
+                vocabulary: pick(256, 512),
+                layers: 4,
+                width: pick(64, 256),
+                heads: 4,
+                length: pick(64, 128),
+            },
+            batch: pick(8, 16),
+            first_batch: None,
+            lengths: Vec::new(),
+            models: 1,
+            evaluated: 0,
+            optimizer: (ADAMW, 1e-3),
+            rows: pick(512, 4096),
+            row_width: pick(256, 1024),
+            hidden: pick(256, 1024),
+            depth: 1,
+            pixels: pick(16, 32),
+            prompt: pick(48, 192),
+            limit_bytes: None,
+            recompute: Recompute::Nothing,
+            precision: DType::F32,
+            parts: 1,
+            clear: ClearGradients::ToNone,
+            frees_logits: false,
+            kept: KeptResults::OnHost,
+            empty_cache: EmptyCache::Never,
+            releases_memory: false,
+            offloads: false,
+            in_place: false,
+            records_graph: false,
+            int8_weights: false,
+            kv_cache: false,
+            loading: Loading::Eager,
+            searches_batch: false,
+            streams: StreamSafety::Wait,
+            shares_graph_pool: false,
+            alloc_conf: Vec::new(),
+            allocator: Allocator::Pool,
+        }
+    }
+
+    /// Returns the first value on the small scale and the second on the large one.
+    pub(super) fn pick<T>(&self, small: T, large: T) -> T {
+        self.scale.pick(small, large)
+    }
+
+    /// Replaces sizes by those that the user chose.
+    pub(super) fn set_sizes(&mut self, sizes: &Sizes) {
+        let Sizes { steps, layers, width, batch, length, seed, scale: _ } = *sizes;
+        self.steps = steps.unwrap_or(self.steps);
+        self.seed = seed.unwrap_or(self.seed);
+        self.gpt.layers = layers.unwrap_or(self.gpt.layers);
+        self.gpt.width = width.unwrap_or(self.gpt.width);
+        if let Some(length) = length {
+            // Lengths that vary keep their proportions.
+            let longest = self.gpt.length;
+            let scaled = |size: usize| (size.saturating_mul(length) / longest).max(1);
+            self.lengths.iter_mut().for_each(|each| *each = scaled(*each));
+            self.prompt = scaled(self.prompt);
+            self.gpt.length = length;
+        }
+        if let Some(batch) = batch {
+            let scaled = |size: usize| (size.saturating_mul(batch) / self.batch).max(1);
+            self.first_batch = self.first_batch.map(scaled);
+            self.rows = scaled(self.rows);
+            self.batch = batch;
+        }
+    }
+
+    /// Returns why the sizes are not usable, if so.
+    pub(super) fn problem(&self) -> Option<String> {
+        let GptConfig { layers, width, heads, length, .. } = self.gpt;
+        let sizes = [("layers", layers, 1024), ("width", width, 1 << 16), ("batch", self.batch, 1 << 13)];
+        for (name, size, largest) in sizes.into_iter().chain([("length", length, 1 << 16)]) {
+            if size == 0 || size > largest {
+                return Some(format!("{name} must be from 1 to {largest}, not {size}"));
+            }
+        }
+        if !width.is_multiple_of(heads) {
+            return Some(format!("the width {width} is not a multiple of the {heads} attention heads"));
+        }
+        if !self.batch.is_multiple_of(self.parts) {
+            return Some(format!("a batch of {} cannot be split into {} equal parts", self.batch, self.parts));
+        }
+        None
+    }
+
+    /// Returns the settings of the pool.
+    ///
+    /// # Errors
+    /// If the techniques' settings cannot be combined.
+    pub(super) fn pool_settings(&self) -> Result<PoolSettings, ConfError> {
+        let settings = PoolSettings::parse(&self.alloc_conf.join(","))?;
+        Ok(PoolSettings { limit_bytes: self.limit_bytes, ..settings })
+    }
+
+    /// Returns the length of the sequences of step `step`, from 0.
+    pub(super) fn length_at(&self, step: u64) -> usize {
+        match self.lengths.len() {
+            0 => self.gpt.length,
+            count => self.lengths[step as usize % count],
+        }
+    }
+
+    /// Returns the number of sequences of step `step`, from 0.
+    pub(super) fn batch_at(&self, step: u64) -> usize {
+        self.first_batch.filter(|_| step == 0).unwrap_or(self.batch)
+    }
+}

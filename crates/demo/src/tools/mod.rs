@@ -1,0 +1,30 @@
+//! Tools that watch a training run, as tutorials on PyTorch's memory use them.
+//!
+//! - [`PhaseTable`]: memory before, within and after each phase and layer of a training step.
+//! - [`LineTable`]: memory by source line, as `pytorch_memlab` shows it.
+//! - [`Profiler`]: memory and time by operation, as `torch.profiler` shows them.
+//! - [`print_memory`]: the allocator's counters, as `torch.cuda.memory_summary()` in short.
+//! - [`MemoryLines`]: allocated, reserved and peak bytes at the end of each phase.
+//! - [`TensorboardLog`]: an event file for TensorBoard, written while training goes on.
+//!
+//! A tool watches the thread that creates it until it is dropped. Several can watch at once. They
+//! read the allocator's counters and reset nothing, so peaks that the program measures stay.
+//! `docs/tools.md` defines every figure.
+
+mod intervals;
+mod line_table;
+mod memory_summary;
+mod phase_table;
+mod profiler;
+mod tensorboard;
+#[cfg(test)]
+mod tests;
+mod text_table;
+mod timing;
+
+pub use line_table::{LineReport, LineRow, LineTable};
+pub use memory_summary::{MemoryLine, MemoryLines, MemorySummary, NowAndPeak, print_memory};
+pub use phase_table::{PhaseReport, PhaseRow, PhaseTable};
+pub use profiler::{ProfileReport, ProfileRow, Profiler, SortBy};
+pub use tensorboard::TensorboardLog;
+pub use timing::Timing;

@@ -1,0 +1,243 @@
+//! Memory and time by operation.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::Location;
+use std::rc::Rc;
+use std::time::Instant;
+
+use serde::Serialize;
+use vramscope_trace::{Count, DurationNs};
+
+use super::text_table::{TextTable, change_text, difference};
+use super::timing::{Timing, nanoseconds};
+use crate::device::Device;
+use crate::operation::{MemoryChange, Observation, OperationObserver};
+
+/// Name of the row for what happens outside of operations.
+const OUTSIDE: &str = "(outside of operations)";
+
+/// Measures the memory and time of operations, as `torch.profiler` with `profile_memory=True`.
+pub struct Profiler {
+    operations: Rc<Operations>,
+    _observation: Observation,
+}
+
+impl Profiler {
+    /// Begins to measure operations on `device`.
+    #[must_use]
+    pub fn new(device: &Device, timing: Timing) -> Self {
+        let state =
+            State { rows: vec![ProfileRow { name: OUTSIDE.to_owned(), ..ProfileRow::default() }], ..State::default() };
+        let start = Counters::of(device);
+        let operations = Rc::new(Operations { device: device.clone(), timing, start, state: RefCell::new(state) });
+        Self { _observation: Observation::start(operations.clone()), operations }
+    }
+
+    /// Returns the table so far, sorted by `sort`. Operations that have not ended have no call and
+    /// no time yet.
+    #[must_use]
+    pub fn report(&self, sort: SortBy) -> ProfileReport {
+        let Operations { device, start, state, .. } = &*self.operations;
+        let mut rows = state.borrow().rows.clone();
+        rows.sort_by(|a, b| sort.key(b).cmp(&sort.key(a)).then_with(|| a.name.cmp(&b.name)));
+        let now = Counters::of(device);
+        ProfileReport {
+            rows,
+            pool_requested_bytes: difference(now.requested, start.requested),
+            pool_allocated_bytes: difference(now.allocated, start.allocated),
+        }
+    }
+}
+
+/// The column by which a [`ProfileReport`] is sorted, the largest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SortBy {
+    /// Own allocated bytes.
+    #[default]
+    OwnBytes,
+    /// Total allocated bytes.
+    TotalBytes,
+    /// Own time.
+    OwnTime,
+    /// Total time.
+    TotalTime,
+    /// Number of calls.
+    Calls,
+}
+
+impl SortBy {
+    fn key(self, row: &ProfileRow) -> i64 {
+        let unsigned = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        match self {
+            Self::OwnBytes => row.own_allocated_bytes,
+            Self::TotalBytes => row.total_allocated_bytes,
+            Self::OwnTime => unsigned(row.own_ns),
+            Self::TotalTime => unsigned(row.total_ns),
+            Self::Calls => unsigned(row.calls),
+        }
+    }
+}
+
+/// Counters of the allocator.
+#[derive(Clone, Copy, Debug)]
+struct Counters {
+    requested: u64,
+    allocated: u64,
+}
+
+impl Counters {
+    fn of(device: &Device) -> Self {
+        let stats = device.stats();
+        Self { requested: stats.requested_bytes.all.current, allocated: stats.allocated_bytes.all.current }
+    }
+}
+
+/// The observer behind a [`Profiler`].
+struct Operations {
+    device: Device,
+    timing: Timing,
+    start: Counters,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The first one is that of [`OUTSIDE`].
+    rows: Vec<ProfileRow>,
+    /// Index of each operation's row by its name.
+    index: HashMap<String, usize>,
+    /// The open operations, the innermost last.
+    open: Vec<OpenOperation>,
+}
+
+struct OpenOperation {
+    /// Index of the operation's row.
+    row: usize,
+    /// False inside another operation of this name: the totals have it already.
+    is_outermost: bool,
+    start: Instant,
+    /// Nanoseconds of the operations inside it.
+    nested_ns: u64,
+}
+
+impl State {
+    /// Adds a change of requested and allocated bytes to the open operations.
+    fn change(&mut self, requested: i64, allocated: i64) {
+        let own = self.open.last().map_or(0, |open| open.row);
+        self.rows[own].own_requested_bytes += requested;
+        self.rows[own].own_allocated_bytes += allocated;
+        let total = self.open.iter().filter(|open| open.is_outermost).map(|open| open.row);
+        for row in total.chain(self.open.is_empty().then_some(0)) {
+            self.rows[row].total_requested_bytes += requested;
+            self.rows[row].total_allocated_bytes += allocated;
+        }
+    }
+}
+
+impl Operations {
+    fn changed(&self, change: &MemoryChange<'_>, sign: i64) {
+        if change.device.is(&self.device) {
+            let requested = sign * i64::try_from(change.requested).unwrap_or(i64::MAX);
+            let allocated = difference(change.allocated_after, change.allocated_before);
+            self.state.borrow_mut().change(requested, allocated);
+        }
+    }
+}
+
+impl OperationObserver for Operations {
+    fn begin(&self, name: &str, _location: &'static Location<'static>) {
+        let mut state = self.state.borrow_mut();
+        let row = state.index.get(name).copied().unwrap_or_else(|| {
+            let row = state.rows.len();
+            state.rows.push(ProfileRow { name: name.to_owned(), ..ProfileRow::default() });
+            state.index.insert(name.to_owned(), row);
+            row
+        });
+        let is_outermost = state.open.iter().all(|open| open.row != row);
+        let start = self.timing.now(&self.device);
+        state.open.push(OpenOperation { row, is_outermost, start, nested_ns: 0 });
+    }
+
+    fn end(&self) {
+        let now = self.timing.now(&self.device);
+        let mut state = self.state.borrow_mut();
+        // An operation that began before this profiler has no entry.
+        let Some(OpenOperation { row, is_outermost, start, nested_ns }) = state.open.pop() else { return };
+        let time = nanoseconds(start, now);
+        if let Some(outer) = state.open.last_mut() {
+            outer.nested_ns += time;
+        }
+        let row = &mut state.rows[row];
+        row.calls += 1;
+        row.own_ns += time.saturating_sub(nested_ns);
+        row.total_ns += if is_outermost { time } else { 0 };
+    }
+
+    fn allocated(&self, change: &MemoryChange<'_>) {
+        self.changed(change, 1);
+    }
+
+    fn freed(&self, change: &MemoryChange<'_>) {
+        self.changed(change, -1);
+    }
+}
+
+/// An operation in a [`ProfileReport`]. Bytes are those allocated minus those freed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProfileRow {
+    /// The operation, such as `matmul` or `matmul_backward`.
+    pub name: String,
+    /// Number of calls that have ended.
+    pub calls: u64,
+    /// Bytes as requested, without those of operations inside this one.
+    pub own_requested_bytes: i64,
+    /// Bytes as requested, with those of operations inside this one.
+    pub total_requested_bytes: i64,
+    /// Bytes of blocks after rounding, without those of operations inside this one.
+    pub own_allocated_bytes: i64,
+    /// Bytes of blocks after rounding, with those of operations inside this one.
+    pub total_allocated_bytes: i64,
+    /// Nanoseconds, without those of operations inside this one.
+    pub own_ns: u64,
+    /// Nanoseconds, with those of operations inside this one.
+    pub total_ns: u64,
+}
+
+/// The table of a [`Profiler`]. Displayed, it is text.
+///
+/// The own bytes of all rows add up to the changes of the allocator's counters, if all memory was
+/// allocated and freed for tensors. The counter of requested bytes lags behind if a free waits for
+/// the work of another stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProfileReport {
+    /// The operations, and a row for the changes outside of operations.
+    pub rows: Vec<ProfileRow>,
+    /// How the allocator's requested bytes changed.
+    pub pool_requested_bytes: i64,
+    /// How the allocator's allocated bytes changed.
+    pub pool_allocated_bytes: i64,
+}
+
+impl fmt::Display for ProfileReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let headings = ["calls", "own bytes", "total bytes", "own time", "total time", "time per call", "operation"];
+        let mut table = TextTable::new(&headings, 1);
+        for row in &self.rows {
+            table.add([
+                Count(row.calls).to_string(),
+                change_text(row.own_allocated_bytes),
+                change_text(row.total_allocated_bytes),
+                DurationNs(row.own_ns).to_string(),
+                DurationNs(row.total_ns).to_string(),
+                DurationNs(row.total_ns / row.calls.max(1)).to_string(),
+                row.name.clone(),
+            ]);
+        }
+        table.fmt(f)?;
+        let own: i64 = self.rows.iter().map(|row| row.own_allocated_bytes).sum();
+        write!(f, "{} by operations", change_text(own))?;
+        writeln!(f, ", {} by the allocator's counter", change_text(self.pool_allocated_bytes))
+    }
+}

@@ -1,0 +1,141 @@
+//! Runs a plan on the host and follows its memory: what was live at the peak, and where it was
+//! requested.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use vramscope_collector::{HostDevice, HostPool};
+use vramscope_demo::techniques::{DeviceKind, Finished, Plan, Report, Sizes, Technique};
+use vramscope_trace::{Category, Definition, Definitions, Event, EventKind, Sink, SiteId};
+
+/// Memory that programs may take.
+pub(crate) const CAPACITY_BYTES: u64 = 2 << 30;
+
+/// Live bytes by site.
+pub(crate) type Live = HashMap<SiteId, u64>;
+
+#[derive(Default)]
+struct State {
+    definitions: Definitions,
+    blocks: HashMap<u64, (u64, SiteId)>,
+    live: Live,
+    total_bytes: u64,
+    peak_bytes: u64,
+    at_peak: Live,
+    out_of_memory: u64,
+    pending: HashMap<u64, u64>,
+    /// Frees that were delayed: other events came between their request and their completion.
+    delayed_frees: u64,
+    events: u64,
+}
+
+/// A sink that keeps what was live at the peak. Clones share it.
+#[derive(Clone, Default)]
+struct PeakSink(Arc<Mutex<State>>);
+
+impl Sink for PeakSink {
+    fn event(&mut self, event: &Event) {
+        let state = &mut *self.0.lock().expect("no thread panics");
+        state.events += 1;
+        match event.kind {
+            EventKind::BlockAllocated { address, size, site, .. } => {
+                state.blocks.insert(address, (size, site));
+                *state.live.entry(site).or_default() += size;
+                state.total_bytes += size;
+                if state.total_bytes > state.peak_bytes {
+                    state.peak_bytes = state.total_bytes;
+                    state.at_peak.clone_from(&state.live);
+                }
+            }
+            EventKind::FreeRequested { address, .. } => {
+                let (size, site) = state.blocks.remove(&address).expect("the block is live");
+                *state.live.entry(site).or_default() -= size;
+                state.total_bytes -= size;
+                state.pending.insert(address, state.events);
+            }
+            EventKind::FreeCompleted { address, .. } => {
+                let requested = state.pending.remove(&address).expect("the free was requested");
+                state.delayed_frees += u64::from(state.events > requested + 1);
+            }
+            EventKind::OutOfMemory { .. } => state.out_of_memory += 1,
+            _ => {}
+        }
+    }
+
+    fn define(&mut self, definition: &Definition) {
+        self.0.lock().expect("no thread panics").definitions.define(definition.clone());
+    }
+}
+
+/// A finished run with what its recording says.
+pub(crate) struct Recorded {
+    pub(crate) report: Report,
+    pub(crate) definitions: Definitions,
+    pub(crate) at_peak: Live,
+    pub(crate) out_of_memory: u64,
+    pub(crate) delayed_frees: u64,
+}
+
+impl Recorded {
+    /// Returns the bytes at the peak by category.
+    pub(crate) fn peak_by_category(&self) -> HashMap<Category, u64> {
+        by_category(&self.definitions, &self.at_peak)
+    }
+
+    /// Returns the bytes of a category at the peak.
+    pub(crate) fn peak_bytes_of(&self, category: Category) -> u64 {
+        self.peak_by_category().get(&category).copied().unwrap_or_default()
+    }
+
+    /// Returns file name and line of the innermost frame of a site that has a line.
+    pub(crate) fn line_of(&self, site: SiteId) -> (String, u32) {
+        let site = self.definitions.site(site);
+        let frames: Vec<_> = self.definitions.stack(site.stack).collect();
+        let frame = frames.iter().find(|frame| frame.line > 0).expect("the site has a source line");
+        let path = self.definitions.string(frame.file);
+        (path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned(), frame.line)
+    }
+}
+
+fn by_category(definitions: &Definitions, live: &Live) -> HashMap<Category, u64> {
+    let mut sums = HashMap::new();
+    for (site, bytes) in live {
+        *sums.entry(definitions.site(*site).category).or_default() += bytes;
+    }
+    sums
+}
+
+/// Runs a plan on the host.
+pub(crate) fn run_plan(plan: &Plan) -> Recorded {
+    let sink = PeakSink::default();
+    let pool = HostPool::new(HostDevice::new(CAPACITY_BYTES), plan.pool_settings(), sink.clone(), || 0);
+    let device = plan.host_device(pool, CAPACITY_BYTES).expect("the host is a device");
+    let finished = plan.run(&device, &AtomicBool::new(false), Duration::ZERO, &mut |_| {});
+    let finished = finished.unwrap_or_else(|error| panic!("{}: {error}", plan.name()));
+    let mut state = std::mem::take(&mut *sink.0.lock().expect("no thread panics"));
+    let recorded = Recorded {
+        report: finished.report.clone(),
+        definitions: std::mem::take(&mut state.definitions),
+        at_peak: state.at_peak,
+        out_of_memory: state.out_of_memory,
+        delayed_frees: state.delayed_frees,
+    };
+    // Frees of what the program kept are not part of the run.
+    std::mem::forget::<Finished>(finished);
+    recorded
+}
+
+/// Runs techniques by their names, joined by commas, with default sizes.
+pub(crate) fn run(names: &str) -> Recorded {
+    let names: Vec<&str> = names.split(',').collect();
+    run_plan(&Plan::new(&names, DeviceKind::Host, &Sizes::default()).expect("the techniques fit"))
+}
+
+/// Runs a technique and its baseline with equal sizes.
+pub(crate) fn run_with_baseline(name: &str) -> [Recorded; 2] {
+    let technique = Technique::by_name(name).expect("the technique exists");
+    let names = [&[technique.name][..], &[technique.baseline]];
+    Plan::pair(names, DeviceKind::Host, &Sizes::default()).expect("they fit").map(|plan| run_plan(&plan))
+}

@@ -1,0 +1,19 @@
+//! The tables of `vramscope table`: memory by group with peaks and sums, and memory by span.
+//!
+//! [`group_table`] has a row for each group: its live bytes at a moment, the most that it had at
+//! one moment, and all its allocations. [`span_table`] has a row for each name of a span: the
+//! allocated bytes before it, the most within it, and those after it.
+//!
+//! Bytes are those of whole blocks, after rounding. A group's live bytes include blocks that are
+//! pending free, as in [`sites`](crate::sites); the bytes of spans do not, as in PyTorch's
+//! `memory_allocated()`.
+//!
+//! [`GroupTableScan`] and [`SpanTableScan`] compute them in steps.
+
+mod group_table;
+mod span_table;
+#[cfg(test)]
+mod tests;
+
+pub use group_table::{GroupTable, GroupTableScan, TableRow, group_table};
+pub use span_table::{SpanRow, SpanTableScan, span_table};

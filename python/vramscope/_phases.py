@@ -1,0 +1,114 @@
+"""Records the forward and backward passes of annotated models as spans."""
+
+import functools
+import sys
+import threading
+import weakref
+
+from ._modules import ModuleHook
+
+#: The names of the spans.
+FORWARD = "forward"
+BACKWARD = "backward"
+
+#: The spans that are recorded; None if there are none.
+_current = None
+_local = threading.local()
+
+
+class PhaseSpans:
+    """Records spans of the models that the program names, and of all backward passes then."""
+
+    def __init__(self, session):
+        self._session = session
+        self._handles = []
+        #: The modules with hooks.
+        self._models = weakref.WeakSet()
+        self._is_recording = False
+
+    def add(self, model):
+        """Records the passes of a model, once the recording has begun."""
+        global _current
+        if model in self._models:
+            return
+        self._models.add(model)
+        self._is_compiling = sys.modules["torch"].compiler.is_compiling
+        self._handles += [
+            model.register_forward_pre_hook(ModuleHook(self._begin_forward)),
+            model.register_forward_hook(ModuleHook(self._end_forward), always_call=True),
+        ]
+        _current = self
+        _wrap_backward(sys.modules["torch"].autograd)
+
+    def install(self):
+        """Begins to record."""
+        self._is_recording = True
+
+    def remove(self):
+        """Ends to record."""
+        global _current
+        self._is_recording = False
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self._models.clear()
+        if _current is self:
+            _current = None
+
+    def mark(self, name, stage):
+        """Records the beginning or the end of a span."""
+        if self._is_recording:
+            try:
+                self._session.mark(name, stage)
+            except Exception:  # The program must not notice.
+                pass
+
+    def _begin_forward(self, module, *_):
+        if not self._is_compiling():
+            calls = _calls()
+            calls.append(id(module))
+            if len(calls) == 1:
+                self.mark(FORWARD, "begin")
+
+    def _end_forward(self, module, *_):
+        calls = [] if self._is_compiling() else _calls()
+        if id(module) in calls:
+            # Hooks that the program removed have left calls without an end.
+            while calls.pop() != id(module):
+                pass
+            if not calls:
+                self.mark(FORWARD, "end")
+
+
+def _calls():
+    """Returns the addresses of the annotated models whose forward pass runs in this thread,
+    outermost first."""
+    calls = getattr(_local, "calls", None)
+    if calls is None:
+        calls = _local.calls = []
+    return calls
+
+
+def _wrap_backward(autograd):
+    """Makes ``torch.autograd.backward``, which ``Tensor.backward`` calls, record spans. It stays so
+    after the session: another library may have wrapped it, too."""
+    original = autograd.backward
+    if getattr(original, "_is_vramscope", False):
+        return
+
+    @functools.wraps(original)
+    def backward(*arguments, **keywords):
+        spans = _current
+        # A checkpoint with reentrant autograd calls it inside of a backward pass.
+        if spans is None or getattr(_local, "is_backward", False):
+            return original(*arguments, **keywords)
+        _local.is_backward = True
+        spans.mark(BACKWARD, "begin")
+        try:
+            return original(*arguments, **keywords)
+        finally:
+            _local.is_backward = False
+            spans.mark(BACKWARD, "end")
+
+    backward._is_vramscope = True
+    autograd.backward = backward

@@ -1,0 +1,125 @@
+"""Measures every technique of the demo, and compares the host with a GPU.
+
+    techniques.py VRAMSCOPE [--device cuda|host] [--out DIR] [--jobs N]
+
+Runs `vramscope demo --compare BASELINE,TECHNIQUE` for each technique, at the device's own scale,
+and prints a table of the effects. With a GPU, also runs each technique at the small scale on both
+devices: the peak of requested bytes must be equal, and losses must agree. Writes results.json and
+the recordings of the comparisons to DIR. The exit status is 1 if a run fails or bytes differ.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+MIB = 1 << 20
+NOT_ON_HOST = {"allocator-async"}
+# The host cannot record kernels: a replay computes again, and requests memory for it.
+BYTES_MAY_DIFFER = {"graph-pools", "graph-pools-shared"}
+# Losses of one program on two devices differ by rounding.
+LOSS_TOLERANCE = 2e-3
+
+
+def demo(options, *arguments):
+    """Runs `vramscope demo` and returns its reports, or the error."""
+    command = [options.vramscope, "demo", *arguments, "--json"]
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    except subprocess.TimeoutExpired:
+        return {"error": "stopped after 180 s"}
+    if process.returncode != 0:
+        return {"error": process.stderr.strip().splitlines()[-1] if process.stderr else "no message"}
+    return {"reports": json.loads(process.stdout)["reports"]}
+
+
+def compare_devices(options, name):
+    """Runs a technique at the small scale on both devices and returns what differs."""
+    reports = []
+    for device in ("host", "cuda"):
+        result = demo(options, "--technique", name, "--device", device, "--scale", "small")
+        if "error" in result:
+            return {"technique": name, "error": f"{device}: {result['error']}"}
+        reports.append(result["reports"][0])
+    host, cuda = reports
+    differences = [abs(a - b) for a, b in zip(host["losses"], cuda["losses"], strict=True)]
+    return {
+        "technique": name,
+        "host_requested_bytes": host["peak_requested_bytes"],
+        "cuda_requested_bytes": cuda["peak_requested_bytes"],
+        "largest_loss_difference": max(differences, default=0.0),
+    }
+
+
+def effect(options, technique):
+    """Runs a technique and its baseline and returns both reports."""
+    name, baseline = technique["name"], technique["baseline"]
+    recording = ["--record", str(options.out / f"{name}.vram")]
+    result = demo(options, "--compare", f"{baseline},{name}", "--device", options.device, *recording)
+    return {"technique": name, "baseline": baseline, **result}
+
+
+def show_effects(results):
+    print(f"{'technique':<26} {'baseline':<18} {'peak MiB':>17} {'reserved MiB':>17} {'step ms':>15}")
+    for result in results:
+        if "error" in result:
+            print(f"{result['technique']:<26} FAILED: {result['error']}")
+            continue
+        before, after = result["reports"]
+        columns = [
+            f"{before[key] / MIB:8.1f} {after[key] / MIB:8.1f}"
+            for key in ("peak_allocated_bytes", "peak_reserved_bytes")
+        ]
+        times = f"{before['step_ms']:7.2f} {after['step_ms']:7.2f}"
+        print(f"{result['technique']:<26} {result['baseline']:<18} {columns[0]} {columns[1]} {times}")
+
+
+def show_devices(results):
+    """Prints how the devices differ and returns the number of problems."""
+    problems = 0
+    for result in results:
+        if "error" in result:
+            problems += 1
+            print(f"FAIL  {result['technique']}: {result['error']}")
+            continue
+        name, difference = result["technique"], result["largest_loss_difference"]
+        host, cuda = result["host_requested_bytes"], result["cuda_requested_bytes"]
+        is_equal = host == cuda or name in BYTES_MAY_DIFFER
+        is_good = is_equal and difference <= LOSS_TOLERANCE
+        problems += not is_good
+        verdict = "PASS" if is_good else "FAIL"
+        print(f"{verdict}  {name}: requested {host} and {cuda} B, losses differ by {difference:.2g}")
+    return problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("vramscope", help="The vramscope binary")
+    parser.add_argument("--device", choices=["cuda", "host"], default="cuda")
+    parser.add_argument("--out", type=Path, default=Path("techniques"), metavar="DIR")
+    parser.add_argument("--jobs", type=int, default=1, help="Runs at a time [default: 1]")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    listed = subprocess.run(
+        [options.vramscope, "demo", "--list", "--json"], capture_output=True, text=True, check=True
+    )
+    techniques = json.loads(listed.stdout)["techniques"]
+    on_device = [it for it in techniques if options.device == "cuda" or it["name"] not in NOT_ON_HOST]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        compared = [it for it in on_device if it["baseline"] != it["name"]]
+        effects = list(pool.map(lambda it: effect(options, it), compared))
+        show_effects(effects)
+        devices = []
+        if options.device == "cuda":
+            names = [it["name"] for it in techniques if it["name"] not in NOT_ON_HOST]
+            devices = list(pool.map(lambda name: compare_devices(options, name), names))
+    problems = sum("error" in it for it in effects) + show_devices(devices)
+    results = {"device": options.device, "effects": effects, "devices": devices}
+    (options.out / "results.json").write_text(json.dumps(results))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

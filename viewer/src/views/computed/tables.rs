@@ -1,0 +1,71 @@
+//! The tables by group and by span, computed in parts.
+
+use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::tables::{GroupTableScan, SpanTableScan};
+use vramscope_trace::DeviceId;
+
+use super::DeviceHistory;
+
+/// Number of events whose allocations are visited in one frame.
+const EVENTS_PER_FRAME: u64 = 1 << 17;
+/// While a recording grows, tables are computed again once it has grown by one part in so many.
+const GROWTH_DIVISOR: u64 = 16;
+
+/// What a table is computed from: device, generation of the history, and grouping.
+type Key = (DeviceId, u64, GroupBy);
+
+/// The peaks and allocations by group, and the bytes around spans, of the last key.
+#[derive(Default)]
+pub struct TableAnalysis {
+    key: Option<Key>,
+    /// The moment up to which the history was read when the last tables were begun.
+    until: u64,
+    /// The tables that are complete.
+    shown: Option<(GroupTableScan, SpanTableScan)>,
+    /// The tables that are being computed, and whether the first is complete.
+    next: Option<(GroupTableScan, SpanTableScan, bool)>,
+}
+
+impl TableAnalysis {
+    /// Continues for one frame; `grouping` must group by `by`. Spans are computed only if `by` is
+    /// the phase. Returns the tables, which may be those before the recording grew; `None` until
+    /// they are complete. `is_unfinished` is set if there is more to compute.
+    pub fn advance(
+        &mut self,
+        source: &DeviceHistory<'_>,
+        by: GroupBy,
+        grouping: &mut Grouping,
+        is_unfinished: &mut bool,
+    ) -> Option<(&GroupTableScan, &SpanTableScan)> {
+        let DeviceHistory { recording, marks, history, device, lifetimes, .. } = *source;
+        let key = (device, history.generation(), by);
+        if self.key != Some(key) {
+            *self = Self { key: Some(key), ..Self::default() };
+        }
+        let until = history.until();
+        let grown = until.saturating_sub(self.until);
+        let is_outdated = grown > 0 && (source.is_complete || grown > self.until / GROWTH_DIVISOR);
+        if self.next.is_none() && (self.shown.is_none() || is_outdated) {
+            self.until = until;
+            let range = (recording.first_event(), until);
+            let spans = marks.spans_on(recording.info(), device).filter(|_| by == GroupBy::Phase);
+            let spans = SpanTableScan::new(spans, recording.definitions(), range);
+            self.next = Some((GroupTableScan::new(range.0, range.1), spans, false));
+        }
+        if let Some((groups, spans, has_groups)) = &mut self.next {
+            let is_done = if *has_groups {
+                spans.step(lifetimes)
+            } else {
+                // A history has the list of changes.
+                *has_groups = groups.step(lifetimes, grouping, EVENTS_PER_FRAME) != Some(false);
+                false
+            };
+            if is_done {
+                self.shown = self.next.take().map(|(groups, spans, _)| (groups, spans));
+            } else {
+                *is_unfinished = true;
+            }
+        }
+        self.shown.as_ref().map(|(groups, spans)| (groups, spans))
+    }
+}
