@@ -1,19 +1,23 @@
 """Measures every technique of the demo, and compares the host with a GPU.
 
-    techniques.py VRAMSCOPE [--device cuda|host] [--out DIR] [--jobs N]
+    techniques.py VRAMSCOPE [--device cuda|host|both] [--out DIR] [--docs DIR] [--jobs N]
 
 Runs `vramscope demo --compare BASELINE,TECHNIQUE` for each technique, at the device's own scale,
 and prints a table of the effects. With a GPU, also runs each technique at the small scale on both
 devices: the peak of requested bytes must be equal, and losses must agree. Writes results.json and
-the recordings of the comparisons to DIR. The exit status is 1 if a run fails or bytes differ.
+the recordings of the comparisons to DIR, with `both` to DIR/host and DIR/cuda. `--docs docs` also
+updates docs/techniques.md. The exit status is 1 if a run fails or bytes differ.
 """
 
 import argparse
 import concurrent.futures
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import techniques_page
 
 MIB = 1 << 20
 NOT_ON_HOST = {"allocator-async"}
@@ -53,11 +57,11 @@ def compare_devices(options, name):
     }
 
 
-def effect(options, technique):
+def effect(options, device, folder, technique):
     """Runs a technique and its baseline and returns both reports."""
     name, baseline = technique["name"], technique["baseline"]
-    recording = ["--record", str(options.out / f"{name}.vram")]
-    result = demo(options, "--compare", f"{baseline},{name}", "--device", options.device, *recording)
+    recording = ["--record", str(folder / f"{name}.vram")]
+    result = demo(options, "--compare", f"{baseline},{name}", "--device", device, *recording)
     return {"technique": name, "baseline": baseline, **result}
 
 
@@ -94,30 +98,57 @@ def show_devices(results):
     return problems
 
 
+def machine(device):
+    """Returns the name of the first GPU, as nvidia-smi prints it, or the number of cores."""
+    if device == "host":
+        return f"{os.cpu_count()} cores"
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def measure(options, techniques, device, folder):
+    """Measures all techniques on a device, writes the results to `folder`, and returns the number
+    of problems."""
+    folder.mkdir(parents=True, exist_ok=True)
+    on_device = [it for it in techniques if device == "cuda" or it["name"] not in NOT_ON_HOST]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        compared = [it for it in on_device if it["baseline"] != it["name"]]
+        effects = list(pool.map(lambda it: effect(options, device, folder, it), compared))
+        show_effects(effects)
+        devices = []
+        if device == "cuda":
+            names = [it["name"] for it in techniques if it["name"] not in NOT_ON_HOST]
+            devices = list(pool.map(lambda name: compare_devices(options, name), names))
+    problems = sum("error" in it for it in effects) + show_devices(devices)
+    results = {
+        "device": device,
+        "machine": machine(device),
+        "effects": effects,
+        "devices": devices,
+    }
+    (folder / "results.json").write_text(json.dumps(results))
+    if options.docs:
+        techniques_page.update(options.vramscope, folder, options.docs)
+    return problems
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("vramscope", help="The vramscope binary")
-    parser.add_argument("--device", choices=["cuda", "host"], default="cuda")
+    parser.add_argument("--device", choices=["cuda", "host", "both"], default="cuda")
     parser.add_argument("--out", type=Path, default=Path("techniques"), metavar="DIR")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="Update DIR/techniques.md")
     parser.add_argument("--jobs", type=int, default=1, help="Runs at a time [default: 1]")
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
     listed = subprocess.run(
         [options.vramscope, "demo", "--list", "--json"], capture_output=True, text=True, check=True
     )
     techniques = json.loads(listed.stdout)["techniques"]
-    on_device = [it for it in techniques if options.device == "cuda" or it["name"] not in NOT_ON_HOST]
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        compared = [it for it in on_device if it["baseline"] != it["name"]]
-        effects = list(pool.map(lambda it: effect(options, it), compared))
-        show_effects(effects)
-        devices = []
-        if options.device == "cuda":
-            names = [it["name"] for it in techniques if it["name"] not in NOT_ON_HOST]
-            devices = list(pool.map(lambda name: compare_devices(options, name), names))
-    problems = sum("error" in it for it in effects) + show_devices(devices)
-    results = {"device": options.device, "effects": effects, "devices": devices}
-    (options.out / "results.json").write_text(json.dumps(results))
+    if options.device == "both":
+        folders = {device: options.out / device for device in ("host", "cuda")}
+    else:
+        folders = {options.device: options.out}
+    problems = sum(measure(options, techniques, *it) for it in folders.items())
     return 1 if problems else 0
 
 
