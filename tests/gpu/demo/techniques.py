@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import techniques_page
@@ -123,6 +124,7 @@ def measure(options, techniques, device, folder):
     results = {
         "device": device,
         "machine": machine(device),
+        "date": datetime.now(UTC).date().isoformat(),
         "effects": effects,
         "devices": devices,
     }

@@ -9,11 +9,11 @@ the text between `<!-- figures: NAME -->` and `<!-- end of figures -->` is repla
 """
 
 import argparse
+import functools
 import json
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -89,20 +89,27 @@ def size(count):
     """Returns a number of bytes with its unit."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor:
-            return f"{count / factor:.3g} {unit}" if count < 1000 * factor else f"{count / factor:.0f} {unit}"
+            value = count / factor
+            # Three digits, and all digits of 1000 to 1023.
+            return f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
     return f"{count} B"
+
+
+@functools.cache
+def recorded_peaks(command, script, variant):
+    """Returns the peaks of a script's recording, or None without one. Techniques share some."""
+    file = EXAMPLES / "recordings" / f"{script}-{variant}.vram"
+    if not file.is_file():
+        return None
+    device = json.loads(run(command, "info", file, "--json"))["devices"][0]
+    return {key: device[key] for key in ("peak_allocated_bytes", "peak_reserved_bytes")}
 
 
 def pytorch_figures(command, name):
     """Returns the peaks of the technique's script in PyTorch, or None without recordings."""
     script, variant, plain = EXAMPLE_OF[name]
-    files = [EXAMPLES / "recordings" / f"{script}-{it}.vram" for it in (plain, variant)]
-    if not all(file.is_file() for file in files):
-        return None
-    devices = [json.loads(run(command, "info", file, "--json"))["devices"][0] for file in files]
-    keys = ("peak_allocated_bytes", "peak_reserved_bytes")
-    before, after = ({key: device[key] for key in keys} for device in devices)
-    return {"before": before, "after": after}
+    peaks = [recorded_peaks(command, script, it) for it in (plain, variant)]
+    return {"before": peaks[0], "after": peaks[1]} if all(peaks) else None
 
 
 def update(command, results_folder, docs):
@@ -111,8 +118,7 @@ def update(command, results_folder, docs):
     path = docs / "techniques.json"
     stored = json.loads(path.read_text()) if path.is_file() else {"measured": {}, "techniques": {}}
     device = results["device"]
-    when = datetime.fromtimestamp((results_folder / "results.json").stat().st_mtime, UTC)
-    stored["measured"][device] = {"date": when.date().isoformat(), "name": results["machine"]}
+    stored["measured"][device] = {"date": results["date"], "name": results["machine"]}
     for effect in results["effects"]:
         if "error" in effect:
             continue
@@ -131,16 +137,18 @@ def update(command, results_folder, docs):
             run(command, "report", *files, "-o", picture)
     path.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
     page = docs / "techniques.md"
-    page.write_text(BLOCK.sub(lambda found: found[1] + block(stored, found[2]) + found[3], page.read_text()))
+    filled = BLOCK.sub(lambda it: it[1] + block(stored, it[2]) + it[3], page.read_text())
+    page.write_text(filled)
 
 
 def block(stored, name):
     """Returns the lines between the markers of `name`."""
     if name == "overview":
         return overview(stored)
-    if name not in stored["techniques"]:
+    entry = stored["techniques"].get(name)
+    if not entry:
         return ""
-    return picture(name, stored) + figures(stored["techniques"][name], name) + pytorch(stored, name)
+    return picture(name, entry) + figures(name, entry) + pytorch(name, entry)
 
 
 def overview(stored):
@@ -163,15 +171,14 @@ def overview(stored):
     return "\n".join(lines) + f"\n\nMeasured on {' and '.join(machines)}.\n"
 
 
-def picture(name, stored):
+def picture(name, entry):
     """Returns the line that shows the technique's picture."""
     if name in NOT_RECORDED:
         return ""
-    baseline = stored["techniques"][name]["baseline"]
-    return f"![Memory over time: {baseline}, and {name}](images/techniques/{name}.svg)\n\n"
+    return f"![Memory over time: {entry['baseline']}, and {name}](images/techniques/{name}.svg)\n\n"
 
 
-def figures(entry, name):
+def figures(name, entry):
     """Returns the table of a technique: one row for each figure, two columns for each device."""
     devices = [device for device in DEVICES if device in entry]
     runs = [entry[device][part] for device in devices for part in ("before", "after")]
@@ -179,24 +186,21 @@ def figures(entry, name):
     lines = [f"| | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
     rows = dict(ALWAYS_SHOWN)
     for key, title in SHOWN_IF_CHANGED.items():
-        if all(key in it for it in runs) and any(
-            entry[device]["before"][key] != entry[device]["after"][key] for device in devices
-        ):
+        values = [it.get(key) for it in runs]
+        if None not in values and values[::2] != values[1::2]:
             rows[key] = title
     for key, title in rows.items():
-        if not all(key in it for it in runs):
-            continue
         show = size if key.endswith("bytes") else str
         lines.append(f"| {title} | {' | '.join(show(it[key]) for it in runs)} |")
     lines.append(f"| time of a step | {' | '.join(f'{it[STEP_TIME]:.2f} ms' for it in runs)} |")
     return "\n".join(lines) + "\n\n"
 
 
-def pytorch(stored, name):
+def pytorch(name, entry):
     """Returns the sentence about the technique's script in PyTorch."""
     script, variant, plain = EXAMPLE_OF[name]
     link = f"PyTorch: [`{script}.py`](../examples/pytorch/{script}.py)"
-    peaks = stored["techniques"][name].get("pytorch")
+    peaks = entry["pytorch"]
     if not peaks:
         return f"{link},\nvariants `{plain}` and `{variant}`.\n"
     before, after = peaks["before"], peaks["after"]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use vramscope_demo::techniques::{Figure, Report, Technique};
+use vramscope_demo::techniques::{Figure, Report};
 use vramscope_trace::Category;
 
-use crate::recorded::{Recorded, run, run_with_baseline};
+use crate::recorded::{NOT_ON_HOST, Recorded, run, run_with_baseline, techniques};
 
 /// A figure of a run.
 type Value = fn(&Recorded) -> f64;
@@ -132,9 +132,8 @@ const EFFECTS: &[(&str, Losses, &[Ratio])] = &[
 
 #[test]
 fn each_technique_changes_its_figures_as_stated() {
-    let with_effect = Technique::all().iter().filter(|technique| !technique.is_baseline());
-    let expected: BTreeSet<_> = with_effect.map(|technique| technique.name).collect();
-    let tested = EFFECTS.iter().map(|effect| effect.0).chain(["allocator-async"]).collect();
+    let expected: BTreeSet<_> = techniques().map(|technique| technique.name).collect();
+    let tested = EFFECTS.iter().map(|effect| effect.0).chain([NOT_ON_HOST]).collect();
     assert_eq!(expected, tested, "each technique has an effect; allocator-async needs a GPU");
     for (name, losses, ratios) in EFFECTS {
         let [with, without] = run_with_baseline(name);

@@ -7,19 +7,16 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use vramscope_demo::techniques::Technique;
 
-/// Techniques whose memory is not the pool's, so that there is no recording to draw.
-const NOT_RECORDED: [&str; 2] = ["allocator-async", "allocator-driver"];
-/// The technique that runs on GPUs only.
-const NOT_ON_HOST: &str = "allocator-async";
+use crate::recorded::{NOT_ON_HOST, is_recorded, techniques};
 
 /// Returns the folder `docs` of the repository.
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
-/// Returns the techniques that are not baselines.
-fn techniques() -> impl Iterator<Item = &'static Technique> {
-    Technique::all().iter().filter(|technique| !technique.is_baseline())
+/// Returns the text of the page.
+fn page() -> String {
+    fs::read_to_string(docs().join("techniques.md")).expect("docs/techniques.md")
 }
 
 /// Returns the text of the section `name`, up to the next heading.
@@ -31,7 +28,7 @@ fn section<'page>(page: &'page str, name: &str) -> &'page str {
 
 #[test]
 fn every_technique_has_a_section_with_picture_and_figures() {
-    let page = fs::read_to_string(docs().join("techniques.md")).expect("docs/techniques.md");
+    let page = page();
     for Technique { name, baseline, .. } in techniques() {
         let text = section(&page, name);
         for part in ["In PyTorch: ", "../examples/pytorch/", "**When not to use it.**", "| peak reserved |"] {
@@ -41,7 +38,7 @@ fn every_technique_has_a_section_with_picture_and_figures() {
             assert!(text.contains(&column), "{name}: no column {column:?}");
         }
         assert_eq!(text.contains("host: "), *name != NOT_ON_HOST, "{name}: figures of the host");
-        if !NOT_RECORDED.contains(name) {
+        if is_recorded(name) {
             let picture = format!("images/techniques/{name}.svg");
             assert!(text.contains(&picture), "{name}: no {picture}");
             let drawing = fs::read_to_string(docs().join(&picture)).expect(&picture);
@@ -49,7 +46,7 @@ fn every_technique_has_a_section_with_picture_and_figures() {
             assert!(drawing.contains(&title), "{picture}: not of {baseline} and {name}");
         }
     }
-    for baseline in Technique::all().iter().filter(|technique| technique.is_baseline() && technique.name != "train") {
+    for baseline in Technique::all().iter().filter(|technique| technique.is_baseline()) {
         assert!(page.contains(&format!("\n| `{}` | ", baseline.name)), "no program {}", baseline.name);
     }
     let sections = page.lines().filter_map(|line| line.strip_prefix("### "));
@@ -59,13 +56,14 @@ fn every_technique_has_a_section_with_picture_and_figures() {
 
 #[test]
 fn figures_are_those_of_the_last_measurement() {
-    let page = fs::read_to_string(docs().join("techniques.md")).expect("docs/techniques.md");
+    let page = page();
     let measured = fs::read_to_string(docs().join("techniques.json")).expect("docs/techniques.json");
     let measured: Value = serde_json::from_str(&measured).expect("JSON");
     for Technique { name, baseline, .. } in techniques() {
         let entry = &measured["techniques"][name];
         assert_eq!(entry["baseline"], *baseline, "{name}");
-        for device in ["host", "cuda"].into_iter().filter(|device| *device == "cuda" || *name != NOT_ON_HOST) {
+        let devices: &[&str] = if *name == NOT_ON_HOST { &["cuda"] } else { &["host", "cuda"] };
+        for device in devices {
             for run in ["before", "after"] {
                 let bytes = entry[device][run]["peak_requested_bytes"].as_u64();
                 assert!(bytes.is_some_and(|bytes| bytes > 0), "{name}: {device} {run}");

@@ -3,12 +3,11 @@
 use vramscope_demo::techniques::{DeviceKind, Plan, Sizes, Technique};
 use vramscope_trace::Category;
 
-use crate::recorded::{run, run_plan};
+use crate::recorded::{NOT_ON_HOST, is_recorded, run, run_plan};
 
 #[test]
 fn categories_cover_nearly_all_bytes_at_the_peak() {
-    // Other allocators have no recording.
-    for technique in Technique::all().iter().filter(|technique| !technique.name.starts_with("allocator-")) {
+    for technique in Technique::all().iter().filter(|technique| is_recorded(technique.name)) {
         let recorded = run(technique.name);
         let total: u64 = recorded.at_peak.values().sum();
         let unknown = recorded.peak_bytes_of(Category::Unknown);
@@ -53,7 +52,7 @@ fn wrong_combinations_say_what_does_not_fit() {
     check(&["train", "kv-cache"], &sizes, &["train", "kv-cache", "GPT training", "text generation"]);
     check(&["adam", "sgd"], &sizes, &["adam", "sgd", "optimizer"]);
     check(&["mixed-bf16", "mixed-f16"], &sizes, &["mixed-bf16", "mixed-f16", "precision"]);
-    check(&["allocator-async"], &sizes, &["allocator-async", "GPU"]);
+    check(&[NOT_ON_HOST], &sizes, &[NOT_ON_HOST, "GPU"]);
     check(&["train"], &Sizes { width: Some(63), ..sizes }, &["63", "heads"]);
     check(&["accumulate"], &Sizes { batch: Some(6), ..sizes }, &["6", "4 equal parts"]);
     check(&["train"], &Sizes { batch: Some(0), ..sizes }, &["batch"]);

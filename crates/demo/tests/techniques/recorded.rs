@@ -13,6 +13,19 @@ use vramscope_trace::{Category, Definition, Definitions, Event, EventKind, Sink,
 /// Memory that programs may take.
 pub(crate) const CAPACITY_BYTES: u64 = 2 << 30;
 
+/// The technique that runs on GPUs only.
+pub(crate) const NOT_ON_HOST: &str = "allocator-async";
+
+/// Returns the techniques that are not baselines.
+pub(crate) fn techniques() -> impl Iterator<Item = &'static Technique> {
+    Technique::all().iter().filter(|technique| !technique.is_baseline())
+}
+
+/// Returns true if the technique's memory is the pool's: other allocators have no recording.
+pub(crate) fn is_recorded(name: &str) -> bool {
+    !["allocator-async", "allocator-driver"].contains(&name)
+}
+
 /// Live bytes by site.
 pub(crate) type Live = HashMap<SiteId, u64>;
 
