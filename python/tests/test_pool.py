@@ -116,6 +116,22 @@ class PoolTest(ProgramTest):
             with_exception=False,
         )
 
+    def test_span_that_begins_before_the_first_request_is_recorded(self):
+        self.run_on_pool(
+            """
+    vramscope.use_pool()
+    with vramscope.record("run.vram"):
+        with torch.profiler.record_function("on the host"):
+            pass
+        for number in (1, 2):
+            with torch.profiler.record_function(f"round {number}"):
+                kept = tensor(1)
+            """
+        )
+        rows = [row for row in self.events() if row["kind"] == "mark"]
+        expected = [("round 1", "begin"), ("round 1", "end"), ("round 2", "begin"), ("round 2", "end")]
+        self.assertEqual([(row["name"], row["stage"]) for row in rows], expected)
+
     def test_settings(self):
         self.run_on_pool(
             """

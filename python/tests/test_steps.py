@@ -1,5 +1,7 @@
 """Step marks: of one optimizer at a time, with and without call stacks."""
 
+import json
+
 from harness import ProgramTest
 
 
@@ -62,6 +64,30 @@ def refuse(_torch):
             "    import torch\n    torch.empty(1, device='cuda')\n    wait_until_live(session)\n    kept = train(3)\n"
         )
         self.assertEqual([name for name in self.marks() if name.startswith("step ")], ["step 1", "step 2", "step 3"])
+
+    def test_spans_and_steps_begin_before_the_first_use_of_a_device_is_noticed(self):
+        for start in ("", "torch.cuda.init()\n"):
+            self.run_program(
+                "import torch\nimport vramscope\nfrom torch.profiler import record_function\n\n"
+                f"{start}"
+                "with vramscope.record('run.vram'):\n"
+                "    with record_function('on the host'):\n        pass\n"
+                "    for number in range(1, 4):\n"
+                "        with record_function(f'round {number}'):\n"
+                "            torch.empty(4096, dtype=torch.uint8, device='cuda')\n"
+                "    kept = train(2)\n"
+            )
+            requests = [row for row in self.events() if row["name"].startswith("round") or row["requested"] == "4096"]
+            rows = [row for row in requests if row["kind"] in ("mark", "alloc")]
+            order = [row["stage"] or row["kind"] for row in rows]
+            self.assertEqual(order, 3 * ["begin", "alloc", "end"])
+            self.assertEqual([row["name"] for row in rows[::3]], ["round 1", "round 2", "round 3"])
+            steps = [name for name in self.marks() if name.startswith("step ")]
+            self.assertEqual(steps, ["step 1", "step 2"])
+            if not start:
+                self.assertNotIn("on the host", self.marks(), "it ended before CUDA was initialized")
+            spans = json.loads(self.vramscope("table", "run.vram", "--by", "phase", "--json"))["devices"][0]["spans"]
+            self.assertIn(("round", 3), [(span["name"], span["count"]) for span in spans])
 
     def test_steps_are_marked_while_polling(self):
         self.assertEqual(self.steps("kept = train(3)\ntime.sleep(0.3)", version="2.16.0"), 3)

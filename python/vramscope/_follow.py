@@ -44,6 +44,8 @@ class Following:
         #: Set if snapshots are recorded instead of events.
         self._polling = None
         self._has_unnamed_modules = False
+        #: True once steps, spans and categories are recorded.
+        self._takes_notes = False
         #: True while events wait for the first use of a device.
         self._is_waiting = False
         #: Held while the recording begins.
@@ -107,7 +109,7 @@ class Following:
         with self._beginning:
             if self._is_waiting and not self._stopped.is_set():
                 self._session.check_failure(device, segment_bytes)
-                self._begin(sys.modules["torch"])
+                self._begin()
 
     def _begin_late(self):
         """Begins the recording of a program that ended before the thread noticed its first use of a
@@ -125,6 +127,7 @@ class Following:
         if self._stopped.is_set():
             return
         _metadata.install(torch, self._session)
+        _spans.install(torch, self._session)
         if torch.cuda.is_initialized():
             self._cuda_is_initialized()
         else:
@@ -156,10 +159,9 @@ class Following:
         if self._polling is None:
             self.status = f"off: {error}"
             self._stopped.set()
+            _spans.remove()
             return
-        _spans.install(torch, self._session)
-        self._phases.install()
-        self.labels.install()
+        self._take_notes()
         if self._thread is None:
             self._start_thread()
 
@@ -181,6 +183,8 @@ class Following:
         self._session.attach(minor, devices, self._mode(), interpreter, autograd)
         self._is_attached = True
         self._session.start(take_snapshot(torch))
+        # Already now: the first step may begin before the first use of a device is noticed.
+        self._take_notes()
         self._is_waiting = True
         self._try_begin(torch)
         self._start_thread()
@@ -199,15 +203,22 @@ class Following:
         for device in range(torch.cuda.device_count()):
             if torch._C._cuda_hasPrimaryContext(device):
                 self._self_test(torch, device)
-                self._begin(torch)
+                self._begin()
                 return True
         return False
 
-    def _begin(self, torch):
+    def _begin(self):
         self._session.begin()
         self._is_waiting = False
         self.status = "live"
-        _spans.install(torch, self._session)
+
+    def _take_notes(self):
+        """Begins to note steps, spans and categories. The library keeps notes until the recording
+        begins."""
+        if self._takes_notes:
+            return
+        self._takes_notes = True
+        _spans.begin()
         self._phases.install()
         # Gradients are new at every step: without stacks, a step shall cost next to nothing.
         self.labels.labels_gradients = self._with_stacks

@@ -147,6 +147,7 @@ class PoolFollowing:
     def start(self):
         self.labels.install()
         _spans.install(self._torch, self._session)
+        _spans.begin()
         self._phases.install()
         _metadata.install(self._torch, self._session)
 

@@ -49,13 +49,14 @@ impl Poller {
     ) -> Self {
         let mut polled_devices = BTreeMap::new();
         let mut memory = MemoryState::default();
-        memory.set_time_ns(handle.now_ns());
+        let time_ns = handle.now_ns();
+        memory.set_time_ns(time_ns);
         for device in devices {
             let state = state_in(snapshot, device);
             if state.segments().len() > 0 {
                 *memory.device_mut(device) = state.clone();
             }
-            polled_devices.insert(device, PolledDevice { state, ..PolledDevice::default() });
+            polled_devices.insert(device, PolledDevice { state, time_ns, ..PolledDevice::default() });
         }
         if memory.devices().len() > 0 {
             handle.full_state(&memory);

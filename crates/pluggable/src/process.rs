@@ -14,13 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use vramscope_collector::session::{Log, RecordingOptions};
 use vramscope_collector::{AllocateError, DevicePool, FreeError, MemoryDevice, Settings};
 use vramscope_pool::{CaptureFilter, MemoryStats, OutOfMemory};
-use vramscope_trace::{
-    AnnotationStage, Count, DeviceId, DeviceInfo, Event, EventKind, MempoolId, NullSink, RecordingInfo, Sink, SiteId,
-    StreamId,
-};
+use vramscope_trace::{AnnotationStage, Count, DeviceId, DeviceInfo, MempoolId, NullSink, RecordingInfo, StreamId};
 
 use self::observers::{Observer, Observers};
-use self::session::Session;
+use self::session::{Session, record_mark};
 use crate::exception::Failure;
 
 /// The name that the headers of recordings give for this library.
@@ -376,13 +373,16 @@ impl<S: DeviceSource> ProcessState<S> {
     }
 
     /// Records the mark `name`, or the beginning or end of the span `name`, on every device that
-    /// has a pool; does nothing without a recording.
+    /// has a pool. Without a recording it does nothing, except that a span that is open when the
+    /// first pool starts the recording is recorded from there on.
     pub(crate) fn mark(&self, name: &str, stage: AnnotationStage) {
-        let Some(mut handle) = lock(&self.session).handle() else { return };
-        let name = handle.name(name);
-        for (number, _) in self.pools() {
-            let kind = EventKind::Mark { stage, name, address: 0, site: SiteId(0) };
-            handle.event(&Event { device: DeviceId(number), time_ns: handle.now_ns(), kind });
+        let mut session = lock(&self.session);
+        match session.handle() {
+            Some(mut handle) => {
+                drop(session);
+                self.pools().for_each(|(number, _)| record_mark(&mut handle, DeviceId(number), stage, name));
+            }
+            None => session.mark_early(name, stage),
         }
     }
 

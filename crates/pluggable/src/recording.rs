@@ -28,7 +28,8 @@ pub unsafe extern "C" fn vramscope_mark(name: *const c_char) {
 }
 
 /// Records a mark if `stage` is 0, the beginning of a span if it is 1, and the span's end if it is
-/// 2, on every GPU in use. Does nothing if `name` is null or nothing is recorded.
+/// 2, on every GPU in use. A span that begins before the first GPU is used is recorded if it is
+/// still open then. Does nothing if `name` is null or nothing is recorded.
 ///
 /// # Safety
 /// `name` is null or points to a string that ends with a 0.

@@ -353,6 +353,16 @@ pub struct Annotation {
     pub name: StringId,
 }
 
+impl Annotation {
+    /// Returns what the mark `event`, which follows the first `at_event` events, says; `None` if
+    /// the event is no mark.
+    #[inline]
+    pub(crate) fn of_mark(event: &Event, at_event: u64) -> Option<Self> {
+        let EventKind::Mark { stage, name, .. } = event.kind else { return None };
+        Some(Self { device: event.device, time_ns: event.time_ns, at_event, stage, name })
+    }
+}
+
 /// A new site for a live block: the program found out later what the block is for.
 ///
 /// The new site usually has the old stack with another category or scope: a tensor becomes a

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use vramscope_insight::group::GroupBy;
+use vramscope_trace::Annotation;
 
 use super::state::Model;
 use crate::span::{TimeSpan, whole};
@@ -111,6 +112,15 @@ impl Model {
     /// Takes the positions of a link that were waiting for the axis to be shown.
     pub fn take_pending_part(&mut self) -> Option<Range<u64>> {
         self.pending_part.take()
+    }
+
+    /// Shows the marks of a recording that was opened by its index, once a pass over its events has
+    /// found them. Does nothing if they are shown.
+    pub fn add_marks(&mut self, marks: &[Annotation]) {
+        if self.recording.add_marks(marks) {
+            self.marks.update(&self.recording);
+            self.everything_changed();
+        }
     }
 
     /// Marks the timeline to be computed and drawn again.

@@ -57,6 +57,9 @@ impl Session {
             }
         }
         let analysis = &mut self.analysis;
+        if analysis.progress.is_complete || analysis.is_at_limit {
+            self.model.add_marks(analysis.history.all_lifetimes().marks());
+        }
         if analysis.progress.is_complete && !was_complete {
             self.model.timeline_changed();
         }

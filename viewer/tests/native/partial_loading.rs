@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use vramscope_trace::{
-    DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, Recording, RecordingInfo, RecordingOpener, Replay, Sink,
-    SiteId, StreamId, digest,
+    AnnotationStage, DeviceId, Encoder, Event, EventKind, Interner, PoolKey, PoolKind, Recording, RecordingInfo,
+    RecordingOpener, Replay, Sink, SiteId, StreamId, digest,
 };
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Fetch, Model, PeakKind};
+use vramscope_viewer::session::Session;
 
 const EVENTS: u64 = 60_000;
 const MIB: u64 = 1 << 20;
@@ -65,13 +66,18 @@ struct RemoteRecording {
     loaded: BTreeSet<(u64, u64)>,
 }
 
+/// Opens a recording by its index.
+fn open_by_index(bytes: &[u8]) -> Recording {
+    let mut opening = RecordingOpener::new(bytes.len() as u64);
+    while let Some(range) = opening.wanted_range() {
+        opening.supply(range.start, &bytes[range.start as usize..range.end as usize]);
+    }
+    opening.finish().expect("the file has an index")
+}
+
 impl RemoteRecording {
     fn open(bytes: Vec<u8>) -> Self {
-        let mut opening = RecordingOpener::new(bytes.len() as u64);
-        while let Some(range) = opening.wanted_range() {
-            opening.supply(range.start, &bytes[range.start as usize..range.end as usize]);
-        }
-        let recording = opening.finish().expect("the file has an index");
+        let recording = open_by_index(&bytes);
         let mut model = Model::default();
         model.show("far.vram", recording.into()).expect("a valid recording");
         Self { model, bytes, loaded: BTreeSet::new() }
@@ -283,4 +289,62 @@ fn link_loads_its_moment() {
     assert_eq!(remote.model.link().event, Some(54_321));
     remote.load(false);
     remote.check(&mut replay, &native, 54_321);
+}
+
+/// Returns a recording with an index that has the spans `step 1` to `step 40`, with several chunks
+/// in each.
+fn training() -> Vec<u8> {
+    let (stream, pool, site) = (StreamId(0), PoolKey::default_of(PoolKind::Large), SiteId(0));
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let mut interner = Interner::default();
+    let mut time_ns = 0;
+    let mut add = |encoder: &mut Encoder, kind| {
+        time_ns += 100;
+        encoder.event(&Event { device: DeviceId(0), time_ns, kind });
+    };
+    add(&mut encoder, EventKind::SegmentAllocated { address: 0, size: 64 * MIB, stream, pool, site });
+    for step in 1..=40 {
+        let name = interner.string(&format!("step {step}"));
+        interner.take_new().iter().for_each(|definition| encoder.define(definition));
+        let mark = |stage| EventKind::Mark { stage, name, address: 0, site };
+        add(&mut encoder, mark(AnnotationStage::Begin));
+        for size in (1..=500).map(|number| 512 * (number + step)) {
+            add(&mut encoder, EventKind::BlockAllocated { address: 0, size, requested: size, stream, pool, site });
+            add(&mut encoder, EventKind::FreeCompleted { address: 0, site });
+            if size % 200 == 0 {
+                encoder.flush();
+            }
+        }
+        add(&mut encoder, mark(AnnotationStage::End));
+    }
+    encoder.flush();
+    let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
+    let index = whole(&bytes).index();
+    bytes.into_iter().chain(index.into_iter().flat_map(|chunk| chunk.bytes)).collect()
+}
+
+#[test]
+fn marks_are_shown_once_all_events_were_read() {
+    let bytes = training();
+    let show = |recording: Recording| {
+        let mut session = Session::default();
+        session.model.show("training.vram", recording.into()).expect("a valid recording");
+        session
+    };
+    let (mut native, mut remote) = (show(whole(&bytes)), show(open_by_index(&bytes)));
+    assert_eq!((native.model.marks().spans().len(), remote.model.marks().spans().len()), (40, 0));
+    for (view, options) in [("steps", "{}"), ("table", r#"{"by": "phase"}"#)] {
+        let rows = |session: &mut Session| {
+            while !session.prepare_rows(view, options).expect("a readable recording") {
+                for fetch in session.needed_fetches() {
+                    let range = fetch.range.start as usize..fetch.range.end as usize;
+                    session.supply(&fetch, &bytes[range]).expect("the bytes are the file's own");
+                }
+            }
+            session.rows(view, options).expect("a readable recording")
+        };
+        let (near, far) = (rows(&mut native), rows(&mut remote));
+        assert_eq!(near, far, "{view}");
+    }
+    assert_eq!(native.model.marks().spans(), remote.model.marks().spans());
 }

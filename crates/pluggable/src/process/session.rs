@@ -5,7 +5,11 @@ use std::sync::Arc;
 
 use vramscope_collector::session::{Log, ProcessRecording, RecordingOptions, serve};
 use vramscope_collector::{Controls, Hub, RecorderHandle, Server};
-use vramscope_trace::{DeviceId, RecordingInfo};
+use vramscope_trace::{AnnotationStage, DeviceId, Event, EventKind, RecordingInfo, Sink as _, SiteId};
+
+/// Maximum number of open spans that are kept until the recording starts; further ones are left
+/// out.
+const MAX_OPEN_SPANS: usize = 1024;
 
 /// A recording of the process, its page, and what it was asked for. It starts with the first pool,
 /// whose settings are in its header.
@@ -19,6 +23,15 @@ pub(super) struct Session {
     /// `None` before the first pool, and if nothing is recorded.
     recording: Option<Arc<ProcessRecording>>,
     stage: Stage,
+    /// The names of the open spans, outermost first, until the recording starts.
+    open_spans: Vec<String>,
+}
+
+/// Records a mark, or the beginning or end of a span, on a device.
+pub(super) fn record_mark(handle: &mut RecorderHandle, device: DeviceId, stage: AnnotationStage, name: &str) {
+    let kind = EventKind::Mark { stage, name: handle.name(name), address: 0, site: SiteId(0) };
+    let time_ns = handle.now_ns();
+    handle.event(&Event { device, time_ns, kind });
 }
 
 /// How far the recording of a session is.
@@ -42,7 +55,7 @@ impl Session {
         // A push reads from a hub, too.
         let needs_hub = keeps_history || options.push.is_some();
         let hub = hub.flatten().or_else(|| needs_hub.then(Hub::default));
-        Self { options, hub, controls, server: server.flatten(), recording: None, stage: Stage::Waiting }
+        Self { options, hub, controls, server: server.flatten(), ..Self::default() }
     }
 
     /// Returns true if something is recorded, or will be from the first pool on.
@@ -60,8 +73,24 @@ impl Session {
         self.server.as_ref().map(Server::url)
     }
 
+    /// Notes a beginning or an end of a span before the recording starts, which records the spans
+    /// that are open then.
+    pub(super) fn mark_early(&mut self, name: &str, stage: AnnotationStage) {
+        if self.stage != Stage::Waiting || !self.is_active() {
+            return;
+        }
+        match stage {
+            AnnotationStage::Begin if self.open_spans.len() < MAX_OPEN_SPANS => self.open_spans.push(name.to_owned()),
+            AnnotationStage::End => {
+                let begun = self.open_spans.iter().rposition(|open| open == name);
+                begun.map(|position| self.open_spans.remove(position));
+            }
+            AnnotationStage::Begin | AnnotationStage::Instant => {}
+        }
+    }
+
     /// Starts the recording, unless the session has started before. `info` is its header; the marks
-    /// of the page are recorded on `device`.
+    /// of the page and the spans that are open are recorded on `device`.
     pub(super) fn start(&mut self, info: impl FnOnce() -> RecordingInfo, device: DeviceId, log: &Log) {
         if self.stage != Stage::Waiting {
             return;
@@ -69,8 +98,12 @@ impl Session {
         self.stage = Stage::Started;
         let hub = self.hub.as_ref();
         self.recording = ProcessRecording::start(&self.options, hub, info(), log).map(Arc::new);
-        if let (Some(recording), Some(hub)) = (&self.recording, hub) {
-            self.controls.offer_recording(hub, &recording.handle(), device, PathBuf::new());
+        let open_spans = std::mem::take(&mut self.open_spans);
+        let Some(recording) = &self.recording else { return };
+        let mut handle = recording.handle();
+        open_spans.iter().for_each(|name| record_mark(&mut handle, device, AnnotationStage::Begin, name));
+        if let Some(hub) = hub {
+            self.controls.offer_recording(hub, &handle, device, PathBuf::new());
         }
     }
 

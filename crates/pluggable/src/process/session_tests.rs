@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vramscope_formats::{Limits, ignore_progress, import};
-use vramscope_trace::{Encoder, Recording};
+use vramscope_trace::{Definition, Encoder, EventKind, Recording, SiteId, StringId};
 
 use super::tests::{MIB, STREAM, decode, recording_to, start, take};
 use super::*;
@@ -65,6 +65,23 @@ fn session_before_the_first_pool_has_the_complete_history() {
     let (info, events, _) = decode(&path);
     assert!(info.devices[0].history_complete);
     assert_eq!(events.len(), 3);
+}
+
+#[test]
+fn span_that_is_open_at_the_first_request_is_recorded() {
+    use AnnotationStage::{Begin, End, Instant};
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("a.vram");
+    let (process, _) = start(Ok(vec![64 * MIB; 2]), Ok(""), recording_to(&path));
+    let early = [("over", Begin), ("step 1", Begin), ("over", End), ("unknown", End), ("moment", Instant)];
+    early.into_iter().for_each(|(name, stage)| process.mark(name, stage));
+    allocate(&process, 1000);
+    process.mark("step 1", End);
+    assert!(process.stop());
+    let (_, events, definitions) = decode(&path);
+    let mark = |stage| EventKind::Mark { stage, name: StringId(1), address: 0, site: SiteId(0) };
+    assert_eq!((events[0], events[3]), (mark(Begin), mark(End)), "{events:?}");
+    assert_eq!((events.len(), definitions), (4, vec![Definition::String("step 1".to_owned())]));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::device_trackers::{DeviceTrackers, Evidence};
 use super::indexed_allocations::IndexedAllocations;
 use super::lifetime::EventTime;
 use super::lifetime_index::Lifetimes;
-use crate::event::{Event, Relabel};
+use crate::event::{Annotation, Event, Relabel};
 use crate::memory_state::MemoryState;
 
 /// Builds [`Lifetimes`] from the events of a recording in order, at 20 million events a second and
@@ -32,7 +32,8 @@ impl LifetimesBuilder {
     /// ([`DeviceLifetimes::changes`](crate::DeviceLifetimes::changes)), at 4 bytes each.
     #[must_use]
     pub fn with_changes() -> Self {
-        Self { lifetimes: Lifetimes { devices: DeviceTrackers::new(IndexedAllocations::new(true)) } }
+        let devices = DeviceTrackers::new(IndexedAllocations::new(true));
+        Self { lifetimes: Lifetimes { devices, ..Lifetimes::default() } }
     }
 
     /// Adds the event with index `index` (from 0) in the recording. Indexes must not decrease.
@@ -46,6 +47,11 @@ impl LifetimesBuilder {
     pub fn relabel(&mut self, index: u64, relabel: &Relabel) {
         let time = EventTime { event: index, time_ns: relabel.time_ns };
         let Ok(()) = self.lifetimes.devices.relabel(time, relabel, &mut ());
+    }
+
+    /// Adds a mark to [`Lifetimes::marks`].
+    pub(super) fn mark(&mut self, mark: Annotation) {
+        self.lifetimes.marks.push(mark);
     }
 
     /// Adds a full state of all devices.

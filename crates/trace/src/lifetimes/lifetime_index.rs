@@ -3,7 +3,7 @@
 use super::device_trackers::DeviceTrackers;
 use super::indexed_allocations::IndexedAllocations;
 use super::queries::DeviceLifetimes;
-use crate::event::DeviceId;
+use crate::event::{Annotation, DeviceId};
 
 /// The lifetimes of all allocations of a recording, by device.
 ///
@@ -33,6 +33,7 @@ use crate::event::DeviceId;
 #[derive(Clone, Debug, Default)]
 pub struct Lifetimes {
     pub(super) devices: DeviceTrackers<IndexedAllocations>,
+    pub(super) marks: Vec<Annotation>,
 }
 
 impl Lifetimes {
@@ -47,9 +48,18 @@ impl Lifetimes {
         self.devices.device(id).map(IndexedAllocations::lifetimes)
     }
 
+    /// Returns the marks among the events, if a [`LifetimesReader`](crate::LifetimesReader) has
+    /// read them from a recording whose annotations lack marks: one that was opened by its index.
+    /// [`Recording::add_marks`](crate::Recording::add_marks) adds them.
+    #[must_use]
+    pub fn marks(&self) -> &[Annotation] {
+        &self.marks
+    }
+
     /// Returns the memory that all lifetimes occupy, in bytes, approximately.
     #[must_use]
     pub fn size_in_memory(&self) -> usize {
-        self.devices.iter().map(|(_, device)| device.size_in_memory()).sum()
+        let devices: usize = self.devices.iter().map(|(_, device)| device.size_in_memory()).sum();
+        devices + size_of_val(self.marks())
     }
 }

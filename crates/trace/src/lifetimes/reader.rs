@@ -8,6 +8,7 @@ use super::moment_times::MomentTimes;
 use crate::compression::Decompressor;
 use crate::decoder::ChunkEntry;
 use crate::error::FormatError;
+use crate::event::Annotation;
 use crate::recording::{Recording, Replay};
 
 /// Builds the [`Lifetimes`] of a recording in steps, and extends them while it grows.
@@ -160,9 +161,13 @@ impl LifetimesReader {
         }
         // A full state only stands between two chunks, so every event of this one follows directly.
         let Self { builder, moment, decompressor, .. } = self;
+        let lists_marks = recording.lists_marks();
         recording.each_entry_from(next, decompressor, |index, entry| match entry {
             ChunkEntry::Event(event) => {
                 builder.event(index, event);
+                if !lists_marks && let Some(mark) = Annotation::of_mark(event, index) {
+                    builder.mark(mark);
+                }
                 *moment = index.saturating_add(1);
                 each(*moment, event.time_ns, true);
             }

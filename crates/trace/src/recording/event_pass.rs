@@ -6,27 +6,45 @@ use super::recording_data::Recording;
 use crate::compression::Decompressor;
 use crate::decoder::{ChunkEntry, each_entry};
 use crate::error::FormatError;
-use crate::event::{Annotation, EventKind};
+use crate::event::Annotation;
 
 impl Recording {
     /// Adds the marks to the [`annotations`](Self::annotations) of a recording that was opened by
     /// its index, which does not list them. Decodes all events; chunks that cannot be read are left
     /// out. Does nothing for other recordings, which always list marks.
     pub fn read_marks(&mut self) {
-        if std::mem::replace(&mut self.lists_marks, true) || !self.is_indexed {
+        if self.lists_marks() {
             return;
         }
         let (mut marks, mut decompressor) = (Vec::new(), Decompressor::default());
         for stored in &self.event_chunks {
             let _ = self.each_entry_from(stored.first_event, &mut decompressor, |at_event, entry| {
-                let ChunkEntry::Event(event) = entry else { return };
-                if let EventKind::Mark { stage, name, .. } = event.kind {
-                    marks.push(Annotation { device: event.device, time_ns: event.time_ns, at_event, stage, name });
+                if let ChunkEntry::Event(event) = entry {
+                    marks.extend(Annotation::of_mark(event, at_event));
                 }
             });
         }
-        marks.into_iter().for_each(|mark| self.overview.add_annotation(mark));
-        self.overview.sort_annotations();
+        self.add_marks(&marks);
+    }
+
+    /// Adds the marks of a recording that was opened by its index to the
+    /// [`annotations`](Self::annotations): those that a pass over its events has found
+    /// ([`Lifetimes::marks`](crate::Lifetimes::marks)). Returns false, and adds nothing, if the
+    /// annotations have marks already.
+    pub fn add_marks(&mut self, marks: &[Annotation]) -> bool {
+        let is_new = !self.lists_marks();
+        if is_new {
+            self.lists_marks = true;
+            marks.iter().for_each(|&mark| self.overview.add_annotation(mark));
+            self.overview.sort_annotations();
+        }
+        is_new
+    }
+
+    /// Returns true if the annotations have the marks: always, except for a recording that was
+    /// opened by its index.
+    pub(crate) fn lists_marks(&self) -> bool {
+        !self.is_indexed || self.lists_marks
     }
 
     /// Returns the byte ranges of chunks that are not in memory and that a pass over all events

@@ -167,7 +167,7 @@ impl RangeCopy {
         let Self { at, end, annotations, definitions, replay, .. } = self;
         let known = recording.definitions();
         // The index does not list marks.
-        let lists_marks = !recording.is_indexed || recording.lists_marks;
+        let lists_marks = recording.lists_marks();
         let Some((first, events, relabels)) = replay.load_entries(recording, *at)? else { return Ok(()) };
         let from = *at;
         let mut relabels = relabels.iter().filter(|(index, _)| *index >= from).peekable();

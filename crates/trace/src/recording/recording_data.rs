@@ -306,7 +306,8 @@ impl Recording {
     }
 
     /// Returns the annotations and the marks, sorted by time. A recording that was opened by its
-    /// index lists marks only after [`read_marks`](Self::read_marks).
+    /// index lists marks only after [`read_marks`](Self::read_marks) or
+    /// [`add_marks`](Self::add_marks).
     #[must_use]
     pub fn annotations(&self) -> &[Annotation] {
         &self.overview.annotations

@@ -246,6 +246,15 @@ fn indexed_recording_lists_marks_once_they_are_read() {
     assert_eq!(listed(&recording), listed(&whole));
     recording.read_marks();
     assert_eq!(listed(&recording), listed(&whole), "they are read once");
+    let mut other = Recording::open_by_index(&source, len).expect("readable").expect("an index");
+    let mut reader = vramscope_trace::LifetimesReader::new();
+    while !reader.is_at_end(&other) {
+        reader.step(&other, 10_000, |_, _, _| {}).expect("readable");
+    }
+    assert!(other.add_marks(reader.lifetimes().marks()));
+    assert_eq!(other.annotations(), recording.annotations(), "a pass over the events finds them, too");
+    assert!(!other.add_marks(reader.lifetimes().marks()), "they are added once");
+    assert_eq!(other.annotations().len(), recording.annotations().len());
     assert!(recording.annotations().is_sorted_by_key(|annotation| annotation.time_ns));
     let (part, expected) = (open(&copied(&recording, 15_000, 45_000)), open(&copied(&whole, 15_000, 45_000)));
     assert_eq!(contents(&part, 15_000, 45_000), contents(&expected, 15_000, 45_000));
