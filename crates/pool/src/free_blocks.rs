@@ -90,7 +90,12 @@ impl Rest {
                 let position = list.partition_point(|other| other.key > key);
                 list.insert(position, Fit { key, index });
                 if list.len() > LIST_MAX {
-                    *self = Self::Tree(list.iter().map(|fit| (fit.key, fit.index)).collect());
+                    // Not `collect`, whose sort would be compiled into the page for this call alone.
+                    let mut tree = BTreeMap::new();
+                    for fit in &*list {
+                        tree.insert(fit.key, fit.index);
+                    }
+                    *self = Self::Tree(tree);
                 }
             }
             Self::Tree(tree) => {

@@ -4,6 +4,7 @@ use super::groups::metrics_by_group;
 use super::metric_values::Metrics;
 use crate::device_state::DeviceState;
 use crate::event::{Event, EventKind, PoolKey, StreamId};
+use crate::sort::sort_by_key;
 
 /// The most moments in a [`MetricsSeries`]. Once it has this many, every second moment is dropped,
 /// and later moments are taken half as often.
@@ -260,7 +261,7 @@ impl MetricsSeries {
     #[must_use]
     pub fn groups(&self) -> Vec<(PoolKey, StreamId)> {
         let mut groups: Vec<_> = self.groups.iter().map(|(group, _)| *group).collect();
-        groups.sort_unstable();
+        sort_by_key(&mut groups, |group| *group);
         groups.dedup();
         groups
     }

@@ -12,6 +12,7 @@ use crate::info::RecordingInfo;
 use crate::memory_state::MemoryState;
 use crate::sink::Sink;
 use crate::site::{Definitions, Frame, FrameId, Interner, Site, SiteId, StackId, StringId};
+use crate::sort::sort_by_key;
 
 /// Copies the part of a recording between two moments to a [`Sink`], a chunk of events at a time.
 ///
@@ -74,7 +75,7 @@ impl RangeCopy {
             at >= start && (at < end || end == last)
         };
         let mut annotations: Vec<Annotation> = recording.annotations().iter().filter(is_inside).copied().collect();
-        annotations.sort_by_key(|annotation| annotation.at_event);
+        sort_by_key(&mut annotations, |annotation| annotation.at_event);
         Self {
             start,
             end,
