@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::group::{GroupBy, Grouping, MergedSites};
 use vramscope_insight::history::History;
 use vramscope_insight::spans::Marks;
-use vramscope_insight::steps::{Step, find_steps};
+use vramscope_insight::steps::{GroupsByStep, Step, Steps, find_steps};
 use vramscope_trace::{
     Allocation, Block, ByteSize, Category, DeviceId, DeviceLifetimes, DeviceState, Event, EventKind, Peak, Recording,
     Replay, SiteId, site_name,
@@ -141,10 +141,39 @@ impl Recorded {
     /// Returns the steps.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
+        self.found_steps().as_slice().to_vec()
+    }
+
+    fn found_steps(&self) -> Steps {
         let mut marks = Marks::default();
         marks.update(&self.recording);
         let time_ns = |event| self.history.time_ns(event);
-        find_steps(&self.recording, &marks, self.device, self.lifetimes(), None, time_ns).as_slice().to_vec()
+        find_steps(&self.recording, &marks, self.device, self.lifetimes(), None, time_ns)
+    }
+
+    /// Returns the steps by which growth is judged: those after the warm-up.
+    #[must_use]
+    pub fn compared_steps(&self) -> Vec<Step> {
+        let steps = self.found_steps();
+        GroupsByStep::new(&steps, steps.default_warm_up()).steps().to_vec()
+    }
+
+    /// Returns the bytes by which the growing sites grow in all compared steps, by the innermost
+    /// line of a file in their stacks; 0 stands for stacks without the file.
+    #[must_use]
+    pub fn growth_through(&self, file: &str) -> BTreeMap<u32, u64> {
+        let steps = self.found_steps();
+        let mut grouping = Grouping::of(GroupBy::Site, &self.recording);
+        let mut groups = GroupsByStep::new(&steps, steps.default_warm_up());
+        while !groups.step(self.lifetimes(), |one| grouping.group_of_allocation(one)) {}
+        let definitions = self.recording.definitions();
+        let mut growth = BTreeMap::new();
+        for one in groups.growing(&MergedSites::new(&grouping, definitions)).as_slice() {
+            let stack = grouping.group_details(definitions, one.group).stack;
+            let line = stack.frames().find(|frame| frame.file.ends_with(file)).map_or(0, |frame| frame.line);
+            *growth.entry(line).or_default() += one.last_bytes - one.first_bytes;
+        }
+        growth
     }
 
     /// Returns the name of a site.

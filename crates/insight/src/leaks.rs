@@ -11,7 +11,7 @@ use std::ops::Range;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, DeviceLifetimes};
 
-use crate::steps::{Growth, Steps};
+use crate::steps::{GrowingGroups, Growth, Steps};
 
 /// The allocations to examine: those made in a range of events that are not freed at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,20 +149,20 @@ pub struct Leak {
 /// first. Empty if nothing leaks.
 ///
 /// `growing` comes from [`GroupsByStep::growing`](crate::steps::GroupsByStep::growing), with the
-/// same grouping.
+/// same grouping. What groups that count as one did not free is added up.
 pub fn leaks(
     lifetimes: &DeviceLifetimes,
     search: &LeakSearch,
-    growing: &[Growth],
-    group_of: impl FnMut(&Allocation) -> u32,
+    growing: &GrowingGroups,
+    mut group_of: impl FnMut(&Allocation) -> u32,
 ) -> Vec<Leak> {
-    if growing.is_empty() {
+    if growing.as_slice().is_empty() {
         return Vec::new();
     }
-    let groups = unfreed_by_group(lifetimes, search, group_of);
+    let groups = unfreed_by_group(lifetimes, search, |one| growing.counted_as(group_of(one)));
     let unfreed: HashMap<u32, UnfreedGroup> = groups.into_iter().map(|one| (one.group, one)).collect();
     let leak = |growth: &Growth| Some(Leak { growth: *growth, unfreed: *unfreed.get(&growth.group)? });
-    growing.iter().filter_map(leak).collect()
+    growing.as_slice().iter().filter_map(leak).collect()
 }
 
 /// The blocks that were live at a moment and allocated more than some steps before.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use vramscope_tests::fixtures::workspace_root;
 use vramscope_tests::gallery::{Entry, entries};
 use vramscope_tests::recorded::{Recorded, Sum, free_sizes, size};
 use vramscope_trace::{Category, Count, EventKind};
@@ -168,4 +169,19 @@ fn entries_are_complete_and_have_a_small_recording_each() {
     let mut groups: Vec<&String> = entries.iter().map(|entry| &entry.group).collect();
     groups.dedup();
     assert_eq!(groups.len(), groups.iter().collect::<BTreeSet<_>>().len());
+}
+
+#[test]
+fn leak_through_one_line_is_found_with_all_of_its_growth() {
+    for name in ["keep_outputs", "keep_loss"] {
+        let file = workspace_root().join(format!("examples/pytorch/recordings/{name}-with.vram"));
+        let recorded = Recorded::open(&file);
+        let growth = recorded.growth_through(&format!("{name}.py"));
+        let steps = recorded.compared_steps();
+        let live = |step: usize| recorded.state(steps[step].to_event).counters().active;
+        let grown = live(steps.len() - 1) - live(0);
+        let most = growth.values().max().copied().unwrap_or(0);
+        // Hundreds of bytes that another line keeps are no part of the leak.
+        assert!(most >= grown - grown / 100, "{name}: {growth:?} of {grown} B");
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use vramscope_insight::frames::{FrameView, StackRow};
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::leaks::{Leak, LeakSearch, blocks_older_than};
-use vramscope_insight::steps::{Growth, MIN_GROWTH_STEPS, StepMemory};
+use vramscope_insight::steps::{GrowingGroups, Growth, MIN_GROWTH_STEPS, StepMemory};
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, Count};
 
@@ -49,9 +49,9 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     let memory = steps.table(source.lifetimes).map(|table| table.rows().to_vec());
     *is_unfinished |= memory.is_none();
     let by_site = groupings.get(GroupBy::Site, context.recording);
+    let growing_sites = steps.growing(GroupBy::Site, by_site, &source);
     let growth_of_sites = steps.growth(GroupBy::Site, by_site, source.lifetimes);
     let compared_steps = growth_of_sites.map_or(0, |groups| groups.steps().len());
-    let growing_sites = growth_of_sites.map(|groups| groups.growing());
     *is_unfinished |= growing_sites.is_none();
     let leaks = growing_sites.map(|growing| unfreed.leaks(&source, steps, &growing, by_site).to_vec());
     let verdict = verdict(context, steps, compared_steps, leaks.as_deref(), by_site);
@@ -59,14 +59,14 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.content.extend(evidence(steps, memory.as_deref()));
 
     let grouping = groupings.get(by, context.recording);
-    let growing = steps.growth(by, grouping, source.lifetimes).map(|groups| groups.growing());
+    let growing = steps.growing(by, grouping, &source);
     *is_unfinished |= growing.is_none();
-    let growing = growing.unwrap_or_default();
     let (search, what) = search(context, steps);
-    let rows = unfreed.rows(&source, steps, search, by, grouping);
+    let rows = unfreed.rows(&source, steps, search, grouping, growing.as_deref());
+    let growing = growing.as_deref().map_or(&[][..], GrowingGroups::as_slice);
     if !growing.is_empty() {
         content.content.push(Element::text(Tag::H2, "What grows from step to step").into());
-        content.content.push(growth_table(context, &growing, by, grouping).element().into());
+        content.content.push(growth_table(context, growing, by, grouping).element().into());
     }
     let bytes = rows.groups.iter().fold(0u64, |sum, (one, _)| sum.saturating_add(one.bytes));
     let blocks = rows.groups.iter().map(|(one, _)| one.blocks).sum();
@@ -77,7 +77,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         format!("{} in {}, allocated {what}.", unbroken_size(bytes), Count(blocks).of("block", "blocks"))
     };
     content.content.push(Element::text(Tag::P, text).with_class("summary").into());
-    let mut table = unfreed_table(context, rows, &growing, by, grouping);
+    let mut table = unfreed_table(context, rows, growing, by, grouping);
     paint_groups(block_groups, context, grouping, &mut table);
     let by_site = groupings.get(GroupBy::Site, context.recording);
     if blocks == 0 {

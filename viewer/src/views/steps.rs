@@ -1,6 +1,6 @@
 //! The steps of a training run side by side, and what one of them allocates.
 
-use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::group::{GroupBy, Grouping, MergedSites};
 use vramscope_insight::steps::{GroupInStep, Growth, Step, StepMemory, StepSource};
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Count, site_name};
@@ -231,9 +231,11 @@ impl OneStep {
     ) -> Self {
         let position = memory.partition_point(|row| row.step.from_event < context.moment).saturating_sub(1);
         let mut nodes = Vec::new();
-        let growth = steps.growth(by, grouping, source.lifetimes).map(|groups| groups.growing());
-        let mut is_unfinished = growth.is_none();
-        let growing = growth.unwrap_or_default();
+        // Each row is one group, so that its growth is that of the group alone.
+        let growth = steps.growth(by, grouping, source.lifetimes);
+        let growing = growth.map(|groups| groups.growing(&MergedSites::default()));
+        let mut is_unfinished = growing.is_none();
+        let growing = growing.unwrap_or_default();
         let mut table = groups_table(by);
         if let Some(row) = memory.get(position) {
             nodes.extend(heading(context, memory, position, row));
@@ -241,7 +243,7 @@ impl OneStep {
                 Some(groups) => {
                     let rows = groups.rows();
                     let cells = rows.iter().filter_map(|row| Some((row.group, *row.steps.first()?)));
-                    fill_groups(&mut table, context, cells.collect(), by, grouping, &growing);
+                    fill_groups(&mut table, context, cells.collect(), by, grouping, growing.as_slice());
                 }
                 None => is_unfinished = true,
             }

@@ -55,19 +55,21 @@ impl Program {
         self.encoder.event(&Event { device: DEVICE, time_ns: self.time_ns, kind });
     }
 
-    /// Returns the frame of a function of the program.
-    fn frame(&mut self, function: &str, line: u32) -> Frame {
-        let (function, file) = (self.interner.string(function), self.interner.string("train.py"));
-        Frame { function, file, line }
-    }
-
     /// Allocates a block at a line of the function `layer`, which `main` called, and returns its
     /// address.
     fn allocate(&mut self, line: u32, size: u64) -> u64 {
-        let (main, layer) = (self.frame("main", 3), self.frame("layer", line));
-        let (main, layer) = (self.interner.frame(main), self.interner.frame(layer));
-        let stack = self.interner.stack(main, StackId(0));
-        let stack = self.interner.stack(layer, stack);
+        self.allocate_in(&[("train.py", 3, "main"), ("train.py", line, "layer")], size)
+    }
+
+    /// Allocates a block with these frames, file, line and function, outermost first, and returns
+    /// its address.
+    fn allocate_in(&mut self, frames: &[(&str, u32, &str)], size: u64) -> u64 {
+        let mut stack = StackId(0);
+        for &(file, line, function) in frames {
+            let (function, file) = (self.interner.string(function), self.interner.string(file));
+            let frame = self.interner.frame(Frame { function, file, line });
+            stack = self.interner.stack(frame, stack);
+        }
         let site = self.interner.site(Site { stack, ..Site::default() });
         let address = self.next_address;
         self.next_address += size;
@@ -352,6 +354,32 @@ fn leaks_are_told_in_plain_words() {
         [Some("train.py:20"), Some("train.py:21")]
     );
     assert!(found.iter().all(|row| row["bytes_per_step"] == 1024 && row["blocks"] == 18));
+}
+
+#[test]
+fn sites_that_differ_only_in_library_frames_are_one_row_of_leaks() {
+    let mut program = Program::new();
+    let (main, layer) = (("train.py", 3, "main"), ("train.py", 20, "layer"));
+    let hook = ("/x/site-packages/torch/nn/modules/module.py", 1827, "Module._call_impl.<locals>.inner");
+    for number in 0..13 {
+        program.mark(AnnotationStage::Begin, &format!("step {number}"));
+        if number % 3 == 0 {
+            program.allocate_in(&[main, hook, layer], 1024);
+        } else {
+            program.allocate_in(&[main, layer], 1024);
+        }
+        program.mark(AnnotationStage::End, &format!("step {number}"));
+    }
+    let mut session = program.finish();
+    let text = shown(&mut session, "leaks", &[]);
+    assert!(text.contains("A leak: 1 site grows by 1 KiB a step, train.py:20 layer."), "{text}");
+    for by in ["site", "line"] {
+        let found = rows(&mut session, "leaks", &format!(r#"{{"by": "{by}"}}"#));
+        let [leak] = &found[..] else { panic!("one row: {found:?}") };
+        assert_eq!(["bytes", "blocks", "bytes_per_step"].map(|name| number(leak, name)), [12 * 1024, 12, 1024]);
+    }
+    // Grouped by stack, each stack is a row.
+    assert_eq!(rows(&mut session, "leaks", r#"{"by": "stack"}"#).len(), 2);
 }
 
 #[test]

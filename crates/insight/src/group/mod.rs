@@ -75,6 +75,7 @@
 mod group_by;
 mod grouping;
 mod inference;
+mod merged_sites;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -82,6 +83,7 @@ mod tests;
 pub use group_by::GroupBy;
 pub use grouping::Grouping;
 pub use inference::{CategorySource, Phase, SiteCategory, infer_site};
+pub use merged_sites::MergedSites;
 pub use names::{GroupDetails, pool_name, stream_name};
 
 #[cfg(doc)]

@@ -7,6 +7,7 @@ use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Allocation, DeviceLifetimes};
 
 use super::step::{Step, Steps};
+use crate::group::MergedSites;
 
 /// The most steps that can be compared with each other.
 pub const MAX_COMPARED_STEPS: usize = 64;
@@ -57,6 +58,30 @@ pub struct Growth {
     pub grown_steps: u64,
     /// Number of compared steps after the first.
     pub compared_steps: u64,
+}
+
+/// The groups that grow from step to step, with those that count as one with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GrowingGroups {
+    growing: Vec<Growth>,
+    /// For a group that counts as one with a growing group: the growing group.
+    representatives: HashMap<u32, u32>,
+}
+
+impl GrowingGroups {
+    /// Returns the growing groups, the fastest first. Of groups that count as one, the group is
+    /// listed that holds most at the last compared step, with the growth of all.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Growth] {
+        &self.growing
+    }
+
+    /// Returns the growing group that `group` counts as; `group` itself if it does not grow
+    /// together with others.
+    #[must_use]
+    pub fn counted_as(&self, group: u32) -> u32 {
+        self.representatives.get(&group).copied().unwrap_or(group)
+    }
 }
 
 /// Compares steps of a device by group, a step at a time.
@@ -146,21 +171,57 @@ impl GroupsByStep {
     /// A group grows if its live bytes at the ends of at least 4 compared steps increase in at
     /// least 80% of them, and at the last step at least 80% of the highest growth remains. Compare
     /// steps after the warm-up: the first steps also create what a program keeps.
+    ///
+    /// Groups that count as one by `merged` are judged by the sum of their live bytes, and are one
+    /// [`Growth`] if it grows. If it does not, each of them is judged by itself.
     #[must_use]
-    pub fn growing(&self) -> Vec<Growth> {
-        let mut growing: Vec<Growth> =
-            self.groups.iter().filter_map(|(&group, steps)| self.growth(group, steps)).collect();
-        sort_by_key(&mut growing, |one| (std::cmp::Reverse((one.bytes_per_step, one.last_bytes)), one.group));
-        growing
+    pub fn growing(&self, merged: &MergedSites) -> GrowingGroups {
+        let mut counted_as_one: HashMap<u32, Vec<u32>> = HashMap::new();
+        for &group in self.groups.keys() {
+            counted_as_one.entry(merged.first_of(group)).or_default().push(group);
+        }
+        let mut found = GrowingGroups::default();
+        for mut groups in counted_as_one.into_values() {
+            let last_bytes = |group: u32| self.live_bytes(&[group]).last().copied();
+            sort_by_key(&mut groups, |&group| (std::cmp::Reverse(last_bytes(group)), group));
+            let Some(&largest) = groups.first() else { continue };
+            match self.growth(largest, &self.live_bytes(&groups)) {
+                Some(growth) => {
+                    found.growing.push(growth);
+                    found.representatives.extend(groups.iter().skip(1).map(|&group| (group, largest)));
+                }
+                None if groups.len() > 1 => {
+                    found.growing.extend(groups.iter().filter_map(|&one| self.growth(one, &self.live_bytes(&[one]))));
+                }
+                None => {}
+            }
+        }
+        let order = |one: &Growth| (std::cmp::Reverse((one.bytes_per_step, one.last_bytes)), one.group);
+        sort_by_key(&mut found.growing, order);
+        found
     }
 
-    /// Returns the growth of a group, or `None` if it does not grow.
-    fn growth(&self, group: u32, steps: &[GroupInStep]) -> Option<Growth> {
-        let steps = steps.get(..self.next).filter(|steps| steps.len() >= MIN_GROWTH_STEPS)?;
-        let (first_bytes, last_bytes) = (steps.first()?.live_bytes, steps.last()?.live_bytes);
-        let grown_steps = steps.windows(2).filter(|pair| pair[1].live_bytes > pair[0].live_bytes).count() as u64;
-        let compared_steps = steps.len() as u64 - 1;
-        let highest_bytes = steps.iter().map(|one| one.live_bytes).max()?;
+    /// Returns the sum of the live bytes of some groups at the end of each step compared so far.
+    fn live_bytes(&self, groups: &[u32]) -> Vec<u64> {
+        let mut sums = vec![0_u64; self.next];
+        for cells in groups.iter().filter_map(|group| self.groups.get(group)) {
+            for (sum, cell) in sums.iter_mut().zip(cells) {
+                *sum = sum.saturating_add(cell.live_bytes);
+            }
+        }
+        sums
+    }
+
+    /// Returns the growth of a group with these live bytes at the ends of the compared steps, or
+    /// `None` if it does not grow.
+    fn growth(&self, group: u32, live_bytes: &[u64]) -> Option<Growth> {
+        if live_bytes.len() < MIN_GROWTH_STEPS {
+            return None;
+        }
+        let (&first_bytes, &last_bytes) = (live_bytes.first()?, live_bytes.last()?);
+        let grown_steps = live_bytes.windows(2).filter(|pair| pair[1] > pair[0]).count() as u64;
+        let compared_steps = live_bytes.len() as u64 - 1;
+        let highest_bytes = live_bytes.iter().max()?;
         let grown_bytes = last_bytes.checked_sub(first_bytes).filter(|&bytes| bytes > 0)?;
         let kept = u128::from(grown_bytes) * 100 >= u128::from(highest_bytes - first_bytes) * MIN_KEPT_PERCENT;
         let between = self.positions.get(self.next - 1)?.saturating_sub(*self.positions.first()?).max(1);

@@ -27,7 +27,9 @@ use vramscope_trace::{DeviceId, DeviceLifetimes, Recording};
 
 pub(crate) use allocated_curve::{AllocatedCurve, CurvePoint};
 pub(crate) use from_spans::split_number;
-pub use groups_by_step::{GroupInStep, GroupRow, GroupsByStep, Growth, MAX_COMPARED_STEPS, MIN_GROWTH_STEPS};
+pub use groups_by_step::{
+    GroupInStep, GroupRow, GroupsByStep, GrowingGroups, Growth, MAX_COMPARED_STEPS, MIN_GROWTH_STEPS,
+};
 pub use span_names::{SpanName, span_names};
 pub use step::{Step, StepSource, Steps};
 pub use step_table::{StepMemory, StepTable};

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use vramscope_insight::group::{GroupBy, Grouping, MergedSites};
 use vramscope_insight::leaks::{
     Leak, LeakSearch, UnfreedGroup, blocks_older_than, largest_unfreed, leaks, unfreed_by_group,
 };
-use vramscope_insight::steps::Steps;
+use vramscope_insight::steps::{GroupsByStep, Steps};
 use vramscope_insight::temporaries::temporaries_by_group;
-use vramscope_trace::{EventKind, Recording, Replay, SiteId, site_name};
+use vramscope_trace::{Category, EventKind, Recording, Replay, SiteId, site_name};
 
 use crate::recordings::snapshot;
 use crate::steps::{Analysed, DEVICE, Program, by_site, groups_by_step};
@@ -16,9 +17,92 @@ use crate::steps::{Analysed, DEVICE, Program, by_site, groups_by_step};
 fn leaks_of(analysed: &Analysed, steps: &Steps) -> Vec<Leak> {
     let lifetimes = analysed.device(DEVICE);
     let warm_up = steps.default_warm_up();
-    let growing = groups_by_step(lifetimes, steps, warm_up).growing();
+    let growing = groups_by_step(lifetimes, steps, warm_up).growing(&MergedSites::default());
     let search = LeakSearch::new(analysed.recording.end_event()).after_warm_up(steps, warm_up);
     leaks(lifetimes, &search, &growing, by_site)
+}
+
+/// Returns the name, the growth a step, and the bytes and number of the unfreed blocks of each leak
+/// in a recording, where sites that differ only in library frames count as one.
+fn merged_leaks(analysed: &Analysed) -> Vec<(String, u64, u64, u64)> {
+    let (lifetimes, recording) = (analysed.device(DEVICE), &analysed.recording);
+    let steps = analysed.steps(None);
+    let mut grouping = Grouping::of(GroupBy::Site, recording);
+    let mut comparison = GroupsByStep::new(&steps, steps.default_warm_up());
+    while !comparison.step(lifetimes, |one| grouping.group_of_allocation(one)) {}
+    let growing = comparison.growing(&MergedSites::new(&grouping, recording.definitions()));
+    let search = LeakSearch::new(recording.end_event()).after_warm_up(&steps, steps.default_warm_up());
+    let found = leaks(lifetimes, &search, &growing, |one| grouping.group_of_allocation(one));
+    let row = |Leak { growth, unfreed }: &Leak| {
+        assert_eq!(growth.group, unfreed.group);
+        let name = grouping.group_name(recording.definitions(), growth.group);
+        (name, growth.bytes_per_step, unfreed.bytes, unfreed.blocks)
+    };
+    found.iter().map(row).collect()
+}
+
+/// Records 13 steps that each keep a block of 2 KiB at a line. In every third step the call stack
+/// has one more frame, in `file`, and the block has the category `category`, otherwise activation.
+/// Each step also runs `each_step`.
+fn hooked_in_some_steps(file: &str, category: Category, mut each_step: impl FnMut(&mut Program, u64)) -> Analysed {
+    let mut program = Program::new();
+    for number in 0..13 {
+        program.begin("step");
+        let (main, layer) = (("train.py", "main"), ("train.py", "layer"));
+        let site = match number % 3 {
+            0 => program.site_of(category, &[main, (file, "inner"), layer]),
+            _ => program.site_of(Category::Activation, &[main, layer]),
+        };
+        program.allocate_at(site, 2048);
+        each_step(&mut program, number);
+        program.end("step");
+    }
+    Analysed::new(program.finish())
+}
+
+const LIBRARY: &str = "/x/site-packages/torch/nn/modules/module.py";
+
+#[test]
+fn sites_that_differ_only_in_library_frames_leak_as_one() {
+    let analysed = hooked_in_some_steps(LIBRARY, Category::Activation, |_, _| {});
+    // Neither of the two sites grows in most of the steps.
+    assert_eq!(leaks_of(&analysed, &analysed.steps(None)), []);
+    // The site without the library's frame holds more.
+    let name = "train.py:1 layer · activation".to_owned();
+    assert_eq!(merged_leaks(&analysed), [(name, 2048, 12 * 2048, 12)], "the steps after the warm-up");
+}
+
+#[test]
+fn sites_that_differ_in_category_or_own_frames_leak_separately() {
+    for (file, category) in [(LIBRARY, Category::Gradient), ("net.py", Category::Activation)] {
+        // In each step, both sites keep a block.
+        let analysed = hooked_in_some_steps(file, category, |program, number| {
+            let (main, layer) = (("train.py", "main"), ("train.py", "layer"));
+            let site = match number % 3 {
+                0 => program.site_of(Category::Activation, &[main, layer]),
+                _ => program.site_of(category, &[main, (file, "inner"), layer]),
+            };
+            program.allocate_at(site, 4096);
+        });
+        let found = merged_leaks(&analysed);
+        assert_eq!(found.iter().map(|one| one.3).collect::<Vec<_>>(), [12, 12], "{found:?}");
+        assert_eq!(found.iter().map(|one| one.2).sum::<u64>(), 12 * (2048 + 4096), "{found:?}");
+    }
+}
+
+#[test]
+fn leak_beside_varying_memory_of_the_same_line_is_found() {
+    let mut varying = None;
+    let analysed = hooked_in_some_steps(LIBRARY, Category::Activation, |program, number| {
+        let (main, layer) = (("train.py", "main"), ("train.py", "layer"));
+        let leaking = program.site_of(Category::Activation, &[main, layer, (LIBRARY, "keep")]);
+        program.allocate_at(leaking, 512);
+        let site = program.site_of(Category::Activation, &[main, layer, (LIBRARY, "varies")]);
+        let block = program.allocate_at(site, (1 << 20) * (1 + number % 2));
+        varying.replace(block).into_iter().for_each(|before| program.free(before));
+    });
+    let name = "train.py:1 · keep · activation".to_owned();
+    assert_eq!(merged_leaks(&analysed), [(name, 512, 12 * 512, 12)]);
 }
 
 /// Returns a training run of 12 steps. The first creates the optimizer's state; each step keeps the

@@ -7,8 +7,8 @@ use vramscope_insight::peak::PlateauSearch;
 use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::{GroupsByStep, Step, StepSource, StepTable, Steps, find_steps, infer_steps};
 use vramscope_trace::{
-    Allocation, Annotation, AnnotationStage, DeviceId, DeviceLifetimes, Encoder, Event, EventKind, Frame, Interner,
-    Lifetimes, PoolKey, Recording, RecordingInfo, Replay, Sink, Site, SiteId, StackId, StreamId,
+    Allocation, Annotation, AnnotationStage, Category, DeviceId, DeviceLifetimes, Encoder, Event, EventKind, Frame,
+    Interner, Lifetimes, PoolKey, Recording, RecordingInfo, Replay, Sink, Site, SiteId, StackId, StreamId,
 };
 
 use crate::recordings::snapshot;
@@ -55,17 +55,31 @@ impl Program {
 
     /// Returns the site of a function of the program.
     pub(crate) fn site(&mut self, function: &str) -> SiteId {
-        let (function, file) = (self.interner.string(function), self.interner.string("train.py"));
-        let frame = self.interner.frame(Frame { function, file, line: 1 });
-        let stack = self.interner.stack(frame, StackId(0));
-        self.interner.site(Site { stack, ..Site::default() })
+        self.site_of(Category::Unknown, &[("train.py", function)])
+    }
+
+    /// Returns the site with a category and these frames, file and function, outermost first.
+    pub(crate) fn site_of(&mut self, category: Category, frames: &[(&str, &str)]) -> SiteId {
+        let mut stack = StackId(0);
+        for &(file, function) in frames {
+            let (function, file) = (self.interner.string(function), self.interner.string(file));
+            let frame = self.interner.frame(Frame { function, file, line: 1 });
+            stack = self.interner.stack(frame, stack);
+        }
+        self.interner.site(Site { stack, category, ..Site::default() })
     }
 
     /// Allocates a block in a function and returns its address.
     pub(crate) fn allocate(&mut self, function: &str, size: u64) -> u64 {
+        let site = self.site(function);
+        self.allocate_at(site, size)
+    }
+
+    /// Allocates a block at a site and returns its address.
+    pub(crate) fn allocate_at(&mut self, site: SiteId, size: u64) -> u64 {
         let address = self.next_address;
         self.next_address += size;
-        let (stream, pool, site) = (StreamId(0), PoolKey::default(), self.site(function));
+        let (stream, pool) = (StreamId(0), PoolKey::default());
         self.event(EventKind::BlockAllocated { address, size, requested: size, stream, pool, site });
         address
     }

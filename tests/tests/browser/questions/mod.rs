@@ -129,7 +129,7 @@ fn which_line_leaks_in_leak_outputs() {
     let growth = (held(last.to_event) - held(first.to_event)) / (last.number - first.number);
     let live = |moment| size(recorded.state(moment).counters().allocated);
     let answer = [
-        format!("A leak: 3 sites grow by {} a step, all through labelled.py:14 leak_outputs.", size(growth)),
+        format!("A leak: 2 sites grow by {} a step, all through labelled.py:14 leak_outputs.", size(growth)),
         format!(
             "Live at the end of step {}: {}; at the end of step {}: {}",
             first.number,

@@ -1,7 +1,9 @@
 //! The steps of a device, the memory of each, and groups compared by step.
 
-use vramscope_insight::group::{GroupBy, Grouping};
-use vramscope_insight::steps::{GroupsByStep, SpanName, Step, StepTable, Steps, find_steps, span_names};
+use std::sync::Arc;
+
+use vramscope_insight::group::{GroupBy, Grouping, MergedSites};
+use vramscope_insight::steps::{GroupsByStep, GrowingGroups, SpanName, Step, StepTable, Steps, find_steps, span_names};
 use vramscope_trace::{DeviceId, DeviceLifetimes};
 
 use super::DeviceHistory;
@@ -67,6 +69,7 @@ pub struct StepAnalysis {
     table: Option<StepTable>,
     is_table_complete: bool,
     growth: SmallMap<GroupBy, Comparison>,
+    growing: SmallMap<GroupBy, Arc<GrowingGroups>>,
     compared: Vec<(GroupBy, Vec<Step>, Comparison)>,
 }
 
@@ -165,6 +168,22 @@ impl StepAnalysis {
         let comparison =
             self.growth.get_or_insert_with(by, || Comparison::new(GroupsByStep::new(steps, steps.default_warm_up())));
         comparison.advance(lifetimes, grouping, self.steps.len())
+    }
+
+    /// Returns the groups that grow from step to step; `None` until it is computed, in later calls.
+    /// Sites that differ only in library frames count as one. `grouping` must group by `by`.
+    pub fn growing(
+        &mut self,
+        by: GroupBy,
+        grouping: &mut Grouping,
+        source: &DeviceHistory<'_>,
+    ) -> Option<Arc<GrowingGroups>> {
+        if let Some(known) = self.growing.get(by) {
+            return Some(Arc::clone(known));
+        }
+        let groups = self.growth(by, grouping, source.lifetimes)?;
+        let growing = Arc::new(groups.growing(&MergedSites::new(grouping, source.recording.definitions())));
+        Some(Arc::clone(self.growing.get_or_insert_with(by, || growing)))
     }
 
     /// Returns the groups of some of the steps; `None` until it is computed, in later calls.

@@ -2,7 +2,7 @@
 
 use vramscope_insight::group::{GroupBy, Grouping, SiteCategory};
 use vramscope_insight::leaks::{Leak, LeakSearch, UnfreedGroup, largest_unfreed, leaks, unfreed_by_group};
-use vramscope_insight::steps::Growth;
+use vramscope_insight::steps::GrowingGroups;
 use vramscope_trace::{Allocation, DeviceId};
 
 use super::{Categories, DeviceHistory, StepAnalysis};
@@ -18,6 +18,8 @@ struct Key {
     revision: u64,
     search: LeakSearch,
     by: GroupBy,
+    /// Whether the growing groups are known: then those that count as one are one row.
+    is_growth_known: bool,
 }
 
 /// Allocations that are not freed.
@@ -38,22 +40,30 @@ pub struct UnfreedAnalysis {
 }
 
 impl UnfreedAnalysis {
-    /// Returns the allocations of a search; `grouping` must group by `by`. The cost of a new search
-    /// is linear in the number of allocations made in its range.
+    /// Returns the allocations of a search. `growing` are the growing groups of `grouping`, if they
+    /// are known. The cost of a new search is linear in the number of allocations made in its
+    /// range.
     pub fn rows(
         &mut self,
         source: &DeviceHistory<'_>,
         steps: &StepAnalysis,
         search: LeakSearch,
-        by: GroupBy,
         grouping: &mut Grouping,
+        growing: Option<&GrowingGroups>,
     ) -> &UnfreedRows {
-        let key = Key { device: source.device, revision: steps.revision(), search, by };
+        let key = Key {
+            device: source.device,
+            revision: steps.revision(),
+            search,
+            by: grouping.by(),
+            is_growth_known: growing.is_some(),
+        };
         let known = self.found.take().filter(|(known, _)| *known == key);
         let (_, rows) = self.found.insert(known.unwrap_or_else(|| {
             let mut categories = Categories::default();
             let groups = unfreed_by_group(source.lifetimes, &search, |one| {
                 let group = grouping.group_of_allocation(one);
+                let group = growing.map_or(group, |growing| growing.counted_as(group));
                 categories.add(group, grouping.category_of_allocation(one));
                 group
             });
@@ -69,7 +79,7 @@ impl UnfreedAnalysis {
         &mut self,
         source: &DeviceHistory<'_>,
         steps: &StepAnalysis,
-        growing: &[Growth],
+        growing: &GrowingGroups,
         by_site: &mut Grouping,
     ) -> &[Leak] {
         let key = (source.device, steps.revision());
