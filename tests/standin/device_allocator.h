@@ -263,7 +263,8 @@ class DeviceAllocator {
   TraceEntry new_entry(TraceEntry::Action action, uint64_t address, uint64_t size, uint64_t stream) {
     TraceEntry entry{};
     entry.action_ = action;
-    entry.device_ = static_cast<int8_t>(device_);
+    // As in PyTorch, an entry of a snapshot has device 0 whichever device it is about.
+    entry.device_ = static_cast<int8_t>(action == TraceEntry::SNAPSHOT ? 0 : device_);
     entry.addr_ = address;
     entry.stream_ = reinterpret_cast<void*>(stream);
     entry.size_ = size;

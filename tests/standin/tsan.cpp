@@ -14,8 +14,9 @@ int main() {
     devices.push_back(std::make_unique<standin::DeviceAllocator>(device));
     // A limit that the storm reaches.
     devices.back()->set_limit(uint64_t{100} << 20);
-    devices.back()->attach([&seen](const standin::TraceEntry& entry) {
-      seen[entry.device_].push_back({static_cast<uint64_t>(entry.action_), entry.addr_, entry.size_,
+    // Not the entry's device: entries of a snapshot have device 0.
+    devices.back()->attach([&seen, device](const standin::TraceEntry& entry) {
+      seen[device].push_back({static_cast<uint64_t>(entry.action_), entry.addr_, entry.size_,
                                      reinterpret_cast<uint64_t>(entry.stream_), entry.time_.approx_t_});
     });
   }

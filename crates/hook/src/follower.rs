@@ -14,6 +14,7 @@ use crate::definitions::Names;
 use crate::native;
 use crate::notes::Notes;
 use crate::reader::{DeviceReader, RawEvent};
+use crate::snapshot_devices;
 
 /// Interval of passes over the rings. The tracker never wakes the follower, which would be a system
 /// call under the allocator's lock.
@@ -117,9 +118,10 @@ impl Follower {
         self.call(Command::Pause)
     }
 
-    /// Prepares for a snapshot: discards the events until now of the devices that need one, and
-    /// keeps later ones in their rings until [`record`](Self::record).
+    /// Prepares for a snapshot that this thread takes: discards the events until now of the devices
+    /// that need one, and keeps later ones in their rings until [`record`](Self::record).
     pub(crate) fn prepare_snapshot(&self) -> Result<(), String> {
+        snapshot_devices::begin();
         self.call(Command::PrepareSnapshot)
     }
 

@@ -14,6 +14,7 @@ use vramscope_collector::session::lifecycle;
 use vramscope_trace::DeviceId;
 
 use crate::reader::DeviceReader;
+use crate::snapshot_devices;
 use crate::stacks::StackTable;
 use crate::torch::{AttachError, Autograd, EntryReader, TorchLayout, attach};
 use crate::writer::{DeviceWriter, Overflow, Stacks};
@@ -75,6 +76,7 @@ pub(crate) fn install(
     stacks: impl Fn() -> Option<StackTable>,
     autograd: Option<Autograd>,
 ) -> Result<Vec<DeviceReader>, AttachError> {
+    snapshot_devices::set_devices(devices);
     // SAFETY: The tracker may be called from now on: without writers it returns at once. The
     // library is linked to stay loaded.
     unsafe { attach(layout, on_entry) }?;
@@ -105,7 +107,12 @@ pub(crate) fn set_mode(mode: Mode) {
 /// `entry` points to a `TraceEntry` of the version that the tracker was installed for.
 unsafe extern "C" fn on_entry(_functor: *const c_void, entry: *const u8) {
     // SAFETY: PyTorch passes a valid entry of the version whose layout `attach` checked.
-    let Some(slot) = (unsafe { EntryReader::device(entry) }).and_then(|device| DEVICES.get(device)) else { return };
+    let Some(mut device) = (unsafe { EntryReader::device(entry) }) else { return };
+    // SAFETY: As above.
+    if unsafe { EntryReader::is_snapshot(entry) } {
+        device = snapshot_devices::next(device);
+    }
+    let Some(slot) = DEVICES.get(device) else { return };
     let mode = slot.mode.load(Ordering::Acquire);
     if mode == Mode::Off as u8 || lifecycle::is_forked_child() {
         return;

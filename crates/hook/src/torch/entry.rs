@@ -81,6 +81,18 @@ impl EntryReader {
         usize::try_from(device).ok()
     }
 
+    /// Returns true if the entry is about a snapshot. Its device is then not what
+    /// [`device`](Self::device) returns, see [`snapshot_devices`](crate::snapshot_devices).
+    ///
+    /// # Safety
+    /// `entry` points to a `TraceEntry` of this version of PyTorch.
+    #[inline]
+    pub(crate) unsafe fn is_snapshot(entry: *const u8) -> bool {
+        // SAFETY: The caller guarantees an entry, whose action is a number at this offset.
+        let action = unsafe { entry.add(ACTION).cast::<u32>().read() };
+        action == u32::from(actions::SNAPSHOT)
+    }
+
     /// Reads an entry; `None` if its action is none that this version has.
     ///
     /// # Safety
