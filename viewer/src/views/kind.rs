@@ -9,7 +9,7 @@ pub enum ViewKind {
     Allocations,
     /// Who holds the memory, as a table.
     Sites,
-    /// Live bytes, peaks and allocations by group, and the memory around spans.
+    /// Live bytes, peaks and allocations by group, and the memory around phases and spans.
     Table,
     /// Who holds the memory, as a flame graph of call stacks or groups.
     Flame,

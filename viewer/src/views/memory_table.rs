@@ -1,5 +1,5 @@
 //! The table of `vramscope table`: live bytes, peaks and allocations by phase, line, operation and
-//! more, and the memory around spans.
+//! more, and the memory around phases and spans.
 
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::sites::{groups_at, live_groups};
@@ -19,7 +19,8 @@ const VIEW: &str = ViewKind::Table.name();
 /// The moments of the live bytes, by the name of the view's mode.
 const MODES: [(&str, &str); 2] = [("moment", "this moment"), ("peak", "the peak")];
 
-/// Returns the content of the view. Scripts get the table of spans with the mode `spans`.
+/// Returns the content of the view. Scripts get the table of phases with the mode `phases`, and
+/// that of spans with `spans`.
 #[must_use]
 pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
     let by = options.by.unwrap_or(GroupBy::Phase);
@@ -61,13 +62,15 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     let mut table = group_table(context, &groups, by, options);
     paint_groups(block_groups, context, grouping, &mut table);
     content = content.with_table(table);
-    let table = span_table(spans.rows());
-    if !table.rows.is_empty() {
-        content.content.push(Element::text(Tag::H2, "Spans, each at its highest peak").into());
-        content.content.push(table.element().into());
-    }
-    if mode == "spans" {
-        content.table = Some(table);
+    for (name, title, rows) in [("phases", "phase", spans.phases()), ("spans", "span", spans.rows())] {
+        let table = span_table(title, rows);
+        if !table.rows.is_empty() {
+            content.content.push(Element::text(Tag::H2, &*table.caption).into());
+            content.content.push(table.element().into());
+        }
+        if mode == name {
+            content.table = Some(table);
+        }
     }
     content
 }
@@ -124,17 +127,18 @@ fn group_table(context: &Context<'_>, groups: &GroupTable, by: GroupBy, options:
     table
 }
 
-/// Returns the table of spans; a click goes to the beginning of the span with the highest peak.
-fn span_table(spans: &[SpanRow]) -> Table {
+/// Returns the table of phases or spans, as `title` says in the singular; a click goes to the
+/// beginning of the one with the highest peak.
+fn span_table(title: &'static str, spans: &[SpanRow]) -> Table {
     let columns = vec![
-        Column::text("name", "span"),
+        Column::text("name", title),
         Column::number("before_bytes", "before"),
         Column::number("peak_bytes", "peak"),
         Column::number("after_bytes", "after"),
         Column::number("kept_bytes", "kept"),
         Column::number("count", "count"),
     ];
-    let mut table = Table::new(VIEW, "Allocated bytes around spans", columns);
+    let mut table = Table::new(VIEW, format!("Each {title} at its highest peak"), columns);
     table.rows.extend(spans.iter().map(|span| {
         let cells = vec![
             Cell::from(&*span.name),

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use crate::files::{open, open_bytes};
-use serde_json::Value;
+use serde_json::{Value, json};
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
 use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::{find_steps, span_names};
+use vramscope_insight::tables::phase_table;
 use vramscope_insight::temporaries::temporaries_by_group;
 use vramscope_trace::{
     AnnotationStage, DeviceId, Encoder, Event, EventKind, Frame, Interner, Lifetimes, PoolKey, Recording,
@@ -274,6 +275,51 @@ fn steps_equal_the_replay() {
             assert_eq!(sum(&groups, "bytes"), number(step, "allocated_bytes"));
             assert_eq!(sum(&groups, "allocations"), number(step, "allocations"));
             assert_eq!(sum(&groups, "live_bytes"), number(step, "live_bytes"));
+        }
+    }
+}
+
+#[test]
+fn phases_are_those_of_the_analysis() {
+    // The second recording has spans; its requests have stacks without modules, so that their phase
+    // is "other".
+    for (mut session, expected_names) in [
+        (open("mlp_train.pickle.zst"), ["forward", "backward", "optimizer", "other"].as_slice()),
+        (training(6, false), ["other"].as_slice()),
+    ] {
+        let recording = session.model.recording();
+        let lifetimes = Lifetimes::from_recording(recording).expect("a readable recording");
+        let lifetimes = lifetimes.device(DEVICE).expect("the device has events");
+        let mut grouping = Grouping::of(GroupBy::Phase, recording);
+        let range = (recording.first_event(), recording.end_event());
+        let expected = phase_table(recording.definitions(), &mut grouping, lifetimes, range);
+        let expected: Vec<Value> = (expected.into_iter())
+            .map(|row| {
+                let kept = i64::try_from(row.kept_bytes()).expect("sizes are far from 2^63");
+                json!({
+                    "name": row.name,
+                    "before_bytes": row.before_bytes,
+                    "peak_bytes": row.peak_bytes,
+                    "after_bytes": row.after_bytes,
+                    "kept_bytes": kept,
+                    "count": row.count,
+                    "from_event": row.from_event,
+                    "to_event": row.to_event,
+                })
+            })
+            .collect();
+        assert_eq!(expected.iter().map(|row| &row["name"]).collect::<Vec<_>>(), expected_names);
+        assert_eq!(rows(&mut session, "table", r#"{"by": "phase", "mode": "phases"}"#), expected);
+        // The phase is what the view groups by unless another key is chosen.
+        assert_eq!(rows(&mut session, "table", r#"{"mode": "phases"}"#), expected);
+        assert!(rows(&mut session, "table", r#"{"by": "line", "mode": "phases"}"#).is_empty());
+        let text = shown(&mut session, "table", &[]);
+        let (_, phases) = text.split_once("Each phase at its highest peak\n").expect("a table of phases");
+        let (phases, spans) = phases.split_once("Each span at its highest peak\n").expect("a table of spans");
+        assert!(phases.starts_with("phase | before | peak | after | kept | count | \n"), "{phases}");
+        assert!(spans.starts_with("span | before | "), "{spans}");
+        for name in expected_names {
+            assert!(phases.contains(&format!("\n{name} | ")), "{phases}");
         }
     }
 }

@@ -11,7 +11,7 @@ use vramscope_insight::difference::change_text;
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
 use vramscope_insight::spans::Marks;
-use vramscope_insight::tables::{GroupTable, SpanRow, TableRow, group_table, span_table};
+use vramscope_insight::tables::{GroupTable, SpanRow, SpanTableScan, TableRow, group_table};
 use vramscope_trace::{ByteSize, Count, DeviceId, Recording};
 
 use crate::error::{CommandError, Result};
@@ -106,6 +106,9 @@ struct DeviceReport {
     rows: Vec<RowReport>,
     /// Only if grouped by phase.
     #[serde(skip_serializing_if = "Option::is_none")]
+    phases: Option<Vec<SpanReport>>,
+    /// Only if grouped by phase.
+    #[serde(skip_serializing_if = "Option::is_none")]
     spans: Option<Vec<SpanReport>>,
 }
 
@@ -123,7 +126,7 @@ struct RowReport {
     allocations: u64,
 }
 
-/// The spans of one name in the output of `table --json`.
+/// A phase, or the spans of one name, in the output of `table --json`.
 #[derive(Debug, Serialize)]
 struct SpanReport {
     name: String,
@@ -199,11 +202,12 @@ impl DeviceReport {
         let GroupTable { rows, total_bytes, pending_bytes, blocks, allocated_bytes, allocations } =
             table.unwrap_or_default();
         let by = grouping.by();
-        let spans = (by == GroupBy::Phase).then(|| {
-            let spans = marks.spans_on(recording.info(), id);
-            let rows = lifetimes.map(|all| span_table(spans, definitions, all, (first, last)));
-            rows.unwrap_or_default().into_iter().map(SpanReport::from).collect()
+        let scan = (by == GroupBy::Phase).then(|| {
+            let mut scan = SpanTableScan::new(marks.spans_on(recording.info(), id), definitions, (first, last));
+            while lifetimes.is_some_and(|all| !scan.step(all, definitions, grouping)) {}
+            scan
         });
+        let reports = |rows: &[SpanRow]| rows.iter().map(SpanReport::from).collect();
         Self {
             device: id.0,
             label: recording.info().device_label(id),
@@ -214,7 +218,8 @@ impl DeviceReport {
             allocated_bytes,
             allocations,
             rows: rows.into_iter().map(|row| RowReport::new(&row, by)).collect(),
-            spans,
+            phases: scan.as_ref().map(|scan| reports(scan.phases())),
+            spans: scan.as_ref().map(|scan| reports(scan.rows())),
         }
     }
 
@@ -230,8 +235,10 @@ impl DeviceReport {
             out += &format!("{} of the live bytes are pending free\n", ByteSize(self.pending_bytes));
         }
         out += &self.rows_text(arguments);
-        if let Some(spans) = self.spans.as_deref().filter(|spans| !spans.is_empty()) {
-            out += &format!("\n{}", spans_text(spans, arguments.limit));
+        for (rows, title) in [(&self.phases, "phase"), (&self.spans, "span")] {
+            if let Some(rows) = rows.as_deref().filter(|rows| !rows.is_empty()) {
+                out += &format!("\n{}", spans_text(rows, title, arguments.limit));
+            }
         }
         out
     }
@@ -304,17 +311,18 @@ impl RowReport {
     }
 }
 
-impl From<SpanRow> for SpanReport {
-    fn from(row: SpanRow) -> Self {
+impl From<&SpanRow> for SpanReport {
+    fn from(row: &SpanRow) -> Self {
         let kept_bytes = row.kept_bytes();
-        let SpanRow { name, count, from_event, to_event, before_bytes, peak_bytes, after_bytes } = row;
+        let SpanRow { name, count, from_event, to_event, before_bytes, peak_bytes, after_bytes } = row.clone();
         Self { name, count, from_event, to_event, before_bytes, peak_bytes, after_bytes, kept_bytes }
     }
 }
 
-/// Returns the table of spans as text.
-fn spans_text(spans: &[SpanReport], limit: usize) -> String {
-    let mut table = table::new(["before", "peak", "after", "kept", "count", "span with the highest peak"], 0);
+/// Returns the table of phases or spans as text; `title` says which, in the singular.
+fn spans_text(spans: &[SpanReport], title: &str, limit: usize) -> String {
+    let title = format!("{title} with the highest peak");
+    let mut table = table::new(["before", "peak", "after", "kept", "count", &title], 0);
     table.column_mut(5).expect("the table has six columns").set_cell_alignment(CellAlignment::Left);
     let shown = shown_rows(spans.len(), limit);
     for span in &spans[..shown] {

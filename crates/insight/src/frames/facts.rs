@@ -1,4 +1,4 @@
-//! What a call stack tells about a request, computed once for each distinct stack.
+//! What is known about a request from its call stack, computed once for each distinct stack.
 //!
 //! Stacks are linked lists that share their outer frames. The facts of a stack follow from those of
 //! its caller and its innermost frame, so that the facts of all stacks take one step each.
@@ -57,7 +57,7 @@ impl FrameMarks {
     }
 }
 
-/// What a frame tells, whatever stack it is in.
+/// What is known from a frame alone, whatever stack it is in.
 #[derive(Clone, Copy, Debug)]
 struct FrameFacts {
     is_python: bool,
@@ -171,7 +171,7 @@ fn some(frame: FrameId) -> Option<FrameId> {
     Some(frame).filter(|&frame| frame != FrameId(0))
 }
 
-/// What a call stack tells about a request. Frame number 0 means "none".
+/// What is known about a request from its call stack. Frame number 0 means "none".
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StackFacts {
     /// Number of frames; 0 for the empty stack. Saturates.
@@ -214,9 +214,9 @@ impl StackFacts {
         some(if self.has_python() { self.own_python } else { self.own_native })
     }
 
-    /// Returns the frame that best tells who made the request: the innermost own frame; in a
-    /// backward pass without own frames its operation; or else the innermost frame outside of the
-    /// allocator, a Python frame if there is one.
+    /// Returns the frame that best identifies the origin of the request: the innermost own frame;
+    /// in a backward pass without own frames its operation; or else the innermost frame outside of
+    /// the allocator, a Python frame if there is one.
     pub(crate) fn best_frame(&self) -> Option<FrameId> {
         let operation = some(self.backward_operation).filter(|_| !self.has_python());
         self.innermost_own().or(operation).or(some(self.innermost_python)).or(some(self.innermost_native))

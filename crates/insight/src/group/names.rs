@@ -6,6 +6,7 @@ use vramscope_trace::{
 };
 
 use super::grouping::{GroupKey, Grouping};
+use super::inference::Phase;
 use crate::frames::{StackView, WhyNoStack, operation_name};
 
 /// The name of the group of requests that were made in no scope.
@@ -73,6 +74,16 @@ impl Grouping {
         match self.keys.get(group as usize) {
             Some(GroupKey::Category(category)) => category.category,
             _ => Category::Unknown,
+        }
+    }
+
+    /// Returns the phase that all requests of a group by phase are in; `None` for requests of
+    /// unknown phase and for other groups.
+    #[must_use]
+    pub fn phase(&self, group: u32) -> Option<Phase> {
+        match self.keys.get(group as usize) {
+            Some(GroupKey::Phase(phase)) => Some(*phase),
+            _ => None,
         }
     }
 

@@ -21,7 +21,8 @@ pub(crate) struct CurvePoint {
     pub(crate) allocated_bytes: u64,
     /// Bytes of blocks that are pending free.
     pub(crate) pending_bytes: u64,
-    /// The number of the origin of the allocation that begins at the moment, if one does.
+    /// The number of the origin of the allocation that begins at the moment, if one does and its
+    /// event was recorded.
     pub(crate) origin: Option<u32>,
 }
 
@@ -43,8 +44,8 @@ pub(crate) struct AllocatedCurve {
     /// Number of moments in the next window.
     window: u64,
     changes: Vec<Change>,
-    /// The numbers of the origins of the allocations that begin at the moments of the window, or
-    /// [`NO_ORIGIN`].
+    /// The numbers of the origins of the recorded allocations that begin at the moments of the
+    /// window, or [`NO_ORIGIN`].
     origins: Vec<u32>,
 }
 
@@ -60,9 +61,10 @@ impl AllocatedCurve {
         self.next.is_none()
     }
 
-    /// Calls `visit` for the next moments at which the bytes change, in order, and for the first
-    /// moment of each window. Covers about 260,000 moments; does nothing at the end. Moments at
-    /// which nothing changes are skipped: a recording may lack any number of events.
+    /// Calls `visit` for the next moments at which the bytes change or an allocation begins, in
+    /// order, and for the first moment of each window. Covers about 260,000 moments; does nothing
+    /// at the end. Moments at which nothing changes are skipped: a recording may lack any number of
+    /// events.
     ///
     /// The cost is linear in the allocations that are active then.
     pub(crate) fn advance(&mut self, lifetimes: &DeviceLifetimes, visit: &mut dyn FnMut(CurvePoint)) {
@@ -76,8 +78,8 @@ impl AllocatedCurve {
         }
     }
 
-    /// Calls `visit` for the moment `from` and each moment up to `to` at which the bytes change.
-    /// Returns true if they change after `from`.
+    /// Calls `visit` for the moment `from` and each moment up to `to` at which the bytes change or
+    /// an allocation begins. Returns true if there is one after `from`.
     fn visit_window(
         &mut self,
         lifetimes: &DeviceLifetimes,
@@ -98,7 +100,7 @@ impl AllocatedCurve {
             if let Some(start) = offset(one.first_moment) {
                 let change = &mut changes[start];
                 change.allocated = change.allocated.wrapping_add(one.size);
-                if one.first_moment >= from {
+                if one.first_moment >= from && one.start_observed {
                     origins[start] = one.origin;
                 }
             }
@@ -115,7 +117,7 @@ impl AllocatedCurve {
         self.window = (live * MOMENTS_PER_LIVE).clamp(MIN_WINDOW, MOMENTS_PER_CALL);
         let mut point = CurvePoint::default();
         for (index, (change, &origin)) in self.changes.iter().zip(&self.origins).enumerate() {
-            if index > 0 && change.allocated == 0 && change.pending == 0 {
+            if index > 0 && change.allocated == 0 && change.pending == 0 && origin == NO_ORIGIN {
                 continue;
             }
             point = CurvePoint {

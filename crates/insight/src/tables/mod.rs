@@ -2,11 +2,12 @@
 //!
 //! [`group_table`] has a row for each group: its live bytes at a moment, the most that it had at
 //! one moment, and all its allocations. [`span_table`] has a row for each name of a span: the
-//! allocated bytes before it, the most within it, and those after it.
+//! allocated bytes before it, the most within it, and those after it. [`phase_table`] has these
+//! figures for the forward pass, the backward pass and the optimizer step, without any spans.
 //!
 //! Bytes are those of whole blocks, after rounding. A group's live bytes include blocks that are
-//! pending free, as in [`sites`](crate::sites); the bytes of spans do not, as in PyTorch's
-//! `memory_allocated()`.
+//! pending free, as in [`sites`](crate::sites); the bytes of spans and phases do not, as in
+//! PyTorch's `memory_allocated()`.
 //!
 //! [`GroupTableScan`] and [`SpanTableScan`] compute them in steps.
 
@@ -16,4 +17,4 @@ mod span_table;
 mod tests;
 
 pub use group_table::{GroupTable, GroupTableScan, TableRow, group_table};
-pub use span_table::{SpanRow, SpanTableScan, span_table};
+pub use span_table::{SpanRow, SpanTableScan, phase_table, span_table};

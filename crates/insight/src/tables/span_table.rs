@@ -1,19 +1,25 @@
-//! Allocated bytes before, within and after spans.
+//! Allocated bytes before, within and after spans and phases.
 
 use std::collections::HashMap;
 
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Definitions, DeviceLifetimes};
 
+use crate::group::{GroupBy, Grouping};
 use crate::spans::Span;
 use crate::steps::{AllocatedCurve, split_number};
 
-/// The allocated bytes of a device around the spans of one name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Row of the requests of unknown phase, after the rows of the four phases, which are in the order
+/// of [`Phase`](crate::group::Phase).
+const UNKNOWN_PHASE: usize = 4;
+
+/// The allocated bytes of a device around the spans of one name, or around the occurrences of one
+/// phase, see [`phase_table`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpanRow {
-    /// The spans' name, without a number at its end.
+    /// The spans' name, without a number at its end; or the name of the phase.
     pub name: String,
-    /// Number of spans with this name.
+    /// Number of spans with this name, or of the phase's occurrences.
     pub count: u64,
     /// The moment at which the span with the highest peak begins. Of several, the first; the fields
     /// below describe it.
@@ -34,9 +40,18 @@ impl SpanRow {
     pub fn kept_bytes(&self) -> i128 {
         i128::from(self.after_bytes) - i128::from(self.before_bytes)
     }
+
+    /// Counts a span, and takes its bytes if its peak is the highest so far.
+    fn add(&mut self, span: SpanBytes) {
+        if self.count == 0 || span.peak > self.peak_bytes {
+            (self.from_event, self.to_event) = (span.from, span.to);
+            (self.before_bytes, self.peak_bytes, self.after_bytes) = (span.before, span.peak, span.after);
+        }
+        self.count += 1;
+    }
 }
 
-/// A span's bytes, while they are computed.
+/// The bytes of a span or of a phase's occurrence, while they are computed.
 #[derive(Clone, Copy, Debug, Default)]
 struct SpanBytes {
     from: u64,
@@ -61,14 +76,48 @@ pub fn span_table<'a>(
     range: (u64, u64),
 ) -> Vec<SpanRow> {
     let mut scan = SpanTableScan::new(spans, definitions, range);
-    while !scan.step(lifetimes) {}
+    // A grouping by another key than the phase computes no phases.
+    while !scan.step(lifetimes, definitions, &mut Grouping::new(GroupBy::Site, 0)) {}
     scan.rows
 }
 
-/// The allocated bytes around spans, computed in steps.
+/// Returns the allocated bytes around the phases of a device, from its requests alone: no spans are
+/// needed. The rows are in the order forward, backward, optimizer, other, and last the requests of
+/// unknown phase; phases without requests have no row. No rows if `grouping` does not group by
+/// phase. `from` and `to` are the recording's first and last moment.
+///
+/// An occurrence of a phase is a run of consecutive allocations of the device whose requests are in
+/// this phase, as long as possible. It begins at the moment before its first allocation, and ends
+/// at the moment before the first allocation of the next run; the last one ends with the recording.
+/// Frees neither begin nor end an occurrence. Blocks whose allocation was not recorded have no
+/// phase and interrupt none, but their bytes count. A relabelled block has the phase of its last
+/// site.
+///
+/// The cost is linear in the number of allocations. For recordings with millions of them, use
+/// [`SpanTableScan`].
+#[must_use]
+pub fn phase_table(
+    definitions: &Definitions,
+    grouping: &mut Grouping,
+    lifetimes: &DeviceLifetimes,
+    range: (u64, u64),
+) -> Vec<SpanRow> {
+    let mut scan = SpanTableScan::new(std::iter::empty(), definitions, range);
+    while !scan.step(lifetimes, definitions, grouping) {}
+    scan.phases
+}
+
+/// The allocated bytes around spans and phases, computed in steps.
 #[derive(Clone, Debug)]
 pub struct SpanTableScan {
     rows: Vec<SpanRow>,
+    /// The rows of the phases and, at [`UNKNOWN_PHASE`], of requests of unknown phase; those
+    /// without requests are removed at the end.
+    phases: Vec<SpanRow>,
+    /// The position in `phases` and the bytes of the occurrence that lasts until now.
+    occurrence: Option<(usize, SpanBytes)>,
+    /// The last moment.
+    to: u64,
     /// The row of each span.
     row_of: Vec<usize>,
     /// The bytes of each span.
@@ -103,15 +152,7 @@ impl SpanTableScan {
                 (base, _) => base,
             };
             row_of.push(*by_name.entry(base).or_insert_with(|| {
-                rows.push(SpanRow {
-                    name: base.to_owned(),
-                    count: 0,
-                    from_event: 0,
-                    to_event: 0,
-                    before_bytes: 0,
-                    peak_bytes: 0,
-                    after_bytes: 0,
-                });
+                rows.push(SpanRow { name: base.to_owned(), ..SpanRow::default() });
                 rows.len() - 1
             }));
             // Annotations of a damaged recording may be anywhere.
@@ -121,13 +162,27 @@ impl SpanTableScan {
             bytes.push(SpanBytes { from: begin, to: end, ..SpanBytes::default() });
         }
         sort_by_key(&mut queries, |&query| query);
-        let curve = AllocatedCurve::new(from, to);
-        Self { rows, row_of, bytes, queries, answered: 0, curve, current: 0, maxima: Vec::new() }
+        Self {
+            rows,
+            phases: vec![SpanRow::default(); UNKNOWN_PHASE + 1],
+            occurrence: None,
+            to,
+            row_of,
+            bytes,
+            queries,
+            answered: 0,
+            curve: AllocatedCurve::new(from, to),
+            current: 0,
+            maxima: Vec::new(),
+        }
     }
 
-    /// Visits about 260,000 events, and returns true once the rows are complete.
-    pub fn step(&mut self, lifetimes: &DeviceLifetimes) -> bool {
-        let Self { bytes, queries, answered, curve, current, maxima, .. } = self;
+    /// Visits about 260,000 events, and returns true once the rows are complete. Phases are
+    /// computed only if `grouping` groups by phase, see [`phase_table`]. All steps need the same
+    /// lifetimes and grouping.
+    pub fn step(&mut self, lifetimes: &DeviceLifetimes, definitions: &Definitions, grouping: &mut Grouping) -> bool {
+        let Self { phases, occurrence, bytes, queries, answered, curve, current, maxima, .. } = self;
+        let has_phases = grouping.by() == GroupBy::Phase;
         let mut answer = |until: u64, current: u64, maxima: &[(u64, u64)]| {
             while let Some(&(_, is_end, index)) = queries.get(*answered).filter(|query| query.0 < until) {
                 *answered += 1;
@@ -143,29 +198,56 @@ impl SpanTableScan {
         };
         curve.advance(lifetimes, &mut |point| {
             answer(point.event, *current, maxima);
+            let origin = point.origin.filter(|_| has_phases).and_then(|number| lifetimes.origin(number));
+            if let Some(origin) = origin {
+                let group = grouping.group_of_origin(&origin, 0, false);
+                let phase = grouping.phase(group).map_or(UNKNOWN_PHASE, |phase| phase as usize);
+                if occurrence.is_none_or(|(last, _)| last != phase) {
+                    // The moment before the allocation.
+                    let from = point.event.saturating_sub(1);
+                    end_occurrence(occurrence, phases, from, *current);
+                    *occurrence = Some((phase, SpanBytes { from, before: *current, ..SpanBytes::default() }));
+                    if phases[phase].name.is_empty() {
+                        phases[phase].name = grouping.group_name(definitions, group);
+                    }
+                }
+            }
             *current = point.allocated_bytes;
+            if let Some((_, one)) = occurrence {
+                one.peak = one.peak.max(*current);
+            }
             while maxima.pop_if(|&mut (_, bytes)| bytes <= *current).is_some() {}
             maxima.push((point.event, *current));
         });
-        // Without spans, the curve need not be computed.
-        if !curve.is_finished() && !queries.is_empty() {
+        // Without spans and phases, the curve need not be computed.
+        if !curve.is_finished() && (has_phases || !queries.is_empty()) {
             return false;
         }
         answer(u64::MAX, *current, maxima);
+        end_occurrence(occurrence, phases, self.to, *current);
+        phases.retain(|row| row.count > 0);
         for (row, span) in self.row_of.drain(..).zip(&self.bytes) {
-            let row = &mut self.rows[row];
-            if row.count == 0 || span.peak > row.peak_bytes {
-                (row.from_event, row.to_event) = (span.from, span.to);
-                (row.before_bytes, row.peak_bytes, row.after_bytes) = (span.before, span.peak, span.after);
-            }
-            row.count += 1;
+            self.rows[row].add(*span);
         }
         true
     }
 
-    /// Returns the rows, once all steps are done.
+    /// Returns the rows of the spans, once all steps are done.
     #[must_use]
     pub fn rows(&self) -> &[SpanRow] {
         &self.rows
+    }
+
+    /// Returns the rows of the phases, once all steps are done, see [`phase_table`].
+    #[must_use]
+    pub fn phases(&self) -> &[SpanRow] {
+        &self.phases
+    }
+}
+
+/// Adds an occurrence of a phase, which ends at a moment with `after` allocated bytes, to its row.
+fn end_occurrence(occurrence: &mut Option<(usize, SpanBytes)>, phases: &mut [SpanRow], to: u64, after: u64) {
+    if let Some((phase, one)) = occurrence.take() {
+        phases[phase].add(SpanBytes { to, after, peak: one.peak.max(one.before), ..one });
     }
 }

@@ -1,11 +1,11 @@
-//! Tests of both tables with events made by hand.
+//! Tests of the tables with events made by hand.
 
 use vramscope_trace::{
-    Category, DeviceId, DeviceLifetimes, Event, EventKind, Interner, Lifetimes, LifetimesBuilder, PoolKey, SiteId,
-    StreamId,
+    Category, DeviceId, DeviceLifetimes, Event, EventKind, Interner, Lifetimes, LifetimesBuilder, MemoryState, PoolKey,
+    SiteId, StreamId,
 };
 
-use super::{group_table, span_table};
+use super::{SpanRow, SpanTableScan, group_table, phase_table, span_table};
 use crate::frames::test_definitions::TestSites;
 use crate::group::{GroupBy, Grouping};
 use crate::spans::Span;
@@ -129,4 +129,136 @@ fn spans_have_the_bytes_of_the_occurrence_with_the_highest_peak() {
     assert_eq!((first[0].before_bytes, first[0].peak_bytes, first[0].kept_bytes()), (0, 300, 200));
     assert_eq!((first[1].before_bytes, first[1].peak_bytes, first[1].kept_bytes()), (100, 100, 0));
     assert!(span_table([].iter(), &definitions, device(&all), (0, 8)).is_empty());
+}
+
+/// Returns sites in the scopes `forward`, `backward`, `optimizer` and `loader`, without stacks, and
+/// a grouping by phase.
+fn phase_sites() -> (TestSites, [SiteId; 4], Grouping) {
+    let mut sites = TestSites::default();
+    let scopes = ["forward", "backward", "optimizer", "loader"];
+    let ids = scopes.map(|scope| sites.site(scope, Category::Unknown, &[]));
+    let mut grouping = Grouping::new(GroupBy::Phase, 0);
+    grouping.update(sites.definitions());
+    (sites, ids, grouping)
+}
+
+/// Name, count, first and last moment, and bytes before, within and after.
+type Figures<'a> = (&'a str, u64, (u64, u64), [u64; 3]);
+
+/// Returns the figures of each row.
+fn figures(rows: &[SpanRow]) -> Vec<Figures<'_>> {
+    let bytes = |row: &SpanRow| [row.before_bytes, row.peak_bytes, row.after_bytes];
+    rows.iter().map(|row| (row.name.as_str(), row.count, (row.from_event, row.to_event), bytes(row))).collect()
+}
+
+#[test]
+fn phases_have_the_bytes_of_the_run_with_the_highest_peak() {
+    let (sites, [forward, backward, optimizer, other], mut grouping) = phase_sites();
+    // Allocated bytes by moment: 2: 100, 3: 300, 4 and 5: 200, 6: 250, 7: 260, 8: 660,
+    // 9 and 10: 260, 11: 265, 12: 565, 13 and 14: 265, 15 and 16: 260.
+    let all = lifetimes(&[
+        (0, Some((100, forward))),
+        (1000, Some((200, forward))),
+        (0, None),
+        (2000, Some((50, backward))),
+        // Interrupts the backward pass.
+        (3000, Some((10, other))),
+        (4000, Some((400, backward))),
+        (4000, None),
+        (5000, Some((5, optimizer))),
+        (6000, Some((300, forward))),
+        (6000, None),
+        (5000, None),
+    ]);
+    let rows = phase_table(sites.definitions(), &mut grouping, device(&all), (0, 16));
+    let expected = [
+        ("forward", 2, (11, 16), [265, 565, 260]),
+        ("backward", 2, (7, 10), [260, 660, 260]),
+        ("optimizer", 1, (10, 11), [260, 265, 265]),
+        ("other", 1, (6, 7), [250, 260, 260]),
+    ];
+    assert_eq!(figures(&rows), expected);
+    assert_eq!(rows[0].kept_bytes(), -5);
+    // A range that ends earlier: the backward pass lasts to its end.
+    let rows = phase_table(sites.definitions(), &mut grouping, device(&all), (0, 9));
+    assert_eq!(figures(&rows)[..2], [("forward", 1, (1, 5), [0, 300, 200]), ("backward", 2, (7, 9), [260, 660, 260])]);
+    // Spans and phases come from one pass.
+    let mut interner = Interner::default();
+    let name = interner.string("step 1");
+    let (from_event, to_event) = (5, Some(12));
+    let span =
+        Span { device: DEVICE, from_ns: 0, to_ns: None, from_event, to_event, name, depth: 0, is_instant: false };
+    let mut definitions = vramscope_trace::Definitions::default();
+    interner.take_new().into_iter().for_each(|definition| definitions.define(definition));
+    let mut scan = SpanTableScan::new([span].iter(), &definitions, (0, 16));
+    while !scan.step(device(&all), sites.definitions(), &mut grouping) {}
+    assert_eq!(figures(scan.rows()), [("step", 1, (5, 12), [200, 660, 565])]);
+    assert_eq!(figures(scan.phases()), expected);
+}
+
+#[test]
+fn phases_are_not_interrupted_by_blocks_without_a_recorded_allocation() {
+    let (sites, [forward, backward, ..], mut grouping) = phase_sites();
+    let mut events = Vec::new();
+    let (stream, pool) = (StreamId(0), PoolKey::default());
+    let event = |kind| Event { device: DEVICE, time_ns: 0, kind };
+    let block =
+        |address, size, site| event(EventKind::BlockAllocated { address, size, requested: size, stream, pool, site });
+    events.push(event(EventKind::SegmentAllocated { address: 0, size: 1 << 20, stream, pool, site: SiteId(0) }));
+    events.push(block(0, 1000, forward));
+    // The recording begins here, with a block of 1000 bytes.
+    events.push(block(2000, 100, backward));
+    events.push(event(EventKind::FreeCompleted { address: 0, site: SiteId(0) }));
+    events.push(block(3000, 50, backward));
+    // This event is lost.
+    events.push(block(4000, 700, forward));
+    events.push(block(5000, 20, backward));
+    events.push(block(6000, 1, SiteId(0)));
+    let mut state = MemoryState::default();
+    let mut builder = LifetimesBuilder::with_changes();
+    for (index, event) in (0..).zip(&events) {
+        if index == 2 || index == 6 {
+            builder.full_state(&state);
+        }
+        state.apply(event);
+        if index >= 2 && index != 5 {
+            builder.event(index, event);
+        }
+    }
+    let all = builder.finish();
+    let rows = phase_table(sites.definitions(), &mut grouping, device(&all), (2, 8));
+    let unknown = "no stacks recorded";
+    assert_eq!(
+        figures(&rows),
+        [("backward", 1, (2, 7), [1000, 1100, 870]), (unknown, 1, (7, 8), [870, 871, 871])],
+        "{rows:?}"
+    );
+}
+
+#[test]
+fn the_first_of_equal_phases_counts_and_nothing_has_none() {
+    let (sites, [forward, backward, ..], mut grouping) = phase_sites();
+    let [forward, backward] = [forward, backward].map(|site| (0, Some((100, site))));
+    let free = (0, None);
+    // The last block replaces the one before, whose free is missing, so that no byte changes.
+    let all = lifetimes(&[forward, free, backward, free, forward, backward]);
+    let rows = phase_table(sites.definitions(), &mut grouping, device(&all), (0, 9));
+    let expected = [("forward", 2, (1, 4), [0, 100, 0]), ("backward", 2, (4, 7), [0, 100, 0])];
+    assert_eq!(figures(&rows), expected);
+    assert!(phase_table(sites.definitions(), &mut grouping, &DeviceLifetimes::default(), (0, 0)).is_empty());
+    let mut by_line = Grouping::new(GroupBy::Line, 0);
+    by_line.update(sites.definitions());
+    assert!(phase_table(sites.definitions(), &mut by_line, device(&all), (0, 9)).is_empty());
+}
+
+#[test]
+fn a_phase_lasts_over_several_steps_of_the_scan() {
+    let (sites, [forward, backward, ..], mut grouping) = phase_sites();
+    let events: Vec<_> = (0..200_000).flat_map(|_| [(0, Some((100, forward))), (0, None)]).collect();
+    let all = lifetimes(&[events, vec![(0, Some((50, backward)))]].concat());
+    let mut scan = SpanTableScan::new([].iter(), sites.definitions(), (0, 600_002));
+    let steps = std::iter::repeat_with(|| scan.step(device(&all), sites.definitions(), &mut grouping));
+    assert!(steps.take_while(|is_done| !is_done).count() >= 2, "each step is bounded");
+    let expected = [("forward", 1, (1, 600_001), [0, 100, 0]), ("backward", 1, (600_001, 600_002), [0, 50, 50])];
+    assert_eq!(figures(scan.phases()), expected);
 }

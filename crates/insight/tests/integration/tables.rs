@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::frames::RecordedStacks;
+use vramscope_insight::group::{GroupBy, Grouping, Phase, infer_site};
 use vramscope_insight::history::History;
 use vramscope_insight::sites::groups_at;
-use vramscope_insight::tables::{GroupTableScan, TableRow, group_table};
-use vramscope_trace::{DeviceId, EventKind, Recording, Replay};
+use vramscope_insight::tables::{GroupTableScan, SpanRow, TableRow, group_table, phase_table};
+use vramscope_trace::{DeviceId, EventKind, MemoryState, Recording, Replay, SiteId};
 
 use crate::recordings::{recorded_in, recordings_in, snapshots};
 use crate::sites::random_moment;
@@ -110,5 +111,91 @@ fn small_steps_give_the_whole_table() {
                 assert_eq!(Some(stepped), whole, "{name} by {}", by.name());
             }
         }
+    }
+}
+
+/// Returns the rows of a device's phases, from single events and the counters at every moment.
+fn phases_by_force(recording: &Recording, device: DeviceId) -> Vec<SpanRow> {
+    let definitions = recording.definitions();
+    let recorded = RecordedStacks::new(definitions);
+    let (first, end) = (recording.first_event(), recording.end_event());
+    let mut replay = Replay::new();
+    let mut state = replay.seek(recording, first).expect("the recording is complete").clone();
+    let allocated_in = |state: &MemoryState| state.device(device).map_or(0, |device| device.counters().allocated);
+    let mut allocated = vec![allocated_in(&state)];
+    let mut requests: Vec<(u64, Option<Phase>)> = Vec::new();
+    let mut phase_by_site: BTreeMap<SiteId, Option<Phase>> = BTreeMap::new();
+    for index in first..end {
+        let event = replay.event(recording, index).expect("the recording is complete");
+        match event {
+            Some(event) => state.apply(&event),
+            None => state = replay.seek(recording, index + 1).expect("the recording is complete").clone(),
+        }
+        allocated.push(allocated_in(&state));
+        let event = event.filter(|event| event.device == device);
+        if let Some(EventKind::BlockAllocated { site, .. }) = event.map(|event| event.kind) {
+            let phase = phase_by_site.entry(site).or_insert_with(|| infer_site(definitions, &recorded, site, false).1);
+            requests.push((index, *phase));
+        }
+    }
+    // Each run begins at the moment before the event of its first request.
+    requests.dedup_by_key(|request| request.1);
+    let at = |moment: u64| allocated[(moment - first) as usize];
+    let names =
+        [Phase::Forward, Phase::Backward, Phase::Optimizer, Phase::Other].map(|phase| (Some(phase), phase.name()));
+    let names = names.into_iter().chain([(None, recorded.why_missing(false).name())]);
+    let rows = names.filter_map(|(phase, name)| {
+        let count = requests.iter().filter(|run| run.1 == phase).count() as u64;
+        let runs = requests.iter().enumerate().filter(|(_, run)| run.1 == phase).map(|(index, &(from_event, _))| {
+            let to_event = requests.get(index + 1).map_or(end, |next| next.0);
+            SpanRow {
+                name: name.to_owned(),
+                count,
+                from_event,
+                to_event,
+                before_bytes: at(from_event),
+                peak_bytes: (from_event..=to_event).map(at).max().unwrap_or(0),
+                after_bytes: at(to_event),
+            }
+        });
+        // Of equal ones, the first is the last of the reversed ones.
+        runs.rev().max_by_key(|run| run.peak_bytes)
+    });
+    rows.collect()
+}
+
+/// Checks the phases of all devices of a recording, and returns their number.
+fn check_phases(name: &str, recording: &Recording) -> usize {
+    let mut history = History::new();
+    while !history.extend(recording, 100_000).expect("the recording is complete").is_complete {}
+    let bounds = (recording.first_event(), recording.end_event());
+    let mut grouping = Grouping::of(GroupBy::Phase, recording);
+    let mut count = 0;
+    for (id, lifetimes) in history.all_lifetimes().devices() {
+        let rows = phase_table(recording.definitions(), &mut grouping, lifetimes, bounds);
+        assert_eq!(rows, phases_by_force(recording, id), "{name} {id}");
+        count += rows.len();
+    }
+    count
+}
+
+#[test]
+fn phases_equal_a_count_of_all_events() {
+    let mut count = 0;
+    for (name, recording) in snapshots() {
+        let rows = check_phases(&name, &recording);
+        assert!(name != "mlp_train.pickle.zst" || rows == 4, "forward, backward, optimizer and other");
+        count += rows;
+    }
+    for folder in ["../../tests/data", "../../tests/data/tour", "../../examples/pytorch/recordings"] {
+        count += recordings_in(folder).map(|(name, recording)| check_phases(&name, &recording)).sum::<usize>();
+    }
+    println!("{count} rows");
+}
+
+#[test]
+fn phases_equal_a_count_of_all_events_in_the_larger_snapshots() {
+    for (name, recording) in recorded_in("../../../shared/snapshots") {
+        println!("{name}: {} rows", check_phases(&name, &recording));
     }
 }

@@ -1,9 +1,9 @@
-//! The tables by group and by span, as `vramscope table` has them.
+//! The tables by group, span and phase, as `vramscope table` has them.
 
 use serde_json::{Value, json};
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::spans::Marks;
-use vramscope_insight::tables::{group_table, span_table};
+use vramscope_insight::tables::{SpanRow, group_table, phase_table, span_table};
 use vramscope_tests::Page;
 use vramscope_trace::DeviceId;
 
@@ -29,6 +29,7 @@ pub(super) fn check(page: Page<'_>, subject: &Subject, device: DeviceId, moment:
         groupings.iter().map(|by| ("table", json!({ "event": moment, "by": by.name() }))).collect();
     queries.push(("table", json!({ "by": "line", "mode": "peak", "sort": "peak_bytes" })));
     queries.push(("table", json!({ "by": "phase", "mode": "spans" })));
+    queries.push(("table", json!({ "by": "phase", "mode": "phases" })));
     let shown = rows(page, &queries);
     let (definitions, lifetimes) = (subject.recording.definitions(), subject.lifetimes(device));
     let range = (subject.recording.first_event(), subject.recording.end_event());
@@ -63,17 +64,23 @@ pub(super) fn check(page: Page<'_>, subject: &Subject, device: DeviceId, moment:
     let mut marks = Marks::default();
     marks.update(&subject.recording);
     let spans = span_table(marks.spans_on(subject.recording.info(), device), definitions, lifetimes, range);
-    let spans = spans.into_iter().map(|span| {
-        json!({
-            "name": &*span.name,
-            "before_bytes": span.before_bytes,
-            "peak_bytes": span.peak_bytes,
-            "after_bytes": span.after_bytes,
-            "kept_bytes": i64::try_from(span.kept_bytes()).expect("sizes are far from 2^63"),
-            "count": span.count,
-            "from_event": span.from_event,
-            "to_event": span.to_event,
-        })
-    });
-    assert_eq!(shown[groupings.len() + 1], spans.collect::<Vec<_>>(), "{}, device {}: spans", subject.name, device.0);
+    let phases = phase_table(definitions, &mut subject.grouping(GroupBy::Phase), lifetimes, range);
+    for (index, what, expected) in [(1, "spans", spans), (2, "phases", phases)] {
+        let expected: Vec<Value> = expected.iter().map(span_fields).collect();
+        assert_eq!(shown[groupings.len() + index], expected, "{}, device {}: {what}", subject.name, device.0);
+    }
+}
+
+/// Returns the fields of a row of spans or phases.
+fn span_fields(span: &SpanRow) -> Value {
+    json!({
+        "name": &*span.name,
+        "before_bytes": span.before_bytes,
+        "peak_bytes": span.peak_bytes,
+        "after_bytes": span.after_bytes,
+        "kept_bytes": i64::try_from(span.kept_bytes()).expect("sizes are far from 2^63"),
+        "count": span.count,
+        "from_event": span.from_event,
+        "to_event": span.to_event,
+    })
 }

@@ -1,4 +1,4 @@
-//! The tables by group and by span, computed in parts.
+//! The tables by group, phase and span, computed in parts.
 
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::tables::{GroupTableScan, SpanTableScan};
@@ -14,7 +14,7 @@ const GROWTH_DIVISOR: u64 = 16;
 /// What a table is computed from: device, generation of the history, and grouping.
 type Key = (DeviceId, u64, GroupBy);
 
-/// The peaks and allocations by group, and the bytes around spans, of the last key.
+/// The peaks and allocations by group, and the bytes around phases and spans, of the last key.
 #[derive(Default)]
 pub struct TableAnalysis {
     key: Option<Key>,
@@ -27,9 +27,9 @@ pub struct TableAnalysis {
 }
 
 impl TableAnalysis {
-    /// Continues for one frame; `grouping` must group by `by`. Spans are computed only if `by` is
-    /// the phase. Returns the tables, which may be those before the recording grew; `None` until
-    /// they are complete. `is_unfinished` is set if there is more to compute.
+    /// Continues for one frame; `grouping` must group by `by`. Phases and spans are computed only
+    /// if `by` is the phase. Returns the tables, which may be those before the recording grew;
+    /// `None` until they are complete. `is_unfinished` is set if there is more to compute.
     pub fn advance(
         &mut self,
         source: &DeviceHistory<'_>,
@@ -54,7 +54,7 @@ impl TableAnalysis {
         }
         if let Some((groups, spans, has_groups)) = &mut self.next {
             let is_done = if *has_groups {
-                spans.step(lifetimes)
+                spans.step(lifetimes, recording.definitions(), grouping)
             } else {
                 // A history has the list of changes.
                 *has_groups = groups.step(lifetimes, grouping, EVENTS_PER_FRAME) != Some(false);
