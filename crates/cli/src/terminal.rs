@@ -31,6 +31,12 @@ pub(crate) fn message(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "vramscope: {}", escape_controls(&text.to_string()));
 }
 
+/// Prints a line of progress to stderr as it is.
+pub(crate) fn progress_line(line: &str) {
+    // Ignore errors on stderr: they could only be reported there.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// Returns true if both stdout and stderr are terminals, so that a user is watching.
 pub(crate) fn is_interactive() -> bool {
     io::stdout().is_terminal() && io::stderr().is_terminal()

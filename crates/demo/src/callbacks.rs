@@ -64,7 +64,7 @@ pub trait Callback {
 
 thread_local! {
     /// The callbacks of all training steps of this thread.
-    static OF_THREAD: RefCell<Vec<Rc<dyn Callback>>> = const { RefCell::new(Vec::new()) };
+    static THREAD_CALLBACKS: RefCell<Vec<Rc<dyn Callback>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A callback of all training steps of this thread, of every trainer, until this is dropped.
@@ -74,7 +74,7 @@ pub struct ThreadCallback(Rc<dyn Callback>);
 impl ThreadCallback {
     /// Adds `callback` to the steps that begin from now on.
     pub fn add(callback: Rc<dyn Callback>) -> Self {
-        OF_THREAD.with_borrow_mut(|all| all.push(callback.clone()));
+        THREAD_CALLBACKS.with_borrow_mut(|all| all.push(callback.clone()));
         Self(callback)
     }
 }
@@ -82,7 +82,7 @@ impl ThreadCallback {
 impl Drop for ThreadCallback {
     fn drop(&mut self) {
         // The list may already be destroyed if the thread is exiting.
-        let _ = OF_THREAD.try_with(|all| {
+        let _ = THREAD_CALLBACKS.try_with(|all| {
             let mut all = all.borrow_mut();
             if let Some(index) = all.iter().position(|callback| Rc::ptr_eq(callback, &self.0)) {
                 all.remove(index);
@@ -120,7 +120,7 @@ impl Callbacks {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.list.borrow().is_empty() && OF_THREAD.with_borrow(Vec::is_empty)
+        self.list.borrow().is_empty() && THREAD_CALLBACKS.with_borrow(Vec::is_empty)
     }
 
     /// Begins a phase of step `step`.
@@ -148,7 +148,7 @@ impl Callbacks {
 
     fn call(&self, f: impl Fn(&dyn Callback)) {
         let mut callbacks = self.list.borrow().clone();
-        OF_THREAD.with_borrow(|all| callbacks.extend(all.iter().cloned()));
+        THREAD_CALLBACKS.with_borrow(|all| callbacks.extend(all.iter().cloned()));
         callbacks.iter().for_each(|callback| f(&**callback));
     }
 

@@ -19,7 +19,7 @@ pub(crate) fn host() -> Device {
     Device::host(pool).expect("the host always works")
 }
 
-fn random(device: &Device, shape: &[usize], rng: &mut Rng) -> Tensor {
+pub(crate) fn random(device: &Device, shape: &[usize], rng: &mut Rng) -> Tensor {
     let values: Vec<f32> = (0..shape.iter().product()).map(|_| normal(rng, 1.0)).collect();
     Tensor::from_f32(device, shape, &values).expect("the pool is large enough")
 }
@@ -160,7 +160,7 @@ fn gradients_of_operations_match_finite_differences() {
     assert_eq!(device.stats().allocated_bytes.all.current, 0, "graphs and results are freed");
 }
 
-fn values(parameters: Vec<Parameter>) -> Vec<Tensor> {
+pub(crate) fn values(parameters: Vec<Parameter>) -> Vec<Tensor> {
     parameters.into_iter().map(|parameter| parameter.value).collect()
 }
 

@@ -63,6 +63,8 @@ mod digits;
 mod dtype;
 mod error;
 #[cfg(test)]
+mod gradient_comparison_tests;
+#[cfg(test)]
 mod gradient_tests;
 mod memory;
 pub mod models;

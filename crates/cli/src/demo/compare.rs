@@ -9,7 +9,7 @@ use vramscope_collector::{Content, RecordingBytes, ServedRecording, page_address
 use vramscope_demo::techniques::Plan;
 
 use super::arguments::DemoArguments;
-use super::output::{print_reports, print_reports_json};
+use super::output::{StepLines, print_reports, print_reports_json};
 use super::recording::OpenedDevice;
 use super::technique::{RunOptions, record, run_recorded};
 use crate::error::{CommandError, Result};
@@ -37,7 +37,9 @@ pub(crate) fn run(arguments: &DemoArguments, pair: &[String]) -> Result {
         // Only what the user named is worth a line.
         let named = path.as_deref().filter(|_| arguments.record.is_some());
         let tensorboard = arguments.tools.tensorboard.as_ref().map(|folder| folder.join(run_name(index, plan.name())));
-        let options = RunOptions { path: named, tensorboard: tensorboard.as_deref(), min_step_time: Duration::ZERO };
+        let step_lines = if arguments.json { StepLines::Hidden } else { StepLines::Stderr };
+        let min_step_time = Duration::ZERO;
+        let options = RunOptions { path: named, tensorboard: tensorboard.as_deref(), min_step_time, step_lines };
         let (finished, measured) = run_recorded(arguments, plan, recording, &interrupts, &options)?;
         reports.push((finished.report, measured));
         files.extend(path);
@@ -45,16 +47,16 @@ pub(crate) fn run(arguments: &DemoArguments, pair: &[String]) -> Result {
     if arguments.json {
         return print_reports_json(&reports);
     }
-    let (reports, measured): (Vec<_>, Vec<_>) = reports.into_iter().unzip();
-    print_reports(&reports)?;
-    for (plan, measured) in plans.iter().zip(&measured) {
-        measured.print_titled(plan.name())?;
-    }
     let served: Vec<_> = files.iter().map(|path| open(path)).collect::<Result<_>>()?;
     let addresses: Vec<_> = served.iter().enumerate().map(|(n, file)| page_address(n, &file.name)).collect();
     let second = addresses[1].trim_start_matches("?trace=");
     let server = arguments.server.start(Content::files(served))?;
     arguments.server.announce_at(&server, AnnounceOn::Stdout, &format!("{}&compare={second}", addresses[0]))?;
+    let (reports, measured): (Vec<_>, Vec<_>) = reports.into_iter().unzip();
+    print_reports(&reports)?;
+    for (plan, measured) in plans.iter().zip(&measured) {
+        measured.print_titled(plan.name())?;
+    }
     interrupts.wait();
     Ok(())
 }

@@ -5,6 +5,7 @@ use vramscope_demo::{Options, Step};
 use vramscope_trace::{Count, Percent};
 
 use super::arguments::DemoArguments;
+use super::output::StepLines;
 use super::page::Page;
 use super::recording::{OpenedDevice, Recording, file_result, outputs, print_file};
 use super::tools::Tools;
@@ -26,7 +27,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result {
     let push = page.announce(arguments, &recording)?;
     let mut printed = Ok(());
     let device = recording.device()?;
-    let tools = Tools::start(&arguments.tools, &device, arguments.tools.tensorboard.as_deref(), true)?;
+    let tools = Tools::start(&arguments.tools, &device, arguments.tools.tensorboard.as_deref(), StepLines::Stdout)?;
     let mut on_step = |step: Step| {
         tools.loss(step.loss);
         if printed.is_ok() {

@@ -38,12 +38,37 @@ pub(super) fn print_reports_json(reports: &[(Report, ToolReport)]) -> Result {
     print_json(&Reports { reports: reports.collect() })
 }
 
+/// Where the lines of a run's steps are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepLines {
+    /// On stdout, after the page's address.
+    Stdout,
+    /// On stderr, because the page's address will be the first line on stdout.
+    Stderr,
+    /// Nowhere, because stdout is JSON.
+    Hidden,
+}
+
+impl StepLines {
+    /// Prints a line.
+    pub(super) fn print(self, line: &str) -> Result {
+        match self {
+            Self::Stdout => terminal::print(&format!("{line}\n")),
+            Self::Stderr => {
+                terminal::progress_line(line);
+                Ok(())
+            }
+            Self::Hidden => Ok(()),
+        }
+    }
+}
+
 /// Prints a step.
-pub(super) fn print_step(step: &TechniqueStep) -> Result {
+pub(super) fn print_step(step: &TechniqueStep, lines: StepLines) -> Result {
     let &TechniqueStep { number, steps, loss, allocated_bytes, reserved_bytes, peak_allocated_bytes } = step;
     let [allocated, reserved, peak] = [allocated_bytes, reserved_bytes, peak_allocated_bytes].map(ByteSize);
-    terminal::print(&format!(
-        "step {number:>3}/{steps}  loss {loss:.4}  allocated {allocated}  peak {peak}  reserved {reserved}\n"
+    lines.print(&format!(
+        "step {number:>3}/{steps}  loss {loss:.4}  allocated {allocated}  peak {peak}  reserved {reserved}"
     ))
 }
 

@@ -8,7 +8,7 @@ use vramscope_demo::techniques::{Finished, Plan, TechniqueStep};
 use vramscope_trace::Count;
 
 use super::arguments::DemoArguments;
-use super::output::{print_reports, print_reports_json, print_step};
+use super::output::{StepLines, print_reports, print_reports_json, print_step};
 use super::page::Page;
 use super::recording::{OpenedDevice, Recording, file_result, outputs, print_file};
 use super::tools::{ToolReport, Tools};
@@ -38,9 +38,11 @@ pub(super) struct RunOptions<'a> {
     pub(super) tensorboard: Option<&'a Path>,
     /// Shortest duration of a step.
     pub(super) min_step_time: Duration,
+    /// Where the line of each step is printed.
+    pub(super) step_lines: StepLines,
 }
 
-/// Runs `plan` and ends the recording. Prints a line for each step, unless the output is JSON.
+/// Runs `plan` and ends the recording. Prints a line for each step.
 pub(super) fn run_recorded(
     arguments: &DemoArguments,
     plan: &Plan,
@@ -48,16 +50,15 @@ pub(super) fn run_recorded(
     interrupts: &Interrupts,
     options: &RunOptions<'_>,
 ) -> Result<(Finished, ToolReport)> {
-    let prints = !arguments.json;
     let failed = |error| CommandError::new(format_args!("{}: {error}", plan.name()));
     let mut printed = Ok(());
     let mut run = || {
         let device = recording.device_of(plan).map_err(failed)?;
-        let tools = Tools::start(&arguments.tools, &device, options.tensorboard, prints)?;
+        let tools = Tools::start(&arguments.tools, &device, options.tensorboard, options.step_lines)?;
         let mut on_step = |step: &TechniqueStep| {
             tools.loss(step.loss);
-            if printed.is_ok() && prints {
-                printed = print_step(step);
+            if printed.is_ok() {
+                printed = print_step(step, options.step_lines);
             }
         };
         let finished = plan.run(&device, &interrupts.flag(), options.min_step_time, &mut on_step).map_err(failed)?;
@@ -81,14 +82,14 @@ pub(crate) fn run(arguments: &DemoArguments, names: &[String]) -> Result {
     let tensorboard = arguments.tools.tensorboard.as_deref();
     if arguments.json {
         let recording = record(arguments, &plan, device, path, None)?;
-        let options = RunOptions { path, tensorboard, min_step_time: Duration::ZERO };
+        let options = RunOptions { path, tensorboard, min_step_time: Duration::ZERO, step_lines: StepLines::Hidden };
         let (finished, measured) = run_recorded(arguments, &plan, recording, &interrupts, &options)?;
         return print_reports_json(&[(finished.report, measured)]);
     }
     let page = Page::start(arguments)?;
     let recording = record(arguments, &plan, device, path, Some(page.hub.clone()))?;
     let push = page.announce(arguments, &recording)?;
-    let options = RunOptions { path, tensorboard, min_step_time: WATCHED_STEP_TIME };
+    let options = RunOptions { path, tensorboard, min_step_time: WATCHED_STEP_TIME, step_lines: StepLines::Stdout };
     let (finished, measured) = run_recorded(arguments, &plan, recording, &interrupts, &options)?;
     drop(push);
     let steps = Count(finished.report.losses.len() as u64).of("step", "steps");

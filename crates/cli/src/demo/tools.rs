@@ -12,11 +12,12 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use vramscope_demo::Device;
 use vramscope_demo::tools::{
-    LineReport, LineTable, MemoryLine, MemoryLines, PhaseReport, PhaseTable, ProfileReport, Profiler, SortBy,
+    LineReport, LineTable, MemoryLog, MemoryLogEntry, PhaseReport, PhaseTable, ProfileReport, Profiler, SortBy,
     TensorboardLog, Timing,
 };
 use vramscope_demo::training::{Callback, ThreadCallback};
 
+use super::output::StepLines;
 use crate::error::{CommandError, Result};
 use crate::number::parse_whole;
 use crate::terminal;
@@ -81,7 +82,7 @@ pub(super) struct ToolReport {
     tables: Option<Tables>,
     /// The lines of `--print-memory`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    memory: Option<Vec<MemoryLine>>,
+    memory: Option<Vec<MemoryLogEntry>>,
     /// The file that `--tensorboard` wrote.
     #[serde(skip_serializing_if = "Option::is_none")]
     tensorboard: Option<PathBuf>,
@@ -111,19 +112,20 @@ pub(super) struct Tools {
 /// What `--print-memory` has measured.
 #[derive(Debug)]
 struct MemoryOutput {
-    /// The lines, if they are not printed.
-    kept: Vec<MemoryLine>,
+    /// The entries, if they are not printed.
+    entries: Vec<MemoryLogEntry>,
     printed: Result,
 }
 
 impl Tools {
     /// Starts the tools that `arguments` name, for the memory of `device`. `folder` is where
-    /// scalars for TensorBoard go. Lines of memory are printed if `prints`, else kept.
+    /// scalars for TensorBoard go. Lines of memory are printed on `lines`, or kept where
+    /// these are hidden.
     pub(super) fn start(
         arguments: &ToolArguments,
         device: &Device,
         folder: Option<&Path>,
-        prints: bool,
+        lines: StepLines,
     ) -> Result<Self> {
         let kinds: BTreeSet<TableKind> = arguments.tables.iter().copied().collect();
         let log = folder.map(|folder| {
@@ -135,15 +137,15 @@ impl Tools {
         let log = log.transpose()?;
         let memory = arguments
             .print_memory
-            .map(|every| (every, Rc::new(RefCell::new(MemoryOutput { kept: Vec::new(), printed: Ok(()) }))));
+            .map(|every| (every, Rc::new(RefCell::new(MemoryOutput { entries: Vec::new(), printed: Ok(()) }))));
         let of_kind = |kind| kinds.contains(&kind).then_some(());
         let phases = of_kind(TableKind::Phase).map(|()| Rc::new(PhaseTable::new(device, Timing::Host, LAYER_DEPTH)));
         let mut callbacks: Vec<Rc<dyn Callback>> = Vec::new();
         callbacks.extend(phases.clone().map(|phases| phases as Rc<dyn Callback>));
         callbacks.extend(log.clone().map(|log| log as Rc<dyn Callback>));
         callbacks.extend(memory.clone().map(|(every, output)| {
-            let receive = move |line| output.borrow_mut().add(line, prints);
-            Rc::new(MemoryLines::new(device, every, receive)) as Rc<dyn Callback>
+            let receive = move |line| output.borrow_mut().add(line, lines);
+            Rc::new(MemoryLog::new(device, every, receive)) as Rc<dyn Callback>
         }));
         Ok(Self {
             phases,
@@ -175,9 +177,10 @@ impl Tools {
         let has_tables = tables.phase.is_some() || tables.line.is_some() || tables.op.is_some();
         let mut report = ToolReport { tables: has_tables.then_some(tables), ..ToolReport::default() };
         if let Some(memory) = &self.memory {
-            let MemoryOutput { kept, printed } = memory.replace(MemoryOutput { kept: Vec::new(), printed: Ok(()) });
+            let MemoryOutput { entries, printed } =
+                memory.replace(MemoryOutput { entries: Vec::new(), printed: Ok(()) });
             printed?;
-            report.memory = Some(kept);
+            report.memory = Some(entries);
         }
         if let Some(log) = &self.log {
             let path = log.path().to_owned();
@@ -192,11 +195,11 @@ impl Tools {
 }
 
 impl MemoryOutput {
-    fn add(&mut self, line: MemoryLine, prints: bool) {
-        if !prints {
-            self.kept.push(line);
+    fn add(&mut self, entry: MemoryLogEntry, lines: StepLines) {
+        if lines == StepLines::Hidden {
+            self.entries.push(entry);
         } else if self.printed.is_ok() {
-            self.printed = terminal::print(&format!("{line}\n"));
+            self.printed = lines.print(&entry.to_string());
         }
     }
 }

@@ -124,10 +124,9 @@ fn comparison_runs_both_and_opens_them_on_one_page() {
     let folder = TempDir::new().expect("a temporary folder");
     let prefix = folder.path().join("pair.vram");
     let prefix = prefix.to_str().expect("the path is text");
-    // The address comes after the steps and the table.
     let mut command = crate::process::vramscope(["demo", "--compare", "two-layer,in-place", "--device", "host"]);
     command.args(["--steps", "2", "--record", prefix, "--listen", "127.0.0.1:0"]);
-    let mut server = Server::start_after_output(command);
+    let mut server = Server::start_listening(command);
     assert!(server.url.contains("?trace=files/0/pair-1-two-layer.vram&compare=files/1/pair-2-in-place.vram"));
     assert!(folder.path().join("pair-1-two-layer.vram").is_file());
     assert!(server.interrupt().0.success());

@@ -66,28 +66,13 @@ impl Server {
 
     /// Starts a prepared command that has its own `--listen`, and waits for its address.
     #[track_caller]
-    pub(crate) fn start_listening(command: Command) -> Self {
-        Self::start_and_read(command, false)
-    }
-
-    /// Starts a prepared command that has its own `--listen` and prints results before its address.
-    #[track_caller]
-    pub(crate) fn start_after_output(command: Command) -> Self {
-        Self::start_and_read(command, true)
-    }
-
-    #[track_caller]
-    fn start_and_read(mut command: Command, is_after_output: bool) -> Self {
+    pub(crate) fn start_listening(mut command: Command) -> Self {
         command.arg("--no-open").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let stderr = child.stderr.take();
         let mut line = String::new();
         stdout.read_line(&mut line).expect("stdout is text");
-        while is_after_output && !line.is_empty() && !line.starts_with("listening: ") {
-            line.clear();
-            stdout.read_line(&mut line).expect("stdout is text");
-        }
         // Reads later output, so that the process never blocks on a full pipe.
         std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
         let mut server = Self { child, url: String::new(), stderr };

@@ -1,8 +1,8 @@
 //! Memory techniques as switches: programs that train, infer or load data, and the changes that
 //! tutorials teach.
 //!
-//! [`Technique::all`] is the table. A [`Plan`] combines techniques of one program; [`Plan::run`]
-//! runs it and returns a [`Report`]. Runs are reproducible: losses depend on the seed and sizes,
+//! [`Technique::all`] is the table. A [`Plan`] combines techniques that work in one program;
+//! [`Plan::run`] runs it and returns a [`Report`]. Runs are reproducible: losses depend on the seed and sizes,
 //! not on time or on the number of cores.
 //!
 //! `settings` has the sizes and switches, `registry` the table with the `sizes` that show effects,
@@ -39,7 +39,7 @@ pub enum TechniqueError {
     /// There is no technique with this name.
     #[error("there is no technique {0:?}: see vramscope demo --list")]
     Unknown(String),
-    /// Two techniques belong to different programs.
+    /// Two techniques work in different programs.
     #[error(
         "{first} ({}) and {second} ({}) are different programs: choose techniques of one",
         programs[0],
@@ -121,20 +121,17 @@ impl Plan {
         Ok([Self::of(&first, &all, device, sizes)?, Self::of(&second, &all, device, sizes)?])
     }
 
-    /// Combines `techniques`, with the sizes that `sized` need.
+    /// Combines `techniques`, with the sizes that `sized` need in the program of both.
     fn of(
         techniques: &[&'static Technique],
         sized: &[&'static Technique],
         device: DeviceKind,
         sizes: &Sizes,
     ) -> Result<Self, TechniqueError> {
-        let Some(first) = techniques.first() else {
+        if techniques.is_empty() {
             return Err(TechniqueError::Sizes("name at least one technique".to_owned()));
-        };
-        if let Some(second) = techniques.iter().chain(sized).find(|other| other.program != first.program) {
-            let programs = [first.program.name(), second.program.name()];
-            return Err(TechniqueError::Programs { first: first.name, second: second.name, programs });
         }
+        let program = common_program(sized)?;
         for (index, second) in techniques.iter().enumerate() {
             for first in &techniques[..index] {
                 if let Some(choice) = first.choice.filter(|_| first.choice == second.choice) {
@@ -143,7 +140,9 @@ impl Plan {
             }
         }
         let mut settings = Settings::new(device, sizes.scale);
-        sized.iter().for_each(|technique| (technique.sizes)(&mut settings));
+        // Techniques of other programs show their effect at sizes that are not these programs'.
+        let sizes_of = sized.iter().filter(|technique| technique.program == program);
+        sizes_of.for_each(|technique| (technique.sizes)(&mut settings));
         settings.set_sizes(sizes);
         techniques.iter().for_each(|technique| (technique.apply)(&mut settings));
         if let Some(problem) = settings.problem() {
@@ -154,7 +153,7 @@ impl Plan {
         }
         settings.pool_settings()?;
         let names: Vec<&str> = techniques.iter().map(|technique| technique.name).collect();
-        Ok(Self { name: names.join(","), program: first.program, settings })
+        Ok(Self { name: names.join(","), program, settings })
     }
 
     /// Returns the techniques' names, joined by commas.
@@ -236,6 +235,20 @@ impl Plan {
         device.synchronize()?;
         Ok(Finished { report: run.finish(self.name.clone()), _kept: kept })
     }
+}
+
+/// Returns the program in which all of the techniques work: that of one of them.
+fn common_program(techniques: &[&'static Technique]) -> Result<Program, TechniqueError> {
+    let mut programs = techniques.iter().map(|technique| technique.program);
+    let is_common = |program: &Program| techniques.iter().all(|technique| technique.works_in(*program));
+    programs.find(is_common).ok_or_else(|| {
+        let first = techniques[0];
+        let differs = |other: &&&Technique| !other.works_in(first.program) && !first.works_in(other.program);
+        // Of three, the first may work with each of the others, but these not with each other.
+        let second = techniques.iter().find(differs).unwrap_or(&techniques[techniques.len() - 1]);
+        let programs = [first.program.name(), second.program.name()];
+        TechniqueError::Programs { first: first.name, second: second.name, programs }
+    })
 }
 
 /// Returns the techniques with these names.

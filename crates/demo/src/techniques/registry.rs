@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::models::Recompute;
 use crate::optimizers::{Adam, ClearGradients, Method};
 
-/// A program that techniques change. Techniques of one program can be combined.
+/// A program that techniques change. Techniques that work in one program can be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// Trains GPTs.
@@ -58,6 +58,9 @@ pub struct Technique {
     pub summary: &'static str,
     /// The program that it changes.
     pub program: Program,
+    /// Other programs in which it works, beside a technique of such a program:
+    /// `resnet,mixed-bf16`.
+    pub(super) also_in: &'static [Program],
     /// The technique to compare it with: the program without it. A baseline has its own name.
     pub baseline: &'static str,
     /// Of the techniques that set one choice, only one can be on.
@@ -81,6 +84,11 @@ impl Technique {
         TECHNIQUES.iter().find(|technique| technique.name == name)
     }
 
+    /// Returns true if the technique works in `program`.
+    pub(super) fn works_in(&self, program: Program) -> bool {
+        self.program == program || self.also_in.contains(&program)
+    }
+
     /// Returns true if the technique is a program without a change, to compare others with.
     #[must_use]
     pub fn is_baseline(&self) -> bool {
@@ -90,8 +98,24 @@ impl Technique {
 
 /// Returns the baseline of `program`.
 const fn baseline(name: &'static str, program: Program, sizes: Change, summary: &'static str) -> Technique {
-    Technique { name, summary, program, baseline: name, choice: None, sizes, apply: sizes::nothing }
+    Technique { name, summary, program, also_in: &[], baseline: name, choice: None, sizes, apply: sizes::nothing }
 }
+
+/// The programs with a training step, beside [`Program::Training`].
+const OTHER_TRAINING: &[Program] = &[Program::ResNet, Program::Loading, Program::BatchSearch];
+/// The programs that run a GPT, beside [`Program::Training`].
+const OTHER_GPTS: &[Program] = &[Program::BatchSearch, Program::Inference];
+/// All programs but [`Program::Training`]: settings of the pool work everywhere.
+const ALL_OTHERS: &[Program] = &[
+    Program::ResNet,
+    Program::TwoLayer,
+    Program::Inference,
+    Program::Generation,
+    Program::Loading,
+    Program::BatchSearch,
+    Program::Streams,
+    Program::Graphs,
+];
 
 /// All techniques; each follows its baseline.
 const TECHNIQUES: &[Technique] = &[
@@ -100,6 +124,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "keep-outputs",
         summary: "Kept outputs keep their graphs: memory grows by all activations of a forward pass in every step.",
         program: Program::Training,
+        also_in: &[],
         baseline: "train",
         choice: Some("kept results"),
         sizes: sizes::held_out,
@@ -109,6 +134,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "keep-loss",
         summary: "A sum of loss tensors keeps the graph of every loss; a sum of numbers keeps nothing.",
         program: Program::Training,
+        also_in: &[],
         baseline: "train",
         choice: Some("kept results"),
         sizes: sizes::held_out,
@@ -118,6 +144,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "growing-list",
         summary: "A list of detached outputs grows by their size in every step; on the host it costs no device memory.",
         program: Program::Training,
+        also_in: &[],
         baseline: "train",
         choice: Some("kept results"),
         sizes: sizes::held_out,
@@ -127,6 +154,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "free-early",
         summary: "Logits that are freed before the backward pass leave their memory to their gradient.",
         program: Program::Training,
+        also_in: &[],
         baseline: "train",
         choice: None,
         sizes: sizes::large_logits,
@@ -136,6 +164,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "empty-cache-after-warm-up",
         summary: "empty_cache once, after a large first step, returns what later steps do not need.",
         program: Program::Training,
+        also_in: &[],
         baseline: "train",
         choice: Some("empty_cache"),
         sizes: sizes::large_first_step,
@@ -145,6 +174,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "empty-cache-every-step",
         summary: "empty_cache in every step makes the device provide the same memory again and again.",
         program: Program::Training,
+        also_in: &[],
         baseline: "train",
         choice: Some("empty_cache"),
         sizes: sizes::large_first_step,
@@ -154,6 +184,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "release-memory",
         summary: "Dropping model and optimizer frees their memory, and empty_cache returns it to the device.",
         program: Program::Training,
+        also_in: &[],
         baseline: "train",
         choice: None,
         sizes: sizes::nothing,
@@ -161,8 +192,9 @@ const TECHNIQUES: &[Technique] = &[
     },
     Technique {
         name: "offload",
-        summary: "Of two models that are trained in turns, the one that waits is on the host, with its optimizer.",
+        summary: "Two models are trained in turns; the waiting one and its optimizer state are moved to the host.",
         program: Program::Training,
+        also_in: &[],
         baseline: "train",
         choice: None,
         sizes: sizes::two_models,
@@ -172,6 +204,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "accumulate",
         summary: "Gradients of four small batches add up to those of the large one, with a lower peak.",
         program: Program::Training,
+        also_in: &[],
         baseline: "train",
         choice: None,
         sizes: sizes::large_batch,
@@ -181,6 +214,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "gradients-kept",
         summary: "Gradients that are never cleared stay allocated, and add up over all steps.",
         program: Program::Training,
+        also_in: OTHER_TRAINING,
         baseline: "train",
         choice: Some("gradients"),
         sizes: sizes::wide_model,
@@ -190,6 +224,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "zero-gradients",
         summary: "Gradients that are set to zero stay allocated during the forward pass; freed ones do not.",
         program: Program::Training,
+        also_in: OTHER_TRAINING,
         baseline: "train",
         choice: Some("gradients"),
         sizes: sizes::wide_model,
@@ -199,6 +234,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "checkpoint-blocks",
         summary: "Only the inputs of blocks are kept; their activations are computed again in the backward pass.",
         program: Program::Training,
+        also_in: OTHER_GPTS,
         baseline: "train",
         choice: Some("checkpointing"),
         sizes: sizes::deep_model,
@@ -208,6 +244,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "checkpoint-layers",
         summary: "Only the inputs of attention and MLP are kept; the rest is computed again in the backward pass.",
         program: Program::Training,
+        also_in: OTHER_GPTS,
         baseline: "train",
         choice: Some("checkpointing"),
         sizes: sizes::deep_model,
@@ -217,6 +254,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "mixed-bf16",
         summary: "In bf16 mixed precision most activations take half the memory; parameters stay in f32.",
         program: Program::Training,
+        also_in: OTHER_TRAINING,
         baseline: "train",
         choice: Some("precision"),
         sizes: sizes::long_sequences,
@@ -224,8 +262,9 @@ const TECHNIQUES: &[Technique] = &[
     },
     Technique {
         name: "mixed-f16",
-        summary: "As mixed-bf16 in f16, with a loss that is scaled so that small gradients do not become 0.",
+        summary: "In f16 mixed precision most activations take half the memory; scaling the loss keeps small gradients.",
         program: Program::Training,
+        also_in: OTHER_TRAINING,
         baseline: "train",
         choice: Some("precision"),
         sizes: sizes::long_sequences,
@@ -235,6 +274,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "adamw",
         summary: "AdamW keeps two numbers for each parameter; the optimizer of train.",
         program: Program::Training,
+        also_in: OTHER_TRAINING,
         baseline: "adamw",
         choice: Some("optimizer"),
         sizes: sizes::wide_model_with_state,
@@ -244,6 +284,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "adam-8bit",
         summary: "Adam with 8-bit states needs a quarter of the optimizer's memory.",
         program: Program::Training,
+        also_in: OTHER_TRAINING,
         baseline: "adamw",
         choice: Some("optimizer"),
         sizes: sizes::wide_model_with_state,
@@ -255,6 +296,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "sgd",
         summary: "SGD with momentum keeps one number for each parameter, half of AdamW's state.",
         program: Program::Training,
+        also_in: OTHER_TRAINING,
         baseline: "adamw",
         choice: Some("optimizer"),
         sizes: sizes::wide_model_with_state,
@@ -264,6 +306,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "adam",
         summary: "Adam keeps as much as AdamW: two numbers for each parameter.",
         program: Program::Training,
+        also_in: OTHER_TRAINING,
         baseline: "adamw",
         choice: Some("optimizer"),
         sizes: sizes::wide_model_with_state,
@@ -273,12 +316,13 @@ const TECHNIQUES: &[Technique] = &[
         "variable-lengths",
         Program::Training,
         sizes::variable_lengths,
-        "GPT training with texts of different lengths, which leave gaps that no longer text fits.",
+        "GPT training with sequences of different lengths: a longer one fits no gap that a shorter one left.",
     ),
     Technique {
         name: "expandable-segments",
-        summary: "Segments that grow by pages leave no gaps between texts of different lengths.",
+        summary: "Segments that grow by pages leave no gaps between sequences of different lengths.",
         program: Program::Training,
+        also_in: ALL_OTHERS,
         baseline: "variable-lengths",
         choice: Some("kind of segment"),
         sizes: sizes::variable_lengths,
@@ -288,15 +332,17 @@ const TECHNIQUES: &[Technique] = &[
         name: "max-split",
         summary: "Large blocks are not split, so that no small request keeps a large segment from being released.",
         program: Program::Training,
+        also_in: ALL_OTHERS,
         baseline: "variable-lengths",
         choice: Some("max_split_size"),
         sizes: sizes::variable_lengths,
-        apply: |settings| settings.alloc_conf.push("max_split_size_mb:20"),
+        apply: |settings| settings.alloc_conf.push("max_split_size_mb:32"),
     },
     Technique {
         name: "garbage-collection",
         summary: "Above a share of the limit, cached segments that were not used for long are released.",
         program: Program::Training,
+        also_in: ALL_OTHERS,
         baseline: "variable-lengths",
         choice: Some("garbage collection"),
         sizes: sizes::variable_lengths,
@@ -306,6 +352,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "roundup",
         summary: "Sizes are rounded up to few different ones, so that more free blocks fit.",
         program: Program::Training,
+        also_in: ALL_OTHERS,
         baseline: "variable-lengths",
         choice: Some("rounding"),
         sizes: sizes::variable_lengths,
@@ -316,6 +363,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "allocator-async",
         summary: "GPT training with memory from CUDA's stream-ordered pool (cuMemAllocAsync); GPUs only.",
         program: Program::Training,
+        also_in: &[],
         baseline: "allocator-pool",
         choice: Some("allocator"),
         sizes: sizes::nothing,
@@ -325,6 +373,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "allocator-driver",
         summary: "GPT training with a call of the driver for every request (cuMemAlloc; a memory map on the host).",
         program: Program::Training,
+        also_in: &[],
         baseline: "allocator-pool",
         choice: Some("allocator"),
         sizes: sizes::nothing,
@@ -341,6 +390,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "in-place",
         summary: "A ReLU that overwrites its argument needs no second tensor.",
         program: Program::TwoLayer,
+        also_in: &[],
         baseline: "two-layer",
         choice: None,
         sizes: sizes::hidden_rows,
@@ -356,6 +406,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "inference-with-graph",
         summary: "Without no_grad, inference keeps all activations until its output is freed.",
         program: Program::Inference,
+        also_in: &[],
         baseline: "inference",
         choice: None,
         sizes: sizes::many_sequences,
@@ -365,6 +416,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "int8-weights",
         summary: "Weights of 8 bits take a quarter of the memory; each is widened when its layer runs.",
         program: Program::Inference,
+        also_in: &[],
         baseline: "inference",
         choice: None,
         sizes: sizes::large_weights,
@@ -380,6 +432,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "kv-cache",
         summary: "A cache of keys and values costs memory and saves computing the whole text for every token.",
         program: Program::Generation,
+        also_in: &[],
         baseline: "generate",
         choice: None,
         sizes: sizes::generation,
@@ -399,6 +452,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "loading-generator",
         summary: "Batches that are made when they are needed take the memory of one batch.",
         program: Program::Loading,
+        also_in: &[],
         baseline: "loading-eager",
         choice: Some("loading"),
         sizes: sizes::nothing,
@@ -408,16 +462,28 @@ const TECHNIQUES: &[Technique] = &[
         name: "loading-lazy",
         summary: "Batches of a memory-mapped safetensors file are read when they are needed, one at a time.",
         program: Program::Loading,
+        also_in: &[],
         baseline: "loading-eager",
         choice: Some("loading"),
         sizes: sizes::nothing,
         apply: |settings| settings.loading = Loading::Lazy,
     },
     Technique {
+        name: "loading-host",
+        summary: "Batches are copied from ordinary host memory when they are needed; a step waits for its copy.",
+        program: Program::Loading,
+        also_in: &[],
+        baseline: "loading-host",
+        choice: Some("loading"),
+        sizes: sizes::large_rows,
+        apply: |settings| settings.loading = Loading::Host,
+    },
+    Technique {
         name: "pinned-staging",
         summary: "The next batch is copied while a step computes, for the memory of one more batch.",
         program: Program::Loading,
-        baseline: "loading-generator",
+        also_in: &[],
+        baseline: "loading-host",
         choice: Some("loading"),
         sizes: sizes::large_rows,
         apply: |settings| settings.loading = Loading::PinnedStaging,
@@ -430,8 +496,9 @@ const TECHNIQUES: &[Technique] = &[
     ),
     Technique {
         name: "batch-search",
-        summary: "The batch grows until memory is out, the program recovers and trains with the largest that fits.",
+        summary: "The batch grows until it runs out of memory; training recovers and uses the largest batch that fits.",
         program: Program::BatchSearch,
+        also_in: &[],
         baseline: "batch-fixed",
         choice: None,
         sizes: sizes::limited,
@@ -447,10 +514,21 @@ const TECHNIQUES: &[Technique] = &[
         name: "record-stream",
         summary: "record_stream delays the reuse of memory until the other stream has read it, without waiting.",
         program: Program::Streams,
+        also_in: &[],
         baseline: "side-stream",
-        choice: None,
+        choice: Some("stream safety"),
         sizes: sizes::stream_data,
         apply: |settings| settings.streams = StreamSafety::RecordStream,
+    },
+    Technique {
+        name: "no-record-stream",
+        summary: "Without a wait or record_stream, memory is reused, and overwritten, before the other stream reads it.",
+        program: Program::Streams,
+        also_in: &[],
+        baseline: "side-stream",
+        choice: Some("stream safety"),
+        sizes: sizes::stream_data,
+        apply: |settings| settings.streams = StreamSafety::Unprotected,
     },
     baseline(
         "graph-pools",
@@ -462,6 +540,7 @@ const TECHNIQUES: &[Technique] = &[
         name: "graph-pools-shared",
         summary: "Captured graphs that share a private pool use the memory that the others have freed.",
         program: Program::Graphs,
+        also_in: &[],
         baseline: "graph-pools",
         choice: None,
         sizes: sizes::graph_rows,

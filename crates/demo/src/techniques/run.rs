@@ -17,8 +17,8 @@ use crate::memory::SpanGuard;
 use crate::operation::Observation;
 use crate::optimizers::Optimizer;
 
-/// What a program keeps after its last step, so that a recording ends as the program does.
-pub(super) type Kept = Box<dyn Any>;
+/// The models, data and results of a program, which live until the recording has ended.
+pub(super) type ProgramState = Box<dyn Any>;
 
 /// What a program is called with.
 pub(super) struct Run<'a> {

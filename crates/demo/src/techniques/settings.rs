@@ -110,6 +110,8 @@ pub(super) enum Loading {
     Eager,
     /// Each batch is made when it is needed.
     Generator,
+    /// All of it is in ordinary host memory; each batch is copied when it is needed.
+    Host,
     /// Each batch is read from a memory-mapped file when it is needed.
     Lazy,
     /// The next batch is copied through page-locked memory on a stream of its own while a step
@@ -125,6 +127,8 @@ pub(super) enum StreamSafety {
     Wait,
     /// The pool is told of the use (`record_stream`).
     RecordStream,
+    /// The memory is freed without either: a mistake.
+    Unprotected,
 }
 
 /// The sizes and switches of a program. Techniques change them.
@@ -195,7 +199,7 @@ pub(super) struct Settings {
     pub(super) kv_cache: bool,
     /// How data is loaded.
     pub(super) loading: Loading,
-    /// Whether the batch grows until memory is out.
+    /// Whether the batch grows until a step runs out of memory.
     pub(super) searches_batch: bool,
     /// How memory on two streams is freed.
     pub(super) streams: StreamSafety,

@@ -18,7 +18,7 @@ pub(super) fn large_logits(settings: &mut Settings) {
     settings.batch = settings.pick(4, 8);
 }
 
-/// A first step that is larger than the others, such as a benchmark or the longest text.
+/// A first step that is larger than the others, such as a benchmark or the longest sequence.
 pub(super) fn large_first_step(settings: &mut Settings) {
     settings.first_batch = Some(settings.pick(48, 64));
     settings.batch = 8;

@@ -24,7 +24,7 @@ pub fn print_memory(device: &Device, out: &mut dyn Write) -> io::Result<()> {
 
 /// The memory of a device at the end of a phase. Displayed, it is a line of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct MemoryLine {
+pub struct MemoryLogEntry {
     /// The step's number, from 1.
     pub step: u64,
     /// The phase's name.
@@ -37,7 +37,7 @@ pub struct MemoryLine {
     pub peak_allocated_bytes: u64,
 }
 
-impl fmt::Display for MemoryLine {
+impl fmt::Display for MemoryLogEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, phase, allocated_bytes, reserved_bytes, peak_allocated_bytes } = *self;
         let [allocated, reserved, peak] = [allocated_bytes, reserved_bytes, peak_allocated_bytes].map(ByteSize);
@@ -45,9 +45,9 @@ impl fmt::Display for MemoryLine {
     }
 }
 
-/// A callback that tells the memory at the end of each phase of a step, as the tutorials'
+/// A callback that reports the memory at the end of each phase of a step, as the tutorials'
 /// `print_memory`. Steps are numbered from 1, over all trainers that call this.
-pub struct MemoryLines<F> {
+pub struct MemoryLog<F> {
     device: Device,
     every: u64,
     /// Number of steps that have begun.
@@ -55,7 +55,7 @@ pub struct MemoryLines<F> {
     receive: F,
 }
 
-impl<F: Fn(MemoryLine)> MemoryLines<F> {
+impl<F: Fn(MemoryLogEntry)> MemoryLog<F> {
     /// Calls `receive` in each step whose number is a multiple of `every`, and in the first one.
     #[must_use]
     pub fn new(device: &Device, every: NonZeroU64, receive: F) -> Self {
@@ -63,7 +63,7 @@ impl<F: Fn(MemoryLine)> MemoryLines<F> {
     }
 }
 
-impl<F: Fn(MemoryLine)> Callback for MemoryLines<F> {
+impl<F: Fn(MemoryLogEntry)> Callback for MemoryLog<F> {
     fn before(&self, phase: Phase, _step: u64, device: &Device) {
         if phase == Phase::Step && device.is(&self.device) {
             self.steps.set(self.steps.get() + 1);
@@ -76,7 +76,7 @@ impl<F: Fn(MemoryLine)> Callback for MemoryLines<F> {
             return;
         }
         let stats = device.stats();
-        (self.receive)(MemoryLine {
+        (self.receive)(MemoryLogEntry {
             step,
             phase: phase.name(),
             allocated_bytes: stats.allocated_bytes.all.current,

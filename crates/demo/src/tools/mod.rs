@@ -4,7 +4,7 @@
 //! - [`LineTable`]: memory by source line, as `pytorch_memlab` shows it.
 //! - [`Profiler`]: memory and time by operation, as `torch.profiler` shows them.
 //! - [`print_memory`]: the allocator's counters, as `torch.cuda.memory_summary()` in short.
-//! - [`MemoryLines`]: allocated, reserved and peak bytes at the end of each phase.
+//! - [`MemoryLog`]: allocated, reserved and peak bytes at the end of each phase.
 //! - [`TensorboardLog`]: an event file for TensorBoard, written while training goes on.
 //!
 //! A tool watches the thread that creates it until it is dropped. Several can watch at once. They
@@ -23,7 +23,7 @@ mod text_table;
 mod timing;
 
 pub use line_table::{LineReport, LineRow, LineTable};
-pub use memory_summary::{MemoryLine, MemoryLines, MemorySummary, NowAndPeak, print_memory};
+pub use memory_summary::{MemoryLog, MemoryLogEntry, MemorySummary, NowAndPeak, print_memory};
 pub use phase_table::{PhaseReport, PhaseRow, PhaseTable};
 pub use profiler::{ProfileReport, ProfileRow, Profiler, SortBy};
 pub use tensorboard::TensorboardLog;

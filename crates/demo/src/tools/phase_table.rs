@@ -217,7 +217,7 @@ pub struct PhaseReport {
 
 impl fmt::Display for PhaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let headings = ["calls", "before", "peak", "after", "kept", "kept in all", "time", "phase"];
+        let headings = ["calls", "before", "peak", "after", "kept", "total kept", "time", "phase"];
         let mut table = TextTable::new(&headings, 1);
         for row in &self.rows {
             table.add([

@@ -218,7 +218,7 @@ fn memory_lines_have_every_phase_of_chosen_steps() {
     let lines = Rc::new(RefCell::new(Vec::new()));
     let every = std::num::NonZeroU64::new(2).expect("2 is not 0");
     let received = lines.clone();
-    let callback = MemoryLines::new(&device, every, move |line| received.borrow_mut().push(line));
+    let callback = MemoryLog::new(&device, every, move |line| received.borrow_mut().push(line));
     let _callback = ThreadCallback::add(Rc::new(callback));
     for _ in 0..3 {
         training.step().expect("the step works");

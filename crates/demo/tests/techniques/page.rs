@@ -38,6 +38,8 @@ fn every_technique_has_a_section_with_picture_and_figures() {
             assert!(text.contains(&column), "{name}: no column {column:?}");
         }
         assert_eq!(text.contains("host: "), *name != NOT_ON_HOST, "{name}: figures of the host");
+        // In the table of all techniques, and in that which compares them with PyTorch.
+        assert_eq!(page.matches(&format!("\n| [{name}](#{name}) | ")).count(), 2, "{name}: rows in the tables");
         if is_recorded(name) {
             let picture = format!("images/techniques/{name}.svg");
             assert!(text.contains(&picture), "{name}: no {picture}");

@@ -1,13 +1,17 @@
-//! Runs a plan on the host and follows its memory: what was live at the peak, and where it was
-//! requested.
+//! Runs a plan and follows its memory: what was live at the peak, and where it was requested.
+//!
+//! Tests run on the host. With `VRAMSCOPE_TEST_DEVICE=cuda`, they run on the first GPU, with equal
+//! sizes and bounds.
 
 use std::collections::HashMap;
+use std::env;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use vramscope_collector::{HostDevice, HostPool};
-use vramscope_demo::techniques::{DeviceKind, Finished, Plan, Report, Sizes, Technique};
+use vramscope_demo::techniques::{DeviceKind, Finished, Plan, Report, Scale, Sizes, Technique};
+use vramscope_demo::{CudaDevice, CudaPool, Device};
 use vramscope_trace::{Category, Definition, Definitions, Event, EventKind, Sink, SiteId};
 
 /// Memory that programs may take.
@@ -15,6 +19,19 @@ pub(crate) const CAPACITY_BYTES: u64 = 2 << 30;
 
 /// The technique that runs on GPUs only.
 pub(crate) const NOT_ON_HOST: &str = "allocator-async";
+
+/// Returns the kind of device that the tests run on.
+pub(crate) fn device_kind() -> DeviceKind {
+    match env::var("VRAMSCOPE_TEST_DEVICE").as_deref() {
+        Ok("cuda") => DeviceKind::Cuda,
+        Ok(other) => panic!("VRAMSCOPE_TEST_DEVICE={other}: only cuda is known"),
+        Err(_) => DeviceKind::Host,
+    }
+}
+
+/// The sizes that the bounds are for.
+pub(crate) const SMALL: Sizes =
+    Sizes { steps: None, layers: None, width: None, batch: None, length: None, seed: None, scale: Some(Scale::Small) };
 
 /// Returns the techniques that are not baselines.
 pub(crate) fn techniques() -> impl Iterator<Item = &'static Technique> {
@@ -120,11 +137,26 @@ fn by_category(definitions: &Definitions, live: &Live) -> HashMap<Category, u64>
     sums
 }
 
-/// Runs a plan on the host.
+/// Creates a device whose pool has the plan's settings and is followed by `sink`.
+fn device(plan: &Plan, sink: PeakSink) -> Device {
+    match device_kind() {
+        DeviceKind::Host => {
+            let pool = HostPool::new(HostDevice::new(CAPACITY_BYTES), plan.pool_settings(), sink, || 0);
+            plan.host_device(pool, CAPACITY_BYTES).expect("the host is a device")
+        }
+        DeviceKind::Cuda => {
+            let gpu = CudaDevice::new(0).unwrap_or_else(|error| panic!("no GPU: {error}"));
+            let context = Arc::clone(gpu.context());
+            let pool = CudaPool::new(gpu, plan.pool_settings(), sink, || 0);
+            plan.cuda_device(pool, &context).unwrap_or_else(|error| panic!("no GPU: {error}"))
+        }
+    }
+}
+
+/// Runs a plan.
 pub(crate) fn run_plan(plan: &Plan) -> Recorded {
     let sink = PeakSink::default();
-    let pool = HostPool::new(HostDevice::new(CAPACITY_BYTES), plan.pool_settings(), sink.clone(), || 0);
-    let device = plan.host_device(pool, CAPACITY_BYTES).expect("the host is a device");
+    let device = device(plan, sink.clone());
     let finished = plan.run(&device, &AtomicBool::new(false), Duration::ZERO, &mut |_| {});
     let finished = finished.unwrap_or_else(|error| panic!("{}: {error}", plan.name()));
     let mut state = std::mem::take(&mut *sink.0.lock().expect("no thread panics"));
@@ -140,15 +172,15 @@ pub(crate) fn run_plan(plan: &Plan) -> Recorded {
     recorded
 }
 
-/// Runs techniques by their names, joined by commas, with default sizes.
+/// Runs techniques by their names, joined by commas.
 pub(crate) fn run(names: &str) -> Recorded {
     let names: Vec<&str> = names.split(',').collect();
-    run_plan(&Plan::new(&names, DeviceKind::Host, &Sizes::default()).expect("the techniques fit"))
+    run_plan(&Plan::new(&names, device_kind(), &SMALL).expect("the techniques fit"))
 }
 
 /// Runs a technique and its baseline with equal sizes.
 pub(crate) fn run_with_baseline(name: &str) -> [Recorded; 2] {
     let technique = Technique::by_name(name).expect("the technique exists");
     let names = [&[technique.name][..], &[technique.baseline]];
-    Plan::pair(names, DeviceKind::Host, &Sizes::default()).expect("they fit").map(|plan| run_plan(&plan))
+    Plan::pair(names, device_kind(), &SMALL).expect("they fit").map(|plan| run_plan(&plan))
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{result, sys};
 
@@ -164,6 +164,19 @@ impl Compiled {
     pub(super) fn kernels(&self) -> impl Iterator<Item = (Kernel, Variant, &'static str)> {
         self.source.kernels.iter().map(|&(kernel, name)| (kernel, self.variant, name))
     }
+}
+
+/// Returns all kernels for a target. A process compiles them once, whatever number of devices it
+/// opens: a comparison opens three.
+pub(super) fn compiled(target: Target) -> Result<Arc<[Compiled]>> {
+    static COMPILED: Mutex<Vec<(Target, Arc<[Compiled]>)>> = Mutex::new(Vec::new());
+    let mut all = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, compiled)) = all.iter().find(|(of, _)| *of == target) {
+        return Ok(Arc::clone(compiled));
+    }
+    let compiled: Arc<[Compiled]> = compile_all(target)?.into();
+    all.push((target, Arc::clone(&compiled)));
+    Ok(compiled)
 }
 
 /// Compiles all kernels, on as many threads as the machine has processors.

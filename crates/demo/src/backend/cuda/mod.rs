@@ -30,6 +30,8 @@ mod streams;
 mod sums;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::test_context;
 mod transfer;
 
 use std::rc::Rc;
@@ -78,7 +80,7 @@ impl CudaBackend {
         let target = target(context)?;
         let streams = Rc::new(Streams::new(context));
         streams.bind()?;
-        let compiled = kernels::compile_all(target)?;
+        let compiled = kernels::compiled(target)?;
         let launcher = Launcher {
             functions: Functions::Loaded(Loaded::new(&compiled)?),
             stream: Rc::clone(streams.current_cell()),

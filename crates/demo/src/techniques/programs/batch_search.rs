@@ -1,16 +1,16 @@
-//! Searches the largest batch under a memory limit: grows it until memory is out, recovers, and
-//! halves the interval; then trains with the result.
+//! Searches the largest batch under a memory limit: grows it until a step runs out of
+//! memory, recovers, and halves the interval; then trains with the result.
 
 use super::super::report::Figure;
-use super::super::run::{Kept, Run};
+use super::super::run::{ProgramState, Run};
 use super::training::Training;
 use crate::device::Device;
 use crate::error::{Result, TensorError};
 use crate::optimizers::{ClearGradients, clear_gradients};
 use crate::tokens::Text;
 
-/// Runs one training step with `batch` sequences. Returns false if memory was out, and frees what
-/// the step left.
+/// Runs one training step with `batch` sequences. Returns false if it ran out of memory, and
+/// frees what the step left.
 fn fits(run: &Run<'_>, model: &mut Training, text: &Text, batch: usize) -> Result<bool> {
     let Run { device, settings, .. } = *run;
     device.memory().mark(&format!("batch {batch}"));
@@ -51,7 +51,7 @@ fn batches(tried: &[(usize, bool)], is_good: bool) -> Vec<u64> {
 }
 
 /// Searches, then trains.
-pub(in super::super) fn run(run: &mut Run<'_>) -> Result<Kept> {
+pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings): (&Device, _) = (run.device, run.settings);
     let text = Text::new(settings.gpt.vocabulary, settings.seed);
     let mut model = Training::new(device, settings, settings.seed)?;

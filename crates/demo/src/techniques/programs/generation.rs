@@ -3,7 +3,7 @@
 use vramscope_collector::{Category, Scope};
 
 use super::super::report::Figure;
-use super::super::run::{Kept, Run, StepScope};
+use super::super::run::{ProgramState, Run, StepScope};
 use crate::autograd::no_grad;
 use crate::device::Device;
 use crate::error::Result;
@@ -35,7 +35,7 @@ impl Sequences {
 
 /// Generates text. The peaks are those after the first step, which computes the whole prompt with
 /// and without a cache.
-pub(in super::super) fn run(run: &mut Run<'_>) -> Result<Kept> {
+pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let _mode = no_grad();
     let text = Text::new(settings.gpt.vocabulary, settings.seed).sequences(settings.batch, settings.prompt, 0);

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use vramscope_collector::{Category, MempoolId, Scope, graph_pool_handle};
 
 use super::super::report::Figure;
-use super::super::run::{Kept, Run, StepScope};
+use super::super::run::{ProgramState, Run, StepScope};
 use crate::autograd::no_grad;
 use crate::backend::{BackendError, Graph};
 use crate::device::Device;
@@ -71,7 +71,7 @@ impl CapturedGraph {
 }
 
 /// Captures and replays. The peaks are those after the warm-up.
-pub(in super::super) fn run(run: &mut Run<'_>) -> Result<Kept> {
+pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let _mode = no_grad();
     let width = settings.row_width;

@@ -2,7 +2,7 @@
 
 use vramscope_collector::{Category, Scope};
 
-use super::super::run::{Kept, Run, StepScope};
+use super::super::run::{ProgramState, Run, StepScope};
 use crate::autograd::{enable_grad, no_grad};
 use crate::error::Result;
 use crate::models::Gpt;
@@ -10,7 +10,7 @@ use crate::tokens::Text;
 
 /// Computes predictions. The peaks are those after the model is ready: quantization needs both
 /// forms of a weight for a moment.
-pub(in super::super) fn run(run: &mut Run<'_>) -> Result<Kept> {
+pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let text = Text::new(settings.gpt.vocabulary, settings.seed);
     let gpt = {

@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 use vramscope_collector::{Category, Scope};
 
 use super::super::report::Figure;
-use super::super::run::{Kept, Run};
+use super::super::run::{ProgramState, Run};
 use super::super::settings::{Loading, Settings};
 use crate::backend::{BackendError, StagingBuffer};
 use crate::device::Device;
@@ -33,6 +33,11 @@ fn batch_bytes(settings: &Settings, step: u64) -> Vec<u8> {
     numbers.flat_map(f32::to_le_bytes).collect()
 }
 
+/// Returns the bytes of all batches.
+fn all_bytes(settings: &Settings) -> Vec<Vec<u8>> {
+    (0..settings.steps).map(|step| batch_bytes(settings, step)).collect()
+}
+
 /// Copies a batch to the device.
 fn upload(device: &Device, settings: &Settings, bytes: &[u8]) -> Result<Tensor> {
     let _scope = Scope::open_with("data", Category::Input);
@@ -45,11 +50,13 @@ enum Loader {
     Eager(Vec<Tensor>),
     /// Nothing: batches are made when they are needed.
     Generator,
+    /// The bytes of all batches, in ordinary host memory.
+    Host(Vec<Vec<u8>>),
     /// A safetensors file with all batches, mapped into memory. The system reads only pages that
     /// are used.
     Lazy(MappedFile),
-    /// Two staging buffers, and the batch that was copied in advance.
-    Staged { buffers: Vec<Box<dyn StagingBuffer>>, next: Option<Tensor> },
+    /// As `Host`, with two staging buffers and the batch that was copied in advance.
+    Staged { batches: Vec<Vec<u8>>, buffers: Vec<Box<dyn StagingBuffer>>, next: Option<Tensor> },
 }
 
 /// A file in memory, deleted when this is dropped.
@@ -67,7 +74,7 @@ impl MappedFile {
     /// Writes all batches to a temporary file and maps it.
     fn write(settings: &Settings) -> Result<Self> {
         let name = |step| format!("batch{step}");
-        let batches: Vec<Vec<u8>> = (0..settings.steps).map(|step| batch_bytes(settings, step)).collect();
+        let batches = all_bytes(settings);
         let shape = vec![settings.rows, settings.row_width];
         let views = batches
             .iter()
@@ -101,11 +108,12 @@ impl Loader {
                 Self::Eager(all.collect::<Result<_>>()?)
             }
             Loading::Generator => Self::Generator,
+            Loading::Host => Self::Host(all_bytes(settings)),
             Loading::Lazy => Self::Lazy(MappedFile::write(settings)?),
             Loading::PinnedStaging => {
                 let bytes = settings.rows * settings.row_width * 4;
                 let buffers = (0..2).map(|_| device.backend().staging_buffer(bytes)).collect::<Result<_, _>>()?;
-                let mut loader = Self::Staged { buffers, next: None };
+                let mut loader = Self::Staged { batches: all_bytes(settings), buffers, next: None };
                 loader.prefetch(device, settings, 0)?;
                 loader
             }
@@ -117,6 +125,7 @@ impl Loader {
         match self {
             Self::Eager(all) => Ok(all[step as usize].clone()),
             Self::Generator => upload(device, settings, &batch_bytes(settings, step)),
+            Self::Host(batches) => upload(device, settings, &batches[step as usize]),
             Self::Lazy(file) => file.batch(device, settings, step),
             Self::Staged { next, .. } => {
                 let batch = next.take().expect("prefetch() was called for this step");
@@ -130,12 +139,12 @@ impl Loader {
 
     /// Begins to copy the batch of step `step`, if this loader copies in advance.
     fn prefetch(&mut self, device: &Device, settings: &Settings, step: u64) -> Result {
-        let Self::Staged { buffers, next } = self else { return Ok(()) };
+        let Self::Staged { batches, buffers, next } = self else { return Ok(()) };
         if step == settings.steps {
             return Ok(());
         }
         let buffer = &mut buffers[step as usize % 2];
-        buffer.bytes_mut()?.copy_from_slice(&batch_bytes(settings, step));
+        buffer.bytes_mut()?.copy_from_slice(&batches[step as usize]);
         let _scope = Scope::open_with("data", Category::Input);
         *next = Some(device.with_stream(COPY, || {
             let staged = Tensor::empty(device, &[settings.rows, settings.row_width], DType::F32)?;
@@ -147,7 +156,7 @@ impl Loader {
 }
 
 /// Trains.
-pub(in super::super) fn run(run: &mut Run<'_>) -> Result<Kept> {
+pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let mut loader = Loader::new(device, settings)?;
     let width = settings.row_width;

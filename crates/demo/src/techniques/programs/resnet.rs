@@ -5,7 +5,7 @@ use std::rc::Rc;
 use fastrand::Rng;
 use vramscope_collector::{Category, Scope};
 
-use super::super::run::{Kept, Run};
+use super::super::run::{ProgramState, Run};
 use super::training::ForwardBytes;
 use crate::device::Device;
 use crate::error::Result;
@@ -36,7 +36,7 @@ fn images(device: &Device, count: usize, pixels: usize, seed: u64) -> Result<(Te
 }
 
 /// Trains.
-pub(in super::super) fn run(run: &mut Run<'_>) -> Result<Kept> {
+pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let model = {
         let _scope = Scope::open("model");

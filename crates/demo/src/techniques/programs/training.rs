@@ -7,7 +7,7 @@ use std::rc::Rc;
 use vramscope_collector::{Category, Scope};
 
 use super::super::report::Figure;
-use super::super::run::{Kept, Run};
+use super::super::run::{ProgramState, Run};
 use super::super::settings::{EmptyCache, KeptResults, Settings};
 use crate::autograd::no_grad;
 use crate::callbacks::{Callback, Phase};
@@ -155,7 +155,7 @@ impl HeldOut {
 }
 
 /// Trains.
-pub(in super::super) fn run(run: &mut Run<'_>) -> Result<Kept> {
+pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let text = Text::new(settings.gpt.vocabulary, settings.seed);
     let mut models = Vec::new();

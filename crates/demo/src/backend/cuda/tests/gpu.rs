@@ -12,7 +12,7 @@ use crate::backend::{Backend, Gemm, RawSlice, Unary};
 use crate::dtype::DType;
 
 /// Returns a context of the first GPU; `None`, with a note, without a GPU or without libraries.
-pub(super) fn context() -> Option<Arc<CudaContext>> {
+pub(crate) fn context() -> Option<Arc<CudaContext>> {
     // SAFETY: Loading the library runs its initializers, which are meant to run in any program.
     let has_driver = unsafe { sys::is_culib_present() };
     let missing = if !has_driver {

@@ -6,6 +6,8 @@ mod speeds;
 
 use std::collections::HashMap;
 
+pub(crate) use gpu::context as test_context;
+
 use super::compiler::{self, Target};
 use super::kernels::{self, Compiled, Kernel, Variant};
 use super::launch::Parameter;
