@@ -66,7 +66,6 @@ fn check(
     for ((model, found), (_, expected)) in found.iter().zip(expected) {
         let bound = if *model == "resnet" { resnet_bound } else { bound };
         let distance = distance(found, expected);
-        println!("{what}, {model}: gradients differ by {distance:.1e}");
         assert!(distance <= bound, "{what}, {model}: gradients differ by {distance}, more than {bound}");
     }
 }

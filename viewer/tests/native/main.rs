@@ -31,5 +31,6 @@ mod views_flame;
 mod views_fragmentation;
 mod views_heatmap;
 mod views_holders;
+mod views_leaks;
 mod views_lists;
 mod views_training;

@@ -33,7 +33,7 @@ fn open_shared(name: &str) -> Option<Session> {
 }
 
 /// Writes a small recording, event by event, 10 ns apart.
-struct Program {
+pub(crate) struct Program {
     encoder: Encoder,
     interner: Interner,
     time_ns: u64,
@@ -42,7 +42,7 @@ struct Program {
 
 impl Program {
     /// Creates a program with one large segment.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let encoder = Encoder::new(&RecordingInfo::default());
         let mut program = Self { encoder, interner: Interner::default(), time_ns: 0, next_address: 0 };
         let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
@@ -64,7 +64,7 @@ impl Program {
 
     /// Allocates a block with these frames, file, line and function, outermost first, and returns
     /// its address.
-    fn allocate_in(&mut self, frames: &[(&str, u32, &str)], size: u64) -> u64 {
+    pub(crate) fn allocate_in(&mut self, frames: &[(&str, u32, &str)], size: u64) -> u64 {
         let mut stack = StackId(0);
         for &(file, line, function) in frames {
             let (function, file) = (self.interner.string(function), self.interner.string(file));
@@ -84,7 +84,7 @@ impl Program {
         self.event(EventKind::FreeCompleted { address, site: SiteId(0) });
     }
 
-    fn mark(&mut self, stage: AnnotationStage, name: &str) {
+    pub(crate) fn mark(&mut self, stage: AnnotationStage, name: &str) {
         let name = self.interner.string(name);
         self.event(EventKind::Mark { stage, name, address: 0, site: SiteId(0) });
     }
@@ -104,7 +104,7 @@ impl Program {
         self.mark(AnnotationStage::End, &format!("step {number}"));
     }
 
-    fn finish(mut self) -> Session {
+    pub(crate) fn finish(mut self) -> Session {
         self.encoder.flush();
         let bytes: Vec<u8> = self.encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
         open_bytes("program.vram", &bytes)
@@ -112,7 +112,7 @@ impl Program {
 }
 
 /// Records steps of a training run, see [`Program::step`].
-fn training(steps: u64, leaks: bool) -> Session {
+pub(crate) fn training(steps: u64, leaks: bool) -> Session {
     let mut program = Program::new();
     program.allocate(5, 1 << 20);
     (0..steps).for_each(|number| program.step(number, leaks));
@@ -120,7 +120,7 @@ fn training(steps: u64, leaks: bool) -> Session {
 }
 
 /// Returns the rows that a script gets.
-fn rows(session: &mut Session, view: &str, options: &str) -> Vec<Value> {
+pub(crate) fn rows(session: &mut Session, view: &str, options: &str) -> Vec<Value> {
     let rows = session.rows(view, options).expect("the view has rows");
     match serde_json::from_str(&rows).expect("rows are JSON") {
         Value::Array(rows) => rows,
@@ -129,12 +129,12 @@ fn rows(session: &mut Session, view: &str, options: &str) -> Vec<Value> {
 }
 
 /// Returns a number of a row.
-fn number(row: &Value, name: &str) -> u64 {
+pub(crate) fn number(row: &Value, name: &str) -> u64 {
     row[name].as_u64().unwrap_or_else(|| panic!("{name} of {row} is not a number"))
 }
 
 /// Returns the sum of a number over rows.
-fn sum(rows: &[Value], name: &str) -> u64 {
+pub(crate) fn sum(rows: &[Value], name: &str) -> u64 {
     rows.iter().map(|row| number(row, name)).sum()
 }
 
@@ -149,7 +149,7 @@ fn counters_at(recording: &Recording, event: u64) -> (u64, u64, u64, u64) {
 
 /// Runs commands, and returns the content of the pane that then shows `view`: its controls and its
 /// texts, a line for each paragraph, heading and row.
-fn shown(session: &mut Session, view: &str, commands: &[&str]) -> String {
+pub(crate) fn shown(session: &mut Session, view: &str, commands: &[&str]) -> String {
     session.show(view).expect("the view exists");
     session.resend();
     let actions = commands.iter().map(|command| Action::Command((*command).to_owned())).collect();
@@ -375,75 +375,6 @@ fn another_span_can_be_chosen_as_step() {
     assert!(text.contains("No span is called “nothing”"), "{text}");
     assert!(shown(&mut session, "steps", &["step-span "]).contains("“step”"));
     assert_eq!(rows(&mut session, "steps", r#"{"span": "forward"}"#).len(), 4);
-}
-
-#[test]
-fn leaks_are_told_in_plain_words() {
-    let mut healthy = training(20, false);
-    let text = shown(&mut healthy, "leaks", &[]);
-    assert!(text.contains("No leak found: nothing grows from step to step."), "{text}");
-    assert!(rows(&mut healthy, "leaks", "{}").is_empty());
-
-    let mut leaking = training(20, true);
-    let text = shown(&mut leaking, "leaks", &["last"]);
-    assert!(text.contains("A leak: 2 sites grow by 2 KiB a step, all through train.py:3 main."), "{text}");
-    assert!(text.contains("train.py:20 layer | +1 KiB | +17 KiB | 20 KiB | 17 of 17 | "), "{text}");
-    assert!(text.contains("36 KiB in 36 blocks, allocated after the warm-up"), "{text}");
-    assert!(text.contains("Blocks older than 10 steps at this moment"), "{text}");
-    // The weights, and what the first nine steps leaked.
-    assert!(text.contains("1.02 MiB live in 19 blocks"), "{text}");
-    let text = shown(&mut leaking, "leaks", &["number leaks 25"]);
-    assert!(text.contains("Fewer than 25 steps precede the step at this moment."), "{text}");
-    let found = rows(&mut leaking, "leaks", r#"{"by": "line"}"#);
-    assert_eq!(
-        found.iter().map(|row| row["name"].as_str()).collect::<Vec<_>>(),
-        [Some("train.py:20"), Some("train.py:21")]
-    );
-    assert!(found.iter().all(|row| row["bytes_per_step"] == 1024 && row["blocks"] == 18));
-}
-
-#[test]
-fn sites_that_differ_only_in_library_frames_are_one_row_of_leaks() {
-    let mut program = Program::new();
-    let (main, layer) = (("train.py", 3, "main"), ("train.py", 20, "layer"));
-    let hook = ("/x/site-packages/torch/nn/modules/module.py", 1827, "Module._call_impl.<locals>.inner");
-    for number in 0..13 {
-        program.mark(AnnotationStage::Begin, &format!("step {number}"));
-        if number % 3 == 0 {
-            program.allocate_in(&[main, hook, layer], 1024);
-        } else {
-            program.allocate_in(&[main, layer], 1024);
-        }
-        program.mark(AnnotationStage::End, &format!("step {number}"));
-    }
-    let mut session = program.finish();
-    let text = shown(&mut session, "leaks", &[]);
-    assert!(text.contains("A leak: 1 site grows by 1 KiB a step, train.py:20 layer."), "{text}");
-    for by in ["site", "line"] {
-        let found = rows(&mut session, "leaks", &format!(r#"{{"by": "{by}"}}"#));
-        let [leak] = &found[..] else { panic!("one row: {found:?}") };
-        assert_eq!(["bytes", "blocks", "bytes_per_step"].map(|name| number(leak, name)), [12 * 1024, 12, 1024]);
-    }
-    // Grouped by stack, each stack is a row.
-    assert_eq!(rows(&mut session, "leaks", r#"{"by": "stack"}"#).len(), 2);
-}
-
-#[test]
-fn unfreed_rows_of_a_range_equal_the_lifetimes() {
-    let mut session = open("mlp_train.pickle.zst");
-    let lifetimes = Lifetimes::from_recording(session.model.recording()).expect("a readable recording");
-    let lifetimes = lifetimes.device(DEVICE).expect("the device has events");
-    let end = session.model.recording().end_event();
-    let mut random = fastrand::Rng::with_seed(7);
-    for _ in 0..20 {
-        let from = random.u64(0..end);
-        let to = random.u64(from..=end);
-        let options = format!(r#"{{"from": {from}, "to": {to}, "by": "category"}}"#);
-        let found = rows(&mut session, "leaks", &options);
-        let expected: Vec<u64> = lifetimes.survivors(from..to, end).map(|one| one.size).collect();
-        assert_eq!(sum(&found, "bytes"), expected.iter().sum::<u64>(), "{options}");
-        assert_eq!(sum(&found, "blocks"), expected.len() as u64, "{options}");
-    }
 }
 
 #[test]

@@ -9,8 +9,9 @@ use vramscope_collector::{Content, RecordingBytes, ServedRecording, page_address
 use vramscope_demo::techniques::Plan;
 
 use super::arguments::DemoArguments;
-use super::output::{StepLines, print_reports, print_reports_json};
+use super::output::{print_reports, print_reports_json};
 use super::recording::OpenedDevice;
+use super::step_lines::StepLines;
 use super::technique::{RunOptions, record, run_recorded};
 use crate::error::{CommandError, Result};
 use crate::input::{Input, StoredRecording};

@@ -5,9 +5,9 @@ use vramscope_demo::{Options, Step};
 use vramscope_trace::{Count, Percent};
 
 use super::arguments::DemoArguments;
-use super::output::StepLines;
 use super::page::Page;
 use super::recording::{OpenedDevice, Recording, file_result, outputs, print_file};
+use super::step_lines::StepLines;
 use super::tools::Tools;
 use crate::error::{CommandError, Result};
 use crate::signals::Interrupts;

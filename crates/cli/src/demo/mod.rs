@@ -8,6 +8,7 @@ mod gallery;
 mod output;
 mod page;
 mod recording;
+mod step_lines;
 mod technique;
 mod tools;
 

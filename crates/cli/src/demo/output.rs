@@ -6,6 +6,7 @@ use serde::Serialize;
 use vramscope_demo::techniques::{Figure, Report, TechniqueStep};
 use vramscope_trace::{ByteSize, Count};
 
+use super::step_lines::StepLines;
 use super::tools::ToolReport;
 use crate::error::{CommandError, Result};
 use crate::table;
@@ -36,31 +37,6 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result {
 pub(super) fn print_reports_json(reports: &[(Report, ToolReport)]) -> Result {
     let reports = reports.iter().map(|(report, tools)| ReportWithTools { report, tools });
     print_json(&Reports { reports: reports.collect() })
-}
-
-/// Where the lines of a run's steps are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StepLines {
-    /// On stdout, after the page's address.
-    Stdout,
-    /// On stderr, because the page's address will be the first line on stdout.
-    Stderr,
-    /// Nowhere, because stdout is JSON.
-    Hidden,
-}
-
-impl StepLines {
-    /// Prints a line.
-    pub(super) fn print(self, line: &str) -> Result {
-        match self {
-            Self::Stdout => terminal::print(&format!("{line}\n")),
-            Self::Stderr => {
-                terminal::progress_line(line);
-                Ok(())
-            }
-            Self::Hidden => Ok(()),
-        }
-    }
 }
 
 /// Prints a step.

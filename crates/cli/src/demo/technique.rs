@@ -8,9 +8,10 @@ use vramscope_demo::techniques::{Finished, Plan, TechniqueStep};
 use vramscope_trace::Count;
 
 use super::arguments::DemoArguments;
-use super::output::{StepLines, print_reports, print_reports_json, print_step};
+use super::output::{print_reports, print_reports_json, print_step};
 use super::page::Page;
 use super::recording::{OpenedDevice, Recording, file_result, outputs, print_file};
+use super::step_lines::StepLines;
 use super::tools::{ToolReport, Tools};
 use crate::error::{CommandError, Result};
 use crate::signals::Interrupts;

@@ -17,7 +17,7 @@ use vramscope_demo::tools::{
 };
 use vramscope_demo::training::{Callback, ThreadCallback};
 
-use super::output::StepLines;
+use super::step_lines::StepLines;
 use crate::error::{CommandError, Result};
 use crate::number::parse_whole;
 use crate::terminal;

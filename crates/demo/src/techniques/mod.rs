@@ -2,12 +2,11 @@
 //! tutorials teach.
 //!
 //! [`Technique::all`] is the table. A [`Plan`] combines techniques that work in one program;
-//! [`Plan::run`] runs it and returns a [`Report`]. Runs are reproducible: losses depend on the seed and sizes,
-//! not on time or on the number of cores.
+//! [`Plan::run`] runs it and returns a [`Report`]. Runs are reproducible: losses depend on the seed
+//! and sizes, not on time or on the number of cores.
 //!
 //! `settings` has the sizes and switches, `registry` the table with the `sizes` that show effects,
-//! `programs` what is run, and
-//! `allocators` the alternatives to the pool.
+//! `programs` what is run, and `allocators` the alternatives to the pool.
 
 mod allocators;
 mod programs;
@@ -16,6 +15,7 @@ mod report;
 mod run;
 mod settings;
 mod sizes;
+mod technique;
 
 use std::any::Any;
 use std::sync::atomic::AtomicBool;
@@ -24,9 +24,9 @@ use std::time::Duration;
 use thiserror::Error;
 use vramscope_collector::{ConfError, HostPool, Settings as PoolSettings};
 
-pub use registry::{Program, Technique};
 pub use report::{Figure, Report, TechniqueStep};
 pub use settings::{DeviceKind, Scale, Sizes};
+pub use technique::{Program, Technique};
 
 use crate::device::Device;
 use crate::error::TensorError;

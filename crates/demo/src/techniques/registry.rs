@@ -1,75 +1,11 @@
 //! The table of all techniques.
 
-use super::settings::{ADAMW, Allocator, EmptyCache, KeptResults, Loading, Settings, StreamSafety};
+use super::settings::{ADAMW, Allocator, EmptyCache, KeptResults, Loading, StreamSafety};
 use super::sizes;
+use super::technique::{Change, Program, Technique};
 use crate::dtype::DType;
 use crate::models::Recompute;
 use crate::optimizers::{Adam, ClearGradients, Method};
-
-/// A program that techniques change. Techniques that work in one program can be combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Program {
-    /// Trains GPTs.
-    Training,
-    /// Trains a ResNet.
-    ResNet,
-    /// Computes results of a two-layer network.
-    TwoLayer,
-    /// Computes predictions of a GPT.
-    Inference,
-    /// Generates text with a GPT.
-    Generation,
-    /// Trains a two-layer network with data from a loader.
-    Loading,
-    /// Trains a GPT with the largest batch that fits.
-    BatchSearch,
-    /// Uses memory on two streams.
-    Streams,
-    /// Captures and replays graphs.
-    Graphs,
-}
-
-impl Program {
-    /// Returns what the program does, as in messages.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Training => "GPT training",
-            Self::ResNet => "ResNet training",
-            Self::TwoLayer => "two-layer network",
-            Self::Inference => "GPT inference",
-            Self::Generation => "text generation",
-            Self::Loading => "data loading",
-            Self::BatchSearch => "batch search",
-            Self::Streams => "two streams",
-            Self::Graphs => "captured graphs",
-        }
-    }
-}
-
-/// A change of a program's settings.
-type Change = fn(&mut Settings);
-
-/// A memory technique: a change of a program, which a switch turns on.
-pub struct Technique {
-    /// The name, in kebab case.
-    pub name: &'static str,
-    /// What it does to memory, in one sentence.
-    pub summary: &'static str,
-    /// The program that it changes.
-    pub program: Program,
-    /// Other programs in which it works, beside a technique of such a program:
-    /// `resnet,mixed-bf16`.
-    pub(super) also_in: &'static [Program],
-    /// The technique to compare it with: the program without it. A baseline has its own name.
-    pub baseline: &'static str,
-    /// Of the techniques that set one choice, only one can be on.
-    pub(super) choice: Option<&'static str>,
-    /// Sets the sizes at which its effect shows. In a comparison both runs have them.
-    pub(super) sizes: Change,
-    /// Turns it on.
-    pub(super) apply: Change,
-}
 
 impl Technique {
     /// Returns all techniques; each follows its baseline.
@@ -82,17 +18,6 @@ impl Technique {
     #[must_use]
     pub fn by_name(name: &str) -> Option<&'static Self> {
         TECHNIQUES.iter().find(|technique| technique.name == name)
-    }
-
-    /// Returns true if the technique works in `program`.
-    pub(super) fn works_in(&self, program: Program) -> bool {
-        self.program == program || self.also_in.contains(&program)
-    }
-
-    /// Returns true if the technique is a program without a change, to compare others with.
-    #[must_use]
-    pub fn is_baseline(&self) -> bool {
-        self.name == self.baseline
     }
 }
 
@@ -262,7 +187,7 @@ const TECHNIQUES: &[Technique] = &[
     },
     Technique {
         name: "mixed-f16",
-        summary: "In f16 mixed precision most activations take half the memory; scaling the loss keeps small gradients.",
+        summary: "In f16 most activations take half the memory; a scaled loss keeps small gradients above 0.",
         program: Program::Training,
         also_in: OTHER_TRAINING,
         baseline: "train",
@@ -522,7 +447,7 @@ const TECHNIQUES: &[Technique] = &[
     },
     Technique {
         name: "no-record-stream",
-        summary: "Without a wait or record_stream, memory is reused, and overwritten, before the other stream reads it.",
+        summary: "Without a wait or record_stream, memory is overwritten before the other stream reads it.",
         program: Program::Streams,
         also_in: &[],
         baseline: "side-stream",

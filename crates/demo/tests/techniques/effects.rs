@@ -80,7 +80,8 @@ enum Losses {
     Near(f32),
     /// They are those of another computation.
     Differ,
-    /// On a GPU, they are computed from values that were overwritten; on the host, bit by bit equal.
+    /// On a GPU, they are computed from values that were overwritten; on the host, bit by bit
+    /// equal.
     OverwrittenOnGpu,
 }
 
