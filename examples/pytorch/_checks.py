@@ -14,6 +14,8 @@ class Check:
     value: Callable
     lowest: float | None = None
     highest: float | None = None
+    # True for a check of times, which mean little while other scripts run.
+    is_of_times: bool = False
 
     def evaluate(self, results):
         """Returns the check's outcome: `passed` is None if a figure is missing."""
@@ -66,6 +68,12 @@ def same_losses(first, second, highest=0.0):
     return Check(f"largest difference of losses, {first} to {second}", value, lowest, highest)
 
 
+def step_time(what, variant, plain, lowest=None, highest=None):
+    """Checks the time of a variant's step, divided by that of another one."""
+    value = ratio("step_ms", variant, plain)
+    return Check(f"time of a step, {what}", value, lowest, highest, is_of_times=True)
+
+
 def growth(results):
     """Returns how many bytes a step adds, from the second one on: the first one also allocates
     workspaces."""
@@ -73,8 +81,9 @@ def growth(results):
     return [later - earlier for earlier, later in zip(steps[:-1], steps[1:], strict=True)]
 
 
-def linear(variant, least_mib):
-    """Checks that allocated bytes grow by nearly equal amounts, and by how much."""
+def linear(variant, least_mib, evenness=0.9):
+    """Checks that allocated bytes grow by nearly equal amounts, and by how much. Small tensors grow
+    less evenly, because a block keeps up to 1 MiB that is too small to split off."""
     return [
         Check(
             f"allocated MiB grow with every step ({variant})",
@@ -84,7 +93,7 @@ def linear(variant, least_mib):
         Check(
             f"smallest growth of a step / largest ({variant})",
             lambda it: min(growth(it[variant])) / max(growth(it[variant])),
-            0.95,
+            evenness,
         ),
     ]
 
@@ -191,7 +200,7 @@ CHECKS = {
             ratio("device_allocations", "every_step", "never"),
             2,
         ),
-        Check("time of a step, every_step / never", ratio("step_ms", "every_step", "never"), 1.05),
+        step_time("every_step / never", "every_step", "never", 1.05),
         same_losses("after_warm_up", "never"),
         same_losses("every_step", "never"),
     ],
@@ -214,7 +223,9 @@ CHECKS = {
         cut("reserved at the end", "end_reserved_bytes", "with", "without", 0.50),
     ],
     "offload": [
-        saved("peak falls by models", PEAK, "with", "without", "model_bytes", 0.9, 1.1),
+        # Parameters, gradients and two moments. Above 4, because a block keeps up to 1 MiB that is
+        # too small to split off.
+        saved("peak falls by models", PEAK, "with", "without", "model_bytes", 3.8, 4.6),
         same_losses("with", "without"),
     ],
     "accumulate": [
@@ -281,7 +292,7 @@ CHECKS = {
     ]
     + [same_losses("lazy", "eager"), same_losses("generator", "eager")],
     "pinned_staging": [
-        Check("time of a step, with / without", ratio("step_ms", "with", "without"), highest=0.95),
+        step_time("with / without", "with", "without", highest=0.95),
         saved(
             "peak falls by batches (negative: rises)",
             PEAK,
@@ -304,16 +315,23 @@ CHECKS = {
         Check("losses after the recovery", lambda it: len(it["with"]["losses"]), 1),
     ],
     "growing_list": [
-        *linear("with", 3),
+        *linear("with", 1.9, evenness=0.6),
+        # All of 8 steps. Above 8, because a block of 2 MiB may keep 1 MiB more.
         saved(
-            "end falls by results", "end_allocated_bytes", "without", "with", "result_bytes", 7, 8.1
+            "end falls by outputs",
+            "end_allocated_bytes",
+            "without",
+            "with",
+            "output_bytes",
+            7.9,
+            12,
         ),
         flat("without"),
         same_losses("with", "without"),
     ],
     "record_stream": [
-        Check("overwritten values (with)", lambda it: it["with"]["overwritten_values"], 0, 0),
-        Check("overwritten values (without)", lambda it: it["without"]["overwritten_values"], 1),
+        Check("overwritten steps (with)", lambda it: it["with"]["overwritten_steps"], 0, 0),
+        Check("overwritten steps (without)", lambda it: it["without"]["overwritten_steps"], 1),
         saved("reserved falls by tensors", RESERVED, "without", "with", "tensor_bytes", 0.9),
     ],
     "graph_pools": [
@@ -342,17 +360,25 @@ CHECKS = {
         )
     ],
     "allocators": [
-        Check(
-            "time of a step, no_caching / caching", ratio("step_ms", "no_caching", "caching"), 1.2
-        ),
+        step_time("no_caching / caching", "no_caching", "caching", 1.2),
         same_losses("cuda_malloc_async", "caching"),
         same_losses("no_caching", "caching"),
     ],
     "kv_cache": [
         saved(
-            "end falls by caches", "end_allocated_bytes", "without", "with", "cache_bytes", 0.8, 1.1
+            "end rises by caches",
+            "end_allocated_bytes",
+            "without",
+            "with",
+            "cache_bytes",
+            0.95,
+            1.05,
         ),
-        Check("time of a step, without / with", ratio("step_ms", "without", "with"), 1.2),
+        # The cache takes about as much as the activations of the whole text that it saves.
+        Check(
+            "peak after the first step, with / without", ratio(PEAK, "with", "without"), 0.6, 1.1
+        ),
+        step_time("without / with", "without", "with", 1.2),
         Check("equal texts", lambda it: int(it["with"]["text"] == it["without"]["text"]), 1, 1),
     ],
     "optimizers": [

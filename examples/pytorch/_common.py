@@ -142,13 +142,18 @@ class Experiment:
         return torch.cuda.memory_stats().get(name)
 
     def _line(self):
+        import torch
+
         times = self._step_times_ms[WARM_UP_STEPS:] or self._step_times_ms
         return {
             "technique": self.technique,
             "variant": self.variant,
             "device": self.device,
+            "gpu": torch.cuda.get_device_properties(0).name if self.on_gpu else None,
+            "pytorch": str(torch.__version__),
             "peak_allocated_bytes": self.peak_allocated_bytes(),
             "peak_reserved_bytes": self._statistic("reserved_bytes.all.peak"),
+            "peak_inactive_split_bytes": self._statistic("inactive_split_bytes.all.peak"),
             "end_allocated_bytes": self.allocated_bytes(),
             "end_reserved_bytes": self.reserved_bytes(),
             "device_allocations": self._statistic("num_device_alloc"),

@@ -1,4 +1,4 @@
-"""The models of the scripts, written plainly: a GPT, a two-layer net and a small ResNet."""
+"""The models of the scripts, written plainly: a GPT and a two-layer net."""
 
 from dataclasses import dataclass
 
@@ -20,23 +20,27 @@ class GptConfig:
     # What the forward pass does not keep but computes again: None, "blocks" or "layers".
     checkpoint: str | None = None
     # Under autocast, PyTorch computes the softmax in float32 and keeps the probabilities twice, in
-    # float32 and in the lower precision. With True they stay in the lower precision.
+    # float32 and in the lower precision. With True, the softmax has the precision of its input.
     low_precision_softmax: bool = False
 
 
 class KeyValueCache:
-    """Keys and values of the tokens so far, of one block."""
+    """Keys and values of one block, with room for all tokens that a sequence can have."""
 
-    def __init__(self):
-        self.keys = self.values = None
+    def __init__(self, config, batch, device):
+        shape = (batch, config.heads, config.length, config.width // config.heads)
+        self.keys = torch.zeros(shape, device=device)
+        self.values = torch.zeros(shape, device=device)
+        # Tokens whose keys and values are there.
+        self.used = 0
 
     def extend(self, keys, values):
-        """Adds the keys and values of new tokens and returns all."""
-        if self.keys is not None:
-            keys = torch.cat([self.keys, keys], dim=2)
-            values = torch.cat([self.values, values], dim=2)
-        self.keys, self.values = keys, values
-        return keys, values
+        """Writes the keys and values of new tokens, and returns those of all tokens so far."""
+        begin, end = self.used, self.used + keys.shape[2]
+        self.keys[:, :, begin:end] = keys
+        self.values[:, :, begin:end] = values
+        self.used = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
 
 
 class Block(nn.Module):
@@ -99,7 +103,7 @@ class Gpt(nn.Module):
     def forward(self, tokens, caches=None):
         """Returns the logits of each token's successor. With `caches`, one `KeyValueCache` a block,
         `tokens` continue the tokens of earlier calls."""
-        past = caches[0].keys.shape[2] if caches and caches[0].keys is not None else 0
+        past = caches[0].used if caches else 0
         length = tokens.shape[1]
         positions = torch.arange(past, past + length, device=tokens.device)
         is_future = torch.ones(length, past + length, dtype=torch.bool, device=tokens.device)
@@ -135,6 +139,11 @@ def token_batch(config, batch, step, length=None):
     return (start + stride * torch.arange((length or config.length) + 1)) % config.vocabulary
 
 
+def held_out_batch(config, batch, step):
+    """Returns `batch` sequences as `token_batch` does, which no training step has."""
+    return token_batch(config, batch, 1_000_000 + step)
+
+
 class TwoLayerNet(nn.Module):
     """Two linear layers with a ReLU between them."""
 
@@ -146,38 +155,3 @@ class TwoLayerNet(nn.Module):
 
     def forward(self, x):
         return self.down(self.relu(self.up(x)))
-
-
-class ResidualBlock(nn.Module):
-    """Two convolutions, added to their input, which a third one brings to their shape."""
-
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
-        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
-
-    def forward(self, x):
-        y = functional.relu(self.norm1(self.conv1(x)))
-        return functional.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
-
-
-class SmallResNet(nn.Module):
-    """A ResNet with three residual blocks; returns the classes' logits and the features."""
-
-    def __init__(self, width=32, classes=10):
-        super().__init__()
-        self.stem = nn.Conv2d(3, width, 3, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(width)
-        self.blocks = nn.Sequential(
-            ResidualBlock(width, width, 1),
-            ResidualBlock(width, 2 * width, 2),
-            ResidualBlock(2 * width, 4 * width, 2),
-        )
-        self.head = nn.Linear(4 * width, classes)
-
-    def forward(self, images):
-        features = self.blocks(functional.relu(self.norm(self.stem(images))))
-        return self.head(features.mean((2, 3))), features

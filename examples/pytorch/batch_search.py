@@ -1,4 +1,6 @@
-"""Searches the largest batch under a memory cap: grow until a step fails, then try between.
+"""Searches the largest batch under a memory cap: it grows until it runs out of memory.
+
+After that, it tries batches between the largest that fits and the smallest that does not.
 
 Effect: the search recovers from each out-of-memory error and reserves most of the cap.
 On the page: "Out of memory" has a card for each failed request.

@@ -1,6 +1,7 @@
 """The reference for the demo's GPT: trains from its weights and tokens; prints losses and times.
 
-    compare_gpt.py WEIGHTS.safetensors TOKENS [--precision fp32|tf32|bf16] [--steps N] [--profile]
+    compare_gpt.py WEIGHTS.safetensors TOKENS [--precision fp32|tf32|bf16] [--steps N]
+                   [--low-precision-softmax] [--profile]
 
 TOKENS are little-endian 16-bit numbers, step by step; each step has `--batch` sequences of one
 token more than the model's length. The sizes of the model follow from the weights, except for the
@@ -9,6 +10,7 @@ number of heads. With `--profile`, prints the calls, memory and times of each op
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import statistics
 import time
@@ -50,13 +52,15 @@ def read_tokens(path, batch, length):
     return tokens.view(-1, batch, length + 1)
 
 
-def load(path, heads):
+def load(path, heads, low_precision_softmax):
     """Returns a GPT with a file's weights."""
     weights = read_safetensors(path)
     vocabulary, width = weights["tokens.weight"].shape
     layers = sum(name.endswith(".qkv.weight") for name in weights)
     length = weights["positions.weight"].shape[0]
-    model = Gpt(GptConfig(vocabulary, layers, width, heads, length))
+    sizes = GptConfig(vocabulary, layers, width, heads, length)
+    sizes = dataclasses.replace(sizes, low_precision_softmax=low_precision_softmax)
+    model = Gpt(sizes)
     # Strict: a missing or unknown name is an error.
     model.load_state_dict(weights)
     return model
@@ -67,7 +71,8 @@ class Training:
         self.device, self.precision = options.device, options.precision
         torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
-        self.model = load(options.weights, options.heads).to(self.device)
+        model = load(options.weights, options.heads, options.low_precision_softmax)
+        self.model = model.to(self.device)
         # One group: the weight decay applies to all parameters, biases and norms included.
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), lr=3e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1
@@ -163,6 +168,11 @@ def main():
     parser.add_argument("weights", help="Initial weights (.safetensors, float32)")
     parser.add_argument("tokens", help="Training tokens (little-endian 16-bit numbers)")
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
+    parser.add_argument(
+        "--low-precision-softmax",
+        action="store_true",
+        help="Under bf16, compute the softmax in bf16, as the demo does",
+    )
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--heads", type=int, default=8)

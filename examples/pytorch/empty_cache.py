@@ -10,7 +10,7 @@ from _common import Experiment
 from _models import Gpt, GptConfig, gpt_loss, token_batch
 
 CONFIG = GptConfig(layers=4)
-# The first step is larger than the others, such as a benchmark or the longest text.
+# The first step is larger than the others, such as a benchmark or the longest sequence.
 FIRST_BATCH, BATCH = 64, 8
 
 

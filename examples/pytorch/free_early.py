@@ -17,7 +17,7 @@ BATCH = 8
 def main():
     with Experiment(__doc__) as run:
         model = Gpt(CONFIG).to(run.device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
         for step in run.each_step():
             tokens = token_batch(CONFIG, BATCH, step).to(run.device)
             logits = model(tokens[:, :-1])

@@ -50,7 +50,7 @@ def main():
                 file.write(make_batch(step).numpy())
             file.flush()
         model = TwoLayerNet(WIDTH, WIDTH, WIDTH).to(run.device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         batches = MODES[run.variant](run.steps, run.device, file.name)
         for _ in run.each_step():
             with run.category("input"):

@@ -46,7 +46,7 @@ def main():
         draw = torch.Generator().manual_seed(0)
         data = [torch.randn(ROWS, WIDTH, generator=draw) for _ in range(2)]
         model = TwoLayerNet(WIDTH, HIDDEN, WIDTH).to(run.device)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         staging = Staging(run.device) if run.is_with and run.on_gpu else None
         with run.category("input"):
             staged = staging.start(0, data[0]) if staging else None

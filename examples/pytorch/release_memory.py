@@ -23,6 +23,8 @@ class Trainer:
         self.callback = self.train
 
     def train(self, tokens):
+        # The gradients of the last step stay until the end.
+        self.optimizer.zero_grad(set_to_none=True)
         loss = gpt_loss(self.model, tokens)
         loss.backward()
         self.optimizer.step()

@@ -1,10 +1,12 @@
 """Runs every script with and without its technique, and checks the effect of each.
 
     run_all.py DIR [--only NAME,NAME] [--jobs N] [--device cuda|cpu] [--steps N] [--no-record]
-               [--vramscope COMMAND]
+               [--figures FILE] [--vramscope COMMAND]
 
-Writes DIR/NAME-VARIANT.vram and DIR/results.json, and prints a table and all checks. The exit
-status is 1 if a script fails or a check does not pass. With `--jobs` above 1, times mean little.
+Writes DIR/NAME-VARIANT.vram and DIR/results.json, and prints a table and all checks. `--figures`
+also writes the figures of each variant to FILE, which docs/techniques.md is made of; figures of
+scripts that are not run stay. The exit status is 1 if a script fails or a check does not pass. With
+`--jobs` above 1, times mean little, and checks of times are skipped.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 
 from _checks import CHECKS, MIB, recording_checks
@@ -99,6 +102,42 @@ def run_script(name, variant, options):
     return result
 
 
+def figures_of(result):
+    """Returns the numbers of a script's line of JSON: memory, times, and the technique's own."""
+    numbers = {name: value for name, value in result.items() if isinstance(value, (int, float))}
+    # Not of the script, but of its recording.
+    numbers.pop("recording_bytes", None)
+    return numbers
+
+
+def update_figures(path, results):
+    """Writes the figures of `results` to a file. Those of other scripts stay if they are of the
+    same GPU and PyTorch. A script with a variant that failed keeps its earlier figures."""
+    complete = {
+        name: variants
+        for name, variants in results.items()
+        if not any("error" in it for it in variants.values())
+    }
+    lines = [it for variants in complete.values() for it in variants.values()]
+    if not lines:
+        return
+    # All scripts ran on this machine.
+    machine = {key: lines[0][key] for key in ("gpu", "pytorch")}
+    stored = json.loads(path.read_text()) if path.is_file() else {}
+    if any(stored.get(key, value) != value for key, value in machine.items()):
+        print(
+            f"{path}: the figures of {stored['gpu']}, PyTorch {stored['pytorch']}, are dropped",
+            file=sys.stderr,
+        )
+        stored = {}
+    scripts = stored.get("scripts", {}) | {
+        name: {variant: figures_of(it) for variant, it in variants.items()}
+        for name, variants in complete.items()
+    }
+    stored = {"date": datetime.now(timezone.utc).date().isoformat(), **machine, "scripts": scripts}
+    path.write_text(json.dumps(stored, indent=1, sort_keys=True) + "\n")
+
+
 def in_mib(value):
     return "-" if value is None else f"{value / MIB:.1f}"
 
@@ -123,8 +162,18 @@ def print_checks(checks):
     words = {True: "PASS", False: "FAIL", None: "----"}
     for name, outcomes in checks.items():
         for it in outcomes:
+            if it.get("is_skipped"):
+                print(f"SKIP  {name}: {it['what']}: times mean little with --jobs above 1")
+                continue
             value = "not measured" if it["value"] is None else f"measured {it['value']:.6g}"
             print(f"{words[it['passed']]}  {name}: {it['what']}: {value}, expected {it['bound']}")
+
+
+def outcome_of(check, results, options):
+    """Returns a check's outcome; times are not checked if several scripts ran at a time."""
+    if check.is_of_times and options.jobs > 1:
+        return {"what": check.what, "bound": check.bound(), "passed": None, "is_skipped": True}
+    return check.evaluate(results)
 
 
 def arguments():
@@ -135,6 +184,7 @@ def arguments():
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--steps", type=int, help="Steps of each script [default: its own]")
     parser.add_argument("--no-record", dest="record", action="store_false", help="No recordings")
+    parser.add_argument("--figures", metavar="FILE", type=Path, help="Also update this JSON file")
     add_command_option(parser)
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(CHECKS)
@@ -142,6 +192,8 @@ def arguments():
     if unknown:
         parser.error(f"no script {', '.join(unknown)}: use {', '.join(CHECKS)}")
     options.names = names
+    if options.figures and (options.device != "cuda" or options.jobs > 1 or options.steps):
+        parser.error("--figures needs a GPU, one script at a time, and the scripts' own steps")
     return options
 
 
@@ -164,17 +216,22 @@ def main():
         if is_recorded(name, variant, options):
             all_checks[name] += recording_checks(name, variant)
     checks = {
-        name: [check.evaluate(results[name]) for check in each] for name, each in all_checks.items()
+        name: [outcome_of(check, results[name], options) for check in each]
+        for name, each in all_checks.items()
     }
     with open(options.folder / "results.json", "w") as file:
         json.dump({"results": results, "checks": checks}, file, indent=1)
+    if options.figures:
+        update_figures(options.figures, results)
     print_table(results)
     print()
     print_checks(checks)
-    outcomes = [it["passed"] for each in checks.values() for it in each]
+    every = [it for each in checks.values() for it in each]
+    skipped = sum("is_skipped" in it for it in every)
+    outcomes = [it["passed"] for it in every if "is_skipped" not in it]
     errors = sum("error" in it for each in results.values() for it in each.values())
     print(f"\n{outcomes.count(True)} checks passed, {outcomes.count(False)} failed,", end=" ")
-    print(f"{outcomes.count(None)} not measured; {errors} scripts failed")
+    print(f"{outcomes.count(None)} not measured, {skipped} skipped; {errors} scripts failed")
     # On the CPU there are no figures of memory; on a GPU every check needs its figures.
     is_incomplete = options.device == "cuda" and None in outcomes
     return 1 if errors or False in outcomes or is_incomplete else 0

@@ -1,7 +1,7 @@
-"""Trains on texts of variable length under five settings of the allocator.
+"""Trains on sequences of variable length under five settings of the allocator.
 
-Effect: by default, free blocks are too small for longer texts, and twice the memory is reserved;
-expandable segments need hardly more than is allocated.
+Effect: by default, free blocks are too small for longer sequences, and twice the memory is
+reserved; expandable segments need hardly more than is allocated.
 On the page: the line of reserved memory in the timeline; "Fragmentation".
 """
 
@@ -9,6 +9,7 @@ import os
 
 from _common import MIB, Experiment
 
+# The settings, the cap and the lengths are those of `vramscope demo`.
 SETTINGS = {
     "expandable_segments": "expandable_segments:True",
     "max_split_size": "max_split_size_mb:32",
@@ -18,7 +19,7 @@ SETTINGS = {
 }
 # Garbage collection starts at a share of the process's cap, so there must be one.
 CAP_BYTES = 2560 * MIB
-# Tokens a text. A longer text than all before cannot use the free blocks of the shorter ones.
+# Tokens a sequence. A longer one than all before cannot use the free blocks of the shorter ones.
 LENGTHS = (256, 192, 272, 128, 288, 208, 304, 160, 320, 240)
 BATCH = 32
 
