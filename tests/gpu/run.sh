@@ -5,10 +5,12 @@
 #     bash tests/gpu/run.sh [PART...]    on the GPU machine, with target/gpu in the checkout;
 #                                        or target/gpu/run.sh with that folder alone
 #
-# Parts: tests, sanitizer, torch, bench; `all` (the default) runs these four. `snapshots` makes new
-# PyTorch snapshots and verifies them, `parallel` trains on two GPUs that push to one server. Each
-# step has a time limit, and all together TOTAL_SECONDS (530). A failed step does not stop the
-# others. Ends with a line a step, and status 1 if one failed. All output is in $OUT/gpu.log.
+# Parts: tests, sanitizer, torch, bench; `all` (the default) runs these four. `demo` tests the demo
+# and its techniques, and compares its GPT with PyTorch's; `snapshots` makes new PyTorch snapshots
+# and verifies them, `parallel` trains on two GPUs that push to one server. Only `demo` needs the
+# checkout. Each step has a time limit, and all together TOTAL_SECONDS (530). A failed step does not
+# stop the others. Ends with a line a step, and status 1 if one failed. All output is in
+# $OUT/gpu.log.
 
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -103,6 +105,8 @@ part_tests() {
     for test in "$built"/tests/*; do
         case $(basename "$test") in
             vramscope-pluggable-*) step "$(basename "$test")" 60 "$test" ;;
+            # Part `demo` runs these.
+            vramscope-demo-*) ;;
             vramscope-collector-*) step "$(basename "$test")" 200 with_gpu "$test" --nocapture ;;
             *) step "$(basename "$test")" 120 "$test" ;;
         esac
@@ -244,6 +248,17 @@ part_torch() {
     done
 }
 
+part_demo() {
+    local demo=$here/demo
+    [ -d "$demo" ] || demo=$built/../../tests/gpu/demo
+    step demo-kernels 120 with_gpu "$built/tests/vramscope-demo-unit" --nocapture
+    VRAMSCOPE_TEST_DEVICE=cuda step demo-techniques 240 "$built/tests/vramscope-demo-techniques" effects plans \
+        && note "$(cat "$work/demo-techniques")"
+    step demo-tables 120 python3 "$demo/tables.py" "$built/vramscope" && note "$(cat "$work/demo-tables")"
+    step demo-gpt 300 python3 "$demo/compare_gpt.py" "$built/examples/vramscope-demo-gpt" --out "$out/gpt.json"
+    note "$(cat "$work/demo-gpt")"
+}
+
 parallel() {
     python3 -m torch.distributed.run --standalone --nproc-per-node 2 "$here/parallel.py" "$@"
 }
@@ -362,8 +377,8 @@ parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(all)
 for part in "${parts[@]}"; do
     case $part in
-        all | tests | sanitizer | torch | bench | snapshots | parallel) ;;
-        *) echo "unknown part $part: use tests, sanitizer, torch, bench, all, snapshots or parallel" >&2; exit 2 ;;
+        all | tests | sanitizer | torch | bench | demo | snapshots | parallel) ;;
+        *) echo "unknown part $part: use tests, sanitizer, torch, bench, all, demo, snapshots, parallel" >&2; exit 2 ;;
     esac
 done
 

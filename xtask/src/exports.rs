@@ -60,7 +60,7 @@ fn program(program: &Path) -> Command {
     command(&program.to_string_lossy())
 }
 
-/// Exports the recordings and runs the scripts on the results.
+/// Exports the recordings and runs the scripts on the results, and on the scalars of a training.
 pub(crate) fn check() -> Result<()> {
     let python = python()?;
     let all = workspace::target_dir()?.join("exports");
@@ -84,6 +84,8 @@ pub(crate) fn check() -> Result<()> {
     for script in SCRIPTS {
         shell::run(program(&python).arg(scripts.join(script)).args(&folders))?;
     }
+    let training = scripts.join("tensorboard_training.py");
+    shell::run(program(&python).arg(training).arg(build::binary_path(Profile::Release)?))?;
     shell::run(program(&python).arg(scripts.join("memory_viz.py")).args(&snapshots))
 }
 

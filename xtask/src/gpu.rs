@@ -12,7 +12,7 @@ use crate::shell::{self, Result, cargo};
 use crate::workspace;
 
 /// What runs on the GPU machine: package, folder, and the targets that cargo builds.
-const TARGETS: [(&str, &str, &[&str]); 4] = [
+const TARGETS: [(&str, &str, &[&str]); 6] = [
     (
         "vramscope-collector",
         "tests",
@@ -20,6 +20,8 @@ const TARGETS: [(&str, &str, &[&str]); 4] = [
     ),
     ("vramscope-collector", "tests", &["--example", "cudarc"]),
     ("vramscope-pluggable", "tests", &["--lib", "--test", "library"]),
+    ("vramscope-demo", "tests", &["--lib", "--test", "techniques"]),
+    ("vramscope-demo", "examples", &["--example", "gpt"]),
     ("vramscope-collector", "benches", &["--bench", "record", "--bench", "speed", "--bench", "step"]),
 ];
 /// File extensions that are copied from `tests/gpu`.
@@ -33,8 +35,12 @@ pub(crate) fn collect() -> Result<()> {
     shell::run(cargo().args(["build", "--release", "--package", "vramscope-pluggable"]))?;
     let mut built = Vec::new();
     for (package, kind, targets) in TARGETS {
-        let command: &[&str] = if kind == "benches" { &["bench"] } else { &["test", "--release"] };
-        let found = executables(&[command, &["--no-run", "--package", package], targets].concat())?;
+        let command: &[&str] = match kind {
+            "benches" => &["bench", "--no-run"],
+            "examples" => &["build", "--release"],
+            _ => &["test", "--release", "--no-run"],
+        };
+        let found = executables(&[command, &["--package", package], targets].concat())?;
         built.extend(found.into_iter().map(|(name, path)| (kind, name, path)));
     }
     let target = workspace::target_dir()?;
@@ -43,7 +49,7 @@ pub(crate) fn collect() -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(io_error)?;
     }
-    for inner in ["tests", "benches"] {
+    for inner in ["tests", "benches", "examples"] {
         fs::create_dir_all(folder.join(inner)).map_err(io_error)?;
     }
     // Tests refer to their data by the path at build time.
