@@ -1,8 +1,9 @@
 //! Finds out which device an entry of a snapshot is about.
 //!
 //! A snapshot calls the tracker once for each device, in the order of their numbers and under the
-//! lock of each, but PyTorch 2.6 to 2.11 give every such entry the device 0 (and later versions are
-//! not known to differ). So the entries of a thread are counted.
+//! lock of each, but PyTorch gives every such entry the device 0 (seen in 2.11). So the entries of
+//! a thread are counted. The count of a thread is wrong after an exception ended one of its
+//! snapshots early, until [`begin`]; PyTorch throws there only if memory for the result runs out.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +19,7 @@ pub(crate) fn set_devices(devices: usize) {
     DEVICES.store(devices.max(1), Ordering::Relaxed);
 }
 
-/// Tells that this thread begins a snapshot, whether or not its last one ended.
+/// Marks the beginning of a snapshot on this thread, whether or not its last one ended.
 pub(crate) fn begin() {
     NEXT.remove(thread_pointer());
 }
@@ -31,7 +32,7 @@ pub(crate) fn next(reported: usize) -> usize {
         return reported;
     }
     let counted = NEXT.get(thread).map_or(0, |[next, _]| next);
-    // A version that reports the device is believed.
+    // In case a version reports the device.
     let device = if reported == 0 { counted } else { reported };
     let next = device + 1;
     if next < devices {

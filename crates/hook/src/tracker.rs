@@ -120,8 +120,8 @@ unsafe extern "C" fn on_entry(_functor: *const c_void, entry: *const u8) {
     let writer = slot.writer.load(Ordering::Acquire);
     let result = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: The mode is set only if there is a writer, which is never freed. PyTorch holds
-        // the device's lock, so no other thread has a reference to it. The entry is valid, as
-        // above.
+        // the lock of the entry's device (for snapshots see `snapshot_devices`), so no other thread
+        // has a reference to it. The entry is valid, as above.
         unsafe { (*writer).write_entry(entry, Mode::stacks(mode)) }
     }));
     if result.is_err() {

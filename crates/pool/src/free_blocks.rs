@@ -90,7 +90,7 @@ impl Rest {
                 let position = list.partition_point(|other| other.key > key);
                 list.insert(position, Fit { key, index });
                 if list.len() > LIST_MAX {
-                    // Not `collect`: the page would contain its sort for this call alone.
+                    // `collect` would add another sort to the page.
                     let mut tree = BTreeMap::new();
                     for fit in &*list {
                         tree.insert(fit.key, fit.index);

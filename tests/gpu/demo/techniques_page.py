@@ -113,14 +113,14 @@ COMPARISONS = {
 }  # fmt: skip
 # What PyTorch's variants change beside the technique.
 LOW_PRECISION_SOFTMAX = (
-    "As the demo, the model computes the softmax of the attention in the precision of its input; "
+    "Like the demo's model, the script's computes the softmax of the attention in the precision of its input; "
     "with PyTorch's autocast alone, it would compute it in float32 and keep it in both precisions."
 )
 NOTES = {"mixed-bf16": LOW_PRECISION_SOFTMAX, "mixed-f16": LOW_PRECISION_SOFTMAX}
 # Only the pool is recorded: there is nothing to draw for other allocators.
 NOT_RECORDED = {"allocator-async", "allocator-driver"}
 ALWAYS_SHOWN = {PEAK, RESERVED, END, END_RESERVED, STEP_TIME}
-# Changes with most techniques, by chance.
+# Most techniques change this figure, without being about it.
 SHOWN_IF_COMPARED = {INACTIVE_SPLIT}
 STORED = (*TITLES, "peak_requested_bytes")
 BLOCK = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)

@@ -202,12 +202,13 @@ impl DeviceReport {
         let GroupTable { rows, total_bytes, pending_bytes, blocks, allocated_bytes, allocations } =
             table.unwrap_or_default();
         let by = grouping.by();
-        let scan = (by == GroupBy::Phase).then(|| {
+        // Of a device without allocations, both tables are empty.
+        let [phases, spans] = lifetimes.filter(|_| by == GroupBy::Phase).map_or_else(Default::default, |all| {
             let mut scan = SpanTableScan::new(marks.spans_on(recording.info(), id), definitions, (first, last));
-            while lifetimes.is_some_and(|all| !scan.step(all, definitions, grouping)) {}
-            scan
+            while !scan.step(all, definitions, grouping) {}
+            [scan.phases(), scan.rows()].map(|rows| rows.iter().map(SpanReport::from).collect())
         });
-        let reports = |rows: &[SpanRow]| rows.iter().map(SpanReport::from).collect();
+        let if_by_phase = |rows: Vec<SpanReport>| (by == GroupBy::Phase).then_some(rows);
         Self {
             device: id.0,
             label: recording.info().device_label(id),
@@ -218,8 +219,8 @@ impl DeviceReport {
             allocated_bytes,
             allocations,
             rows: rows.into_iter().map(|row| RowReport::new(&row, by)).collect(),
-            phases: scan.as_ref().map(|scan| reports(scan.phases())),
-            spans: scan.as_ref().map(|scan| reports(scan.rows())),
+            phases: if_by_phase(phases),
+            spans: if_by_phase(spans),
         }
     }
 

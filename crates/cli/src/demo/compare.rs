@@ -41,6 +41,7 @@ pub(crate) fn run(arguments: &DemoArguments, pair: &[String]) -> Result {
         let step_lines = if arguments.json { StepLines::Hidden } else { StepLines::Stderr };
         let min_step_time = Duration::ZERO;
         let options = RunOptions { path: named, tensorboard: tensorboard.as_deref(), min_step_time, step_lines };
+        step_lines.print(plan.name())?;
         let (finished, measured) = run_recorded(arguments, plan, recording, &interrupts, &options)?;
         reports.push((finished.report, measured));
         files.extend(path);

@@ -119,8 +119,8 @@ struct MemoryOutput {
 
 impl Tools {
     /// Starts the tools that `arguments` name, for the memory of `device`. `folder` is where
-    /// scalars for TensorBoard go. Lines of memory are printed on `lines`, or kept where
-    /// these are hidden.
+    /// scalars for TensorBoard go. Entries of memory are printed as `lines` says, or
+    /// collected for the JSON report if it is `Hidden`.
     pub(super) fn start(
         arguments: &ToolArguments,
         device: &Device,

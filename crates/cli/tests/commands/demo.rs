@@ -149,9 +149,9 @@ fn wrong_techniques_are_one_line_that_says_what_to_do() {
         assert!(parts.iter().all(|part| finished.stderr.contains(part)), "{}", finished.stderr);
     };
     check(&["--technique", "nonsense"], &["nonsense", "--list"]);
-    check(&["--technique", "train,kv-cache", "--json"], &["train", "kv-cache", "different programs"]);
+    check(&["--technique", "train,kv-cache", "--json"], &["train", "kv-cache", "one program"]);
     check(&["--compare", "train"], &["--compare", "two techniques"]);
-    check(&["--compare", "train,inference"], &["train", "inference", "different programs"]);
+    check(&["--compare", "train,inference"], &["train", "inference", "work in one program"]);
     check(&["--json"], &["--json", "--technique"]);
     check(&["--layers", "2"], &["--layers", "--technique"]);
     check(&["--technique", "train", "--width", "65", "--device", "host"], &["65", "heads"]);

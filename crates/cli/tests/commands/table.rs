@@ -146,3 +146,29 @@ fn unusable_arguments_and_files_are_errors() {
     fs::write(&half, &bytes[..bytes.len() / 2]).expect("the folder is writable");
     check_error(&half, &["--by", "line"], &["half.pickle.zst", "byte "]);
 }
+
+#[test]
+fn device_without_allocations_has_no_rows() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("idle.json");
+    let entry = |action: &str, addr: u64, size: u64| {
+        let [stream, time_us] = [0, 1];
+        let mut entry = serde_json::json!({"action": action, "addr": addr, "size": size, "frames": []});
+        (entry["stream"], entry["time_us"]) = (stream.into(), time_us.into());
+        entry
+    };
+    let traces = [
+        vec![entry("segment_alloc", 4096, 2 << 20), entry("alloc", 4096, 512)],
+        // As in a program that sees a GPU which it does not use.
+        vec![entry("snapshot", 0, 0)],
+    ];
+    let snapshot = serde_json::json!({"segments": [], "device_traces": traces});
+    fs::write(&path, snapshot.to_string()).expect("a temporary file is written");
+    let finished = run(["table".as_ref(), path.as_os_str(), "--by".as_ref(), "phase".as_ref(), "--json".as_ref()]);
+    let table: Value = serde_json::from_str(&finished.stdout).expect("the text is JSON");
+    let [used, idle] = &table["devices"].as_array().expect("devices")[..] else { panic!("two devices: {table}") };
+    assert_eq!(used["phases"].as_array().map(Vec::len), Some(1), "{table}");
+    for rows in ["rows", "phases", "spans"] {
+        assert_eq!(idle[rows], Value::Array(Vec::new()), "{rows}: {table}");
+    }
+}

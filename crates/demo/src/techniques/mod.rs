@@ -3,7 +3,7 @@
 //!
 //! [`Technique::all`] is the table. A [`Plan`] combines techniques that work in one program;
 //! [`Plan::run`] runs it and returns a [`Report`]. Runs are reproducible: losses depend on the seed
-//! and sizes, not on time or on the number of cores.
+//! and sizes, not on time or on the number of cores; on a GPU, those of `no-record-stream` do.
 //!
 //! `settings` has the sizes and switches, `registry` the table with the `sizes` that show effects,
 //! `programs` what is run, and `allocators` the alternatives to the pool.
@@ -41,7 +41,7 @@ pub enum TechniqueError {
     Unknown(String),
     /// Two techniques work in different programs.
     #[error(
-        "{first} ({}) and {second} ({}) are different programs: choose techniques of one",
+        "{first} is for {}, {second} for {}: choose techniques that work in one program",
         programs[0],
         programs[1]
     )]
@@ -140,7 +140,7 @@ impl Plan {
             }
         }
         let mut settings = Settings::new(device, sizes.scale);
-        // Techniques of other programs show their effect at sizes that are not these programs'.
+        // Only techniques of this program set its sizes.
         let sizes_of = sized.iter().filter(|technique| technique.program == program);
         sizes_of.for_each(|technique| (technique.sizes)(&mut settings));
         settings.set_sizes(sizes);
@@ -242,10 +242,16 @@ fn common_program(techniques: &[&'static Technique]) -> Result<Program, Techniqu
     let mut programs = techniques.iter().map(|technique| technique.program);
     let is_common = |program: &Program| techniques.iter().all(|technique| technique.works_in(*program));
     programs.find(is_common).ok_or_else(|| {
-        let first = techniques[0];
-        let differs = |other: &&&Technique| !other.works_in(first.program) && !first.works_in(other.program);
-        // Of three, the first may work with each of the others, but these not with each other.
-        let second = techniques.iter().find(differs).unwrap_or(&techniques[techniques.len() - 1]);
+        let pairs = techniques
+            .iter()
+            .enumerate()
+            .flat_map(|(index, first)| techniques[index + 1..].iter().map(move |second| (first, second)));
+        let differs = |(first, second): &(&&Technique, &&Technique)| {
+            !second.works_in(first.program) && !first.works_in(second.program)
+        };
+        // If every two combine but not all, the first and the last are named.
+        let ends = (&techniques[0], &techniques[techniques.len() - 1]);
+        let (first, second) = pairs.into_iter().find(differs).unwrap_or(ends);
         let programs = [first.program.name(), second.program.name()];
         TechniqueError::Programs { first: first.name, second: second.name, programs }
     })

@@ -54,8 +54,7 @@ pub struct Technique {
     pub summary: &'static str,
     /// The program that it changes.
     pub program: Program,
-    /// Other programs in which it works, beside a technique of such a program:
-    /// `resnet,mixed-bf16`.
+    /// Other programs that it can change, as in `resnet,mixed-bf16`.
     pub(super) also_in: &'static [Program],
     /// The technique to compare it with: the program without it. A baseline has its own name.
     pub baseline: &'static str,

@@ -68,6 +68,7 @@ fn wrong_combinations_say_what_does_not_fit() {
     let sizes = SMALL;
     check(&["nonsense"], &sizes, &["\"nonsense\"", "--list"]);
     check(&["train", "kv-cache"], &sizes, &["train", "kv-cache", "GPT training", "text generation"]);
+    check(&["expandable-segments", "resnet", "two-layer"], &sizes, &["resnet", "two-layer network"]);
     check(&["kv-cache", "mixed-bf16"], &sizes, &["text generation", "GPT training"]);
     check(&["adam", "sgd"], &sizes, &["adam", "sgd", "optimizer"]);
     check(&["mixed-bf16", "mixed-f16"], &sizes, &["mixed-bf16", "mixed-f16", "precision"]);

@@ -33,9 +33,22 @@ fn batch_bytes(settings: &Settings, step: u64) -> Vec<u8> {
     numbers.flat_map(f32::to_le_bytes).collect()
 }
 
-/// Returns the bytes of all batches.
-fn all_bytes(settings: &Settings) -> Vec<Vec<u8>> {
-    (0..settings.steps).map(|step| batch_bytes(settings, step)).collect()
+/// The most batches that a loader keeps in host memory. Longer runs repeat them.
+const HOST_BATCHES: u64 = 8;
+
+/// Returns the bytes of the first `count` batches.
+fn batches(settings: &Settings, count: u64) -> Vec<Vec<u8>> {
+    (0..count).map(|step| batch_bytes(settings, step)).collect()
+}
+
+/// Returns the bytes of the batches that are kept in host memory.
+fn host_batches(settings: &Settings) -> Vec<Vec<u8>> {
+    batches(settings, settings.steps.min(HOST_BATCHES))
+}
+
+/// Returns the batch of a step, of those that are kept in host memory.
+fn host_batch(batches: &[Vec<u8>], step: u64) -> &[u8] {
+    &batches[step as usize % batches.len()]
 }
 
 /// Copies a batch to the device.
@@ -50,7 +63,7 @@ enum Loader {
     Eager(Vec<Tensor>),
     /// Nothing: batches are made when they are needed.
     Generator,
-    /// The bytes of all batches, in ordinary host memory.
+    /// The bytes of the batches, in ordinary host memory.
     Host(Vec<Vec<u8>>),
     /// A safetensors file with all batches, mapped into memory. The system reads only pages that
     /// are used.
@@ -74,7 +87,7 @@ impl MappedFile {
     /// Writes all batches to a temporary file and maps it.
     fn write(settings: &Settings) -> Result<Self> {
         let name = |step| format!("batch{step}");
-        let batches = all_bytes(settings);
+        let batches = batches(settings, settings.steps);
         let shape = vec![settings.rows, settings.row_width];
         let views = batches
             .iter()
@@ -108,12 +121,12 @@ impl Loader {
                 Self::Eager(all.collect::<Result<_>>()?)
             }
             Loading::Generator => Self::Generator,
-            Loading::Host => Self::Host(all_bytes(settings)),
+            Loading::Host => Self::Host(host_batches(settings)),
             Loading::Lazy => Self::Lazy(MappedFile::write(settings)?),
             Loading::PinnedStaging => {
                 let bytes = settings.rows * settings.row_width * 4;
                 let buffers = (0..2).map(|_| device.backend().staging_buffer(bytes)).collect::<Result<_, _>>()?;
-                let mut loader = Self::Staged { batches: all_bytes(settings), buffers, next: None };
+                let mut loader = Self::Staged { batches: host_batches(settings), buffers, next: None };
                 loader.prefetch(device, settings, 0)?;
                 loader
             }
@@ -125,7 +138,7 @@ impl Loader {
         match self {
             Self::Eager(all) => Ok(all[step as usize].clone()),
             Self::Generator => upload(device, settings, &batch_bytes(settings, step)),
-            Self::Host(batches) => upload(device, settings, &batches[step as usize]),
+            Self::Host(batches) => upload(device, settings, host_batch(batches, step)),
             Self::Lazy(file) => file.batch(device, settings, step),
             Self::Staged { next, .. } => {
                 let batch = next.take().expect("prefetch() was called for this step");
@@ -144,7 +157,7 @@ impl Loader {
             return Ok(());
         }
         let buffer = &mut buffers[step as usize % 2];
-        buffer.bytes_mut()?.copy_from_slice(&batches[step as usize]);
+        buffer.bytes_mut()?.copy_from_slice(host_batch(batches, step));
         let _scope = Scope::open_with("data", Category::Input);
         *next = Some(device.with_stream(COPY, || {
             let staged = Tensor::empty(device, &[settings.rows, settings.row_width], DType::F32)?;

@@ -16,8 +16,8 @@ const MAIN: usize = 0;
 const SIDE: usize = 1;
 /// Multiplications of the matrix products that delay the main stream of a GPU, so that it reads the
 /// data after the side stream has reused the memory, unless that is prevented. On an H100 they take
-/// some 10 ms, the calls in between 0.1 ms. With an eighth of them, at 256 columns, the main stream
-/// was not late while other programs used the GPU.
+/// 6 ms, the calls in between 0.1 ms. With an eighth of them, the main stream was not late while
+/// other programs used the GPU.
 const DELAYING_MULTIPLICATIONS: usize = 1 << 37;
 
 /// Makes and reads data.

@@ -13,6 +13,9 @@ use crate::models::Perceptron;
 use crate::random::normal;
 use crate::tensor::Tensor;
 
+/// The most batches that are kept in host memory. Longer runs repeat them.
+const MAX_BATCHES: u64 = 8;
+
 /// Returns true if a backward pass fails after a tensor that it needs was changed in place.
 fn is_change_refused(device: &Device) -> Result<bool> {
     let _mode = enable_grad();
@@ -37,7 +40,7 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
         Perceptron::new(device, &[width, settings.hidden, width], settings.seed)?
     };
     // Made before the first step, so that a step's time is that of the network.
-    let batches: Vec<Vec<f32>> = (0..settings.steps)
+    let batches: Vec<Vec<f32>> = (0..settings.steps.min(MAX_BATCHES))
         .map(|step| {
             let mut rng = Rng::with_seed(settings.seed ^ (step << 20));
             (0..settings.rows * width).map(|_| normal(&mut rng, 1.0)).collect()
@@ -47,7 +50,7 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
         let _step = StepScope::begin(device, step);
         let x = {
             let _scope = Scope::open_with("data", Category::Input);
-            Tensor::from_f32(device, &[settings.rows, width], &batches[step as usize])?
+            Tensor::from_f32(device, &[settings.rows, width], &batches[step as usize % batches.len()])?
         };
         let _scope = Scope::open_with("forward", Category::Activation);
         let y = if settings.in_place { model.forward_in_place(&x)? } else { model.forward(&x)? };
