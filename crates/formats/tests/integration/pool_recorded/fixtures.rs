@@ -92,8 +92,9 @@ pub(crate) fn of_the_hook(name: &str) -> Recording {
 pub(crate) fn of_the_examples() -> impl Iterator<Item = (String, usize, Recording)> {
     let folder = workspace_root().join("examples/pytorch/recordings");
     let files = fs::read_dir(&folder).expect("the folder of recordings can be read");
-    files.map(|file| {
-        let path = file.expect("the folder can be read").path();
+    let paths = files.map(|file| file.expect("the folder can be read").path());
+    // Beside them are the figures of the scripts.
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "vram")).map(|path| {
         let mut recording = Recording::new();
         let bytes = read(&path);
         recording.push(&bytes).expect("the recording is complete");
