@@ -169,6 +169,13 @@ impl BlockPools {
         let largest = self.stream_pools.iter().filter_map(|stream_pool| stream_pool.free.last());
         largest.map(|fit| fit.key.size).max().unwrap_or(0)
     }
+
+    /// Returns true if any stream pool has a free block of at least `bytes`.
+    #[inline]
+    pub(crate) fn has_free_block(&self, bytes: u64) -> bool {
+        // Large pools come after the small ones.
+        self.stream_pools.iter().rev().any(|stream_pool| stream_pool.free.best_fit(bytes).is_some())
+    }
 }
 
 impl std::ops::Index<StreamPoolIndex> for BlockPools {

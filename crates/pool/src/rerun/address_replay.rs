@@ -1,8 +1,10 @@
 //! The device of a simulation. It reuses recorded addresses as long as possible.
 
+use std::sync::Arc;
+
 use vramscope_trace::{EventKind, StreamId};
 
-use super::history::History;
+use super::history::{AddressSpacing, History};
 use crate::device::{Device, DeviceError, DeviceMemory, StreamEvent};
 use crate::settings::Settings;
 
@@ -16,6 +18,23 @@ enum DriverCall {
     Unmapped { address: u64, bytes: u64 },
 }
 
+/// The driver calls of a history, and the addresses that it leaves unused.
+#[derive(Clone, Debug)]
+pub(super) struct RecordedDriverCalls {
+    /// Empty for a history with blocks at the start: simulated calls then differ from the first on.
+    calls: Arc<[DriverCall]>,
+    spacing: AddressSpacing,
+}
+
+impl RecordedDriverCalls {
+    /// Collects the driver calls of a history.
+    pub(super) fn new(history: &History) -> Self {
+        let entries = if history.starts_empty() { history.entries.as_slice() } else { &[] };
+        let calls = entries.iter().filter_map(|entry| driver_call(&entry.kind)).collect();
+        Self { calls, spacing: history.address_spacing() }
+    }
+}
+
 /// The device of a simulation, with a given capacity and unlimited addresses.
 ///
 /// As long as the simulated allocator makes the recorded driver calls, memory gets the recorded
@@ -25,7 +44,9 @@ enum DriverCall {
 pub(super) struct AddressReplayDevice {
     capacity_bytes: u64,
     used_bytes: u64,
-    recorded_calls: std::vec::IntoIter<DriverCall>,
+    recorded_calls: Arc<[DriverCall]>,
+    /// The index of the next recorded call; past the end once the calls differ.
+    next_call: usize,
     next_address: u64,
     address_bytes: u64,
     /// Events up to this one have passed.
@@ -37,12 +58,9 @@ impl AddressReplayDevice {
     /// recorded ones; as on a GPU.
     const ADDRESS_STEP: u64 = 2 << 20;
 
-    pub(super) fn new(history: &History, settings: &Settings, capacity_bytes: Option<u64>) -> Self {
-        let address_bytes = history.address_bytes(settings.large_segment_size_bytes);
-        // With blocks at the start, the simulated calls differ from the first on.
-        let entries = if history.starts_empty() { history.entries.as_slice() } else { &[] };
-        let recorded: Vec<DriverCall> = entries.iter().filter_map(|entry| driver_call(&entry.kind)).collect();
-        let ends = recorded.iter().map(|call| match *call {
+    pub(super) fn new(recorded: &RecordedDriverCalls, settings: &Settings, capacity_bytes: Option<u64>) -> Self {
+        let address_bytes = recorded.spacing.address_bytes(settings.large_segment_size_bytes);
+        let ends = recorded.calls.iter().map(|call| match *call {
             DriverCall::Reserved { address, bytes } => address.saturating_add(bytes),
             DriverCall::Mapped { address, .. } => address.saturating_add(address_bytes),
             DriverCall::Released { .. } | DriverCall::Unmapped { .. } => 0,
@@ -52,7 +70,8 @@ impl AddressReplayDevice {
         Self {
             capacity_bytes: capacity_bytes.unwrap_or(u64::MAX),
             used_bytes: 0,
-            recorded_calls: recorded.into_iter(),
+            recorded_calls: Arc::clone(&recorded.calls),
+            next_call: 0,
             next_address,
             address_bytes,
             passed_up_to: None,
@@ -65,14 +84,17 @@ impl AddressReplayDevice {
         self.passed_up_to = Some(StreamEvent(stream.0));
     }
 
-    /// Removes and returns the next recorded driver call if `is_same` returns true for it.
-    /// Otherwise returns `None` and drops all remaining recorded calls, so that no more recorded
+    /// Returns the next recorded driver call, and moves past it, if `is_same` returns true for it.
+    /// Otherwise returns `None` and moves past all recorded calls, so that no more recorded
     /// addresses are used.
     fn next_if(&mut self, is_same: impl Fn(&DriverCall) -> bool) -> Option<DriverCall> {
-        match self.recorded_calls.next() {
-            Some(call) if is_same(&call) => Some(call),
+        match self.recorded_calls.get(self.next_call) {
+            Some(call) if is_same(call) => {
+                self.next_call += 1;
+                Some(*call)
+            }
             _ => {
-                self.recorded_calls = Vec::new().into_iter();
+                self.next_call = self.recorded_calls.len();
                 None
             }
         }
@@ -136,7 +158,7 @@ impl Device for AddressReplayDevice {
     }
 
     fn reserve_addresses(&mut self, bytes: u64) -> Result<u64, DeviceError> {
-        match self.recorded_calls.as_slice().first() {
+        match self.recorded_calls.get(self.next_call) {
             Some(&DriverCall::Mapped { address, .. }) => Ok(address),
             _ => self.fresh_range(bytes),
         }

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use vramscope_trace::{EventKind, MempoolId, StreamId};
 
 use super::call_log::{Call, CallLog};
+use super::entry::site_of;
 use super::history::History;
+use crate::pool::Origin;
 
 /// One step of a simulation: a call of the program, or the passing of stream events. A block is
 /// identified by its slot (a number that is reused after the block is freed), and a pending free by
@@ -49,11 +51,15 @@ pub(super) type RequestTarget = (StreamId, MempoolId);
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallSequence {
     pub(super) steps: Vec<Step>,
+    /// The time and the allocation site of each step.
+    pub(super) origins: Vec<Origin>,
     /// The largest number of blocks allocated at the same time.
     pub(super) slot_count: usize,
     pub(super) targets: Vec<RequestTarget>,
     /// The number of requests, frees and emptied caches.
     pub(super) calls: u64,
+    /// The number of requests. Does not include blocks that existed before the history.
+    pub(super) requests: u64,
 }
 
 /// Builds a [`CallSequence`] (calls without addresses) from a [`CallLog`] (calls with indices of
@@ -67,6 +73,8 @@ struct SequenceBuilder<'h> {
     targets: HashMap<RequestTarget, u16>,
     /// The ranks of pending frees, by the position of their completion.
     completion_ranks: HashMap<usize, u32>,
+    /// The time and the allocation site of the call that is being added.
+    origin: Origin,
 }
 
 impl CallSequence {
@@ -77,9 +85,13 @@ impl CallSequence {
         completions.sort_unstable();
         let completion_ranks = (0..).zip(&completions).map(|(rank, &completion)| (completion, rank)).collect();
         let (slots, targets) = (HashMap::new(), HashMap::new());
-        let sequence = CallSequence { steps: Vec::with_capacity(log.len()), ..CallSequence::default() };
-        let mut builder = SequenceBuilder { history, sequence, slots, vacant: Vec::new(), targets, completion_ranks };
+        let (steps, origins) = (Vec::with_capacity(log.len()), Vec::with_capacity(log.len()));
+        let sequence = CallSequence { steps, origins, ..CallSequence::default() };
+        let origin = Origin { time_ns: history.entries.first().map_or(0, |entry| entry.time_ns), ..Origin::default() };
+        let vacant = Vec::new();
+        let mut builder = SequenceBuilder { history, sequence, slots, vacant, targets, completion_ranks, origin };
         for block in history.start.blocks() {
+            builder.origin.site = block.site;
             builder.allocate(Some(block.address), block.requested, (block.stream, block.pool.owner));
         }
         let mut from = 0;
@@ -95,16 +107,26 @@ impl SequenceBuilder<'_> {
     /// Appends a step to the sequence.
     fn push(&mut self, step: Step) {
         self.sequence.steps.push(step);
+        self.sequence.origins.push(self.origin);
     }
 
     /// Appends the steps of a call. The entries that the call led to have the indices `from..end`
     /// in the history.
     fn add_call(&mut self, call: Call, from: usize, end: usize) {
+        let position = match call {
+            Call::Request { at, .. } | Call::Free(at) | Call::DeferredFree(at) => at,
+            _ => from,
+        };
+        // A call at the end of the history may have no entry; it has the origin of the call before.
+        if let Some(entry) = self.history.entries.get(position) {
+            self.origin = Origin { site: site_of(&entry.kind), time_ns: entry.time_ns };
+        }
         let completed_in_wait = matches!(call, Call::Request { events_pass: false, .. });
         if !completed_in_wait {
             self.add_passed_events(from, end);
         }
         self.sequence.calls += u64::from(!matches!(call, Call::ProcessEvents | Call::ReleasePool(_)));
+        self.sequence.requests += u64::from(matches!(call, Call::Request { .. }));
         match call {
             Call::Request { at, owner, .. } => match self.history.entries[at].kind {
                 EventKind::BlockAllocated { address, requested, stream, .. } => {

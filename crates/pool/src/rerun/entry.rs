@@ -2,12 +2,14 @@
 
 use vramscope_trace::{EventKind, SiteId};
 
-/// A recorded event of the allocator (segment, block, free or out of memory) with its event number.
-/// PyTorch calls it a trace entry.
+/// A recorded event of the allocator (segment, block, free or out of memory) with its event number
+/// and time. PyTorch calls it a trace entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     /// The event's number in the recording.
     pub(super) number: u64,
+    /// The event's time in the recording, in nanoseconds.
+    pub(super) time_ns: u64,
     pub(super) kind: EventKind,
 }
 

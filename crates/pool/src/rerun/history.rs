@@ -102,7 +102,7 @@ impl History {
                 }
                 Some(event) => {
                     if let Some(builder) = builders.get_mut(&event.device) {
-                        builder.add(Entry { number, kind: event.kind });
+                        builder.add(Entry { number, time_ns: event.time_ns, kind: event.kind });
                     }
                 }
                 None => break,
@@ -312,6 +312,23 @@ impl History {
         next.map(|&(_, _, owner)| owner)
     }
 
+    /// Returns how far apart the recorded expandable segments are.
+    pub(super) fn address_spacing(&self) -> AddressSpacing {
+        let &SegmentTracker { min_spacing_bytes, max_span_bytes, .. } = &self.tracker;
+        AddressSpacing { min_spacing_bytes, max_span_bytes }
+    }
+}
+
+/// How far apart the expandable segments of a history are, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AddressSpacing {
+    /// The smallest distance between the first addresses of two that existed at the same time.
+    min_spacing_bytes: Option<u64>,
+    /// The largest range that one of them has mapped.
+    max_span_bytes: u64,
+}
+
+impl AddressSpacing {
     /// Estimates the size, in bytes, of the address range of an expandable segment with pages of
     /// `page_bytes`: at most the distance between two of these segments, at least the largest range
     /// that one of them has mapped.
@@ -322,8 +339,7 @@ impl History {
         /// The estimated size of an expandable segment's address range, in bytes, if no two
         /// expandable segments are close enough to show a limit.
         const UNLIMITED: u64 = 1 << 40;
-        let &SegmentTracker { min_spacing_bytes, max_span_bytes, .. } = &self.tracker;
-        let limit = min_spacing_bytes.unwrap_or(UNLIMITED).min(UNLIMITED);
-        (limit / page_bytes.max(1) * page_bytes).max(max_span_bytes)
+        let limit = self.min_spacing_bytes.unwrap_or(UNLIMITED).min(UNLIMITED);
+        (limit / page_bytes.max(1) * page_bytes).max(self.max_span_bytes)
     }
 }

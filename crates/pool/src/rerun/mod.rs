@@ -2,7 +2,7 @@
 //!
 //! [`verify()`] checks that the pool makes the decisions that the recorded allocator made.
 //! [`Workload`] is what the recorded program requested, to be simulated under other settings or
-//! with other memory sizes.
+//! with other memory sizes, all at once or in steps ([`Simulation`]).
 //!
 //! A history contains decisions, not the calls that led to them, so the calls are reconstructed
 //! first. Most follow from one entry. Calls that leave no entry of their own are found by trying:
@@ -14,7 +14,7 @@
 //! `recorded_device` and `describe` (the comparison), `entry_group`, `private_pool_tracker`,
 //! `call_log` and `reconstruct` (the search for the calls), `pool_evidence`,
 //! `assumed_private_pools` and `start_blocks` (corrections of a history), `verify`; then
-//! `call_sequence`, `address_replay`, `fragmentation` and `simulate`.
+//! `call_sequence`, `address_replay`, `fragmentation`, `workload` and `simulation`.
 
 mod address_replay;
 mod assumed_private_pools;
@@ -32,10 +32,12 @@ mod reconstruct;
 mod recorded_device;
 mod search_state;
 mod segment_tracker;
-mod simulate;
+mod simulation;
 mod start_blocks;
 mod verify;
+mod workload;
 
 pub use history::{History, StartStateError};
-pub use simulate::{RunSummary, Workload};
+pub use simulation::Simulation;
 pub use verify::{Divergence, Verification, verify};
+pub use workload::{RunSummary, Workload};

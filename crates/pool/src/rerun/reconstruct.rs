@@ -487,7 +487,7 @@ impl<'h> Reconstructor<'h> {
             log.push(call, self.cursor.position());
             let state = &mut self.state;
             state.logged_calls = log.len();
-            state.peak_fragmentation = state.peak_fragmentation.max(state.pool.fragmentation());
+            state.pool.raise_peak_fragmentation(&mut state.peak_fragmentation);
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct RecordedDevice<'h> {
 impl<'h> RecordedDevice<'h> {
     pub(super) fn new(cursor: Rc<HistoryCursor<'h>>, settings: &Settings) -> Self {
         let used_bytes = cursor.history().start.counters().reserved;
-        let address_bytes = cursor.history().address_bytes(settings.large_segment_size_bytes);
+        let address_bytes = cursor.history().address_spacing().address_bytes(settings.large_segment_size_bytes);
         Self { cursor, address_bytes, used_bytes, refused_bytes: None }
     }
 

@@ -1,0 +1,226 @@
+//! Simulates recorded requests under other settings or on a device of another size.
+
+use std::ops::Deref;
+
+use vramscope_trace::{MempoolId, NullSink, PoolKind, Sink, StreamId};
+
+use super::address_replay::AddressReplayDevice;
+use super::call_sequence::{RequestTarget, Step};
+use super::cursor::completion_stream;
+use super::workload::{RunSummary, Workload};
+use crate::error::AllocateError;
+use crate::pool::{Origin, Pool};
+use crate::private_pools::CaptureFilter;
+use crate::request::AllocatedBlock;
+use crate::settings::Settings;
+
+/// A simulated run of a [`Workload`], made in steps, so that the caller can draw, report progress
+/// or stop between two of them.
+///
+/// The sink receives the events of the simulated allocator, with the times and allocation sites of
+/// the recorded calls. `W` is a reference to the workload or a shared pointer such as
+/// [`Arc`](std::sync::Arc).
+///
+/// ```
+/// use vramscope_pool::rerun::{History, Simulation, Workload};
+/// use vramscope_pool::Settings;
+/// use vramscope_trace::{MemorySink, Recording};
+///
+/// /// Returns the number of events of a simulated run.
+/// fn simulated_events(workload: &Workload, settings: &Settings) -> usize {
+///     let mut simulation = Simulation::new(workload, settings, None, MemorySink::default());
+///     while simulation.advance(100_000) {}
+///     simulation.into_sink().events.len()
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Simulation<W, S> {
+    workload: W,
+    run: SimulatedRun<S>,
+    /// The index of the next step of the workload's call sequence.
+    next_step: usize,
+    stops_at_oom: bool,
+}
+
+impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
+    /// Prepares a run of the workload's calls under `settings`, on a device of `capacity_bytes`
+    /// (`None`: unlimited).
+    ///
+    /// A request that fails is counted, and its free is skipped. A request that failed in the
+    /// recording but succeeds now is freed at once, because the program never had the block. Blocks
+    /// that existed before the history are requested first.
+    #[must_use]
+    pub fn new(workload: W, settings: &Settings, capacity_bytes: Option<u64>, sink: S) -> Self {
+        let share_bytes = (capacity_bytes.unwrap_or(u64::MAX) as f64 * settings.per_process_memory_fraction) as u64;
+        let limit_bytes =
+            [settings.limit_bytes, capacity_bytes.map(|bytes| bytes.min(share_bytes))].into_iter().flatten().min();
+        let settings = Settings { limit_bytes, per_process_memory_fraction: 1.0, ..settings.clone() };
+        let device = AddressReplayDevice::new(&workload.driver_calls, &settings, capacity_bytes);
+        let pool = Pool::new(workload.device, settings, device);
+        let slots = vec![0; workload.sequence.slot_count];
+        let run = SimulatedRun { pool, sink, slots, peak_fragmentation: 0.0, has_oom: false };
+        Self { workload, run, next_step: 0, stops_at_oom: false }
+    }
+
+    /// Ends the run at its first request that fails with out of memory.
+    #[must_use]
+    pub fn stop_at_first_oom(mut self) -> Self {
+        self.stops_at_oom = true;
+        self
+    }
+
+    /// Makes at most `max_steps` further calls. Returns true if calls remain.
+    pub fn advance(&mut self, max_steps: usize) -> bool {
+        let sequence = &self.workload.sequence;
+        let end = self.next_step.saturating_add(max_steps).min(sequence.steps.len());
+        let range = self.next_step..end;
+        self.next_step = end;
+        for (step, origin) in sequence.steps[range.clone()].iter().zip(&sequence.origins[range]) {
+            self.run.execute(*step, *origin, &sequence.targets);
+            if self.run.has_oom && self.stops_at_oom {
+                self.next_step = sequence.steps.len();
+                break;
+            }
+        }
+        self.next_step < sequence.steps.len()
+    }
+
+    /// Returns the number of steps made and the number of all steps. A step is a call of the
+    /// program, or an observation that streams have finished.
+    #[must_use]
+    pub fn progress(&self) -> (usize, usize) {
+        (self.next_step, self.workload.sequence.steps.len())
+    }
+
+    /// Returns the figures of the run so far.
+    #[must_use]
+    pub fn summary(&self) -> RunSummary {
+        let stats = self.run.pool.stats();
+        RunSummary {
+            peak_allocated_bytes: stats.allocated_bytes.all.peak,
+            peak_reserved_bytes: stats.reserved_bytes.all.peak,
+            ooms: stats.num_ooms,
+            retries: stats.num_alloc_retries,
+            device_allocations: stats.num_device_alloc,
+            peak_fragmentation: self.run.peak_fragmentation,
+        }
+    }
+
+    /// Returns the sink with the events received so far.
+    #[must_use]
+    pub fn sink(&self) -> &S {
+        &self.run.sink
+    }
+
+    /// Ends the run and returns the sink.
+    #[must_use]
+    pub fn into_sink(self) -> S {
+        self.run.sink
+    }
+}
+
+impl Workload {
+    /// Runs all calls under `settings`, on a device of `capacity_bytes` (`None`: unlimited), as
+    /// [`Simulation`] describes.
+    #[must_use]
+    pub fn simulate(&self, settings: &Settings, capacity_bytes: Option<u64>) -> RunSummary {
+        run_to_end(Simulation::new(self, settings, capacity_bytes, NullSink))
+    }
+
+    /// Runs calls as [`simulate`](Self::simulate) does, up to the first request that fails with out
+    /// of memory.
+    #[must_use]
+    pub fn simulate_to_first_oom(&self, settings: &Settings, capacity_bytes: Option<u64>) -> RunSummary {
+        run_to_end(Simulation::new(self, settings, capacity_bytes, NullSink).stop_at_first_oom())
+    }
+}
+
+/// Makes all remaining calls of a simulation without a sink, and returns its figures.
+fn run_to_end(mut simulation: Simulation<&Workload, NullSink>) -> RunSummary {
+    simulation.advance(usize::MAX);
+    simulation.summary()
+}
+
+/// The state of a simulation: the pool that the calls run through, and the blocks they hold.
+#[derive(Clone, Debug)]
+struct SimulatedRun<S> {
+    pool: Pool<AddressReplayDevice>,
+    sink: S,
+    /// The address of each slot's block; 0 without a block.
+    slots: Vec<u64>,
+    peak_fragmentation: f64,
+    /// Whether a request has failed with out of memory.
+    has_oom: bool,
+}
+
+impl<S: Sink> SimulatedRun<S> {
+    /// Makes the call that a step describes to the pool, and measures the pool's fragmentation
+    /// after it. `targets` are those of the call sequence.
+    #[inline]
+    fn execute(&mut self, step: Step, origin: Origin, targets: &[RequestTarget]) {
+        let sink = &mut self.sink;
+        match step {
+            Step::Allocate { bytes, slot, target, failed } => {
+                let (stream, owner) = targets[usize::from(target)];
+                let allocated = if owner == MempoolId::default() {
+                    self.pool.allocate(bytes, stream, origin, sink)
+                } else {
+                    self.allocate_in(owner, bytes, stream, origin)
+                };
+                self.has_oom |= matches!(allocated, Err(AllocateError::OutOfMemory(_)));
+                let address = allocated.ok().flatten().map_or(0, |allocated| allocated.address);
+                if failed && address != 0 {
+                    let _ = self.pool.free(address, origin, &mut self.sink);
+                }
+                self.slots[slot as usize] = if failed { 0 } else { address };
+            }
+            Step::Free { slot } => {
+                let address = self.slots[slot as usize];
+                if address != 0 {
+                    let _ = self.pool.free(address, origin, sink);
+                }
+            }
+            Step::DeferredFree { slot, completed } => {
+                let address = self.slots[slot as usize];
+                if address != 0 {
+                    let _ = self.pool.record_stream(address, completion_stream(completed as usize));
+                    let _ = self.pool.free(address, origin, sink);
+                }
+            }
+            Step::PassEvents { completed } => {
+                self.pool.device_mut().pass_events_up_to(completion_stream(completed as usize))
+            }
+            Step::ProcessEvents => drop(self.pool.process_events(origin, sink)),
+            Step::EmptyCache => drop(self.pool.empty_cache(origin, sink)),
+            Step::EmptyPool { target } => {
+                let (_, owner) = targets[usize::from(target)];
+                drop(self.pool.empty_private_pool(owner, origin, sink));
+            }
+            Step::ReleasePool { target } => {
+                let (_, owner) = targets[usize::from(target)];
+                let _ = self.pool.release_pool(owner);
+            }
+        }
+        self.pool.raise_peak_fragmentation(&mut self.peak_fragmentation);
+    }
+
+    /// Makes a request for `bytes` from the private pool `owner`, creating the pool if it does not
+    /// exist.
+    #[cold]
+    fn allocate_in(
+        &mut self,
+        owner: MempoolId,
+        bytes: u64,
+        stream: StreamId,
+        origin: Origin,
+    ) -> Result<Option<AllocatedBlock>, AllocateError> {
+        if self.pool.private_pools.block_pool(owner, PoolKind::Small).is_err() {
+            self.pool.create_pool(owner)?;
+        }
+        self.pool.begin_allocate_to_pool(owner, CaptureFilter::AllStreams)?;
+        let allocated = self.pool.allocate(bytes, stream, origin, &mut self.sink);
+        self.pool.end_allocate_to_pool(owner)?;
+        self.pool.release_pool(owner)?;
+        allocated
+    }
+}
