@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Checks by PyTorch's own counters that each labelled recording shows its problem.
+
+    check.py [FOLDER...]     development and heldout by default
+
+Reads NAME.json only, and uses none of vramscope's analyses. Exit status 1: a recording does not
+show what its label says, or a remedy that was run did not help.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from programs.catalog import SETS
+
+HERE = Path(__file__).resolve().parent
+MAX_FILE_BYTES = 150_000
+# How each remedy that was run is measured, where not by the peak of allocated bytes.
+MEASURES = {
+    "fragmentation.near_failure": "peak_reserved",
+    "fragmentation.oversize": "peak_reserved",
+    "fragmentation.ignored_threshold": "peak_reserved",
+    "pools.private": "peak_reserved",
+    "segments.empty_cache": "device_frees",
+    "segments.recreated": "device_frees",
+    "streams.pending": "peak_active",
+    "waste.rounding": "peak_reserved",
+}
+COUNTERS = {
+    "peak_allocated": "allocated_bytes.all.peak",
+    "peak_reserved": "reserved_bytes.all.peak",
+    "peak_active": "active_bytes.all.peak",
+    "device_frees": "num_device_free",
+}
+
+
+def growth_per_step(facts):
+    """Returns the median growth of allocated bytes a step, without the first two steps."""
+    allocated = [report["allocated"] for report in facts["reports"]][1:]
+    changes = sorted(later - earlier for earlier, later in zip(allocated, allocated[1:], strict=False))
+    return changes[len(changes) // 2] if changes else 0
+
+
+def shows_problem(facts):
+    """Returns True if the counters agree with the label."""
+    finding, counters = facts["finding"], facts["stats"]
+    peak = {name: counters[f"{name}_bytes.all.peak"] for name in ("allocated", "reserved", "active", "requested")}
+    steady = facts["reports"][-1]["allocated"] if facts["reports"] else 0
+    kind = finding.partition(".")[0]
+    if kind == "none":
+        is_calm = facts["ooms"] == 0 and counters["num_alloc_retries"] == 0 and counters["num_device_free"] == 0
+        return is_calm and abs(growth_per_step(facts)) < 1 << 20
+    if kind == "growth":
+        return facts["ooms"] == 0 and growth_per_step(facts) > 4 << 20
+    if kind == "oom":
+        return facts["ooms"] >= 1
+    if finding == "fragmentation.near_failure":
+        return facts["ooms"] == 0 and counters["num_alloc_retries"] >= 1
+    if kind == "fragmentation":
+        return peak["reserved"] > 4 * peak["allocated"]
+    if kind == "segments":
+        return counters["num_device_free"] >= 2 * facts["steps"]
+    if kind == "streams":
+        return peak["active"] > 1.5 * peak["allocated"]
+    if kind == "waste":
+        return peak["reserved"] > 1.25 * peak["requested"]
+    if kind == "pools":
+        return peak["reserved"] > 1.5 * peak["allocated"]
+    if kind == "outside":
+        return facts["ooms"] >= 2
+    if kind == "peak":
+        return peak["allocated"] > 1.5 * steady
+    if finding == "dominant.activations":
+        return peak["allocated"] > 4 * steady
+    return kind == "dominant"
+
+
+def remedy_helps(facts):
+    """Returns True if no remedy was run, or the run with the remedy is better."""
+    result = facts.get("with_remedy")
+    if result is None:
+        return True
+    if "failed" in result or result["ooms"]:
+        return False
+    if facts["ooms"]:
+        return True
+    measure = MEASURES.get(facts["finding"], "peak_allocated")
+    return result[measure] < 0.95 * facts["stats"][COUNTERS[measure]]
+
+
+def problems(folder, name, entry):
+    """Yields what is wrong with one recording."""
+    path, recording = folder / f"{name}.json", folder / f"{name}.pickle.gz"
+    if not path.exists() or not recording.exists():
+        yield "has no recording"
+        return
+    facts = json.loads(path.read_text())
+    program = entry.compose()
+    if (program.finding, program.line, program.site) != (facts["finding"], facts["line"], facts["site"]):
+        yield "was recorded from another version of its program"
+    if not shows_problem(facts):
+        yield f"does not show {facts['finding']}"
+    if facts["finding"] != "none" and not facts["site_events"]:
+        yield f"has no event whose stack names {facts['site']}"
+    if not remedy_helps(facts):
+        yield f"is not better with its remedy: {facts['remedy']}"
+    if recording.stat().st_size > MAX_FILE_BYTES:
+        yield f"has {recording.stat().st_size} bytes"
+
+
+def main(arguments):
+    folders = [Path(it) for it in arguments] or [HERE / kind for kind in SETS]
+    count, bad = 0, 0
+    for folder in folders:
+        for name, entry in SETS[folder.name].items():
+            count += 1
+            for problem in problems(folder, name, entry):
+                bad += 1
+                print(f"{folder.name}/{name} {problem}")
+    print(f"{count} recordings, {bad} problems")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

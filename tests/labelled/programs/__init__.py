@@ -1,0 +1,1 @@
+"""PyTorch programs whose memory problem is known, composed from templates and a seed."""
