@@ -28,7 +28,7 @@ const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("vramscope-viewer", &["trace", "pool", "insight"]),
     ("vramscope", &["trace", "pool", "formats", "insight", "collector", "demo", "page", "viewer"]),
     ("vramscope-tests", &["trace", "pool", "formats", "insight", "collector", "demo", "viewer"]),
-    ("vramscope-fuzz", &["trace", "pool", "formats", "importer", "viewer"]),
+    ("vramscope-fuzz", &["trace", "pool", "formats", "importer", "insight", "viewer"]),
 ];
 
 /// Packages that are not published.

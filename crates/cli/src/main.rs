@@ -5,12 +5,13 @@
 //!
 //! - Reading: [`input`] recognizes and opens files, [`convert`] encodes imported events, which
 //!   [`item_channel`] carries between two threads; [`recorded`] reads what `verify` and `simulate`
-//!   need.
+//!   need, [`history`] all allocations.
 //! - Writing: [`output`] files appear complete or not at all, [`retention`] limits live
 //!   recordings, [`terminal`] and [`table`] print.
 //! - Serving: [`server`] starts the page for `demo` and `view`, [`merge_server`] that of processes
 //!   that push, for `serve`, `run` and `attach`.
 //! - Other processes: [`attach`] runs Python code in another process.
+//! - Comparing: [`diff`] has the operands, conditions and outputs of `diff`.
 //! - Training: `demo` records the demo and memory techniques.
 //! - Arguments: [`number`] parses what clap does not.
 //! - [`signals`] handles Ctrl-C, [`log`] prints the libraries' warnings, [`error`] ends a command.
@@ -23,8 +24,10 @@ mod commands;
 mod convert;
 #[cfg(feature = "demo")]
 mod demo;
+mod diff;
 mod error;
 mod escape;
+mod history;
 #[cfg(feature = "export")]
 mod html_page;
 mod input;
@@ -48,7 +51,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{CommandError, Result};
 
-/// Exit code of a command that ran and whose answer is negative: `verify` found a divergence.
+/// Exit code of a command that ran and whose answer is negative: `verify` found a divergence, or a
+/// condition of `diff --fail-if` holds.
 const NEGATIVE_ANSWER: u8 = 1;
 /// Exit code of bad usage or unusable input.
 const FAILED: u8 = 2;
@@ -65,7 +69,7 @@ Examples:
 
 Exit codes:
   0    Success
-  1    Negative answer: verify found a divergence
+  1    Negative answer: verify found a divergence, a condition of diff --fail-if holds
   2    Bad usage or unusable input; one line on stderr says what and where
   130  Interrupted; unfinished output files are removed
 
@@ -130,7 +134,7 @@ enum Command {
     #[cfg(feature = "report")]
     #[command(after_help = commands::report::EXAMPLES)]
     Report(commands::report::ReportArguments),
-    /// Compare two recordings site by site
+    /// Compare two recordings, or two moments of one, site by site
     #[command(after_help = commands::diff::EXAMPLES)]
     Diff(commands::diff::DiffArguments),
     /// Show which lines, operations, modules or phases hold memory
@@ -177,7 +181,7 @@ fn run(command: &Command) -> Result<bool> {
         Command::Export(arguments) => commands::export::run(arguments),
         #[cfg(feature = "report")]
         Command::Report(arguments) => commands::report::run(arguments),
-        Command::Diff(arguments) => commands::diff::run(arguments),
+        Command::Diff(arguments) => return commands::diff::run(arguments),
         Command::Table(arguments) => commands::table::run(arguments),
         #[cfg(feature = "manual")]
         Command::Completions(arguments) => commands::completions::run(arguments, Arguments::command()),

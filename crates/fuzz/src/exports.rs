@@ -4,8 +4,12 @@ use std::io::{self, Write};
 
 use vramscope_formats::export::{self, ExportError};
 use vramscope_formats::{ignore_progress, import};
+use vramscope_insight::comparison::{Moment, Side, SiteChange, compare};
+use vramscope_insight::history::History;
 use vramscope_pool::{Settings, rerun};
-use vramscope_trace::{Encoder, Event, EventKind, LifetimesBuilder, MemoryState, Recording, Replay, SiteId, StringId};
+use vramscope_trace::{
+    Encoder, Event, EventKind, LifetimesBuilder, MemoryState, PerRecording, Recording, Replay, SiteId, StringId,
+};
 
 use crate::random::Random;
 use crate::readers::LIMITS;
@@ -46,13 +50,31 @@ fn has_head(bytes: &[u8]) -> bool {
     bytes.len() > structured_input::build(&[]).len()
 }
 
+/// Compares two random moments of a recording, within it and as those of two recordings with the
+/// same `bytes`. The sites' changes add up to the difference of the live bytes.
+fn comparison(first: &Recording, bytes: &[u8], random: &mut Random) {
+    let mut history = History::new();
+    history.extend(first, u64::MAX).expect("all chunks are in memory");
+    let moments = first.end_event() - first.first_event() + 1;
+    let moments = [(); 2].map(|()| Moment::Event(first.first_event() + random.below(moments)));
+    let copy = recording(bytes).expect("the same bytes were accepted");
+    for second in [first, &copy] {
+        let side = |recording, moment| Side { recording, history: &history, moment };
+        let sides = PerRecording { a: side(first, &moments[0]), b: side(second, &moments[1]) };
+        for device in compare(sides, None).expect("the moments are those of the recording").devices {
+            let sum: i128 = device.sites.iter().map(SiteChange::live_growth).sum();
+            assert_eq!(sum, device.live_growth());
+        }
+    }
+}
+
 /// Runs all analyses and exports on a structured input: lifetimes, a comparison, every export.
 pub fn analyses(data: &[u8]) {
     let bytes = structured_input::build(data);
     let Some(recording) = recording(&bytes).filter(|_| has_head(&bytes)) else { return };
     let mut random = Random::from_bytes(data);
     lifetimes(&recording, &mut random);
-    vramscope_trace::compare(&recording, &recording).expect("all chunks are in memory");
+    comparison(&recording, &bytes, &mut random);
     let out = || LimitedOutput { remaining: 8 << 20 };
     let mut none = |_, _| {};
     let results = [

@@ -5,7 +5,7 @@
 //! valid within one recording, so groups are matched by name: `train.py:47` in one recording is
 //! `train.py:47` in the other. Between two runs lines move and files are renamed; [`MatchingNames`]
 //! knows from the call stacks which group of one recording is which of the other.
-//! [`vramscope_trace::compare()`] compares two whole recordings.
+//! [`comparison`](crate::comparison) compares recordings by whole call stack.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

@@ -19,7 +19,9 @@
 //! - [`spans`], [`steps`]: named intervals, and the steps of a training run.
 //! - [`peak`], [`leaks`], [`temporaries`]: what a peak consists of, what is never freed, and what
 //!   is freed at once.
-//! - [`difference`]: what two moments, of one recording or of two, hold differently.
+//! - [`difference`]: what two moments, of one recording or of two, hold differently, by group;
+//!   [`comparison`]: by call stack, with figures of both recordings; [`conditions`]: limits on
+//!   these figures.
 //! - [`failures`], [`placement`], [`pools`], [`memory_summary`]: out-of-memory errors, where a
 //!   request would fit, free memory by pool, and the table of all counters.
 //! - [`query`], [`events`], [`allocations`]: the search language, and lists of events and
@@ -29,7 +31,9 @@
 pub mod address_map;
 pub mod allocations;
 pub mod bands;
+pub mod comparison;
 pub mod composition;
+pub mod conditions;
 pub mod difference;
 pub mod events;
 pub mod failures;

@@ -20,8 +20,8 @@
 //! - [`CounterSeries`]: allocated, active, reserved and requested bytes over time, at any zoom.
 //! - [`Lifetimes`]: the start and end of every allocation.
 //! - [`Metrics`]: fragmentation and other figures at one moment; [`MetricsSeries`]: over time.
-//! - [`live_bytes_by_site`]: which sites hold the memory; [`compare`](fn@compare): how two
-//!   recordings differ.
+//! - [`live_bytes_by_site`]: which sites hold the memory; [`shared_site_numbers`]: which sites of
+//!   two recordings match.
 //! - [`ByteSize`], [`Count`], [`Percent`], [`DurationNs`]: how sizes, counts, percentages and
 //!   durations are shown.
 //!
@@ -72,7 +72,6 @@ mod chunk;
 mod chunk_local_blocks;
 mod chunk_reader;
 mod columns;
-mod compare;
 mod compression;
 mod counter_series;
 mod counters;
@@ -107,7 +106,6 @@ mod time_pyramid;
 mod varint;
 
 pub use chunk::{Chunk, ChunkKind, FORMAT_NAME, FORMAT_VERSION, MAGIC};
-pub use compare::{BlockTotals, Comparison, DeviceChange, DeviceTotals, SiteChange, UNUSABLE_REQUEST_BYTES, compare};
 pub use counter_series::{CounterColumn, CounterSeries, Peak, SampleColumn, UsedMemoryPeaks};
 pub use counters::{Counters, FreeSpace, MemorySample};
 pub use decoder::{DecodedItem, Decoder};

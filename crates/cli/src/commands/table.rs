@@ -1,6 +1,6 @@
 //! `vramscope table`: live bytes, peaks and allocations by group.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
@@ -16,6 +16,7 @@ use vramscope_trace::{ByteSize, Count, DeviceId, Recording};
 
 use crate::error::{CommandError, Result};
 use crate::escape::escape_controls;
+use crate::history::read_history;
 use crate::input::Input;
 use crate::number::parse_whole;
 use crate::table;
@@ -27,9 +28,6 @@ Examples:
   vramscope table run.vram --by line
   vramscope table snapshot.pickle --by op --at end --limit 10
   vramscope table run.vram --by phase --at 1200 --json";
-
-/// Number of events that are read between two updates of the progress bar.
-const EVENTS_PER_STEP: u64 = 100_000;
 
 /// Arguments of `vramscope table`: the recording, what to group by, and the moment.
 #[derive(Args, Debug)]
@@ -163,21 +161,6 @@ pub(crate) fn run(arguments: &TableArguments) -> Result {
     }
     let devices = report.devices.iter().map(|device| device.text(arguments));
     terminal::print(&devices.collect::<Vec<_>>().join("\n"))
-}
-
-/// Reads the lifetimes of all allocations. `path` is for error messages.
-fn read_history(path: &Path, recording: &Recording) -> Result<History> {
-    let mut history = History::new();
-    let bar = terminal::progress_bar(path.file_name().unwrap_or_default().to_string_lossy().into_owned());
-    loop {
-        let progress = history.extend(recording, EVENTS_PER_STEP).map_err(|error| CommandError::file(path, error))?;
-        bar.set_length(progress.known_events);
-        bar.set_position(progress.events);
-        if progress.is_complete {
-            bar.finish_and_clear();
-            return Ok(history);
-        }
-    }
 }
 
 impl DeviceReport {

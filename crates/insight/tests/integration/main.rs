@@ -2,6 +2,7 @@
 
 mod allocations;
 mod bands;
+mod comparison;
 mod composition;
 mod difference;
 mod events;
@@ -11,6 +12,7 @@ mod flame;
 mod history;
 mod leaks;
 mod memory_summary;
+mod one_line_changed;
 mod peak;
 mod placement;
 mod pools;

@@ -8,8 +8,7 @@
 //!   bytes per allocation, and can be queried while it grows. [`LifetimesReader`] builds it from a
 //!   recording, in steps. Every query documents its cost. n, the number of allocations, is 13
 //!   million in a recording of 40 million events; scanning one column of all of them takes about
-//!   10 ms. [`compare`](fn@crate::compare) counts the allocations of each site with it, and
-//!   [`lifetime_summaries`] finds their median lifetime for reports.
+//!   10 ms. [`lifetime_summaries`] finds their median lifetime for reports.
 //!
 //! An allocation has two ends: once the program frees it, it is no longer *allocated*; once the
 //! last stream has finished with it, it is no longer *active* and its memory can be reused.

@@ -46,7 +46,7 @@ impl Churn {
     }
 
     /// Adds the number and bytes of another part of a recording.
-    pub(crate) fn add_all(&mut self, other: Self) {
+    pub fn add_all(&mut self, other: Self) {
         self.allocations += other.allocations;
         self.bytes = self.bytes.saturating_add(other.bytes);
     }

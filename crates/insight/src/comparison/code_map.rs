@@ -1,0 +1,266 @@
+//! Finds out which files, functions and lines of one version of a program are which of another.
+//!
+//! Lines move as code is inserted above them, and line 11 of one version may be line 12 of the
+//! other while another statement is now at line 11. Numbers alone cannot tell. What was allocated
+//! at a line can: the number and bytes of the allocations, and the functions that it called.
+//! Lines keep their order within a function, so they are aligned as two sequences.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use vramscope_trace::{Definition, Definitions, Frame, FrameId, Site, SiteId, Stack, StackId, StringId};
+
+use super::site_changes::RequestedChurn;
+
+/// Most pairs of lines of one function that are aligned, a bound on time and memory: two functions
+/// with 1,000 recorded lines each. The lines of a longer function keep their numbers.
+const MAX_LINE_PAIRS: usize = 1_000_000;
+
+/// Score of two lines that may be equal, before their allocations are compared.
+const CANDIDATE: u32 = 2;
+/// Score of calling the same functions, and of calling one function in common.
+const SAME_CALLS: u32 = 2;
+const COMMON_CALL: u32 = 1;
+/// Score of making equally many allocations.
+const SAME_ALLOCATIONS: u32 = 2;
+/// Score of making equally many allocations with as many bytes. It must outweigh a candidate: else
+/// one more pair of lines would be preferred to pairs that agree in everything.
+const SAME_BYTES: u32 = 3;
+/// Scores of making equally many allocations with about as many bytes: up to 5% and 25% more.
+const CLOSE_BYTES: u32 = 2;
+const SIMILAR_BYTES: u32 = 1;
+/// Score of having moved as far as the line before.
+const SAME_OFFSET: u32 = 1;
+/// Score of not having moved.
+const NOT_MOVED: u32 = 1;
+/// Least score of two lines, without their numbers, at which they are similar.
+const SIMILAR: u32 = SAME_CALLS + SAME_ALLOCATIONS;
+
+/// What happened at a line or in a function, in itself and in what it called.
+#[derive(Clone, Debug, Default)]
+struct Activity<'a> {
+    /// Number of its allocations, and the bytes requested.
+    churn: (u64, u64),
+    /// Functions that it called; the empty name stands for a request without a deeper frame.
+    calls: BTreeSet<&'a str>,
+}
+
+/// The recorded lines of a function, by number.
+type Lines<'a> = BTreeMap<u32, Activity<'a>>;
+/// The recorded functions of a file, by name.
+type Functions<'a> = BTreeMap<&'a str, Lines<'a>>;
+/// The recorded code of a program, by the files' paths.
+type Files<'a> = BTreeMap<&'a str, Functions<'a>>;
+
+impl<'a> Activity<'a> {
+    /// Adds the allocations of a site.
+    fn add(&mut self, churn: (u64, u64), call: &'a str) {
+        self.churn.0 = self.churn.0.saturating_add(churn.0);
+        self.churn.1 = self.churn.1.saturating_add(churn.1);
+        self.calls.insert(call);
+    }
+
+    /// Returns how much speaks for this and `other` being the same code.
+    fn score(&self, other: &Self) -> u32 {
+        let calls = match () {
+            () if self.calls == other.calls => SAME_CALLS,
+            () if !self.calls.is_disjoint(&other.calls) => COMMON_CALL,
+            () => 0,
+        };
+        let churn = match () {
+            () if self.churn == other.churn => SAME_ALLOCATIONS + SAME_BYTES,
+            () if self.churn.0 == other.churn.0 => SAME_ALLOCATIONS + close_bytes(self.churn.1, other.churn.1),
+            () => 0,
+        };
+        calls + churn
+    }
+}
+
+/// Returns the score of two different numbers of bytes.
+fn close_bytes(a: u64, b: u64) -> u32 {
+    let (smaller, difference) = (a.min(b), a.abs_diff(b));
+    match () {
+        () if difference <= smaller / 20 => CLOSE_BYTES,
+        () if difference <= smaller / 4 => SIMILAR_BYTES,
+        () => 0,
+    }
+}
+
+/// Returns the recorded code of a program with what each line allocated.
+fn files_of<'a>(definitions: &'a Definitions, churn: &BTreeMap<SiteId, RequestedChurn>) -> Files<'a> {
+    let mut files = Files::new();
+    for (&id, of_site) in churn {
+        let mut call = "";
+        // A line of a recursive function counts once.
+        let mut seen = HashSet::new();
+        for frame in definitions.stack(definitions.site(id).stack) {
+            let (function, file) = (definitions.string(frame.function), definitions.string(frame.file));
+            if frame.line > 0 && seen.insert(frame) {
+                let lines = files.entry(file).or_default().entry(function).or_default();
+                lines.entry(frame.line).or_default().add((of_site.churn.allocations, of_site.requested_bytes), call);
+            }
+            call = function;
+        }
+    }
+    files
+}
+
+/// The pairs of keys of two maps that belong together: those of equal keys, then of the others
+/// those with the highest scores, each key once. Pairs with the score 0 are left out.
+fn pairs<'a, T>(
+    a: &BTreeMap<&'a str, T>,
+    b: &BTreeMap<&'a str, T>,
+    score: impl Fn(&T, &T) -> u32,
+) -> Vec<(&'a str, &'a str)> {
+    let mut pairs: Vec<(&str, &str)> = a.keys().filter(|key| b.contains_key(*key)).map(|key| (*key, *key)).collect();
+    let only = |of: &BTreeMap<&'a str, T>, other: &BTreeMap<&'a str, T>| {
+        of.keys().copied().filter(|key| !other.contains_key(key)).collect::<Vec<&'a str>>()
+    };
+    let (only_a, only_b) = (only(a, b), only(b, a));
+    if only_a.len().saturating_mul(only_b.len()) > MAX_LINE_PAIRS {
+        return pairs;
+    }
+    let all = only_a.iter().flat_map(|one| only_b.iter().map(move |other| (*one, *other)));
+    let mut scored: Vec<(u32, &str, &str)> = all.map(|(one, other)| (score(&a[one], &b[other]), one, other)).collect();
+    scored.retain(|(score, ..)| *score > 0);
+    // Names decide between equal scores, so that the result does not depend on chance.
+    scored.sort_by_key(|&(score, one, other)| (Reverse(score), one, other));
+    let mut used = (HashSet::new(), HashSet::new());
+    for (_, one, other) in scored {
+        if !used.0.contains(one) && !used.1.contains(other) {
+            used.0.insert(one);
+            used.1.insert(other);
+            pairs.push((one, other));
+        }
+    }
+    pairs
+}
+
+/// Returns how many functions two files have in common; 0 if that is less than half of either's.
+fn common_functions(a: &Functions<'_>, b: &Functions<'_>) -> u32 {
+    let common = a.keys().filter(|name| b.contains_key(*name)).count();
+    if common * 2 < a.len().max(b.len()) { 0 } else { u32::try_from(common).unwrap_or(u32::MAX) }
+}
+
+/// Returns how much speaks for two functions of different names being the same; 0 if fewer than
+/// half of the lines of the longer one have a similar line in the other one.
+fn renamed_function(a: &Lines<'_>, b: &Lines<'_>) -> u32 {
+    if a.len().saturating_mul(b.len()) > MAX_LINE_PAIRS {
+        return 0;
+    }
+    let best = a.values().map(|one| b.values().map(|other| one.score(other)).max().unwrap_or_default());
+    let similar: Vec<u32> = best.filter(|score| *score >= SIMILAR).collect();
+    if similar.len() * 2 < a.len().max(b.len()) { 0 } else { similar.iter().sum() }
+}
+
+/// Returns the pairs of lines of one function in two recordings that belong together, in order:
+/// the alignment with the highest score.
+fn aligned_lines(a: &Lines<'_>, b: &Lines<'_>) -> Vec<(u32, u32)> {
+    if a.keys().eq(b.keys()) || a.len().saturating_mul(b.len()) > MAX_LINE_PAIRS {
+        return a.keys().map(|line| (*line, *line)).collect();
+    }
+    let (lines_a, lines_b): (Vec<_>, Vec<_>) = (a.iter().collect(), b.iter().collect());
+    let width = lines_b.len() + 1;
+    // The highest score of the lines before i and j, in all and with (i - 1, j - 1) as a pair; and
+    // whether that pair has moved as far as one of (i - 2, j - 2), which belongs to the score.
+    let mut best = vec![0_u32; (lines_a.len() + 1) * width];
+    let mut paired = best.clone();
+    let mut follows_pair = vec![false; best.len()];
+    for (i, (line_a, activity_a)) in (1..).zip(&lines_a) {
+        for (j, (line_b, activity_b)) in (1..).zip(&lines_b) {
+            let here = i * width + j;
+            let before = here - width - 1;
+            let offset = |a: u32, b: u32| i64::from(b) - i64::from(a);
+            let moved = offset(**line_a, **line_b);
+            let continues = i > 1 && j > 1 && offset(*lines_a[i - 2].0, *lines_b[j - 2].0) == moved;
+            let after_pair = if continues { paired[before] + SAME_OFFSET } else { 0 };
+            let score = CANDIDATE + activity_a.score(activity_b) + if moved == 0 { NOT_MOVED } else { 0 };
+            follows_pair[here] = after_pair > best[before];
+            paired[here] = score + best[before].max(after_pair);
+            best[here] = paired[here].max(best[here - 1]).max(best[here - width]);
+        }
+    }
+    let (mut i, mut j) = (lines_a.len(), lines_b.len());
+    let (mut pairs, mut is_pair) = (Vec::new(), false);
+    while i > 0 && j > 0 {
+        let here = i * width + j;
+        if !is_pair && best[here] == best[here - width] {
+            i -= 1;
+        } else if !is_pair && best[here] == best[here - 1] {
+            j -= 1;
+        } else {
+            pairs.push((*lines_a[i - 1].0, *lines_b[j - 1].0));
+            is_pair = follows_pair[here];
+            (i, j) = (i - 1, j - 1);
+        }
+    }
+    pairs.reverse();
+    pairs
+}
+
+/// Returns A's definitions with the files, functions and lines that they have in B, as far as that
+/// can be found out. The sites keep their numbers. `a` and `b` are the definitions of two
+/// recordings, with the allocations of each site.
+pub(super) fn in_terms_of_b(
+    a: (&Definitions, &BTreeMap<SiteId, RequestedChurn>),
+    b: (&Definitions, &BTreeMap<SiteId, RequestedChurn>),
+) -> Definitions {
+    let (files_a, files_b) = (files_of(a.0, a.1), files_of(b.0, b.1));
+    let mut moved: HashMap<(&str, &str, u32), (&str, &str, u32)> = HashMap::new();
+    for (file_a, file_b) in pairs(&files_a, &files_b, common_functions) {
+        let (functions_a, functions_b) = (&files_a[file_a], &files_b[file_b]);
+        for (function_a, function_b) in pairs(functions_a, functions_b, renamed_function) {
+            for (line_a, line_b) in aligned_lines(&functions_a[function_a], &functions_b[function_b]) {
+                moved.insert((file_a, function_a, line_a), (file_b, function_b, line_b));
+            }
+        }
+    }
+    rewritten(a.0, |place| moved.get(&place).copied().unwrap_or(place))
+}
+
+/// Returns definitions in which each frame has the file, function and line that `moved` returns.
+fn rewritten<'a>(
+    definitions: &'a Definitions,
+    moved: impl Fn((&'a str, &'a str, u32)) -> (&'a str, &'a str, u32),
+) -> Definitions {
+    let mut strings = Strings::default();
+    for id in 1..=u32::MAX {
+        let Some(frame) = definitions.frame(FrameId(id)) else { break };
+        let place = (definitions.string(frame.file), definitions.string(frame.function), frame.line);
+        let (file, function, line) = moved(place);
+        let (function, file) = (strings.id(function), strings.id(file));
+        strings.definitions.define(Definition::Frame(Frame { function, file, line }));
+    }
+    for id in 1..=u32::MAX {
+        let Some(stack) = definitions.stack_definition(StackId(id)) else { break };
+        strings.definitions.define(Definition::Stack(Stack { ..stack }));
+    }
+    for id in 1..=u32::try_from(definitions.site_count()).unwrap_or(u32::MAX) {
+        let site = definitions.site(SiteId(id));
+        let scope = strings.id(definitions.string(site.scope));
+        let compile_context = strings.id(definitions.string(site.compile_context));
+        strings.definitions.define(Definition::Site(Site { scope, compile_context, ..site }));
+    }
+    strings.definitions
+}
+
+/// Definitions whose strings are numbered as they are used.
+#[derive(Default)]
+struct Strings<'a> {
+    numbers: HashMap<&'a str, StringId>,
+    definitions: Definitions,
+}
+
+impl<'a> Strings<'a> {
+    /// Returns the number of a string, defining it if it is new.
+    fn id(&mut self, text: &'a str) -> StringId {
+        if text.is_empty() {
+            return StringId(0);
+        }
+        let next = u32::try_from(self.numbers.len() + 1).unwrap_or(u32::MAX);
+        *self.numbers.entry(text).or_insert_with(|| {
+            self.definitions.define(Definition::String(text.to_owned()));
+            StringId(next)
+        })
+    }
+}
