@@ -24,11 +24,14 @@
 //!   these figures.
 //! - [`failures`], [`placement`], [`pools`], [`memory_summary`]: out-of-memory errors, where a
 //!   request would fit, free memory by pool, and the table of all counters.
+//! - [`advice`]: which allocator settings a program needs, and the smallest GPU that it fits on,
+//!   from simulated runs.
 //! - [`query`], [`events`], [`allocations`]: the search language, and lists of events and
 //!   allocations filtered and sorted by it.
 #![forbid(unsafe_code)]
 
 pub mod address_map;
+pub mod advice;
 pub mod allocations;
 pub mod bands;
 pub mod comparison;

@@ -1,5 +1,6 @@
 //! Tests of all analyses against real recordings and against computations from every event.
 
+mod advice;
 mod allocations;
 mod bands;
 mod comparison;

@@ -71,9 +71,9 @@ pub struct Workload {
     /// known, else the largest capacity with which all recorded refusals of the driver still occur.
     /// `None` if neither is known.
     pub recorded_capacity_bytes: Option<u64>,
-    /// Peak of the bytes of live requests, each rounded up to [`MIN_BLOCK_BYTES`]. A request is live
-    /// from its allocation until the program frees it. No allocator can serve the program with
-    /// less.
+    /// Peak of the bytes of live requests, each rounded up to [`MIN_BLOCK_BYTES`]. A request is
+    /// live from its allocation until the program frees it. No allocator can serve the program
+    /// with less.
     pub floor_bytes: u64,
     /// The number of the first event at which the pool decides differently from the recorded
     /// allocator. The calls are then those of the most likely interpretation, and the retries and

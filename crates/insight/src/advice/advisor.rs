@@ -1,0 +1,228 @@
+//! The state machine that chooses runs and collects their figures.
+
+use std::collections::VecDeque;
+
+use vramscope_pool::Settings;
+use vramscope_pool::rerun::{RunSummary, Workload};
+
+use super::candidates::Candidates;
+use super::capacity_search::{CapacitySearch, Probe};
+use super::request_profile::RequestProfile;
+use super::result::{Advice, is_worthwhile};
+use super::trial::Trial;
+
+/// Number of settings from which on none are added. A run of 4,000,000 events takes 0.3 s.
+const MAX_TRIALS: usize = 20;
+
+/// A simulated run that an [`Advisor`] needs.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The settings.
+    pub settings: Settings,
+    /// The most bytes that the allocator may reserve; `None`: unlimited.
+    pub capacity_bytes: Option<u64>,
+    /// Whether the run may end at its first request that fails with out of memory.
+    pub stop_at_first_oom: bool,
+    purpose: Purpose,
+}
+
+impl Run {
+    /// Makes the run, all at once.
+    #[must_use]
+    pub fn simulate(&self, workload: &Workload) -> RunSummary {
+        match self.stop_at_first_oom {
+            true => workload.simulate_to_first_oom(&self.settings, self.capacity_bytes),
+            false => workload.simulate(&self.settings, self.capacity_bytes),
+        }
+    }
+}
+
+/// What the result of a run is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// The trial with this index.
+    Trial(usize),
+    /// A run of the search with this index.
+    Probe(usize, Probe),
+}
+
+/// The rounds of runs, in order. Each depends on the results of the rounds before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    SingleKeys,
+    Combinations,
+    Refinement,
+    Capacities,
+}
+
+/// Chooses the simulated runs that answer which settings are best, and collects their figures.
+///
+/// [`next_run`](Self::next_run) returns runs until the next one depends on results that are still
+/// missing. The caller makes several at once if it can, and passes each result to
+/// [`finish`](Self::finish).
+#[derive(Clone, Debug)]
+pub struct Advisor {
+    candidates: Candidates,
+    recorded: RunSummary,
+    capacity_bytes: Option<u64>,
+    round: Round,
+    /// Runs of the round that have not been handed out.
+    waiting: VecDeque<Run>,
+    /// Number of runs that were handed out and are not finished.
+    outstanding: usize,
+    /// Settings tried, in the order in which they were chosen; without figures until the run is
+    /// finished.
+    trials: Vec<Trial>,
+    /// The bisections under the recorded and the best settings, each with whether a run is
+    /// outstanding.
+    searches: Vec<(CapacitySearch, bool)>,
+    finished_runs: usize,
+}
+
+impl Advisor {
+    /// Prepares the runs for a program that was recorded under `recorded` settings and whose
+    /// allocator may reserve `capacity_bytes` (`None`: unlimited or unknown).
+    #[must_use]
+    pub fn new(workload: &Workload, recorded: &Settings, capacity_bytes: Option<u64>) -> Self {
+        let candidates = Candidates::new(RequestProfile::new(workload, capacity_bytes), recorded);
+        let mut advisor = Self {
+            candidates,
+            recorded: workload.recorded,
+            capacity_bytes,
+            round: Round::SingleKeys,
+            waiting: VecDeque::new(),
+            outstanding: 0,
+            trials: Vec::new(),
+            searches: Vec::new(),
+            finished_runs: 0,
+        };
+        let singles = advisor.candidates.single(recorded);
+        advisor.add_trials(singles);
+        advisor.trials[0].is_recorded = true;
+        advisor
+    }
+
+    /// Returns the next run, or `None` if all runs are handed out until another result arrives.
+    /// After the last result, `None` means that the advice is complete.
+    pub fn next_run(&mut self) -> Option<Run> {
+        while self.waiting.is_empty() && self.outstanding == 0 && self.round != Round::Capacities {
+            self.begin_next_round();
+        }
+        let run = self.waiting.pop_front().or_else(|| self.next_probe())?;
+        self.outstanding += 1;
+        Some(run)
+    }
+
+    /// Takes the figures of a run that [`next_run`](Self::next_run) returned.
+    pub fn finish(&mut self, run: &Run, summary: RunSummary) {
+        self.outstanding -= 1;
+        self.finished_runs += 1;
+        match run.purpose {
+            Purpose::Trial(index) => self.trials[index].predicted = summary,
+            Purpose::Probe(index, probe) => {
+                let (search, is_outstanding) = &mut self.searches[index];
+                search.finish(probe, summary);
+                *is_outstanding = false;
+            }
+        }
+    }
+
+    /// Returns the number of runs that were handed out and are not finished.
+    #[must_use]
+    pub fn outstanding_runs(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Returns the number of finished runs and an estimate of the number of all runs.
+    #[must_use]
+    pub fn progress(&self) -> (usize, usize) {
+        /// Runs of a typical bisection.
+        const PROBES: usize = 12;
+        let rest = match self.round {
+            Round::SingleKeys => 8 + PROBES,
+            Round::Combinations => 3 + PROBES,
+            Round::Refinement => PROBES,
+            Round::Capacities => self.searches.iter().filter(|(search, _)| search.next_probe().is_some()).count(),
+        };
+        (self.finished_runs, self.finished_runs + self.outstanding + self.waiting.len() + rest)
+    }
+
+    /// Returns the advice; `None` before all runs are finished.
+    #[must_use]
+    pub fn into_advice(mut self) -> Option<Advice> {
+        if self.next_run().is_some() || self.outstanding > 0 {
+            return None;
+        }
+        let mut smallest = self.searches.iter().map(|(search, _)| search.result());
+        let (smallest_recorded, smallest_best) = (smallest.next().flatten(), smallest.next().flatten());
+        let floor_bytes = self.candidates.floor_bytes();
+        Some(Advice { recorded: self.recorded, floor_bytes, tried: self.ranked(), smallest_recorded, smallest_best })
+    }
+
+    /// Chooses the runs of the next round, of which there may be none.
+    fn begin_next_round(&mut self) {
+        let ranked = self.ranked();
+        self.round = match self.round {
+            Round::SingleKeys => {
+                let settings = self.candidates.combined(&ranked);
+                self.add_trials(settings);
+                Round::Combinations
+            }
+            Round::Combinations | Round::Refinement | Round::Capacities => {
+                let room = MAX_TRIALS.saturating_sub(self.trials.len());
+                let settings = self.candidates.refined(&ranked, room);
+                if settings.is_empty() {
+                    self.begin_searches(&ranked);
+                    Round::Capacities
+                } else {
+                    self.add_trials(settings);
+                    Round::Refinement
+                }
+            }
+        };
+    }
+
+    /// Prepares the bisections under the recorded settings and, if they are better, the best.
+    fn begin_searches(&mut self, ranked: &[Trial]) {
+        let recorded = ranked.iter().find(|trial| trial.is_recorded);
+        let best = ranked.first().filter(|_| is_worthwhile(ranked));
+        let floor_bytes = self.candidates.floor_bytes();
+        let search = |trial: &Trial| (CapacitySearch::new(&trial.settings, floor_bytes), false);
+        self.searches = recorded.into_iter().chain(best).map(search).collect();
+    }
+
+    /// Adds trials of the settings, with the runs for them.
+    fn add_trials(&mut self, settings: Vec<Settings>) {
+        for settings in settings {
+            let purpose = Purpose::Trial(self.trials.len());
+            let capacity_bytes = self.capacity_bytes;
+            self.waiting.push_back(Run {
+                settings: settings.clone(),
+                capacity_bytes,
+                stop_at_first_oom: false,
+                purpose,
+            });
+            self.trials.push(Trial { settings, predicted: RunSummary::default(), is_recorded: false });
+        }
+    }
+
+    /// Returns all trials, best first.
+    fn ranked(&self) -> Vec<Trial> {
+        let mut ranked = self.trials.clone();
+        ranked.sort_by(Trial::rank);
+        ranked
+    }
+
+    /// Returns the next run of a bisection that has none outstanding.
+    fn next_probe(&mut self) -> Option<Run> {
+        let searches = self.searches.iter_mut().enumerate();
+        let mut idle = searches.filter(|(_, (_, is_outstanding))| !is_outstanding);
+        idle.find_map(|(index, (search, is_outstanding))| {
+            let probe = search.next_probe()?;
+            *is_outstanding = true;
+            let capacity_bytes = if let Probe::Bytes(bytes) = probe { Some(bytes) } else { None };
+            let purpose = Purpose::Probe(index, probe);
+            Some(Run { settings: search.settings().clone(), capacity_bytes, stop_at_first_oom: true, purpose })
+        })
+    }
+}
