@@ -5,7 +5,7 @@
 //!
 //! - Reading: [`input`] recognizes and opens files, [`convert`] encodes imported events, which
 //!   [`item_channel`] carries between two threads; [`recorded`] reads what `verify` and `simulate`
-//!   need, [`history`] all allocations.
+//!   need, [`simulation`] what `simulate` and `advise` share, [`history`] all allocations.
 //! - Writing: [`output`] files appear complete or not at all, [`retention`] limits live
 //!   recordings, [`terminal`] and [`table`] print.
 //! - Serving: [`server`] starts the page for `demo` and `view`, [`merge_server`] that of processes
@@ -40,6 +40,7 @@ mod recorded;
 mod retention;
 mod server;
 mod signals;
+mod simulation;
 mod table;
 mod terminal;
 
@@ -126,6 +127,9 @@ enum Command {
     /// Run a recording's requests under other allocator settings
     #[command(after_help = commands::simulate::EXAMPLES)]
     Simulate(commands::simulate::SimulateArguments),
+    /// Find the allocator settings that need least memory, and the smallest GPU
+    #[command(after_help = commands::advise::EXAMPLES)]
+    Advise(commands::advise::AdviseArguments),
     /// Write a recording in another tool's format
     #[cfg(feature = "export")]
     #[command(after_help = commands::export::EXAMPLES)]
@@ -177,6 +181,7 @@ fn run(command: &Command) -> Result<bool> {
         Command::Info(arguments) => commands::info::run(arguments),
         Command::Verify(arguments) => return commands::verify::run(arguments),
         Command::Simulate(arguments) => commands::simulate::run(arguments),
+        Command::Advise(arguments) => commands::advise::run(arguments),
         #[cfg(feature = "export")]
         Command::Export(arguments) => commands::export::run(arguments),
         #[cfg(feature = "report")]

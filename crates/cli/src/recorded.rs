@@ -1,4 +1,4 @@
-//! What `verify` and `simulate` read from a recording.
+//! What `verify`, `simulate` and `advise` read from a recording.
 
 use std::path::Path;
 

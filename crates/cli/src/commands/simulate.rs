@@ -7,11 +7,11 @@ use clap::Args;
 use serde::Serialize;
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{RunSummary, Workload};
-use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Percent, Recording};
+use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Percent};
 
 use crate::error::{CommandError, Result};
 use crate::input::Input;
-use crate::recorded;
+use crate::simulation::{self, DeviceWorkload, FiguresReport};
 use crate::table;
 use crate::terminal;
 
@@ -67,18 +67,6 @@ struct DeviceReport {
     simulated: FiguresReport,
 }
 
-/// Peaks and error counts of one device, as recorded or as simulated, in the output of
-/// `simulate --json`; fragmentation is 0 to 1.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct FiguresReport {
-    peak_allocated_bytes: u64,
-    peak_reserved_bytes: u64,
-    ooms: u64,
-    retries: u64,
-    device_allocations: u64,
-    peak_fragmentation: f64,
-}
-
 /// Runs a recording's requests under other settings, and prints recorded and simulated figures of
 /// each device.
 pub(crate) fn run(arguments: &SimulateArguments) -> Result {
@@ -95,37 +83,22 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
         None
     };
     let recording = Input::open(&arguments.file)?.into_recording()?;
-    let recorded_settings = recorded::settings(&arguments.file, &recording, arguments.limit_bytes)?;
-    let stops_at_gap = recorded::has_missing_events(&recording);
     let mut devices: Vec<DeviceReport> = Vec::new();
-    for history in recorded::histories(&arguments.file, &recording)? {
-        let device = history.device();
-        if let Some(report) = devices.last_mut().filter(|report| report.device == device.0) {
-            // Requests before and after missing events do not belong to one program run.
-            report.stops_at_gap = true;
-            continue;
-        }
-        let requests =
-            Workload::new(history, &recorded_settings).map_err(|error| CommandError::file(&arguments.file, error))?;
-        let capacity = arguments.capacity.map(|ByteSize(bytes)| bytes);
-        let capacity = capacity.or(requests.recorded_capacity_bytes).or_else(|| device_bytes(&recording, device));
-        if let (Some(setting), None) = (needs_capacity, capacity) {
+    for device in simulation::workloads(&arguments.file, &recording, arguments.limit_bytes, arguments.capacity)? {
+        let DeviceWorkload { workload, capacity_bytes, stops_at_gap } = device;
+        if let (Some(setting), None) = (needs_capacity, capacity_bytes) {
             let what = format!("{setting} needs the device's size, which this recording lacks: pass --capacity");
             return Err(conf_error(&what));
         }
-        let simulated = simulate(&requests, &tried, capacity);
+        let simulated = simulate(&workload, &tried, capacity_bytes);
         devices.push(DeviceReport {
-            device: device.0,
-            capacity_bytes: capacity,
-            unverified_from: requests.unverified_from,
+            device: workload.device().0,
+            capacity_bytes,
+            unverified_from: workload.unverified_from,
             stops_at_gap,
-            recorded: requests.recorded.into(),
+            recorded: workload.recorded.into(),
             simulated: simulated.into(),
         });
-    }
-    for report in devices.iter().filter(|report| report.stops_at_gap) {
-        let device = DeviceId(report.device);
-        terminal::message(format_args!("{device}: events are missing; only those before are simulated"));
     }
     let report = Report { devices };
     if arguments.json {
@@ -133,12 +106,6 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
         return terminal::print(&format!("{json}\n"));
     }
     terminal::print(&report.devices.iter().map(DeviceReport::text).collect::<String>())
-}
-
-/// Returns the size of a recorded device's memory in bytes, or `None` if the recording lacks it.
-fn device_bytes(recording: &Recording, device: DeviceId) -> Option<u64> {
-    let devices = &recording.info().devices;
-    devices.iter().find(|info| info.device == device.0).map(|info| info.total_bytes).filter(|&bytes| bytes > 0)
 }
 
 /// Runs recorded requests in the pool on a simulated device of `capacity` bytes (`None`:
@@ -156,19 +123,6 @@ fn simulate(requests: &Workload, settings: &Settings, capacity: Option<u64>) -> 
         Count(calls_per_second as u64)
     ));
     figures
-}
-
-impl From<RunSummary> for FiguresReport {
-    fn from(figures: RunSummary) -> Self {
-        Self {
-            peak_allocated_bytes: figures.peak_allocated_bytes,
-            peak_reserved_bytes: figures.peak_reserved_bytes,
-            ooms: figures.ooms,
-            retries: figures.retries,
-            device_allocations: figures.device_allocations,
-            peak_fragmentation: figures.peak_fragmentation,
-        }
-    }
 }
 
 impl DeviceReport {

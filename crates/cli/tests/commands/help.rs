@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::process::{run, vramscope};
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "demo",
     "view",
     "record",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 17] = [
     "info",
     "verify",
     "simulate",
+    "advise",
     "export",
     "report",
     "diff",
@@ -39,7 +40,7 @@ fn every_help_has_an_example() {
 
 #[test]
 fn help_lists_the_extensions_of_input_files() {
-    for command in ["view", "import", "info", "verify", "simulate", "export", "report", "diff"] {
+    for command in ["view", "import", "info", "verify", "simulate", "advise", "export", "report", "diff"] {
         let help = run([command, "--help"]).stdout;
         for extension in [".vram", ".html", ".pickle", ".json", ".csv", ".gz", ".zst"] {
             assert!(help.contains(extension), "{command}: no {extension} in {help}");

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod advise;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod attach;
 mod demo;

@@ -138,7 +138,7 @@ fn simulate_compares_settings() {
 /// Events are missing because the program lost them (an event reports that), or because a reader
 /// was sent a later full state instead (event numbers are missing).
 #[test]
-fn simulate_stops_at_a_gap() {
+fn simulate_and_advise_stop_at_a_gap() {
     let folder = TempDir::new().expect("a temporary folder");
     let path = folder.path().join("gap.vram");
     let (pool, stream, site) = (PoolKey::default(), StreamId(0), SiteId(0));
@@ -174,6 +174,11 @@ fn simulate_stops_at_a_gap() {
             (&device["stops_at_gap"], &device["simulated"]["peak_allocated_bytes"]),
             (&true.into(), &512.into())
         );
+        assert!(finished.stderr.contains("events are missing; only those before are simulated"), "{}", finished.stderr);
+        let finished = run(["advise", path.to_str().expect("the path is Unicode"), "--json"]);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let device = &json(&finished)["devices"][0];
+        assert_eq!((&device["stops_at_gap"], &device["floor_bytes"]), (&true.into(), &512.into()));
         assert!(finished.stderr.contains("events are missing; only those before are simulated"), "{}", finished.stderr);
     }
 }

@@ -1,0 +1,83 @@
+//! What `simulate` and `advise` share: the requests of each device, and the figures of a run.
+
+use std::path::Path;
+
+use serde::Serialize;
+use vramscope_pool::rerun::{RunSummary, Workload};
+use vramscope_trace::{ByteSize, DeviceId, Recording};
+
+use crate::error::{CommandError, Result};
+use crate::recorded;
+use crate::terminal;
+
+/// The recorded requests of one device, to be simulated.
+pub(crate) struct DeviceWorkload {
+    pub(crate) workload: Workload,
+    /// Most bytes that the simulated allocator may reserve; `None` for no limit.
+    pub(crate) capacity_bytes: Option<u64>,
+    /// Whether events are missing and `workload` has only those before the first gap.
+    pub(crate) stops_at_gap: bool,
+}
+
+/// Reads the requests of all devices of a recording. `limit` is the most bytes that the recorded
+/// allocator was allowed to reserve, `capacity` what the simulated one may reserve instead.
+///
+/// Prints a message for each device with missing events. `path` is for error messages.
+pub(crate) fn workloads(
+    path: &Path,
+    recording: &Recording,
+    limit: Option<ByteSize>,
+    capacity: Option<ByteSize>,
+) -> Result<Vec<DeviceWorkload>> {
+    let settings = recorded::settings(path, recording, limit)?;
+    let stops_at_gap = recorded::has_missing_events(recording);
+    let mut devices: Vec<DeviceWorkload> = Vec::new();
+    for history in recorded::histories(path, recording)? {
+        let device = history.device();
+        if let Some(earlier) = devices.last_mut().filter(|earlier| earlier.workload.device() == device) {
+            // Requests before and after missing events do not belong to one program run.
+            earlier.stops_at_gap = true;
+            continue;
+        }
+        let workload = Workload::new(history, &settings).map_err(|error| CommandError::file(path, error))?;
+        let capacity_bytes = capacity.map(|ByteSize(bytes)| bytes).or(workload.recorded_capacity_bytes);
+        let capacity_bytes = capacity_bytes.or_else(|| device_bytes(recording, device));
+        devices.push(DeviceWorkload { workload, capacity_bytes, stops_at_gap });
+    }
+    for device in devices.iter().filter(|device| device.stops_at_gap) {
+        let device = device.workload.device();
+        terminal::message(format_args!("{device}: events are missing; only those before are simulated"));
+    }
+    Ok(devices)
+}
+
+/// Returns the size of a recorded device's memory in bytes, or `None` if the recording lacks it.
+fn device_bytes(recording: &Recording, device: DeviceId) -> Option<u64> {
+    let devices = &recording.info().devices;
+    devices.iter().find(|info| info.device == device.0).map(|info| info.total_bytes).filter(|&bytes| bytes > 0)
+}
+
+/// Peaks and error counts of one device, as recorded or as simulated, in the output of
+/// `simulate --json` and `advise --json`; fragmentation is 0 to 1.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct FiguresReport {
+    pub(crate) peak_allocated_bytes: u64,
+    pub(crate) peak_reserved_bytes: u64,
+    pub(crate) ooms: u64,
+    pub(crate) retries: u64,
+    pub(crate) device_allocations: u64,
+    pub(crate) peak_fragmentation: f64,
+}
+
+impl From<RunSummary> for FiguresReport {
+    fn from(figures: RunSummary) -> Self {
+        Self {
+            peak_allocated_bytes: figures.peak_allocated_bytes,
+            peak_reserved_bytes: figures.peak_reserved_bytes,
+            ooms: figures.ooms,
+            retries: figures.retries,
+            device_allocations: figures.device_allocations,
+            peak_fragmentation: figures.peak_fragmentation,
+        }
+    }
+}
