@@ -1,12 +1,12 @@
 //! Compares two recordings device by device.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use vramscope_trace::{
     AllocationOrigin, Churn, Definitions, DeviceId, DeviceState, FormatError, PerRecording, PoolKey, Recording, Replay,
-    SiteId, StreamId, shared_site_numbers,
+    SiteId, StreamId, shared_site_numbers, site_name,
 };
 
 use super::code_map::in_terms_of_b;
@@ -173,7 +173,8 @@ pub fn compare(
     }
     let is_one_recording = std::ptr::eq(sides.a.recording, sides.b.recording);
     let definitions_of_a = if is_one_recording { sides.a.recording.definitions().clone() } else { translated(sides) };
-    let numbers = shared_site_numbers(&definitions_of_a, sides.b.recording.definitions());
+    let mut numbers = shared_site_numbers(&definitions_of_a, sides.b.recording.definitions());
+    match_by_name(&mut numbers, (&definitions_of_a, sides.b.recording.definitions()));
     let mut names = PerRecording {
         a: Names::new(sides.a.recording, &definitions_of_a),
         b: Names::new(sides.b.recording, sides.b.recording.definitions()),
@@ -237,6 +238,32 @@ fn translated(sides: PerRecording<Side<'_>>) -> Definitions {
     };
     let (churn_a, churn_b) = (churn(sides.a), churn(sides.b));
     in_terms_of_b((sides.a.recording.definitions(), &churn_a), (sides.b.recording.definitions(), &churn_b))
+}
+
+/// Gives equal numbers to the sites that still lack a match and have the same name and category:
+/// their stacks differ in frames that no table shows, such as the caller of the training loop.
+fn match_by_name(numbers: &mut PerRecording<Vec<SiteId>>, (a, b): (&Definitions, &Definitions)) {
+    let unmatched = |own: &[SiteId], other: &[SiteId], definitions: &Definitions| {
+        let other: HashSet<SiteId> = other.iter().copied().collect();
+        let sites = (0..).map(SiteId).zip(own).filter(|(_, number)| !other.contains(number));
+        let named = sites.map(|(site, _)| (site, (site_name(definitions, site), definitions.site(site).category)));
+        named.collect::<Vec<_>>()
+    };
+    let (only_a, only_b) = (unmatched(&numbers.a, &numbers.b, a), unmatched(&numbers.b, &numbers.a, b));
+    let mut by_name = HashMap::new();
+    for (site, name) in &only_b {
+        by_name.entry(name).or_insert(numbers.b[site.0 as usize]);
+    }
+    let mut matched = HashSet::new();
+    for (site, name) in &only_a {
+        if let Some(number) = by_name.get(name) {
+            numbers.a[site.0 as usize] = *number;
+            matched.insert(name);
+        }
+    }
+    for (site, name) in only_b.iter().filter(|(_, name)| matched.contains(name)) {
+        numbers.b[site.0 as usize] = by_name[name];
+    }
 }
 
 /// The names of a recording's lines and categories.
