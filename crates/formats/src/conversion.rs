@@ -47,6 +47,9 @@ pub(crate) fn import_whole<S: Sink>(
         Some(InputFormat::Recording) => {
             Err(ReadError::at(0, "this is already a vramscope recording: open it without importing"))
         }
+        Some(InputFormat::BufferTable) => {
+            Err(ReadError::at(0, "this is a table of buffers, not a recording: place them with vramscope pack"))
+        }
         _ if is_packed(bytes) => Err(ReadError::at(0, "this file is compressed: decompress it first")),
         _ => Err(ReadError::at(
             0,

@@ -13,6 +13,7 @@
 //!   or the CSV log of RMM's `logging_resource_adaptor`, and passes its events to a
 //!   [`Sink`](vramscope_trace::Sink).
 //! - [`Importer`] does all three for a file whose bytes arrive in pieces.
+//! - [`BufferTable`] reads and writes MiniMalloc's tables of buffers to place.
 //! - [`LiveSnapshot`] and [`LiveDevice`] derive events from PyTorch's trace entries while the
 //!   program runs.
 //!
@@ -40,6 +41,7 @@
 //! `torch/json` (how they are read), `torch/rebuild`. `rmm` is independent of `torch`.
 #![forbid(unsafe_code)]
 
+mod buffers;
 mod conversion;
 mod decompress;
 mod error;
@@ -56,6 +58,7 @@ mod summary;
 mod torch;
 mod unpack;
 
+pub use buffers::{BufferRow, BufferTable};
 pub use error::ReadError;
 pub use html::recording_in_html;
 pub use import::import;

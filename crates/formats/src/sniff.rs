@@ -1,9 +1,11 @@
 //! Recognizes formats by the first bytes of a file.
 
+use crate::buffers::is_buffer_table;
 use crate::rmm::log::{COLUMNS, COMMENT};
 
 /// A file format that this crate recognizes. [`import()`](crate::import()) reads all of them except
-/// vramscope's own recordings, which `vramscope_trace::Recording` reads.
+/// vramscope's own recordings, which `vramscope_trace::Recording` reads, and tables of buffers, which
+/// [`BufferTable`](crate::BufferTable) reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFormat {
     /// A recording of vramscope (`.vram`).
@@ -14,6 +16,8 @@ pub enum InputFormat {
     TorchJson,
     /// The CSV log of RMM's `logging_resource_adaptor`.
     RmmLog,
+    /// A table of buffers to place, as MiniMalloc reads it.
+    BufferTable,
 }
 
 /// Returns the format of a file that begins with `bytes`, or `None` if it is unknown.
@@ -39,6 +43,9 @@ pub fn sniff(bytes: &[u8]) -> Option<InputFormat> {
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if is_rmm_header(text) {
         return Some(InputFormat::RmmLog);
+    }
+    if is_buffer_table(text) {
+        return Some(InputFormat::BufferTable);
     }
     match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
         Some(b'{' | b'[') => Some(InputFormat::TorchJson),

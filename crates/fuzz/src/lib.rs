@@ -13,6 +13,7 @@
 //! - [`mutate`] changes an input, for tests without a fuzzer.
 #![forbid(unsafe_code)]
 
+mod buffers;
 mod consistency_check;
 mod exports;
 mod history_input;
@@ -25,6 +26,7 @@ mod recordings;
 mod seeds;
 pub mod structured_input;
 
+pub use buffers::buffers;
 pub use exports::{analyses, pool_rerun, round_trip};
 pub use live_recording::live_recording;
 pub use mutate::mutate;
@@ -46,7 +48,7 @@ pub struct Target {
 }
 
 /// All targets: each has a name, the function, seeds, and words to insert.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "recording", run: recording, seeds: seeds::files, words: &[] },
     Target { name: "chunks", run: chunks, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
     Target { name: "live_recording", run: live_recording, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
@@ -58,6 +60,7 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "pickle", run: pickle, seeds: seeds::pickles, words: KEYS },
     Target { name: "json", run: json, seeds: seeds::jsons, words: KEYS },
     Target { name: "rmm", run: rmm, seeds: seeds::rmm_logs, words: LOG_WORDS },
+    Target { name: "buffers", run: buffers, seeds: seeds::buffer_tables, words: BUFFER_COLUMNS },
     Target { name: "unpack", run: unpack, seeds: seeds::packed, words: MAGIC },
     Target { name: "round_trip", run: round_trip, seeds: seeds::round_trips, words: KEYS },
     Target { name: "settings", run: settings, seeds: seeds::confs, words: SETTINGS },
@@ -85,6 +88,10 @@ const CHUNK_MARKERS: &[&[u8]] =
 /// Words, pointers, times and line ends of RMM logs.
 const LOG_WORDS: &[&[u8]] =
     &[b"allocate", b"free", b"allocate failure", b"0x", b"(nil)", b"00:00:00.000001", b"1700000000.123456", b"\r\n"];
+
+/// Columns of tables of buffers, and line ends.
+const BUFFER_COLUMNS: &[&[u8]] =
+    &[b"id,lower,upper,size", b"alignment", b"gaps", b"hint", b"end", b"18446744073709551615", b"\r\n"];
 
 /// Names of the allocator's settings.
 const SETTINGS: &[&[u8]] = &[

@@ -216,6 +216,18 @@ fn truncated(seeds: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Tables of buffers: random ones, and one with all columns.
+pub(crate) fn buffer_tables() -> Vec<Vec<u8>> {
+    let mut random = Random::new(7);
+    let mut table = "id,lower,upper,size\n".to_owned();
+    for id in 0..60 {
+        let lower = random.below(100);
+        table += &format!("b{id},{lower},{},{}\n", lower + 1 + random.below(30), 64 * random.below(50));
+    }
+    let all_columns = "buffer_id,start,end,size,alignment,gaps,hint\n1,0,2,4,64,1-2,-1\n2,1,3,4,32,,7\n";
+    vec![table.into_bytes(), all_columns.as_bytes().to_vec()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -108,7 +108,7 @@ impl ImportJob {
                 }
                 Ok(None)
             }
-            Some(InputFormat::TorchPickle | InputFormat::TorchJson | InputFormat::RmmLog) => {
+            Some(_) => {
                 let (sink, summary) = file.write(&self.name, progress, |info| ChunkSink::new(info, output))?;
                 sink.finish(&summary.info);
                 Ok(Some(summary))

@@ -26,6 +26,7 @@
 //!   request would fit, free memory by pool, and the table of all counters.
 //! - [`advice`]: which allocator settings a program needs, and the smallest GPU that it fits on,
 //!   from simulated runs.
+//! - [`packing`]: an offline placement of all lifetimes, the least that any allocator could reserve.
 //! - [`query`], [`events`], [`allocations`]: the search language, and lists of events and
 //!   allocations filtered and sorted by it.
 #![forbid(unsafe_code)]
@@ -46,6 +47,7 @@ pub mod group;
 pub mod history;
 pub mod leaks;
 pub mod memory_summary;
+pub mod packing;
 pub mod peak;
 pub mod placement;
 pub mod pools;

@@ -14,6 +14,7 @@ mod history;
 mod leaks;
 mod memory_summary;
 mod one_line_changed;
+mod packing;
 mod peak;
 mod placement;
 mod pools;

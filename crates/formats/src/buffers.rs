@@ -1,0 +1,255 @@
+//! Tables of buffers to place, as MiniMalloc (github.com/google/minimalloc) reads and writes them.
+//!
+//! The first line names the columns: `id,lower,upper,size`, in any order. A buffer lives from
+//! `lower` (inclusive) to `upper` (exclusive). MiniMalloc's other names are read, too: `buffer` and
+//! `buffer_id`, `begin` and `start`; `end` is the last time at which a buffer lives. `alignment`
+//! may follow, and is the number that an offset must be a multiple of. Buffers are placed as if they
+//! had no `gaps`, and `hint` is ignored. A placement has a further column, `offset`.
+
+use std::io;
+
+use crate::error::ReadError;
+
+/// Names of each column that is read: MiniMalloc's own first.
+const COLUMNS: [(Column, &[&str]); 8] = [
+    (Column::Id, &["id", "buffer", "buffer_id"]),
+    (Column::Lower, &["lower", "begin", "start"]),
+    (Column::Upper, &["upper"]),
+    (Column::LastTime, &["end"]),
+    (Column::Size, &["size"]),
+    (Column::Alignment, &["alignment"]),
+    (Column::Ignored, &["hint", "gaps"]),
+    (Column::Offset, &["offset"]),
+];
+
+/// What a column contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Id,
+    Lower,
+    /// The time after the last one.
+    Upper,
+    LastTime,
+    Size,
+    Alignment,
+    Ignored,
+    Offset,
+}
+
+/// A buffer to place: a line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BufferRow {
+    /// The time from which it lives.
+    pub lower: u64,
+    /// The time from which it no longer lives; after `lower`.
+    pub upper: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Its offset must be a multiple of this number of bytes; at least 1.
+    pub alignment: u64,
+}
+
+/// A table of buffers to place.
+#[derive(Clone, Debug, Default)]
+pub struct BufferTable {
+    header: csv::ByteRecord,
+    lines: Vec<csv::ByteRecord>,
+    rows: Vec<BufferRow>,
+}
+
+/// Returns true if the first line of a file names the columns of a table of buffers.
+pub(crate) fn is_buffer_table(bytes: &[u8]) -> bool {
+    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let names: Vec<&[u8]> = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
+    [Column::Id, Column::Lower, Column::Size]
+        .iter()
+        .all(|&wanted| names.iter().any(|name| column(name) == Some(wanted)))
+}
+
+impl BufferTable {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// [`ReadError`] with the line of the problem: a column that is missing, unknown or there twice,
+    /// a value that is not a whole number, a lifetime without a moment.
+    pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
+        let bytes = without_byte_order_mark(bytes);
+        let mut reader = csv::ReaderBuilder::new().quoting(false).trim(csv::Trim::All).from_reader(bytes);
+        let header = reader.byte_headers().map_err(|error| read_error(&error))?.clone();
+        let columns = columns(&header)?;
+        let mut table = Self { header, ..Self::default() };
+        for line in reader.into_byte_records() {
+            let line = line.map_err(|error| read_error(&error))?;
+            table.rows.push(row(&columns, &line)?);
+            table.lines.push(line);
+        }
+        Ok(table)
+    }
+
+    /// Returns the buffers in the order of the file.
+    #[must_use]
+    pub fn rows(&self) -> &[BufferRow] {
+        &self.rows
+    }
+
+    /// Writes the table with the offset of each buffer as a further column.
+    ///
+    /// # Errors
+    /// If `out` cannot be written.
+    pub fn write_placement(&self, offsets: &[u64], out: impl io::Write) -> io::Result<()> {
+        let mut writer = csv::WriterBuilder::new().quote_style(csv::QuoteStyle::Never).from_writer(out);
+        writer.write_byte_record(&with_field(&self.header, b"offset"))?;
+        for (line, offset) in self.lines.iter().zip(offsets) {
+            writer.write_byte_record(&with_field(line, offset.to_string().as_bytes()))?;
+        }
+        writer.flush()
+    }
+}
+
+/// Returns a copy of a line with one more field.
+fn with_field(line: &csv::ByteRecord, field: &[u8]) -> csv::ByteRecord {
+    let mut longer = line.clone();
+    longer.push_field(field);
+    longer
+}
+
+fn without_byte_order_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
+/// Returns what a column of this name contains, or `None` if the name is unknown.
+fn column(name: &[u8]) -> Option<Column> {
+    let is_named = |names: &[&str]| names.iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()));
+    COLUMNS.iter().find(|(_, names)| is_named(names)).map(|&(column, _)| column)
+}
+
+/// Returns what each column contains.
+fn columns(header: &csv::ByteRecord) -> Result<Vec<Column>, ReadError> {
+    let error = |message: String| ReadError::at(0, message).with_line(1, 1);
+    let mut columns = Vec::new();
+    for name in header {
+        let column = column(name).ok_or_else(|| {
+            let name = String::from_utf8_lossy(name);
+            error(format!("column {name:?} is unknown; the columns are id,lower,upper,size and may be alignment"))
+        })?;
+        if column == Column::Offset {
+            return Err(error("buffers with a given offset are not supported: remove the column offset".into()));
+        }
+        if column != Column::Ignored && columns.contains(&column) {
+            return Err(error(format!("column {:?} is there twice", String::from_utf8_lossy(name))));
+        }
+        columns.push(column);
+    }
+    if columns.contains(&Column::Upper) && columns.contains(&Column::LastTime) {
+        return Err(error("the columns upper and end contradict each other: remove one".into()));
+    }
+    let has_end = columns.contains(&Column::Upper) || columns.contains(&Column::LastTime);
+    let missing = [(Column::Id, "id"), (Column::Lower, "lower"), (Column::Size, "size")]
+        .into_iter()
+        .find_map(|(column, name)| (!columns.contains(&column)).then_some(name))
+        .or((!has_end).then_some("upper"));
+    match missing {
+        Some(name) => Err(error(format!("column {name} is missing; the columns are id,lower,upper,size"))),
+        None => Ok(columns),
+    }
+}
+
+/// Returns the buffer of a line.
+fn row(columns: &[Column], line: &csv::ByteRecord) -> Result<BufferRow, ReadError> {
+    let position = line.position();
+    let error = |message: String| {
+        let (offset, number) = position.map_or((0, 1), |at| (at.byte() as usize, at.line() as usize));
+        ReadError::at(offset, message).with_line(number, 1)
+    };
+    let mut row = BufferRow { lower: 0, upper: 0, size: 0, alignment: 1 };
+    for (&column, field) in columns.iter().zip(line) {
+        if matches!(column, Column::Id | Column::Ignored | Column::Offset) {
+            continue;
+        }
+        let number = std::str::from_utf8(field).ok().and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| {
+            error(format!("{:?} is not a whole number from 0 to 2^64 - 1", String::from_utf8_lossy(field)))
+        })?;
+        match column {
+            Column::Lower => row.lower = number,
+            Column::Upper => row.upper = number,
+            Column::LastTime => row.upper = number.saturating_add(1),
+            Column::Size => row.size = number,
+            Column::Alignment => row.alignment = number.max(1),
+            Column::Id | Column::Ignored | Column::Offset => {}
+        }
+    }
+    if row.lower >= row.upper {
+        return Err(error(format!(
+            "the buffer lives from {} to {}: its end must be after its start",
+            row.lower, row.upper
+        )));
+    }
+    Ok(row)
+}
+
+/// Returns the error for a line that is not one of a table.
+fn read_error(error: &csv::Error) -> ReadError {
+    let message = match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("this line has {len} fields, the first line {expected_len}")
+        }
+        _ => "this line cannot be read".to_owned(),
+    };
+    let (offset, line) = error.position().map_or((0, 1), |at| (at.byte() as usize, at.line() as usize));
+    ReadError::at(offset, message).with_line(line, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{InputFormat, sniff};
+
+    #[test]
+    fn tables_are_read_and_written_with_offsets() {
+        let check = |text: &str, expected: &[(u64, u64, u64, u64)], written: &str| {
+            assert_eq!(sniff(text.as_bytes()), Some(InputFormat::BufferTable), "{text}");
+            let table = BufferTable::read(text.as_bytes()).expect("the table is valid");
+            let rows: Vec<_> = table.rows().iter().map(|row| (row.lower, row.upper, row.size, row.alignment)).collect();
+            assert_eq!(rows, expected, "{text}");
+            let mut out = Vec::new();
+            let offsets: Vec<u64> = (0..rows.len() as u64).map(|index| index * 64).collect();
+            table.write_placement(&offsets, &mut out).expect("writing to memory succeeds");
+            assert_eq!(String::from_utf8_lossy(&out), written);
+        };
+        check(
+            "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4",
+            &[(0, 3, 4, 1), (3, 9, 4, 1)],
+            "id,lower,upper,size,offset\nb1,0,3,4,0\nb2,3,9,4,64\n",
+        );
+        check(
+            "\u{feff}size,buffer_id,START,end,alignment,gaps\r\n4, x ,0,2,64,1-2\r\n",
+            &[(0, 3, 4, 64)],
+            "size,buffer_id,START,end,alignment,gaps,offset\n4,x,0,2,64,1-2,0\n",
+        );
+    }
+
+    #[test]
+    fn errors_have_a_line() {
+        let check = |text: &str, line: usize, message: &str| {
+            let error = BufferTable::read(text.as_bytes()).expect_err(text);
+            assert_eq!((error.line_column, error.message.as_str()), (Some((line, 1)), message), "{text}");
+        };
+        check("id,lower,size\n", 1, "column upper is missing; the columns are id,lower,upper,size");
+        check("id,lower,upper,upper,size\n", 1, "column \"upper\" is there twice");
+        check(
+            "id,lower,upper,size,colour\n",
+            1,
+            "column \"colour\" is unknown; the columns are id,lower,upper,size and may be alignment",
+        );
+        check("id,lower,upper,size\na,0,1,1\nb,0,1\n", 3, "this line has 3 fields, the first line 4");
+        check("id,lower,upper,size\na,0,1,-1\n", 2, "\"-1\" is not a whole number from 0 to 2^64 - 1");
+        check("id,lower,upper,size\na,1,1,1\n", 2, "the buffer lives from 1 to 1: its end must be after its start");
+    }
+
+    #[test]
+    fn other_files_are_not_tables() {
+        for text in ["", "Thread,Time,Action,Pointer,Size,Stream\n", "{\"id\": 1}", "id,size\n"] {
+            assert_ne!(sniff(text.as_bytes()), Some(InputFormat::BufferTable), "{text}");
+        }
+    }
+}

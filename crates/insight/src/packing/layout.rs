@@ -1,0 +1,86 @@
+//! A placement of some buffers, in which buffers can be placed and removed.
+
+use super::overlaps::OverlapIndex;
+use super::problem::Span;
+
+/// The offset of a buffer that has no place.
+pub(super) const UNPLACED: u64 = u64::MAX;
+
+/// A placed buffer that lives at the same time as the one to place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Neighbor {
+    /// Its offset in units.
+    pub(super) offset: u64,
+    /// The offset after it.
+    pub(super) end: u64,
+    /// Its number.
+    pub(super) number: u32,
+}
+
+/// Offsets of buffers, in units, and the search for gaps between them.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) spans: Vec<Span>,
+    /// The lowest offset that each buffer can have.
+    pub(super) floors: Vec<u64>,
+    /// The offset of each buffer, or [`UNPLACED`].
+    pub(super) offsets: Vec<u64>,
+    /// The neighbors that [`find_neighbors`](Self::find_neighbors) found.
+    pub(super) neighbors: Vec<Neighbor>,
+    index: OverlapIndex,
+}
+
+impl Layout {
+    /// Creates a layout without a placed buffer.
+    pub(super) fn new(spans: Vec<Span>, floors: Vec<u64>) -> Self {
+        let index = OverlapIndex::new(&spans);
+        Self { offsets: vec![UNPLACED; spans.len()], spans, floors, neighbors: Vec::new(), index }
+    }
+
+    /// Finds the placed buffers that live at the same time as the buffer `number`, lowest first.
+    /// Returns the number of steps.
+    pub(super) fn find_neighbors(&mut self, number: u32) -> usize {
+        let Self { spans, offsets, neighbors, index, .. } = self;
+        neighbors.clear();
+        let steps = index.for_each(spans, number, |other| {
+            let offset = offsets[other as usize];
+            if offset != UNPLACED {
+                neighbors.push(Neighbor { offset, end: offset + spans[other as usize].size, number: other });
+            }
+        });
+        neighbors.sort_unstable();
+        steps + neighbors.len() * 4 + 16
+    }
+
+    /// Returns the lowest offset at which the buffer is clear of its neighbors.
+    pub(super) fn first_fit(&self, number: u32) -> u64 {
+        let size = self.spans[number as usize].size;
+        let mut offset = self.floors[number as usize];
+        for neighbor in &self.neighbors {
+            if neighbor.offset >= offset + size {
+                break;
+            }
+            offset = offset.max(neighbor.end);
+        }
+        offset
+    }
+
+    /// Returns the offset in the smallest gap between its neighbors that has room for the buffer
+    /// and ends at or below `height`; the lowest of them. `None` without such a gap.
+    pub(super) fn best_fit(&self, number: u32, height: u64) -> Option<u64> {
+        let size = self.spans[number as usize].size;
+        let mut gap_start = self.floors[number as usize];
+        let mut best: Option<(u64, u64)> = None;
+        let mut consider = |start: u64, end: u64| {
+            if end >= start + size && best.is_none_or(|(length, _)| end - start < length) {
+                best = Some((end - start, start));
+            }
+        };
+        for neighbor in &self.neighbors {
+            consider(gap_start, neighbor.offset);
+            gap_start = gap_start.max(neighbor.end);
+        }
+        consider(gap_start, height);
+        best.map(|(_, start)| start)
+    }
+}

@@ -1,0 +1,42 @@
+//! Offline placement: addresses for buffers whose lifetimes are all known in advance.
+//!
+//! An allocator decides at each request without knowing the next ones, so it wastes memory that a
+//! program needs at no moment. How much of a recording's reserved memory is waste of the allocator
+//! shows the comparison with a placement that knows all lifetimes. No placement is lower than the
+//! peak of live bytes.
+//!
+//! [`Packer`] places buffers in steps, and has a valid placement from the first step on. Finding
+//! the lowest placement is NP-hard (Garey and Johnson, problem SR2, "dynamic storage allocation"),
+//! so it improves the best one until it is proven to be the lowest, or the caller stops:
+//!
+//! 1. `time_order` places each buffer when its lifetime starts, as an allocator would.
+//! 2. `greedy` places the buffers of one order after another as low as possible. Buffers that live
+//!    long are at the bottom (`long_lived`).
+//! 3. `ejection` searches for a placement below a height: it places one buffer, removes those in
+//!    its way, and places these again ("guided ejection search", Nagata and Bräysy, Operations
+//!    Research Letters 37(5), 2009).
+//! 4. `exact` searches all placements below a height, or proves that there is none (branch and
+//!    bound over canonical placements, Moffitt, "MiniMalloc", ASPLOS 2023). For up to about a
+//!    thousand buffers.
+//!
+//! [`DevicePacker`] places the requests of a recorded device, separate for each stream and private
+//! pool: memory that one stream has freed can only be used by another one after waiting.
+
+mod arenas;
+mod budget;
+mod buffer;
+mod ejection;
+mod exact;
+mod greedy;
+mod layout;
+mod long_lived;
+mod overlaps;
+mod packer;
+mod problem;
+#[cfg(test)]
+mod tests;
+mod time_order;
+
+pub use arenas::{ArenaKey, DevicePacker, PlacedRequest};
+pub use buffer::{Buffer, InvalidBuffer, PlacementError, check_placement};
+pub use packer::{Packer, PackingState};
