@@ -53,6 +53,8 @@ pub(super) struct CallSequence {
     pub(super) steps: Vec<Step>,
     /// The time and the allocation site of each step.
     pub(super) origins: Vec<Origin>,
+    /// The number of the event that each step led to; 0 for blocks older than the history.
+    pub(super) events: Vec<u64>,
     /// The largest number of blocks allocated at the same time.
     pub(super) slot_count: usize,
     pub(super) targets: Vec<RequestTarget>,
@@ -75,6 +77,8 @@ struct SequenceBuilder<'h> {
     completion_ranks: HashMap<usize, u32>,
     /// The time and the allocation site of the call that is being added.
     origin: Origin,
+    /// The number of the event that the call led to.
+    event: u64,
 }
 
 impl CallSequence {
@@ -85,11 +89,13 @@ impl CallSequence {
         completions.sort_unstable();
         let completion_ranks = (0..).zip(&completions).map(|(rank, &completion)| (completion, rank)).collect();
         let (slots, targets) = (HashMap::new(), HashMap::new());
-        let (steps, origins) = (Vec::with_capacity(log.len()), Vec::with_capacity(log.len()));
-        let sequence = CallSequence { steps, origins, ..CallSequence::default() };
+        let capacity = log.len();
+        let (steps, origins) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
+        let sequence = CallSequence { steps, origins, events: Vec::with_capacity(capacity), ..CallSequence::default() };
         let origin = Origin { time_ns: history.entries.first().map_or(0, |entry| entry.time_ns), ..Origin::default() };
         let vacant = Vec::new();
-        let mut builder = SequenceBuilder { history, sequence, slots, vacant, targets, completion_ranks, origin };
+        let mut builder =
+            SequenceBuilder { history, sequence, slots, vacant, targets, completion_ranks, origin, event: 0 };
         for block in history.start.blocks() {
             builder.origin.site = block.site;
             builder.allocate(Some(block.address), block.requested, (block.stream, block.pool.owner));
@@ -108,6 +114,7 @@ impl SequenceBuilder<'_> {
     fn push(&mut self, step: Step) {
         self.sequence.steps.push(step);
         self.sequence.origins.push(self.origin);
+        self.sequence.events.push(self.event);
     }
 
     /// Appends the steps of a call. The entries that the call led to have the indices `from..end`
@@ -120,6 +127,8 @@ impl SequenceBuilder<'_> {
         // A call at the end of the history may have no entry; it has the origin of the call before.
         if let Some(entry) = self.history.entries.get(position) {
             self.origin = Origin { site: site_of(&entry.kind), time_ns: entry.time_ns };
+            // Entries have indexes; the event at index 0 has number 1.
+            self.event = entry.number + 1;
         }
         let completed_in_wait = matches!(call, Call::Request { events_pass: false, .. });
         if !completed_in_wait {

@@ -14,7 +14,7 @@
 //! `recorded_device` and `describe` (the comparison), `entry_group`, `private_pool_tracker`,
 //! `call_log` and `reconstruct` (the search for the calls), `pool_evidence`,
 //! `assumed_private_pools` and `start_blocks` (corrections of a history), `verify`; then
-//! `call_sequence`, `address_replay`, `fragmentation`, `workload` and `simulation`.
+//! `call_sequence`, `address_replay`, `fragmentation`, `workload`, `simulation` and `edits`.
 
 mod address_replay;
 mod assumed_private_pools;
@@ -22,6 +22,7 @@ mod call_log;
 mod call_sequence;
 mod cursor;
 mod describe;
+mod edits;
 mod entry;
 mod entry_group;
 mod fragmentation;
@@ -37,6 +38,7 @@ mod start_blocks;
 mod verify;
 mod workload;
 
+pub use edits::Edits;
 pub use history::{History, StartStateError};
 pub use simulation::Simulation;
 pub use verify::{Divergence, Verification, verify};

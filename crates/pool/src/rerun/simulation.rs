@@ -40,7 +40,13 @@ pub struct Simulation<W, S> {
     /// The index of the next step of the workload's call sequence.
     next_step: usize,
     stops_at_oom: bool,
+    /// The event numbers of the first requests that failed.
+    failed_requests: Vec<u64>,
 }
+
+/// The most failed requests of a simulation that are listed; a program that catches the error can
+/// fail as often as it likes.
+const MAX_FAILED_REQUESTS: usize = 4096;
 
 impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
     /// Prepares a run of the workload's calls under `settings`, on a device of `capacity_bytes`
@@ -59,7 +65,7 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
         let pool = Pool::new(workload.device, settings, device);
         let slots = vec![0; workload.sequence.slot_count];
         let run = SimulatedRun { pool, sink, slots, peak_fragmentation: 0.0, has_oom: false };
-        Self { workload, run, next_step: 0, stops_at_oom: false }
+        Self { workload, run, next_step: 0, stops_at_oom: false, failed_requests: Vec::new() }
     }
 
     /// Ends the run at its first request that fails with out of memory.
@@ -75,11 +81,18 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
         let end = self.next_step.saturating_add(max_steps).min(sequence.steps.len());
         let range = self.next_step..end;
         self.next_step = end;
-        for (step, origin) in sequence.steps[range.clone()].iter().zip(&sequence.origins[range]) {
+        let first = range.start;
+        for (offset, (step, origin)) in sequence.steps[range.clone()].iter().zip(&sequence.origins[range]).enumerate() {
             self.run.execute(*step, *origin, &sequence.targets);
-            if self.run.has_oom && self.stops_at_oom {
-                self.next_step = sequence.steps.len();
-                break;
+            if self.run.has_oom {
+                self.run.has_oom = false;
+                if self.failed_requests.len() < MAX_FAILED_REQUESTS {
+                    self.failed_requests.push(sequence.events[first + offset]);
+                }
+                if self.stops_at_oom {
+                    self.next_step = sequence.steps.len();
+                    break;
+                }
             }
         }
         self.next_step < sequence.steps.len()
@@ -104,6 +117,13 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
             device_allocations: stats.num_device_alloc,
             peak_fragmentation: self.run.peak_fragmentation,
         }
+    }
+
+    /// Returns the event numbers of the requests that have failed with out of memory, at most the
+    /// first 4,096. A request has the number of the event that it led to in the recording.
+    #[must_use]
+    pub fn failed_requests(&self) -> &[u64] {
+        &self.failed_requests
     }
 
     /// Returns the sink with the events received so far.
@@ -133,6 +153,15 @@ impl Workload {
     pub fn simulate_to_first_oom(&self, settings: &Settings, capacity_bytes: Option<u64>) -> RunSummary {
         run_to_end(Simulation::new(self, settings, capacity_bytes, NullSink).stop_at_first_oom())
     }
+
+    /// Runs all calls as [`simulate`](Self::simulate) does, and returns the event numbers of the
+    /// requests that fail, at most the first 4,096.
+    #[must_use]
+    pub fn failed_requests(&self, settings: &Settings, capacity_bytes: Option<u64>) -> Vec<u64> {
+        let mut simulation = Simulation::new(self, settings, capacity_bytes, NullSink);
+        simulation.advance(usize::MAX);
+        simulation.failed_requests
+    }
 }
 
 /// Makes all remaining calls of a simulation without a sink, and returns its figures.
@@ -149,7 +178,7 @@ struct SimulatedRun<S> {
     /// The address of each slot's block; 0 without a block.
     slots: Vec<u64>,
     peak_fragmentation: f64,
-    /// Whether a request has failed with out of memory.
+    /// Whether the last request failed with out of memory.
     has_oom: bool,
 }
 
