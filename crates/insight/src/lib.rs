@@ -24,6 +24,7 @@
 //!   these figures.
 //! - [`failures`], [`placement`], [`pools`], [`memory_summary`]: out-of-memory errors, where a
 //!   request would fit, free memory by pool, and the table of all counters.
+//! - [`autopsy`]: why each request failed with out of memory.
 //! - [`advice`]: which allocator settings a program needs, and the smallest GPU that it fits on,
 //!   from simulated runs.
 //! - [`packing`]: an offline placement of all lifetimes, the least that any allocator could reserve.
@@ -34,6 +35,7 @@
 pub mod address_map;
 pub mod advice;
 pub mod allocations;
+pub mod autopsy;
 pub mod bands;
 pub mod comparison;
 pub mod composition;

@@ -2,6 +2,7 @@
 
 mod advice;
 mod allocations;
+mod autopsy;
 mod bands;
 mod comparison;
 mod composition;
