@@ -9,7 +9,7 @@ use super::cause::OomCause;
 use super::contents::{Ages, Holder, Lines, state_like_bytes};
 use super::free_memory::FreeMemory;
 use super::summary::summary;
-use crate::advice::{CONTEXT_BYTES, smallest_card};
+use crate::advice::{CARDS, CONTEXT_BYTES};
 use crate::failures::{Failure, Failures, ReservedCap};
 use crate::history::History;
 use crate::placement::{BlockingRegion, placement};
@@ -250,7 +250,7 @@ impl Examiner<'_> {
         let held = oom.failure.usage.reserved_bytes.saturating_add(oom.failure.device_free_bytes);
         let recorded = self.recording.info().devices.iter().find(|info| info.device == id.0);
         let recorded = recorded.map_or(0, |info| info.total_bytes);
-        let card = smallest_card(held).map_or(0, |card| card.total_bytes);
+        let card = CARDS.iter().find(|card| card.total_bytes >= held).map_or(0, |card| card.total_bytes);
         let earlier = self.most_obtainable.entry(id).or_default();
         *earlier = (*earlier).max(held);
         oom.total_bytes = if recorded > 0 { recorded } else { card.max(*earlier) };

@@ -35,11 +35,14 @@ impl FreeMemory {
         for segment in device.segments() {
             let is_own = (segment.pool, segment.stream) == (pool, stream);
             let is_private = segment.pool.owner != MempoolId::default();
+            let is_other_size = !is_own && !is_private && segment.stream == stream;
             let (mut range_bytes, mut range_is_pending) = (0u64, false);
             for extent in device.extents(segment) {
                 match extent.block {
                     None => {
-                        free.add(extent.size, is_own, is_private);
+                        if !is_other_size {
+                            free.add(extent.size, is_own, is_private);
+                        }
                         if extent.size == segment.size && !is_private && !segment.expandable {
                             free.releasable_bytes = free.releasable_bytes.saturating_add(extent.size);
                         }

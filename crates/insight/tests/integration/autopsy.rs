@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vramscope_insight::autopsy::{Autopsy, OomCause, OutOfMemory, Remedy, RemedyKind, RemedySearch};
+use vramscope_insight::autopsy::{Autopsy, OomCause, OutOfMemory, Remedy, RemedyKind, RemedySearch, defects};
 use vramscope_insight::history::History;
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{History as RerunHistory, Workload};
@@ -186,6 +186,29 @@ fn remedies_of_labelled_failures_are_found_by_simulation() {
     }
     println!("{table}{hits} of {}", REMEDIES.len());
     assert!(hits as usize * 10 >= REMEDIES.len() * 9, "{hits} of {}\n{table}", REMEDIES.len());
+}
+
+#[test]
+fn defects_of_pytorch_are_named_where_they_show() {
+    let expected = [
+        ("defect_oversize_1", 193_400),
+        ("defect_threshold_1", 106_660),
+        ("oom_pending_frees_1", 189_504),
+        ("oom_pool_without_release_1", 159_674),
+    ];
+    let mut wrong = String::new();
+    for (name, recording) in recorded_in(LABELLED) {
+        let settings = Settings::parse(&recording.info().alloc_conf).expect("recorded settings are valid");
+        let found = defects(&recording, &settings).expect("the recording is readable");
+        let mut issues: Vec<u32> = found.iter().map(|defect| defect.pytorch_issue).collect();
+        issues.extend(autopsy(&recording, None).ooms.iter().filter_map(|oom| oom.cause.pytorch_issue()));
+        issues.dedup();
+        let wanted: Vec<u32> = expected.iter().filter(|(start, _)| name.starts_with(start)).map(|one| one.1).collect();
+        if issues != wanted {
+            wrong += &format!("{name}: {issues:?}, expected {wanted:?}\n");
+        }
+    }
+    assert_eq!(wrong, "");
 }
 
 #[test]
