@@ -165,6 +165,7 @@ impl Input {
             }
             Content::Foreign(InputFormat::TorchJson, _) => Format { name: "pytorch-json", version: None },
             Content::Foreign(InputFormat::RmmLog, _) => Format { name: "rmm-csv", version: None },
+            Content::Foreign(InputFormat::BufferTable, _) => Format { name: "buffers-csv", version: None },
         }
     }
 
@@ -213,6 +214,15 @@ impl Input {
             self.open_recording(source, *len, |source, len, progress| Recording::open(source, len, progress))?;
         let index = recording.index().into_iter().flat_map(|chunk| chunk.bytes).collect();
         Ok(Some(StoredRecording { len: intact, index, events: recording.events() }))
+    }
+
+    /// Returns the unpacked bytes of a table of buffers to place, or the input back if it is another
+    /// format.
+    pub(crate) fn into_buffer_table(self) -> std::result::Result<Vec<u8>, Self> {
+        match self.content {
+            Content::Foreign(InputFormat::BufferTable, bytes) => Ok(bytes),
+            content => Err(Self { content, ..self }),
+        }
     }
 
     /// Returns the input as a recording whose every event can be read, importing other formats.

@@ -10,6 +10,7 @@
 //!   recordings, [`terminal`] and [`table`] print.
 //! - Serving: [`server`] starts the page for `demo` and `view`, [`merge_server`] that of processes
 //!   that push, for `serve`, `run` and `attach`.
+//! - Charts: [`bars`] compares amounts of memory.
 //! - Other processes: [`attach`] runs Python code in another process.
 //! - Comparing: [`diff`] has the operands, conditions and outputs of `diff`.
 //! - Training: `demo` records the demo and memory techniques.
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod bars;
 mod commands;
 mod convert;
 #[cfg(feature = "demo")]
@@ -70,7 +72,8 @@ Examples:
 
 Exit codes:
   0    Success
-  1    Negative answer: verify found a divergence, a condition of diff --fail-if holds
+  1    Negative answer: verify found a divergence, a condition of diff --fail-if holds,
+       the placement of pack is above the capacity
   2    Bad usage or unusable input; one line on stderr says what and where
   130  Interrupted; unfinished output files are removed
 
@@ -144,6 +147,9 @@ enum Command {
     /// Show which lines, operations, modules or phases hold memory
     #[command(after_help = commands::table::EXAMPLES)]
     Table(commands::table::TableArguments),
+    /// Place buffers of known lifetimes in as little memory as possible
+    #[command(after_help = commands::pack::EXAMPLES)]
+    Pack(commands::pack::PackArguments),
     /// Print a completion script for a shell
     #[cfg(feature = "manual")]
     #[command(after_help = commands::completions::EXAMPLES)]
@@ -188,6 +194,7 @@ fn run(command: &Command) -> Result<bool> {
         Command::Report(arguments) => commands::report::run(arguments),
         Command::Diff(arguments) => return commands::diff::run(arguments),
         Command::Table(arguments) => commands::table::run(arguments),
+        Command::Pack(arguments) => return commands::pack::run(arguments),
         #[cfg(feature = "manual")]
         Command::Completions(arguments) => commands::completions::run(arguments, Arguments::command()),
         #[cfg(feature = "manual")]

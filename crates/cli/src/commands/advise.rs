@@ -1,7 +1,8 @@
 //! `vramscope advise`: the allocator settings that need least memory, and the smallest GPU.
 
+use std::collections::HashMap;
 use std::panic;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
@@ -12,10 +13,12 @@ use serde::Serialize;
 use vramscope_insight::advice::{
     Advice, Advisor, MemoryBounds, SmallestCapacity, Trial, required_pytorch, smallest_card,
 };
+use vramscope_insight::packing::DevicePacker;
 use vramscope_pool::rerun::Workload;
 use vramscope_pool::{CONF_VARIABLES, Settings};
-use vramscope_trace::{ByteSize, Count, DurationNs, Percent};
+use vramscope_trace::{ByteSize, Count, DeviceId, DeviceLifetimes, DurationNs, Lifetimes, Percent, Recording};
 
+use crate::bars;
 use crate::error::{CommandError, Result};
 use crate::input::Input;
 use crate::recorded;
@@ -30,8 +33,8 @@ Examples:
   vramscope advise run.vram
   vramscope advise limited.pickle --limit-bytes 40GiB --json";
 
-/// Width of the longest bar of the chart, in characters.
-const BAR_COLUMNS: u64 = 40;
+/// Steps of the search for a placement of each device's requests: some two seconds.
+const PACKING_STEPS: u64 = 400_000_000;
 /// Number of settings in the table.
 const TABLE_ROWS: usize = 10;
 
@@ -76,7 +79,7 @@ struct DeviceReport {
     stops_at_gap: bool,
     recorded: FiguresReport,
     floor_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Height of an offline placement; `None` if events are missing.
     packed_bytes: Option<u64>,
     tried: Vec<TrialReport>,
     best: BestReport,
@@ -125,12 +128,20 @@ pub(crate) fn run(arguments: &AdviseArguments) -> Result {
     let recording = Input::open(&arguments.file)?.into_recording()?;
     let settings = recorded::settings(&arguments.file, &recording, arguments.limit_bytes)?;
     let mut devices = Vec::new();
-    for device in simulation::workloads(&arguments.file, &recording, arguments.limit_bytes, arguments.capacity)? {
-        if device.workload.requests() > 0 {
-            let advice = advise(&device.workload, &settings, device.capacity_bytes, &progress);
-            devices.push((device, advice));
+    thread::scope(|scope| {
+        let packing = scope.spawn(|| packed_heights(&arguments.file, &recording));
+        for device in simulation::workloads(&arguments.file, &recording, arguments.limit_bytes, arguments.capacity)? {
+            if device.workload.requests() > 0 {
+                let advice = advise(&device.workload, &settings, device.capacity_bytes, &progress);
+                devices.push((device, advice));
+            }
         }
-    }
+        let packed = packing.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?;
+        for (device, advice) in devices.iter_mut().filter(|(device, _)| !device.stops_at_gap) {
+            advice.packed_bytes = packed.get(&device.workload.device()).copied();
+        }
+        Ok(())
+    })?;
     progress.finish_and_clear();
     if devices.is_empty() {
         return Err(CommandError::file(
@@ -144,6 +155,17 @@ pub(crate) fn run(arguments: &AdviseArguments) -> Result {
         return terminal::print(&format!("{json}\n"));
     }
     terminal::print(&devices.iter().map(|(device, advice)| text(device, advice)).collect::<Vec<_>>().join("\n"))
+}
+
+/// Returns the height of an offline placement of each device's requests, in bytes. `path` is for error
+/// messages.
+fn packed_heights(path: &Path, recording: &Recording) -> Result<HashMap<DeviceId, u64>> {
+    let lifetimes = Lifetimes::from_recording(recording).map_err(|error| CommandError::file(path, error))?;
+    let height = |(device, lifetimes): (DeviceId, &DeviceLifetimes)| {
+        let mut packer = DevicePacker::new(lifetimes).map_err(|error| CommandError::file(path, error))?;
+        Ok((device, packer.advance(PACKING_STEPS).height_bytes))
+    };
+    lifetimes.devices().map(height).collect()
 }
 
 /// Makes the runs that the advice needs, as many at once as there are processors.
@@ -299,7 +321,7 @@ fn conf_or_default(settings: &Settings) -> String {
     }
 }
 
-/// Returns the chart of what the program needs and what allocators reserve for it, one bar a line.
+/// Returns the chart of what the program needs and what allocators reserve for it.
 fn chart(bounds: &MemoryBounds) -> String {
     let rows = [
         ("live requests at their peak", Some(bounds.floor_bytes)),
@@ -307,12 +329,8 @@ fn chart(bounds: &MemoryBounds) -> String {
         ("reserved, best settings", Some(bounds.best_bytes)),
         ("reserved, as recorded", Some(bounds.recorded_bytes)),
     ];
-    let rows: Vec<_> = rows.into_iter().filter_map(|(name, bytes)| Some((name, bytes?))).collect();
-    let largest = rows.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0).max(1);
-    let bar =
-        |bytes: u64| "█".repeat((u128::from(bytes) * u128::from(BAR_COLUMNS)).div_ceil(u128::from(largest)) as usize);
-    let lines = rows.iter().map(|&(name, bytes)| format!("  {name:<28}{} {}\n", bar(bytes), ByteSize(bytes)));
-    lines.collect::<String>() + "\n"
+    let row = |(name, bytes): (&'static str, Option<u64>)| Some((name, bytes?, String::new()));
+    bars::chart(&rows.into_iter().filter_map(row).collect::<Vec<_>>()) + "\n"
 }
 
 /// Returns the table of the best settings, with the recorded ones.

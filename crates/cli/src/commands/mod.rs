@@ -14,6 +14,7 @@ pub(crate) mod import;
 pub(crate) mod info;
 #[cfg(feature = "manual")]
 pub(crate) mod man;
+pub(crate) mod pack;
 pub(crate) mod record;
 #[cfg(feature = "report")]
 pub(crate) mod report;

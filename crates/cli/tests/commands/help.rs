@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::process::{run, vramscope};
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "demo",
     "view",
     "record",
@@ -19,9 +19,11 @@ const COMMANDS: [&str; 18] = [
     "verify",
     "simulate",
     "advise",
+    "autopsy",
     "export",
     "report",
     "diff",
+    "pack",
     "table",
     "completions",
     "man",

@@ -13,6 +13,7 @@ mod help;
 mod import_info;
 mod live;
 mod output;
+mod pack;
 mod process;
 mod proxy;
 mod reconnect;

@@ -156,7 +156,14 @@ impl Advisor {
         let mut smallest = self.searches.iter().map(|(search, _)| search.result());
         let (smallest_recorded, smallest_best) = (smallest.next().flatten(), smallest.next().flatten());
         let floor_bytes = self.candidates.floor_bytes();
-        Some(Advice { recorded: self.recorded, floor_bytes, tried: self.ranked(), smallest_recorded, smallest_best })
+        Some(Advice {
+            recorded: self.recorded,
+            floor_bytes,
+            tried: self.ranked(),
+            smallest_recorded,
+            smallest_best,
+            packed_bytes: None,
+        })
     }
 
     /// Chooses the runs of the next round, of which there may be none.

@@ -24,6 +24,9 @@ pub struct Advice {
     /// The least memory under the best settings; `None` if these are the recorded ones, or a
     /// request fails even without a limit.
     pub smallest_best: Option<SmallestCapacity>,
+    /// Height of an offline placement of the same requests, which the caller finds with a
+    /// [`DevicePacker`](crate::packing::DevicePacker); `None` until then.
+    pub packed_bytes: Option<u64>,
 }
 
 impl Advice {
@@ -80,7 +83,7 @@ impl Advice {
     pub fn bounds(&self) -> MemoryBounds {
         MemoryBounds {
             floor_bytes: self.floor_bytes,
-            packed_bytes: None,
+            packed_bytes: self.packed_bytes,
             best_bytes: self.best().predicted.peak_reserved_bytes,
             recorded_bytes: self.recorded.peak_reserved_bytes,
         }
@@ -105,7 +108,6 @@ pub struct MemoryBounds {
     pub floor_bytes: u64,
     /// Height of the offline placement of the same lifetimes: what an allocator that knows the
     /// future needs. `None` if it was not computed.
-    // PACKING: set by the caller of `bounds` once `vramscope_insight::packing` exists.
     pub packed_bytes: Option<u64>,
     /// Reserved peak under the best settings.
     pub best_bytes: u64,

@@ -62,9 +62,9 @@ fn lifetimes(device: &DeviceLifetimes) -> Vec<Arena> {
 
 /// Returns the peak of the requests that live at one time, each rounded up to 512 B, in bytes: no
 /// allocator needs less.
-fn live_floor_bytes(arenas: &[Arena]) -> u64 {
+fn live_floor_bytes<'a>(arenas: impl Iterator<Item = &'a Arena>) -> u64 {
     let mut changes: Vec<(u64, bool, u64)> = Vec::new();
-    for buffer in arenas.iter().flat_map(|arena| &arena.buffers) {
+    for buffer in arenas.flat_map(|arena| &arena.buffers) {
         changes.push((buffer.lower, true, buffer.size));
         changes.push((buffer.upper, false, buffer.size));
     }
@@ -110,9 +110,12 @@ impl DevicePacker {
     /// [`InvalidBuffer`] if the requests have too many bytes in all.
     pub fn new(device: &DeviceLifetimes) -> Result<Self, InvalidBuffer> {
         let arenas = lifetimes(device);
-        let floor_bytes = live_floor_bytes(&arenas);
         let with_packer = |arena: Arena| Ok((Packer::new(&arena.buffers)?, arena));
         let arenas = arenas.into_iter().map(with_packer).collect::<Result<Vec<_>, _>>()?;
+        let floor_bytes = match &arenas[..] {
+            [(packer, _)] => packer.state().peak_live_bytes,
+            several => live_floor_bytes(several.iter().map(|(_, arena)| arena)),
+        };
         Ok(Self { arenas: arenas.into_iter().map(|(packer, arena)| (arena, packer)).collect(), floor_bytes })
     }
 

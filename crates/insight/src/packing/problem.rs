@@ -69,29 +69,30 @@ impl Problem {
         let mut spans: Vec<Span> =
             kept.clone().map(|buffer| Span { first: 0, end: 0, size: buffer.size / unit_bytes }).collect();
         let durations = kept.clone().map(|buffer| buffer.upper - buffer.lower).collect();
-        let mut changes: Vec<(u64, bool, u32)> = Vec::with_capacity(spans.len() * 2);
-        for (number, buffer) in (0..).zip(kept) {
-            changes.push((buffer.lower, true, number));
-            changes.push((buffer.upper, false, number));
-        }
-        // Ends come before starts at the same time.
-        changes.sort_unstable();
+        let mut starts: Vec<(u64, u32)> =
+            kept.clone().zip(0..).map(|(buffer, number)| (buffer.lower, number)).collect();
+        let mut ends: Vec<(u64, u32)> = kept.zip(0..).map(|(buffer, number)| (buffer.upper, number)).collect();
+        // Buffers of recordings are in the order of their starts, for which a stable sort is fast.
+        starts.sort();
+        ends.sort_unstable();
+        let mut starts = starts.into_iter().peekable();
         let mut live = Vec::new();
         let (mut live_now, mut has_grown) = (0, false);
-        for (_, starts, number) in changes {
-            let span = &mut spans[number as usize];
-            if starts {
+        for (end, number) in ends {
+            // Ends come before starts at the same time.
+            while let Some((_, starting)) = starts.next_if(|&(start, _)| start < end) {
+                let span = &mut spans[starting as usize];
                 span.first = live.len() as u32;
                 live_now += span.size;
                 has_grown = true;
-            } else {
-                if has_grown {
-                    live.push(live_now);
-                    has_grown = false;
-                }
-                span.end = live.len() as u32;
-                live_now -= span.size;
             }
+            if has_grown {
+                live.push(live_now);
+                has_grown = false;
+            }
+            let span = &mut spans[number as usize];
+            span.end = live.len() as u32;
+            live_now -= span.size;
         }
         let peak_live = live.iter().copied().max().unwrap_or(0);
         Ok(Self { spans, durations, unit_bytes, live, peak_live })

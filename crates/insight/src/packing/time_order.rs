@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::problem::Problem;
+use super::problem::{Problem, Span};
 
 /// The gaps between placed buffers, below the height so far.
 #[derive(Default)]
@@ -43,22 +43,17 @@ impl Gaps {
 /// Returns an offset for each buffer, in units.
 pub(super) fn place_in_time_order(problem: &Problem) -> Vec<u64> {
     let spans = &problem.spans;
-    let mut changes: Vec<(u32, bool, u32)> = Vec::with_capacity(spans.len() * 2);
-    for (number, span) in (0..).zip(spans) {
-        changes.push((span.first, true, number));
-        changes.push((span.end, false, number));
-    }
-    changes.sort_unstable();
+    let mut ends = numbers_by(spans, |span| span.end).into_iter().peekable();
     let mut offsets = vec![0; spans.len()];
     let mut gaps = Gaps::default();
     let mut height = 0;
-    for (_, starts, number) in changes {
-        let size = spans[number as usize].size;
-        let offset = &mut offsets[number as usize];
-        if !starts {
-            gaps.free(*offset, *offset + size);
-            continue;
+    for number in numbers_by(spans, |span| span.first) {
+        let Span { first, size, .. } = spans[number as usize];
+        while let Some(ended) = ends.next_if(|&ended| spans[ended as usize].end <= first) {
+            let offset = offsets[ended as usize];
+            gaps.free(offset, offset + spans[ended as usize].size);
         }
+        let offset = &mut offsets[number as usize];
         if let Some(&(length, start)) = gaps.by_length.range((size, 0)..).next() {
             gaps.remove(start);
             if length > size {
@@ -76,4 +71,11 @@ pub(super) fn place_in_time_order(problem: &Problem) -> Vec<u64> {
         height = *offset + size;
     }
     offsets
+}
+
+/// Returns the numbers of all buffers in the order of a clique.
+fn numbers_by(spans: &[Span], clique: impl Fn(&Span) -> u32) -> Vec<u32> {
+    let mut numbers: Vec<u32> = (0..spans.len() as u32).collect();
+    numbers.sort_by_key(|&number| clique(&spans[number as usize]));
+    numbers
 }
