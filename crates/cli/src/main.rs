@@ -73,7 +73,7 @@ Examples:
 Exit codes:
   0    Success
   1    Negative answer: verify found a divergence, a condition of diff --fail-if holds,
-       the placement of pack is above the capacity
+       the placement of pack is above the capacity, autopsy found an out-of-memory error
   2    Bad usage or unusable input; one line on stderr says what and where
   130  Interrupted; unfinished output files are removed
 
@@ -133,6 +133,9 @@ enum Command {
     /// Find the allocator settings that need least memory, and the smallest GPU
     #[command(after_help = commands::advise::EXAMPLES)]
     Advise(commands::advise::AdviseArguments),
+    /// Explain each out-of-memory error, and check what prevents it
+    #[command(after_help = commands::autopsy::EXAMPLES)]
+    Autopsy(commands::autopsy::AutopsyArguments),
     /// Write a recording in another tool's format
     #[cfg(feature = "export")]
     #[command(after_help = commands::export::EXAMPLES)]
@@ -188,6 +191,7 @@ fn run(command: &Command) -> Result<bool> {
         Command::Verify(arguments) => return commands::verify::run(arguments),
         Command::Simulate(arguments) => commands::simulate::run(arguments),
         Command::Advise(arguments) => commands::advise::run(arguments),
+        Command::Autopsy(arguments) => return commands::autopsy::run(arguments),
         #[cfg(feature = "export")]
         Command::Export(arguments) => commands::export::run(arguments),
         #[cfg(feature = "report")]

@@ -2,6 +2,7 @@
 
 pub(crate) mod advise;
 pub(crate) mod attach;
+pub(crate) mod autopsy;
 #[cfg(feature = "manual")]
 pub(crate) mod completions;
 #[cfg(feature = "demo")]

@@ -3,6 +3,7 @@
 
 mod access;
 mod advise;
+mod autopsy;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod attach;
 mod demo;
