@@ -3,9 +3,9 @@
 
 mod access;
 mod advise;
-mod autopsy;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod attach;
+mod autopsy;
 mod demo;
 mod diff;
 mod errors;
