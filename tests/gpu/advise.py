@@ -48,7 +48,8 @@ def check(vramscope, out, name):
     advice = json.loads(output_of([vramscope, "advise", recording, "--json", *limit]))["devices"][0]
     best = advice["best"]
     others = [conf for conf in OTHERS if conf != best["alloc_conf"]]
-    ranked = [trial["alloc_conf"] for trial in advice["tried"] if trial["alloc_conf"] not in [best["alloc_conf"], *others]]
+    tried = [trial["alloc_conf"] for trial in advice["tried"]]
+    ranked = [conf for conf in tried if conf not in [best["alloc_conf"], *others]]
     rows = []
     for conf in [best["alloc_conf"], *others, *ranked[:2]]:
         measured, ooms = reserved_peak(name, conf)

@@ -216,8 +216,8 @@ impl Input {
         Ok(Some(StoredRecording { len: intact, index, events: recording.events() }))
     }
 
-    /// Returns the unpacked bytes of a table of buffers to place, or the input back if it is another
-    /// format.
+    /// Returns the unpacked bytes of a table of buffers to place, or the input back if it is
+    /// another format.
     pub(crate) fn into_buffer_table(self) -> std::result::Result<Vec<u8>, Self> {
         match self.content {
             Content::Foreign(InputFormat::BufferTable, bytes) => Ok(bytes),

@@ -3,8 +3,8 @@
 //! The first line names the columns: `id,lower,upper,size`, in any order. A buffer lives from
 //! `lower` (inclusive) to `upper` (exclusive). MiniMalloc's other names are read, too: `buffer` and
 //! `buffer_id`, `begin` and `start`; `end` is the last time at which a buffer lives. `alignment`
-//! may follow, and is the number that an offset must be a multiple of. Buffers are placed as if they
-//! had no `gaps`, and `hint` is ignored. A placement has a further column, `offset`.
+//! may follow, and is the number that an offset must be a multiple of. Buffers are placed as if
+//! they had no `gaps`, and `hint` is ignored. A placement has a further column, `offset`.
 
 use std::io;
 
@@ -70,8 +70,8 @@ impl BufferTable {
     /// Reads a table.
     ///
     /// # Errors
-    /// [`ReadError`] with the line of the problem: a column that is missing, unknown or there twice,
-    /// a value that is not a whole number, a lifetime without a moment.
+    /// [`ReadError`] with the line of the problem: a column that is missing, unknown or there
+    /// twice, a value that is not a whole number, a lifetime without a moment.
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         let bytes = without_byte_order_mark(bytes);
         let mut reader = csv::ReaderBuilder::new().quoting(false).trim(csv::Trim::All).from_reader(bytes);

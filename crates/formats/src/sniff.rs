@@ -4,8 +4,8 @@ use crate::buffers::is_buffer_table;
 use crate::rmm::log::{COLUMNS, COMMENT};
 
 /// A file format that this crate recognizes. [`import()`](crate::import()) reads all of them except
-/// vramscope's own recordings, which `vramscope_trace::Recording` reads, and tables of buffers, which
-/// [`BufferTable`](crate::BufferTable) reads.
+/// vramscope's own recordings, which `vramscope_trace::Recording` reads, and tables of buffers,
+/// which [`BufferTable`](crate::BufferTable) reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFormat {
     /// A recording of vramscope (`.vram`).

@@ -27,7 +27,7 @@
 //! - [`autopsy`]: why each request failed with out of memory.
 //! - [`advice`]: which allocator settings a program needs, and the smallest GPU that it fits on,
 //!   from simulated runs.
-//! - [`packing`]: an offline placement of all lifetimes, the least that any allocator could reserve.
+//! - [`packing`]: an offline placement of all lifetimes, the least that an allocator could reserve.
 //! - [`query`], [`events`], [`allocations`]: the search language, and lists of events and
 //!   allocations filtered and sorted by it.
 #![forbid(unsafe_code)]

@@ -157,8 +157,8 @@ pub(crate) fn run(arguments: &AdviseArguments) -> Result {
     terminal::print(&devices.iter().map(|(device, advice)| text(device, advice)).collect::<Vec<_>>().join("\n"))
 }
 
-/// Returns the height of an offline placement of each device's requests, in bytes. `path` is for error
-/// messages.
+/// Returns the height of an offline placement of each device's requests, in bytes. `path` is for
+/// error messages.
 fn packed_heights(path: &Path, recording: &Recording) -> Result<HashMap<DeviceId, u64>> {
     let lifetimes = Lifetimes::from_recording(recording).map_err(|error| CommandError::file(path, error))?;
     let height = |(device, lifetimes): (DeviceId, &DeviceLifetimes)| {

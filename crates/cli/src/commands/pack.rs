@@ -221,8 +221,8 @@ impl Job {
     }
 }
 
-/// Writes placed requests of a recording as a table; requests that are never freed end with the last
-/// moment.
+/// Writes placed requests of a recording as a table; requests that are never freed end with the
+/// last moment.
 fn write_requests(requests: &[PlacedRequest], out: &mut impl Write) -> std::io::Result<()> {
     let ends = requests.iter().map(|request| request.buffer.upper).filter(|&upper| upper < u64::MAX);
     let last = ends.chain(requests.iter().map(|request| request.buffer.lower)).max().unwrap_or(0);

@@ -134,8 +134,8 @@ impl DevicePacker {
         })
     }
 
-    /// Continues for about `steps` steps, and returns how far the packer is. The arena with the most
-    /// bytes above its lower bound goes first.
+    /// Continues for about `steps` steps, and returns how far the packer is. The arena with the
+    /// most bytes above its lower bound goes first.
     pub fn advance(&mut self, steps: u64) -> PackingState {
         let mut left = steps;
         while left > 0 {

@@ -75,8 +75,8 @@ impl EjectionSearch {
         Some(true)
     }
 
-    /// Removes the neighbors with the smallest penalties that make a gap for the buffer. Returns the
-    /// offset of the gap.
+    /// Removes the neighbors with the smallest penalties that make a gap for the buffer. Returns
+    /// the offset of the gap.
     fn eject(&mut self, layout: &mut Layout, number: u32) -> u64 {
         let penalty = &mut self.penalties[number as usize];
         *penalty = penalty.saturating_add(1);
@@ -94,8 +94,8 @@ impl EjectionSearch {
         offset
     }
 
-    /// Returns the offset at which the penalties of the overlapping neighbors add up to the least; a
-    /// random one of several.
+    /// Returns the offset at which the penalties of the overlapping neighbors add up to the least;
+    /// a random one of several.
     fn cheapest_offset(&mut self, layout: &Layout, number: u32, size: u64) -> u64 {
         let (floor, ceiling) = (layout.floors[number as usize], self.height - size);
         let neighbors = &layout.neighbors;
@@ -115,8 +115,8 @@ impl EjectionSearch {
             sum += u64::from(self.penalties[neighbor.number as usize]);
             self.penalty_sums.push(sum);
         }
-        // The overlapping neighbors are those that start below the end, without those that end at or
-        // below the start.
+        // The overlapping neighbors are those that start below the end, without those that end at
+        // or below the start.
         let (mut started, mut ended, mut ended_penalty) = (0, 0, 0);
         let (mut best, mut best_penalty, mut ties) = (floor, u64::MAX, 0);
         for &offset in &self.candidates {

@@ -372,8 +372,8 @@ impl ExactSearch {
             }
         }
         budget.spend(overlaps[number as usize].len() as u64);
-        // The floor of a clique is not below the lowest of its buffers. Outside of the placed buffer's
-        // cliques, only a buffer that was at the floor can have raised it.
+        // The floor of a clique is not below the lowest of its buffers. Outside of the placed
+        // buffer's cliques, only a buffer that was at the floor can have raised it.
         let own = self.cliques[number as usize].clone();
         let elsewhere = raised
             .iter()
@@ -399,8 +399,8 @@ impl ExactSearch {
         (is_topmost, rest.all(|(&floor, total)| floor.max(offset) + total <= *height))
     }
 
-    /// Returns what remains to be placed after a buffer of a part: the rest, or the parts into which
-    /// it falls.
+    /// Returns what remains to be placed after a buffer of a part: the rest, or the parts into
+    /// which it falls.
     fn children(&mut self, part: &Part, number: u32) -> Vec<Child> {
         let own = self.cliques[number as usize].clone();
         let mut is_cut = false;

@@ -13,8 +13,8 @@ const TURN_STEPS: u64 = 5_000_000;
 /// Recordings of random allocations, without the pattern of a program.
 const RANDOM: [&str; 2] = ["frag_a", "ring"];
 
-/// Packs each device of a recording until its placement is at most `percent` of the lower bound (the
-/// peaks of all streams and pools, added up), and checks it. Returns the number of devices.
+/// Packs each device of a recording until its placement is at most `percent` of the lower bound
+/// (the peaks of all streams and pools, added up), and checks it. Returns the number of devices.
 fn pack(name: &str, recording: &Recording, percent: u64) -> usize {
     let mut history = History::new();
     while !history.extend(recording, 100_000).expect("the recording is complete").is_complete {}
