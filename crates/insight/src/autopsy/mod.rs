@@ -16,17 +16,21 @@
 //! the recorded program with it.
 
 mod analysis;
+mod candidate;
 mod cause;
 mod check;
 mod contents;
 mod defects;
 mod free_memory;
+mod out_of_memory;
 mod remedies;
 mod summary;
 
-pub use analysis::{Autopsy, MAX_FAILURES, OutOfMemory};
+pub use analysis::{Autopsy, MAX_FAILURES};
+pub use candidate::{Candidate, Remedy, RemedyKind};
 pub use cause::OomCause;
-pub use check::{Candidate, Remedy, RemedyKind, RemedySearch};
+pub use check::RemedySearch;
 pub use contents::Holder;
 pub use defects::{Defect, defects};
 pub use free_memory::FreeMemory;
+pub use out_of_memory::OutOfMemory;

@@ -6,10 +6,11 @@ use vramscope_pool::Settings;
 use vramscope_pool::rerun::Edits;
 use vramscope_trace::{Block, ByteSize, Category, FormatError, Recording, Replay};
 
-use super::analysis::{Autopsy, OutOfMemory};
+use super::analysis::Autopsy;
+use super::candidate::{Alternative, Candidate, RemedyKind};
 use super::cause::OomCause;
-use super::check::{Alternative, Candidate, RemedyKind};
 use super::contents::Lines;
+use super::out_of_memory::OutOfMemory;
 use crate::history::History;
 
 /// The most lines of the program that are tried to be freed earlier, one after the other.

@@ -2,8 +2,8 @@
 
 use vramscope_trace::{ByteSize, Category, Count};
 
-use super::analysis::OutOfMemory;
 use super::cause::OomCause;
+use super::out_of_memory::OutOfMemory;
 
 /// Returns the sentence for a failure whose cause is known. `grown_bytes` is what grew from step to
 /// step.
