@@ -81,18 +81,19 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
         let end = self.next_step.saturating_add(max_steps).min(sequence.steps.len());
         let range = self.next_step..end;
         self.next_step = end;
-        let first = range.start;
-        for (offset, (step, origin)) in sequence.steps[range.clone()].iter().zip(&sequence.origins[range]).enumerate() {
-            self.run.execute(*step, *origin, &sequence.targets);
-            if self.run.has_oom {
-                self.run.has_oom = false;
-                if self.failed_requests.len() < MAX_FAILED_REQUESTS {
-                    self.failed_requests.push(sequence.events[first + offset]);
-                }
-                if self.stops_at_oom {
-                    self.next_step = sequence.steps.len();
-                    break;
-                }
+        let mut calls = sequence.steps[range.clone()].iter().zip(&sequence.origins[range]);
+        let run = &mut self.run;
+        while calls.any(|(step, origin)| {
+            run.execute(*step, *origin, &sequence.targets);
+            run.has_oom
+        }) {
+            run.has_oom = false;
+            if self.failed_requests.len() < MAX_FAILED_REQUESTS {
+                self.failed_requests.push(sequence.events[end - calls.len() - 1]);
+            }
+            if self.stops_at_oom {
+                self.next_step = sequence.steps.len();
+                break;
             }
         }
         self.next_step < sequence.steps.len()
