@@ -86,7 +86,8 @@ impl Counter {
     #[inline]
     pub(crate) fn increase(&mut self, amount: u64) {
         self.current += amount;
-        self.allocated += amount;
+        // The requests of a recording may add up to more than 64 bits.
+        self.allocated = self.allocated.wrapping_add(amount);
         self.peak = self.peak.max(self.current);
     }
 
@@ -123,7 +124,7 @@ impl Counter {
     /// Returns the counter's values as a [`Stat`].
     pub(crate) fn stat(&self) -> Stat {
         let Self { current, peak, allocated, level_at_reset } = *self;
-        Stat { current, peak, allocated, freed: level_at_reset + allocated - current }
+        Stat { current, peak, allocated, freed: level_at_reset.wrapping_add(allocated).wrapping_sub(current) }
     }
 }
 

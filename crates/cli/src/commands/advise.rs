@@ -161,11 +161,11 @@ pub(crate) fn run(arguments: &AdviseArguments) -> Result {
 /// error messages.
 fn packed_heights(path: &Path, recording: &Recording) -> Result<HashMap<DeviceId, u64>> {
     let lifetimes = Lifetimes::from_recording(recording).map_err(|error| CommandError::file(path, error))?;
+    // Without a placement the advice is complete but for one figure.
     let height = |(device, lifetimes): (DeviceId, &DeviceLifetimes)| {
-        let mut packer = DevicePacker::new(lifetimes).map_err(|error| CommandError::file(path, error))?;
-        Ok((device, packer.advance(PACKING_STEPS).height_bytes))
+        Some((device, DevicePacker::new(lifetimes).ok()?.advance(PACKING_STEPS).height_bytes))
     };
-    lifetimes.devices().map(height).collect()
+    Ok(lifetimes.devices().filter_map(height).collect())
 }
 
 /// Makes the runs that the advice needs, as many at once as there are processors.

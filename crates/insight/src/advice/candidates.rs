@@ -133,7 +133,8 @@ impl Candidates {
                 combinations.push(Settings { large_segment_size_bytes: LARGE_SEGMENT_MIB[0] * MIB, ..best.clone() });
             }
             if let Some(max) = best.max_split_size_bytes {
-                combinations.push(Settings { max_non_split_rounding_bytes: Some(2 * max), ..best.clone() });
+                combinations
+                    .push(Settings { max_non_split_rounding_bytes: Some(max.saturating_mul(2)), ..best.clone() });
             }
         }
         self.unproposed(combinations, MAX_COMBINED)
@@ -145,14 +146,16 @@ impl Candidates {
         let Some(Trial { settings: best, .. }) = ranked.first() else { return Vec::new() };
         let mut refined = Vec::new();
         if let Some(max) = best.max_split_size_bytes {
-            let sizes = [max / 4 * 3, max / 2 * 3].map(|max| max / MIB * MIB);
+            let sizes = [max / 4 * 3, (max / 2).saturating_mul(3)].map(|max| max / MIB * MIB);
             refined.extend(sizes.map(|max| Settings { max_split_size_bytes: Some(max), ..best.clone() }));
         }
         if best.expandable_segments || best.large_segment_size_bytes != self.base.large_segment_size_bytes {
             let mib = best.large_segment_size_bytes / MIB;
             // The driver maps whole pages of 2 MiB.
             let sizes = [mib / 2, mib / 4 * 3, mib / 2 * 3, mib * 2].map(|mib| mib.next_multiple_of(2));
-            refined.extend(sizes.map(|mib| Settings { large_segment_size_bytes: mib * MIB, ..best.clone() }));
+            refined.extend(
+                sizes.map(|mib| Settings { large_segment_size_bytes: mib.saturating_mul(MIB), ..best.clone() }),
+            );
         }
         if best.roundup_power2_divisions != self.base.roundup_power2_divisions {
             // Rounding only requests of 16 MiB and more, or only smaller ones.

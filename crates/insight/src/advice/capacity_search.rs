@@ -62,12 +62,12 @@ impl CapacitySearch {
         match (working, self.needed_steps) {
             _ if self.has_failed => None,
             (Some(working), _) if working - failing <= 1 => None,
-            (Some(working), _) => Some(Probe::Bytes((failing + (working - failing) / 2) * STEP_BYTES)),
+            (Some(working), _) => Some(Probe::Bytes(bytes_of(failing + (working - failing) / 2))),
             (None, None) => Some(Probe::Unlimited),
-            (None, Some(needed)) if failing < needed => Some(Probe::Bytes(needed * STEP_BYTES)),
+            (None, Some(needed)) if failing < needed => Some(Probe::Bytes(bytes_of(needed))),
             (None, Some(needed)) => {
-                let growth = (2 * (failing - needed)).max(MIN_GROWTH_STEPS);
-                Some(Probe::Bytes(failing.saturating_add(growth).saturating_mul(STEP_BYTES)))
+                let growth = (failing - needed).saturating_mul(2).max(MIN_GROWTH_STEPS);
+                Some(Probe::Bytes(bytes_of(failing.saturating_add(growth))))
             }
         }
     }
@@ -96,8 +96,13 @@ impl CapacitySearch {
     /// Returns the result of the finished search; `None` if the program fails even without a limit.
     pub(super) fn result(&self) -> Option<SmallestCapacity> {
         let &(steps, predicted) = self.working.as_ref()?;
-        Some(SmallestCapacity { settings: self.settings.clone(), capacity_bytes: steps * STEP_BYTES, predicted })
+        Some(SmallestCapacity { settings: self.settings.clone(), capacity_bytes: bytes_of(steps), predicted })
     }
+}
+
+/// Returns the bytes of a number of steps.
+fn bytes_of(steps: u64) -> u64 {
+    steps.saturating_mul(STEP_BYTES)
 }
 
 #[cfg(test)]

@@ -48,7 +48,8 @@ impl Advice {
     #[must_use]
     pub fn saved_bytes(&self) -> i64 {
         let (before, after) = (self.baseline().predicted, self.best().predicted);
-        before.peak_reserved_bytes as i64 - after.peak_reserved_bytes as i64
+        let saved = i128::from(before.peak_reserved_bytes) - i128::from(after.peak_reserved_bytes);
+        saved.clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 
     /// Returns true if the best settings avoid failed requests or lower the reserved peak by more

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use vramscope_trace::{DeviceLifetimes, MempoolId, StreamId};
 
+use super::budget::Budget;
 use super::buffer::{Buffer, InvalidBuffer};
 use super::packer::{Packer, PackingState};
+use super::problem::check_total;
 
 /// Steps for one arena before the next one's turn.
 const TURN_STEPS: u64 = 20_000_000;
@@ -87,6 +89,8 @@ fn rounded(requested_bytes: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub struct DevicePacker {
     arenas: Vec<(Arena, Packer)>,
+    /// The arena whose turn is next.
+    next: usize,
     floor_bytes: u64,
 }
 
@@ -110,13 +114,15 @@ impl DevicePacker {
     /// [`InvalidBuffer`] if the requests have too many bytes in all.
     pub fn new(device: &DeviceLifetimes) -> Result<Self, InvalidBuffer> {
         let arenas = lifetimes(device);
+        let sizes = arenas.iter().flat_map(|arena| &arena.buffers).map(|buffer| buffer.size);
+        check_total(sizes)?;
         let with_packer = |arena: Arena| Ok((Packer::new(&arena.buffers)?, arena));
         let arenas = arenas.into_iter().map(with_packer).collect::<Result<Vec<_>, _>>()?;
         let floor_bytes = match &arenas[..] {
             [(packer, _)] => packer.state().peak_live_bytes,
             several => live_floor_bytes(several.iter().map(|(_, arena)| arena)),
         };
-        Ok(Self { arenas: arenas.into_iter().map(|(packer, arena)| (arena, packer)).collect(), floor_bytes })
+        Ok(Self { arenas: arenas.into_iter().map(|(packer, arena)| (arena, packer)).collect(), next: 0, floor_bytes })
     }
 
     /// Returns how far the packer is. The peak is that of all arenas together, the other figures
@@ -134,17 +140,19 @@ impl DevicePacker {
         })
     }
 
-    /// Continues for about `steps` steps, and returns how far the packer is. The arena with the
-    /// most bytes above its lower bound goes first.
+    /// Continues for about `steps` steps, and returns how far the packer is. The arenas take turns.
     pub fn advance(&mut self, steps: u64) -> PackingState {
         let mut left = steps;
-        while left > 0 {
-            let excess = |packer: &Packer| packer.state().height_bytes - packer.state().lower_bound_bytes;
-            let unfinished = self.arenas.iter_mut().map(|(_, packer)| packer).filter(|packer| !packer.state().is_done);
-            let Some(packer) = unfinished.max_by_key(|packer| excess(packer)) else { break };
-            let turn = left.min(TURN_STEPS);
-            packer.advance(turn);
-            left -= turn;
+        while left > 0 && self.arenas.iter().any(|(_, packer)| !packer.state().is_done) {
+            let count = self.arenas.len();
+            let (_, packer) = &mut self.arenas[self.next];
+            self.next = (self.next + 1) % count;
+            let turn_steps = left.min(TURN_STEPS);
+            let mut turn = Budget::new(turn_steps);
+            if !packer.state().is_done {
+                packer.run(&mut turn);
+                left -= turn_steps - turn.remaining();
+            }
         }
         self.state()
     }

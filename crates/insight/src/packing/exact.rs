@@ -193,6 +193,11 @@ impl ExactSearch {
         Some(search)
     }
 
+    /// Returns the number of pairs of buffers that live at the same time, each counted twice.
+    pub(super) fn overlaps(&self) -> u64 {
+        self.overlaps.iter().map(|others| others.len() as u64).sum()
+    }
+
     /// Forgets all placements.
     fn restart(&mut self) {
         let (buffers, cliques) = (self.sizes.len(), self.members.len());
@@ -379,6 +384,7 @@ impl ExactSearch {
             .iter()
             .flat_map(|&(other, before)| self.cliques[other as usize].clone().map(move |clique| (clique, before)));
         for (clique, before) in own.map(|clique| (clique, 0)).chain(elsewhere) {
+            budget.spend(1);
             if state.marks[clique] == state.placements || before > state.floors[clique] {
                 continue;
             }

@@ -24,6 +24,8 @@ pub(super) struct Separation {
     pub(super) movable: Vec<u32>,
     /// The lowest offset that each of `movable` can have.
     pub(super) floors: Vec<u64>,
+    /// No placement above the long-lived buffers is lower, in units.
+    pub(super) lower_bound: u64,
 }
 
 impl Separation {
@@ -36,7 +38,18 @@ impl Separation {
                 return separation;
             }
         }
-        Self::from_offsets(problem, vec![UNPLACED; problem.spans.len()], &vec![0; cliques])
+        Self::none(problem)
+    }
+
+    /// Lets all buffers move.
+    pub(super) fn none(problem: &Problem) -> Self {
+        let count = problem.spans.len();
+        Self {
+            offsets: vec![UNPLACED; count],
+            movable: (0..count as u32).collect(),
+            floors: vec![0; count],
+            lower_bound: problem.peak_live,
+        }
     }
 
     /// Places the buffers that live in at least `min_length` cliques. `None` if that raises the
@@ -45,7 +58,7 @@ impl Separation {
         let length = |number: &u32| problem.spans[*number as usize].cliques().len();
         let mut long: Vec<u32> =
             (0..problem.spans.len() as u32).filter(|number| length(number) >= min_length).collect();
-        if long.iter().map(length).sum::<usize>() > MAX_CLIQUES {
+        if long.is_empty() || long.iter().map(length).sum::<usize>() > MAX_CLIQUES {
             return None;
         }
         long.sort_by_key(|&number| {
@@ -64,11 +77,11 @@ impl Separation {
         }
         let bound = skyline.iter().zip(&others).map(|(floor, live)| floor + live).max().unwrap_or(0);
         let is_low = bound <= problem.peak_live + problem.peak_live / MAX_RAISE;
-        is_low.then(|| Self::from_offsets(problem, offsets, &skyline))
+        is_low.then(|| Self::from_offsets(problem, offsets, &skyline, bound))
     }
 
     /// Creates a separation; `skyline` is the height of the long-lived buffers in each clique.
-    fn from_offsets(problem: &Problem, offsets: Vec<u64>, skyline: &[u64]) -> Self {
+    fn from_offsets(problem: &Problem, offsets: Vec<u64>, skyline: &[u64], lower_bound: u64) -> Self {
         let movable: Vec<u32> =
             (0..offsets.len() as u32).filter(|&number| offsets[number as usize] == UNPLACED).collect();
         let blocks: Vec<u64> = skyline.chunks(BLOCK).map(|block| block.iter().copied().max().unwrap_or(0)).collect();
@@ -84,7 +97,7 @@ impl Separation {
             before.max(after).max(highest(&blocks[first_block..end_block]))
         };
         let floors = movable.iter().map(floor).collect();
-        Self { offsets, movable, floors }
+        Self { offsets, movable, floors, lower_bound }
     }
 }
 

@@ -73,6 +73,8 @@ pub struct Packer {
     /// Offsets of the long-lived buffers.
     long_lived: Vec<u64>,
     layout: Layout,
+    /// No placement of the layout's buffers above the long-lived ones is lower, in units.
+    layout_lower_bound: u64,
     /// The lowest placement of the layout's buffers so far and its height, in units.
     layout_best: Vec<u64>,
     layout_height: u64,
@@ -129,8 +131,10 @@ struct Exact {
 enum ExactState {
     NotStarted,
     Running(Box<ExactSearch>),
-    /// There are too many buffers, or nothing more can be found.
+    /// Nothing more can be found below these heights.
     Impossible,
+    /// There are too many buffers, or none that can move.
+    TooLarge,
 }
 
 impl Packer {
@@ -152,6 +156,7 @@ impl Packer {
             lower_bound: problem.peak_live,
             wanted: 0,
             layout: Layout::new(spans, separation.floors),
+            layout_lower_bound: separation.lower_bound,
             layout_best: Vec::new(),
             layout_height: u64::MAX,
             movable: separation.movable,
@@ -200,20 +205,24 @@ impl Packer {
     /// Continues for about `steps` steps, of which 100 million take about a second, and returns how
     /// far the packer is. The result depends only on the buffers and the number of steps.
     pub fn advance(&mut self, steps: u64) -> PackingState {
-        let mut budget = Budget::new(steps);
+        self.run(&mut Budget::new(steps))
+    }
+
+    /// Continues until the budget is spent or the packer is done.
+    pub(super) fn run(&mut self, budget: &mut Budget) -> PackingState {
         while !budget.is_spent() && !self.state().is_done {
             match &mut self.phase {
                 Phase::Greedy(greedy) => {
-                    if greedy.run(&mut self.layout, &mut budget) {
+                    if greedy.run(&mut self.layout, budget) {
                         self.adopt_layout();
                     } else if greedy.is_done() {
                         self.phase = Phase::Search(Box::new(Search::new()));
                     }
                 }
                 Phase::Search(search) => match search.turn {
-                    Turn::Ejection => self.eject(&mut budget),
-                    Turn::ExactAbove => self.search_exactly(false, &mut budget),
-                    Turn::ExactOfAll => self.search_exactly(true, &mut budget),
+                    Turn::Ejection => self.eject(budget),
+                    Turn::ExactAbove => self.search_exactly(false, budget),
+                    Turn::ExactOfAll => self.search_exactly(true, budget),
                 },
             }
         }
@@ -245,13 +254,18 @@ impl Packer {
 
     /// Continues the ejection search for one turn.
     fn eject(&mut self, budget: &mut Budget) {
+        let highest = self.layout_height.min(self.best_height) - 1;
+        if highest < self.layout_lower_bound {
+            self.let_all_buffers_move();
+        }
         let Phase::Search(search) = &mut self.phase else { return };
         search.turn = Turn::ExactAbove;
-        let highest = self.layout_height.min(self.best_height) - 1;
         let ejection = search.ejection.get_or_insert_with(|| {
-            let above = (highest + 1 - self.lower_bound) as f64 * search.share;
-            let height = (self.lower_bound + above as u64).max(self.wanted).min(highest);
+            let lowest = self.lower_bound.max(self.layout_lower_bound);
+            let above = (highest + 1 - lowest) as f64 * search.share;
+            let height = (lowest + above as u64).max(self.wanted).min(highest);
             search.attempts += 1;
+            budget.spend(self.layout.spans.len() as u64);
             search.attempt_steps_left = search.attempt_steps;
             EjectionSearch::new(&mut self.layout, &self.layout_best, height, search.attempts)
         });
@@ -278,12 +292,31 @@ impl Packer {
         }
     }
 
+    /// Goes on without long-lived buffers that keep their offsets, because with them no placement is
+    /// lower than the best one.
+    fn let_all_buffers_move(&mut self) {
+        let separation = Separation::none(&self.problem);
+        self.movable = separation.movable;
+        self.long_lived = separation.offsets;
+        self.layout = Layout::new(self.problem.spans.clone(), separation.floors);
+        self.layout_lower_bound = separation.lower_bound;
+        self.layout_best.clone_from(&self.best);
+        self.layout_height = self.best_height;
+        if let Phase::Search(search) = &mut self.phase {
+            search.ejection = None;
+            search.exact[0].state = ExactState::TooLarge;
+        }
+    }
+
     /// Continues an exact search for one turn: for a placement of all buffers, or of the layout's.
     fn search_exactly(&mut self, is_of_all: bool, budget: &mut Budget) {
         let has_long_lived = self.movable.len() < self.problem.spans.len();
         let Phase::Search(search) = &mut self.phase else { return };
         search.turn = if is_of_all { Turn::Ejection } else { Turn::ExactOfAll };
         let exact = &mut search.exact[usize::from(is_of_all)];
+        if matches!(exact.state, ExactState::TooLarge) {
+            return;
+        }
         let lowest = self.lower_bound.max(self.wanted);
         if exact.height < lowest || exact.height >= self.best_height {
             (exact.height, exact.state) = (lowest, ExactState::NotStarted);
@@ -299,9 +332,11 @@ impl Packer {
             } else {
                 None
             };
+            // About what it took to look at the buffers.
+            budget.spend(started.as_ref().map_or(self.problem.spans.len() as u64, ExactSearch::overlaps));
             // With a capacity, only a placement below it helps.
             exact.steps_left = if self.wanted > 0 { u64::MAX } else { exact.patience_steps };
-            exact.state = started.map_or(ExactState::Impossible, |search| ExactState::Running(Box::new(search)));
+            exact.state = started.map_or(ExactState::TooLarge, |search| ExactState::Running(Box::new(search)));
         }
         let ExactState::Running(running) = &mut exact.state else { return };
         let turn_steps = EXACT_TURN_STEPS.min(budget.remaining()).min(exact.steps_left);

@@ -49,21 +49,17 @@ impl Problem {
         if buffers.len() > MAX_BUFFERS {
             return Err(InvalidBuffer::TooManyBuffers { count: buffers.len(), limit: MAX_BUFFERS });
         }
-        let mut total: u64 = 0;
         let mut unit_bytes = 0;
         for (index, &Buffer { lower, upper, size }) in buffers.iter().enumerate() {
             if lower >= upper {
                 return Err(InvalidBuffer::EmptyLifetime { index, lower, upper });
             }
-            total = total.saturating_add(size);
             unit_bytes = greatest_common_divisor(unit_bytes, size);
             if size > 0 {
                 kept.push(index as u32);
             }
         }
-        if total > MAX_TOTAL_BYTES {
-            return Err(InvalidBuffer::TooManyBytes);
-        }
+        check_total(buffers.iter().map(|buffer| buffer.size))?;
         let unit_bytes = unit_bytes.max(1);
         let kept = kept.iter().map(|&index| &buffers[index as usize]);
         let mut spans: Vec<Span> =
@@ -102,6 +98,12 @@ impl Problem {
     pub(super) fn height(&self, offsets: &[u64]) -> u64 {
         self.spans.iter().zip(offsets).map(|(span, offset)| offset + span.size).max().unwrap_or(0)
     }
+}
+
+/// Returns an error if sizes add up to more than heights and sums can have.
+pub(super) fn check_total(sizes: impl Iterator<Item = u64>) -> Result<(), InvalidBuffer> {
+    let total = sizes.fold(0, u64::saturating_add);
+    if total > MAX_TOTAL_BYTES { Err(InvalidBuffer::TooManyBytes) } else { Ok(()) }
 }
 
 /// Returns the greatest common divisor; that of 0 and a number is the number.
