@@ -292,7 +292,7 @@ impl Packer {
         }
     }
 
-    /// Goes on without long-lived buffers that keep their offsets, because with them no placement is
+    /// Goes on without long-lived buffers that keep their offsets: with them no placement is
     /// lower than the best one.
     fn let_all_buffers_move(&mut self) {
         let separation = Separation::none(&self.problem);
