@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use clap::Args;
 use serde::Serialize;
 use vramscope_pool::rerun::{RunSummary, Workload};
 use vramscope_trace::{ByteSize, DeviceId, Recording};
@@ -9,6 +10,20 @@ use vramscope_trace::{ByteSize, DeviceId, Recording};
 use crate::error::{CommandError, Result};
 use crate::recorded;
 use crate::terminal;
+
+/// The memory limits of the recorded and of the simulated allocator.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct LimitArguments {
+    /// Most bytes that the simulated allocator may reserve, such as 40GiB [default: --limit-bytes;
+    /// else the limit that the recorded out-of-memory errors imply; else the device's memory; else
+    /// unlimited]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) capacity: Option<ByteSize>,
+    /// Memory limit that the recorded process ran under, such as 40GiB; recordings do not contain
+    /// it
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) limit_bytes: Option<ByteSize>,
+}
 
 /// The recorded requests of one device, to be simulated.
 pub(crate) struct DeviceWorkload {
@@ -19,17 +34,11 @@ pub(crate) struct DeviceWorkload {
     pub(crate) stops_at_gap: bool,
 }
 
-/// Reads the requests of all devices of a recording. `limit` is the most bytes that the recorded
-/// allocator was allowed to reserve, `capacity` what the simulated one may reserve instead.
+/// Reads the requests of all devices of a recording.
 ///
 /// Prints a message for each device with missing events. `path` is for error messages.
-pub(crate) fn workloads(
-    path: &Path,
-    recording: &Recording,
-    limit: Option<ByteSize>,
-    capacity: Option<ByteSize>,
-) -> Result<Vec<DeviceWorkload>> {
-    let settings = recorded::settings(path, recording, limit)?;
+pub(crate) fn workloads(path: &Path, recording: &Recording, limits: &LimitArguments) -> Result<Vec<DeviceWorkload>> {
+    let settings = recorded::settings(path, recording, limits.limit_bytes)?;
     let stops_at_gap = recorded::has_missing_events(recording);
     let mut devices: Vec<DeviceWorkload> = Vec::new();
     for history in recorded::histories(path, recording)? {
@@ -40,7 +49,7 @@ pub(crate) fn workloads(
             continue;
         }
         let workload = Workload::new(history, &settings).map_err(|error| CommandError::file(path, error))?;
-        let capacity_bytes = capacity.map(|ByteSize(bytes)| bytes).or(workload.recorded_capacity_bytes);
+        let capacity_bytes = limits.capacity.map(|ByteSize(bytes)| bytes).or(workload.recorded_capacity_bytes);
         let capacity_bytes = capacity_bytes.or_else(|| device_bytes(recording, device));
         devices.push(DeviceWorkload { workload, capacity_bytes, stops_at_gap });
     }

@@ -64,6 +64,12 @@ impl DeviceState {
         self.segments.at_or_before(address).filter(|segment| address < segment.end())
     }
 
+    /// Returns true if a segment is free as a whole: it has no block.
+    #[must_use]
+    pub fn is_free(&self, segment: &Segment) -> bool {
+        self.extents(segment).next().is_some_and(|first| first.block.is_none() && first.size == segment.size)
+    }
+
     /// Returns the blocks and free ranges of a segment in address order, without gaps.
     pub fn extents(&self, segment: &Segment) -> impl Iterator<Item = Extent<'_>> + '_ {
         let end = segment.end();

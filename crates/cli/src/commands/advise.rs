@@ -23,7 +23,7 @@ use crate::error::{CommandError, Result};
 use crate::input::Input;
 use crate::recorded;
 use crate::signals;
-use crate::simulation::{self, DeviceWorkload, FiguresReport};
+use crate::simulation::{self, DeviceWorkload, FiguresReport, LimitArguments};
 use crate::table;
 use crate::terminal;
 
@@ -45,15 +45,8 @@ pub(crate) struct AdviseArguments {
     /// each also with .gz or .zst
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Most bytes that the simulated allocator may reserve, such as 40GiB [default: --limit-bytes;
-    /// else the limit that the recorded out-of-memory errors imply; else the device's memory; else
-    /// unlimited]
-    #[arg(long, value_name = "SIZE")]
-    capacity: Option<ByteSize>,
-    /// Memory limit that the recorded process ran under, such as 40GiB; recordings do not contain
-    /// it
-    #[arg(long, value_name = "SIZE")]
-    limit_bytes: Option<ByteSize>,
+    #[command(flatten)]
+    limits: LimitArguments,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -126,11 +119,11 @@ pub(crate) fn run(arguments: &AdviseArguments) -> Result {
     let shown = progress.clone();
     signals::exit_on_signal(move || shown.finish_and_clear())?;
     let recording = Input::open(&arguments.file)?.into_recording()?;
-    let settings = recorded::settings(&arguments.file, &recording, arguments.limit_bytes)?;
+    let settings = recorded::settings(&arguments.file, &recording, arguments.limits.limit_bytes)?;
     let mut devices = Vec::new();
     thread::scope(|scope| {
         let packing = scope.spawn(|| packed_heights(&arguments.file, &recording));
-        for device in simulation::workloads(&arguments.file, &recording, arguments.limit_bytes, arguments.capacity)? {
+        for device in simulation::workloads(&arguments.file, &recording, &arguments.limits)? {
             if device.workload.requests() > 0 {
                 let advice = advise(&device.workload, &settings, device.capacity_bytes, &progress);
                 devices.push((device, advice));

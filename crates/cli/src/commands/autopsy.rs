@@ -16,7 +16,7 @@ use crate::history::read_history;
 use crate::input::Input;
 use crate::recorded;
 use crate::signals;
-use crate::simulation::{self, DeviceWorkload};
+use crate::simulation::{self, DeviceWorkload, LimitArguments};
 use crate::table;
 use crate::terminal;
 
@@ -156,7 +156,8 @@ pub(crate) fn run(arguments: &AutopsyArguments) -> Result<bool> {
     let found = defects(&recording, &settings).map_err(error)?;
     let mut checked: Vec<Checked> = Vec::new();
     if !autopsy.ooms.is_empty() {
-        let workloads = simulation::workloads(&arguments.file, &recording, arguments.limit_bytes, None)?;
+        let limits = LimitArguments { capacity: None, limit_bytes: arguments.limit_bytes };
+        let workloads = simulation::workloads(&arguments.file, &recording, &limits)?;
         for oom in autopsy.ooms.iter().take(MAX_CHECKED) {
             let of_device = workloads.iter().find(|one| one.workload.device() == oom.failure.device);
             checked.push(match of_device {

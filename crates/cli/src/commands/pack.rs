@@ -8,7 +8,9 @@ use clap::Args;
 use serde::Serialize;
 use vramscope_collector::parse_time;
 use vramscope_formats::BufferTable;
-use vramscope_insight::packing::{Buffer, DevicePacker, InvalidBuffer, Packer, PackingState, PlacedRequest};
+use vramscope_insight::packing::{
+    Buffer, DevicePacker, InvalidBuffer, Packer, PackingState, PlacedRequest, common_alignment,
+};
 use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Percent, Recording};
 
 use crate::bars;
@@ -33,8 +35,6 @@ const STEPS: u64 = 5_000_000;
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Default time limit with a capacity, whose search ends once the placement fits.
 const TIME_LIMIT_WITH_CAPACITY: Duration = Duration::from_secs(60);
-/// Largest common alignment: buffers are made multiples of it.
-const MAX_ALIGNMENT: u64 = 1 << 20;
 
 /// Arguments of `vramscope pack`: the buffers, where to write the placement, and when to stop.
 #[derive(Args, Debug)]
@@ -151,7 +151,7 @@ impl Job {
 
     fn from_table(path: &Path, bytes: &[u8], capacity: Option<ByteSize>) -> Result<Self> {
         let table = BufferTable::read(bytes).map_err(|error| CommandError::file(path, error))?;
-        let alignment = table.rows().iter().try_fold(1, |alignment, row| common_multiple(alignment, row.alignment));
+        let alignment = table.rows().iter().try_fold(1, |alignment, row| common_alignment(alignment, row.alignment));
         let alignment = alignment.ok_or_else(|| {
             CommandError::file(path, "the alignments have no common multiple up to 1 MiB: choose powers of two")
         })?;
@@ -240,15 +240,6 @@ fn invalid(path: &Path, error: &InvalidBuffer) -> CommandError {
     CommandError::file(path, error)
 }
 
-/// Returns the least common multiple of two alignments; `None` if it is more than 1 MiB.
-fn common_multiple(one: u64, other: u64) -> Option<u64> {
-    let (mut divisor, mut rest) = (one, other);
-    while rest != 0 {
-        (divisor, rest) = (rest, divisor % rest);
-    }
-    (one / divisor).checked_mul(other).filter(|&multiple| multiple <= MAX_ALIGNMENT)
-}
-
 /// Returns by how much a height is above the peak of live bytes: `0.4%`.
 fn above(height_bytes: u64, peak_bytes: u64) -> Percent {
     Percent(height_bytes.saturating_sub(peak_bytes) as f64 / peak_bytes.max(1) as f64)
@@ -300,19 +291,5 @@ impl Report {
             rows.push(("capacity", capacity, note.to_owned()));
         }
         bars::chart(&rows)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn alignments_have_a_common_multiple() {
-        for (one, other, expected) in
-            [(1, 1, Some(1)), (1, 64, Some(64)), (64, 256, Some(256)), (6, 4, Some(12)), (1 << 20, 3, None)]
-        {
-            assert_eq!(common_multiple(one, other), expected);
-        }
     }
 }

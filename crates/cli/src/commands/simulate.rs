@@ -11,7 +11,7 @@ use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Percent};
 
 use crate::error::{CommandError, Result};
 use crate::input::Input;
-use crate::simulation::{self, DeviceWorkload, FiguresReport};
+use crate::simulation::{self, DeviceWorkload, FiguresReport, LimitArguments};
 use crate::table;
 use crate::terminal;
 
@@ -32,15 +32,8 @@ pub(crate) struct SimulateArguments {
     /// expandable_segments:True,max_split_size_mb:64
     #[arg(long, value_name = "CONF")]
     alloc_conf: String,
-    /// Most bytes that the simulated allocator may reserve, such as 40GiB [default: --limit-bytes;
-    /// else the limit that the recorded out-of-memory errors imply; else the device's memory; else
-    /// unlimited]
-    #[arg(long, value_name = "SIZE")]
-    capacity: Option<ByteSize>,
-    /// Memory limit that the recorded process ran under, such as 40GiB; recordings do not contain
-    /// it
-    #[arg(long, value_name = "SIZE")]
-    limit_bytes: Option<ByteSize>,
+    #[command(flatten)]
+    limits: LimitArguments,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -84,7 +77,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
     };
     let recording = Input::open(&arguments.file)?.into_recording()?;
     let mut devices: Vec<DeviceReport> = Vec::new();
-    for device in simulation::workloads(&arguments.file, &recording, arguments.limit_bytes, arguments.capacity)? {
+    for device in simulation::workloads(&arguments.file, &recording, &arguments.limits)? {
         let DeviceWorkload { workload, capacity_bytes, stops_at_gap } = device;
         if let (Some(setting), None) = (needs_capacity, capacity_bytes) {
             let what = format!("{setting} needs the device's size, which this recording lacks: pass --capacity");

@@ -8,7 +8,7 @@ use vramscope_trace::{ByteSize, Count, PerRecording, Percent};
 use super::checks::{Check, device_names, outcome};
 use super::compared::Compared;
 use super::tables::{
-    ABSENT, AT_MOMENT_TOTALS, MAX_SITE_ROWS, TOTALS, bytes, change, count, first_difference_text, moments_text,
+    ABSENT, AT_MOMENT_TOTALS, MAX_SITE_ROWS, TOTALS, bytes, change, count, first_difference_text, live, moments_text,
 };
 use crate::escape::escape_controls;
 
@@ -125,11 +125,7 @@ fn sites_table(device: &DeviceComparison, when: &str) -> String {
         .map(|cell| escape(&cell));
         writeln!(out, "| {bytes_change} | {a} | {b} | {blocks} | {name} |").expect(WRITTEN);
     };
-    let live = |site: &SiteChange| {
-        let PerRecording { a, b } = site.at_moment;
-        PerRecording { a: [a.live_bytes(), a.live_blocks()], b: [b.live_bytes(), b.live_blocks()] }
-    };
-    sites.iter().take(MAX_SITE_ROWS).for_each(|site| row(live(site), &code(&site.name)));
+    sites.iter().take(MAX_SITE_ROWS).for_each(|site| row(live(site.at_moment), &code(&site.name)));
     let total = |totals: Option<DeviceTotals>| {
         totals.map_or([0, 0], |totals| [totals.at_moment.counters.active, totals.at_moment.blocks])
     };

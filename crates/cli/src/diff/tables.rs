@@ -229,7 +229,7 @@ const ALLOCATIONS: SitesTable = SitesTable {
 };
 
 /// Returns, for each of the two recordings, the live bytes and the number of live blocks of a site.
-fn live(blocks: PerRecording<BlockTotals>) -> PerRecording<[u64; 2]> {
+pub(crate) fn live(blocks: PerRecording<BlockTotals>) -> PerRecording<[u64; 2]> {
     let PerRecording { a, b } = blocks;
     PerRecording { a: [a.live_bytes(), a.live_blocks()], b: [b.live_bytes(), b.live_blocks()] }
 }

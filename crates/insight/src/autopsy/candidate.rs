@@ -73,10 +73,4 @@ impl Candidate {
     pub fn kind(&self) -> RemedyKind {
         self.kind
     }
-
-    /// Returns the number of simulated runs that its check needs at most.
-    #[must_use]
-    pub fn max_runs(&self) -> usize {
-        self.alternatives.len()
-    }
 }

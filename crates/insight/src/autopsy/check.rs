@@ -89,7 +89,7 @@ impl RemedySearch {
     pub fn check(&self, workload: &Workload, candidate: &Candidate) -> Option<Remedy> {
         candidate.alternatives.iter().find_map(|alternative| {
             let edited = workload.edited(&alternative.edits);
-            let mut run = Simulation::new(&edited, &alternative.settings, self.capacity_bytes, NullSink);
+            let mut run = Simulation::new(&*edited, &alternative.settings, self.capacity_bytes, NullSink);
             run.advance(usize::MAX);
             if !run.failed_requests().iter().all(|event| self.permitted.contains(event)) {
                 return None;

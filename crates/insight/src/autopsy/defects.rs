@@ -75,11 +75,8 @@ fn ignored_threshold(device: &DeviceState, settings: &Settings) -> Rule {
     if settings.garbage_collection_threshold <= 0.0 || has_cap || settings.expandable_segments {
         return None;
     }
-    let whole = |segment: &&vramscope_trace::Segment| {
-        let first = device.extents(segment).next();
-        !segment.expandable && first.is_some_and(|first| first.block.is_none() && first.size == segment.size)
-    };
-    let bytes: u64 = device.segments().filter(whole).map(|segment| segment.size).sum();
+    let free = device.segments().filter(|segment| !segment.expandable && device.is_free(segment));
+    let bytes: u64 = free.map(|segment| segment.size).sum();
     let summary = format!(
         "{} of segments are free as a whole, but garbage_collection_threshold releases none without \
          torch.cuda.set_per_process_memory_fraction.",

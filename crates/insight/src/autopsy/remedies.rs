@@ -43,14 +43,15 @@ impl Candidates<'_> {
         let state = replay.seek(self.recording, self.oom.failure.event.saturating_sub(1))?;
         let device = state.device(self.oom.failure.device);
         let blocks: Vec<Block> = device.map(|device| device.blocks().copied().collect()).unwrap_or_default();
+        let mut lines = Lines::new(self.recording);
         let candidates = [
             (RemedyKind::Setting, self.settings()),
             (RemedyKind::Synchronize, self.synchronize()),
             (RemedyKind::EmptyCache, self.empty_cache()),
-            (RemedyKind::FreeEarlier, self.free_earlier(&blocks)),
-            (RemedyKind::AvoidTemporary, self.avoid_temporary(&blocks)),
-            (RemedyKind::SmallerBatch, self.smaller_batch(&blocks)),
-            (RemedyKind::Checkpoint, self.checkpoint(&blocks)),
+            (RemedyKind::FreeEarlier, self.free_earlier(&blocks, &mut lines)),
+            (RemedyKind::AvoidTemporary, self.avoid_temporary(&blocks, &mut lines)),
+            (RemedyKind::SmallerBatch, self.smaller_batch(&blocks, &lines)),
+            (RemedyKind::Checkpoint, self.checkpoint(&blocks, &mut lines)),
         ];
         let mut found: Vec<Candidate> =
             candidates.into_iter().map(|(kind, alternatives)| Candidate { kind, alternatives }).collect();
@@ -134,8 +135,7 @@ impl Candidates<'_> {
     /// Returns one alternative for what grows, without the present step's part, or for each line
     /// that holds memory, that with least first. Activations and gradients of the present step are
     /// needed, so they are not freed.
-    fn free_earlier(&self, blocks: &[Block]) -> Vec<Alternative> {
-        let mut lines = Lines::new(self.recording);
+    fn free_earlier(&self, blocks: &[Block], lines: &mut Lines<'_>) -> Vec<Alternative> {
         let mut by_line: BTreeMap<u32, (u64, Vec<u64>)> = BTreeMap::new();
         let (mut grown_bytes, mut grown) = (0u64, Vec::new());
         for block in blocks {
@@ -175,15 +175,14 @@ impl Candidates<'_> {
         tried.into_iter().map(alternative).collect()
     }
 
-    /// Returns the failed request and what its line holds already, in 2 to 8 parts, and without.
-    fn avoid_temporary(&self, blocks: &[Block]) -> Vec<Alternative> {
+    /// Returns the failed request and its line's blocks in 2, 4 and 8 parts, then without them.
+    fn avoid_temporary(&self, blocks: &[Block], lines: &mut Lines<'_>) -> Vec<Alternative> {
         use OomCause::{DeviceFull, NeverFits, OverCap, Temporary};
         let failure = &self.oom.failure;
         let is_large = failure.rounded_bytes >= self.oom.obtainable_bytes() / TEMPORARY_SHARE;
         if !is_large || !matches!(self.oom.cause, DeviceFull | NeverFits | OverCap | Temporary) {
             return Vec::new();
         }
-        let mut lines = Lines::new(self.recording);
         let mut of_line: Vec<(u64, u64)> = Vec::new();
         for block in blocks.iter().filter(|block| block.since_event >= self.oom.step_began) {
             let line = lines.group_of(block);
@@ -210,12 +209,11 @@ impl Candidates<'_> {
     ///
     /// Halves, because the recording ends in the middle of the step: a batch that only just passes
     /// the failed request would fail at a later one.
-    fn smaller_batch(&self, blocks: &[Block]) -> Vec<Alternative> {
+    fn smaller_batch(&self, blocks: &[Block], lines: &Lines<'_>) -> Vec<Alternative> {
         let failure = &self.oom.failure;
         let Some(lifetimes) = self.history.lifetimes(failure.device).filter(|_| self.is_of_step()) else {
             return Vec::new();
         };
-        let lines = Lines::new(self.recording);
         let is_kept = |block: &Block| match lines.category_of(block) {
             Category::Parameter => true,
             Category::Unknown => block.since_event < self.oom.step_began,
@@ -259,11 +257,10 @@ impl Candidates<'_> {
 
     /// Returns checkpointing of the line with most activations, then of all lines. Of each line's
     /// activations only the newest is kept: what is absent is computed again in the backward pass.
-    fn checkpoint(&self, blocks: &[Block]) -> Vec<Alternative> {
+    fn checkpoint(&self, blocks: &[Block], lines: &mut Lines<'_>) -> Vec<Alternative> {
         if !self.is_of_step() {
             return Vec::new();
         }
-        let mut lines = Lines::new(self.recording);
         let mut by_line: BTreeMap<u32, (u64, Vec<u64>)> = BTreeMap::new();
         for block in blocks.iter().filter(|block| block.since_event >= self.oom.step_began) {
             let line = lines.group_of(block);

@@ -13,7 +13,6 @@ pub(super) fn summary(oom: &OutOfMemory, grown_bytes: u64) -> String {
     let obtainable = ByteSize(oom.obtainable_bytes());
     let limit = if oom.is_capped() { oom.cap.to_string() } else { format!("the {obtainable} that it can get") };
     let site = &oom.request_line;
-    let share = |bytes: u64| ByteSize(bytes);
     match oom.cause {
         OomCause::NeverFits => format!("The request of {size} at {site} is larger than {limit}, so it can never fit."),
         OomCause::Outside => format!(
@@ -30,20 +29,20 @@ pub(super) fn summary(oom: &OutOfMemory, grown_bytes: u64) -> String {
         OomCause::PoolWithoutRelease => format!(
             "{} of cached segments were free as a whole, but were not released for the {size} at {site}, as happens \
              inside of torch.cuda.use_mem_pool.",
-            share(free.releasable_bytes)
+            ByteSize(free.releasable_bytes)
         ),
         OomCause::PrivatePool => format!(
             "{} was free, but in private pools (a CUDA graph or torch.cuda.MemPool), which the {size} at \
              {site} cannot use.",
-            share(free.private_bytes)
+            ByteSize(free.private_bytes)
         ),
         OomCause::OtherStream => format!(
             "A block of {} was free, but for another stream, so the {size} at {site} could not use it.",
-            share(free.other_stream_largest_bytes)
+            ByteSize(free.other_stream_largest_bytes)
         ),
         OomCause::Leak => format!(
             "Memory grew from step to step, by {} in all, until {limit} was full; it is requested by {}.",
-            share(grown_bytes),
+            ByteSize(grown_bytes),
             oom.site
         ),
         OomCause::Fragmentation => {
@@ -53,32 +52,32 @@ pub(super) fn summary(oom: &OutOfMemory, grown_bytes: u64) -> String {
             });
             format!(
                 "{} was free for the {size} at {site}, but the largest free block was {}{pins}.",
-                share(free.own_bytes),
-                share(free.own_largest_bytes)
+                ByteSize(free.own_bytes),
+                ByteSize(free.own_largest_bytes)
             )
         }
         OomCause::Parameters => format!(
             "The parameters do not fit: {} was allocated, almost nothing of it freed, when {size} at {site} did not \
              fit in {limit}.",
-            share(oom.active_bytes())
+            ByteSize(oom.active_bytes())
         ),
         OomCause::OptimizerState => format!(
             "The optimizer's state, which its first step creates, did not fit in {limit}: {size} at {site} failed \
              with {} allocated.",
-            share(oom.active_bytes())
+            ByteSize(oom.active_bytes())
         ),
         OomCause::Temporary => format!(
             "One temporary is too large: {size} at {site}, beside {} allocated, did not fit in {limit}.",
-            share(oom.active_bytes())
+            ByteSize(oom.active_bytes())
         ),
         OomCause::Activations => format!(
             "The activations of the step did not fit: {size} at {site} failed in {limit} with {} of activations \
              among {} allocated.",
-            share(oom.category_bytes(Category::Activation)),
-            share(oom.active_bytes())
+            ByteSize(oom.category_bytes(Category::Activation)),
+            ByteSize(oom.active_bytes())
         ),
         OomCause::OverCap | OomCause::DeviceFull => {
-            format!("{size} at {site} did not fit in {limit} beside {} allocated.", share(oom.active_bytes()))
+            format!("{size} at {site} did not fit in {limit} beside {} allocated.", ByteSize(oom.active_bytes()))
         }
     }
 }

@@ -60,7 +60,7 @@ impl<'a> Activity<'a> {
         self.calls.insert(call);
     }
 
-    /// Returns how much speaks for this and `other` being the same code.
+    /// Returns how similar this and `other` are: the higher, the more likely the same code.
     fn score(&self, other: &Self) -> u32 {
         let calls = match () {
             () if self.calls == other.calls => SAME_CALLS,
@@ -142,7 +142,7 @@ fn common_functions(a: &Functions<'_>, b: &Functions<'_>) -> u32 {
     if common * 2 < a.len().max(b.len()) { 0 } else { u32::try_from(common).unwrap_or(u32::MAX) }
 }
 
-/// Returns how much speaks for two functions of different names being the same; 0 if fewer than
+/// Returns how similar two functions of different names are, to find renamed ones; 0 if fewer than
 /// half of the lines of the longer one have a similar line in the other one.
 fn renamed_function(a: &Lines<'_>, b: &Lines<'_>) -> u32 {
     if a.len().saturating_mul(b.len()) > MAX_LINE_PAIRS {

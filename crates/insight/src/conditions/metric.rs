@@ -93,7 +93,7 @@ impl Metric {
         Self::MeanFragmentation,
     ];
 
-    /// Returns the metric with a name, or `None` if there is none.
+    /// Returns the metric called `name`, or `None` if no metric has that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|metric| metric.name() == name)

@@ -120,10 +120,7 @@ fn has_free_segment(device: &DeviceState, except: u64) -> bool {
         let is_other = !(segment.address..segment.end()).contains(&except);
         segment.pool.owner == MempoolId::default() && !segment.expandable && is_other
     });
-    segments.any(|segment| {
-        let first = device.extents(segment).next();
-        first.is_some_and(|first| first.block.is_none() && first.size == segment.size)
-    })
+    segments.any(|segment| device.is_free(segment))
 }
 
 /// The retries of a recording, found in steps.

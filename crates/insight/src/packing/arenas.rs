@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use vramscope_pool::MIN_BLOCK_BYTES;
 use vramscope_trace::{DeviceLifetimes, MempoolId, StreamId};
 
 use super::budget::Budget;
@@ -11,8 +12,6 @@ use super::problem::check_total;
 
 /// Steps for one arena before the next one's turn.
 const TURN_STEPS: u64 = 20_000_000;
-/// PyTorch's smallest block; requests are rounded up to a multiple of it.
-const MIN_BLOCK_BYTES: u64 = 512;
 
 /// What can share memory: allocations of one stream in one pool.
 ///

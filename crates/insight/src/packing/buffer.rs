@@ -72,6 +72,27 @@ pub enum PlacementError {
     },
 }
 
+/// Largest common alignment, in bytes.
+const MAX_ALIGNMENT: u64 = 1 << 20;
+
+/// Returns the greatest common divisor; that of 0 and a number is the number.
+pub(super) fn greatest_common_divisor(mut one: u64, mut other: u64) -> u64 {
+    while other != 0 {
+        (one, other) = (other, one % other);
+    }
+    one
+}
+
+/// Returns the least common multiple of two alignments (at least 1); `None` if it is more than 1
+/// MiB.
+///
+/// Buffers whose sizes are multiples of it get offsets that are multiples of it.
+#[must_use]
+pub fn common_alignment(one: u64, other: u64) -> Option<u64> {
+    let multiple = (one / greatest_common_divisor(one, other)).checked_mul(other);
+    multiple.filter(|&multiple| multiple <= MAX_ALIGNMENT)
+}
+
 /// Returns the height of a placement in bytes: the end of the highest buffer.
 ///
 /// # Errors
@@ -110,6 +131,15 @@ pub fn check_placement(buffers: &[Buffer], offsets: &[u64]) -> Result<u64, Place
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn alignments_have_a_common_multiple() {
+        for (one, other, expected) in
+            [(1, 1, Some(1)), (1, 64, Some(64)), (64, 256, Some(256)), (6, 4, Some(12)), (1 << 20, 3, None)]
+        {
+            assert_eq!(common_alignment(one, other), expected);
+        }
+    }
 
     #[test]
     fn overlaps_in_time_and_memory_are_found() {

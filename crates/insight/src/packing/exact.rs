@@ -65,7 +65,7 @@ pub(super) struct ExactSearch {
     frames: Vec<Frame>,
     /// The parts that have no time in common; the one at the end is searched first.
     parts: Vec<Child>,
-    /// Whether the part that was searched last fits, until the frame that divided it knows.
+    /// Whether the part that was searched last fits; the frame that divided it takes this next.
     result: Option<bool>,
     /// The position in [`RULES`].
     rule: usize,

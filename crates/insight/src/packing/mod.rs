@@ -1,9 +1,8 @@
 //! Offline placement: addresses for buffers whose lifetimes are all known in advance.
 //!
 //! An allocator decides at each request without knowing the next ones, so it wastes memory that a
-//! program needs at no moment. How much of a recording's reserved memory is waste of the allocator
-//! shows the comparison with a placement that knows all lifetimes. No placement is lower than the
-//! peak of live bytes.
+//! program needs at no moment. A placement that knows all lifetimes shows how much of a recording's
+//! reserved memory is waste of the allocator. No placement is lower than the peak of live bytes.
 //!
 //! [`Packer`] places buffers in steps, and has a valid placement from the first step on. Finding
 //! the lowest placement is NP-hard (Garey and Johnson, problem SR2, "dynamic storage allocation"),
@@ -15,9 +14,9 @@
 //! 3. `ejection` searches for a placement below a height: it places one buffer, removes those in
 //!    its way, and places these again ("guided ejection search", Nagata and Bräysy, Operations
 //!    Research Letters 37(5), 2009).
-//! 4. `exact` searches all placements below a height, or proves that there is none (branch and
-//!    bound over canonical placements, Moffitt, "MiniMalloc", ASPLOS 2023). For up to about a
-//!    thousand buffers.
+//! 4. `exact` finds a placement below a height, or proves that the height is too low (branch and
+//!    bound over canonical placements, Moffitt, "MiniMalloc", ASPLOS 2023), for up to some 15,000
+//!    buffers.
 //!
 //! [`DevicePacker`] places the requests of a recorded device, separate for each stream and private
 //! pool: memory that one stream has freed can only be used by another one after waiting.
@@ -38,5 +37,5 @@ mod tests;
 mod time_order;
 
 pub use arenas::{ArenaKey, DevicePacker, PlacedRequest};
-pub use buffer::{Buffer, InvalidBuffer, PlacementError, check_placement};
+pub use buffer::{Buffer, InvalidBuffer, PlacementError, check_placement, common_alignment};
 pub use packer::{Packer, PackingState};

@@ -1,6 +1,6 @@
 //! The buffers of a packing problem, with times and sizes in small units.
 
-use super::buffer::{Buffer, InvalidBuffer};
+use super::buffer::{Buffer, InvalidBuffer, greatest_common_divisor};
 
 /// Most buffers of a problem, so that their numbers fit in 32 bits.
 const MAX_BUFFERS: usize = 1 << 30;
@@ -104,14 +104,6 @@ impl Problem {
 pub(super) fn check_total(sizes: impl Iterator<Item = u64>) -> Result<(), InvalidBuffer> {
     let total = sizes.fold(0, u64::saturating_add);
     if total > MAX_TOTAL_BYTES { Err(InvalidBuffer::TooManyBytes) } else { Ok(()) }
-}
-
-/// Returns the greatest common divisor; that of 0 and a number is the number.
-fn greatest_common_divisor(mut one: u64, mut other: u64) -> u64 {
-    while other != 0 {
-        (one, other) = (other, one % other);
-    }
-    one
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Changes of a recorded program, so that their effect can be simulated.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use vramscope_trace::MempoolId;
@@ -11,7 +12,7 @@ use crate::pool::Origin;
 /// The private pool of [`Edits::request_from_private_pool`]; recordings count pools from 0 or 1.
 const PRIVATE_POOL: MempoolId = MempoolId(u64::MAX, u64::MAX);
 
-/// What happens earlier than recorded to a block.
+/// When a block is freed earlier than recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EarlyFree {
     /// The block is freed before this event, if it is not free by then.
@@ -39,7 +40,6 @@ struct EarlyFree {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edits {
     resized: BTreeMap<u64, u64>,
-    left_out: BTreeSet<u64>,
     freed_early: BTreeMap<u64, EarlyFree>,
     emptied_before: BTreeSet<u64>,
     synchronized_before: BTreeSet<u64>,
@@ -47,14 +47,9 @@ pub struct Edits {
 }
 
 impl Edits {
-    /// Gives a request another size. A size of 0 leaves it out.
+    /// Gives a request another size. A size of 0 leaves the request and its free out.
     pub fn resize(&mut self, request: u64, bytes: u64) {
         self.resized.insert(request, bytes);
-    }
-
-    /// Leaves a request and its free out.
-    pub fn leave_out(&mut self, request: u64) {
-        self.left_out.insert(request);
     }
 
     /// Frees the block of a request before `event`, unless the program freed it earlier.
@@ -96,18 +91,26 @@ impl Workload {
     /// Returns the workload with changed calls. Its recorded figures are those of the unchanged
     /// program.
     ///
-    /// The cost is linear in the number of calls, and the copy as large as the original.
+    /// The cost is linear in the number of calls, and the copy as large as the original. Without
+    /// changes nothing is copied.
     #[must_use]
-    pub fn edited(&self, edits: &Edits) -> Self {
-        let mut edited = self.clone();
-        if !edits.is_empty() {
-            edited.sequence = Editor::new(&self.sequence, edits).run();
+    pub fn edited(&self, edits: &Edits) -> Cow<'_, Self> {
+        if edits.is_empty() {
+            return Cow::Borrowed(self);
         }
-        edited
+        Cow::Owned(Self {
+            device: self.device,
+            driver_calls: self.driver_calls.clone(),
+            sequence: Editor::new(&self.sequence, edits).run(),
+            recorded: self.recorded,
+            recorded_capacity_bytes: self.recorded_capacity_bytes,
+            floor_bytes: self.floor_bytes,
+            unverified_from: self.unverified_from,
+        })
     }
 }
 
-/// What an edit does before an event.
+/// A call that an edit inserts.
 #[derive(Clone, Copy, Debug)]
 enum Inserted {
     Free { slot: u32, request: u64 },
@@ -124,7 +127,7 @@ struct Editor<'a> {
     holders: Vec<Option<u64>>,
     /// Blocks that are free for now: the slot of each is empty.
     absent: BTreeSet<u32>,
-    /// What is to be inserted, by the event before which it happens.
+    /// Frees and repeated requests to insert, by the event before which they happen.
     inserted: BTreeMap<u64, Vec<Inserted>>,
     /// The largest rank of a pending free so far.
     last_pending: Option<u32>,
@@ -226,7 +229,7 @@ impl<'a> Editor<'a> {
                 let step = Step::Allocate { bytes, slot, target, failed };
                 self.holders[slot as usize] = Some(event).filter(|_| !failed);
                 self.absent.remove(&slot);
-                if bytes == 0 || self.edits.left_out.contains(&event) {
+                if bytes == 0 {
                     self.absent.insert(slot);
                     return;
                 }
@@ -308,9 +311,8 @@ mod tests {
     fn each_edit_can_prevent_the_failure() {
         let none: [u64; 0] = [];
         assert_eq!(failed(|edits| edits.resize(10, 29 * MIB)), none, "a smaller request");
-        assert_eq!(failed(|edits| edits.leave_out(10)), none, "no request");
-        assert_eq!(failed(|edits| edits.resize(10, 0)), none, "a request for nothing");
-        assert_eq!(failed(|edits| edits.leave_out(6)), none, "without the block of 50 MiB");
+        assert_eq!(failed(|edits| edits.resize(10, 0)), none, "no request");
+        assert_eq!(failed(|edits| edits.resize(6, 0)), none, "without the block of 50 MiB");
         assert_eq!(failed(|edits| edits.free_before(6, 10)), none, "an earlier free");
         assert_eq!(failed(|edits| edits.free_between(6, 8, 11)), none, "a block that is absent for now");
     }
@@ -318,7 +320,7 @@ mod tests {
     #[test]
     fn private_pool_takes_no_cached_segment() {
         // Without the block of 11 MiB, the segment of 40 MiB can be released.
-        let unpinned = |edits: &mut Edits| edits.leave_out(9);
+        let unpinned = |edits: &mut Edits| edits.resize(9, 0);
         assert!(failed(unpinned).is_empty());
         let in_private_pool = |edits: &mut Edits| {
             unpinned(edits);
@@ -337,6 +339,6 @@ mod tests {
         assert_eq!(failed(|edits| edits.free_before(6, 11)), [10]);
         assert_eq!(failed(|edits| edits.free_between(6, 8, 9)), [10]);
         assert_eq!(failed(|edits| edits.empty_cache_before(10)), [10], "the allocator did so itself");
-        assert_eq!(failed(|edits| edits.leave_out(1)), [10], "event 1 is the segment, not the request");
+        assert_eq!(failed(|edits| edits.resize(1, 0)), [10], "event 1 is the segment, not the request");
     }
 }
