@@ -6,6 +6,7 @@
 //! - Reading: [`input`] recognizes and opens files, [`convert`] encodes imported events, which
 //!   [`item_channel`] carries between two threads; [`recorded`] reads what `verify` and `simulate`
 //!   need, [`simulation`] what `simulate` and `advise` share, [`history`] all allocations.
+//! - Analyses: [`reports`] has what several commands compute, with their results as JSON.
 //! - Writing: [`output`] files appear complete or not at all, [`retention`] limits live
 //!   recordings, [`terminal`] and [`table`] print.
 //! - Serving: [`server`] starts the page for `demo` and `view`, [`merge_server`] that of processes
@@ -39,6 +40,7 @@ mod merge_server;
 mod number;
 mod output;
 mod recorded;
+mod reports;
 mod retention;
 mod server;
 mod signals;

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 
 use crate::error::{CommandError, Result};
 use crate::escape::escape_controls;
@@ -12,6 +13,12 @@ use crate::escape::escape_controls;
 pub(crate) fn print(text: &str) -> Result {
     let mut stdout = io::stdout().lock();
     ignore_broken_pipe(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+}
+
+/// Prints a result as one line of JSON.
+pub(crate) fn print_json(report: &impl Serialize) -> Result {
+    let json = serde_json::to_string(report).expect("finite numbers and text always serialize");
+    print(&format!("{json}\n"))
 }
 
 /// Returns a failed write to stdout as an error; that a reader such as `head` closed the pipe is no

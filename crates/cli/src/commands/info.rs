@@ -1,16 +1,14 @@
 //! `vramscope info`: summarizes a recording.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use serde::Serialize;
-use vramscope_trace::{
-    ByteSize, Count, DeviceId, DeviceInfo, DeviceState, DurationNs, MemoryState, Peak, Percent, Recording, Replay,
-};
+use vramscope_trace::{ByteSize, Count, DurationNs, Percent};
 
-use crate::error::{CommandError, Result};
+use crate::error::Result;
 use crate::escape::escape_controls;
-use crate::input::{Format, Input};
+use crate::input::Input;
+use crate::reports::info::{DeviceSummary, FormatSummary, Summary, summary};
 use crate::table;
 use crate::terminal;
 
@@ -32,170 +30,10 @@ pub(crate) struct InfoArguments {
     json: bool,
 }
 
-/// The output of `info --json`. Bytes are those at the end of the recording, peaks those of the
-/// recorded events.
-#[derive(Debug, Serialize)]
-struct Summary {
-    /// The path as given on the command line.
-    file: String,
-    format: FormatSummary,
-    /// Where and why the file could not be read further; `None` for an intact file.
-    damage: Option<String>,
-    program: ProgramSummary,
-    events: u64,
-    lost_events: u64,
-    duration_ns: u64,
-    /// What the user must know of how the recording was made.
-    notes: Vec<String>,
-    devices: Vec<DeviceSummary>,
-}
-
-/// The input's file format in the output of `info --json`; `version` is `None` for formats without
-/// one.
-#[derive(Debug, Serialize)]
-struct FormatSummary {
-    name: &'static str,
-    version: Option<u16>,
-}
-
-/// The recorded program's name, the recording's writer and the allocator settings, in the output of
-/// `info --json`.
-#[derive(Debug, Serialize)]
-struct ProgramSummary {
-    source: String,
-    writer: String,
-    alloc_conf: String,
-}
-
-/// A device in the output of `info --json`: memory at the end, peaks, and whether its history is
-/// complete.
-#[derive(Debug, Serialize)]
-struct DeviceSummary {
-    device: u16,
-    /// Number and name as text for the terminal.
-    #[serde(skip)]
-    label: String,
-    name: String,
-    /// The device's memory; 0 if unknown.
-    total_bytes: u64,
-    /// The rank of the process that the device belongs to, in a recording of several processes.
-    rank: Option<u32>,
-    events: u64,
-    allocated_bytes: u64,
-    reserved_bytes: u64,
-    active_bytes: u64,
-    requested_bytes: u64,
-    peak_allocated_bytes: u64,
-    peak_allocated_event: Option<u64>,
-    peak_active_bytes: u64,
-    peak_active_event: Option<u64>,
-    peak_reserved_bytes: u64,
-    peak_reserved_event: Option<u64>,
-    free_bytes: u64,
-    free_blocks: u64,
-    largest_free_bytes: u64,
-    fragmentation: f64,
-    segments: u64,
-    blocks: u64,
-    ooms: u64,
-    history_complete: bool,
-}
-
 /// Prints the summary of a recording as text or as JSON.
 pub(crate) fn run(arguments: &InfoArguments) -> Result {
-    let input = Input::open(&arguments.file)?;
-    let format = input.format();
-    let (recording, damage) = input.into_indexed_recording()?;
-    let mut replay = Replay::new();
-    let start =
-        replay.seek(&recording, recording.first_event()).map_err(|error| CommandError::file(&arguments.file, error))?;
-    let mut summary = summarize(&arguments.file, format, &recording, start);
-    summary.damage = damage.map(|damage| damage.to_string());
-    if !arguments.json {
-        return terminal::print(&text(&summary));
-    }
-    let json = serde_json::to_string(&summary).expect("finite numbers and text always serialize");
-    terminal::print(&format!("{json}\n"))
-}
-
-/// Returns the summary of the recording at `path`; the caller adds the file's damage, if any.
-/// `start` is the memory state before the first event.
-fn summarize(path: &Path, format: Format, recording: &Recording, start: &MemoryState) -> Summary {
-    let device = |id| {
-        let end = recording.end_state().device(id)?;
-        Some(summarize_device(id, recording, start.device(id), end))
-    };
-    let info = recording.info();
-    Summary {
-        file: path.to_string_lossy().into_owned(),
-        format: FormatSummary { name: format.name, version: format.version },
-        damage: None,
-        program: ProgramSummary {
-            source: info.source.clone(),
-            writer: info.writer.clone(),
-            alloc_conf: info.alloc_conf.clone(),
-        },
-        events: recording.events(),
-        lost_events: recording.lost_events(),
-        duration_ns: recording.end_ns().saturating_sub(recording.start_ns()),
-        notes: info.import_notes.clone(),
-        devices: recording.devices().filter_map(device).collect(),
-    }
-}
-
-/// Summarizes a device from its counters over time and its memory at the recording's `start` and
-/// `end`; `start` is `None` if the device appears later.
-fn summarize_device(
-    id: DeviceId,
-    recording: &Recording,
-    start: Option<&DeviceState>,
-    end: &DeviceState,
-) -> DeviceSummary {
-    let counters = end.counters();
-    let series = recording.series(id);
-    let bytes = |peak: Option<Peak>| peak.map_or(0, |peak| peak.bytes);
-    let event = |peak: Option<Peak>| peak.map(|peak| peak.event);
-    let allocated = series.map(|series| series.peak_allocated());
-    let active = series.map(|series| series.peak_active());
-    let reserved = series.map(|series| series.peak_reserved());
-    let free = end.free_space();
-    let starts_empty = start.is_none_or(|start| start.segments().len() == 0 && start.events() == 0);
-    let info = device_info(recording, id);
-    let declared_complete = info.is_none_or(|info| info.history_complete);
-    DeviceSummary {
-        device: id.0,
-        label: recording.info().device_label(id),
-        name: info.map(|info| info.name.clone()).unwrap_or_default(),
-        total_bytes: info.map_or(0, |info| info.total_bytes),
-        rank: info.and_then(|info| info.rank),
-        events: end.events() - start.map_or(0, DeviceState::events).min(end.events()),
-        allocated_bytes: counters.allocated,
-        reserved_bytes: counters.reserved,
-        active_bytes: counters.active,
-        requested_bytes: counters.requested,
-        peak_allocated_bytes: bytes(allocated),
-        peak_allocated_event: event(allocated),
-        peak_active_bytes: bytes(active),
-        peak_active_event: event(active),
-        peak_reserved_bytes: bytes(reserved),
-        peak_reserved_event: event(reserved),
-        free_bytes: free.total,
-        free_blocks: free.blocks,
-        largest_free_bytes: free.largest,
-        fragmentation: free.fragmentation(),
-        segments: end.segments().len() as u64,
-        blocks: end.blocks().len() as u64,
-        ooms: end.ooms(),
-        history_complete: declared_complete
-            && starts_empty
-            && recording.first_event() == 0
-            && recording.lost_events() == 0,
-    }
-}
-
-/// Returns the recording's description of a device; `None` if it has none.
-fn device_info(recording: &Recording, id: DeviceId) -> Option<&DeviceInfo> {
-    recording.info().devices.iter().find(|info| info.device == id.0)
+    let summary = summary(&arguments.file, Input::open(&arguments.file)?)?;
+    if arguments.json { terminal::print_json(&summary) } else { terminal::print(&text(&summary)) }
 }
 
 /// Returns a recording's summary as text for the terminal.

@@ -1,0 +1,217 @@
+//! What `advise` finds for each device of a recording, and its report as JSON.
+
+use std::collections::HashMap;
+use std::panic;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use serde::Serialize;
+use vramscope_insight::advice::{Advice, Advisor, SmallestCapacity, Trial, required_pytorch, smallest_card};
+use vramscope_insight::packing::DevicePacker;
+use vramscope_pool::Settings;
+use vramscope_pool::rerun::Workload;
+use vramscope_trace::{Count, DeviceId, DeviceLifetimes, DurationNs, Lifetimes, Recording};
+
+use crate::error::{CommandError, Result};
+use crate::recorded;
+use crate::simulation::{self, DeviceWorkload, FiguresReport, LimitArguments};
+use crate::terminal;
+
+/// Steps of the search for a placement of each device's requests: some two seconds.
+const PACKING_STEPS: u64 = 400_000_000;
+
+/// The output of `advise --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) devices: Vec<DeviceReport>,
+}
+
+/// The answer for one device in the output of `advise --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct DeviceReport {
+    pub(crate) device: u16,
+    /// The recorded settings.
+    pub(crate) alloc_conf: String,
+    /// Most bytes that the simulated allocator may reserve; `None` for no limit.
+    pub(crate) capacity_bytes: Option<u64>,
+    /// First event at which the pool diverges from the recorded allocator.
+    pub(crate) unverified_from: Option<u64>,
+    /// Whether events are missing and only those before the first gap were simulated.
+    pub(crate) stops_at_gap: bool,
+    pub(crate) recorded: FiguresReport,
+    pub(crate) floor_bytes: u64,
+    /// Height of an offline placement; `None` if events are missing.
+    pub(crate) packed_bytes: Option<u64>,
+    pub(crate) tried: Vec<TrialReport>,
+    pub(crate) best: BestReport,
+    /// Whether the best settings are more than 1% better than the recorded ones.
+    pub(crate) worthwhile: bool,
+    /// The simplest settings within 1% of the best; `None` if that is the best.
+    pub(crate) simpler: Option<TrialReport>,
+    pub(crate) smallest: Option<SmallestReport>,
+    pub(crate) smallest_recorded: Option<SmallestReport>,
+}
+
+/// Settings and their simulated figures in the output of `advise --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct TrialReport {
+    pub(crate) alloc_conf: String,
+    pub(crate) predicted: FiguresReport,
+}
+
+/// The best settings in the output of `advise --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct BestReport {
+    #[serde(flatten)]
+    pub(crate) trial: TrialReport,
+    /// Bytes less at the reserved peak than under the recorded settings, simulated.
+    pub(crate) saves_bytes: i64,
+    /// The first version of PyTorch that accepts the settings.
+    pub(crate) pytorch: String,
+}
+
+/// The least memory that the program runs in, in the output of `advise --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct SmallestReport {
+    pub(crate) capacity_bytes: u64,
+    pub(crate) alloc_conf: String,
+    /// The smallest GPU with that much usable memory.
+    pub(crate) card: Option<&'static str>,
+    pub(crate) predicted: FiguresReport,
+}
+
+/// The advice for each device of a recording that made requests, with those requests.
+pub(crate) struct Advised(pub(crate) Vec<(DeviceWorkload, Advice)>);
+
+impl Advised {
+    /// Tries allocator settings on a recording's requests. `path` is for error messages.
+    pub(crate) fn new(
+        path: &Path,
+        recording: &Recording,
+        limits: &LimitArguments,
+        progress: &ProgressBar,
+    ) -> Result<Self> {
+        let settings = recorded::settings(path, recording, limits.limit_bytes)?;
+        let mut devices = Vec::new();
+        thread::scope(|scope| {
+            let packing = scope.spawn(|| packed_heights(path, recording));
+            for device in simulation::workloads(path, recording, limits)? {
+                if device.workload.requests() > 0 {
+                    let advice = advise(&device.workload, &settings, device.capacity_bytes, progress);
+                    devices.push((device, advice));
+                }
+            }
+            let packed = packing.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?;
+            for (device, advice) in devices.iter_mut().filter(|(device, _)| !device.stops_at_gap) {
+                advice.packed_bytes = packed.get(&device.workload.device()).copied();
+            }
+            Ok(())
+        })?;
+        if devices.is_empty() {
+            let message = "it contains no requests to try settings on: record while the program allocates";
+            return Err(CommandError::file(path, message));
+        }
+        Ok(Self(devices))
+    }
+
+    /// Returns the report that `advise --json` prints.
+    pub(crate) fn report(&self) -> Report {
+        Report { devices: self.0.iter().map(|(device, advice)| DeviceReport::new(device, advice)).collect() }
+    }
+}
+
+/// Returns the height of an offline placement of each device's requests, in bytes. `path` is for
+/// error messages.
+fn packed_heights(path: &Path, recording: &Recording) -> Result<HashMap<DeviceId, u64>> {
+    let lifetimes = Lifetimes::from_recording(recording).map_err(|error| CommandError::file(path, error))?;
+    // Without a placement the advice is complete but for one figure.
+    let height = |(device, lifetimes): (DeviceId, &DeviceLifetimes)| {
+        Some((device, DevicePacker::new(lifetimes).ok()?.advance(PACKING_STEPS).height_bytes))
+    };
+    Ok(lifetimes.devices().filter_map(height).collect())
+}
+
+/// Makes the runs that the advice needs, as many at once as there are processors.
+fn advise(workload: &Workload, settings: &Settings, capacity_bytes: Option<u64>, progress: &ProgressBar) -> Advice {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let start = Instant::now();
+    let mut advisor = Advisor::new(workload, settings, capacity_bytes);
+    thread::scope(|scope| {
+        let (sender, results) = mpsc::channel();
+        loop {
+            while advisor.outstanding_runs() < threads {
+                let Some(run) = advisor.next_run() else { break };
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    let summary = panic::catch_unwind(|| run.simulate(workload));
+                    // The receiver outlives all runs.
+                    let _ = sender.send((run, summary));
+                });
+            }
+            if advisor.outstanding_runs() == 0 {
+                break;
+            }
+            let (run, summary) = results.recv().expect("a sender exists");
+            advisor.finish(&run, summary.unwrap_or_else(|panic| panic::resume_unwind(panic)));
+            let (finished, all) = advisor.progress();
+            progress.set_length(all as u64);
+            progress.set_position(finished as u64);
+        }
+    });
+    let (runs, _) = advisor.progress();
+    terminal::message(format_args!(
+        "simulated {} of {} in {}",
+        Count(runs as u64).of("run", "runs"),
+        Count(workload.calls()).of("call", "calls"),
+        DurationNs(start.elapsed().as_nanos() as u64)
+    ));
+    advisor.into_advice().expect("all runs are finished")
+}
+
+impl DeviceReport {
+    fn new(device: &DeviceWorkload, advice: &Advice) -> Self {
+        let workload = &device.workload;
+        let (major, minor) = required_pytorch(&advice.best().settings);
+        let best = BestReport {
+            trial: advice.best().into(),
+            saves_bytes: advice.saved_bytes(),
+            pytorch: format!("{major}.{minor}"),
+        };
+        Self {
+            device: workload.device().0,
+            alloc_conf: advice.baseline().settings.to_conf(),
+            capacity_bytes: device.capacity_bytes,
+            unverified_from: workload.unverified_from,
+            stops_at_gap: device.stops_at_gap,
+            recorded: advice.recorded.into(),
+            floor_bytes: advice.floor_bytes,
+            packed_bytes: advice.bounds().packed_bytes,
+            tried: advice.tried.iter().map(TrialReport::from).collect(),
+            best,
+            worthwhile: advice.is_worthwhile(),
+            simpler: advice.simpler().map(TrialReport::from),
+            smallest: advice.smallest().map(SmallestReport::from),
+            smallest_recorded: advice.smallest_recorded.as_ref().map(SmallestReport::from),
+        }
+    }
+}
+
+impl From<&Trial> for TrialReport {
+    fn from(trial: &Trial) -> Self {
+        Self { alloc_conf: trial.settings.to_conf(), predicted: trial.predicted.into() }
+    }
+}
+
+impl From<&SmallestCapacity> for SmallestReport {
+    fn from(smallest: &SmallestCapacity) -> Self {
+        Self {
+            capacity_bytes: smallest.capacity_bytes,
+            alloc_conf: smallest.settings.to_conf(),
+            card: smallest_card(smallest.capacity_bytes).map(|card| card.name),
+            predicted: smallest.predicted.into(),
+        }
+    }
+}

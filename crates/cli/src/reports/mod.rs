@@ -1,0 +1,8 @@
+//! The analyses of a recording with their results as JSON, for the commands and `mcp`.
+//!
+//! [`diff`](crate::diff) has those of `diff`.
+
+pub(crate) mod advise;
+pub(crate) mod autopsy;
+pub(crate) mod info;
+pub(crate) mod table;
