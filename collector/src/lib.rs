@@ -38,7 +38,7 @@
 //! | --- | --- |
 //! | **`server`** | the live page and its stream: `Server`, `Controls`, `MonitorBuilder::listen` |
 //! | **`push`** | pushing to a `vramscope serve` that several processes share |
-//! | **`follow`** | `Follower`, a client of a live recording |
+//! | **`follow`** | `Follower`, a client of a live recording, and `download` |
 //! | **`tls`** | HTTPS for the server, and `https://` for `push` and `follow` |
 //! | **`metrics`** | `/metrics` for Prometheus; includes `server` |
 //! | `session` | `session`: the recording of a process by a library loaded into it |
@@ -97,6 +97,8 @@ mod captured_log;
 mod controls;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "follow")]
+mod download;
 mod env;
 mod figures;
 mod file;
@@ -144,6 +146,8 @@ pub use buffer::PoolSlice;
 pub use controls::{CommandResult, Controls};
 #[cfg(feature = "cuda")]
 pub use cuda::{CudaBuffer, CudaDevice, CudaError, CudaPool, PoolView, PoolViewMut};
+#[cfg(feature = "follow")]
+pub use download::download;
 pub use env::{EnvError, settings_from_env};
 pub use figures::{DeviceFigures, Figures};
 pub use file::{FileError, Keep, ParseKeepBytesError, ParseTimeError, RecordingFile, parse_keep_bytes, parse_time};

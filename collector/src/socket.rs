@@ -1,4 +1,5 @@
-//! A blocking WebSocket client, for following a recording and for pushing one.
+//! A blocking WebSocket client, for following a recording and for pushing one, and a download over
+//! HTTP.
 //!
 //! Every call has a time limit.
 
@@ -16,6 +17,8 @@ use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Bytes, Error, HandshakeError, Message, WebSocket};
 
 mod address;
+#[cfg(feature = "follow")]
+pub(crate) mod http;
 mod stream;
 #[cfg(feature = "tls")]
 mod trust;

@@ -1,6 +1,7 @@
 //! The address of a server, as a user writes it.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use percent_encoding::percent_decode_str;
 use tungstenite::http::Uri;
@@ -74,9 +75,26 @@ impl Address {
     /// (`name=value`) are added to the address's own.
     pub(super) fn url(&self, path: &str, parameters: &[String]) -> String {
         let scheme = if self.is_tls { "wss" } else { "ws" };
+        format!("{scheme}://{}{}", self.authority, self.target_with(path, parameters))
+    }
+
+    /// Returns the target of an HTTP request for the server's file `path`, without the token.
+    #[cfg(feature = "follow")]
+    pub(super) fn target(&self, path: &str) -> String {
+        self.target_with(path, &[])
+    }
+
+    /// Returns path and query for the server's endpoint `path` with additional parameters.
+    fn target_with(&self, path: &str, parameters: &[String]) -> String {
         let query = self.parameters.iter().chain(parameters).map(String::as_str).collect::<Vec<_>>().join("&");
         let separator = if query.is_empty() { "" } else { "?" };
-        format!("{scheme}://{}{}/{path}{separator}{query}", self.authority, self.path_prefix)
+        format!("{}/{path}{separator}{query}", self.path_prefix)
+    }
+
+    /// Returns host and port as the `Host` header has them.
+    #[cfg(feature = "follow")]
+    pub(super) fn authority(&self) -> &str {
+        &self.authority
     }
 
     /// Returns the host name or IP address, without the brackets of an IPv6 address.
@@ -92,6 +110,28 @@ impl Address {
     /// Returns true if the connection uses TLS (`https`, `wss`), false for plain TCP.
     pub(super) fn is_tls(&self) -> bool {
         self.is_tls
+    }
+
+    /// Returns true if the host is this machine: `localhost`, or an IP address of the loopback
+    /// interface.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        let is_loopback_ip = self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        is_loopback_ip || self.host.eq_ignore_ascii_case("localhost")
+    }
+
+    /// Returns true if this address has the scheme, host and port of `prefix`, and the path of
+    /// `prefix` or one below it.
+    #[must_use]
+    pub fn is_below(&self, prefix: &Self) -> bool {
+        let rest = self.path_prefix.strip_prefix(&prefix.path_prefix);
+        self.is_tls == prefix.is_tls
+            && self.host.eq_ignore_ascii_case(&prefix.host)
+            && self.port == prefix.port
+            // A server or proxy may resolve dots in the path.
+            && !self.path_prefix.contains("..")
+            && !self.path_prefix.contains('%')
+            && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
     /// Returns the token in the address; `None` if the address has no token.
@@ -142,6 +182,45 @@ mod tests {
         check("http://a.b/?token=a%2Bb%2fc%3D%3D", "ws://a.b/ws?notes=1", "http://a.b/", Some("a+b/c=="));
         check("http://a.b/?token=a+b/c==", "ws://a.b/ws?notes=1", "http://a.b/", Some("a+b/c=="));
         check("wss://me:secret@a.b/", "wss://a.b/ws?notes=1", "https://a.b/", None);
+    }
+
+    #[test]
+    fn loopback_addresses_are_of_this_machine() {
+        let check = |url: &str, expected: bool| {
+            let address = Address::parse(url).expect("a valid address");
+            assert_eq!(address.is_loopback(), expected, "{url}");
+        };
+        for url in ["http://127.0.0.1:7791/", "http://127.9.9.9/", "http://[::1]:9/", "https://LOCALHOST/"] {
+            check(url, true);
+        }
+        for url in [
+            "http://10.0.0.1/",
+            "http://0.0.0.0/",
+            "http://localhost.example/",
+            "http://127.0.0.1.example/",
+            "http://127.0.0.1@a.b/",
+            "http://[::ffff:10.0.0.1]/",
+        ] {
+            check(url, false);
+        }
+    }
+
+    #[test]
+    fn prefix_of_an_address_has_its_host_and_whole_parts_of_its_path() {
+        let address = |url: &str| Address::parse(url).expect("a valid address");
+        let check = |url: &str, prefix: &str, expected: bool| {
+            assert_eq!(address(url).is_below(&address(prefix)), expected, "{url} below {prefix}");
+        };
+        check("https://a.b/gpu/?token=x", "https://a.b/", true);
+        check("https://a.b/gpu/1/", "https://a.b/gpu", true);
+        check("https://A.b:443/gpu", "https://a.b/gpu/", true);
+        check("https://a.b/gpus/", "https://a.b/gpu", false);
+        check("https://a.b/gpu/../admin/", "https://a.b/gpu", false);
+        check("https://a.b/gpu/%2e%2e/admin/", "https://a.b/gpu", false);
+        check("https://a.b.evil/gpu/", "https://a.b/", false);
+        check("https://a.b@evil/gpu/", "https://a.b/", false);
+        check("http://a.b/gpu/", "https://a.b/", false);
+        check("https://a.b:8443/", "https://a.b/", false);
     }
 
     #[test]
