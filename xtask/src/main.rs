@@ -11,6 +11,7 @@
 //! - [`wheel`] builds the Python package, [`notebook`] tests it in JupyterLab; [`python_env`]
 //!   creates virtual environments.
 //! - [`exports`] reads exported files with the Python packages of the tools that they are for.
+//! - [`assistant`] asks `vramscope mcp` with the official Python client of the protocol.
 //! - [`measure`] runs the browser and live benchmarks and takes the README's screenshots.
 //! - [`fuzz`] runs the fuzz targets.
 //! - [`gpu`] collects what runs on a machine with a GPU.
@@ -19,6 +20,7 @@
 //! All output goes to stderr; stdout belongs to the program that `cargo xtask demo` becomes.
 #![forbid(unsafe_code)]
 
+mod assistant;
 mod build;
 mod exports;
 mod fuzz;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::thread;
 
+use crate::assistant;
 use crate::build::{self, Profile};
 use crate::exports;
 use crate::measure;
@@ -97,6 +98,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     }
     plan.step("the binary in the browser", &[binary, chromium, python], end_to_end);
     plan.step("exports read by other tools", &[binary, python], exports::check);
+    plan.step("the server for assistants, asked by the official client", &[binary, python], assistant::check);
     Ok(plan.finish())
 }
 

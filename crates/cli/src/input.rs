@@ -18,7 +18,7 @@ use vramscope_trace::{ByteSize, Count, Damage, FORMAT_NAME, FORMAT_VERSION, Form
 use crate::convert::ChunkWriter;
 use crate::error::{CommandError, Result};
 use crate::item_channel::{PendingSender, read_on_thread};
-use crate::terminal;
+use crate::operation::Operation;
 
 /// Extensions of input files, which are removed from a file's name to get the recording's name.
 const EXTENSIONS: [&str; 7] = [".gz", ".zst", ".pickle", ".json", ".csv", ".html", ".vram"];
@@ -36,6 +36,9 @@ pub(crate) struct Input {
     /// True if the file itself is the recording, without compression.
     is_plain: bool,
     redact: bool,
+    limits: Limits,
+    /// Reports the progress of reading, and ends it when it is cancelled.
+    operation: Operation,
 }
 
 /// A function that opens a recording of a length in bytes and reports progress as (bytes done,
@@ -74,6 +77,19 @@ impl ReadAt for SeekableFile {
     }
 }
 
+/// A source of bytes that fails once an operation is cancelled.
+struct CancellableSource {
+    source: Arc<dyn ReadAt>,
+    operation: Operation,
+}
+
+impl ReadAt for CancellableSource {
+    fn read_at(&self, range: Range<u64>) -> std::io::Result<Vec<u8>> {
+        self.operation.check().map_err(|error| std::io::Error::other(error.to_string()))?;
+        self.source.read_at(range)
+    }
+}
+
 /// Returns a file's name without the extensions of input files: `run` for `run.pickle.gz`.
 pub(crate) fn recording_name(path: &Path) -> String {
     let file_name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
@@ -108,9 +124,13 @@ impl Input {
     /// Opens the file at `path`. An uncompressed recording is read as needed, any other file at
     /// once.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|error| open_error(path, &error))?;
+        Self::from_file(file, path, Limits::default(), Operation::on_terminal())
+    }
+
+    /// Recognizes an open file. `path` is its name for messages and reports.
+    pub(crate) fn from_file(mut file: File, path: &Path, limits: Limits, operation: Operation) -> Result<Self> {
         let io_error = |error| open_error(path, &error);
-        let limits = Limits::default();
-        let mut file = File::open(path).map_err(io_error)?;
         let metadata = file.metadata().map_err(io_error)?;
         if metadata.is_dir() {
             return Err(CommandError::file(path, "is a directory; name a file"));
@@ -118,8 +138,8 @@ impl Input {
         let mut packed = Vec::new();
         file.by_ref().take(HEAD_BYTES).read_to_end(&mut packed).map_err(io_error)?;
         if metadata.is_file() && formats::sniff(&packed) == Some(InputFormat::Recording) {
-            let content = Content::Recording(Arc::new(SeekableFile(Mutex::new(file))), metadata.len());
-            return Ok(Self { path: path.to_owned(), content, is_plain: true, redact: false });
+            let source = Arc::new(SeekableFile(Mutex::new(file)));
+            return Ok(Self::from_source(source, metadata.len(), true, path, limits, operation));
         }
         if !may_be_input(&packed) {
             // Reading the rest could take long.
@@ -135,11 +155,35 @@ impl Input {
             None => return Err(unknown_format(path, &bytes)),
             Some(InputFormat::Recording) => {
                 let len = bytes.len() as u64;
-                Content::Recording(Arc::new(bytes), len)
+                return Ok(Self::from_source(Arc::new(bytes), len, false, path, limits, operation));
             }
             Some(source) => Content::Foreign(source, bytes),
         };
-        Ok(Self { path: path.to_owned(), content, is_plain: false, redact: false })
+        Ok(Self { path: path.to_owned(), content, is_plain: false, redact: false, limits, operation })
+    }
+
+    /// Recognizes the bytes of a recording. `path` is its name for messages and reports.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn from_recording_bytes(bytes: Vec<u8>, path: &Path, operation: Operation) -> Result<Self> {
+        if formats::sniff(&bytes) != Some(InputFormat::Recording) {
+            return Err(unknown_format(path, &bytes));
+        }
+        let len = bytes.len() as u64;
+        Ok(Self::from_source(Arc::new(bytes), len, false, path, Limits::default(), operation))
+    }
+
+    /// Returns the input with a recording of `len` bytes, which is read as needed.
+    fn from_source(
+        source: Arc<dyn ReadAt>,
+        len: u64,
+        is_plain: bool,
+        path: &Path,
+        limits: Limits,
+        operation: Operation,
+    ) -> Self {
+        let source = Arc::new(CancellableSource { source, operation: operation.clone() });
+        let content = Content::Recording(source, len);
+        Self { path: path.to_owned(), content, is_plain, redact: false, limits, operation }
     }
 
     /// Sets whether placeholders replace the names of files, functions, marks and the program in
@@ -228,9 +272,9 @@ impl Input {
     /// Returns the input as a recording whose every event can be read, importing other formats.
     /// Damaged chunks are left out and reported.
     pub(crate) fn into_recording(self) -> Result<Recording> {
-        let path = self.path.clone();
+        let (path, operation) = (self.path.clone(), self.operation.clone());
         let (mut recording, _) = self.into_indexed_recording()?;
-        let bar = terminal::progress_bar(recording_name(&path));
+        let bar = operation.stage(format!("Checking {}", recording_name(&path)));
         let damage = recording.skip_damaged(|done, total| {
             bar.set_length(total);
             bar.set_position(done);
@@ -238,8 +282,9 @@ impl Input {
         bar.finish_and_clear();
         if let Some(Damage { first, events }) = damage {
             let events = Count(events).of("event is", "events are");
-            terminal::message(CommandError::file(&path, format_args!("{first}; {events} lost")));
+            operation.message(CommandError::file(&path, format_args!("{first}; {events} lost")));
         }
+        operation.check()?;
         recording.read_marks();
         Ok(recording)
     }
@@ -264,7 +309,7 @@ impl Input {
     /// Opens a recording of `len` bytes with the function `open`, shows progress and reports
     /// damage.
     fn open_recording(&self, source: &Arc<dyn ReadAt>, len: u64, open: OpenRecording) -> Result<OpenedRecording> {
-        let bar = terminal::progress_bar(recording_name(&self.path));
+        let bar = self.operation.stage(format!("Opening {}", recording_name(&self.path)));
         let opened = open(Arc::clone(source), len, &mut |done, total| {
             bar.set_length(total);
             bar.set_position(done);
@@ -273,7 +318,7 @@ impl Input {
         // Without the header chunk nothing can be shown.
         let (recording, damage) = opened.map_err(|error| CommandError::file(&self.path, error))?;
         if let Some(damage) = &damage {
-            terminal::message(CommandError::file(&self.path, damage));
+            self.operation.message(CommandError::file(&self.path, damage));
         }
         let intact = if damage.is_some() { recording.complete_bytes() } else { len };
         Ok(OpenedRecording { recording, intact, damage })
@@ -283,15 +328,15 @@ impl Input {
     /// number of events.
     fn import(&self, bytes: &[u8], write: impl FnMut(&[u8]) -> Result) -> Result<u64> {
         let file_name = self.path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
-        let bar = terminal::progress_bar(file_name.clone().into_owned());
+        let bar = self.operation.stage(format!("Importing {file_name}"));
         bar.set_length(PROGRESS_STEPS);
         let mut progress = |progress: &formats::ImportProgress| {
             bar.set_position((progress.fraction * PROGRESS_STEPS as f64) as u64);
-            ControlFlow::Continue(())
+            if self.operation.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let read = |pending: PendingSender| {
             let begin = |info: &_| pending.begin(info);
-            formats::import(bytes, &file_name, &Limits::default(), &mut progress, begin).map(|(_, imported)| imported)
+            formats::import(bytes, &file_name, &self.limits, &mut progress, begin).map(|(_, imported)| imported)
         };
         let make_writer = |info: &_| ChunkWriter::new(info, write);
         #[cfg(feature = "export")]
@@ -306,7 +351,7 @@ impl Input {
         bar.finish_and_clear();
         let imported = imported.map_err(|error| CommandError::file(&self.path, error))?;
         for note in &imported.info.import_notes {
-            terminal::message(format_args!("{file_name}: {note}"));
+            self.operation.message(format_args!("{file_name}: {note}"));
         }
         writer.map_or(Ok(0), |mut writer| {
             if !self.redact {

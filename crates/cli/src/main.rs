@@ -11,10 +11,12 @@
 //!   recordings, [`terminal`] and [`table`] print.
 //! - Serving: [`server`] starts the page for `demo` and `view`, [`merge_server`] that of processes
 //!   that push, for `serve`, `run` and `attach`.
+//! - Assistants: `mcp` offers the analyses as tools of the Model Context Protocol.
 //! - Charts: [`bars`] compares amounts of memory.
 //! - Other processes: [`attach`] runs Python code in another process.
 //! - Comparing: [`diff`] has the operands, conditions and outputs of `diff`.
 //! - Training: `demo` records the demo and memory techniques.
+//! - Progress: [`operation`] shows it to a user or a client, and can be cancelled.
 //! - Arguments: [`number`] parses what clap does not.
 //! - [`signals`] handles Ctrl-C, [`log`] prints the libraries' warnings, [`error`] ends a command.
 //!
@@ -36,8 +38,11 @@ mod html_page;
 mod input;
 mod item_channel;
 mod log;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod merge_server;
 mod number;
+mod operation;
 mod output;
 mod recorded;
 mod reports;
@@ -155,6 +160,10 @@ enum Command {
     /// Place buffers of known lifetimes in as little memory as possible
     #[command(after_help = commands::pack::EXAMPLES)]
     Pack(commands::pack::PackArguments),
+    /// Answer the questions of coding assistants about recordings (Model Context Protocol)
+    #[cfg(feature = "mcp")]
+    #[command(after_help = commands::mcp::EXAMPLES)]
+    Mcp(commands::mcp::McpArguments),
     /// Print a completion script for a shell
     #[cfg(feature = "manual")]
     #[command(after_help = commands::completions::EXAMPLES)]
@@ -201,6 +210,8 @@ fn run(command: &Command) -> Result<bool> {
         Command::Diff(arguments) => return commands::diff::run(arguments),
         Command::Table(arguments) => commands::table::run(arguments),
         Command::Pack(arguments) => return commands::pack::run(arguments),
+        #[cfg(feature = "mcp")]
+        Command::Mcp(arguments) => commands::mcp::run(arguments),
         #[cfg(feature = "manual")]
         Command::Completions(arguments) => commands::completions::run(arguments, Arguments::command()),
         #[cfg(feature = "manual")]

@@ -8,8 +8,8 @@ use vramscope_pool::rerun::{RunSummary, Workload};
 use vramscope_trace::{ByteSize, DeviceId, Recording};
 
 use crate::error::{CommandError, Result};
+use crate::operation::Operation;
 use crate::recorded;
-use crate::terminal;
 
 /// The memory limits of the recorded and of the simulated allocator.
 #[derive(Args, Clone, Copy, Debug)]
@@ -36,8 +36,13 @@ pub(crate) struct DeviceWorkload {
 
 /// Reads the requests of all devices of a recording.
 ///
-/// Prints a message for each device with missing events. `path` is for error messages.
-pub(crate) fn workloads(path: &Path, recording: &Recording, limits: &LimitArguments) -> Result<Vec<DeviceWorkload>> {
+/// Reports each device with missing events. `path` is for error messages.
+pub(crate) fn workloads(
+    path: &Path,
+    recording: &Recording,
+    limits: &LimitArguments,
+    operation: &Operation,
+) -> Result<Vec<DeviceWorkload>> {
     let settings = recorded::settings(path, recording, limits.limit_bytes)?;
     let stops_at_gap = recorded::has_missing_events(recording);
     let mut devices: Vec<DeviceWorkload> = Vec::new();
@@ -55,7 +60,7 @@ pub(crate) fn workloads(path: &Path, recording: &Recording, limits: &LimitArgume
     }
     for device in devices.iter().filter(|device| device.stops_at_gap) {
         let device = device.workload.device();
-        terminal::message(format_args!("{device}: events are missing; only those before are simulated"));
+        operation.message(format_args!("{device}: events are missing; only those before are simulated"));
     }
     Ok(devices)
 }
@@ -69,6 +74,7 @@ fn device_bytes(recording: &Recording, device: DeviceId) -> Option<u64> {
 /// Peaks and error counts of one device, as recorded or as simulated, in the output of
 /// `simulate --json` and `advise --json`; fragmentation is 0 to 1.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct FiguresReport {
     pub(crate) peak_allocated_bytes: u64,
     pub(crate) peak_reserved_bytes: u64,

@@ -10,6 +10,7 @@ use vramscope_trace::{ByteSize, Count, Percent};
 use crate::bars;
 use crate::error::Result;
 use crate::input::Input;
+use crate::operation::Operation;
 use crate::reports::advise::Advised;
 use crate::signals;
 use crate::simulation::{DeviceWorkload, LimitArguments};
@@ -41,12 +42,11 @@ pub(crate) struct AdviseArguments {
 /// Tries allocator settings on a recording's requests, and prints the best settings and the least
 /// memory for each device.
 pub(crate) fn run(arguments: &AdviseArguments) -> Result {
-    let progress = terminal::progress_bar("Trying settings".to_owned());
-    let shown = progress.clone();
-    signals::exit_on_signal(move || shown.finish_and_clear())?;
+    let operation = Operation::on_terminal();
+    let shown = operation.clone();
+    signals::exit_on_signal(move || shown.clear())?;
     let recording = Input::open(&arguments.file)?.into_recording()?;
-    let advised = Advised::new(&arguments.file, &recording, &arguments.limits, &progress)?;
-    progress.finish_and_clear();
+    let advised = Advised::new(&arguments.file, &recording, &arguments.limits, &operation)?;
     if arguments.json {
         return terminal::print_json(&advised.report());
     }

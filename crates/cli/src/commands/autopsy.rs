@@ -9,6 +9,7 @@ use vramscope_trace::{ByteSize, Category, Count, Recording};
 
 use crate::error::Result;
 use crate::input::Input;
+use crate::operation::Operation;
 use crate::reports::autopsy::{Checked, Examination};
 use crate::signals;
 use crate::table;
@@ -43,9 +44,11 @@ pub(crate) struct AutopsyArguments {
 
 /// Explains the out-of-memory errors of a recording. Returns false if there is one.
 pub(crate) fn run(arguments: &AutopsyArguments) -> Result<bool> {
-    signals::exit_on_signal(|| {})?;
+    let operation = Operation::on_terminal();
+    let shown = operation.clone();
+    signals::exit_on_signal(move || shown.clear())?;
     let recording = Input::open(&arguments.file)?.into_recording()?;
-    let examination = Examination::new(&arguments.file, &recording, arguments.limit_bytes)?;
+    let examination = Examination::new(&arguments.file, &recording, arguments.limit_bytes, &operation)?;
     if arguments.json {
         terminal::print_json(&examination.report())?;
     } else {

@@ -3,19 +3,18 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use vramscope_insight::comparison::{Comparison, ComparisonError, RecordingLabel, Side, compare};
 use vramscope_insight::conditions::Condition;
 use vramscope_trace::{DeviceId, PerRecording};
 
 use crate::diff::checks::{self, Check};
-use crate::diff::compared::Compared;
+use crate::diff::compared::{Compared, compare_operands};
 use crate::diff::operand::Operand;
 use crate::diff::{json, markdown, tables};
-use crate::error::{CommandError, Result};
+use crate::error::Result;
 use crate::escape::escape_controls;
-use crate::history::read_history;
 use crate::input::Input;
 use crate::number::parse_whole;
+use crate::operation::Operation;
 use crate::terminal;
 
 /// Text after the options in `vramscope diff --help`.
@@ -76,44 +75,18 @@ fn parse_devices(text: &str) -> std::result::Result<Devices, String> {
 /// holds.
 pub(crate) fn run(arguments: &DiffArguments) -> Result<bool> {
     let operands = PerRecording { a: Operand::parse(&arguments.a)?, b: Operand::parse(&arguments.b)? };
-    let comparison = compare_operands(&operands, arguments.device.map(|Devices(devices)| devices))?;
+    let devices = arguments.device.map(|Devices(devices)| devices);
+    let comparison = compare_operands(&operands, devices, Input::open, &Operation::on_terminal())?;
     let checks = checks::check(&arguments.fail_if, &comparison)?;
     let compared = Compared { operands, comparison, checks };
     if arguments.json {
-        terminal::print(&format!("{}\n", json::text(&compared)))?;
+        terminal::print_json(&json::Report::new(&compared))?;
     } else if arguments.markdown {
         terminal::print(&markdown::text(&compared))?;
     } else {
         terminal::print(&text(&compared))?;
     }
     Ok(!compared.checks.iter().any(Check::fails))
-}
-
-/// Reads the recordings of two operands, one that both name once, and compares them.
-fn compare_operands(operands: &PerRecording<Operand>, devices: Option<PerRecording<DeviceId>>) -> Result<Comparison> {
-    let PerRecording { a, b } = operands;
-    let recording_a = Input::open(&a.path)?.into_recording()?;
-    let history_a = read_history(&a.path, &recording_a)?;
-    let recording_b = if a.has_path_of(b) { None } else { Some(Input::open(&b.path)?.into_recording()?) };
-    let history_b = recording_b.as_ref().map(|recording| read_history(&b.path, recording)).transpose()?;
-    let sides = PerRecording {
-        a: Side { recording: &recording_a, history: &history_a, moment: &a.moment },
-        b: Side {
-            recording: recording_b.as_ref().unwrap_or(&recording_a),
-            history: history_b.as_ref().unwrap_or(&history_a),
-            moment: &b.moment,
-        },
-    };
-    compare(sides, devices).map_err(|error| {
-        let operand = |label| if label == RecordingLabel::A { a } else { b };
-        match error {
-            ComparisonError::Unreadable { recording, source } => CommandError::file(&operand(recording).path, source),
-            ComparisonError::Moment { recording, source } => CommandError::file(&operand(recording).path, source),
-            ComparisonError::NoDevice { recording, device } => {
-                CommandError::file(&operand(recording).path, format_args!("has no {device}; vramscope info lists them"))
-            }
-        }
-    })
 }
 
 /// Returns the difference as text for the terminal.

@@ -15,6 +15,8 @@ pub(crate) mod import;
 pub(crate) mod info;
 #[cfg(feature = "manual")]
 pub(crate) mod man;
+#[cfg(feature = "mcp")]
+pub(crate) mod mcp;
 pub(crate) mod pack;
 pub(crate) mod record;
 #[cfg(feature = "report")]

@@ -18,6 +18,7 @@ use crate::error::{CommandError, Result};
 use crate::history::read_history;
 use crate::input::Input;
 use crate::number::parse_whole;
+use crate::operation::Operation;
 use crate::output::{self, Output};
 use crate::signals::Interrupts;
 use crate::terminal;
@@ -168,7 +169,7 @@ impl Job {
     }
 
     fn from_recording(path: &Path, recording: &Recording, wanted: Option<u16>) -> Result<Self> {
-        let history = read_history(path, recording)?;
+        let history = read_history(path, recording, &Operation::on_terminal())?;
         let devices: Vec<DeviceId> = history.all_lifetimes().devices().map(|(device, _)| device).collect();
         let numbers = devices.iter().map(|device| device.0.to_string()).collect::<Vec<_>>().join(", ");
         let device = match (wanted, &devices[..]) {

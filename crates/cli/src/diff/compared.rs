@@ -1,10 +1,16 @@
 //! What `diff` compared, and the result.
 
-use vramscope_insight::comparison::{Comparison, Moment};
-use vramscope_trace::PerRecording;
+use std::path::Path;
+
+use vramscope_insight::comparison::{Comparison, ComparisonError, Moment, RecordingLabel, Side, compare};
+use vramscope_trace::{DeviceId, PerRecording};
 
 use super::checks::Check;
 use super::operand::Operand;
+use crate::error::{CommandError, Result};
+use crate::history::read_history;
+use crate::input::Input;
+use crate::operation::Operation;
 
 /// What was compared, and the result.
 pub(crate) struct Compared {
@@ -18,4 +24,37 @@ impl Compared {
     pub(crate) fn moments(&self) -> [&Moment; 2] {
         [&self.operands.a.moment, &self.operands.b.moment]
     }
+}
+
+/// Reads the recordings of two operands with `open`, one that both name once, and compares them.
+pub(crate) fn compare_operands(
+    operands: &PerRecording<Operand>,
+    devices: Option<PerRecording<DeviceId>>,
+    open: impl Fn(&Path) -> Result<Input>,
+    operation: &Operation,
+) -> Result<Comparison> {
+    let PerRecording { a, b } = operands;
+    let recording_a = open(&a.path)?.into_recording()?;
+    let history_a = read_history(&a.path, &recording_a, operation)?;
+    let recording_b = if a.has_path_of(b) { None } else { Some(open(&b.path)?.into_recording()?) };
+    let history_b = recording_b.as_ref().map(|recording| read_history(&b.path, recording, operation)).transpose()?;
+    let sides = PerRecording {
+        a: Side { recording: &recording_a, history: &history_a, moment: &a.moment },
+        b: Side {
+            recording: recording_b.as_ref().unwrap_or(&recording_a),
+            history: history_b.as_ref().unwrap_or(&history_a),
+            moment: &b.moment,
+        },
+    };
+    operation.check()?;
+    compare(sides, devices).map_err(|error| {
+        let operand = |label| if label == RecordingLabel::A { a } else { b };
+        match error {
+            ComparisonError::Unreadable { recording, source } => CommandError::file(&operand(recording).path, source),
+            ComparisonError::Moment { recording, source } => CommandError::file(&operand(recording).path, source),
+            ComparisonError::NoDevice { recording, device } => {
+                CommandError::file(&operand(recording).path, format_args!("has no {device}; vramscope info lists them"))
+            }
+        }
+    })
 }

@@ -11,14 +11,10 @@ use vramscope_trace::{DeviceId, PerRecording};
 use super::checks::Check;
 use super::compared::Compared;
 
-/// Returns the output as one line.
-pub(crate) fn text(compared: &Compared) -> String {
-    serde_json::to_string(&Report::new(compared)).expect("finite numbers always serialize")
-}
-
 /// The whole output.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
+pub(crate) struct Report<'a> {
     files: Pair<String>,
     moments: Pair<String>,
     /// Size in bytes of the request that the unusable shares refer to.
@@ -33,6 +29,7 @@ struct Report<'a> {
 
 /// What belongs to the two recordings: paths and moments as given on the command line, requests.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 struct Pair<T> {
     a: T,
     b: T,
@@ -40,6 +37,7 @@ struct Pair<T> {
 
 /// A device's totals in both recordings; `a` or `b` is `None` if that recording lacks the device.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 struct DeviceReport {
     device: u16,
     b_device: u16,
@@ -53,6 +51,7 @@ struct DeviceReport {
 /// A device's totals in one recording. Bytes and fragmentation are those at the end unless named
 /// otherwise.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 struct TotalsReport {
     events: u64,
     allocated_bytes: u64,
@@ -82,6 +81,7 @@ struct TotalsReport {
 
 /// Where the requests of two programs first differ.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 struct FirstDifferenceReport {
     kind: &'static str,
     equal_requests: u64,
@@ -91,6 +91,7 @@ struct FirstDifferenceReport {
 
 /// A request of one of the programs.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 struct RequestReport {
     event: u64,
     requested_bytes: u64,
@@ -98,6 +99,7 @@ struct RequestReport {
 
 /// The live bytes of a category, recorded or inferred, at both moments.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 struct CategoryReport<'a> {
     device: u16,
     b_device: u16,
@@ -113,6 +115,7 @@ struct CategoryReport<'a> {
 /// both recordings, at the compared moments and at the end; and its allocations over the whole
 /// recordings, freed ones included.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 struct SiteReport<'a> {
     device: u16,
     b_device: u16,
@@ -145,6 +148,7 @@ struct SiteReport<'a> {
 
 /// A condition of `--fail-if`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 struct ConditionReport {
     condition: String,
     metric: &'static str,
@@ -156,6 +160,7 @@ struct ConditionReport {
 
 /// A condition's values for a device.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 struct EvaluationReport {
     device: u16,
     b_device: u16,
@@ -166,6 +171,7 @@ struct EvaluationReport {
 
 /// The value of a metric: a whole number, or a share.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum ValueReport {
     Whole(u64),
@@ -173,7 +179,8 @@ enum ValueReport {
 }
 
 impl<'a> Report<'a> {
-    fn new(compared: &'a Compared) -> Self {
+    /// Creates the output for a comparison.
+    pub(crate) fn new(compared: &'a Compared) -> Self {
         let PerRecording { a, b } = &compared.operands;
         let devices = &compared.comparison.devices;
         let categories = devices.iter().flat_map(|device| {

@@ -7,7 +7,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use indicatif::ProgressBar;
 use serde::Serialize;
 use vramscope_insight::advice::{Advice, Advisor, SmallestCapacity, Trial, required_pytorch, smallest_card};
 use vramscope_insight::packing::DevicePacker;
@@ -16,21 +15,23 @@ use vramscope_pool::rerun::Workload;
 use vramscope_trace::{Count, DeviceId, DeviceLifetimes, DurationNs, Lifetimes, Recording};
 
 use crate::error::{CommandError, Result};
+use crate::operation::Operation;
 use crate::recorded;
 use crate::simulation::{self, DeviceWorkload, FiguresReport, LimitArguments};
-use crate::terminal;
 
 /// Steps of the search for a placement of each device's requests: some two seconds.
 const PACKING_STEPS: u64 = 400_000_000;
 
 /// The output of `advise --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct Report {
     pub(crate) devices: Vec<DeviceReport>,
 }
 
 /// The answer for one device in the output of `advise --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct DeviceReport {
     pub(crate) device: u16,
     /// The recorded settings.
@@ -57,6 +58,7 @@ pub(crate) struct DeviceReport {
 
 /// Settings and their simulated figures in the output of `advise --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct TrialReport {
     pub(crate) alloc_conf: String,
     pub(crate) predicted: FiguresReport,
@@ -64,6 +66,7 @@ pub(crate) struct TrialReport {
 
 /// The best settings in the output of `advise --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct BestReport {
     #[serde(flatten)]
     pub(crate) trial: TrialReport,
@@ -75,6 +78,7 @@ pub(crate) struct BestReport {
 
 /// The least memory that the program runs in, in the output of `advise --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct SmallestReport {
     pub(crate) capacity_bytes: u64,
     pub(crate) alloc_conf: String,
@@ -92,15 +96,15 @@ impl Advised {
         path: &Path,
         recording: &Recording,
         limits: &LimitArguments,
-        progress: &ProgressBar,
+        operation: &Operation,
     ) -> Result<Self> {
         let settings = recorded::settings(path, recording, limits.limit_bytes)?;
         let mut devices = Vec::new();
         thread::scope(|scope| {
             let packing = scope.spawn(|| packed_heights(path, recording));
-            for device in simulation::workloads(path, recording, limits)? {
+            for device in simulation::workloads(path, recording, limits, operation)? {
                 if device.workload.requests() > 0 {
-                    let advice = advise(&device.workload, &settings, device.capacity_bytes, progress);
+                    let advice = advise(&device.workload, &settings, device.capacity_bytes, operation)?;
                     devices.push((device, advice));
                 }
             }
@@ -135,14 +139,20 @@ fn packed_heights(path: &Path, recording: &Recording) -> Result<HashMap<DeviceId
 }
 
 /// Makes the runs that the advice needs, as many at once as there are processors.
-fn advise(workload: &Workload, settings: &Settings, capacity_bytes: Option<u64>, progress: &ProgressBar) -> Advice {
+fn advise(
+    workload: &Workload,
+    settings: &Settings,
+    capacity_bytes: Option<u64>,
+    operation: &Operation,
+) -> Result<Advice> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let start = Instant::now();
+    let progress = operation.stage("Trying settings".to_owned());
     let mut advisor = Advisor::new(workload, settings, capacity_bytes);
     thread::scope(|scope| {
         let (sender, results) = mpsc::channel();
         loop {
-            while advisor.outstanding_runs() < threads {
+            while advisor.outstanding_runs() < threads && !operation.is_cancelled() {
                 let Some(run) = advisor.next_run() else { break };
                 let sender = sender.clone();
                 scope.spawn(move || {
@@ -161,14 +171,16 @@ fn advise(workload: &Workload, settings: &Settings, capacity_bytes: Option<u64>,
             progress.set_position(finished as u64);
         }
     });
+    progress.finish_and_clear();
+    operation.check()?;
     let (runs, _) = advisor.progress();
-    terminal::message(format_args!(
+    operation.message(format_args!(
         "simulated {} of {} in {}",
         Count(runs as u64).of("run", "runs"),
         Count(workload.calls()).of("call", "calls"),
         DurationNs(start.elapsed().as_nanos() as u64)
     ));
-    advisor.into_advice().expect("all runs are finished")
+    Ok(advisor.into_advice().expect("all runs are finished"))
 }
 
 impl DeviceReport {

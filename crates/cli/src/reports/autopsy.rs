@@ -11,6 +11,7 @@ use vramscope_trace::{ByteSize, PoolKind, Recording};
 
 use crate::error::{CommandError, Result};
 use crate::history::read_history;
+use crate::operation::Operation;
 use crate::recorded;
 use crate::simulation::{self, DeviceWorkload, LimitArguments};
 
@@ -19,6 +20,7 @@ const MAX_CHECKED: usize = 4;
 
 /// The output of `autopsy --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct Report {
     pub(crate) ooms: Vec<OomReport>,
     /// Number of further failures that were not examined.
@@ -29,6 +31,7 @@ pub(crate) struct Report {
 
 /// A defect of PyTorch's allocator in the output of `autopsy --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct DefectReport {
     pub(crate) pytorch_issue: u32,
     pub(crate) device: u16,
@@ -40,6 +43,7 @@ pub(crate) struct DefectReport {
 
 /// One failure in the output of `autopsy --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct OomReport {
     pub(crate) device: u16,
     pub(crate) event: u64,
@@ -70,6 +74,7 @@ pub(crate) struct OomReport {
 
 /// Free memory at a failure in the output of `autopsy --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct FreeReport {
     pub(crate) own_bytes: u64,
     pub(crate) own_largest_bytes: u64,
@@ -83,6 +88,7 @@ pub(crate) struct FreeReport {
 
 /// The live blocks that keep a range apart that is large enough.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct PinningReport {
     pub(crate) segment_address: String,
     pub(crate) bytes: u64,
@@ -92,6 +98,7 @@ pub(crate) struct PinningReport {
 
 /// What a line of the program holds, in the output of `autopsy --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct HolderReport {
     pub(crate) site: String,
     pub(crate) category: &'static str,
@@ -101,6 +108,7 @@ pub(crate) struct HolderReport {
 
 /// A remedy in the output of `autopsy --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct RemedyReport {
     pub(crate) kind: &'static str,
     pub(crate) detail: String,
@@ -127,23 +135,28 @@ pub(crate) struct Examination {
 impl Examination {
     /// Explains the out-of-memory errors of a recording. `limit_bytes` is the limit that the
     /// recorded process ran under; `path` is for error messages.
-    pub(crate) fn new(path: &Path, recording: &Recording, limit_bytes: Option<ByteSize>) -> Result<Self> {
+    pub(crate) fn new(
+        path: &Path,
+        recording: &Recording,
+        limit_bytes: Option<ByteSize>,
+        operation: &Operation,
+    ) -> Result<Self> {
         let settings = recorded::settings(path, recording, limit_bytes)?;
-        let history = read_history(path, recording)?;
+        let history = read_history(path, recording, operation)?;
         let error = |error| CommandError::file(path, error);
         let autopsy = Autopsy::new(recording, &history, &settings).map_err(error)?;
         let defects = defects(recording, &settings).map_err(error)?;
         let mut checked: Vec<Checked> = Vec::new();
         if !autopsy.ooms.is_empty() {
             let limits = LimitArguments { capacity: None, limit_bytes };
-            let workloads = simulation::workloads(path, recording, &limits)?;
+            let workloads = simulation::workloads(path, recording, &limits, operation)?;
             for oom in autopsy.ooms.iter().take(MAX_CHECKED) {
                 let of_device = workloads.iter().find(|one| one.workload.device() == oom.failure.device);
                 checked.push(match of_device {
                     Some(device) => {
                         let capacity = device.capacity_bytes;
                         let search = RemedySearch::new(recording, &history, &autopsy, oom, &settings, capacity);
-                        Some(check(&search.map_err(error)?, device))
+                        Some(check(&search.map_err(error)?, device, operation)?)
                     }
                     None => None,
                 });
@@ -165,11 +178,14 @@ impl Examination {
 }
 
 /// Simulates the candidates of a failure, as many at once as there are processors.
-fn check(search: &RemedySearch, device: &DeviceWorkload) -> (bool, Vec<Remedy>) {
+fn check(search: &RemedySearch, device: &DeviceWorkload, operation: &Operation) -> Result<(bool, Vec<Remedy>)> {
+    operation.check()?;
     if !search.is_reproduced(&device.workload) {
-        return (false, Vec::new());
+        return Ok((false, Vec::new()));
     }
     let candidates = search.candidates();
+    let bar = operation.stage("Checking remedies".to_owned());
+    bar.set_length(candidates.len() as u64);
     let threads = thread::available_parallelism().map_or(1, usize::from).min(candidates.len());
     let next = AtomicUsize::new(0);
     let mut found: Vec<(usize, Remedy)> = thread::scope(|scope| {
@@ -177,8 +193,11 @@ fn check(search: &RemedySearch, device: &DeviceWorkload) -> (bool, Vec<Remedy>) 
             let mut found = Vec::new();
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(candidate) = candidates.get(index) else { return found };
+                let Some(candidate) = candidates.get(index).filter(|_| !operation.is_cancelled()) else {
+                    return found;
+                };
                 found.extend(search.check(&device.workload, candidate).map(|remedy| (index, remedy)));
+                bar.inc(1);
             }
         };
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(check_next)).collect();
@@ -187,8 +206,10 @@ fn check(search: &RemedySearch, device: &DeviceWorkload) -> (bool, Vec<Remedy>) 
         };
         workers.into_iter().flat_map(join).collect()
     });
+    bar.finish_and_clear();
+    operation.check()?;
     found.sort_by_key(|&(index, _)| index);
-    (true, found.into_iter().map(|(_, remedy)| remedy).collect())
+    Ok((true, found.into_iter().map(|(_, remedy)| remedy).collect()))
 }
 
 impl From<&Defect> for DefectReport {

@@ -11,6 +11,7 @@ use crate::input::{Format, Input};
 /// The output of `info --json`. Bytes are those at the end of the recording, peaks those of the
 /// recorded events.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct Summary {
     /// The path as given on the command line.
     pub(crate) file: String,
@@ -29,6 +30,7 @@ pub(crate) struct Summary {
 /// The input's file format in the output of `info --json`; `version` is `None` for formats without
 /// one.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct FormatSummary {
     pub(crate) name: &'static str,
     pub(crate) version: Option<u16>,
@@ -37,6 +39,7 @@ pub(crate) struct FormatSummary {
 /// The recorded program's name, the recording's writer and the allocator settings, in the output of
 /// `info --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct ProgramSummary {
     pub(crate) source: String,
     pub(crate) writer: String,
@@ -46,6 +49,7 @@ pub(crate) struct ProgramSummary {
 /// A device in the output of `info --json`: memory at the end, peaks, and whether its history is
 /// complete.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct DeviceSummary {
     pub(crate) device: u16,
     /// Number and name as text for the terminal.

@@ -12,6 +12,7 @@ use vramscope_trace::{DeviceId, Recording};
 
 use crate::error::{CommandError, Result};
 use crate::history::read_history;
+use crate::operation::Operation;
 
 /// The moment of a table's live bytes.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +39,14 @@ impl FromStr for At {
 
 /// The output of `table --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct Report {
     pub(crate) devices: Vec<DeviceReport>,
 }
 
 /// A device's table in the output of `table --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct DeviceReport {
     pub(crate) device: u16,
     /// Number and name as text for the terminal.
@@ -69,6 +72,7 @@ pub(crate) struct DeviceReport {
 
 /// A group in the output of `table --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct RowReport {
     pub(crate) name: String,
     pub(crate) bytes: u64,
@@ -83,6 +87,7 @@ pub(crate) struct RowReport {
 
 /// A phase, or the spans of one name, in the output of `table --json`.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct SpanReport {
     pub(crate) name: String,
     pub(crate) count: u64,
@@ -96,15 +101,15 @@ pub(crate) struct SpanReport {
 
 impl Report {
     /// Computes the table of each device of a recording. `path` is for error messages.
-    pub(crate) fn new(path: &Path, recording: &Recording, by: GroupBy, at: At) -> Result<Self> {
+    pub(crate) fn new(path: &Path, recording: &Recording, by: GroupBy, at: At, operation: &Operation) -> Result<Self> {
         if let At::Event(event) = at {
             let (first, last) = (recording.first_event(), recording.end_event());
             if !(first..=last).contains(&event) {
-                let message = format!("--at {event}: the recording has the moments {first} to {last}");
+                let message = format!("at {event}: the recording has the moments {first} to {last}");
                 return Err(CommandError::file(path, message));
             }
         }
-        let history = read_history(path, recording)?;
+        let history = read_history(path, recording, operation)?;
         let mut marks = Marks::default();
         marks.update(recording);
         let mut grouping = Grouping::of(by, recording);

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::process::{run, vramscope};
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "demo",
     "view",
     "record",
@@ -23,6 +23,7 @@ const COMMANDS: [&str; 20] = [
     "export",
     "report",
     "diff",
+    "mcp",
     "pack",
     "table",
     "completions",

@@ -13,6 +13,7 @@ mod export;
 mod help;
 mod import_info;
 mod live;
+mod mcp;
 mod output;
 mod pack;
 mod process;

@@ -138,7 +138,7 @@ fn unusable_arguments_and_files_are_errors() {
     check_error(&path, &["--by", "color"], &["color", "(try vramscope table --help)"]);
     check_error(&path, &["--by", "line", "--at", "noon"], &["noon", "peak, end or the number of an event"]);
     check_error(&path, &["--by", "line", "--limit", "few"], &["few", "expected a whole number"]);
-    check_error(&path, &["--by", "line", "--at", "99999999"], &["mlp_train", "--at 99999999", "the moments 0 to"]);
+    check_error(&path, &["--by", "line", "--at", "99999999"], &["mlp_train", "at 99999999", "the moments 0 to"]);
     check_error(Path::new("missing.vram"), &["--by", "line"], &["missing.vram", "check the path"]);
     let folder = TempDir::new().expect("a temporary folder");
     let half = folder.path().join("half.pickle.zst");
