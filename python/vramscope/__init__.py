@@ -9,6 +9,7 @@
 PyTorch keeps its own allocator: vramscope follows it. ``docs/watch.md`` has all functions.
 """
 
+from ._analyses import AnalysisError, advise, autopsy
 from ._native import __version__
 from ._notebook import load_ipython_extension, register_magic, show
 from ._out_of_memory import on_oom
@@ -17,12 +18,15 @@ from ._scopes import scope
 from ._watch import Watch, WatchError, annotate, mark, memory_stats, record, save, watch
 
 __all__ = [
+    "AnalysisError",
     "Pool",
     "PoolError",
     "Watch",
     "WatchError",
     "__version__",
+    "advise",
     "annotate",
+    "autopsy",
     "mark",
     "memory_stats",
     "on_oom",

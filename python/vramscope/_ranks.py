@@ -9,16 +9,14 @@ import atexit
 import contextlib
 import hashlib
 import os
-import shutil
 import socket
 import struct
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
 
-from . import _watch
+from . import _command, _watch
 
 #: How long a rank waits for local rank 0 of its machine, in seconds.
 JOIN_TIMEOUT = 10.0
@@ -200,7 +198,7 @@ class _Server:
     @staticmethod
     def _start(listen, record):
         """Starts the server. Returns its process and the address to push to."""
-        arguments = [_command(), "run", "--no-open", "--listen", listen]
+        arguments = [_program(), "run", "--no-open", "--listen", listen]
         if record is not None:
             arguments += ["--record", record]
         # A session of its own: Ctrl-C ends the ranks first.
@@ -243,10 +241,9 @@ class _Server:
                 self._process.wait(STOP_TIMEOUT)
 
 
-def _command():
-    """Returns the path of the command ``vramscope`` that was installed with the package."""
-    folders = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", "posix_user")]
-    path = shutil.which("vramscope", path=os.pathsep.join(folders)) or shutil.which("vramscope")
+def _program():
+    """Returns the path of the command ``vramscope``."""
+    path = _command.find()
     if path is None:
         raise OSError("the command vramscope is not installed beside the package")
     return path

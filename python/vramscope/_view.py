@@ -3,12 +3,11 @@
 import atexit
 import os
 import secrets
-import shutil
 import subprocess
-import sys
-import sysconfig
 import tempfile
 import threading
+
+from . import _command
 
 _lock = threading.Lock()
 #: The running servers by the path of their file.
@@ -32,7 +31,7 @@ class _Server:
         with tempfile.TemporaryFile() as messages:
             # Its own session: interrupting the kernel interrupts the kernel's process group.
             self._process = subprocess.Popen(
-                [_command(), *arguments, "--", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages,
+                [_program(), *arguments, "--", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages,
                 env=variables, start_new_session=True,
             )
             try:
@@ -65,17 +64,9 @@ class _Server:
             self._process.stdout.close()
 
 
-def _command():
-    """Returns the path of the command ``vramscope`` that was installed with this package."""
-    user_scheme = sysconfig.get_preferred_scheme("user")
-    folders = [
-        sysconfig.get_path("scripts"), os.path.dirname(sys.executable), sysconfig.get_path("scripts", user_scheme),
-    ]
-    for folder in folders:
-        found = shutil.which("vramscope", path=folder)
-        if found:
-            return found
-    found = shutil.which("vramscope")
+def _program():
+    """Returns the path of the command ``vramscope``."""
+    found = _command.find()
     if not found:
         raise ViewError("the command vramscope is missing: install the package again (pip install vramscope)")
     return found

@@ -1,0 +1,196 @@
+"""What the commands ``advise`` and ``autopsy`` find in a recording, as parsed JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TypedDict
+
+from . import _command
+
+#: Exit statuses with an answer: 1 is a negative one, such as an out-of-memory error that was found.
+_ANSWERS = (0, 1)
+
+
+class AnalysisError(RuntimeError):
+    """A recording that cannot be read or analyzed; the message says why and what to do."""
+
+
+class Holder(TypedDict):
+    """What a line of the program holds."""
+
+    site: str
+    category: str
+    bytes: int
+    blocks: int
+
+
+class Remedy(TypedDict):
+    """A change that prevents an out-of-memory error."""
+
+    kind: str
+    detail: str
+    saves_bytes: int
+    peak_reserved_bytes: int
+    checked: bool
+
+
+class FreeMemory(TypedDict):
+    """Free memory at an out-of-memory error."""
+
+    own_bytes: int
+    own_largest_bytes: int
+    other_stream_bytes: int
+    other_stream_largest_bytes: int
+    private_pool_bytes: int
+    private_pool_largest_bytes: int
+    releasable_bytes: int
+    pending_bytes: int
+
+
+class Pinning(TypedDict):
+    """The live blocks that keep a range apart that is large enough."""
+
+    segment_address: str
+    bytes: int
+    live_bytes: int
+    blocks: int
+
+
+class OutOfMemory(TypedDict):
+    """An out-of-memory error."""
+
+    device: int
+    event: int
+    requested_bytes: int
+    rounded_bytes: int
+    stream: int
+    pool: str
+    request_site: str
+    cause: str
+    site: str
+    summary: str
+    pytorch_issue: int | None
+    cap_bytes: int | None
+    reserved_bytes: int
+    device_free_bytes: int
+    outside_bytes: int | None
+    free: FreeMemory
+    pinning: Pinning | None
+    holders: list[Holder]
+    reproduced: bool | None
+    remedies: list[Remedy]
+
+
+class Defect(TypedDict):
+    """A known defect of PyTorch's allocator that wastes memory."""
+
+    pytorch_issue: int
+    device: int
+    event: int
+    bytes: int
+    summary: str
+    remedy: str
+
+
+class Autopsy(TypedDict):
+    """What :func:`autopsy` returns."""
+
+    ooms: list[OutOfMemory]
+    omitted: int
+    defects: list[Defect]
+
+
+class Figures(TypedDict):
+    """Figures of a recorded or simulated run."""
+
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    ooms: int
+    retries: int
+    device_allocations: int
+    peak_fragmentation: float
+
+
+class Trial(TypedDict):
+    """Allocator settings and the figures of a simulated run with them."""
+
+    alloc_conf: str
+    predicted: Figures
+
+
+class BestTrial(Trial):
+    """The best allocator settings."""
+
+    saves_bytes: int
+    pytorch: str
+
+
+class SmallestCapacity(Trial):
+    """The least memory that the program runs in."""
+
+    capacity_bytes: int
+    card: str | None
+
+
+class DeviceAdvice(TypedDict):
+    """The advice for one device."""
+
+    device: int
+    alloc_conf: str
+    capacity_bytes: int | None
+    unverified_from: int | None
+    stops_at_gap: bool
+    recorded: Figures
+    floor_bytes: int
+    packed_bytes: int | None
+    tried: list[Trial]
+    best: BestTrial
+    worthwhile: bool
+    simpler: Trial | None
+    smallest: SmallestCapacity | None
+    smallest_recorded: SmallestCapacity | None
+
+
+class Advice(TypedDict):
+    """What :func:`advise` returns."""
+
+    devices: list[DeviceAdvice]
+
+
+def _answer(command, path, **sizes):
+    """Runs a command that prints JSON and returns the parsed object."""
+    program = _command.find()
+    if program is None:
+        raise AnalysisError("the command vramscope is missing: install the package again (pip install vramscope)")
+    options = [f"--{name.replace('_', '-')}={size}" for name, size in sizes.items() if size is not None]
+    arguments = [program, command, "--json", *options, "--", os.path.expanduser(os.fspath(path))]
+    done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace")
+    if done.returncode in _ANSWERS:
+        return json.loads(done.stdout)
+    messages = done.stderr.strip().splitlines() or [f"vramscope {command} ended with status {done.returncode}"]
+    raise AnalysisError(messages[-1].removeprefix("vramscope: "))
+
+
+def autopsy(path: str | os.PathLike[str], *, limit_bytes: int | str | None = None) -> Autopsy:
+    """Explains the out-of-memory errors of a recording or snapshot, and what would have prevented
+    them.
+
+    ``limit_bytes`` is the memory limit that the recorded process ran under, in bytes or as in
+    ``"40GiB"``; by default it is inferred from the errors. ``docs/autopsy.md`` has the fields.
+    """
+    return _answer("autopsy", path, limit_bytes=limit_bytes)
+
+
+def advise(
+    path: str | os.PathLike[str], *, capacity: int | str | None = None, limit_bytes: int | str | None = None
+) -> Advice:
+    """Finds the allocator settings that need least memory, and the smallest GPU, from the requests
+    of a recording or snapshot.
+
+    ``capacity`` is the most that the simulated allocator may reserve, in bytes or as in
+    ``"40GiB"``; ``limit_bytes`` is the limit that the recorded process ran under.
+    ``docs/advise.md`` has the fields.
+    """
+    return _answer("advise", path, capacity=capacity, limit_bytes=limit_bytes)
