@@ -143,6 +143,9 @@ enum Command {
     /// Explain each out-of-memory error, and check what prevents it
     #[command(after_help = commands::autopsy::EXAMPLES)]
     Autopsy(commands::autopsy::AutopsyArguments),
+    /// Find memory problems, where they come from and what helps
+    #[command(after_help = commands::diagnose::EXAMPLES)]
+    Diagnose(commands::diagnose::DiagnoseArguments),
     /// Write a recording in another tool's format
     #[cfg(feature = "export")]
     #[command(after_help = commands::export::EXAMPLES)]
@@ -203,6 +206,7 @@ fn run(command: &Command) -> Result<bool> {
         Command::Simulate(arguments) => commands::simulate::run(arguments),
         Command::Advise(arguments) => commands::advise::run(arguments),
         Command::Autopsy(arguments) => return commands::autopsy::run(arguments),
+        Command::Diagnose(arguments) => return commands::diagnose::run(arguments),
         #[cfg(feature = "export")]
         Command::Export(arguments) => commands::export::run(arguments),
         #[cfg(feature = "report")]

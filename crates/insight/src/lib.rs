@@ -25,6 +25,7 @@
 //! - [`failures`], [`placement`], [`pools`], [`memory_summary`]: out-of-memory errors, where a
 //!   request would fit, free memory by pool, and the table of all counters.
 //! - [`autopsy`]: why each request failed with out of memory.
+//! - [`diagnosis`]: the memory problems of a recording, with evidence and remedies.
 //! - [`advice`]: which allocator settings a program needs, and the smallest GPU that it fits on,
 //!   from simulated runs.
 //! - [`packing`]: an offline placement of all lifetimes, the least that an allocator could reserve.
@@ -40,6 +41,7 @@ pub mod bands;
 pub mod comparison;
 pub mod composition;
 pub mod conditions;
+pub mod diagnosis;
 pub mod difference;
 pub mod events;
 pub mod failures;

@@ -8,6 +8,7 @@ pub(crate) mod completions;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;
 pub(crate) mod detach;
+pub(crate) mod diagnose;
 pub(crate) mod diff;
 #[cfg(feature = "export")]
 pub(crate) mod export;

@@ -4,5 +4,6 @@
 
 pub(crate) mod advise;
 pub(crate) mod autopsy;
+pub(crate) mod diagnose;
 pub(crate) mod info;
 pub(crate) mod table;

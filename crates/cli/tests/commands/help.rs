@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::process::{run, vramscope};
 
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "demo",
     "view",
     "record",
@@ -20,6 +20,7 @@ const COMMANDS: [&str; 21] = [
     "simulate",
     "advise",
     "autopsy",
+    "diagnose",
     "export",
     "report",
     "diff",

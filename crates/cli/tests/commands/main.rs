@@ -7,6 +7,7 @@ mod advise;
 mod attach;
 mod autopsy;
 mod demo;
+mod diagnose;
 mod diff;
 mod errors;
 mod export;

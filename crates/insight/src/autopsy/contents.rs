@@ -35,7 +35,7 @@ pub struct Holder {
 }
 
 /// Names lines of a program and infers categories.
-pub(super) struct Lines<'r> {
+pub(crate) struct Lines<'r> {
     recording: &'r Recording,
     grouping: Grouping,
     /// The names of lines with their functions.
@@ -43,14 +43,21 @@ pub(super) struct Lines<'r> {
 }
 
 impl<'r> Lines<'r> {
-    pub(super) fn new(recording: &'r Recording) -> Self {
+    pub(crate) fn new(recording: &'r Recording) -> Self {
         Self { recording, grouping: Grouping::of(GroupBy::Line, recording), labels: BTreeMap::new() }
     }
 
     /// Returns the group of a block: its line.
-    pub(super) fn group_of(&mut self, block: &Block) -> u32 {
+    pub(crate) fn group_of(&mut self, block: &Block) -> u32 {
         let group = self.grouping.group_of(block);
         self.add_label(group, block.site);
+        group
+    }
+
+    /// Returns the group of an allocation: its line.
+    pub(crate) fn group_of_allocation(&mut self, one: &Allocation) -> u32 {
+        let group = self.grouping.group_of_allocation(one);
+        self.add_label(group, one.site);
         group
     }
 
@@ -68,18 +75,18 @@ impl<'r> Lines<'r> {
     }
 
     /// Returns true if a line is not known: the request had no stack of the program.
-    pub(super) fn is_unknown(&self, group: u32) -> bool {
+    pub(crate) fn is_unknown(&self, group: u32) -> bool {
         self.grouping.is_unknown(group)
     }
 
     /// Returns the name of a line.
-    pub(super) fn name(&mut self, group: u32) -> String {
+    pub(crate) fn name(&mut self, group: u32) -> String {
         self.labels.get(&group).cloned().unwrap_or_default()
     }
 
     /// Returns the innermost call of the program from which nearly all of some bytes were
     /// requested; `None` without stacks.
-    pub(super) fn common_call(&self, requests: impl Iterator<Item = (SiteId, u64)>) -> Option<String> {
+    pub(crate) fn common_call(&self, requests: impl Iterator<Item = (SiteId, u64)>) -> Option<String> {
         let definitions = self.recording.definitions();
         let mut by_site: BTreeMap<SiteId, u64> = BTreeMap::new();
         for (site, bytes) in requests {
@@ -111,23 +118,23 @@ impl<'r> Lines<'r> {
     }
 
     /// Returns the line that made a failed request.
-    pub(super) fn name_of_request(&mut self, failure: &Failure) -> String {
+    pub(crate) fn name_of_request(&mut self, failure: &Failure) -> String {
         let origin = AllocationOrigin { stream: failure.stream, pool: failure.pool, site: failure.site };
         let group = self.grouping.group_of_origin(&origin, failure.rounded_bytes, false);
         self.add_label(group, failure.site);
         self.name(group)
     }
 
-    pub(super) fn category_of(&self, block: &Block) -> Category {
+    pub(crate) fn category_of(&self, block: &Block) -> Category {
         self.grouping.category_of(block).category
     }
 
-    pub(super) fn category(&self, site: SiteId) -> Category {
+    pub(crate) fn category(&self, site: SiteId) -> Category {
         self.grouping.category(site, false).category
     }
 
     /// Returns live bytes by line and category, most first. They add up to the bytes of `blocks`.
-    pub(super) fn holders<'b>(&mut self, blocks: impl Iterator<Item = &'b Block>) -> Vec<Holder> {
+    pub(crate) fn holders<'b>(&mut self, blocks: impl Iterator<Item = &'b Block>) -> Vec<Holder> {
         let mut sums: BTreeMap<(u32, Category), (SiteId, u64, u64)> = BTreeMap::new();
         for block in blocks {
             let key = (self.group_of(block), self.category_of(block));
@@ -145,7 +152,7 @@ impl<'r> Lines<'r> {
 
     /// Returns the lines that grow from step to step until event `until`, with the bytes by which
     /// they grew.
-    pub(super) fn growth(&mut self, lifetimes: &DeviceLifetimes, steps: &Steps, until: u64) -> Option<Growing> {
+    pub(crate) fn growth(&mut self, lifetimes: &DeviceLifetimes, steps: &Steps, until: u64) -> Option<Growing> {
         let before: Vec<_> = steps.as_slice().iter().copied().filter(|step| step.to_event < until).collect();
         let before = Steps::new(steps.source()?.clone(), before);
         let mut by_step = GroupsByStep::new(&before, before.default_warm_up());
@@ -162,20 +169,20 @@ impl<'r> Lines<'r> {
 
 /// The lines of a program that grow from step to step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Growing {
+pub(crate) struct Growing {
     /// Bytes by which they grew until the last step.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     lines: BTreeSet<u32>,
 }
 
 impl Growing {
     /// Iterates over the lines that grow.
-    pub(super) fn lines(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = u32> + '_ {
         self.lines.iter().copied()
     }
 
     /// Returns true if a line grows.
-    pub(super) fn contains(&self, line: u32) -> bool {
+    pub(crate) fn contains(&self, line: u32) -> bool {
         self.lines.contains(&line)
     }
 }

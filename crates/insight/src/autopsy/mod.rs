@@ -31,6 +31,7 @@ pub use candidate::{Candidate, Remedy, RemedyKind};
 pub use cause::OomCause;
 pub use check::RemedySearch;
 pub use contents::Holder;
+pub(crate) use contents::Lines;
 pub use defects::{Defect, defects};
 pub use free_memory::FreeMemory;
 pub use out_of_memory::OutOfMemory;

@@ -6,12 +6,12 @@ use vramscope_insight::autopsy::{Autopsy, OomCause, OutOfMemory, Remedy, RemedyK
 use vramscope_insight::history::History;
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{History as RerunHistory, Workload};
-use vramscope_trace::{Encoder, Event, EventKind, Recording, Replay, Sink, SiteId};
+use vramscope_trace::{Definition, Encoder, Event, EventKind, Recording, Replay, Sink, SiteId, StringId};
 
 use crate::recordings::{recorded_in, recordings_in, snapshots};
 
 /// The folder of labelled recordings for development.
-const LABELLED: &str = "../../tests/labelled/development";
+pub(crate) const LABELLED: &str = "../../tests/labelled/development";
 
 /// The label of a recording.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Label {
 
 impl Label {
     /// Reads the label beside a recording.
-    fn read(name: &str) -> Self {
+    pub(crate) fn read(name: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(LABELLED).join(name.replace(".pickle.gz", ".json"));
         let text = std::fs::read_to_string(path).expect("a recording has a label");
         // The files have one field a line or none in between; all values looked up are flat.
@@ -44,7 +44,7 @@ impl Label {
 }
 
 /// Reads all lifetimes of a recording.
-fn history(recording: &Recording) -> History {
+pub(crate) fn history(recording: &Recording) -> History {
     let mut history = History::new();
     while !history.extend(recording, u64::MAX).expect("the recording is readable").is_complete {}
     history
@@ -85,11 +85,19 @@ fn check(name: &str, recording: &Recording, autopsy: &Autopsy) {
     }
 }
 
-/// Returns the recording without call stacks.
-fn without_stacks(recording: &Recording) -> Recording {
+/// Returns the recording without call stacks. Marks and annotations keep their names.
+pub(crate) fn without_stacks(recording: &Recording) -> Recording {
     let mut encoder = Encoder::new(recording.info());
+    let last_name = recording.annotations().iter().map(|one| one.name.0).max().unwrap_or(0);
+    for id in 1..=last_name {
+        encoder.define(&Definition::String(recording.definitions().string(StringId(id)).to_owned()));
+    }
+    let mut annotations = recording.annotations().iter().peekable();
     let mut replay = Replay::new();
     for index in recording.first_event()..recording.end_event() {
+        while let Some(annotation) = annotations.next_if(|one| one.at_event <= index) {
+            encoder.annotation(annotation);
+        }
         if let Some(event) = replay.event(recording, index).expect("readable") {
             encoder.event(&Event { kind: without_site(event.kind), ..event });
         }

@@ -6,6 +6,7 @@ mod autopsy;
 mod bands;
 mod comparison;
 mod composition;
+mod diagnosis;
 mod difference;
 mod events;
 mod example_recordings;

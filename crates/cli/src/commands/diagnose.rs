@@ -1,0 +1,83 @@
+//! `vramscope diagnose`: memory problems, where they come from and what helps.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use vramscope_insight::diagnosis::Finding;
+use vramscope_trace::{ByteSize, Count, Recording};
+
+use crate::error::Result;
+use crate::input::Input;
+use crate::operation::Operation;
+use crate::reports::diagnose::{Report, findings};
+use crate::signals;
+use crate::terminal;
+
+/// Text after the options in `vramscope diagnose --help`.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  vramscope diagnose run.vram
+  vramscope diagnose run.pickle --limit-bytes 40GiB --json
+
+Exit status: 0 without a finding, 1 with one or more";
+
+/// Arguments of `vramscope diagnose`: the recording and its memory limit.
+#[derive(Args, Debug)]
+pub(crate) struct DiagnoseArguments {
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
+    /// each also with .gz or .zst
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Memory limit that the recorded process ran under, such as 40GiB [default: inferred from the
+    /// out-of-memory errors]
+    #[arg(long, value_name = "SIZE")]
+    limit_bytes: Option<ByteSize>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Finds the memory problems of a recording. Returns false if there is one.
+pub(crate) fn run(arguments: &DiagnoseArguments) -> Result<bool> {
+    let operation = Operation::on_terminal();
+    let shown = operation.clone();
+    signals::exit_on_signal(move || shown.clear())?;
+    let recording = Input::open(&arguments.file)?.into_recording()?;
+    let found = findings(&arguments.file, &recording, arguments.limit_bytes, &operation)?;
+    let is_healthy = found.is_empty();
+    if arguments.json {
+        terminal::print_json(&Report::new(found))?;
+    } else {
+        terminal::print(&text(&recording, &found))?;
+    }
+    Ok(is_healthy)
+}
+
+/// Returns all findings as text for the terminal.
+fn text(recording: &Recording, findings: &[Finding]) -> String {
+    if findings.is_empty() {
+        return format!("No problem found in {}.\n", Count(recording.events()).of("event", "events"));
+    }
+    findings.iter().map(finding_text).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns one finding as text: what, how much, where, why and what helps.
+fn finding_text(finding: &Finding) -> String {
+    let events = match finding.events {
+        (first, last) if first == last => format!("event {}", Count(first)),
+        (first, last) => format!("events {} to {}", Count(first), Count(last)),
+    };
+    let mut text = format!(
+        "{}: {} on {}, {events}: {}\n  at {}\n  {}\n",
+        finding.severity.name().to_uppercase(),
+        finding.problem.id(),
+        finding.device,
+        ByteSize(finding.bytes),
+        finding.site,
+        finding.summary
+    );
+    if let Some(remedy) = finding.remedy_text() {
+        text += &format!("  Remedy: {remedy}\n");
+    }
+    text
+}

@@ -1,0 +1,175 @@
+//! Runs all rules over a recording, in steps.
+
+use std::collections::BTreeMap;
+
+use vramscope_pool::Settings;
+use vramscope_trace::sort::sort_by_key;
+use vramscope_trace::{DeviceId, FormatError, Recording, Replay};
+
+use super::context::Context;
+use super::finding::{Finding, Problem, Severity};
+use super::profile::ProfileBuilder;
+use super::remedy::settings_trials;
+use super::roles::roles;
+use super::{growth, outside, peaks, segments};
+use crate::autopsy::{Autopsy, Defect, Lines, OomCause, defects};
+use crate::history::History;
+use crate::pools::event_walk::{EventWalk, WalkStep};
+use crate::spans::Marks;
+use crate::steps::{Steps, find_steps};
+
+/// Finds the problems of a recording, in steps.
+///
+/// A live recording that has grown is diagnosed anew.
+#[derive(Clone, Debug)]
+pub struct Diagnosis {
+    settings: Settings,
+    walk: EventWalk,
+    builders: BTreeMap<DeviceId, (Steps, ProfileBuilder)>,
+}
+
+impl Diagnosis {
+    /// Begins the diagnosis of a recording. `history` has all its lifetimes; `settings` are the
+    /// allocator's, with the cap as `limit_bytes` if it is known.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read.
+    pub fn new(recording: &Recording, history: &History, settings: &Settings) -> Result<Self, FormatError> {
+        let mut marks = Marks::default();
+        marks.update(recording);
+        let mut builders = BTreeMap::new();
+        for device in recording.devices() {
+            let Some(lifetimes) = history.lifetimes(device) else { continue };
+            let steps = find_steps(recording, &marks, device, lifetimes, None, |moment| history.time_ns(moment));
+            builders.insert(device, (steps.clone(), ProfileBuilder::new(recording, device, steps)));
+        }
+        let walk = EventWalk::new(recording, recording.first_event())?;
+        Ok(Self { settings: settings.clone(), walk, builders })
+    }
+
+    /// Visits up to `max_events` more events, 0.2 microseconds each. Returns true at the end.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read.
+    pub fn step(&mut self, recording: &Recording, max_events: u64) -> Result<bool, FormatError> {
+        for _ in 0..max_events {
+            match self.walk.next(recording)? {
+                Some(WalkStep::Event(event)) => {
+                    let state = self.walk.state();
+                    let builder = self.builders.get_mut(&event.device);
+                    if let Some(((_, builder), device)) = builder.zip(state.device(event.device)) {
+                        builder.event(state.event(), &event, device);
+                    }
+                }
+                Some(WalkStep::Replaced) => self.builders.values_mut().for_each(|(_, builder)| builder.replaced()),
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the findings, the most serious first.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read.
+    pub fn finish(self, recording: &Recording, history: &History) -> Result<Vec<Finding>, FormatError> {
+        let mut lines = Lines::new(recording);
+        let autopsy = Autopsy::new(recording, history, &self.settings)?;
+        let defects = defects(recording, &self.settings)?;
+        let mut replay = Replay::new();
+        let mut findings = Vec::new();
+        for (device, (steps, builder)) in self.builders {
+            let (Some(lifetimes), Some(series)) = (history.lifetimes(device), recording.series(device)) else {
+                continue;
+            };
+            let (peak_allocated, peak_reserved) = (series.peak_allocated(), series.peak_reserved());
+            let at_peak_reserved = replay.seek(recording, peak_reserved.event)?.device(device).cloned();
+            let peak_contents = roles(&lines, lifetimes, &steps, peak_allocated.event, recording.end_event());
+            let has_failure = autopsy.ooms.iter().any(|oom| oom.failure.device == device);
+            let context = Context {
+                recording,
+                device,
+                settings: &self.settings,
+                lifetimes,
+                steps,
+                profile: builder.finish(),
+                peak_allocated,
+                peak_reserved,
+                at_peak_reserved: at_peak_reserved.unwrap_or_default(),
+                peak_contents,
+                has_failure,
+            };
+            let of_device = |defect: &&Defect| defect.device == device;
+            findings.extend(failures(&context, &autopsy));
+            let outside = outside::growth(&context, &lines);
+            if outside.is_some() {
+                findings.retain(|one: &Finding| {
+                    one.device != device || one.problem != Problem::OutOfMemory(OomCause::Outside)
+                });
+            }
+            findings.extend(outside);
+            findings.extend(defects.iter().filter(of_device).map(|defect| of_defect(&context, &lines, defect)));
+            let growth = growth::find(&context, &mut lines);
+            let has_growth = growth.is_some();
+            findings.extend(growth);
+            findings.extend(segments::pending(&context, &lines));
+            let private_pools = segments::private_pools(&context, &lines);
+            // Free memory of private pools looks like fragmentation, and graphs empty the cache.
+            if private_pools.is_none() {
+                findings.extend(segments::recreated(&context, &lines));
+            }
+            let has_private_pools = private_pools.is_some();
+            findings.extend(private_pools);
+            findings.extend(segments::rounding(&context, &lines));
+            if !has_failure && !has_private_pools {
+                let start = peaks::start(&context, &lines);
+                if start.is_none() {
+                    findings.extend(peaks::temporaries(&context, &lines));
+                    // What grows is a large part of the peak in the end.
+                    findings.extend(peaks::dominant(&context, &lines).filter(|_| !has_growth));
+                }
+                findings.extend(start);
+            }
+            for one in findings.iter_mut().filter(|one| one.device == device && one.trials.is_empty()) {
+                one.trials = settings_trials(&context, one.problem);
+            }
+        }
+        sort_by_key(&mut findings, |one| std::cmp::Reverse((one.severity, one.bytes)));
+        Ok(findings)
+    }
+}
+
+/// Returns a finding for each cause and site of failed requests.
+fn failures(context: &Context<'_>, autopsy: &Autopsy) -> Vec<Finding> {
+    let mut found: Vec<Finding> = Vec::new();
+    for oom in autopsy.ooms.iter().filter(|oom| oom.failure.device == context.device) {
+        let problem = Problem::OutOfMemory(oom.cause);
+        match found.iter_mut().find(|one| one.problem == problem && one.site == oom.site) {
+            Some(earlier) => earlier.events.1 = oom.failure.event,
+            None => found.push(Finding {
+                problem,
+                severity: Severity::Critical,
+                device: context.device,
+                events: (oom.failure.event, oom.failure.event),
+                bytes: oom.failure.requested_bytes,
+                site: oom.site.clone(),
+                summary: oom.summary.clone(),
+                remedy: None,
+                steps_left: None,
+                checked: None,
+                trials: Vec::new(),
+            }),
+        }
+    }
+    found
+}
+
+/// Returns the finding for a defect of PyTorch's allocator.
+fn of_defect(context: &Context<'_>, lines: &Lines<'_>, defect: &Defect) -> Finding {
+    let problem = if defect.pytorch_issue == 193_400 { Problem::OversizeRanges } else { Problem::IgnoredThreshold };
+    let blocks: Vec<_> = context.lifetimes.iter().filter(|one| one.first_moment <= defect.event).collect();
+    let mut finding = context.finding(lines, problem, defect.bytes, &blocks, defect.summary.clone());
+    finding.events = (defect.event, defect.event);
+    finding.remedy = Some(defect.remedy.to_owned());
+    finding
+}

@@ -1,0 +1,101 @@
+//! What the rules share about one device: lifetimes, steps, the profile and what fills the peak.
+
+use std::collections::BTreeSet;
+
+use vramscope_pool::Settings;
+use vramscope_trace::{Allocation, ByteSize, DeviceId, DeviceLifetimes, DeviceState, Peak, Recording};
+
+use super::finding::{Finding, Problem, Severity};
+use super::profile::Profile;
+use super::roles::Role;
+use crate::autopsy::Lines;
+use crate::failures::ReservedCap;
+use crate::steps::Steps;
+
+/// A device and what is known about it.
+pub(super) struct Context<'r> {
+    pub(super) recording: &'r Recording,
+    pub(super) device: DeviceId,
+    pub(super) settings: &'r Settings,
+    pub(super) lifetimes: &'r DeviceLifetimes,
+    pub(super) steps: Steps,
+    pub(super) profile: Profile,
+    pub(super) peak_allocated: Peak,
+    pub(super) peak_reserved: Peak,
+    /// The state at the peak of the reserved bytes.
+    pub(super) at_peak_reserved: DeviceState,
+    /// Allocated blocks at the peak of the allocated bytes, with their roles.
+    pub(super) peak_contents: Vec<(Role, Allocation)>,
+    /// Whether a request failed.
+    pub(super) has_failure: bool,
+}
+
+impl Context<'_> {
+    /// Returns the bytes that the pool can get, if they are recorded: a cap, or the device's memory.
+    pub(super) fn capacity_bytes(&self) -> Option<u64> {
+        let info = self.recording.info().devices.iter().find(|info| info.device == self.device.0);
+        let total_bytes = info.map_or(0, |info| info.total_bytes);
+        ReservedCap::recorded(self.settings, total_bytes).or(Some(total_bytes).filter(|&bytes| bytes > 0))
+    }
+
+    /// Returns the allocations of one role at the peak.
+    pub(super) fn of_role(&self, role: Role) -> Vec<Allocation> {
+        let of_role = self.peak_contents.iter().filter(|(one, _)| *one == role);
+        of_role.map(|(_, allocation)| *allocation).collect()
+    }
+
+    /// Returns a finding about `blocks`, whose site is the call of the program that requested them.
+    pub(super) fn finding(
+        &self,
+        lines: &Lines<'_>,
+        problem: Problem,
+        bytes: u64,
+        blocks: &[Allocation],
+        summary: String,
+    ) -> Finding {
+        let moments = blocks.iter().map(|one| one.first_moment);
+        let (first, last) = (moments.clone().min().unwrap_or(0), moments.max().unwrap_or(0));
+        Finding {
+            problem,
+            severity: Severity::of(bytes, self.peak_reserved.bytes),
+            device: self.device,
+            events: (first, last),
+            bytes,
+            site: site_of(lines, blocks),
+            summary,
+            remedy: None,
+            steps_left: None,
+            checked: None,
+            trials: Vec::new(),
+        }
+    }
+}
+
+/// Returns the sum of the sizes of allocations.
+pub(super) fn total_bytes<'a>(blocks: impl IntoIterator<Item = &'a Allocation>) -> u64 {
+    blocks.into_iter().fold(0, |sum, one| sum.saturating_add(one.size))
+}
+
+/// Returns the innermost call of the program that requested nearly all of some blocks; without
+/// stacks, their sizes and stream.
+pub(super) fn site_of(lines: &Lines<'_>, blocks: &[Allocation]) -> String {
+    lines.common_call(blocks.iter().map(|one| (one.site, one.size))).unwrap_or_else(|| sizes_and_stream(blocks))
+}
+
+/// Describes blocks without stacks: `blocks of 2 MiB to 8 MiB on stream 0x0`.
+fn sizes_and_stream(blocks: &[Allocation]) -> String {
+    let sizes = blocks.iter().map(|one| one.size);
+    let streams: BTreeSet<u64> = blocks.iter().map(|one| one.stream.0).collect();
+    let sizes = sizes.clone().min().zip(sizes.max());
+    sizes.map_or_else(String::new, |sizes| sizes_and_streams("blocks", sizes, &streams))
+}
+
+/// Describes a range of sizes on some streams.
+pub(super) fn sizes_and_streams(what: &str, (least, most): (u64, u64), streams: &BTreeSet<u64>) -> String {
+    let (least, most) = (ByteSize(least), ByteSize(most));
+    let sizes = if least == most { most.to_string() } else { format!("{least} to {most}") };
+    match (streams.first(), streams.len()) {
+        (Some(stream), 1) => format!("{what} of {sizes} on stream {stream:#x}"),
+        (_, count) => format!("{what} of {sizes} on {count} streams"),
+    }
+}

@@ -1,0 +1,161 @@
+//! A problem that a recording shows, with its evidence.
+
+use std::fmt;
+
+use vramscope_trace::DeviceId;
+
+use super::remedy::{CheckedRemedy, Trial};
+use crate::autopsy::OomCause;
+
+/// A kind of problem. [`id`](Self::id) is the name in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Problem {
+    /// A request failed with out of memory.
+    OutOfMemory(OomCause),
+    /// Memory grows: results of the model are kept, and with them the activations of each step.
+    GrowthOfOutputs,
+    /// Memory grows: a sum of losses keeps the activations of each step.
+    GrowthOfSummedLoss,
+    /// Memory grows: a list or a cache of the program gets longer.
+    GrowthOfCache,
+    /// Memory grows: hooks of modules keep activations.
+    GrowthOfHooks,
+    /// Memory grows: optimizers are created again while the old ones are kept.
+    GrowthOfOptimizers,
+    /// Cached segments had to be released for a request, because free memory was in pieces.
+    NearFailure,
+    /// Free ranges above `max_split_size_mb` are not used (pytorch/pytorch#193400).
+    OversizeRanges,
+    /// `garbage_collection_threshold` has no effect (pytorch/pytorch#106660).
+    IgnoredThreshold,
+    /// The program empties the cache again and again.
+    EmptiedCache,
+    /// Segments are released and obtained from the driver again and again.
+    RecreatedSegments,
+    /// A large part of the peak are allocations that are freed soon after.
+    TemporaryPeak,
+    /// The start of the program needs much more memory than what follows.
+    StartPeak,
+    /// The optimizer's state is the largest part of the peak.
+    DominantOptimizerState,
+    /// Gradients are the largest part of the peak.
+    DominantGradients,
+    /// Activations are the largest part of the peak.
+    DominantActivations,
+    /// Freed blocks wait for other streams.
+    PendingFrees,
+    /// Private pools hold free memory that nothing else can use.
+    PrivatePools,
+    /// Rounding of sizes, or the rest of segments, wastes memory.
+    RoundingWaste,
+    /// Memory outside of the pool grows.
+    GrowthOutside,
+}
+
+impl Problem {
+    /// Returns the machine-readable name: a family and a kind, such as `growth.outputs`.
+    #[must_use]
+    pub fn id(self) -> String {
+        match self {
+            Self::OutOfMemory(cause) => format!("oom.{}", cause.id()),
+            _ => self.fixed_id().to_owned(),
+        }
+    }
+
+    /// Returns the name of a problem other than out of memory.
+    const fn fixed_id(self) -> &'static str {
+        match self {
+            Self::OutOfMemory(_) => "oom",
+            Self::GrowthOfOutputs => "growth.outputs",
+            Self::GrowthOfSummedLoss => "growth.summed_loss",
+            Self::GrowthOfCache => "growth.cache",
+            Self::GrowthOfHooks => "growth.hooks",
+            Self::GrowthOfOptimizers => "growth.optimizers",
+            Self::NearFailure => "fragmentation.near_failure",
+            Self::OversizeRanges => "fragmentation.oversize",
+            Self::IgnoredThreshold => "fragmentation.ignored_threshold",
+            Self::EmptiedCache => "segments.empty_cache",
+            Self::RecreatedSegments => "segments.recreated",
+            Self::TemporaryPeak => "peak.temporary",
+            Self::StartPeak => "peak.start",
+            Self::DominantOptimizerState => "dominant.optimizer",
+            Self::DominantGradients => "dominant.gradients",
+            Self::DominantActivations => "dominant.activations",
+            Self::PendingFrees => "streams.pending",
+            Self::PrivatePools => "pools.private",
+            Self::RoundingWaste => "waste.rounding",
+            Self::GrowthOutside => "outside.growth",
+        }
+    }
+}
+
+/// How serious a finding is, by its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Less than a quarter of the reserved peak.
+    Low,
+    /// At least a quarter of the reserved peak.
+    Medium,
+    /// At least half of the reserved peak, or growth that reaches the capacity soon.
+    High,
+    /// A request failed.
+    Critical,
+}
+
+impl Severity {
+    /// Returns the severity of a finding of `bytes`, in a recording with a reserved peak.
+    pub(super) fn of(bytes: u64, peak_reserved_bytes: u64) -> Self {
+        if bytes >= peak_reserved_bytes.div_ceil(2) {
+            Self::High
+        } else if bytes >= peak_reserved_bytes / 4 {
+            Self::Medium
+        } else {
+            Self::Low
+        }
+    }
+
+    /// Returns the name for users and in JSON, in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A problem that a recording shows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// The kind of problem.
+    pub problem: Problem,
+    /// How serious it is.
+    pub severity: Severity,
+    /// The device.
+    pub device: DeviceId,
+    /// The numbers of the first and of the last event of the evidence. Both are the same for what
+    /// shows at one moment.
+    pub events: (u64, u64),
+    /// The bytes that the problem costs, at the moment that shows it best.
+    pub bytes: u64,
+    /// The call of the program at fault, or sizes and stream where stacks are missing.
+    pub site: String,
+    /// What happens, as one sentence.
+    pub summary: String,
+    /// Of growth: the steps after which the pool has all memory that it can get, if that is known.
+    pub steps_left: Option<u64>,
+    /// What helps, if something is known, as one sentence.
+    pub remedy: Option<String>,
+    /// What the simulation of the remedy showed; `None` if it was not checked.
+    pub checked: Option<CheckedRemedy>,
+    /// Changes to simulate.
+    pub(super) trials: Vec<Trial>,
+}

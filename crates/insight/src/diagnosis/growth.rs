@@ -1,0 +1,204 @@
+//! Growth from step to step, and what it is likely caused by.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vramscope_trace::{Allocation, ByteSize, Category, Count, Definitions, Frame, FrameOrigin, StackId, frame_origin};
+
+use super::context::{Context, total_bytes};
+use super::finding::{Finding, Problem, Severity};
+use super::remedy::freed_in_step;
+use super::roles::Role;
+use crate::autopsy::Lines;
+use crate::group::MergedSites;
+use crate::steps::{GroupsByStep, MIN_GROWTH_STEPS};
+
+/// Growth counts from this share of the peak on, as a divisor.
+const MIN_SHARE: u64 = 20;
+/// A graph that is kept holds blocks of at least this number of different sites and sizes.
+const MIN_GRAPH_KINDS: usize = 3;
+/// A tensor of at most this size is a number, such as a loss.
+const SCALAR_BYTES: u64 = 8;
+/// Two blocks of an optimizer's state are allocated within this number of events: a segment may be
+/// obtained between both.
+const STATE_EVENTS: u64 = 2;
+/// The growth reaches the capacity soon if it takes at most this number of steps.
+const SOON_STEPS: u64 = 100;
+/// A forecast over more steps than this is not said: programs change.
+const MAX_STEPS_SAID: u64 = 100_000;
+
+/// Finds growth that lasts until the last step.
+pub(super) fn find(context: &Context<'_>, lines: &mut Lines<'_>) -> Option<Finding> {
+    let steps = context.steps.as_slice();
+    let warm_up = context.steps.default_warm_up();
+    let compared = steps.get(warm_up..).filter(|steps| steps.len() >= MIN_GROWTH_STEPS)?;
+    let (first, last) = (compared.first()?, compared.last()?);
+    let grown: Vec<Allocation> = grown_blocks(context, lines, first.to_event, last.from_event, last.to_event);
+    let grown_bytes = total_bytes(&grown);
+    if grown_bytes < context.peak_allocated.bytes / MIN_SHARE || grown_bytes == 0 {
+        return None;
+    }
+    let per_step = grown_bytes / (compared.len() as u64 - 1).max(1);
+    let problem = pattern(context, lines, &grown, compared.len());
+    let summary = format!(
+        "{} more are held after each step, {} after {}: {}.",
+        ByteSize(per_step),
+        ByteSize(grown_bytes),
+        Count(compared.len() as u64).of("step", "steps"),
+        cause(problem)
+    );
+    let mut finding = context.finding(lines, problem, grown_bytes, &grown, summary);
+    if let Some(capacity_bytes) = context.capacity_bytes().filter(|_| !context.has_failure) {
+        let left = capacity_bytes.saturating_sub(context.peak_reserved.bytes) / per_step.max(1);
+        finding.steps_left = Some(left);
+        if left <= SOON_STEPS {
+            finding.severity = Severity::High;
+        }
+        if left <= MAX_STEPS_SAID {
+            let steps = Count(left).of("step", "steps");
+            finding.summary +=
+                &format!(" In about {steps} it reaches the {} that the pool can get.", ByteSize(capacity_bytes));
+        }
+    }
+    finding.remedy = Some(remedy(problem).to_owned());
+    if matches!(problem, Problem::GrowthOfOutputs | Problem::GrowthOfSummedLoss | Problem::GrowthOfHooks) {
+        // What earlier steps and the last one keep is no different.
+        let kept = grown_blocks(context, lines, 0, last.to_event, last.to_event);
+        finding.trials = vec![freed_in_step(context, kept)];
+    }
+    Some(finding)
+}
+
+/// Returns the blocks by which memory grows: those of lines that grow, or of all lines if only the
+/// sum grows, that were allocated after `after`, before `before`, and are allocated at `moment`.
+fn grown_blocks(context: &Context<'_>, lines: &mut Lines<'_>, after: u64, before: u64, moment: u64) -> Vec<Allocation> {
+    let lasting = context
+        .lifetimes
+        .live_at(moment)
+        .filter(|one| (after..before).contains(&one.first_moment) && one.is_allocated_at(moment));
+    let lasting: Vec<Allocation> = lasting.collect();
+    let growing = lines.growth(context.lifetimes, &context.steps, u64::MAX);
+    if let Some(growing) = growing {
+        return lasting.into_iter().filter(|one| growing.contains(lines.group_of_allocation(one))).collect();
+    }
+    let mut by_step = GroupsByStep::new(&context.steps, context.steps.default_warm_up());
+    while !by_step.step(context.lifetimes, |_| 0) {}
+    if by_step.growing(&MergedSites::default()).as_slice().is_empty() { Vec::new() } else { lasting }
+}
+
+/// Returns the likely pattern of growth by some blocks over a number of steps.
+fn pattern(context: &Context<'_>, lines: &Lines<'_>, grown: &[Allocation], steps: usize) -> Problem {
+    let definitions = context.recording.definitions();
+    let all_bytes = total_bytes(grown);
+    let most = |bytes: u64| bytes > all_bytes / 2;
+    let of_category = |category| total_bytes(grown.iter().filter(|one| lines.category(one.site) == category));
+    let has_stacks = grown.iter().any(|one| definitions.stack(definitions.site(one.site).stack).next().is_some());
+    let looks_like_state = !has_stacks && look_like_state(context, grown);
+    if most(of_category(Category::OptimizerState)) || looks_like_state {
+        return Problem::GrowthOfOptimizers;
+    }
+    let mut hooked = 0u64;
+    let mut kinds: BTreeMap<_, u64> = BTreeMap::new();
+    for one in grown {
+        let stack = definitions.site(one.site).stack;
+        *kinds.entry((stack, is_scalar(one).then_some(one.size))).or_default() += 1;
+        if is_called_by_hook(definitions, stack) {
+            hooked = hooked.saturating_add(one.size);
+        }
+    }
+    if most(hooked) {
+        return Problem::GrowthOfHooks;
+    }
+    let (kinds, blocks) = if has_stacks { (kinds.len(), 1) } else { in_one_step(context, grown) };
+    let is_graph = kinds >= MIN_GRAPH_KINDS && (!has_stacks || most(of_category(Category::Activation)));
+    let scalars = grown.iter().filter(|one| is_scalar(one)).count();
+    if is_graph {
+        let has_losses = scalars * 2 >= steps;
+        return if has_losses { Problem::GrowthOfSummedLoss } else { Problem::GrowthOfOutputs };
+    }
+    let is_training = !context.of_role(Role::Gradient).is_empty() || !context.of_role(Role::OptimizerState).is_empty();
+    // Without stacks, hooks show as several blocks of one size in each step.
+    let are_activations = if has_stacks { most(of_category(Category::Activation)) } else { blocks > 1 };
+    if are_activations && is_training {
+        return Problem::GrowthOfHooks;
+    }
+    Problem::GrowthOfCache
+}
+
+/// Returns true if blocks look like the state of an optimizer: nearly all have sizes of parameters,
+/// and they were allocated one after the other.
+fn look_like_state(context: &Context<'_>, grown: &[Allocation]) -> bool {
+    let sizes: BTreeSet<u64> = context.of_role(Role::Parameter).iter().map(|one| one.size).collect();
+    let of_parameters = total_bytes(grown.iter().filter(|one| sizes.contains(&one.size)));
+    let in_order: Vec<u64> = grown.iter().map(|one| one.first_moment).collect();
+    let at_once = in_order.windows(2).filter(|pair| pair[1].abs_diff(pair[0]) <= STATE_EVENTS).count();
+    of_parameters >= total_bytes(grown) / 10 * 9 && at_once * 10 >= grown.len().saturating_sub(1) * 9
+}
+
+/// Returns how many sizes of blocks occur in at least half of the steps, and how many blocks a
+/// typical step has.
+fn in_one_step(context: &Context<'_>, grown: &[Allocation]) -> (usize, usize) {
+    let mut blocks_by_step: BTreeMap<Option<usize>, usize> = BTreeMap::new();
+    let mut steps_by_size: BTreeMap<u64, BTreeSet<Option<usize>>> = BTreeMap::new();
+    for one in grown {
+        let step = context.steps.position_of(one.first_moment);
+        *blocks_by_step.entry(step).or_default() += 1;
+        steps_by_size.entry(one.size).or_default().insert(step);
+    }
+    let recurring = steps_by_size.values().filter(|steps| steps.len() * 2 >= blocks_by_step.len()).count();
+    let mut blocks: Vec<usize> = blocks_by_step.into_values().collect();
+    blocks.sort_unstable();
+    (recurring, blocks.get(blocks.len() / 2).copied().unwrap_or(0))
+}
+
+/// Returns true for a tensor of one number.
+fn is_scalar(one: &Allocation) -> bool {
+    one.requested <= SCALAR_BYTES
+}
+
+/// Returns true if the innermost function of the program was called by a module and is not its
+/// `forward`: a hook.
+fn is_called_by_hook(definitions: &Definitions, stack: StackId) -> bool {
+    const MODULE_CALL: [&str; 2] = ["_call_impl", "inner"];
+    let mut innermost: Option<Frame> = None;
+    for frame in definitions.stack(stack) {
+        let is_own = frame_origin(definitions, frame, true) == FrameOrigin::Own;
+        match innermost {
+            None if is_own => innermost = Some(frame),
+            None => {}
+            Some(own) => {
+                let caller = definitions.string(frame.function);
+                let caller = caller.rsplit('.').next().unwrap_or(caller);
+                return MODULE_CALL.contains(&caller) && !definitions.string(own.function).ends_with("forward");
+            }
+        }
+    }
+    false
+}
+
+/// Returns why memory grows, as the end of a sentence.
+fn cause(problem: Problem) -> &'static str {
+    match problem {
+        Problem::GrowthOfOutputs => "outputs of the model are kept, and with them what their backward pass needs",
+        Problem::GrowthOfSummedLoss => {
+            "numbers such as losses are added up or kept as tensors, and with them what their backward pass needs"
+        }
+        Problem::GrowthOfCache => "a list or cache of tensors gets longer",
+        Problem::GrowthOfHooks => "hooks of modules keep what they are called with",
+        Problem::GrowthOfOptimizers => "optimizers are created again while the state of the old ones is kept",
+        _ => "what is allocated in a step is kept",
+    }
+}
+
+/// Returns what helps against growth, as one sentence.
+fn remedy(problem: Problem) -> &'static str {
+    match problem {
+        Problem::GrowthOfOutputs => "Keep output.detach(), or compute it within torch.no_grad().",
+        Problem::GrowthOfSummedLoss => "Add up loss.item(), or loss.detach().",
+        Problem::GrowthOfCache => "Bound the number of tensors that are kept, or move them to the CPU.",
+        Problem::GrowthOfHooks => {
+            "Remove the hooks after use (handle.remove()), or clear what they keep after each step."
+        }
+        Problem::GrowthOfOptimizers => "Create the optimizer once, or drop all references to the old one.",
+        _ => "Free it at the end of the step.",
+    }
+}

@@ -1,0 +1,31 @@
+//! Diagnosis: the memory problems of a recording, each with its evidence.
+//!
+//! [`Diagnosis`] visits all events of a recording in steps and then applies the rules. Each
+//! [`Finding`] has a kind of problem, its bytes, events and call of the program, one sentence and a
+//! remedy. [`Finding::check`] simulates the remedy where the recorded requests allow it.
+//! `docs/diagnose.md` lists the problems and the limits from which they count.
+//!
+//! The rules look at sizes, lifetimes, streams and pools. Stacks name the call at fault and tell
+//! patterns of growth apart; without stacks, sizes and streams take their place.
+//!
+//! - `growth`: memory that is kept from step to step, and what causes it.
+//! - `peaks`: temporaries, a start or one role that makes up the peak; `roles` tells what each
+//!   block at the peak is for.
+//! - `segments`: fragmentation, segments that come and go, private pools, pending frees, waste.
+//! - `outside`: memory of other libraries and processes.
+//! - Out of memory comes from [`autopsy`](crate::autopsy).
+
+mod analysis;
+mod context;
+mod finding;
+mod growth;
+mod outside;
+mod peaks;
+mod profile;
+mod remedy;
+mod roles;
+mod segments;
+
+pub use analysis::Diagnosis;
+pub use finding::{Finding, Problem, Severity};
+pub use remedy::CheckedRemedy;

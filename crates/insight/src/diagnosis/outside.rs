@@ -1,0 +1,46 @@
+//! Memory outside of the pool that grows.
+
+use vramscope_trace::{ByteSize, SiteId};
+
+use super::context::Context;
+use super::finding::{Finding, Problem, Severity};
+use crate::autopsy::Lines;
+
+/// Growth counts from this share of what the pool could obtain, as a divisor.
+const MIN_SHARE: u64 = 20;
+/// Growth counts from this number of bytes on: libraries load their kernels when they are first
+/// used.
+const MIN_BYTES: u64 = 128 << 20;
+
+/// Finds a fall of what the pool can obtain: what it holds and what the driver has left.
+pub(super) fn growth(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+    let reports = &context.profile.obtainable;
+    let last = reports.last()?;
+    // What the pool held was obtainable.
+    let reserved = Some(context.peak_reserved).filter(|peak| peak.event < last.event);
+    let earlier = reports.iter().map(|one| (one.bytes, one.event)).chain(reserved.map(|peak| (peak.bytes, peak.event)));
+    let (most_bytes, event) = earlier.max_by_key(|&(bytes, event)| (bytes, std::cmp::Reverse(event)))?;
+    let bytes = most_bytes.saturating_sub(last.bytes);
+    if bytes < MIN_BYTES || bytes < most_bytes / MIN_SHARE {
+        return None;
+    }
+    let sites: Vec<(SiteId, u64)> = reports.iter().filter_map(|one| Some((one.site?, 1))).collect();
+    Some(Finding {
+        problem: Problem::GrowthOutside,
+        severity: Severity::of(bytes, context.peak_reserved.bytes),
+        device: context.device,
+        events: (event, last.event),
+        bytes,
+        site: lines.common_call(sites.into_iter()).unwrap_or_default(),
+        summary: format!(
+            "The memory that the pool can get fell from {} to {}: other libraries or processes took {}.",
+            ByteSize(most_bytes),
+            ByteSize(last.bytes),
+            ByteSize(bytes)
+        ),
+        remedy: Some("Limit the memory of the other library or process.".to_owned()),
+        steps_left: None,
+        checked: None,
+        trials: Vec::new(),
+    })
+}

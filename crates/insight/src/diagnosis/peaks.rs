@@ -1,0 +1,160 @@
+//! What a peak consists of: temporaries, the start of the program, or one role that dominates.
+
+use vramscope_trace::{Allocation, ByteSize, Category};
+
+use super::context::{Context, total_bytes};
+use super::finding::{Finding, Problem, Severity};
+use super::roles::Role;
+use crate::autopsy::Lines;
+
+/// Number of temporaries that count together: one operation and its inputs and results.
+const LARGEST_TEMPORARIES: usize = 4;
+/// Least share of the peak of these, in percent.
+const MIN_TEMPORARY_PERCENT: u64 = 42;
+/// The rest of a program needs at most this share of the peak of its start, in percent.
+const MAX_LATER_PERCENT: u64 = 75;
+/// Least number of steps after the start.
+const MIN_LATER_STEPS: usize = 3;
+/// Least shares of the peak from which a role dominates, in percent.
+const MIN_ACTIVATION_PERCENT: u64 = 70;
+const MIN_STATE_PERCENT: u64 = 45;
+const MIN_GRADIENT_PERCENT: u64 = 38;
+/// A smaller share of gradients dominates where it is at least this multiple of the parameters'
+/// bytes, in percent: one copy in their type is needed.
+const MIN_SMALL_GRADIENT_PERCENT: u64 = 28;
+const MIN_GRADIENT_MULTIPLE_PERCENT: u64 = 180;
+/// 8-bit states take this share less than 32-bit states, in percent.
+const EIGHT_BIT_SAVING_PERCENT: u64 = 75;
+
+/// Returns true if `bytes` are at least `percent` of `total`.
+fn is_share(bytes: u64, percent: u64, total: u64) -> bool {
+    u128::from(bytes) * 100 >= u128::from(total) * u128::from(percent) && bytes > 0
+}
+
+/// Returns a share in whole percent.
+fn percent(bytes: u64, total: u64) -> u64 {
+    (u128::from(bytes) * 100 / u128::from(total.max(1))) as u64
+}
+
+/// Finds a start that needs much more than the steps after it.
+pub(super) fn start(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+    let peak = context.peak_allocated;
+    let later = context.profile.step_peaks.iter().zip(context.steps.as_slice());
+    // The first step belongs to the start, if the peak lies in it.
+    let later: Vec<_> = later.filter(|(_, step)| step.from_event >= peak.event).collect();
+    let skipped = context.steps.len() - later.len();
+    if skipped > 1 || later.len() < MIN_LATER_STEPS {
+        return None;
+    }
+    let later_bytes = later.iter().map(|(peak, _)| peak.bytes).max()?;
+    let begin = later.first()?.1.from_event;
+    if is_share(later_bytes, MAX_LATER_PERCENT, peak.bytes) {
+        return None;
+    }
+    let is_gone = |one: &Allocation| one.allocated_until.is_some_and(|until| until <= begin);
+    let gone: Vec<Allocation> = context.peak_contents.iter().map(|(_, one)| *one).filter(is_gone).collect();
+    let bytes = peak.bytes - later_bytes;
+    let summary = format!(
+        "The peak of {} is reached at the start only: the steps after it need {} at most. {} of the peak were freed \
+         before them.",
+        ByteSize(peak.bytes),
+        ByteSize(later_bytes),
+        ByteSize(total_bytes(&gone))
+    );
+    let mut finding = context.finding(lines, Problem::StartPeak, bytes, &gone, summary);
+    finding.events = (peak.event, peak.event);
+    finding.remedy = Some(
+        "Load checkpoints with map_location=\"cpu\", warm up with a small batch, or compute statistics in parts."
+            .to_owned(),
+    );
+    Some(at_most_medium(finding))
+}
+
+/// Finds large temporaries at the peak.
+pub(super) fn temporaries(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+    let peak = context.peak_allocated;
+    let mut temporaries = context.of_role(Role::Temporary);
+    temporaries.sort_by_key(|one| (std::cmp::Reverse(one.size), one.first_moment));
+    temporaries.truncate(LARGEST_TEMPORARIES);
+    let bytes = total_bytes(&temporaries);
+    if !is_share(bytes, MIN_TEMPORARY_PERCENT, peak.bytes) {
+        return None;
+    }
+    let summary = format!(
+        "{} of the peak of {} ({}%) are {} temporaries, the largest of {}, which are freed soon after.",
+        ByteSize(bytes),
+        ByteSize(peak.bytes),
+        percent(bytes, peak.bytes),
+        temporaries.len(),
+        ByteSize(temporaries.first()?.size)
+    );
+    let mut finding = context.finding(lines, Problem::TemporaryPeak, bytes, &temporaries, summary);
+    finding.events = (peak.event, peak.event);
+    finding.remedy = Some("Compute the result in parts, in place, or without the intermediate tensor.".to_owned());
+    Some(at_most_medium(finding))
+}
+
+/// Finds a role that makes up most of the peak.
+pub(super) fn dominant(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+    let peak = context.peak_allocated;
+    let (parameters, gradients) = (context.of_role(Role::Parameter), context.of_role(Role::Gradient));
+    let (state, activations) = (context.of_role(Role::OptimizerState), context.of_role(Role::Activation));
+    let is_training = !gradients.is_empty() || !state.is_empty();
+    let share = |blocks: &[Allocation]| {
+        let bytes = total_bytes(blocks);
+        format!("{} of the peak of {} ({}%)", ByteSize(bytes), ByteSize(peak.bytes), percent(bytes, peak.bytes))
+    };
+    let (problem, blocks, summary, remedy) = if is_share(total_bytes(&state), MIN_STATE_PERCENT, peak.bytes) {
+        let bytes = total_bytes(&state);
+        let saved = ByteSize(bytes / 100 * EIGHT_BIT_SAVING_PERCENT);
+        let summary = format!("{} are the optimizer's state.", share(&state));
+        let half = ByteSize(bytes / 2);
+        let remedy = format!(
+            "8-bit states save about {saved}; sharding the state over two ranks saves {half} on each (estimates)."
+        );
+        (Problem::DominantOptimizerState, state, summary, remedy)
+    } else if gradients_dominate(total_bytes(&gradients), total_bytes(&parameters), peak.bytes) {
+        let (bytes, own) = (total_bytes(&gradients), total_bytes(&parameters));
+        let summary = format!("{} are gradients, for {} of parameters.", share(&gradients), ByteSize(own));
+        let saved = ByteSize(bytes.saturating_sub(own));
+        let remedy = format!(
+            "Add gradients up in one copy of the parameters' type: saves about {saved} (estimate); clear them with \
+             zero_grad(set_to_none=True)."
+        );
+        (Problem::DominantGradients, gradients, summary, remedy)
+    } else if is_training && is_share(total_bytes(&activations), MIN_ACTIVATION_PERCENT, peak.bytes) {
+        let summary = format!("{} are activations that the backward pass needs.", share(&activations));
+        let remedy = checkpoint_estimate(lines, &activations);
+        (Problem::DominantActivations, activations, summary, remedy)
+    } else {
+        return None;
+    };
+    let mut finding = context.finding(lines, problem, total_bytes(&blocks), &blocks, summary);
+    finding.events = (peak.event, peak.event);
+    finding.remedy = Some(remedy);
+    Some(at_most_medium(finding))
+}
+
+/// Returns true if gradients are a large part of the peak, or copies of what is needed.
+fn gradients_dominate(bytes: u64, parameter_bytes: u64, peak_bytes: u64) -> bool {
+    is_share(bytes, MIN_GRADIENT_PERCENT, peak_bytes)
+        || (is_share(bytes, MIN_SMALL_GRADIENT_PERCENT, peak_bytes)
+            && is_share(bytes, MIN_GRADIENT_MULTIPLE_PERCENT, parameter_bytes))
+}
+
+/// Returns what checkpointing the modules saves at most.
+fn checkpoint_estimate(lines: &Lines<'_>, activations: &[Allocation]) -> String {
+    let in_modules = activations.iter().filter(|one| lines.category(one.site) == Category::Activation);
+    let bytes = total_bytes(in_modules);
+    format!(
+        "Checkpoint the repeated modules (torch.utils.checkpoint): {} of activations are then computed again in the \
+         backward pass, but for each module's input (estimate); or use a smaller batch.",
+        ByteSize(bytes)
+    )
+}
+
+/// Bounds the severity of what a program needs rather than does wrong.
+fn at_most_medium(mut finding: Finding) -> Finding {
+    finding.severity = finding.severity.min(Severity::Medium);
+    finding
+}

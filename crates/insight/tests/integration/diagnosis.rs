@@ -1,0 +1,107 @@
+//! Diagnoses of the labelled recordings: the problem and the function at fault.
+
+use vramscope_insight::diagnosis::{Diagnosis, Finding, Severity};
+use vramscope_pool::Settings;
+use vramscope_trace::Recording;
+
+use crate::autopsy::{LABELLED, Label, history, without_stacks};
+use crate::recordings::{recorded_in, recordings_in, snapshots};
+
+/// Diagnoses a recording of a program that could reserve `limit_bytes`, `max_events` at a time.
+fn diagnose(recording: &Recording, limit_bytes: Option<u64>, max_events: u64) -> Vec<Finding> {
+    let settings = Settings::parse(&recording.info().alloc_conf).expect("recorded settings are valid");
+    let settings = Settings { limit_bytes, ..settings };
+    let history = history(recording);
+    let mut diagnosis = Diagnosis::new(recording, &history, &settings).expect("the recording is readable");
+    while !diagnosis.step(recording, max_events).expect("the recording is readable") {}
+    diagnosis.finish(recording, &history).expect("the recording is readable")
+}
+
+/// Checks what holds for the findings of every recording.
+fn check(name: &str, recording: &Recording, findings: &[Finding]) {
+    assert!(findings.windows(2).all(|pair| pair[0].severity >= pair[1].severity), "{name}: {findings:?}");
+    for one in findings {
+        let (first, last) = one.events;
+        assert!(first <= last && last <= recording.end_event(), "{name}: {one:?}");
+        assert!(one.bytes > 0, "{name}: {one:?}");
+        assert!(one.summary.ends_with('.') && !one.summary.contains('\n'), "{name}: {}", one.summary);
+        assert!(one.remedy.as_ref().is_none_or(|remedy| remedy.ends_with('.')), "{name}: {:?}", one.remedy);
+    }
+}
+
+/// Returns the ids of findings, the most serious first.
+fn ids(findings: &[Finding]) -> Vec<String> {
+    findings.iter().map(|one| one.problem.id()).collect()
+}
+
+#[test]
+fn most_serious_finding_of_labelled_recordings_is_the_labelled_problem() {
+    let (mut all, mut wrong) = (0, Vec::new());
+    for (name, recording) in recorded_in(LABELLED) {
+        let label = Label::read(&name);
+        let findings = diagnose(&recording, None, 1000);
+        check(&name, &recording, &findings);
+        all += 1;
+        if label.finding == "none" {
+            assert!(findings.is_empty(), "{name} is healthy: {findings:?}");
+            continue;
+        }
+        let is_site = |site: &String| findings.first().is_some_and(|first| first.site.contains(site.as_str()));
+        let id = ids(&findings).into_iter().next().unwrap_or_default();
+        if id != label.finding || !label.sites.iter().any(is_site) {
+            let site = findings.first().map(|first| first.site.clone());
+            wrong.push(format!("{name}: {id} at {site:?}, not {} at {:?}", label.finding, label.sites));
+        }
+    }
+    assert!(all >= 70, "only {all} labelled recordings");
+    assert!(wrong.len() * 20 <= all, "{} of {all} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn findings_without_stacks_are_the_same() {
+    let (mut all, mut different) = (0, Vec::new());
+    for (name, recording) in recorded_in(LABELLED) {
+        let with = ids(&diagnose(&recording, None, u64::MAX));
+        let stripped = without_stacks(&recording);
+        let findings = diagnose(&stripped, None, u64::MAX);
+        check(&name, &stripped, &findings);
+        all += 1;
+        if with != ids(&findings) {
+            different.push(format!("{name}: {with:?}, without stacks {:?}", ids(&findings)));
+        }
+        assert!(!with.is_empty() || findings.is_empty(), "{name} is healthy: {findings:?}");
+    }
+    assert!(different.len() * 20 <= all, "{} of {all} differ:\n{}", different.len(), different.join("\n"));
+}
+
+#[test]
+fn findings_do_not_depend_on_the_number_of_events_in_a_step() {
+    for (name, recording) in recorded_in(LABELLED).take(12) {
+        assert_eq!(diagnose(&recording, None, 7), diagnose(&recording, None, u64::MAX), "{name}");
+    }
+}
+
+#[test]
+fn growth_says_in_how_many_steps_the_limit_is_reached() {
+    let (_, recording) =
+        recorded_in(LABELLED).find(|(name, _)| name.starts_with("growth_outputs_1")).expect("the recording exists");
+    let findings = diagnose(&recording, Some(4 << 30), u64::MAX);
+    let growth = findings.first().expect("a finding");
+    // 1,990 of 4,096 MiB are reserved, and each step keeps 109 MiB more.
+    assert_eq!(growth.steps_left, Some(19), "{growth:?}");
+    assert!(growth.summary.contains("In about 19 steps"), "{}", growth.summary);
+    assert_eq!(growth.severity, Severity::High);
+}
+
+#[test]
+fn any_recording_can_be_diagnosed() {
+    let examples = ["../../examples/pytorch/recordings", "../../www/examples"];
+    let recordings = snapshots().chain(examples.into_iter().flat_map(recordings_in));
+    for (name, recording) in recordings.chain(recorded_in("../../../shared/snapshots")) {
+        let findings = diagnose(&recording, None, 100_000);
+        check(&name, &recording, &findings);
+        for one in &findings {
+            println!("{name}: {} {} {}", one.severity, one.problem.id(), one.site);
+        }
+    }
+}
