@@ -15,10 +15,10 @@ use vramscope_pool::Settings;
 use vramscope_trace::sort::sort_by;
 use vramscope_trace::{
     AllocationOrigin, ByteSize, Counters, Definitions, DeviceState, FreeSpace, PoolKey, SiteId, StreamId,
-    shared_site_numbers,
 };
 
 use crate::group::{GroupBy, Grouping};
+use crate::matching::MatchedSites;
 use crate::pools::{FreeMemory, free_memory};
 use crate::sites::GroupRow;
 
@@ -55,19 +55,20 @@ impl DifferenceKind {
 }
 
 /// Which groups of one recording, A, have another name in a second recording, B: those of sites
-/// whose lines have moved or whose files were renamed, see [`shared_site_numbers`].
+/// whose lines have moved or whose files or functions were renamed, see [`MatchedSites`].
 ///
 /// The default is for two moments of one recording: all names stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchingNames(HashMap<Arc<str>, Arc<str>>);
 
 impl MatchingNames {
-    /// Matches the groups of two recordings by their sites. Both groupings must know all sites.
+    /// Matches the groups of two recordings by their matched sites. Both groupings must know all
+    /// sites.
     ///
     /// If sites of a group of A are in several groups of B, the group has the name that most of
     /// them have. The cost is linear in the definitions of both recordings.
     #[must_use]
-    pub fn new(a: (&Definitions, &mut Grouping), b: (&Definitions, &mut Grouping)) -> Self {
+    pub fn new(sites: &MatchedSites, a: (&Definitions, &mut Grouping), b: (&Definitions, &mut Grouping)) -> Self {
         let has_lines = matches!(
             a.1.by(),
             GroupBy::Site | GroupBy::Stack | GroupBy::Function | GroupBy::Line | GroupBy::File | GroupBy::Operation
@@ -75,7 +76,7 @@ impl MatchingNames {
         if !has_lines || a.1.by() != b.1.by() {
             return Self::default();
         }
-        let numbers = shared_site_numbers(a.0, b.0);
+        let numbers = sites.numbers();
         let mut names_in_b: HashMap<SiteId, Arc<str>> = HashMap::new();
         for (site, number) in (0..).map(SiteId).zip(&numbers.b) {
             names_in_b.entry(*number).or_insert_with(|| name_of(site, b.0, b.1));
@@ -281,6 +282,8 @@ pub fn largest_changes(rows: &[DifferenceRow]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use vramscope_trace::Lifetimes;
+
     use super::*;
     use crate::frames::test_definitions::TestSites;
 
@@ -342,7 +345,9 @@ mod tests {
             grouping
         });
         let [in_a, in_b] = &mut by_line;
-        let names = MatchingNames::new((a.definitions(), in_a), (b.definitions(), in_b));
+        let none = Lifetimes::default();
+        let sites = MatchedSites::new((a.definitions(), &none), (b.definitions(), &none));
+        let names = MatchingNames::new(&sites, (a.definitions(), in_a), (b.definitions(), in_b));
         let rows_a = groups(&[("train.py:7", 1, 1), ("train.py:9", 2, 1), ("train.py:12", 3, 1)]);
         let rows_b = groups(&[("run.py:8", 5, 1), ("run.py:9", 2, 1), ("run.py:20", 4, 1)]);
         let rows = differences(&rows_a, &rows_b, &names);

@@ -21,7 +21,7 @@
 //!   is freed at once.
 //! - [`difference`]: what two moments, of one recording or of two, hold differently, by group;
 //!   [`comparison`]: by call stack, with figures of both recordings; [`conditions`]: limits on
-//!   these figures.
+//!   these figures; [`matching`]: which sites of two recordings are the same.
 //! - [`failures`], [`placement`], [`pools`], [`memory_summary`]: out-of-memory errors, where a
 //!   request would fit, free memory by pool, and the table of all counters.
 //! - [`autopsy`]: why each request failed with out of memory.
@@ -50,6 +50,7 @@ pub mod frames;
 pub mod group;
 pub mod history;
 pub mod leaks;
+pub mod matching;
 pub mod memory_summary;
 pub mod packing;
 pub mod peak;

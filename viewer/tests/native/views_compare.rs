@@ -6,6 +6,7 @@ use crate::files::{load_fixture, open};
 use serde_json::Value;
 use vramscope_insight::difference::MatchingNames;
 use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::matching::MatchedSites;
 use vramscope_insight::sites::live_groups;
 use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
 use vramscope_viewer::protocol::{Action, Frame, FrameRequest, PaneContent, Screen, Surface};
@@ -78,6 +79,7 @@ fn by_name(recording: &Recording, device: &DeviceState, by: GroupBy) -> HashMap<
 #[track_caller]
 fn check_rows(rows: &[Value], by: GroupBy, a: (&Recording, &DeviceState), b: (&Recording, &DeviceState)) {
     let names = MatchingNames::new(
+        &MatchedSites::by_stacks(a.0.definitions(), b.0.definitions()),
         (a.0.definitions(), &mut Grouping::of(by, a.0)),
         (b.0.definitions(), &mut Grouping::of(by, b.0)),
     );

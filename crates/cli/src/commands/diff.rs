@@ -93,6 +93,9 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<bool> {
 fn text(compared: &Compared) -> String {
     let Compared { operands: PerRecording { a, b }, comparison, checks } = compared;
     let mut out = format!("a: {}\nb: {}\n", escape_controls(&a.text), escape_controls(&b.text));
+    if let Some(note) = compared.note() {
+        out += &format!("{note}\n");
+    }
     for device in &comparison.devices {
         out += &tables::device_text(device, compared.moments(), terminal::columns());
     }

@@ -12,6 +12,10 @@ use crate::history::read_history;
 use crate::input::Input;
 use crate::operation::Operation;
 
+/// What all outputs say if the search for moved and renamed code was limited.
+const LIMITED_MATCHING: &str = "The programs differ in too much code to search for everything that moved or was \
+    renamed: a site may be shown as one that only a has and one that only b has.";
+
 /// What was compared, and the result.
 pub(crate) struct Compared {
     pub(crate) operands: PerRecording<Operand>,
@@ -23,6 +27,11 @@ impl Compared {
     /// Returns the moments of both recordings.
     pub(crate) fn moments(&self) -> [&Moment; 2] {
         [&self.operands.a.moment, &self.operands.b.moment]
+    }
+
+    /// Returns what the user must know of how sites were matched.
+    pub(crate) fn note(&self) -> Option<&'static str> {
+        self.comparison.is_matching_limited.then_some(LIMITED_MATCHING)
     }
 }
 
@@ -57,4 +66,27 @@ pub(crate) fn compare_operands(
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diff::{json, markdown};
+
+    #[test]
+    fn outputs_say_if_matching_was_limited() {
+        let operand = |name: &str| Operand { path: name.into(), moment: Moment::Peak, text: name.to_owned() };
+        let mut compared = Compared {
+            operands: PerRecording { a: operand("a.vram"), b: operand("b.vram") },
+            comparison: Comparison::default(),
+            checks: Vec::new(),
+        };
+        for is_limited in [false, true] {
+            compared.comparison.is_matching_limited = is_limited;
+            assert_eq!(compared.note().is_some(), is_limited);
+            assert_eq!(markdown::text(&compared).contains(LIMITED_MATCHING), is_limited);
+            let json = serde_json::to_value(json::Report::new(&compared)).expect("finite numbers");
+            assert_eq!(json["matching_limited"], is_limited);
+        }
+    }
 }

@@ -19,6 +19,9 @@ pub(crate) struct Report<'a> {
     moments: Pair<String>,
     /// Size in bytes of the request that the unusable shares refer to.
     unusable_request_bytes: u64,
+    /// True if the programs differ in too much code to search for everything that moved or was
+    /// renamed.
+    matching_limited: bool,
     devices: Vec<DeviceReport>,
     categories: Vec<CategoryReport<'a>>,
     sites: Vec<SiteReport<'a>>,
@@ -190,6 +193,7 @@ impl<'a> Report<'a> {
             files: Pair { a: a.file(), b: b.file() },
             moments: Pair { a: a.moment.to_string(), b: b.moment.to_string() },
             unusable_request_bytes: UNUSABLE_REQUEST_BYTES,
+            matching_limited: compared.comparison.is_matching_limited,
             devices: devices.iter().map(DeviceReport::new).collect(),
             categories: categories.collect(),
             sites: devices.iter().flat_map(|device| device.sites.iter().map(SiteReport::new)).collect(),

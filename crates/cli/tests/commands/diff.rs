@@ -90,7 +90,17 @@ fn recording_equals_its_import() {
 #[test]
 fn json_has_the_documented_fields() {
     let report = json(snapshot("mlp_train"), snapshot("tiny_inference"));
-    let all = ["categories", "conditions", "devices", "failed", "files", "moments", "sites", "unusable_request_bytes"];
+    let all = [
+        "categories",
+        "conditions",
+        "devices",
+        "failed",
+        "files",
+        "matching_limited",
+        "moments",
+        "sites",
+        "unusable_request_bytes",
+    ];
     assert_eq!(keys(&report), all);
     assert_eq!(report["moments"], serde_json::json!({ "a": "peak", "b": "peak" }));
     assert_eq!(report["unusable_request_bytes"], 16 << 20);

@@ -1,25 +1,23 @@
 //! Compares two recordings device by device.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use vramscope_trace::{
     AllocationOrigin, Churn, Definitions, DeviceId, DeviceState, FormatError, PerRecording, PoolKey, Recording, Replay,
-    SiteId, StreamId, shared_site_numbers, site_name,
+    SiteId, StreamId,
 };
 
-use super::code_map::in_terms_of_b;
 use super::device_totals::{DeviceStates, DeviceTotals};
 use super::first_difference::{FirstDifference, Requests, first_differences};
 use super::moment::{Moment, MomentError};
 use super::ranking::rank;
-use super::site_changes::{
-    RequestedChurn, SiteChange, SitesOfDevice, SitesOfRecording, churn_by_site, site_changes, sites_of_device,
-};
+use super::site_changes::{SiteChange, SitesOfDevice, SitesOfRecording, site_changes, sites_of_device};
 use crate::difference::{DifferenceRow, MatchingNames, differences};
 use crate::group::{GroupBy, Grouping};
 use crate::history::History;
+use crate::matching::{MatchedSites, churn_by_site};
 use crate::sites::{GroupRow, live_groups};
 
 /// A recording to compare, with its complete history, and the moment to compare.
@@ -85,6 +83,9 @@ pub enum ComparisonError {
 pub struct Comparison {
     /// The compared devices, by A's device number.
     pub devices: Vec<DeviceComparison>,
+    /// Whether the programs differ in so much code that not everything that moved or was renamed
+    /// was searched for. A site may then be shown as one that only A has and one that only B has.
+    pub is_matching_limited: bool,
 }
 
 /// The difference of a device in two recordings, or between two devices.
@@ -172,25 +173,30 @@ pub fn compare(
         check_device(sides.b.recording, devices.b, RecordingLabel::B)?;
     }
     let is_one_recording = std::ptr::eq(sides.a.recording, sides.b.recording);
-    let definitions_of_a = if is_one_recording { sides.a.recording.definitions().clone() } else { translated(sides) };
-    let mut numbers = shared_site_numbers(&definitions_of_a, sides.b.recording.definitions());
-    match_by_name(&mut numbers, (&definitions_of_a, sides.b.recording.definitions()));
+    let matched = if is_one_recording {
+        MatchedSites::of_one_recording(sides.a.recording.definitions())
+    } else {
+        let Side { recording: a, history: history_a, .. } = sides.a;
+        let Side { recording: b, history: history_b, .. } = sides.b;
+        MatchedSites::new((a.definitions(), history_a.all_lifetimes()), (b.definitions(), history_b.all_lifetimes()))
+    };
+    let numbers = matched.numbers();
     let mut names = PerRecording {
-        a: Names::new(sides.a.recording, &definitions_of_a),
+        a: Names::new(sides.a.recording, matched.definitions_of_a()),
         b: Names::new(sides.b.recording, sides.b.recording.definitions()),
     };
     let all = || {
         let (a, b) = (known_devices(sides.a.recording), known_devices(sides.b.recording));
         a.union(&b).map(|&device| PerRecording { a: device, b: device }).collect()
     };
-    let mut comparison = Comparison::default();
+    let mut comparison = Comparison { devices: Vec::new(), is_matching_limited: matched.is_limited() };
     for device in devices.map_or_else(all, |devices| vec![devices]) {
         let figures = PerRecording {
             a: DeviceFigures::new(sides.a, device.a, RecordingLabel::A, &mut names.a)?,
             b: DeviceFigures::new(sides.b, device.b, RecordingLabel::B, &mut names.b)?,
         };
         let is_two_programs = !is_one_recording || device.a != device.b;
-        let requests = if is_two_programs { request_differences(sides, device, &numbers) } else { Vec::new() };
+        let requests = if is_two_programs { request_differences(sides, device, numbers) } else { Vec::new() };
         let of = PerRecording {
             a: sites_of(sides.a, device.a, &names.a, &numbers.a, figures.a.as_ref()),
             b: sites_of(sides.b, device.b, &names.b, &numbers.b, figures.b.as_ref()),
@@ -223,47 +229,6 @@ fn check_device(recording: &Recording, device: DeviceId, label: RecordingLabel) 
 /// Returns the devices of a recording that have events.
 fn known_devices(recording: &Recording) -> BTreeSet<DeviceId> {
     recording.end_state().devices().map(|(id, _)| id).filter(|id| recording.series(*id).is_some()).collect()
-}
-
-/// Returns A's definitions with the files, functions and lines that they have in B.
-fn translated(sides: PerRecording<Side<'_>>) -> Definitions {
-    let churn = |side: Side<'_>| {
-        let mut sum: BTreeMap<SiteId, RequestedChurn> = BTreeMap::new();
-        for (_, lifetimes) in side.history.all_lifetimes().devices() {
-            for (site, churn) in churn_by_site(Some(lifetimes)) {
-                sum.entry(site).or_default().add_all(churn);
-            }
-        }
-        sum
-    };
-    let (churn_a, churn_b) = (churn(sides.a), churn(sides.b));
-    in_terms_of_b((sides.a.recording.definitions(), &churn_a), (sides.b.recording.definitions(), &churn_b))
-}
-
-/// Gives equal numbers to the sites that still lack a match and have the same name and category:
-/// their stacks differ in frames that no table shows, such as the caller of the training loop.
-fn match_by_name(numbers: &mut PerRecording<Vec<SiteId>>, (a, b): (&Definitions, &Definitions)) {
-    let unmatched = |own: &[SiteId], other: &[SiteId], definitions: &Definitions| {
-        let other: HashSet<SiteId> = other.iter().copied().collect();
-        let sites = (0..).map(SiteId).zip(own).filter(|(_, number)| !other.contains(number));
-        let named = sites.map(|(site, _)| (site, (site_name(definitions, site), definitions.site(site).category)));
-        named.collect::<Vec<_>>()
-    };
-    let (only_a, only_b) = (unmatched(&numbers.a, &numbers.b, a), unmatched(&numbers.b, &numbers.a, b));
-    let mut by_name = HashMap::new();
-    for (site, name) in &only_b {
-        by_name.entry(name).or_insert(numbers.b[site.0 as usize]);
-    }
-    let mut matched = HashSet::new();
-    for (site, name) in &only_a {
-        if let Some(number) = by_name.get(name) {
-            numbers.a[site.0 as usize] = *number;
-            matched.insert(name);
-        }
-    }
-    for (site, name) in only_b.iter().filter(|(_, name)| matched.contains(name)) {
-        numbers.b[site.0 as usize] = by_name[name];
-    }
 }
 
 /// The names of a recording's lines and categories.

@@ -9,9 +9,8 @@
 //!
 //! Site numbers are only valid within one recording, so sites are matched by content: scope,
 //! category and whole call stack. Between two runs code changes: lines move, functions are renamed,
-//! files are in other directories. `code_map` finds out which function and which line of one
-//! recording is which of the other, from the allocations that were made there. Sites that still
-//! lack a match are compared ever less strictly, see [`shared_site_numbers`].
+//! files are in other directories. [`MatchedSites`] finds out which function and which line of one
+//! recording is which of the other, from the allocations that were made there.
 //!
 //! # Which site comes first
 //!
@@ -22,7 +21,6 @@
 //!
 //! [`difference`](crate::difference) compares the groups of two moments by name, as the page does.
 
-mod code_map;
 mod compare;
 mod device_totals;
 mod first_difference;
@@ -39,4 +37,4 @@ pub use moment::{Moment, MomentError, ParseMomentError};
 pub use site_changes::{BlockTotals, SiteChange};
 
 #[cfg(doc)]
-use vramscope_trace::shared_site_numbers;
+use crate::matching::MatchedSites;

@@ -8,6 +8,7 @@ use vramscope_trace::{
 };
 
 use crate::group::{Grouping, SiteCategory};
+use crate::matching::RequestedChurn;
 
 /// Most frames of a call stack that a [`SiteChange`] lists; outer frames beyond are left out. Sites
 /// are matched by their whole stacks.
@@ -112,22 +113,6 @@ pub(super) struct SiteFigures {
     churn: RequestedChurn,
 }
 
-/// The recorded allocations of a site, freed ones included, and the bytes that the program
-/// requested for them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct RequestedChurn {
-    pub(super) churn: Churn,
-    pub(super) requested_bytes: u64,
-}
-
-impl RequestedChurn {
-    /// Adds other allocations.
-    pub(super) fn add_all(&mut self, other: Self) {
-        self.churn.add_all(other.churn);
-        self.requested_bytes = self.requested_bytes.saturating_add(other.requested_bytes);
-    }
-}
-
 /// The figures of every site of a device that has any.
 pub(super) type SitesOfDevice = BTreeMap<SiteId, SiteFigures>;
 
@@ -160,17 +145,6 @@ fn add_blocks(device: &DeviceState, mut add: impl FnMut(SiteId, BlockTotals)) {
             },
         );
     }
-}
-
-/// Returns a device's recorded allocations by site, freed ones included.
-pub(super) fn churn_by_site(lifetimes: Option<&DeviceLifetimes>) -> BTreeMap<SiteId, RequestedChurn> {
-    let mut sums: BTreeMap<SiteId, RequestedChurn> = BTreeMap::new();
-    for one in lifetimes.into_iter().flat_map(DeviceLifetimes::iter).filter(|one| one.start_observed) {
-        let sum = sums.entry(one.site).or_default();
-        sum.churn.add(one.size);
-        sum.requested_bytes = sum.requested_bytes.saturating_add(one.requested);
-    }
-    sums
 }
 
 /// One of two recordings whose sites are compared.

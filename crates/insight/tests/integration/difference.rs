@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use vramscope_insight::difference::{DifferenceKind, MatchingNames, MomentFigures, differences};
 use vramscope_insight::group::{GroupBy, Grouping};
+use vramscope_insight::matching::MatchedSites;
 use vramscope_insight::placement::recorded_settings;
 use vramscope_insight::pools::device_usage;
 use vramscope_insight::sites::live_groups;
@@ -82,8 +83,9 @@ fn equal_moments_have_no_difference() {
     let side = Side::new("mlp_train.pickle.zst", &mut fastrand::Rng::with_seed(3));
     let mut grouping = Grouping::of(GroupBy::Line, &recording);
     let rows = live_groups(&side.device, recording.definitions(), &mut grouping);
-    let names =
-        MatchingNames::new((recording.definitions(), &mut grouping.clone()), (recording.definitions(), &mut grouping));
+    let definitions = recording.definitions();
+    let sites = MatchedSites::of_one_recording(definitions);
+    let names = MatchingNames::new(&sites, (definitions, &mut grouping.clone()), (definitions, &mut grouping));
     assert_eq!(names, MatchingNames::default());
     let differences = differences(&rows, &rows, &names);
     assert!(differences.iter().all(|row| row.kind == DifferenceKind::Same && row.a_bytes == row.b_bytes));

@@ -14,6 +14,7 @@ mod failures;
 mod flame;
 mod history;
 mod leaks;
+mod matching;
 mod memory_summary;
 mod one_line_changed;
 mod packing;

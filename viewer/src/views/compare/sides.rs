@@ -3,6 +3,7 @@
 use vramscope_insight::difference::MatchingNames;
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::history::History;
+use vramscope_insight::matching::MatchedSites;
 use vramscope_insight::sites::{GroupRow, live_groups};
 use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::Step;
@@ -210,8 +211,10 @@ impl CompareCache {
         let SecondAnalysis { names, groupings: second_groupings, .. } = &mut self.second;
         let known = names.get_or_insert_with(by, Default::default);
         if known.0 != sites {
+            // By stacks alone: the search by allocations exceeds the page's transfer budget.
+            let matched = MatchedSites::by_stacks(a.definitions(), b.definitions());
             let of_a = (a.definitions(), groupings.get(by, a));
-            *known = (sites, MatchingNames::new(of_a, (b.definitions(), second_groupings.get(by, b))));
+            *known = (sites, MatchingNames::new(&matched, of_a, (b.definitions(), second_groupings.get(by, b))));
         }
         known.1.clone()
     }

@@ -10,11 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use vramscope_trace::{Definition, Definitions, Frame, FrameId, Site, SiteId, Stack, StackId, StringId};
 
-use super::site_changes::RequestedChurn;
+use super::budget::Budget;
+use super::requested_churn::RequestedChurn;
 
-/// Most pairs of lines of one function that are aligned, a bound on time and memory: two functions
-/// with 1,000 recorded lines each. The lines of a longer function keep their numbers.
-const MAX_LINE_PAIRS: usize = 1_000_000;
+/// Most pairs of lines of one function that are aligned, and of files or functions that are
+/// compared, a bound on memory: two functions with 1,000 recorded lines each. The lines of a longer
+/// function keep their numbers.
+const MAX_PAIRS: usize = 1_000_000;
 
 /// Score of two lines that may be equal, before their allocations are compared.
 const CANDIDATE: u32 = 2;
@@ -36,28 +38,37 @@ const NOT_MOVED: u32 = 1;
 /// Least score of two lines, without their numbers, at which they are similar.
 const SIMILAR: u32 = SAME_CALLS + SAME_ALLOCATIONS;
 
+/// Most functions that are kept of those that a line called, a bound on the time of a comparison.
+const MAX_CALLS: usize = 16;
+
 /// What happened at a line or in a function, in itself and in what it called.
 #[derive(Clone, Debug, Default)]
-struct Activity<'a> {
+struct Activity {
     /// Number of its allocations, and the bytes requested.
     churn: (u64, u64),
-    /// Functions that it called; the empty name stands for a request without a deeper frame.
-    calls: BTreeSet<&'a str>,
+    /// Numbers of the functions that it called, the smallest [`MAX_CALLS`]; that of the empty name
+    /// stands for a request without a deeper frame.
+    calls: BTreeSet<usize>,
 }
 
+/// Numbers of functions by their names, the same in both recordings.
+type CallNumbers<'a> = HashMap<&'a str, usize>;
 /// The recorded lines of a function, by number.
-type Lines<'a> = BTreeMap<u32, Activity<'a>>;
+type Lines = BTreeMap<u32, Activity>;
 /// The recorded functions of a file, by name.
-type Functions<'a> = BTreeMap<&'a str, Lines<'a>>;
+type Functions<'a> = BTreeMap<&'a str, Lines>;
 /// The recorded code of a program, by the files' paths.
 type Files<'a> = BTreeMap<&'a str, Functions<'a>>;
 
-impl<'a> Activity<'a> {
+impl Activity {
     /// Adds the allocations of a site.
-    fn add(&mut self, churn: (u64, u64), call: &'a str) {
+    fn add(&mut self, churn: (u64, u64), call: usize) {
         self.churn.0 = self.churn.0.saturating_add(churn.0);
         self.churn.1 = self.churn.1.saturating_add(churn.1);
         self.calls.insert(call);
+        if self.calls.len() > MAX_CALLS {
+            self.calls.pop_last();
+        }
     }
 
     /// Returns how similar this and `other` are: the higher, the more likely the same code.
@@ -87,7 +98,11 @@ fn close_bytes(a: u64, b: u64) -> u32 {
 }
 
 /// Returns the recorded code of a program with what each line allocated.
-fn files_of<'a>(definitions: &'a Definitions, churn: &BTreeMap<SiteId, RequestedChurn>) -> Files<'a> {
+fn files_of<'a>(
+    definitions: &'a Definitions,
+    churn: &BTreeMap<SiteId, RequestedChurn>,
+    numbers: &mut CallNumbers<'a>,
+) -> Files<'a> {
     let mut files = Files::new();
     for (&id, of_site) in churn {
         let mut call = "";
@@ -97,6 +112,8 @@ fn files_of<'a>(definitions: &'a Definitions, churn: &BTreeMap<SiteId, Requested
             let (function, file) = (definitions.string(frame.function), definitions.string(frame.file));
             if frame.line > 0 && seen.insert(frame) {
                 let lines = files.entry(file).or_default().entry(function).or_default();
+                let next = numbers.len();
+                let call = *numbers.entry(call).or_insert(next);
                 lines.entry(frame.line).or_default().add((of_site.churn.allocations, of_site.requested_bytes), call);
             }
             call = function;
@@ -107,9 +124,14 @@ fn files_of<'a>(definitions: &'a Definitions, churn: &BTreeMap<SiteId, Requested
 
 /// The pairs of keys of two maps that belong together: those of equal keys, then of the others
 /// those with the highest scores, each key once. Pairs with the score 0 are left out.
+///
+/// `steps` is the cost of a score. If the budget does not suffice for all scores, only equal keys
+/// are paired: which pairs are found must not depend on where the search ended.
 fn pairs<'a, T>(
     a: &BTreeMap<&'a str, T>,
     b: &BTreeMap<&'a str, T>,
+    budget: &mut Budget,
+    steps: impl Fn(&T, &T) -> usize,
     score: impl Fn(&T, &T) -> u32,
 ) -> Vec<(&'a str, &'a str)> {
     let mut pairs: Vec<(&str, &str)> = a.keys().filter(|key| b.contains_key(*key)).map(|key| (*key, *key)).collect();
@@ -117,7 +139,16 @@ fn pairs<'a, T>(
         of.keys().copied().filter(|key| !other.contains_key(key)).collect::<Vec<&'a str>>()
     };
     let (only_a, only_b) = (only(a, b), only(b, a));
-    if only_a.len().saturating_mul(only_b.len()) > MAX_LINE_PAIRS {
+    let pairs_to_score = only_a.len().saturating_mul(only_b.len());
+    if pairs_to_score > MAX_PAIRS {
+        budget.exceed();
+        return pairs;
+    }
+    if !budget.take(pairs_to_score) {
+        return pairs;
+    }
+    let cost_of = |one: &&str| only_b.iter().map(|other| steps(&a[*one], &b[other])).fold(0, usize::saturating_add);
+    if !budget.take(only_a.iter().map(cost_of).fold(0, usize::saturating_add)) {
         return pairs;
     }
     let all = only_a.iter().flat_map(|one| only_b.iter().map(move |other| (*one, *other)));
@@ -144,20 +175,27 @@ fn common_functions(a: &Functions<'_>, b: &Functions<'_>) -> u32 {
 
 /// Returns how similar two functions of different names are, to find renamed ones; 0 if fewer than
 /// half of the lines of the longer one have a similar line in the other one.
-fn renamed_function(a: &Lines<'_>, b: &Lines<'_>) -> u32 {
-    if a.len().saturating_mul(b.len()) > MAX_LINE_PAIRS {
-        return 0;
-    }
+fn renamed_function(a: &Lines, b: &Lines) -> u32 {
     let best = a.values().map(|one| b.values().map(|other| one.score(other)).max().unwrap_or_default());
     let similar: Vec<u32> = best.filter(|score| *score >= SIMILAR).collect();
     if similar.len() * 2 < a.len().max(b.len()) { 0 } else { similar.iter().sum() }
 }
 
 /// Returns the pairs of lines of one function in two recordings that belong together, in order:
-/// the alignment with the highest score.
-fn aligned_lines(a: &Lines<'_>, b: &Lines<'_>) -> Vec<(u32, u32)> {
-    if a.keys().eq(b.keys()) || a.len().saturating_mul(b.len()) > MAX_LINE_PAIRS {
-        return a.keys().map(|line| (*line, *line)).collect();
+/// the alignment with the highest score. The lines keep their numbers if the budget does not
+/// suffice.
+fn aligned_lines(a: &Lines, b: &Lines, budget: &mut Budget) -> Vec<(u32, u32)> {
+    let unchanged = || a.keys().map(|line| (*line, *line)).collect();
+    if a.keys().eq(b.keys()) {
+        return unchanged();
+    }
+    let line_pairs = a.len().saturating_mul(b.len());
+    if line_pairs > MAX_PAIRS {
+        budget.exceed();
+        return unchanged();
+    }
+    if !budget.take(line_pairs) {
+        return unchanged();
     }
     let (lines_a, lines_b): (Vec<_>, Vec<_>) = (a.iter().collect(), b.iter().collect());
     let width = lines_b.len() + 1;
@@ -204,13 +242,17 @@ fn aligned_lines(a: &Lines<'_>, b: &Lines<'_>) -> Vec<(u32, u32)> {
 pub(super) fn in_terms_of_b(
     a: (&Definitions, &BTreeMap<SiteId, RequestedChurn>),
     b: (&Definitions, &BTreeMap<SiteId, RequestedChurn>),
+    budget: &mut Budget,
 ) -> Definitions {
-    let (files_a, files_b) = (files_of(a.0, a.1), files_of(b.0, b.1));
+    let mut numbers = CallNumbers::default();
+    let (files_a, files_b) = (files_of(a.0, a.1, &mut numbers), files_of(b.0, b.1, &mut numbers));
     let mut moved: HashMap<(&str, &str, u32), (&str, &str, u32)> = HashMap::new();
-    for (file_a, file_b) in pairs(&files_a, &files_b, common_functions) {
+    let file_steps = |a: &Functions<'_>, _: &Functions<'_>| a.len();
+    for (file_a, file_b) in pairs(&files_a, &files_b, budget, file_steps, common_functions) {
         let (functions_a, functions_b) = (&files_a[file_a], &files_b[file_b]);
-        for (function_a, function_b) in pairs(functions_a, functions_b, renamed_function) {
-            for (line_a, line_b) in aligned_lines(&functions_a[function_a], &functions_b[function_b]) {
+        let function_steps = |a: &Lines, b: &Lines| a.len().saturating_mul(b.len());
+        for (function_a, function_b) in pairs(functions_a, functions_b, budget, function_steps, renamed_function) {
+            for (line_a, line_b) in aligned_lines(&functions_a[function_a], &functions_b[function_b], budget) {
                 moved.insert((file_a, function_a, line_a), (file_b, function_b, line_b));
             }
         }
