@@ -1,4 +1,4 @@
-"""``vramscope.autopsy()`` and ``vramscope.advise()``: the answers of the commands, as objects."""
+"""``vramscope.diagnose()``, ``autopsy()`` and ``advise()``: the commands' answers as objects."""
 
 import json
 import os
@@ -26,6 +26,9 @@ class AnalysesTest(ProgramTest):
         self.assertEqual(autopsy, self.command("autopsy", FAILED))
         self.assertEqual(autopsy["ooms"][0]["cause"], "fragmentation")
         self.assertEqual(self.answer(f"autopsy({TRAINING!r})")["ooms"], [])
+        diagnosis = self.answer(f"diagnose({FAILED!r})")
+        self.assertEqual(diagnosis, self.command("diagnose", FAILED))
+        self.assertGreater(len(diagnosis["findings"]), 0)
         advice = self.answer(f"advise({TRAINING!r}, capacity='2GiB')")
         self.assertEqual(advice, self.command("advise", TRAINING, "--capacity", "2GiB"))
         self.assertEqual(advice["devices"][0]["capacity_bytes"], 2 << 30)
@@ -49,6 +52,7 @@ class AnalysesTest(ProgramTest):
 
         """
         code += f"""
+        check(vramscope.diagnose({FAILED!r}), _analyses.Diagnosis, "diagnose")
         check(vramscope.autopsy({FAILED!r}), _analyses.Autopsy, "autopsy")
         check(vramscope.advise({TRAINING!r}), _analyses.Advice, "advise")
         """

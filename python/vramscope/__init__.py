@@ -9,7 +9,7 @@
 PyTorch keeps its own allocator: vramscope follows it. ``docs/watch.md`` has all functions.
 """
 
-from ._analyses import AnalysisError, advise, autopsy
+from ._analyses import AnalysisError, advise, autopsy, diagnose
 from ._native import __version__
 from ._notebook import load_ipython_extension, register_magic, show
 from ._out_of_memory import on_oom
@@ -27,6 +27,7 @@ __all__ = [
     "advise",
     "annotate",
     "autopsy",
+    "diagnose",
     "mark",
     "memory_stats",
     "on_oom",

@@ -1,4 +1,4 @@
-"""What the commands ``advise`` and ``autopsy`` find in a recording, as parsed JSON."""
+"""What the commands ``diagnose``, ``advise`` and ``autopsy`` find in a recording, as parsed JSON."""
 
 from __future__ import annotations
 
@@ -15,6 +15,29 @@ _ANSWERS = (0, 1)
 
 class AnalysisError(RuntimeError):
     """A recording that cannot be read or analyzed; the message says why and what to do."""
+
+
+class Finding(TypedDict):
+    """A memory problem, where it comes from and what helps."""
+
+    id: str
+    severity: str
+    device: int
+    events: list[int]
+    bytes: int
+    site: str
+    summary: str
+    remedy: str | None
+    steps_left: int | None
+    checked: bool
+    saves_bytes: int | None
+    peak_reserved_bytes: int | None
+
+
+class Diagnosis(TypedDict):
+    """What :func:`diagnose` returns."""
+
+    findings: list[Finding]
 
 
 class Holder(TypedDict):
@@ -171,6 +194,16 @@ def _answer(command, path, **sizes):
         return json.loads(done.stdout)
     messages = done.stderr.strip().splitlines() or [f"vramscope {command} ended with status {done.returncode}"]
     raise AnalysisError(messages[-1].removeprefix("vramscope: "))
+
+
+def diagnose(path: str | os.PathLike[str], *, limit_bytes: int | str | None = None) -> Diagnosis:
+    """Finds the memory problems of a recording or snapshot, where they come from and what helps.
+
+    ``limit_bytes`` is the memory limit that the recorded process ran under, in bytes or as in
+    ``"40GiB"``; by default it is inferred from out-of-memory errors. ``docs/diagnose.md`` has the
+    fields.
+    """
+    return _answer("diagnose", path, limit_bytes=limit_bytes)
 
 
 def autopsy(path: str | os.PathLike[str], *, limit_bytes: int | str | None = None) -> Autopsy:
