@@ -68,8 +68,17 @@ class FreeMemory(TypedDict):
     other_stream_largest_bytes: int
     private_pool_bytes: int
     private_pool_largest_bytes: int
+    other_size_class_bytes: int
     releasable_bytes: int
     pending_bytes: int
+
+
+class Pin(TypedDict):
+    """A live block that keeps free memory apart."""
+
+    address: str
+    bytes: int
+    site: str
 
 
 class Pinning(TypedDict):
@@ -79,30 +88,39 @@ class Pinning(TypedDict):
     bytes: int
     live_bytes: int
     blocks: int
+    largest: list[Pin]
 
 
 class OutOfMemory(TypedDict):
-    """An out-of-memory error."""
+    """An out-of-memory error, and the number of equal ones."""
 
     device: int
     event: int
+    count: int
+    last_event: int
     requested_bytes: int
     rounded_bytes: int
     stream: int
     pool: str
-    request_site: str
+    request_site: str | None
     cause: str
     site: str
     summary: str
     pytorch_issue: int | None
     cap_bytes: int | None
+    cap_at_least_bytes: int | None
+    cap_below_bytes: int | None
     reserved_bytes: int
     device_free_bytes: int
+    device_bytes: int | None
     outside_bytes: int | None
+    outside_at_least_bytes: int
     free: FreeMemory
     pinning: Pinning | None
     holders: list[Holder]
     reproduced: bool | None
+    follows: str | None
+    unchanged_peak_bytes: int | None
     remedies: list[Remedy]
 
 
@@ -115,6 +133,7 @@ class Defect(TypedDict):
     bytes: int
     summary: str
     remedy: str
+    saves_bytes: int | None
 
 
 class Autopsy(TypedDict):

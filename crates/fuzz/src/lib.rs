@@ -13,6 +13,7 @@
 //! - [`mutate`] changes an input, for tests without a fuzzer.
 #![forbid(unsafe_code)]
 
+mod autopsies;
 mod buffers;
 mod consistency_check;
 mod exports;
@@ -26,6 +27,7 @@ mod recordings;
 mod seeds;
 pub mod structured_input;
 
+pub use autopsies::autopsy;
 pub use buffers::buffers;
 pub use exports::{analyses, pool_rerun, round_trip};
 pub use live_recording::live_recording;
@@ -48,7 +50,7 @@ pub struct Target {
 }
 
 /// All targets: each has a name, the function, seeds, and words to insert.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     Target { name: "recording", run: recording, seeds: seeds::files, words: &[] },
     Target { name: "chunks", run: chunks, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
     Target { name: "live_recording", run: live_recording, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
@@ -57,6 +59,7 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "encoder", run: encoder, seeds: seeds::history_bytes, words: &[] },
     Target { name: "analyses", run: analyses, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
     Target { name: "pool_rerun", run: pool_rerun, seeds: seeds::rerun_inputs, words: CHUNK_MARKERS },
+    Target { name: "autopsy", run: autopsy, seeds: seeds::failing_programs, words: REPEATS },
     Target { name: "pickle", run: pickle, seeds: seeds::pickles, words: KEYS },
     Target { name: "json", run: json, seeds: seeds::jsons, words: KEYS },
     Target { name: "rmm", run: rmm, seeds: seeds::rmm_logs, words: LOG_WORDS },
@@ -84,6 +87,9 @@ const MAGIC: &[&[u8]] = &[
 /// The markers of a structured input: the beginning of each kind of chunk, and of a column.
 const CHUNK_MARKERS: &[&[u8]] =
     &[b"\xfe#K\x01\0", b"\xfe#K\x02\0", b"\xfe#K\x03\0", b"\xfe#K\x04\0", b"\xfe#K\x05\0", b"\xfe#C"];
+
+/// Calls of a generated program: repetitions of the calls before them, and a request of 8 MiB.
+const REPEATS: &[&[u8]] = &[b"\x07\x2f", b"\x07\x57", b"\x07\xff", b"\x50\xff"];
 
 /// Words, pointers, times and line ends of RMM logs.
 const LOG_WORDS: &[&[u8]] =

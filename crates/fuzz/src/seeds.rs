@@ -91,6 +91,21 @@ pub(crate) fn rerun_inputs() -> Vec<Vec<u8>> {
     inputs.chain(histories().into_iter().map(|history| [vec![1], history].concat())).collect()
 }
 
+/// Returns inputs of the target `autopsy`: programs that run out of memory, and recordings.
+pub(crate) fn failing_programs() -> Vec<Vec<u8>> {
+    // Steps that keep 2 or 4 MiB: two requests, a free and a mark, 25 times.
+    let leak = [0x60, 127, 0x60, 63, 4, 0, 5, 0, 7, 0x1f, 7, 0x1f, 7, 0x1f, 0x60, 255];
+    // Blocks of 8 MiB of which some are freed, then requests of 32 MiB on two streams.
+    let fragmented = [0x60, 255, 7, 7, 4, 0, 4, 2, 20, 4, 20, 1, 0xf0, 1, 0xf0, 1, 6, 0, 0xf1, 1, 0x60, 9, 0xf0, 1];
+    let mut seeds = Vec::new();
+    for program in [leak.as_slice(), fragmented.as_slice()] {
+        seeds.extend([0u8, 4, 8, 12, 16].map(|choice| [&[choice], program].concat()));
+    }
+    seeds.extend(structured_inputs().into_iter().map(|input| [vec![2], input].concat()));
+    seeds.extend(histories().into_iter().map(|history| [vec![3], history].concat()));
+    seeds
+}
+
 /// Returns the indexes of the recordings as structured inputs.
 pub(crate) fn indices() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();

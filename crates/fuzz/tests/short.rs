@@ -66,5 +66,5 @@ macro_rules! targets {
 
 targets!(
     recording chunks live_recording index consistency encoder analyses pool_rerun
-    pickle json rmm buffers unpack round_trip settings page_link
+    autopsy pickle json rmm buffers unpack round_trip settings page_link
 );

@@ -4,13 +4,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use vramscope_insight::autopsy::{Defect, OutOfMemory};
+use vramscope_insight::autopsy::{Defect, Horizon, OutOfMemory, Remedies, Remedy};
+use vramscope_insight::failures::ReservedCap;
 use vramscope_trace::{ByteSize, Category, Count, Recording};
 
 use crate::error::Result;
 use crate::input::Input;
 use crate::operation::Operation;
-use crate::reports::autopsy::{Checked, Examination};
+use crate::reports::autopsy::Examination;
 use crate::signals;
 use crate::table;
 use crate::terminal;
@@ -25,6 +26,8 @@ Exit status: 0 without an out-of-memory error, 1 with one or more";
 
 /// Number of lines of the program in the table of what held memory.
 const TABLE_ROWS: usize = 8;
+/// Number of blocks that pin a segment in the list of them.
+const PIN_ROWS: usize = 4;
 
 /// Arguments of `vramscope autopsy`: the recording and its memory limit.
 #[derive(Args, Debug)]
@@ -54,14 +57,16 @@ pub(crate) fn run(arguments: &AutopsyArguments) -> Result<bool> {
     } else {
         terminal::print(&(text(&recording, &examination) + &defects_text(&examination.defects)))?;
     }
-    Ok(examination.autopsy.ooms.is_empty())
+    Ok(examination.autopsy.ooms().is_empty())
 }
 
 /// Returns the defects of PyTorch's allocator as text, each with its remedy.
-fn defects_text(defects: &[Defect]) -> String {
-    let text = |defect: &Defect| {
+fn defects_text(defects: &[(Defect, Option<u64>)]) -> String {
+    let text = |(defect, saved): &(Defect, Option<u64>)| {
+        let saved =
+            saved.map_or_else(String::new, |bytes| format!(" Simulated, it reserves {} less.", ByteSize(bytes)));
         format!(
-            "\nDefect of PyTorch on {}, event {}: {}\n  {}\n  https://github.com/pytorch/pytorch/issues/{}\n",
+            "\nDefect of PyTorch on {}, event {}: {}\n  {}{saved}\n  https://github.com/pytorch/pytorch/issues/{}\n",
             defect.device,
             Count(defect.event),
             defect.summary,
@@ -75,13 +80,14 @@ fn defects_text(defects: &[Defect]) -> String {
 /// Returns all failures as text for the terminal.
 fn text(recording: &Recording, examination: &Examination) -> String {
     let Examination { settings, autopsy, checked, .. } = examination;
-    if autopsy.ooms.is_empty() {
+    if autopsy.ooms().is_empty() {
         return format!("No out-of-memory error in {}.\n", Count(recording.events()).of("event", "events"));
     }
-    let parts: Vec<String> = autopsy.ooms.iter().zip(checked).map(|(oom, found)| oom_text(oom, found)).collect();
+    let parts: Vec<String> =
+        autopsy.ooms().iter().zip(checked).map(|(oom, found)| oom_text(oom, found.as_ref())).collect();
     let mut text = parts.join("\n");
-    if autopsy.omitted > 0 {
-        text += &format!("\n{} were not examined.\n", Count(autopsy.omitted).of("further error", "further errors"));
+    if autopsy.omitted() > 0 {
+        text += &format!("\n{} were not examined.\n", Count(autopsy.omitted()).of("further error", "further errors"));
     }
     if !settings.to_conf().is_empty() {
         text += &format!("\nRecorded settings: {}\n", settings.to_conf());
@@ -90,7 +96,7 @@ fn text(recording: &Recording, examination: &Examination) -> String {
 }
 
 /// Returns one failure as text: the headline, the cause, what held memory, what was free, remedies.
-fn oom_text(oom: &OutOfMemory, checked: &Checked) -> String {
+fn oom_text(oom: &OutOfMemory, checked: Option<&Remedies>) -> String {
     let failure = &oom.failure;
     let mut text = format!(
         "OUT OF MEMORY on {}, event {}: {}, cause {}\n\n{}\n",
@@ -100,7 +106,11 @@ fn oom_text(oom: &OutOfMemory, checked: &Checked) -> String {
         oom.cause.id(),
         oom.summary
     );
-    if let Some(issue) = oom.cause.pytorch_issue() {
+    if oom.events.len() > 1 {
+        let (times, last) = (Count(oom.events.len() as u64), Count(oom.last_event()));
+        text += &format!("The same request failed {times} times in all, last at event {last}.\n");
+    }
+    if let Some(issue) = oom.pytorch_issue {
         text += &format!("This is a known defect of PyTorch: https://github.com/pytorch/pytorch/issues/{issue}\n");
     }
     text += "\n";
@@ -113,35 +123,78 @@ fn oom_text(oom: &OutOfMemory, checked: &Checked) -> String {
     if others > 0 {
         table.add_row(["  (all other lines)".to_owned(), String::new(), ByteSize(others).to_string()]);
     }
-    text += &table::render(table, None);
-    text += "\n";
-    text += &free_text(oom);
-    text += "\n";
-    text += &match checked {
-        None => "Remedies are checked for the first errors only.\n".to_owned(),
-        Some((false, _)) => "The simulation does not reproduce this error, so no remedy could be checked.\n".to_owned(),
-        Some((true, remedies)) if remedies.is_empty() => "No remedy that was simulated prevents it.\n".to_owned(),
-        Some((true, remedies)) => {
-            let lines = remedies.iter().map(|remedy| {
-                let peak = ByteSize(remedy.peak_reserved_bytes);
-                format!("  {}\n      reserves {} less: {peak} at most\n", remedy.detail, ByteSize(remedy.saves_bytes))
-            });
-            format!("Each of these prevents it (simulated), the smallest change first:\n{}", lines.collect::<String>())
+    text + &table::render(table, None)
+        + "\n"
+        + &free_text(oom)
+        + &pins_text(oom)
+        + "\n"
+        + &checked.map_or_else(
+            || "Remedies are checked for the first errors only.\n".to_owned(),
+            |found| remedies_text(found, failure.event),
+        )
+}
+
+/// Returns the remedies, checked ones first.
+fn remedies_text(found: &Remedies, failed: u64) -> String {
+    if !found.is_reproduced {
+        return "The simulation does not reproduce this error, so no remedy could be checked.\n".to_owned();
+    }
+    let horizon = match found.follows {
+        Horizon::Failure => format!("up to event {}; the recording has no complete step", Count(failed)),
+        Horizon::NextStep => "to the end of one more step".to_owned(),
+        Horizon::Recorded => "to the end of the recording".to_owned(),
+    };
+    let line = |remedy: &&Remedy| {
+        let (peak, saved) = (ByteSize(remedy.peak_reserved_bytes), ByteSize(remedy.saves_bytes));
+        let effect = match remedy.saves_bytes {
+            0 => format!("reserves {peak} at most"),
+            _ => format!("reserves {saved} less: {peak} at most"),
+        };
+        format!("  {}\n      {effect}\n", remedy.detail)
+    };
+    let list = |is_checked: bool| -> String {
+        found.remedies.iter().filter(|remedy| remedy.is_checked == is_checked).map(|one| line(&one)).collect()
+    };
+    let (checked, unchecked) = (list(true), list(false));
+    let mut text = match checked.as_str() {
+        "" => "No remedy that was simulated is known to be enough.\n".to_owned(),
+        list => {
+            format!("Each of these prevents it, the smallest change first (simulated {horizon}):\n{list}")
         }
     };
+    if !unchecked.is_empty() {
+        text += &format!(
+            "Each of these prevents this error; the recording does not show whether the program then needs more:\n\
+             {unchecked}"
+        );
+    }
     text
+}
+
+/// Returns the largest blocks that keep a range of the requested size apart.
+fn pins_text(oom: &OutOfMemory) -> String {
+    let Some(pinning) = oom.pinning.as_ref().filter(|_| !oom.pins.is_empty()) else { return String::new() };
+    let mut table = table::new(["  Blocks that keep a range apart", "bytes", "address"], 1);
+    for pin in oom.pins.iter().take(PIN_ROWS) {
+        table.add_row([format!("  {}", pin.site), ByteSize(pin.bytes).to_string(), format!("{:#x}", pin.address)]);
+    }
+    let others = pinning.blocks.len().saturating_sub(PIN_ROWS);
+    if others > 0 {
+        table.add_row([format!("  ({})", Count(others as u64).of("other", "others")), String::new(), String::new()]);
+    }
+    format!("\n{}", table::render(table, None))
 }
 
 /// Returns what was free and for whom, one line for each kind of free memory that existed.
 fn free_text(oom: &OutOfMemory) -> String {
-    let (failure, free) = (&oom.failure, &oom.free);
+    let (failure, free) = (&oom.failure, &oom.failure.free);
     let rows = [
-        ("free in its pool and stream", free.own_bytes, Some(free.own_largest_bytes)),
-        ("free for other streams", free.other_stream_bytes, Some(free.other_stream_largest_bytes)),
-        ("free in private pools", free.private_bytes, Some(free.private_largest_bytes)),
-        ("pending free", free.pending_bytes, None),
+        ("free in its pool and stream", failure.own_free_bytes, Some(failure.largest_own_bytes)),
+        ("free for other streams", free.other_streams.total, Some(free.other_streams.largest)),
+        ("free in private pools", free.private_pools.total, Some(free.private_pools.largest)),
+        ("free for the other size class", free.other_size_class.total, Some(free.other_size_class.largest)),
+        ("pending free", free.pending.total, Some(free.pending.largest)),
         ("free on the device", failure.device_free_bytes, None),
-        ("held outside of the pool", oom.outside_bytes.filter(|_| !oom.is_capped()).unwrap_or(0), None),
     ];
     let mut table = table::new(["  What was free", "bytes", "largest block"], 1);
     for (name, bytes, largest) in rows.into_iter().filter(|&(_, bytes, _)| bytes > 0) {
@@ -149,8 +202,18 @@ fn free_text(oom: &OutOfMemory) -> String {
         table.add_row([format!("  {name}"), ByteSize(bytes).to_string(), largest]);
     }
     let mut text = table::render(table, None);
-    if let Some(bytes) = oom.cap.about_bytes() {
-        text += &format!("  {} reserved, of a cap of {}\n", ByteSize(failure.usage.reserved_bytes), ByteSize(bytes));
+    let reserved = ByteSize(failure.usage.reserved_bytes);
+    match oom.cap {
+        ReservedCap::None => text += &format!("  {reserved} reserved; no cap is known\n"),
+        cap => text += &format!("  {reserved} reserved, under {cap}\n"),
+    }
+    let outside = ByteSize(oom.device.outside_at_least_bytes);
+    match oom.device.total_bytes {
+        Some(total) => text += &format!("  {outside} of the device's {} held outside of the pool\n", ByteSize(total)),
+        None if oom.device.outside_at_least_bytes > 0 && !oom.is_capped() => {
+            text += &format!("  at least {outside} held outside of the pool\n");
+        }
+        None => text += "  bytes held outside of the pool: unknown\n",
     }
     text
 }

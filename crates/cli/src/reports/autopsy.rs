@@ -1,13 +1,14 @@
 //! What `autopsy` finds in a recording, and its report as JSON.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use serde::Serialize;
-use vramscope_insight::autopsy::{Autopsy, Defect, OutOfMemory, Remedy, RemedySearch, defects};
+use vramscope_insight::autopsy::{Autopsy, Defect, OutOfMemory, Remedies, RemedySearch, defects};
+use vramscope_insight::failures::ReservedCap;
 use vramscope_pool::Settings;
-use vramscope_trace::{ByteSize, PoolKind, Recording};
+use vramscope_pool::rerun::Workload;
+use vramscope_trace::{ByteSize, FreeSpace, PoolKind, Recording};
 
 use crate::error::{CommandError, Result};
 use crate::history::read_history;
@@ -15,8 +16,8 @@ use crate::operation::Operation;
 use crate::recorded;
 use crate::simulation::{self, DeviceWorkload, LimitArguments};
 
-/// The most failures whose remedies are simulated. Programs that catch the error repeat it.
-const MAX_CHECKED: usize = 4;
+/// The most different failures whose remedies are simulated.
+const MAX_CHECKED: usize = 8;
 
 /// The output of `autopsy --json`.
 #[derive(Debug, Serialize)]
@@ -39,36 +40,55 @@ pub(crate) struct DefectReport {
     pub(crate) bytes: u64,
     pub(crate) summary: String,
     pub(crate) remedy: &'static str,
+    /// Bytes by which the simulated reserved peak is lower with the remedy; null if the simulation
+    /// cannot apply it.
+    pub(crate) saves_bytes: Option<u64>,
 }
 
-/// One failure in the output of `autopsy --json`.
+/// A failure and those equal to it in the output of `autopsy --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct OomReport {
     pub(crate) device: u16,
+    /// The first event.
     pub(crate) event: u64,
+    /// The number of equal failures: of the same site, size and stream.
+    pub(crate) count: u64,
+    pub(crate) last_event: u64,
     pub(crate) requested_bytes: u64,
     pub(crate) rounded_bytes: u64,
     pub(crate) stream: u64,
     pub(crate) pool: &'static str,
-    /// The line that made the request.
-    pub(crate) request_site: String,
+    /// The line that made the request; null without a call stack.
+    pub(crate) request_site: Option<String>,
     pub(crate) cause: &'static str,
     /// The line at fault.
     pub(crate) site: String,
     pub(crate) summary: String,
     /// The issue of pytorch/pytorch, if the cause is a defect of its allocator.
     pub(crate) pytorch_issue: Option<u32>,
+    /// The cap, if it is recorded or was given.
     pub(crate) cap_bytes: Option<u64>,
+    /// The bounds of a cap that follows from the failures.
+    pub(crate) cap_at_least_bytes: Option<u64>,
+    pub(crate) cap_below_bytes: Option<u64>,
     pub(crate) reserved_bytes: u64,
     pub(crate) device_free_bytes: u64,
+    /// The recorded size of the device.
+    pub(crate) device_bytes: Option<u64>,
+    /// What is held outside of the pool, if the device's size is recorded.
     pub(crate) outside_bytes: Option<u64>,
+    pub(crate) outside_at_least_bytes: u64,
     pub(crate) free: FreeReport,
     pub(crate) pinning: Option<PinningReport>,
     pub(crate) holders: Vec<HolderReport>,
     /// Whether the simulated program fails as the recorded one did. Remedies can only be checked
-    /// then.
+    /// then. Null if remedies were not tried.
     pub(crate) reproduced: Option<bool>,
+    /// How far the simulated runs were followed.
+    pub(crate) follows: Option<&'static str>,
+    /// The reserved peak of the unchanged program with enough memory.
+    pub(crate) unchanged_peak_bytes: Option<u64>,
     pub(crate) remedies: Vec<RemedyReport>,
 }
 
@@ -82,6 +102,8 @@ pub(crate) struct FreeReport {
     pub(crate) other_stream_largest_bytes: u64,
     pub(crate) private_pool_bytes: u64,
     pub(crate) private_pool_largest_bytes: u64,
+    /// Free in pools of the other size class.
+    pub(crate) other_size_class_bytes: u64,
     pub(crate) releasable_bytes: u64,
     pub(crate) pending_bytes: u64,
 }
@@ -94,6 +116,17 @@ pub(crate) struct PinningReport {
     pub(crate) bytes: u64,
     pub(crate) live_bytes: u64,
     pub(crate) blocks: usize,
+    /// The largest of the blocks.
+    pub(crate) largest: Vec<PinReport>,
+}
+
+/// A block that pins a segment.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
+pub(crate) struct PinReport {
+    pub(crate) address: String,
+    pub(crate) bytes: u64,
+    pub(crate) site: String,
 }
 
 /// What a line of the program holds, in the output of `autopsy --json`.
@@ -117,19 +150,16 @@ pub(crate) struct RemedyReport {
     pub(crate) checked: bool,
 }
 
-/// What the remedies of one failure were found to be: whether the failure could be reproduced, and
-/// the remedies that help.
-pub(crate) type Checked = Option<(bool, Vec<Remedy>)>;
-
 /// The out-of-memory errors of a recording, explained.
 pub(crate) struct Examination {
     /// The settings under which the recording was made.
     pub(crate) settings: Settings,
     pub(crate) autopsy: Autopsy,
-    /// The remedies of each failure.
-    pub(crate) checked: Vec<Checked>,
-    /// Defects of PyTorch's allocator that waste memory, whether a request failed or not.
-    pub(crate) defects: Vec<Defect>,
+    /// The remedies of each failure; `None` if they were not tried.
+    pub(crate) checked: Vec<Option<Remedies>>,
+    /// Defects of PyTorch's allocator that waste memory, whether a request failed or not, each with
+    /// the bytes that its remedy saves.
+    pub(crate) defects: Vec<(Defect, Option<u64>)>,
 }
 
 impl Examination {
@@ -144,76 +174,94 @@ impl Examination {
         let settings = recorded::settings(path, recording, limit_bytes)?;
         let history = read_history(path, recording, operation)?;
         let error = |error| CommandError::file(path, error);
-        let autopsy = Autopsy::new(recording, &history, &settings).map_err(error)?;
-        let defects = defects(recording, &settings).map_err(error)?;
-        let mut checked: Vec<Checked> = Vec::new();
-        if !autopsy.ooms.is_empty() {
-            let limits = LimitArguments { capacity: None, limit_bytes };
-            let workloads = simulation::workloads(path, recording, &limits, operation)?;
-            for oom in autopsy.ooms.iter().take(MAX_CHECKED) {
-                let of_device = workloads.iter().find(|one| one.workload.device() == oom.failure.device);
-                checked.push(match of_device {
-                    Some(device) => {
-                        let capacity = device.capacity_bytes;
-                        let search = RemedySearch::new(recording, &history, &autopsy, oom, &settings, capacity);
-                        Some(check(&search.map_err(error)?, device, operation)?)
-                    }
-                    None => None,
-                });
-            }
+        let mut autopsy = Autopsy::new(settings.clone());
+        while !autopsy.step(recording, &history).map_err(error)? {
+            operation.check()?;
         }
-        checked.resize(autopsy.ooms.len(), None);
+        // Requests are reconstructed only if they are needed.
+        let mut workloads: Option<Vec<DeviceWorkload>> = None;
+        let limits = LimitArguments { capacity: None, limit_bytes };
+        let mut failed = None;
+        let found = defects(recording, &settings, &mut |device| {
+            if workloads.is_none() {
+                match simulation::workloads(path, recording, &limits, operation) {
+                    Ok(read) => workloads = Some(read),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            let of_device = workloads.iter().flatten().find(|one| one.workload.device() == device);
+            of_device.iter().flat_map(|one| one.workload.private_pool_requests()).collect()
+        });
+        let found = found.map_err(error)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let workloads = match workloads {
+            Some(workloads) => workloads,
+            None if autopsy.ooms().is_empty() && found.is_empty() => Vec::new(),
+            None => simulation::workloads(path, recording, &limits, operation)?,
+        };
+        let of_device = |device| workloads.iter().find(|one| one.workload.device() == device);
+        let saved = |defect: Defect| {
+            let saved = of_device(defect.device).and_then(|one| defect.saved_bytes(&one.workload, &settings));
+            (defect, saved)
+        };
+        let defects = found.into_iter().map(saved).collect();
+        let mut checked: Vec<Option<Remedies>> = Vec::new();
+        for oom in autopsy.ooms().iter().take(MAX_CHECKED) {
+            checked.push(match of_device(oom.failure.device) {
+                Some(DeviceWorkload { workload, capacity_bytes, .. }) => {
+                    let search = RemedySearch::new(recording, &history, &autopsy, oom, workload, *capacity_bytes);
+                    Some(check(search.map_err(error)?, workload, operation)?)
+                }
+                None => None,
+            });
+        }
+        checked.resize(autopsy.ooms().len(), None);
         Ok(Self { settings, autopsy, checked, defects })
     }
 
     /// Returns the report that `autopsy --json` prints.
     pub(crate) fn report(&self) -> Report {
-        let ooms = self.autopsy.ooms.iter().zip(&self.checked);
+        let ooms = self.autopsy.ooms().iter().zip(&self.checked);
         Report {
-            ooms: ooms.map(|(oom, checked)| OomReport::new(oom, checked)).collect(),
-            omitted: self.autopsy.omitted,
+            ooms: ooms.map(|(oom, checked)| OomReport::new(oom, checked.as_ref())).collect(),
+            omitted: self.autopsy.omitted(),
             defects: self.defects.iter().map(DefectReport::from).collect(),
         }
     }
 }
 
-/// Simulates the candidates of a failure, as many at once as there are processors.
-fn check(search: &RemedySearch, device: &DeviceWorkload, operation: &Operation) -> Result<(bool, Vec<Remedy>)> {
-    operation.check()?;
-    if !search.is_reproduced(&device.workload) {
-        return Ok((false, Vec::new()));
-    }
-    let candidates = search.candidates();
+/// Makes the runs of a search, as many at once as there are processors.
+fn check(mut search: RemedySearch, workload: &Workload, operation: &Operation) -> Result<Remedies> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
     let bar = operation.stage("Checking remedies".to_owned());
-    bar.set_length(candidates.len() as u64);
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(candidates.len());
-    let next = AtomicUsize::new(0);
-    let mut found: Vec<(usize, Remedy)> = thread::scope(|scope| {
-        let check_next = || {
-            let mut found = Vec::new();
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(candidate) = candidates.get(index).filter(|_| !operation.is_cancelled()) else {
-                    return found;
-                };
-                found.extend(search.check(&device.workload, candidate).map(|remedy| (index, remedy)));
-                bar.inc(1);
-            }
-        };
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(check_next)).collect();
-        let join = |worker: thread::ScopedJoinHandle<'_, Vec<_>>| {
-            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        workers.into_iter().flat_map(join).collect()
-    });
-    bar.finish_and_clear();
-    operation.check()?;
-    found.sort_by_key(|&(index, _)| index);
-    Ok((true, found.into_iter().map(|(_, remedy)| remedy).collect()))
+    loop {
+        operation.check()?;
+        let (done, all) = search.progress();
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+        let runs: Vec<_> = std::iter::from_fn(|| search.next_run()).take(threads).collect();
+        if runs.is_empty() {
+            bar.finish_and_clear();
+            return Ok(search.into_remedies());
+        }
+        let program = search.program(workload);
+        let results: Vec<_> = thread::scope(|scope| {
+            let running: Vec<_> = runs.iter().map(|run| scope.spawn(|| run.simulate(program))).collect();
+            let join = |run: thread::ScopedJoinHandle<'_, _>| {
+                run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            running.into_iter().map(join).collect()
+        });
+        for (run, result) in runs.iter().zip(&results) {
+            search.finish(run, result);
+        }
+    }
 }
 
-impl From<&Defect> for DefectReport {
-    fn from(defect: &Defect) -> Self {
+impl From<&(Defect, Option<u64>)> for DefectReport {
+    fn from((defect, saves_bytes): &(Defect, Option<u64>)) -> Self {
         Self {
             pytorch_issue: defect.pytorch_issue,
             device: defect.device.0,
@@ -221,29 +269,62 @@ impl From<&Defect> for DefectReport {
             bytes: defect.bytes,
             summary: defect.summary.clone(),
             remedy: defect.remedy,
+            saves_bytes: *saves_bytes,
+        }
+    }
+}
+
+impl FreeReport {
+    fn new(oom: &OutOfMemory) -> Self {
+        let (failure, free) = (&oom.failure, &oom.failure.free);
+        let bytes = |space: FreeSpace| (space.total, space.largest);
+        let (other_stream_bytes, other_stream_largest_bytes) = bytes(free.other_streams);
+        let (private_pool_bytes, private_pool_largest_bytes) = bytes(free.private_pools);
+        Self {
+            own_bytes: failure.own_free_bytes,
+            own_largest_bytes: failure.largest_own_bytes,
+            other_stream_bytes,
+            other_stream_largest_bytes,
+            private_pool_bytes,
+            private_pool_largest_bytes,
+            other_size_class_bytes: free.other_size_class.total,
+            releasable_bytes: free.releasable_bytes,
+            pending_bytes: free.pending.total,
         }
     }
 }
 
 impl OomReport {
-    fn new(oom: &OutOfMemory, checked: &Checked) -> Self {
-        let (failure, free) = (&oom.failure, &oom.free);
+    fn new(oom: &OutOfMemory, checked: Option<&Remedies>) -> Self {
+        let failure = &oom.failure;
         let holders = oom.holders.iter().map(|holder| HolderReport {
             site: holder.name.clone(),
             category: holder.category.name(),
             bytes: holder.bytes,
             blocks: holder.blocks,
         });
-        let remedies = checked.iter().flat_map(|(_, remedies)| remedies).map(|remedy| RemedyReport {
+        let remedies = checked.iter().flat_map(|found| &found.remedies).map(|remedy| RemedyReport {
             kind: remedy.kind.id(),
             detail: remedy.detail.clone(),
             saves_bytes: remedy.saves_bytes,
             peak_reserved_bytes: remedy.peak_reserved_bytes,
-            checked: true,
+            checked: remedy.is_checked,
         });
+        let (cap_bytes, bounds) = match oom.cap {
+            ReservedCap::None => (None, None),
+            ReservedCap::Exact { bytes } => (Some(bytes), None),
+            ReservedCap::Bounds { at_least_bytes, below_bytes } => (None, Some((at_least_bytes, below_bytes))),
+        };
+        let pin = |pin: &vramscope_insight::autopsy::Pin| PinReport {
+            address: format!("{:#x}", pin.address),
+            bytes: pin.bytes,
+            site: pin.site.clone(),
+        };
         Self {
             device: failure.device.0,
             event: failure.event,
+            count: oom.events.len() as u64,
+            last_event: oom.last_event(),
             requested_bytes: failure.requested_bytes,
             rounded_bytes: failure.rounded_bytes,
             stream: failure.stream.0,
@@ -252,29 +333,27 @@ impl OomReport {
             cause: oom.cause.id(),
             site: oom.site.clone(),
             summary: oom.summary.clone(),
-            pytorch_issue: oom.cause.pytorch_issue(),
-            cap_bytes: oom.cap.about_bytes(),
+            pytorch_issue: oom.pytorch_issue,
+            cap_bytes,
+            cap_at_least_bytes: bounds.map(|(at_least_bytes, _)| at_least_bytes),
+            cap_below_bytes: bounds.map(|(_, below_bytes)| below_bytes),
             reserved_bytes: failure.usage.reserved_bytes,
             device_free_bytes: failure.device_free_bytes,
-            outside_bytes: oom.outside_bytes,
-            free: FreeReport {
-                own_bytes: free.own_bytes,
-                own_largest_bytes: free.own_largest_bytes,
-                other_stream_bytes: free.other_stream_bytes,
-                other_stream_largest_bytes: free.other_stream_largest_bytes,
-                private_pool_bytes: free.private_bytes,
-                private_pool_largest_bytes: free.private_largest_bytes,
-                releasable_bytes: free.releasable_bytes,
-                pending_bytes: free.pending_bytes,
-            },
+            device_bytes: oom.device.total_bytes,
+            outside_bytes: oom.device.total_bytes.map(|_| oom.device.outside_at_least_bytes),
+            outside_at_least_bytes: oom.device.outside_at_least_bytes,
+            free: FreeReport::new(oom),
             pinning: oom.pinning.as_ref().map(|pinning| PinningReport {
                 segment_address: format!("{:#x}", pinning.segment_address),
                 bytes: pinning.bytes,
                 live_bytes: pinning.live_bytes,
                 blocks: pinning.blocks.len(),
+                largest: oom.pins.iter().map(pin).collect(),
             }),
             holders: holders.collect(),
-            reproduced: checked.as_ref().map(|&(reproduced, _)| reproduced),
+            reproduced: checked.map(|found| found.is_reproduced),
+            follows: checked.map(|found| found.follows.id()),
+            unchanged_peak_bytes: checked.filter(|found| found.is_reproduced).map(|found| found.unchanged_peak_bytes),
             remedies: remedies.collect(),
         }
     }

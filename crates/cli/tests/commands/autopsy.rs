@@ -21,6 +21,14 @@ fn failure_is_a_finding_with_cause_holders_and_checked_remedies() {
     assert!(holders.iter().all(|one| one["site"].is_string() && one["category"].is_string() && one["bytes"].is_u64()));
     let remedies = oom["remedies"].as_array().expect("an array");
     assert!(!remedies.is_empty(), "{oom}");
+    assert_eq!((&oom["reproduced"], &oom["follows"]), (&Value::Bool(true), &Value::from("failure")), "{oom}");
+    // The cap is not recorded: only its bounds are known, as is nothing about the device.
+    assert!(oom["cap_bytes"].is_null() && oom["device_bytes"].is_null() && oom["outside_bytes"].is_null(), "{oom}");
+    let bounds = [&oom["cap_at_least_bytes"], &oom["cap_below_bytes"]].map(|bytes| bytes.as_u64().expect("bytes"));
+    assert!((bounds[0]..bounds[1]).contains(&(1260 << 20)), "{bounds:?}");
+    let largest = oom["pinning"]["largest"].as_array().expect("an array");
+    assert_eq!(largest.len() as u64, oom["pinning"]["blocks"].as_u64().expect("a number"));
+    assert!(largest.iter().all(|pin| pin["site"].is_string() && pin["address"].is_string() && pin["bytes"].is_u64()));
     for remedy in remedies {
         assert_eq!(remedy["checked"], true, "{remedy}");
         assert!(remedy["kind"].is_string() && remedy["detail"].is_string() && remedy["saves_bytes"].is_u64());
@@ -30,6 +38,39 @@ fn failure_is_a_finding_with_cause_holders_and_checked_remedies() {
     assert_eq!(text.code, Some(1), "{}", text.stderr);
     assert!(text.stdout.starts_with("OUT OF MEMORY on device 0"), "{}", text.stdout);
     assert!(text.stdout.contains(oom["summary"].as_str().expect("text")), "{}", text.stdout);
+}
+
+#[test]
+fn known_cap_is_given_as_one_number() {
+    let path = fixture("../labelled/development/oom_never_fits_2.pickle.gz");
+    let options = ["--json", "--limit-bytes", "1716MiB"].map(std::ffi::OsStr::new);
+    let finished = run(["autopsy".as_ref(), path.as_os_str()].into_iter().chain(options));
+    let report: Value = serde_json::from_str(&finished.stdout).expect("the text is JSON");
+    let oom = &report["ooms"][0];
+    assert_eq!((oom["cap_bytes"].as_u64(), &oom["cause"]), (Some(1716 << 20), &Value::from("never_fits")), "{oom}");
+    assert!(oom["cap_at_least_bytes"].is_null() && oom["cap_below_bytes"].is_null(), "{oom}");
+}
+
+#[test]
+fn remedies_that_are_not_known_to_suffice_are_listed_apart() {
+    let path = fixture("../labelled/development/oom_parameters_1.pickle.gz");
+    let text = run(["autopsy".as_ref(), path.as_os_str()]).stdout;
+    let (checked, unchecked) = text.split_once("does not show whether the program then needs more").expect("a list");
+    assert!(checked.contains("No remedy that was simulated is known to be enough."), "{text}");
+    assert!(unchecked.contains("parameters in 16 bits") && unchecked.contains("a cap of at least"), "{text}");
+}
+
+#[test]
+fn defect_without_a_failure_is_named_with_what_its_remedy_saves() {
+    let path = fixture("../labelled/development/defect_deferred_frees_1.pickle.gz");
+    let finished = run(["autopsy".as_ref(), path.as_os_str(), "--json".as_ref()]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let report: Value = serde_json::from_str(&finished.stdout).expect("the text is JSON");
+    let defect = &report["defects"][0];
+    assert_eq!(defect["pytorch_issue"], 175_015, "{report}");
+    // 514 MiB became 66 MiB on the GPU.
+    let saved = defect["saves_bytes"].as_u64().expect("bytes") >> 20;
+    assert!((440..=456).contains(&saved), "{saved} MiB");
 }
 
 #[test]

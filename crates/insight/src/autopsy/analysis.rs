@@ -1,259 +1,224 @@
-//! Finds the cause of each out-of-memory event.
+//! Finds the cause of each out-of-memory event, in steps.
 
 use std::collections::BTreeMap;
 
 use vramscope_pool::Settings;
-use vramscope_trace::{Block, Category, DeviceId, DeviceState, EventKind, FormatError, Recording, Replay, SiteId};
+use vramscope_trace::{
+    DeviceId, DeviceState, EventKind, FormatError, IncidentKind, Recording, Replay, SiteId, StreamId,
+};
 
-use super::cause::OomCause;
-use super::contents::{Ages, Lines, state_like_bytes};
-use super::free_memory::FreeMemory;
+use super::contents::Lines;
+use super::examination::Examination;
 use super::out_of_memory::OutOfMemory;
-use super::summary::summary;
-use crate::advice::{CARDS, CONTEXT_BYTES};
-use crate::failures::{Failure, Failures, ReservedCap};
+use crate::failures::{FailureCard, Failures};
 use crate::history::History;
-use crate::placement::placement;
 use crate::spans::Marks;
 use crate::steps::{Steps, find_steps};
 
-/// The most failures of a recording that are examined; the first ones.
-pub const MAX_FAILURES: usize = 256;
-/// Number of events before a failure in which a completed free counts as just before it.
-const JUST_BEFORE: u64 = 64;
+/// The most different failures of a recording that are examined; the first ones.
+const MAX_DIFFERENT: usize = 64;
+/// Number of out-of-memory events that one step looks at.
+const EVENTS_PER_STEP: usize = 1024;
 
-/// A request that is larger than everything reserved by this factor can be refused by any cap that
-/// is near what was reserved.
-const TOO_LARGE_FACTOR: u64 = 8;
+/// What equal failures have in common.
+type FailureKey = (DeviceId, SiteId, StreamId, u64);
 
-/// The out-of-memory events of a recording with their causes.
-#[derive(Clone, Debug, Default)]
+/// What the next step does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// Look at the incidents from this index on, and group equal failures.
+    #[default]
+    Group,
+    /// Read the memory state at the first failure of the group with this index.
+    Read(usize),
+    /// Find the steps of training on the device of the failure with this index.
+    Steps(usize),
+    /// Examine the failure with this index.
+    Examine(usize),
+    /// Nothing is left.
+    Done,
+}
+
+/// The out-of-memory events of a recording with their causes, found in steps.
+///
+/// ```
+/// use vramscope_insight::autopsy::Autopsy;
+/// use vramscope_insight::history::History;
+/// use vramscope_pool::Settings;
+/// use vramscope_trace::{FormatError, Recording};
+///
+/// /// Returns the causes of the failures of a program that could reserve 8 GiB.
+/// fn causes(recording: &Recording, history: &History) -> Result<Vec<&'static str>, FormatError> {
+///     let settings = Settings { limit_bytes: Some(8 << 30), ..Settings::default() };
+///     let mut autopsy = Autopsy::new(settings);
+///     while !autopsy.step(recording, history)? {}
+///     Ok(autopsy.ooms().iter().map(|oom| oom.cause.id()).collect())
+/// }
+/// ```
+#[derive(Clone, Debug)]
 pub struct Autopsy {
-    /// The events in order, at most [`MAX_FAILURES`].
-    pub ooms: Vec<OutOfMemory>,
-    /// Number of further events that are not examined.
-    pub omitted: u64,
+    settings: Settings,
+    phase: Phase,
+    /// Number of the recording's incidents that have been looked at.
+    incidents: usize,
+    replay: Replay,
+    /// The numbers of the events of equal failures.
+    groups: Vec<Vec<u64>>,
+    group_of: BTreeMap<FailureKey, usize>,
+    omitted: u64,
+    failures: Failures,
+    cards: Vec<FailureCard>,
+    marks: Marks,
+    steps: BTreeMap<DeviceId, Steps>,
+    lines: Option<Lines>,
+    examination: Option<Examination>,
+    ooms: Vec<OutOfMemory>,
 }
 
 impl Autopsy {
-    /// Examines the failures of a recording. `history` has all its lifetimes; `settings` are the
-    /// allocator's, with the cap as `limit_bytes` if it is known.
+    /// Creates an autopsy that has found nothing yet. `settings` are the allocator's, with the cap
+    /// as `limit_bytes` if it is known.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            failures: Failures::new(settings.clone()),
+            settings,
+            phase: Phase::default(),
+            incidents: 0,
+            replay: Replay::new(),
+            groups: Vec::new(),
+            group_of: BTreeMap::new(),
+            omitted: 0,
+            cards: Vec::new(),
+            marks: Marks::default(),
+            steps: BTreeMap::new(),
+            lines: None,
+            examination: None,
+            ooms: Vec::new(),
+        }
+    }
+
+    /// Does a part of the work; returns true once all failures are examined. `history` has all
+    /// lifetimes of the recording.
     ///
-    /// The cost of each failure is linear in the number of events before it.
+    /// The longest parts are linear in the number of allocations: about 20 ms for a million, and
+    /// twice that once for a device without spans, to find its steps.
     ///
     /// # Errors
-    /// If a chunk cannot be read.
-    pub fn new(recording: &Recording, history: &History, settings: &Settings) -> Result<Self, FormatError> {
-        let mut failures = Failures::new(settings.clone());
-        failures.step(recording, MAX_FAILURES)?;
-        let is_oom =
-            |kind: &vramscope_trace::IncidentKind| matches!(kind, vramscope_trace::IncidentKind::OutOfMemory { .. });
-        let all = recording.incidents().iter().filter(|incident| is_oom(&incident.kind)).count();
-        let cards = failures.cards(recording);
-        let mut marks = Marks::default();
-        marks.update(recording);
-        let mut examiner = Examiner {
-            recording,
-            history,
-            settings,
-            marks,
-            replay: Replay::new(),
-            lines: Lines::new(recording),
-            steps: BTreeMap::new(),
-            most_obtainable: BTreeMap::new(),
+    /// If a chunk cannot be read. A later call tries again.
+    pub fn step(&mut self, recording: &Recording, history: &History) -> Result<bool, FormatError> {
+        self.phase = match self.phase {
+            Phase::Group => self.group(recording)?,
+            Phase::Read(index) => match self.groups.get(index) {
+                Some(events) => {
+                    let first = events.first().copied().unwrap_or(1);
+                    self.failures.read(recording, first.saturating_sub(1))?;
+                    Phase::Read(index + 1)
+                }
+                None => {
+                    self.cards = self.failures.cards(recording);
+                    self.marks.update(recording);
+                    self.lines = Some(Lines::new(recording));
+                    Phase::Steps(0)
+                }
+            },
+            Phase::Steps(index) => match self.cards.get(index) {
+                Some(card) => {
+                    let id = card.failure.device;
+                    if let Some(lifetimes) = history.lifetimes(id).filter(|_| !self.steps.contains_key(&id)) {
+                        let time_ns = |moment| history.time_ns(moment);
+                        let steps = find_steps(recording, &self.marks, id, lifetimes, None, time_ns);
+                        self.steps.insert(id, steps);
+                    }
+                    Phase::Examine(index)
+                }
+                None => Phase::Done,
+            },
+            Phase::Examine(index) => self.examine(index, recording, history)?,
+            Phase::Done => Phase::Done,
         };
-        let mut ooms = Vec::new();
-        for card in cards {
-            ooms.extend(examiner.examine(card.failure, card.cap)?);
-        }
-        Ok(Self { omitted: all.saturating_sub(ooms.len()) as u64, ooms })
+        Ok(self.phase == Phase::Done)
     }
-}
 
-/// What the examination of several failures shares.
-struct Examiner<'r> {
-    recording: &'r Recording,
-    history: &'r History,
-    settings: &'r Settings,
-    marks: Marks,
-    replay: Replay,
-    lines: Lines<'r>,
-    steps: BTreeMap<DeviceId, Steps>,
-    /// The most bytes that the pool could obtain at an earlier failure without a cap.
-    most_obtainable: BTreeMap<DeviceId, u64>,
-}
+    /// Returns the failures examined so far, in the order of events; equal ones are one.
+    #[must_use]
+    pub fn ooms(&self) -> &[OutOfMemory] {
+        &self.ooms
+    }
 
-impl Examiner<'_> {
-    /// Examines one failure; `None` if the state before it has no such device.
-    fn examine(&mut self, failure: Failure, cap: ReservedCap) -> Result<Option<OutOfMemory>, FormatError> {
-        let id = failure.device;
-        let (event, need) = (failure.event, failure.rounded_bytes);
-        let freed_before = self.freed_just_before(&failure)?;
-        let mut replay = std::mem::take(&mut self.replay);
-        let state = replay.seek(self.recording, event.saturating_sub(1))?;
+    /// Returns the number of failures that are not examined, because 64 different ones precede
+    /// them.
+    #[must_use]
+    pub fn omitted(&self) -> u64 {
+        self.omitted
+    }
+
+    /// Returns the allocator's settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Returns the numbers of all out-of-memory events of a device that are examined.
+    pub(super) fn events_of(&self, device: DeviceId) -> impl Iterator<Item = u64> + '_ {
+        let groups = self.group_of.iter().filter(move |((of, ..), _)| *of == device);
+        groups.flat_map(|(_, &group)| self.groups[group].iter().copied())
+    }
+
+    /// Returns the lines of the program, numbered as in the failures found.
+    pub(super) fn lines(&self, recording: &Recording) -> Lines {
+        self.lines.clone().unwrap_or_else(|| Lines::new(recording))
+    }
+
+    /// Groups the next out-of-memory events.
+    fn group(&mut self, recording: &Recording) -> Result<Phase, FormatError> {
+        for _ in 0..EVENTS_PER_STEP {
+            let Some(incident) = recording.incidents().get(self.incidents) else { return Ok(Phase::Read(0)) };
+            if matches!(incident.kind, IncidentKind::OutOfMemory { .. }) {
+                let event = self.replay.event(recording, incident.at_event)?;
+                if let Some(event) = event
+                    && let EventKind::OutOfMemory { requested, stream, site, .. } = event.kind
+                {
+                    let key = (event.device, site, stream, requested);
+                    let is_known = self.group_of.contains_key(&key);
+                    if is_known || self.groups.len() < MAX_DIFFERENT {
+                        let next = self.groups.len();
+                        let group = *self.group_of.entry(key).or_insert(next);
+                        if group == next {
+                            self.groups.push(Vec::new());
+                        }
+                        self.groups[group].push(incident.at_event.saturating_add(1));
+                    } else {
+                        self.omitted += 1;
+                    }
+                }
+            }
+            self.incidents += 1;
+        }
+        Ok(Phase::Group)
+    }
+
+    /// Does a part of the examination of the failure with index `index`.
+    fn examine(&mut self, index: usize, recording: &Recording, history: &History) -> Result<Phase, FormatError> {
+        let (Some(card), Some(lines)) = (self.cards.get(index), self.lines.as_mut()) else { return Ok(Phase::Done) };
+        let (device, event) = (card.failure.device, card.failure.event);
+        let (Some(lifetimes), Some(steps)) = (history.lifetimes(device), self.steps.get(&device)) else {
+            return Ok(Phase::Steps(index + 1));
+        };
+        let definitions = recording.definitions();
+        let examination = self.examination.get_or_insert_with(|| Examination::new(steps, event));
+        if !examination.step(lifetimes, definitions, lines) {
+            return Ok(Phase::Examine(index));
+        }
+        let state = self.replay.seek(recording, event.saturating_sub(1))?;
         let empty = DeviceState::default();
-        let device = state.device(id).unwrap_or(&empty);
-        let free = FreeMemory::read(device, failure.pool, failure.stream);
-        let pinning = placement(device, &failure.request(), self.settings).ok().and_then(|found| found.blocking);
-        let holders = self.lines.holders(device.blocks());
-        let request_line = self.lines.name_of_request(&failure);
-        let mut oom = OutOfMemory {
-            outside_bytes: None,
-            total_bytes: 0,
-            free,
-            pinning,
-            cause: OomCause::DeviceFull,
-            summary: String::new(),
-            site: request_line.clone(),
-            request_line,
-            growing: Vec::new(),
-            holders,
-            step_began: 0,
-            failure,
-            cap,
-        };
-        self.measure_outside(&mut oom);
-        let mut growth = None;
-        if let Some(lifetimes) = self.history.lifetimes(id) {
-            if !self.steps.contains_key(&id) {
-                let time_ns = |moment| self.history.time_ns(moment);
-                let steps = find_steps(self.recording, &self.marks, id, lifetimes, None, time_ns);
-                self.steps.insert(id, steps);
-            }
-            let ages = Ages::new(lifetimes, event);
-            oom.step_began = ages.step_began;
-            growth = self.steps.get(&id).and_then(|steps| self.lines.growth(lifetimes, steps, event));
-            let state_bytes = state_like_bytes(lifetimes, event, need);
-            oom.cause = self.cause(&oom, freed_before, growth.as_ref().map_or(0, |one| one.bytes), &ages, state_bytes);
+        let device_state = state.device(device).unwrap_or(&empty);
+        let group = self.groups.iter().find(|events| events.first() == Some(&event));
+        let events = group.cloned().unwrap_or_else(|| vec![event]);
+        if let Some(examination) = self.examination.take() {
+            let oom = examination.finish(card, events, device_state, lifetimes, definitions, lines, &self.settings);
+            self.ooms.push(oom);
         }
-        let lines = &mut self.lines;
-        let call = match (oom.cause, &growth) {
-            (OomCause::Leak, Some(growth)) => {
-                let grown: Vec<&Block> =
-                    device.blocks().filter(|block| growth.contains(lines.group_of(block))).collect();
-                lines.common_call(grown.into_iter().map(|block| (block.site, block.size)))
-            }
-            (OomCause::Activations | OomCause::Outside, _) => {
-                let request = (oom.failure.site, oom.failure.rounded_bytes);
-                let young = device.blocks().filter(|block| block.since_event >= oom.step_began);
-                lines.common_call(young.map(|block| (block.site, block.size)).chain([request]))
-            }
-            _ => None,
-        };
-        if let Some(call) = call {
-            oom.site = call;
-        }
-        if let (OomCause::Leak, Some(growth)) = (oom.cause, &growth) {
-            oom.growing = growth.lines().map(|line| lines.name(line)).collect();
-        }
-        oom.summary = summary(&oom, growth.map_or(0, |one| one.bytes));
-        self.replay = replay;
-        Ok(Some(oom))
-    }
-
-    /// Returns true if a free was completed just before the failure, with no request in between.
-    fn freed_just_before(&mut self, failure: &Failure) -> Result<bool, FormatError> {
-        let index = failure.event.saturating_sub(1);
-        for before in (index.saturating_sub(JUST_BEFORE)..index).rev() {
-            match self.replay.event(self.recording, before)? {
-                Some(event) if event.device != failure.device => {}
-                Some(event) => match event.kind {
-                    EventKind::FreeCompleted { .. } => return Ok(true),
-                    EventKind::BlockAllocated { .. } => return Ok(false),
-                    _ => {}
-                },
-                None => return Ok(false),
-            }
-        }
-        Ok(false)
-    }
-
-    /// Finds the size of the device and what others hold of it.
-    fn measure_outside(&mut self, oom: &mut OutOfMemory) {
-        let id = oom.failure.device;
-        let held = oom.failure.usage.reserved_bytes.saturating_add(oom.failure.device_free_bytes);
-        let recorded = self.recording.info().devices.iter().find(|info| info.device == id.0);
-        let recorded = recorded.map_or(0, |info| info.total_bytes);
-        let card = CARDS.iter().find(|card| card.total_bytes >= held).map_or(0, |card| card.total_bytes);
-        let earlier = self.most_obtainable.entry(id).or_default();
-        *earlier = (*earlier).max(held);
-        oom.total_bytes = if recorded > 0 { recorded } else { card.max(*earlier) };
-        oom.outside_bytes = (oom.total_bytes > 0).then(|| oom.total_bytes.saturating_sub(held));
-    }
-
-    /// Finds the cause; see the module for the order.
-    fn cause(
-        &self,
-        oom: &OutOfMemory,
-        freed_before: bool,
-        grown_bytes: u64,
-        ages: &Ages,
-        state_bytes: u64,
-    ) -> OomCause {
-        let (free, need) = (&oom.free, oom.failure.rounded_bytes);
-        let obtainable = oom.obtainable_bytes();
-        let active = oom.active_bytes();
-        let outside = oom.outside_bytes.unwrap_or(0);
-        if need > obtainable && (oom.is_capped() || need > oom.total_bytes) {
-            return OomCause::NeverFits;
-        }
-        // The cap may be anything up to what was refused, but freeing all the rest hardly helps.
-        if oom.is_capped() && need / TOO_LARGE_FACTOR >= oom.failure.usage.reserved_bytes.max(1) {
-            return OomCause::NeverFits;
-        }
-        if !oom.is_capped() && outside > CONTEXT_BYTES && outside > oom.total_bytes / 4 {
-            return OomCause::Outside;
-        }
-        if free.releasable_bytes >= need && oom.failure.released == 0 {
-            return OomCause::PoolWithoutRelease;
-        }
-        if (free.own_largest_bytes >= need && freed_before) || free.with_pending_largest_bytes >= need {
-            return OomCause::PendingFrees;
-        }
-        if free.other_stream_largest_bytes >= need {
-            return OomCause::OtherStream;
-        }
-        if free.private_bytes >= need && free.private_bytes >= free.own_bytes {
-            return OomCause::PrivatePool;
-        }
-        if grown_bytes > 0 && grown_bytes >= active / 5 {
-            return OomCause::Leak;
-        }
-        let reserved = oom.failure.usage.reserved_bytes;
-        if free.own_bytes >= need && free.own_bytes >= reserved / 8 {
-            return OomCause::Fragmentation;
-        }
-        self.contents_cause(oom, ages, state_bytes, active, obtainable)
-    }
-
-    /// Finds the cause from what filled the memory.
-    fn contents_cause(
-        &self,
-        oom: &OutOfMemory,
-        ages: &Ages,
-        state_bytes: u64,
-        active: u64,
-        obtainable: u64,
-    ) -> OomCause {
-        let need = oom.failure.rounded_bytes;
-        let site: SiteId = oom.failure.site;
-        let requested = self.lines.category(site);
-        let parameters = oom.category_bytes(Category::Parameter);
-        let state = oom.category_bytes(Category::OptimizerState);
-        let is_state = requested == Category::OptimizerState || state > active / 2;
-        if is_state || state_bytes > active / 8 {
-            return OomCause::OptimizerState;
-        }
-        if ages.freed_bytes <= ages.allocated_bytes / 20 || (parameters > active / 5 * 4 && parameters > 0) {
-            return OomCause::Parameters;
-        }
-        if need >= obtainable / 4 {
-            return OomCause::Temporary;
-        }
-        let activations = oom.category_bytes(Category::Activation);
-        if ages.young_bytes >= active / 4 || activations > active / 3 {
-            return OomCause::Activations;
-        }
-        if oom.is_capped() { OomCause::OverCap } else { OomCause::DeviceFull }
+        Ok(Phase::Steps(index + 1))
     }
 }

@@ -1,5 +1,7 @@
 //! Changes that may have prevented a failure.
 
+use std::sync::Arc;
+
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::Edits;
 
@@ -12,7 +14,12 @@ pub enum RemedyKind {
     Synchronize,
     /// Empty the cache before the request.
     EmptyCache,
-    /// Free what one line holds before the request.
+    /// Let the allocating stream wait, so that blocks are free at once, in place of
+    /// `record_stream`.
+    WaitStream,
+    /// Release private pools before the request.
+    ReleasePool,
+    /// Free what one line holds before the request, or what grew at the end of its step.
     FreeEarlier,
     /// Compute the failed request's result in parts, or without it.
     AvoidTemporary,
@@ -20,6 +27,14 @@ pub enum RemedyKind {
     SmallerBatch,
     /// Compute activations again in the backward pass.
     Checkpoint,
+    /// Keep the optimizer's state in fewer bits.
+    SmallerState,
+    /// Keep the parameters in fewer bits.
+    SmallerParameters,
+    /// Permit the pool more memory.
+    LargerCap,
+    /// Free memory outside of the pool.
+    FreeOutside,
 }
 
 impl RemedyKind {
@@ -30,10 +45,16 @@ impl RemedyKind {
             Self::Setting => "setting",
             Self::Synchronize => "synchronize",
             Self::EmptyCache => "empty_cache",
+            Self::WaitStream => "wait_stream",
+            Self::ReleasePool => "release_pool",
             Self::FreeEarlier => "free_earlier",
             Self::AvoidTemporary => "avoid_temporary",
             Self::SmallerBatch => "smaller_batch",
             Self::Checkpoint => "checkpoint",
+            Self::SmallerState => "smaller_state",
+            Self::SmallerParameters => "smaller_parameters",
+            Self::LargerCap => "larger_cap",
+            Self::FreeOutside => "free_outside",
         }
     }
 }
@@ -45,32 +66,81 @@ pub struct Remedy {
     pub kind: RemedyKind,
     /// The change, as a line to paste or a phrase.
     pub detail: String,
-    /// Bytes by which the reserved peak of the changed run is below what the failed request would
-    /// have needed: the bytes reserved then, and its segment.
+    /// The reserved peak of the unchanged program with enough memory, minus that of the changed
+    /// program: what two runs on a GPU show as `torch.cuda.max_memory_reserved()`. Both are
+    /// followed to the end that [`Remedies::follows`](super::Remedies::follows) says.
     pub saves_bytes: u64,
     /// The reserved peak of the changed run.
     pub peak_reserved_bytes: u64,
+    /// Whether the simulation shows that the program can go on. False if it depends on what the
+    /// program does after the failed request, and the recording does not show that.
+    pub is_checked: bool,
+}
+
+/// How a program is changed. Requests are shared, because many alternatives change the same ones.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    /// Nothing but the settings.
+    None,
+    /// Wait for all streams before the failed request.
+    Synchronize,
+    /// Empty the cache before the failed request.
+    EmptyCache,
+    /// Release all private pools before the failed request.
+    ReleasePools,
+    /// Free blocks at once, without waiting for other streams.
+    FreeAtOnce(Arc<[u64]>),
+    /// Free each request's block before an event.
+    FreeBefore(Arc<[(u64, u64)]>),
+    /// Free each request's block before an event, and request it again before another.
+    FreeBetween(Arc<[(u64, u64, u64)]>),
+    /// Divide the sizes of requests, and of the failed one if the flag is set; 0 parts omit them.
+    Divide(Arc<[u64]>, u64, bool),
+}
+
+impl Change {
+    /// Returns the change as edits of a program. `failed` are the events of the failed request,
+    /// `baseline` is what every run changes.
+    pub(super) fn edits(&self, failed: &[u64], baseline: &Edits) -> Edits {
+        let mut edits = baseline.clone();
+        match self {
+            Self::None => {}
+            Self::Synchronize => failed.iter().for_each(|&event| edits.synchronize_before(event)),
+            Self::EmptyCache => failed.iter().for_each(|&event| edits.empty_cache_before(event)),
+            Self::ReleasePools => failed.iter().for_each(|&event| edits.release_private_pools_before(event)),
+            Self::FreeAtOnce(requests) => requests.iter().for_each(|&request| edits.free_at_once(request)),
+            Self::FreeBefore(frees) => frees.iter().for_each(|&(request, event)| edits.free_before(request, event)),
+            Self::FreeBetween(frees) => {
+                frees.iter().for_each(|&(request, from, to)| edits.free_between(request, from, to));
+            }
+            Self::Divide(requests, parts, with_failed) => {
+                requests.iter().for_each(|&request| edits.divide(request, *parts));
+                if *with_failed {
+                    failed.iter().for_each(|&event| edits.divide(event, *parts));
+                }
+            }
+        }
+        edits
+    }
 }
 
 /// One change to try.
 #[derive(Clone, Debug)]
 pub(super) struct Alternative {
     pub(super) detail: String,
-    pub(super) settings: Settings,
-    pub(super) edits: Edits,
+    /// Other settings than the recorded ones.
+    pub(super) settings: Option<Settings>,
+    pub(super) change: Change,
 }
 
 /// The changes of one kind, the smallest first.
 #[derive(Clone, Debug)]
-pub struct Candidate {
+pub(super) struct Candidate {
     pub(super) kind: RemedyKind,
+    /// Whether the remedy counts as checked if the run is followed only to the failed request.
+    pub(super) is_local: bool,
+    /// Whether all alternatives are tried and the one with the lowest peak is taken, not the first
+    /// that helps.
+    pub(super) wants_least: bool,
     pub(super) alternatives: Vec<Alternative>,
-}
-
-impl Candidate {
-    /// Returns what the candidate changes.
-    #[must_use]
-    pub fn kind(&self) -> RemedyKind {
-        self.kind
-    }
 }

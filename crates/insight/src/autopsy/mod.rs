@@ -1,37 +1,34 @@
 //! Autopsy: why each request failed with out of memory, and what would have prevented it.
 //!
-//! [`Autopsy::new`] finds the cause of every failure from the memory state just before it, the
-//! lifetimes of all allocations and the steps of training. `docs/autopsy.md` lists the causes.
-//!
-//! The causes are tried in this order; the first that applies is reported:
-//!
-//! 1. what no program can change: a request larger than everything, memory outside the pool;
-//! 2. free memory that the allocator did not use, although it is large enough: pending frees,
-//!    cached segments that were not released, private pools, other streams;
-//! 3. growth from step to step;
-//! 4. fragmentation;
-//! 5. what filled the memory: parameters, optimizer state, one temporary, activations.
+//! [`Autopsy`] finds the cause of every failure, in steps: from the memory state just before it,
+//! the lifetimes of all allocations and the steps of training. [`OomCause`] lists the causes in the
+//! order in which they are tried; `docs/autopsy.md` explains them.
 //!
 //! [`RemedySearch`] lists changes that may have prevented a failure, and checks each by simulating
-//! the recorded program with it.
+//! the recorded program with it. Its runs do not depend on each other, so that callers with threads
+//! can make several at once.
+//!
+//! [`defects`] finds defects of PyTorch's allocator that waste memory without a failure.
 
+mod ages;
 mod analysis;
 mod candidate;
-mod cause;
-mod check;
+mod checkpointing;
 mod contents;
 mod defects;
-mod free_memory;
+mod examination;
 mod out_of_memory;
+mod recording_lines;
 mod remedies;
+mod search;
 mod summary;
 
-pub use analysis::{Autopsy, MAX_FAILURES};
-pub use candidate::{Candidate, Remedy, RemedyKind};
-pub use cause::OomCause;
-pub use check::RemedySearch;
+pub use analysis::Autopsy;
+pub use candidate::{Remedy, RemedyKind};
 pub use contents::Holder;
-pub(crate) use contents::Lines;
 pub use defects::{Defect, defects};
-pub use free_memory::FreeMemory;
-pub use out_of_memory::OutOfMemory;
+pub use out_of_memory::{OutOfMemory, Pin};
+pub(crate) use recording_lines::RecordingLines;
+pub use search::{Horizon, Remedies, RemedyRun, RemedySearch, RunResult};
+
+pub use crate::failures::OomCause;

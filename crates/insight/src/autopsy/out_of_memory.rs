@@ -1,75 +1,94 @@
-//! What an autopsy finds about one out-of-memory event.
+//! What an autopsy finds about one out-of-memory event, or several equal ones.
 
 use vramscope_trace::Category;
 
-use super::cause::OomCause;
 use super::contents::Holder;
-use super::free_memory::FreeMemory;
-use crate::failures::{Failure, ReservedCap};
+use crate::failures::{DeviceMemory, Failure, OomCause, ReservedCap};
 use crate::placement::BlockingRegion;
 
-/// One out-of-memory event with its cause.
+/// A live block that keeps free memory apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// Address of the first byte.
+    pub address: u64,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// The line of the program that requested it.
+    pub site: String,
+}
+
+/// One out-of-memory event with its cause, and the number of equal ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutOfMemory {
-    /// The request and the memory at that moment.
+    /// The first failure, and the memory at that moment.
     pub failure: Failure,
+    /// The numbers of the events at which the same request failed, this one included: those of
+    /// equal device, site, size and stream.
+    pub events: Vec<u64>,
     /// The cap on the reserved bytes.
     pub cap: ReservedCap,
-    /// Bytes of the device that neither the pool holds nor the driver reported as free: the
-    /// process's context, libraries and other processes. `None` if the device's size is unknown.
-    pub outside_bytes: Option<u64>,
-    /// The size of the device in bytes, recorded or that of the next larger GPU; 0: unknown.
-    pub total_bytes: u64,
-    /// What was free.
-    pub free: FreeMemory,
+    /// The device's size and what others hold of it.
+    pub device: DeviceMemory,
     /// The smallest set of live blocks whose freeing would make room in the request's pool and
     /// stream.
     pub pinning: Option<BlockingRegion>,
+    /// The largest of these blocks, with their sites.
+    pub pins: Vec<Pin>,
     /// Why it failed.
     pub cause: OomCause,
-    /// Why it failed, as one sentence.
+    /// The issue of pytorch/pytorch that describes the failure, if a known defect of PyTorch's
+    /// allocator caused it.
+    pub pytorch_issue: Option<u32>,
+    /// Why it failed, as one sentence or two.
     pub summary: String,
-    /// The line of the program to look at: that of the request, or the one that grows.
+    /// The line or call of the program to look at: that of the request, or the one that grows. Of a
+    /// request without a call stack, its size and stream.
     pub site: String,
-    /// The line of the program that made the request.
-    pub request_line: String,
-    /// The lines that grow from step to step.
-    pub growing: Vec<String>,
+    /// The line of the program that made the request; `None` without a call stack.
+    pub request_line: Option<String>,
     /// Live bytes by line and category, most first. They add up to the active bytes.
     pub holders: Vec<Holder>,
     /// The first moment of the step in which it failed, approximately.
     pub step_began: u64,
+    /// The moments at which complete steps before it begin, and the moment at which its own step
+    /// begins. Empty without steps.
+    pub(super) step_starts: Vec<u64>,
+    /// Whether a complete step follows in the recording.
+    pub(super) is_continued: bool,
+    /// The numbers of the lines that grow from step to step.
+    pub(super) growing: std::collections::BTreeSet<u32>,
 }
 
 impl OutOfMemory {
-    /// Returns the bytes that a request can obtain at most: the cap, or what the pool holds and the
-    /// driver has.
+    /// Returns the bytes that a request can obtain at most: what the cap permits, or what the pool
+    /// holds and the driver has. Of an inferred cap, the upper bound counts.
     #[must_use]
     pub fn obtainable_bytes(&self) -> u64 {
-        let held = self.failure.usage.reserved_bytes.saturating_add(self.failure.device_free_bytes);
+        let held = self.failure.obtainable_bytes();
         if self.is_capped() { self.cap.most_bytes().map_or(held, |cap| cap.min(held)) } else { held }
     }
 
     /// Returns the bytes that the allocator could certainly reserve: a known cap, or what it held
-    /// and the driver had. Where the cap is inferred with wide bounds, the lower bound counts.
+    /// and the driver had. Of an inferred cap, the lower bound counts.
     pub(super) fn certain_bytes(&self) -> u64 {
-        let held = self.failure.usage.reserved_bytes.saturating_add(self.failure.device_free_bytes);
-        let cap = match self.cap {
-            _ if !self.is_capped() => held,
-            ReservedCap::None => held,
-            ReservedCap::Exact { bytes } => bytes,
-            ReservedCap::Bounds { at_least_bytes, below_bytes } => {
-                let is_close = below_bytes - at_least_bytes <= at_least_bytes / 8;
-                if is_close { self.cap.about_bytes().unwrap_or(at_least_bytes) } else { at_least_bytes }
-            }
-        };
-        cap.min(held)
+        let held = self.failure.obtainable_bytes();
+        match self.cap {
+            ReservedCap::Exact { bytes } if self.is_capped() => bytes.min(held),
+            ReservedCap::Bounds { at_least_bytes, .. } if self.is_capped() => at_least_bytes.min(held),
+            _ => held,
+        }
+    }
+
+    /// Returns the number of the last event at which the same request failed.
+    #[must_use]
+    pub fn last_event(&self) -> u64 {
+        self.events.last().copied().unwrap_or(self.failure.event)
     }
 
     /// Returns true if a cap refused the segment, not the driver.
     #[must_use]
     pub fn is_capped(&self) -> bool {
-        self.cap != ReservedCap::None && self.failure.device_free_bytes >= self.failure.segment_bytes
+        self.failure.is_capped_by(self.cap)
     }
 
     /// Returns the bytes of a category among the holders.
@@ -82,5 +101,11 @@ impl OutOfMemory {
     #[must_use]
     pub fn active_bytes(&self) -> u64 {
         self.holders.iter().map(|holder| holder.bytes).sum()
+    }
+
+    /// Returns where the request was made, as a phrase: `train.py:24 step`, or `the failed request`
+    /// without a call stack.
+    pub(super) fn request_place(&self) -> &str {
+        self.request_line.as_deref().unwrap_or("the failed request")
     }
 }

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vramscope_pool::Settings;
-use vramscope_pool::rerun::Edits;
-use vramscope_trace::{Block, ByteSize, Category, FormatError, Recording, Replay};
+use vramscope_pool::rerun::Workload;
+use vramscope_trace::{Allocation, Block, ByteSize, Category, Definitions, DeviceLifetimes, DeviceState};
 
-use super::analysis::Autopsy;
-use super::candidate::{Alternative, Candidate, RemedyKind};
-use super::cause::OomCause;
+use super::candidate::{Alternative, Candidate, Change, RemedyKind};
+use super::checkpointing::{ModuleCalls, checkpointed};
 use super::contents::Lines;
 use super::out_of_memory::OutOfMemory;
-use crate::history::History;
+use crate::advice::Advisor;
+use crate::failures::OomCause;
 
 /// The most lines of the program that are tried to be freed earlier, one after the other.
 const MAX_LINES: usize = 8;
@@ -19,65 +19,71 @@ const MAX_LINES: usize = 8;
 const MIN_LINE_BYTES: u64 = 1 << 20;
 /// A temporary of less than this share of what can be obtained is not tried to be avoided.
 const TEMPORARY_SHARE: u64 = 16;
+/// Numbers of parts into which requests are divided.
+const PARTS: [u64; 3] = [2, 4, 8];
 
 /// Lists the changes to try for one failure.
 pub(super) struct Candidates<'a> {
-    pub(super) recording: &'a Recording,
-    pub(super) history: &'a History,
-    pub(super) settings: &'a Settings,
     pub(super) oom: &'a OutOfMemory,
-    /// The numbers of this failure's event and of later ones of the same request.
-    pub(super) same_kind: &'a BTreeSet<u64>,
-    /// Edits that every changed program has.
-    pub(super) baseline: &'a Edits,
+    pub(super) definitions: &'a Definitions,
+    pub(super) lifetimes: &'a DeviceLifetimes,
+    /// The memory before the failure.
+    pub(super) device: &'a DeviceState,
+    pub(super) workload: &'a Workload,
+    pub(super) settings: &'a Settings,
+    pub(super) capacity_bytes: Option<u64>,
+    /// Whether the run is followed beyond the failed request.
+    pub(super) is_followed: bool,
 }
 
 impl Candidates<'_> {
     /// Returns the candidates of all kinds, the smallest change first. Each has its alternatives in
     /// the order in which they are tried.
-    ///
-    /// # Errors
-    /// If a chunk cannot be read.
-    pub(super) fn all(&self) -> Result<Vec<Candidate>, FormatError> {
-        let mut replay = Replay::new();
-        let state = replay.seek(self.recording, self.oom.failure.event.saturating_sub(1))?;
-        let device = state.device(self.oom.failure.device);
-        let blocks: Vec<Block> = device.map(|device| device.blocks().copied().collect()).unwrap_or_default();
-        let mut lines = Lines::new(self.recording);
-        let candidates = [
-            (RemedyKind::Setting, self.settings()),
-            (RemedyKind::Synchronize, self.synchronize()),
-            (RemedyKind::EmptyCache, self.empty_cache()),
-            (RemedyKind::FreeEarlier, self.free_earlier(&blocks, &mut lines)),
-            (RemedyKind::AvoidTemporary, self.avoid_temporary(&blocks, &mut lines)),
-            (RemedyKind::SmallerBatch, self.smaller_batch(&blocks, &lines)),
-            (RemedyKind::Checkpoint, self.checkpoint(&blocks, &mut lines)),
-        ];
-        let mut found: Vec<Candidate> =
-            candidates.into_iter().map(|(kind, alternatives)| Candidate { kind, alternatives }).collect();
-        found.retain(|candidate| !candidate.alternatives.is_empty());
-        Ok(found)
-    }
-
-    fn event(&self) -> u64 {
-        self.oom.failure.event
-    }
-
-    /// Returns an alternative that changes the program.
-    fn edited(&self, detail: String, edits: Edits) -> Alternative {
-        Alternative { detail, settings: self.settings.clone(), edits }
-    }
-
-    /// Returns true if the allocator's rules caused the failure, or may have. Where the program
-    /// itself needed more, a setting would only let it fail a little later, which its recording
-    /// does not show.
-    fn is_of_allocator(&self) -> bool {
-        use OomCause::{
-            DeviceFull, Fragmentation, OtherStream, OverCap, PendingFrees, PoolWithoutRelease, PrivatePool,
-        };
+    pub(super) fn all(&self, lines: &mut Lines) -> Vec<Candidate> {
+        let place = self.oom.request_place();
         let cause = self.oom.cause;
-        matches!(cause, Fragmentation | OtherStream | PendingFrees | PoolWithoutRelease | PrivatePool)
-            || matches!(cause, DeviceFull | OverCap)
+        let is_of_allocator = cause.is_of_allocator() || matches!(cause, OomCause::DeviceFull | OomCause::OverCap);
+        let when = |condition: bool, detail: String, change: Change| {
+            if condition { vec![Self::alternative(detail, change)] } else { Vec::new() }
+        };
+        let was_pending = self.oom.pytorch_issue == Some(189_504);
+        let synchronize = format!("torch.cuda.synchronize() before {place}");
+        let empty_cache = format!("torch.cuda.empty_cache() before {place}");
+        let release = format!("delete the CUDA graphs and pools, then torch.cuda.empty_cache(), before {place}");
+        let is_private = cause == OomCause::PrivatePool;
+        let candidates = [
+            (RemedyKind::Setting, self.settings(is_of_allocator)),
+            (RemedyKind::Synchronize, when(was_pending, synchronize, Change::Synchronize)),
+            (RemedyKind::EmptyCache, when(is_of_allocator, empty_cache, Change::EmptyCache)),
+            (RemedyKind::WaitStream, self.wait_stream()),
+            (RemedyKind::ReleasePool, when(is_private, release, Change::ReleasePools)),
+            (RemedyKind::FreeEarlier, self.free_earlier(lines)),
+            (RemedyKind::AvoidTemporary, self.avoid_temporary(lines)),
+            (RemedyKind::SmallerBatch, self.smaller_batch(lines)),
+            (RemedyKind::Checkpoint, self.checkpoint(lines)),
+            (RemedyKind::SmallerState, self.smaller_state(lines)),
+            (RemedyKind::SmallerParameters, self.smaller_parameters(lines)),
+        ];
+        let candidate = |(kind, alternatives)| Candidate {
+            kind,
+            is_local: match kind {
+                RemedyKind::SmallerBatch
+                | RemedyKind::Checkpoint
+                | RemedyKind::SmallerState
+                | RemedyKind::SmallerParameters => false,
+                RemedyKind::AvoidTemporary => matches!(cause, OomCause::Temporary | OomCause::NeverFits),
+                _ => is_of_allocator,
+            },
+            wants_least: kind == RemedyKind::Setting,
+            alternatives,
+        };
+        let mut found: Vec<Candidate> = candidates.into_iter().map(candidate).collect();
+        found.retain(|candidate| !candidate.alternatives.is_empty());
+        found
+    }
+
+    fn alternative(detail: String, change: Change) -> Alternative {
+        Alternative { detail, settings: None, change }
     }
 
     /// Returns true if the contents of one step filled the memory.
@@ -86,223 +92,246 @@ impl Candidates<'_> {
         matches!(self.oom.cause, Activations | DeviceFull | Outside | OverCap | Temporary)
     }
 
-    /// Returns the settings that help against fragmentation. They leave nothing out that the
-    /// program set, except where both exclude each other.
-    fn settings(&self) -> Vec<Alternative> {
-        if !self.is_of_allocator() {
+    /// Returns the settings that [`advice`](crate::advice) tries first. Where the program itself
+    /// needed more, they are tried only if the run is followed beyond the failure: a setting may
+    /// let it fail a little later.
+    fn settings(&self, is_of_allocator: bool) -> Vec<Alternative> {
+        let is_known_further = self.is_followed && self.is_of_step();
+        if !is_of_allocator && !is_known_further {
             return Vec::new();
         }
-        const MIB: u64 = 1 << 20;
-        let recorded = self.settings;
-        let base = Settings { max_split_size_bytes: None, ..recorded.clone() };
-        let mut tried = vec![base.clone(), Settings { expandable_segments: true, ..base.clone() }];
-        // Without a cap the threshold has no effect (pytorch/pytorch#106660).
-        if self.oom.is_capped() {
-            tried.push(Settings { garbage_collection_threshold: 0.8, ..recorded.clone() });
-        }
-        tried.extend([64, 128, 256, 512].map(|mib| Settings {
-            max_split_size_bytes: Some(mib * MIB),
-            expandable_segments: false,
-            ..recorded.clone()
-        }));
-        tried.retain(|settings| settings != recorded);
-        let alternative = |settings: Settings| Alternative {
-            detail: format!("PYTORCH_CUDA_ALLOC_CONF={}", settings.to_conf()),
-            settings,
-            edits: self.baseline.clone(),
-        };
-        tried.into_iter().map(alternative).collect()
-    }
-
-    fn synchronize(&self) -> Vec<Alternative> {
-        if self.oom.cause != OomCause::PendingFrees && self.oom.free.pending_bytes == 0 {
-            return Vec::new();
-        }
-        let mut edits = self.baseline.clone();
-        self.same_kind.iter().for_each(|&event| edits.synchronize_before(event));
-        vec![self.edited(format!("torch.cuda.synchronize() before {}", self.oom.request_line), edits)]
-    }
-
-    fn empty_cache(&self) -> Vec<Alternative> {
-        if !self.is_of_allocator() {
-            return Vec::new();
-        }
-        let mut edits = self.baseline.clone();
-        self.same_kind.iter().for_each(|&event| edits.empty_cache_before(event));
-        vec![self.edited(format!("torch.cuda.empty_cache() before {}", self.oom.request_line), edits)]
-    }
-
-    /// Returns one alternative for what grows, without the present step's part, or for each line
-    /// that holds memory, that with least first. Activations and gradients of the present step are
-    /// needed, so they are not freed.
-    fn free_earlier(&self, blocks: &[Block], lines: &mut Lines<'_>) -> Vec<Alternative> {
-        let mut by_line: BTreeMap<u32, (u64, Vec<u64>)> = BTreeMap::new();
-        let (mut grown_bytes, mut grown) = (0u64, Vec::new());
-        for block in blocks {
-            let line = lines.group_of(block);
-            let request = block.since_event.saturating_add(1);
-            let name = lines.name(line);
-            if block.since_event < self.oom.step_began && self.oom.growing.contains(&name) {
-                grown_bytes = grown_bytes.saturating_add(block.size);
-                grown.push(request);
-            }
-            let is_free = matches!(lines.category_of(block), Category::Unknown | Category::Input | Category::Temporary);
-            if is_free && !lines.is_unknown(line) && name != self.oom.request_line {
-                let (bytes, requests) = by_line.entry(line).or_default();
-                *bytes = bytes.saturating_add(block.size);
-                requests.push(request);
-            }
-        }
-        let mut ranked: Vec<_> = by_line
-            .into_iter()
-            .filter(|&(_, (bytes, _))| bytes >= MIN_LINE_BYTES)
-            .map(|(line, (bytes, requests))| (lines.name(line), bytes, requests))
-            .collect();
-        ranked.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
-        ranked.truncate(MAX_LINES);
-        ranked.reverse();
+        let mut advisor = Advisor::new(self.workload, self.settings, self.capacity_bytes);
         let mut tried = Vec::new();
-        if !grown.is_empty() {
-            tried.push((format!("{} from earlier steps", self.oom.site), grown_bytes, grown));
-        } else {
-            tried = ranked;
+        while let Some(run) = advisor.next_run() {
+            tried.push(run.settings);
         }
-        let alternative = |(name, bytes, requests): (String, u64, Vec<u64>)| {
-            let mut edits = self.baseline.clone();
-            requests.into_iter().for_each(|request| edits.free_before(request, self.event()));
-            self.edited(format!("free the {} of {name} before {}", ByteSize(bytes), self.oom.request_line), edits)
+        let recorded = Settings { limit_bytes: None, ..self.settings.clone() };
+        tried.retain(|settings| *settings != recorded);
+        let alternative = |settings: Settings| {
+            let conf = settings.to_conf();
+            let detail = match conf.as_str() {
+                "" => "no PYTORCH_CUDA_ALLOC_CONF".to_owned(),
+                _ => format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
+            };
+            let settings = Settings { limit_bytes: self.settings.limit_bytes, ..settings };
+            Alternative { detail, settings: Some(settings), change: Change::None }
         };
         tried.into_iter().map(alternative).collect()
     }
 
-    /// Returns the failed request and its line's blocks in 2, 4 and 8 parts, then without them.
-    fn avoid_temporary(&self, blocks: &[Block], lines: &mut Lines<'_>) -> Vec<Alternative> {
+    /// Returns the immediate free of all blocks that were pending free.
+    fn wait_stream(&self) -> Vec<Alternative> {
+        let pending = self.device.blocks().filter(|block| block.pending_free);
+        let requests: Vec<u64> = pending.map(request_of).collect();
+        if self.oom.cause != OomCause::PendingFrees || requests.is_empty() {
+            return Vec::new();
+        }
+        let detail = "torch.cuda.current_stream().wait_stream(other) in place of tensor.record_stream(other)";
+        vec![Self::alternative(detail.to_owned(), Change::FreeAtOnce(requests.into()))]
+    }
+
+    /// Returns the free of what grows at the end of its own step or, without growth, of each line
+    /// that holds memory before the request, that with least first. Activations and gradients of
+    /// the present step are needed, so they are not freed.
+    fn free_earlier(&self, lines: &mut Lines) -> Vec<Alternative> {
+        let place = self.oom.request_place();
+        if self.oom.cause == OomCause::Leak {
+            let (bytes, frees) = self.grown(lines);
+            let detail = format!("free what {} keeps ({}) at the end of each step", self.oom.site, ByteSize(bytes));
+            return if frees.is_empty() {
+                Vec::new()
+            } else {
+                vec![Self::alternative(detail, Change::FreeBefore(frees.into()))]
+            };
+        }
+        let mut by_line: BTreeMap<u32, (u64, Vec<(u64, u64)>)> = BTreeMap::new();
+        for block in self.device.blocks() {
+            let line = lines.of_block(self.definitions, block);
+            let is_free = matches!(lines.category_of(block), Category::Unknown | Category::Input | Category::Temporary);
+            let is_request = Some(lines.name(line)) == self.oom.request_line;
+            if is_free && !lines.is_unnamed(line) && !is_request {
+                let (bytes, frees) = by_line.entry(line).or_default();
+                *bytes = bytes.saturating_add(block.size);
+                frees.push((request_of(block), self.oom.failure.event));
+            }
+        }
+        by_line.retain(|_, (bytes, _)| *bytes >= MIN_LINE_BYTES);
+        let mut ranked: Vec<_> =
+            by_line.into_iter().map(|(line, (bytes, frees))| (bytes, lines.name(line), frees)).collect();
+        ranked.sort_by(|one, other| (other.0, &one.1).cmp(&(one.0, &other.1)));
+        ranked.truncate(MAX_LINES);
+        let alternative = |(bytes, name, frees): (u64, String, Vec<(u64, u64)>)| {
+            let detail = format!("free the {} of {name} before {place}", ByteSize(bytes));
+            Self::alternative(detail, Change::FreeBefore(frees.into()))
+        };
+        ranked.into_iter().rev().map(alternative).collect()
+    }
+
+    /// Returns the bytes of lines that grow which outlive their step at the failure, and the
+    /// requests of these lines that outlive their step, each with the event after that step.
+    fn grown(&self, lines: &mut Lines) -> (u64, Vec<(u64, u64)>) {
+        let failed = self.oom.failure.event;
+        let (mut bytes, mut frees) = (0u64, Vec::new());
+        for pair in self.oom.step_starts.windows(2) {
+            for one in self.lifetimes.active_between(pair[0], pair[1]) {
+                let is_of_step = one.start_observed && one.first_moment > pair[0] && one.first_moment <= pair[1];
+                // Growing lines may also create what a program keeps.
+                let is_kept = matches!(
+                    lines.category(one.site),
+                    Category::Parameter | Category::OptimizerState | Category::Workspace
+                );
+                if is_of_step
+                    && !is_kept
+                    && one.is_active_at(pair[1])
+                    && self.oom.growing.contains(&lines.of_allocation(self.definitions, &one))
+                {
+                    frees.push((one.first_moment, pair[1].saturating_add(1)));
+                    if one.is_active_at(failed.saturating_sub(1)) {
+                        bytes = bytes.saturating_add(one.size);
+                    }
+                }
+            }
+        }
+        (bytes, frees)
+    }
+
+    /// Returns the failed request and its line's in 2, 4 and 8 parts, then without them.
+    fn avoid_temporary(&self, lines: &mut Lines) -> Vec<Alternative> {
         use OomCause::{DeviceFull, NeverFits, OverCap, Temporary};
         let failure = &self.oom.failure;
         let is_large = failure.rounded_bytes >= self.oom.obtainable_bytes() / TEMPORARY_SHARE;
         if !is_large || !matches!(self.oom.cause, DeviceFull | NeverFits | OverCap | Temporary) {
             return Vec::new();
         }
-        let mut of_line: Vec<(u64, u64)> = Vec::new();
-        for block in blocks.iter().filter(|block| block.since_event >= self.oom.step_began) {
-            let line = lines.group_of(block);
-            if !lines.is_unknown(line) && lines.name(line) == self.oom.request_line {
-                of_line.push((block.since_event.saturating_add(1), block.requested));
+        let mut requests = Vec::new();
+        if self.oom.request_line.is_some() {
+            let of_request = lines.of_request(self.definitions, failure);
+            for one in self.allocations() {
+                let is_of_size = one.requested >= failure.requested_bytes / 2;
+                if is_of_size && one.start_observed && lines.of_allocation(self.definitions, &one) == of_request {
+                    requests.push(one.first_moment);
+                }
             }
         }
-        of_line.extend(self.same_kind.iter().map(|&event| (event, failure.requested_bytes)));
-        let line = &self.oom.request_line;
+        let requests: std::sync::Arc<[u64]> = requests.into();
+        let (place, bytes) = (self.oom.request_place(), failure.rounded_bytes);
         let alternative = |parts: u64| {
-            let mut edits = self.baseline.clone();
-            of_line.iter().for_each(|&(event, bytes)| edits.resize(event, bytes.checked_div(parts).unwrap_or(0)));
             let detail = match parts {
-                0 => format!("avoid the temporary of {} at {line}", ByteSize(failure.rounded_bytes)),
-                _ => format!("compute {line} in {parts} parts, of {} each", ByteSize(failure.rounded_bytes / parts)),
+                0 => format!("avoid the temporary of {} at {place}", ByteSize(bytes)),
+                _ => format!("compute {place} in {parts} parts, of {} each", ByteSize(bytes / parts)),
             };
-            self.edited(detail, edits)
+            Self::alternative(detail, Change::Divide(requests.clone(), parts, true))
         };
-        [2, 4, 8, 0].map(alternative).into_iter().collect()
+        PARTS.into_iter().chain([0]).map(alternative).collect()
     }
 
-    /// Returns batches of a half, a quarter and an eighth. What a batch scales are inputs,
-    /// activations, temporaries and gradients of activations.
-    ///
-    /// Halves, because the recording ends in the middle of the step: a batch that only just passes
-    /// the failed request would fail at a later one.
-    fn smaller_batch(&self, blocks: &[Block], lines: &Lines<'_>) -> Vec<Alternative> {
+    /// Returns batches of a half, a quarter and an eighth. What a batch scales are activations,
+    /// inputs and the gradients of both.
+    fn smaller_batch(&self, lines: &Lines) -> Vec<Alternative> {
         let failure = &self.oom.failure;
-        let Some(lifetimes) = self.history.lifetimes(failure.device).filter(|_| self.is_of_step()) else {
+        if !self.is_of_step() {
             return Vec::new();
-        };
+        }
+        let has_stacks = lines.has_stacks();
         let is_kept = |block: &Block| match lines.category_of(block) {
             Category::Parameter => true,
             Category::Unknown => block.since_event < self.oom.step_began,
             _ => false,
         };
-        let kept_sizes: BTreeSet<u64> = blocks.iter().filter(|block| is_kept(block)).map(|block| block.size).collect();
-        let mut scaled: Vec<(u64, u64)> = Vec::new();
-        for one in lifetimes.iter().take_while(|one| one.first_moment < failure.event) {
-            let ends = one.allocated_until.is_some_and(|end| end <= failure.event);
-            let scales = match lines.category(one.site) {
-                Category::Parameter | Category::OptimizerState | Category::Workspace => false,
-                Category::Gradient => !kept_sizes.contains(&one.size),
-                Category::Activation | Category::Input | Category::Temporary => true,
-                Category::Unknown => {
-                    (ends || one.first_moment > self.oom.step_began) && !kept_sizes.contains(&one.size)
-                }
-            };
-            if scales && one.start_observed {
-                scaled.push((one.first_moment, one.requested));
-            }
-        }
-        let request_scales = !matches!(
-            lines.category(failure.site),
-            Category::Parameter | Category::OptimizerState | Category::Workspace
-        );
+        let kept: BTreeSet<u64> =
+            self.device.blocks().filter(|&block| is_kept(block)).map(|block| block.size).collect();
+        let scales = |category: Category, size: u64| match category {
+            Category::Parameter | Category::OptimizerState | Category::Workspace | Category::Temporary => false,
+            Category::Gradient => !kept.contains(&size),
+            Category::Activation | Category::Input => true,
+            Category::Unknown => !has_stacks && !kept.contains(&size),
+        };
+        let request_scales = scales(lines.category(failure.site), failure.rounded_bytes);
         let is_training = self.oom.category_bytes(Category::Activation) > 0 || self.oom.cause == OomCause::Activations;
-        if !is_training || (scaled.is_empty() && !request_scales) {
+        if !is_training {
             return Vec::new();
         }
-        let alternative = |parts: u64| {
-            let scale = |bytes: u64| (bytes / parts).max(1);
-            let mut edits = self.baseline.clone();
-            scaled.iter().for_each(|&(event, bytes)| edits.resize(event, scale(bytes)));
-            if request_scales {
-                self.same_kind.iter().for_each(|&event| edits.resize(event, scale(failure.requested_bytes)));
+        let (mut requests, mut bytes) = (Vec::new(), if request_scales { failure.rounded_bytes } else { 0 });
+        for one in self.allocations().filter(|one| one.start_observed) {
+            if scales(lines.category(one.site), one.size) {
+                requests.push(one.first_moment);
+                if one.is_active_at(failure.event.saturating_sub(1)) {
+                    bytes = bytes.saturating_add(one.size);
+                }
             }
-            self.edited(format!("a batch of 1/{parts}"), edits)
+        }
+        let requests: std::sync::Arc<[u64]> = requests.into();
+        let alternative = |parts: u64| {
+            let detail = format!("a batch of 1/{parts} ({} of what is live scale with it)", ByteSize(bytes));
+            Self::alternative(detail, Change::Divide(requests.clone(), parts, request_scales))
         };
-        [2, 4, 8].map(alternative).into_iter().collect()
+        PARTS.map(alternative).into_iter().collect()
     }
 
-    /// Returns checkpointing of the line with most activations, then of all lines. Of each line's
-    /// activations only the newest is kept: what is absent is computed again in the backward pass.
-    fn checkpoint(&self, blocks: &[Block], lines: &mut Lines<'_>) -> Vec<Alternative> {
+    /// Returns checkpointing of the repeated module calls that hold most activations.
+    fn checkpoint(&self, lines: &Lines) -> Vec<Alternative> {
         if !self.is_of_step() {
             return Vec::new();
         }
-        let mut by_line: BTreeMap<u32, (u64, Vec<u64>)> = BTreeMap::new();
-        for block in blocks.iter().filter(|block| block.since_event >= self.oom.step_began) {
-            let line = lines.group_of(block);
-            if !lines.is_unknown(line) && lines.category_of(block) == Category::Activation {
-                let (bytes, requests) = by_line.entry(line).or_default();
-                *bytes = bytes.saturating_add(block.size);
-                requests.push(block.since_event.saturating_add(1));
-            }
-        }
-        let mut ranked: Vec<_> = by_line.into_iter().filter(|(_, (_, requests))| requests.len() > 1).collect();
-        ranked.sort_by_key(|&(line, (bytes, _))| (std::cmp::Reverse(bytes), line));
-        let free = |edits: &mut Edits, requests: &[u64]| {
-            let mut requests = requests.to_vec();
-            requests.sort_unstable();
-            for pair in requests.windows(2) {
-                edits.free_before(pair[0], pair[1].saturating_add(1));
-            }
+        // The failed step repeats the step before it.
+        let starts = &self.oom.step_starts;
+        let from = starts.iter().rev().nth(1).copied().filter(|_| !self.oom.is_continued).unwrap_or(0);
+        let repeated = starts.last().copied().filter(|_| self.is_followed && !self.oom.is_continued);
+        let activations = self.allocations().filter(|one| {
+            one.start_observed && one.first_moment > from && lines.category(one.site) == Category::Activation
+        });
+        let calls = ModuleCalls::new(self.definitions, activations, self.oom.failure.event);
+        let alternative = |call: &super::checkpointing::ModuleCall| {
+            let detail = format!(
+                "torch.utils.checkpoint for {} ({} of activations in {} calls)",
+                call.name,
+                ByteSize(call.bytes),
+                call.calls
+            );
+            let mut frees = checkpointed(call, self.oom.failure.event);
+            frees.retain(|&(request, ..)| repeated.is_none_or(|failed_step| request <= failed_step));
+            Self::alternative(detail, Change::FreeBetween(frees.into()))
         };
-        let mut alternatives = Vec::new();
-        if let Some((line, (bytes, requests))) = ranked.first() {
-            let mut edits = self.baseline.clone();
-            free(&mut edits, requests);
-            let name = lines.name(*line);
-            let detail = format!("checkpoint the modules that run {name} ({} of activations)", ByteSize(*bytes));
-            alternatives.push(self.edited(detail, edits));
+        calls.largest().iter().map(alternative).collect()
+    }
+
+    /// Returns the optimizer's state in a quarter of its bytes: 8 bits in place of 32.
+    fn smaller_state(&self, lines: &Lines) -> Vec<Alternative> {
+        if self.oom.cause != OomCause::OptimizerState {
+            return Vec::new();
         }
-        if ranked.len() > 1 {
-            let mut edits = self.baseline.clone();
-            ranked.iter().for_each(|(_, (_, requests))| free(&mut edits, requests));
-            alternatives.push(self.edited("checkpoint every repeated block".to_owned(), edits));
+        let state: Vec<Allocation> =
+            self.allocations().filter(|one| lines.category(one.site) == Category::OptimizerState).collect();
+        let bytes = state.iter().map(|one| one.size).sum();
+        let requests = state.iter().map(|one| one.first_moment).collect();
+        let detail = format!("an optimizer with 8-bit states ({} of states so far)", ByteSize(bytes));
+        vec![Self::alternative(detail, Change::Divide(requests, 4, true))]
+    }
+
+    /// Returns the parameters in half of their bytes: 16 bits in place of 32.
+    fn smaller_parameters(&self, lines: &Lines) -> Vec<Alternative> {
+        if self.oom.cause != OomCause::Parameters {
+            return Vec::new();
         }
-        alternatives
+        let is_parameter = |one: &Allocation| {
+            matches!(lines.category(one.site), Category::Parameter | Category::Unknown) && one.size >= MIN_LINE_BYTES
+        };
+        let parameters: Vec<Allocation> = self.allocations().filter(is_parameter).collect();
+        let bytes = parameters.iter().map(|one| one.size).sum();
+        let requests = parameters.iter().map(|one| one.first_moment).collect();
+        let detail = format!("parameters in 16 bits ({} so far)", ByteSize(bytes));
+        vec![Self::alternative(detail, Change::Divide(requests, 2, true))]
+    }
+
+    /// Iterates over the allocations that the run makes: those before the failure or, if it is
+    /// followed in the recording, all.
+    fn allocations(&self) -> impl Iterator<Item = Allocation> + '_ {
+        let until = if self.oom.is_continued { u64::MAX } else { self.oom.failure.event };
+        self.lifetimes.iter().take_while(move |one| one.first_moment < until)
     }
 }
 
-/// Returns the events of the failures of the same request from `oom` on: those of equal site, size
-/// and stream.
-pub(super) fn same_kind(autopsy: &Autopsy, oom: &OutOfMemory) -> BTreeSet<u64> {
-    let kind = |one: &OutOfMemory| {
-        let failure = &one.failure;
-        (failure.device, failure.site, failure.rounded_bytes, failure.stream)
-    };
-    let later = autopsy.ooms.iter().filter(|one| kind(one) == kind(oom) && one.failure.event >= oom.failure.event);
-    later.map(|one| one.failure.event).collect()
+/// Returns the number of the event that allocated a block.
+fn request_of(block: &Block) -> u64 {
+    block.since_event.saturating_add(1)
 }

@@ -1,6 +1,6 @@
 //! Runs all rules over a recording, in steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use vramscope_pool::Settings;
 use vramscope_trace::sort::sort_by_key;
@@ -12,7 +12,7 @@ use super::profile::ProfileBuilder;
 use super::remedy::settings_trials;
 use super::roles::roles;
 use super::{growth, outside, peaks, segments};
-use crate::autopsy::{Autopsy, Defect, Lines, OomCause, defects};
+use crate::autopsy::{Autopsy, Defect, OomCause, RecordingLines, defects};
 use crate::history::History;
 use crate::pools::event_walk::{EventWalk, WalkStep};
 use crate::spans::Marks;
@@ -73,9 +73,11 @@ impl Diagnosis {
     /// # Errors
     /// If a chunk cannot be read.
     pub fn finish(self, recording: &Recording, history: &History) -> Result<Vec<Finding>, FormatError> {
-        let mut lines = Lines::new(recording);
-        let autopsy = Autopsy::new(recording, history, &self.settings)?;
-        let defects = defects(recording, &self.settings)?;
+        let mut lines = RecordingLines::new(recording);
+        let mut autopsy = Autopsy::new(self.settings.clone());
+        while !autopsy.step(recording, history)? {}
+        // Which requests private pools served is not known without reconstructing the program.
+        let defects = defects(recording, &self.settings, &mut |_| BTreeSet::new())?;
         let mut replay = Replay::new();
         let mut findings = Vec::new();
         for (device, (steps, builder)) in self.builders {
@@ -85,7 +87,7 @@ impl Diagnosis {
             let (peak_allocated, peak_reserved) = (series.peak_allocated(), series.peak_reserved());
             let at_peak_reserved = replay.seek(recording, peak_reserved.event)?.device(device).cloned();
             let peak_contents = roles(&lines, lifetimes, &steps, peak_allocated.event, recording.end_event());
-            let has_failure = autopsy.ooms.iter().any(|oom| oom.failure.device == device);
+            let has_failure = autopsy.ooms().iter().any(|oom| oom.failure.device == device);
             let context = Context {
                 recording,
                 device,
@@ -102,11 +104,12 @@ impl Diagnosis {
             let of_device = |defect: &&Defect| defect.device == device;
             findings.extend(failures(&context, &autopsy));
             let outside = outside::growth(&context, &lines);
-            if outside.is_some() {
-                findings.retain(|one: &Finding| {
-                    one.device != device || one.problem != Problem::OutOfMemory(OomCause::Outside)
-                });
-            }
+            // What grows outside of the pool explains why the device was full.
+            let is_explained = |problem| {
+                use OomCause::{DeviceFull, Outside, Temporary};
+                outside.is_some() && matches!(problem, Problem::OutOfMemory(DeviceFull | Outside | Temporary))
+            };
+            findings.retain(|one: &Finding| one.device != device || !is_explained(one.problem));
             findings.extend(outside);
             findings.extend(defects.iter().filter(of_device).map(|defect| of_defect(&context, &lines, defect)));
             let growth = growth::find(&context, &mut lines);
@@ -142,15 +145,15 @@ impl Diagnosis {
 /// Returns a finding for each cause and site of failed requests.
 fn failures(context: &Context<'_>, autopsy: &Autopsy) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
-    for oom in autopsy.ooms.iter().filter(|oom| oom.failure.device == context.device) {
+    for oom in autopsy.ooms().iter().filter(|oom| oom.failure.device == context.device) {
         let problem = Problem::OutOfMemory(oom.cause);
         match found.iter_mut().find(|one| one.problem == problem && one.site == oom.site) {
-            Some(earlier) => earlier.events.1 = oom.failure.event,
+            Some(earlier) => earlier.events.1 = oom.last_event(),
             None => found.push(Finding {
                 problem,
                 severity: Severity::Critical,
                 device: context.device,
-                events: (oom.failure.event, oom.failure.event),
+                events: (oom.failure.event, oom.last_event()),
                 bytes: oom.failure.requested_bytes,
                 site: oom.site.clone(),
                 summary: oom.summary.clone(),
@@ -165,7 +168,7 @@ fn failures(context: &Context<'_>, autopsy: &Autopsy) -> Vec<Finding> {
 }
 
 /// Returns the finding for a defect of PyTorch's allocator.
-fn of_defect(context: &Context<'_>, lines: &Lines<'_>, defect: &Defect) -> Finding {
+fn of_defect(context: &Context<'_>, lines: &RecordingLines<'_>, defect: &Defect) -> Finding {
     let problem = if defect.pytorch_issue == 193_400 { Problem::OversizeRanges } else { Problem::IgnoredThreshold };
     let blocks: Vec<_> = context.lifetimes.iter().filter(|one| one.first_moment <= defect.event).collect();
     let mut finding = context.finding(lines, problem, defect.bytes, &blocks, defect.summary.clone());

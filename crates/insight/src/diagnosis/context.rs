@@ -8,7 +8,7 @@ use vramscope_trace::{Allocation, ByteSize, DeviceId, DeviceLifetimes, DeviceSta
 use super::finding::{Finding, Problem, Severity};
 use super::profile::Profile;
 use super::roles::Role;
-use crate::autopsy::Lines;
+use crate::autopsy::RecordingLines;
 use crate::failures::ReservedCap;
 use crate::steps::Steps;
 
@@ -47,7 +47,7 @@ impl Context<'_> {
     /// Returns a finding about `blocks`, whose site is the call of the program that requested them.
     pub(super) fn finding(
         &self,
-        lines: &Lines<'_>,
+        lines: &RecordingLines<'_>,
         problem: Problem,
         bytes: u64,
         blocks: &[Allocation],
@@ -78,7 +78,7 @@ pub(super) fn total_bytes<'a>(blocks: impl IntoIterator<Item = &'a Allocation>) 
 
 /// Returns the innermost call of the program that requested nearly all of some blocks; without
 /// stacks, their sizes and stream.
-pub(super) fn site_of(lines: &Lines<'_>, blocks: &[Allocation]) -> String {
+pub(super) fn site_of(lines: &RecordingLines<'_>, blocks: &[Allocation]) -> String {
     lines.common_call(blocks.iter().map(|one| (one.site, one.size))).unwrap_or_else(|| sizes_and_stream(blocks))
 }
 

@@ -8,7 +8,7 @@ use super::context::{Context, total_bytes};
 use super::finding::{Finding, Problem, Severity};
 use super::remedy::freed_in_step;
 use super::roles::Role;
-use crate::autopsy::Lines;
+use crate::autopsy::RecordingLines;
 use crate::group::MergedSites;
 use crate::steps::{GroupsByStep, MIN_GROWTH_STEPS};
 
@@ -27,7 +27,7 @@ const SOON_STEPS: u64 = 100;
 const MAX_STEPS_SAID: u64 = 100_000;
 
 /// Finds growth that lasts until the last step.
-pub(super) fn find(context: &Context<'_>, lines: &mut Lines<'_>) -> Option<Finding> {
+pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Option<Finding> {
     let steps = context.steps.as_slice();
     let warm_up = context.steps.default_warm_up();
     let compared = steps.get(warm_up..).filter(|steps| steps.len() >= MIN_GROWTH_STEPS)?;
@@ -70,7 +70,13 @@ pub(super) fn find(context: &Context<'_>, lines: &mut Lines<'_>) -> Option<Findi
 
 /// Returns the blocks by which memory grows: those of lines that grow, or of all lines if only the
 /// sum grows, that were allocated after `after`, before `before`, and are allocated at `moment`.
-fn grown_blocks(context: &Context<'_>, lines: &mut Lines<'_>, after: u64, before: u64, moment: u64) -> Vec<Allocation> {
+fn grown_blocks(
+    context: &Context<'_>,
+    lines: &mut RecordingLines<'_>,
+    after: u64,
+    before: u64,
+    moment: u64,
+) -> Vec<Allocation> {
     let lasting = context
         .lifetimes
         .live_at(moment)
@@ -86,7 +92,7 @@ fn grown_blocks(context: &Context<'_>, lines: &mut Lines<'_>, after: u64, before
 }
 
 /// Returns the likely pattern of growth by some blocks over a number of steps.
-fn pattern(context: &Context<'_>, lines: &Lines<'_>, grown: &[Allocation], steps: usize) -> Problem {
+fn pattern(context: &Context<'_>, lines: &RecordingLines<'_>, grown: &[Allocation], steps: usize) -> Problem {
     let definitions = context.recording.definitions();
     let all_bytes = total_bytes(grown);
     let most = |bytes: u64| bytes > all_bytes / 2;

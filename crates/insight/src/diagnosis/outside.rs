@@ -4,7 +4,7 @@ use vramscope_trace::{ByteSize, SiteId};
 
 use super::context::Context;
 use super::finding::{Finding, Problem, Severity};
-use crate::autopsy::Lines;
+use crate::autopsy::RecordingLines;
 
 /// Growth counts from this share of what the pool could obtain, as a divisor.
 const MIN_SHARE: u64 = 20;
@@ -13,7 +13,7 @@ const MIN_SHARE: u64 = 20;
 const MIN_BYTES: u64 = 128 << 20;
 
 /// Finds a fall of what the pool can obtain: what it holds and what the driver has left.
-pub(super) fn growth(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+pub(super) fn growth(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let reports = &context.profile.obtainable;
     let last = reports.last()?;
     // What the pool held was obtainable.

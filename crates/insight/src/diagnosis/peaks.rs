@@ -5,7 +5,7 @@ use vramscope_trace::{Allocation, ByteSize, Category};
 use super::context::{Context, total_bytes};
 use super::finding::{Finding, Problem, Severity};
 use super::roles::Role;
-use crate::autopsy::Lines;
+use crate::autopsy::RecordingLines;
 
 /// Number of temporaries that count together: one operation and its inputs and results.
 const LARGEST_TEMPORARIES: usize = 4;
@@ -37,7 +37,7 @@ fn percent(bytes: u64, total: u64) -> u64 {
 }
 
 /// Finds a start that needs much more than the steps after it.
-pub(super) fn start(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+pub(super) fn start(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let peak = context.peak_allocated;
     let later = context.profile.step_peaks.iter().zip(context.steps.as_slice());
     // The first step belongs to the start, if the peak lies in it.
@@ -71,7 +71,7 @@ pub(super) fn start(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding>
 }
 
 /// Finds large temporaries at the peak.
-pub(super) fn temporaries(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+pub(super) fn temporaries(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let peak = context.peak_allocated;
     let mut temporaries = context.of_role(Role::Temporary);
     temporaries.sort_by_key(|one| (std::cmp::Reverse(one.size), one.first_moment));
@@ -95,7 +95,7 @@ pub(super) fn temporaries(context: &Context<'_>, lines: &Lines<'_>) -> Option<Fi
 }
 
 /// Finds a role that makes up most of the peak.
-pub(super) fn dominant(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+pub(super) fn dominant(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let peak = context.peak_allocated;
     let (parameters, gradients) = (context.of_role(Role::Parameter), context.of_role(Role::Gradient));
     let (state, activations) = (context.of_role(Role::OptimizerState), context.of_role(Role::Activation));
@@ -143,7 +143,7 @@ fn gradients_dominate(bytes: u64, parameter_bytes: u64, peak_bytes: u64) -> bool
 }
 
 /// Returns what checkpointing the modules saves at most.
-fn checkpoint_estimate(lines: &Lines<'_>, activations: &[Allocation]) -> String {
+fn checkpoint_estimate(lines: &RecordingLines<'_>, activations: &[Allocation]) -> String {
     let in_modules = activations.iter().filter(|one| lines.category(one.site) == Category::Activation);
     let bytes = total_bytes(in_modules);
     format!(

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vramscope_trace::{Allocation, Category, DeviceLifetimes};
 
-use crate::autopsy::Lines;
+use crate::autopsy::RecordingLines;
 use crate::steps::Steps;
 
 /// An allocation that the program frees within this number of events is a temporary: some
@@ -39,7 +39,7 @@ pub(super) enum Role {
 
 /// Finds the roles of the blocks that are allocated at `moment`.
 pub(super) fn roles(
-    lines: &Lines<'_>,
+    lines: &RecordingLines<'_>,
     lifetimes: &DeviceLifetimes,
     steps: &Steps,
     moment: u64,

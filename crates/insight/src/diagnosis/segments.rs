@@ -8,7 +8,7 @@ use vramscope_trace::{Allocation, ByteSize, Count, MempoolId, Segment, SiteId};
 use super::context::{Context, site_of, sizes_and_streams, total_bytes};
 use super::finding::{Finding, Problem, Severity};
 use super::remedy::completed_at_once;
-use crate::autopsy::Lines;
+use crate::autopsy::RecordingLines;
 
 /// Bytes that are obtained again count from this share of the reserved peak on, as a divisor.
 const MIN_OBTAINED_AGAIN: u64 = 2;
@@ -22,7 +22,7 @@ const MANY_STREAMS: usize = 8;
 const MIN_PRIVATE_PERCENT: u64 = 20;
 
 /// Finds segments that were released for requests, or by the program, and obtained again.
-pub(super) fn recreated(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+pub(super) fn recreated(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let (profile, reserved) = (&context.profile, context.peak_reserved.bytes);
     let again_bytes = profile.obtained_again.values().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
     // Both settings release segments although no request needs their memory.
@@ -92,7 +92,7 @@ fn free_in_segments(context: &Context<'_>) -> u64 {
 
 /// Returns a finding whose site is the call that made the requests for which memory was obtained
 /// again.
-fn of_requests(context: &Context<'_>, lines: &Lines<'_>, problem: Problem, summary: String) -> Finding {
+fn of_requests(context: &Context<'_>, lines: &RecordingLines<'_>, problem: Problem, summary: String) -> Finding {
     let profile = &context.profile;
     let of_retries: Vec<(SiteId, u64)> =
         profile.retries.iter().map(|one| (one.site, one.released_bytes.max(1))).collect();
@@ -125,7 +125,7 @@ fn segments_obtained(context: &Context<'_>) -> String {
 }
 
 /// Finds memory of segments that no block ever used, and bytes that rounding adds to requests.
-pub(super) fn rounding(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+pub(super) fn rounding(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let unused = unused_segments(context);
     let unused_bytes = unused.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
     let rounded_bytes = context.at_peak_reserved.counters().rounding_waste_bytes();
@@ -202,7 +202,7 @@ fn covered_bytes(mut ranges: Vec<(u64, u64)>) -> u64 {
 }
 
 /// Finds private pools whose free memory nothing else can use.
-pub(super) fn private_pools(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+pub(super) fn private_pools(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let device = &context.at_peak_reserved;
     let mut reserved: BTreeMap<MempoolId, (u64, u64)> = BTreeMap::new();
     for segment in device.segments().filter(|segment| segment.pool.owner != MempoolId::default()) {
@@ -238,7 +238,7 @@ pub(super) fn private_pools(context: &Context<'_>, lines: &Lines<'_>) -> Option<
 const MIN_PENDING: u64 = 10;
 
 /// Finds blocks that the program freed but that wait for other streams.
-pub(super) fn pending(context: &Context<'_>, lines: &Lines<'_>) -> Option<Finding> {
+pub(super) fn pending(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let peak = context.profile.pending_peak;
     if peak.bytes == 0 || peak.bytes < context.peak_reserved.bytes / MIN_PENDING || context.has_failure {
         return None;

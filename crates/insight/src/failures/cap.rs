@@ -136,15 +136,20 @@ impl ReservedCap {
 }
 
 impl fmt::Display for ReservedCap {
-    /// Writes the cap as a phrase: `a cap of about 3 GiB`.
+    /// Writes the cap as a phrase: `a cap of at least 2.98 GiB and below 3.02 GiB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (*self, self.about_bytes()) {
-            (Self::Exact { bytes }, _) => write!(f, "the cap of {}", ByteSize(bytes)),
-            (Self::Bounds { at_least_bytes, below_bytes }, _) if !self.is_close() => {
-                write!(f, "a cap between {} and {}", ByteSize(at_least_bytes), ByteSize(below_bytes))
+        match *self {
+            Self::Exact { bytes } => write!(f, "the cap of {}", ByteSize(bytes)),
+            Self::Bounds { at_least_bytes, below_bytes } => {
+                let (at_least, below) = (ByteSize(at_least_bytes).to_string(), ByteSize(below_bytes).to_string());
+                if at_least == below {
+                    let range = ByteSize(below_bytes.saturating_sub(at_least_bytes));
+                    write!(f, "a cap of at least {at_least} and less than {range} above it")
+                } else {
+                    write!(f, "a cap of at least {at_least} and below {below}")
+                }
             }
-            (_, Some(bytes)) => write!(f, "a cap of about {}", ByteSize(bytes)),
-            (..) => f.write_str("no known cap"),
+            Self::None => f.write_str("no known cap"),
         }
     }
 }
@@ -166,7 +171,7 @@ mod tests {
         let cap = ReservedCap::inferred(3000 * MIB, refused);
         assert_eq!(cap, ReservedCap::Bounds { at_least_bytes: 3000 * MIB, below_bytes: 3100 * MIB });
         assert_eq!(cap.about_bytes(), Some(3 * GIB));
-        assert_eq!(cap.to_string(), "a cap of about 3 GiB");
+        assert_eq!(cap.to_string(), "a cap of at least 2.93 GiB and below 3.03 GiB");
         assert_eq!(cap.label().replace('\u{a0}', " "), "about 3 GiB (inferred)");
     }
 
@@ -179,7 +184,7 @@ mod tests {
     fn contradictory_bounds_are_not_combined() {
         assert_eq!(ReservedCap::inferred(4 * GIB, [failed(GIB, GIB, 9 * GIB)]), ReservedCap::None);
         let cap = ReservedCap::of_failure(failed(GIB, GIB, 9 * GIB));
-        assert_eq!(cap.to_string(), "a cap between 1 GiB and 2 GiB");
+        assert_eq!(cap.to_string(), "a cap of at least 1 GiB and below 2 GiB");
     }
 
     #[test]

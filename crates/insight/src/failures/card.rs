@@ -6,7 +6,8 @@ use vramscope_pool::Settings;
 use vramscope_trace::{DeviceId, FormatError, IncidentKind, Recording, Replay};
 
 use super::cap::ReservedCap;
-use super::cause::FailureCause;
+use super::cause::OomCause;
+use super::device_memory::DeviceMemory;
 use super::failure::Failure;
 
 /// A failed request with the cap that it ran into and its cause.
@@ -16,8 +17,13 @@ pub struct FailureCard {
     pub failure: Failure,
     /// The cap on the reserved bytes.
     pub cap: ReservedCap,
+    /// The device's size and what others hold of it.
+    pub device: DeviceMemory,
     /// Why it failed.
-    pub cause: FailureCause,
+    pub cause: OomCause,
+    /// The issue of pytorch/pytorch that describes the failure, if a known defect of PyTorch's
+    /// allocator caused it.
+    pub pytorch_issue: Option<u32>,
     /// Why it failed, as sentences for users.
     pub summary: String,
 }
@@ -28,6 +34,8 @@ pub struct FailureCard {
 pub struct Failures {
     settings: Settings,
     failures: Vec<Failure>,
+    /// For each failure, the most bytes that its device's pool could obtain up to it.
+    most_obtainable_bytes: Vec<u64>,
     /// Number of the recording's incidents that have been read.
     incidents: usize,
     replay: Replay,
@@ -54,12 +62,26 @@ impl Failures {
                     return Ok(false);
                 }
                 read += 1;
-                let failure = Failure::read(recording, &mut self.replay, incident.at_event, &self.settings)?;
-                self.failures.extend(failure);
+                self.read(recording, incident.at_event)?;
             }
             self.incidents += 1;
         }
         Ok(true)
+    }
+
+    /// Reads the failure after the moment `at_event`, without the failures before it.
+    ///
+    /// # Errors
+    /// If a chunk cannot be read.
+    pub(crate) fn read(&mut self, recording: &Recording, at_event: u64) -> Result<(), FormatError> {
+        if let Some(failure) = Failure::read(recording, &mut self.replay, at_event, &self.settings)? {
+            let earlier = self.failures.iter().zip(&self.most_obtainable_bytes).rev();
+            let earlier = earlier.filter(|(other, _)| other.device == failure.device).map(|(_, &most)| most);
+            let most = failure.obtainable_bytes().max(earlier.take(1).sum());
+            self.most_obtainable_bytes.push(most);
+            self.failures.push(failure);
+        }
+        Ok(())
     }
 
     /// Returns the failures read so far, in the order of events.
@@ -86,14 +108,24 @@ impl Failures {
         let mut caps: BTreeMap<DeviceId, ReservedCap> = BTreeMap::new();
         self.failures
             .iter()
-            .map(|failure| {
+            .zip(&self.most_obtainable_bytes)
+            .map(|(failure, &most_obtainable_bytes)| {
                 let device = failure.device;
                 let cap = *caps.entry(device).or_insert_with(|| self.cap(recording, device));
                 // Failures that contradict each other, because the cap was changed, show only their
                 // own bounds.
                 let cap = if cap == ReservedCap::None { ReservedCap::of_failure(failure.reservation()) } else { cap };
-                let cause = FailureCause::of(failure, cap, total_bytes(recording, device));
-                FailureCard { failure: failure.clone(), cap, cause, summary: cause.summary(failure, cap) }
+                let total_bytes = Some(total_bytes(recording, device)).filter(|&bytes| bytes > 0);
+                let device = DeviceMemory::at(failure, total_bytes, most_obtainable_bytes);
+                let cause = OomCause::of(failure, cap, device);
+                FailureCard {
+                    failure: failure.clone(),
+                    cap,
+                    device,
+                    cause,
+                    pytorch_issue: cause.pytorch_issue(failure, &self.settings),
+                    summary: cause.summary(failure, cap, device, &self.settings),
+                }
             })
             .collect()
     }

@@ -2,10 +2,12 @@
 
 use vramscope_pool::{MAX_REQUEST_BYTES, Settings, size};
 use vramscope_trace::{
-    DeviceId, Event, EventKind, FormatError, MempoolId, PoolKey, Recording, Replay, SiteId, StreamId, metrics_by_group,
+    DeviceId, Event, EventKind, Extent, FormatError, MempoolId, PoolKey, Recording, Replay, SiteId, StreamId,
+    metrics_by_group,
 };
 
-use super::cap::FailedReservation;
+use super::cap::{FailedReservation, ReservedCap};
+use super::free_elsewhere::FreeElsewhere;
 use crate::placement::PlacementRequest;
 use crate::pools::{PoolUsage, SiteHolding, device_usage, site_holdings};
 
@@ -13,17 +15,8 @@ use crate::pools::{PoolUsage, SiteHolding, device_usage, site_holdings};
 const MAX_HOLDINGS: usize = 20;
 /// The most events before a failure that are searched for released segments.
 const MAX_EVENTS_BEFORE: u64 = 65_536;
-
-/// A free block and the pool and stream that it belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LargestFree {
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Size class and owner of its pool.
-    pub pool: PoolKey,
-    /// Its stream.
-    pub stream: StreamId,
-}
+/// The most frees before a failure that are examined.
+const MAX_FREED_BEFORE: usize = 256;
 
 /// A request that failed, and the memory at that moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,14 +42,19 @@ pub struct Failure {
     pub site: SiteId,
     /// Free bytes of the device, as the driver reported.
     pub device_free_bytes: u64,
+    /// Bytes that other processes held when they were last recorded.
+    pub others_bytes: Option<u64>,
     /// The device's memory: allocated, reserved, releasable and stuck bytes.
     pub usage: PoolUsage,
     /// Free bytes in the request's pool and stream.
     pub own_free_bytes: u64,
     /// Size in bytes of the largest free block in the request's pool and stream; 0 without one.
     pub largest_own_bytes: u64,
-    /// The largest free block in any pool and stream.
-    pub largest: Option<LargestFree>,
+    /// What was free elsewhere, and blocks that were pending free.
+    pub free: FreeElsewhere,
+    /// Whether the largest free block in the request's pool and stream fits and was freed just
+    /// before the failure, with no successful request in between.
+    pub was_just_freed: bool,
     /// Number of segments and mapped ranges that the allocator released just before it gave up.
     pub released: u64,
     /// Bytes of these.
@@ -76,6 +74,19 @@ impl Failure {
             owner: MempoolId::default(),
             device_free_bytes: Some(self.device_free_bytes),
         }
+    }
+
+    /// Returns the bytes that the pool can have at most while other processes free no memory: what
+    /// it held and what the driver had free.
+    #[must_use]
+    pub fn obtainable_bytes(&self) -> u64 {
+        self.usage.reserved_bytes.saturating_add(self.device_free_bytes)
+    }
+
+    /// Returns true if `cap` refused the segment, not the driver.
+    #[must_use]
+    pub fn is_capped_by(&self, cap: ReservedCap) -> bool {
+        cap != ReservedCap::None && self.reservation().shows_cap()
     }
 
     /// Returns what the failure shows about the cap.
@@ -102,7 +113,7 @@ impl Failure {
         let EventKind::OutOfMemory { requested, device_free, stream, site } = event.kind else { return Ok(None) };
         let rounded_bytes = size::block_size(settings, requested.min(MAX_REQUEST_BYTES));
         let pool = PoolKey::default_of(size::pool_kind(rounded_bytes));
-        let (released, released_bytes) = released_before(recording, replay, index, event.device)?;
+        let before = EventsBefore::read(recording, replay, index, event.device)?;
         let mut failure = Self {
             event: index.saturating_add(1),
             time_ns: event.time_ns,
@@ -114,56 +125,80 @@ impl Failure {
             pool,
             site,
             device_free_bytes: device_free,
+            others_bytes: None,
             usage: PoolUsage::default(),
             own_free_bytes: 0,
             largest_own_bytes: 0,
-            largest: None,
-            released,
-            released_bytes,
+            free: FreeElsewhere::default(),
+            was_just_freed: false,
+            released: before.released,
+            released_bytes: before.released_bytes,
             holdings: Vec::new(),
         };
         let state = replay.seek(recording, index)?;
         let Some(device) = state.device(event.device) else { return Ok(Some(failure)) };
+        failure.others_bytes = device.sample().map(|sample| sample.used_by_others);
         failure.usage = device_usage(device, settings);
         for ((pool, stream), metrics) in metrics_by_group(device) {
             let free = metrics.free;
             if (pool, stream) == (failure.pool, failure.stream) {
                 (failure.own_free_bytes, failure.largest_own_bytes) = (free.total, free.largest);
             }
-            if free.largest > failure.largest.map_or(0, |largest| largest.bytes) {
-                failure.largest = Some(LargestFree { bytes: free.largest, pool, stream });
-            }
         }
+        failure.free = FreeElsewhere::read(device, pool, stream);
+        failure.was_just_freed = before.freed.iter().any(|&address| {
+            let segment = device.segment_at(address).filter(|one| (one.pool, one.stream) == (pool, stream));
+            let mut extents = segment.into_iter().flat_map(|segment| device.extents(segment));
+            let is_fitting = |extent: Extent<'_>| {
+                extent.block.is_none()
+                    && extent.size >= rounded_bytes
+                    && (extent.address..extent.address + extent.size).contains(&address)
+            };
+            extents.any(is_fitting)
+        });
         failure.holdings = site_holdings(device.blocks());
         failure.holdings.truncate(MAX_HOLDINGS);
         Ok(Some(failure))
     }
 }
 
-/// Returns the number and bytes of the segments and mapped ranges that were released directly
-/// before the event with index `index` (from 0) of a device, by the request that then failed.
-fn released_before(
-    recording: &Recording,
-    replay: &mut Replay,
-    index: u64,
-    device: DeviceId,
-) -> Result<(u64, u64), FormatError> {
-    let (mut released, mut bytes) = (0u64, 0u64);
-    for before in (index.saturating_sub(MAX_EVENTS_BEFORE)..index).rev() {
-        match replay.event(recording, before)? {
-            Some(Event { device: other, .. }) if other != device => {}
-            Some(Event { kind, .. }) => match kind {
-                EventKind::SegmentFreed { size, .. } | EventKind::SegmentUnmapped { size, .. } => {
-                    released += 1;
-                    bytes = bytes.saturating_add(size);
-                }
-                // The allocator waits for pending frees before it releases segments, and pages that
-                // were mapped before the device had no more stay mapped.
-                EventKind::FreeCompleted { .. } | EventKind::SegmentMapped { .. } => {}
-                _ => break,
-            },
-            None => break,
+/// What happened between the last successful request and a failure.
+#[derive(Clone, Debug, Default)]
+struct EventsBefore {
+    /// Number of segments and mapped ranges that the failed request released.
+    released: u64,
+    /// Bytes of these.
+    released_bytes: u64,
+    /// Addresses of the last blocks that became free.
+    freed: Vec<u64>,
+}
+
+impl EventsBefore {
+    /// Reads the events of a device before the one with index `index` (from 0).
+    fn read(recording: &Recording, replay: &mut Replay, index: u64, device: DeviceId) -> Result<Self, FormatError> {
+        let (mut found, mut is_of_request) = (Self::default(), true);
+        for before in (index.saturating_sub(MAX_EVENTS_BEFORE)..index).rev() {
+            match replay.event(recording, before)? {
+                Some(Event { device: other, .. }) if other != device => {}
+                Some(Event { kind, .. }) => match kind {
+                    EventKind::SegmentFreed { size, .. } | EventKind::SegmentUnmapped { size, .. } if is_of_request => {
+                        found.released += 1;
+                        found.released_bytes = found.released_bytes.saturating_add(size);
+                    }
+                    // The allocator waits for pending frees before it releases segments.
+                    EventKind::FreeCompleted { address, .. } => {
+                        if found.freed.len() < MAX_FREED_BEFORE {
+                            found.freed.push(address);
+                        }
+                    }
+                    // Pages that were mapped before the device had no more stay mapped.
+                    EventKind::SegmentMapped { .. } => {}
+                    EventKind::BlockAllocated { .. } | EventKind::OutOfMemory { .. } => break,
+                    _ => is_of_request = false,
+                },
+                None => break,
+            }
         }
+        Ok(found)
     }
-    Ok((released, bytes))
 }

@@ -6,14 +6,18 @@
 mod cap;
 mod card;
 mod cause;
+mod device_memory;
 mod failure;
+mod free_elsewhere;
 mod headline;
 mod retries;
 
 pub use cap::ReservedCap;
 pub use card::{FailureCard, Failures};
-pub use cause::FailureCause;
-pub use failure::{Failure, LargestFree};
+pub use cause::OomCause;
+pub use device_memory::DeviceMemory;
+pub use failure::Failure;
+pub use free_elsewhere::FreeElsewhere;
 pub use headline::headline;
 pub(crate) use retries::RetryTracker;
 pub use retries::{Retries, Retry};

@@ -2,11 +2,17 @@
 
 use std::path::Path;
 
-use vramscope_insight::autopsy::{Autopsy, OomCause, OutOfMemory, Remedy, RemedyKind, RemedySearch, defects};
+use vramscope_insight::autopsy::{
+    Autopsy, Horizon, OomCause, OutOfMemory, Remedies, Remedy, RemedyKind, RemedySearch, defects,
+};
+use vramscope_insight::frames::RecordedStacks;
 use vramscope_insight::history::History;
-use vramscope_pool::Settings;
 use vramscope_pool::rerun::{History as RerunHistory, Workload};
-use vramscope_trace::{Definition, Encoder, Event, EventKind, Recording, Replay, Sink, SiteId, StringId};
+use vramscope_pool::{Origin, Pool, Settings, SimulatedDevice};
+use vramscope_trace::{
+    Category, Definition, DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Replay, Sink, SiteId,
+    StreamId, StringId,
+};
 
 use crate::recordings::{recorded_in, recordings_in, snapshots};
 
@@ -50,38 +56,59 @@ pub(crate) fn history(recording: &Recording) -> History {
     history
 }
 
-/// Examines a recording of a program that could reserve `limit_bytes`.
-pub(crate) fn autopsy(recording: &Recording, limit_bytes: Option<u64>) -> Autopsy {
+/// Returns the recorded settings, with a limit.
+fn settings(recording: &Recording, limit_bytes: Option<u64>) -> Settings {
     let settings = Settings::parse(&recording.info().alloc_conf).expect("recorded settings are valid");
-    let settings = Settings { limit_bytes, ..settings };
-    Autopsy::new(recording, &history(recording), &settings).expect("the recording is readable")
+    Settings { limit_bytes, ..settings }
 }
 
-/// Returns the remedies of the first failure, each checked by simulation; `None` if the simulated
-/// program does not fail as recorded.
-fn remedies(recording: &Recording, found: &Autopsy, limit_bytes: Option<u64>) -> Option<Vec<Remedy>> {
-    let settings = Settings::parse(&recording.info().alloc_conf).expect("recorded settings are valid");
-    let settings = Settings { limit_bytes, ..settings };
-    let oom = found.ooms.first()?;
+/// Examines a recording of a program that could reserve `limit_bytes`.
+pub(crate) fn autopsy(recording: &Recording, limit_bytes: Option<u64>) -> Autopsy {
+    let mut autopsy = Autopsy::new(settings(recording, limit_bytes));
+    let history = history(recording);
+    while !autopsy.step(recording, &history).expect("the recording is readable") {}
+    autopsy
+}
+
+/// Returns the requests of a device.
+fn workload(recording: &Recording, device: DeviceId, limit_bytes: Option<u64>) -> Option<Workload> {
     let histories = RerunHistory::from_recording(recording).expect("the recording is readable");
-    let of_device = histories.into_iter().find(|one| one.device() == oom.failure.device)?;
-    let workload = Workload::new(of_device, &settings).expect("the start state is valid");
+    let of_device = histories.into_iter().find(|one| one.device() == device)?;
+    Some(Workload::new(of_device, &settings(recording, limit_bytes)).expect("the start state is valid"))
+}
+
+/// Returns the remedies of the first failure, each checked by simulation.
+fn remedies(recording: &Recording, found: &Autopsy, limit_bytes: Option<u64>) -> Option<Remedies> {
+    let oom = found.ooms().first()?;
+    let workload = workload(recording, oom.failure.device, limit_bytes)?;
     let capacity = workload.recorded_capacity_bytes;
-    let search = RemedySearch::new(recording, &history(recording), found, oom, &settings, capacity);
-    let search = search.expect("the recording is readable");
-    let check = |candidate| search.check(&workload, candidate);
-    search.is_reproduced(&workload).then(|| search.candidates().iter().filter_map(check).collect())
+    let search = RemedySearch::new(recording, &history(recording), found, oom, &workload, capacity);
+    let mut search = search.expect("the recording is readable");
+    while let Some(run) = search.next_run() {
+        let result = run.simulate(search.program(&workload));
+        search.finish(&run, &result);
+    }
+    Some(search.into_remedies())
 }
 
 /// Checks what holds for every failure.
 fn check(name: &str, recording: &Recording, autopsy: &Autopsy) {
     let mut replay = Replay::new();
-    for oom in &autopsy.ooms {
+    for oom in autopsy.ooms() {
         let state = replay.seek(recording, oom.failure.event - 1).expect("readable");
         let active = state.device(oom.failure.device).map_or(0, |device| device.counters().active);
         assert_eq!(oom.active_bytes(), active, "{name}: holders add up");
         assert!(oom.holders.windows(2).all(|pair| pair[0].bytes >= pair[1].bytes), "{name}");
         assert!(oom.summary.ends_with('.') && !oom.summary.contains('\n'), "{name}: {}", oom.summary);
+        assert!(!oom.summary.contains(" 0 B") && !oom.summary.contains("no stacks"), "{name}: {}", oom.summary);
+        assert_eq!(oom.events.first(), Some(&oom.failure.event), "{name}");
+        if let Some(pinning) = &oom.pinning {
+            assert_eq!(oom.pins.len(), pinning.blocks.len().min(8), "{name}");
+            assert!(oom.pins.iter().all(|pin| pin.bytes > 0 && !pin.site.is_empty()), "{name}: {:?}", oom.pins);
+        }
+        let activations = oom.category_bytes(Category::Activation);
+        let has_bytes = activations > 0 || !RecordedStacks::new(recording.definitions()).has_stacks();
+        assert!(oom.cause != OomCause::Activations || has_bytes, "{name}: {}", oom.summary);
     }
 }
 
@@ -127,50 +154,68 @@ fn without_site(mut kind: EventKind) -> EventKind {
 
 #[test]
 fn labelled_failures_have_their_cause_and_line() {
-    let (mut hits, mut all, mut table) = (0, 0, String::new());
+    let (mut hits, mut hits_with_limit, mut all, mut table) = (0, 0, 0, String::new());
     let mut hits_without_stacks = 0;
     for (name, recording) in recorded_in(LABELLED) {
         let label = Label::read(&name);
         let Some(expected) = label.finding.strip_prefix("oom.") else { continue };
         let found = autopsy(&recording, None);
         check(&name, &recording, &found);
-        assert_eq!(found.ooms, autopsy(&recording, None).ooms, "{name}: two runs are equal");
-        let first: &OutOfMemory = found.ooms.first().expect("the recording has a failure");
-        let is_site = label.sites.iter().any(|site| first.site.ends_with(&format!(" {site}")));
-        let is_hit = first.cause.id() == expected && is_site;
-        let stripped = autopsy(&without_stacks(&recording), None);
-        let bare = stripped.ooms.first().map(|oom| oom.cause);
+        assert_eq!(found.ooms(), autopsy(&recording, None).ooms(), "{name}: two runs are equal");
+        let first: &OutOfMemory = found.ooms().first().expect("the recording has a failure");
+        let is_site = |oom: &OutOfMemory| label.sites.iter().any(|site| oom.site.ends_with(&format!(" {site}")));
+        let is_hit = first.cause.id() == expected && is_site(first);
+        let with_limit = autopsy(&recording, label.limit_bytes);
+        check(&name, &recording, &with_limit);
+        let is_hit_with_limit = with_limit.ooms().first().is_some_and(|oom| oom.cause.id() == expected && is_site(oom));
+        let stripped = without_stacks(&recording);
+        let bare = autopsy(&stripped, None);
+        check(&name, &stripped, &bare);
+        let bare = bare.ooms().first().expect("the recording has a failure");
+        assert!(!bare.site.is_empty() && bare.request_line.is_none(), "{name}: {}", bare.site);
         all += 1;
         hits += u32::from(is_hit);
-        hits_without_stacks += u32::from(bare == Some(first.cause));
+        hits_with_limit += u32::from(is_hit_with_limit);
+        hits_without_stacks += u32::from(bare.cause == first.cause);
         table += &format!(
-            "{} {name}: {expected} at {:?}: {} at {}; without stacks {}\n    {}\n",
+            "{} {name}: {expected} at {:?}: {} at {}; without stacks {} at {}\n    {}\n    {}\n",
             if is_hit { "hit " } else { "MISS" },
             label.sites,
-            first.cause,
+            first.cause.id(),
             first.site,
-            bare.map_or("none", OomCause::id),
-            first.summary
+            bare.cause.id(),
+            bare.site,
+            first.summary,
+            bare.summary
         );
     }
-    println!("{table}{hits} of {all}; {hits_without_stacks} without stacks");
+    println!("{table}{hits} of {all}; {hits_with_limit} with the limit, {hits_without_stacks} without stacks");
     assert!(all >= 16, "{all} labelled failures");
     assert!(hits * 10 >= all * 9, "{hits} of {all}\n{table}");
+    assert!(hits_with_limit >= hits, "{hits_with_limit} of {all} with the limit\n{table}");
     assert!(hits_without_stacks * 10 >= all * 9, "{hits_without_stacks} of {all} without stacks\n{table}");
 }
 
-/// The kind of remedy that the label of a recording names, where a simulation can check one.
-const REMEDIES: [(&str, RemedyKind); 10] = [
-    ("oom_activations_1", RemedyKind::SmallerBatch),
-    ("oom_activations_2", RemedyKind::SmallerBatch),
-    ("oom_fragmentation_1", RemedyKind::Setting),
-    ("oom_fragmentation_2", RemedyKind::Setting),
-    ("oom_leak_1", RemedyKind::FreeEarlier),
-    ("oom_leak_2", RemedyKind::FreeEarlier),
-    ("oom_other_stream_1", RemedyKind::Setting),
-    ("oom_pending_frees_1", RemedyKind::Synchronize),
-    ("oom_pool_without_release_1", RemedyKind::EmptyCache),
-    ("oom_temporary_1", RemedyKind::AvoidTemporary),
+/// The kind of remedy that the label of a recording names, and whether the recording shows enough
+/// to check it.
+const REMEDIES: [(&str, RemedyKind, bool); 17] = [
+    ("oom_activations_1", RemedyKind::SmallerBatch, true),
+    ("oom_activations_2", RemedyKind::SmallerBatch, true),
+    ("oom_fragmentation_1", RemedyKind::Setting, true),
+    ("oom_fragmentation_2", RemedyKind::Setting, true),
+    ("oom_leak_1", RemedyKind::FreeEarlier, true),
+    ("oom_leak_2", RemedyKind::FreeEarlier, true),
+    ("oom_never_fits_1", RemedyKind::AvoidTemporary, true),
+    ("oom_never_fits_2", RemedyKind::AvoidTemporary, true),
+    ("oom_optimizer_state_1", RemedyKind::SmallerState, false),
+    ("oom_other_stream_1", RemedyKind::Setting, true),
+    ("oom_outside_1", RemedyKind::FreeOutside, false),
+    ("oom_outside_2", RemedyKind::FreeOutside, false),
+    ("oom_parameters_1", RemedyKind::LargerCap, false),
+    ("oom_pending_frees_1", RemedyKind::Synchronize, true),
+    ("oom_pool_without_release_1", RemedyKind::EmptyCache, true),
+    ("oom_private_pool_1", RemedyKind::ReleasePool, true),
+    ("oom_temporary_1", RemedyKind::AvoidTemporary, true),
 ];
 
 #[test]
@@ -180,25 +225,54 @@ fn remedies_of_labelled_failures_are_found_by_simulation() {
         let label = Label::read(&name);
         let Some(expected) = label.finding.strip_prefix("oom.") else { continue };
         let found = autopsy(&recording, label.limit_bytes);
-        let first = found.ooms.first().expect("the recording has a failure");
-        let remedies = remedies(&recording, &found, label.limit_bytes);
-        let wanted = REMEDIES.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|&(_, kind)| kind);
-        for remedy in remedies.iter().flatten() {
+        let first = found.ooms().first().expect("the recording has a failure");
+        let found = remedies(&recording, &found, label.limit_bytes).expect("the device has requests");
+        assert!(found.is_reproduced, "{name}");
+        for remedy in &found.remedies {
             let limit_bytes = label.limit_bytes.unwrap_or(u64::MAX);
-            assert!(remedy.peak_reserved_bytes <= limit_bytes, "{name}: {remedy:?}");
-            assert!(remedy.saves_bytes > 0, "{name}: {remedy:?}");
+            let is_more = matches!(remedy.kind, RemedyKind::LargerCap | RemedyKind::FreeOutside);
+            assert!(is_more || remedy.peak_reserved_bytes <= limit_bytes, "{name}: {remedy:?}");
+            assert!(is_more || remedy.saves_bytes * 64 >= found.unchanged_peak_bytes, "{name}: {remedy:?}");
+            assert_eq!(remedy.peak_reserved_bytes + remedy.saves_bytes, found.unchanged_peak_bytes, "{name}");
+            let named = match remedy.kind {
+                RemedyKind::SmallerBatch => "B of what is live scale with it",
+                RemedyKind::Checkpoint => "torch.utils.checkpoint for the modules ",
+                _ => "",
+            };
+            assert!(remedy.detail.contains(named), "{name}: {}", remedy.detail);
         }
-        let kinds: Vec<RemedyKind> = remedies.iter().flatten().map(|remedy| remedy.kind).collect();
-        hits += u32::from(wanted.is_some_and(|kind| kinds.contains(&kind)));
-        table += &format!("{name}: {expected}, with the limit {}: wanted {wanted:?}, {remedies:#?}\n", first.cause);
+        let wanted = REMEDIES.iter().find(|(prefix, ..)| name.starts_with(prefix)).expect("it is listed");
+        let is_wanted = |remedy: &&Remedy| (remedy.kind, remedy.is_checked) == (wanted.1, wanted.2);
+        let is_hit = found.remedies.iter().any(|remedy| is_wanted(&remedy));
+        hits += u32::from(is_hit);
+        let hit = if is_hit { "hit " } else { "MISS" };
+        table +=
+            &format!("{hit} {name}: {expected}, with the limit {}: wanted {wanted:?}, {found:#?}\n", first.cause.id());
     }
     println!("{table}{hits} of {}", REMEDIES.len());
     assert!(hits as usize * 10 >= REMEDIES.len() * 9, "{hits} of {}\n{table}", REMEDIES.len());
 }
 
 #[test]
-fn defects_of_pytorch_are_named_where_they_show() {
+fn growth_is_followed_beyond_the_failure() {
+    // Bytes allocated and reserved at most by 400 steps of the program without its mistake, on an
+    // H200. It frees what it kept within the step, not at its end.
+    let (allocated, reserved) = (394_433_536u64, 461_373_440u64);
+    for (name, recording) in recorded_in(LABELLED).filter(|(name, _)| name.starts_with("oom_leak_1")) {
+        let label = Label::read(&name);
+        let found = autopsy(&recording, label.limit_bytes);
+        let found = remedies(&recording, &found, label.limit_bytes).expect("the device has requests");
+        assert_eq!(found.follows, Horizon::NextStep);
+        let freed = found.remedies.iter().find(|remedy| remedy.kind == RemedyKind::FreeEarlier);
+        let peak = freed.expect("it helps").peak_reserved_bytes;
+        assert!((allocated..=reserved).contains(&peak), "{peak}");
+    }
+}
+
+#[test]
+fn known_defects_of_pytorch_are_named_where_they_show() {
     let expected = [
+        ("defect_deferred_frees_1", 175_015),
         ("defect_oversize_1", 193_400),
         ("defect_threshold_1", 106_660),
         ("oom_pending_frees_1", 189_504),
@@ -206,10 +280,21 @@ fn defects_of_pytorch_are_named_where_they_show() {
     ];
     let mut wrong = String::new();
     for (name, recording) in recorded_in(LABELLED) {
-        let settings = Settings::parse(&recording.info().alloc_conf).expect("recorded settings are valid");
-        let found = defects(&recording, &settings).expect("the recording is readable");
+        let settings = settings(&recording, None);
+        let mut private = |device| {
+            let workload = workload(&recording, device, None);
+            workload.iter().flat_map(Workload::private_pool_requests).collect()
+        };
+        let found = defects(&recording, &settings, &mut private).expect("the recording is readable");
         let mut issues: Vec<u32> = found.iter().map(|defect| defect.pytorch_issue).collect();
-        issues.extend(autopsy(&recording, None).ooms.iter().filter_map(|oom| oom.cause.pytorch_issue()));
+        for defect in &found {
+            let workload = workload(&recording, defect.device, None).expect("the device has requests");
+            let saved = defect.saved_bytes(&workload, &settings);
+            // The share of a device of unknown size cannot be simulated.
+            let is_enough = saved.is_some_and(|bytes| bytes * 10 >= defect.bytes * 9);
+            assert!(is_enough || defect.pytorch_issue == 106_660, "{name}: {saved:?} of {defect:?}");
+        }
+        issues.extend(autopsy(&recording, None).ooms().iter().filter_map(|oom| oom.pytorch_issue));
         issues.dedup();
         let wanted: Vec<u32> = expected.iter().filter(|(start, _)| name.starts_with(start)).map(|one| one.1).collect();
         if issues != wanted {
@@ -224,4 +309,30 @@ fn every_recording_can_be_examined() {
     for (name, recording) in snapshots().chain(recordings_in("../../examples/pytorch/recordings")) {
         check(&name, &recording, &autopsy(&recording, None));
     }
+}
+
+/// Records a program that keeps 40 MiB of 100 MiB and requests 80 MiB `times` times.
+fn repeated_failures(times: usize) -> Recording {
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let mut pool = Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(100 << 20));
+    for bytes in std::iter::once(40 << 20).chain(std::iter::repeat_n(80 << 20, times)) {
+        let allocated = pool.allocate(bytes, StreamId(0), Origin::default(), &mut encoder);
+        assert_eq!(allocated.is_ok(), bytes == 40 << 20);
+    }
+    encoder.flush();
+    let mut recording = Recording::new();
+    for chunk in encoder.take_output() {
+        recording.push(&chunk.bytes).expect("a valid chunk");
+    }
+    recording
+}
+
+#[test]
+fn equal_failures_are_examined_once_and_counted() {
+    let recording = repeated_failures(1000);
+    let found = autopsy(&recording, None);
+    let [oom] = found.ooms() else { panic!("{} failures", found.ooms().len()) };
+    assert_eq!((oom.events.len(), found.omitted()), (1000, 0));
+    let found = remedies(&recording, &found, None).expect("the device has requests");
+    assert!(found.is_reproduced, "1000 failures are reproduced");
 }

@@ -19,8 +19,11 @@ pub(super) enum Call {
     },
     /// A free that is completed at once.
     Free(usize),
-    /// A free that is completed later.
-    DeferredFree(usize),
+    /// A free that is completed later, at the entry `completed`.
+    DeferredFree {
+        at: usize,
+        completed: usize,
+    },
     /// Processing stream events.
     ProcessEvents,
     EmptyCache,
@@ -43,10 +46,12 @@ impl CallLog {
     pub(super) fn most_likely(history: &History) -> Self {
         let (entries, mut log, mut at) = (history.entries.as_slice(), Self::default(), 0);
         while at < entries.len() {
-            let is_deferred = history.deferred_frees.contains_key(&at);
+            let completed = history.deferred_frees.get(&at).copied();
             match entries[at].kind {
-                EventKind::FreeRequested { .. } if is_deferred => log.push(Call::DeferredFree(at), at + 1),
-                EventKind::FreeRequested { .. } => log.push(Call::Free(at), at + 2),
+                EventKind::FreeRequested { .. } => match completed {
+                    Some(completed) => log.push(Call::DeferredFree { at, completed }, at + 1),
+                    None => log.push(Call::Free(at), at + 2),
+                },
                 EventKind::FreeCompleted { .. } if !history.has_free_requests => log.push(Call::Free(at), at + 1),
                 _ => log.push_group(&EntryGroup::at(entries, at), history),
             }

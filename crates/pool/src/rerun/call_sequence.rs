@@ -85,7 +85,11 @@ impl CallSequence {
     /// Builds the sequence from a log. It begins with requests for the blocks that existed before
     /// the history, in the order of their addresses.
     pub(super) fn new(history: &History, log: &CallLog) -> Self {
-        let mut completions: Vec<usize> = history.deferred_frees.values().copied().collect();
+        let completed = |&(call, _): &(Call, usize)| match call {
+            Call::DeferredFree { completed, .. } => Some(completed),
+            _ => None,
+        };
+        let mut completions: Vec<usize> = log.calls.iter().filter_map(completed).collect();
         completions.sort_unstable();
         let completion_ranks = (0..).zip(&completions).map(|(rank, &completion)| (completion, rank)).collect();
         let (slots, targets) = (HashMap::new(), HashMap::new());
@@ -121,7 +125,7 @@ impl SequenceBuilder<'_> {
     /// in the history.
     fn add_call(&mut self, call: Call, from: usize, end: usize) {
         let position = match call {
-            Call::Request { at, .. } | Call::Free(at) | Call::DeferredFree(at) => at,
+            Call::Request { at, .. } | Call::Free(at) | Call::DeferredFree { at, .. } => at,
             _ => from,
         };
         // A call at the end of the history may have no entry; it has the origin of the call before.
@@ -150,13 +154,8 @@ impl SequenceBuilder<'_> {
                     self.vacant.push(slot);
                 }
             }
-            Call::DeferredFree(at) => {
-                let rank = self
-                    .history
-                    .deferred_frees
-                    .get(&at)
-                    .and_then(|completion| self.completion_ranks.get(completion))
-                    .copied();
+            Call::DeferredFree { at, completed } => {
+                let rank = self.completion_ranks.get(&completed).copied();
                 if let (Some(slot), Some(completed)) = (self.freed_slot(at), rank) {
                     self.push(Step::DeferredFree { slot, completed });
                     self.vacant.push(slot);

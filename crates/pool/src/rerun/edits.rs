@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vramscope_trace::MempoolId;
 
 use super::call_sequence::{CallSequence, Step};
+use super::repeats::Repeats;
 use super::workload::Workload;
 use crate::pool::Origin;
 
@@ -24,7 +25,9 @@ struct EarlyFree {
 /// Changes of a recorded program's calls. A request is named by the number of the event that it led
 /// to: an allocated block, or out of memory.
 ///
-/// Blocks that existed before the history cannot be changed, and what names no request is ignored.
+/// In a [continued](Workload::continued) program, a change of a request also changes the requests
+/// that repeat it. Blocks that existed before the history cannot be changed, and what names no
+/// request is ignored.
 ///
 /// ```
 /// use vramscope_pool::rerun::{Edits, Workload};
@@ -39,17 +42,20 @@ struct EarlyFree {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edits {
-    resized: BTreeMap<u64, u64>,
+    divided: BTreeMap<u64, u64>,
     freed_early: BTreeMap<u64, EarlyFree>,
+    freed_at_once: BTreeSet<u64>,
     emptied_before: BTreeSet<u64>,
     synchronized_before: BTreeSet<u64>,
+    pools_released_before: BTreeSet<u64>,
     from_private_pool: BTreeSet<u64>,
 }
 
 impl Edits {
-    /// Gives a request another size. A size of 0 leaves the request and its free out.
-    pub fn resize(&mut self, request: u64, bytes: u64) {
-        self.resized.insert(request, bytes);
+    /// Divides the size of a request by `parts`, rounding up. 0 parts leave the request and its
+    /// free out.
+    pub fn divide(&mut self, request: u64, parts: u64) {
+        self.divided.insert(request, parts);
     }
 
     /// Frees the block of a request before `event`, unless the program freed it earlier.
@@ -63,6 +69,11 @@ impl Edits {
         self.freed_early.insert(request, EarlyFree { before: from, again_before: Some(to) });
     }
 
+    /// Completes the free of a request's block at once, as if no other stream used it.
+    pub fn free_at_once(&mut self, request: u64) {
+        self.freed_at_once.insert(request);
+    }
+
     /// Empties the cache before an event (`torch.cuda.empty_cache()`).
     pub fn empty_cache_before(&mut self, event: u64) {
         self.emptied_before.insert(event);
@@ -72,6 +83,12 @@ impl Edits {
     /// that were pending.
     pub fn synchronize_before(&mut self, event: u64) {
         self.synchronized_before.insert(event);
+    }
+
+    /// Deletes the users of all private pools (CUDA graphs, `MemPool`s) before an event, and
+    /// empties the cache.
+    pub fn release_private_pools_before(&mut self, event: u64) {
+        self.pools_released_before.insert(event);
     }
 
     /// Makes a request for a private pool of its own (`torch.cuda.use_mem_pool`). No recording
@@ -84,6 +101,25 @@ impl Edits {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Returns the parts of a request, changed itself or as a repetition; `None` if it keeps its
+    /// size.
+    fn parts(&self, request: u64, repeats: &Repeats) -> Option<u64> {
+        let repeated = || repeats.references.get(&request).and_then(|(earlier, _)| self.divided.get(earlier));
+        self.divided.get(&request).or_else(repeated).copied()
+    }
+
+    /// Returns when a request's block is freed early, for a change of the request or of the one
+    /// that it repeats.
+    fn early_free(&self, request: u64, repeats: &Repeats) -> Option<EarlyFree> {
+        let repeated = || {
+            let &(earlier, later) = repeats.references.get(&request)?;
+            let early = self.freed_early.get(&earlier)?;
+            let again_before = early.again_before.map(|event| repeats.image(event, later));
+            Some(EarlyFree { before: repeats.image(early.before, later), again_before })
+        };
+        self.freed_early.get(&request).copied().or_else(repeated)
     }
 }
 
@@ -98,15 +134,7 @@ impl Workload {
         if edits.is_empty() {
             return Cow::Borrowed(self);
         }
-        Cow::Owned(Self {
-            device: self.device,
-            driver_calls: self.driver_calls.clone(),
-            sequence: Editor::new(&self.sequence, edits).run(),
-            recorded: self.recorded,
-            recorded_capacity_bytes: self.recorded_capacity_bytes,
-            floor_bytes: self.floor_bytes,
-            unverified_from: self.unverified_from,
-        })
+        Cow::Owned(Self { sequence: Editor::new(self, edits).run(), ..self.clone() })
     }
 }
 
@@ -120,6 +148,7 @@ enum Inserted {
 /// Builds the changed sequence.
 struct Editor<'a> {
     from: &'a CallSequence,
+    repeats: &'a Repeats,
     edits: &'a Edits,
     to: CallSequence,
     /// The request whose block each slot holds in the recorded program; `None` if its block is gone
@@ -131,10 +160,13 @@ struct Editor<'a> {
     inserted: BTreeMap<u64, Vec<Inserted>>,
     /// The largest rank of a pending free so far.
     last_pending: Option<u32>,
+    /// A target in each private pool that had a request so far.
+    private_targets: BTreeSet<u16>,
 }
 
 impl<'a> Editor<'a> {
-    fn new(from: &'a CallSequence, edits: &'a Edits) -> Self {
+    fn new(workload: &'a Workload, edits: &'a Edits) -> Self {
+        let from = &workload.sequence;
         let count = from.steps.len();
         let to = CallSequence {
             steps: Vec::with_capacity(count),
@@ -145,8 +177,17 @@ impl<'a> Editor<'a> {
             calls: from.calls,
             requests: from.requests,
         };
-        let holders = vec![None; from.slot_count];
-        Self { from, edits, to, holders, absent: BTreeSet::new(), inserted: BTreeMap::new(), last_pending: None }
+        Self {
+            from,
+            repeats: &workload.repeats,
+            edits,
+            to,
+            holders: vec![None; from.slot_count],
+            absent: BTreeSet::new(),
+            inserted: BTreeMap::new(),
+            last_pending: None,
+            private_targets: BTreeSet::new(),
+        }
     }
 
     fn run(mut self) -> CallSequence {
@@ -191,14 +232,30 @@ impl<'a> Editor<'a> {
 
     /// Inserts the calls that happen before the events after `last_event` up to `event`.
     fn insert_calls(&mut self, last_event: u64, event: u64, origin: Origin) {
-        let new = last_event + 1..=event;
-        if self.edits.synchronized_before.range(new.clone()).next().is_some() {
+        // What precedes a request also precedes its repetition.
+        let repeated = |edits: &BTreeSet<u64>| {
+            let Some((reference, later)) = self.repeats.references.get(&event) else { return false };
+            let is_same = |request: &u64| {
+                request == reference || self.repeats.references.get(request).is_some_and(|(of, _)| of == reference)
+            };
+            *later > 1 && edits.iter().any(is_same)
+        };
+        let is_before = |edits: &BTreeSet<u64>| edits.range(last_event + 1..=event).next().is_some() || repeated(edits);
+        let is_synchronized = is_before(&self.edits.synchronized_before);
+        let releases_pools = is_before(&self.edits.pools_released_before);
+        let is_emptied = is_before(&self.edits.emptied_before);
+        if is_synchronized {
             if let Some(completed) = self.last_pending {
                 self.push(Step::PassEvents { completed }, origin, event);
             }
             self.push(Step::ProcessEvents, origin, event);
         }
-        if self.edits.emptied_before.range(new).next().is_some() {
+        if releases_pools {
+            for target in std::mem::take(&mut self.private_targets) {
+                self.push(Step::ReleasePool { target }, origin, event);
+            }
+        }
+        if is_emptied || releases_pools {
             self.push(Step::EmptyCache, origin, event);
         }
     }
@@ -220,12 +277,26 @@ impl<'a> Editor<'a> {
         }
     }
 
+    /// Notes the private pool of a request, so that it can be released.
+    fn add_private_target(&mut self, target: u16) {
+        let owner = |target: u16| self.to.targets.get(usize::from(target)).map(|&(_, owner)| owner);
+        let own = owner(target);
+        let is_new = || !self.private_targets.iter().any(|&other| owner(other) == own);
+        if own.is_some_and(|owner| owner != MempoolId::default()) && is_new() {
+            self.private_targets.insert(target);
+        }
+    }
+
     /// Appends a recorded step with its changes.
     fn step(&mut self, step: Step, origin: Origin, event: u64) {
         match step {
             Step::Allocate { bytes, slot, target, failed } => {
-                let bytes = self.edits.resized.get(&event).copied().unwrap_or(bytes);
+                let bytes = match self.edits.parts(event, self.repeats) {
+                    Some(parts) => bytes.checked_div(parts).map_or(0, |part| part + u64::from(bytes % parts > 0)),
+                    None => bytes,
+                };
                 let target = self.target(event, target);
+                self.add_private_target(target);
                 let step = Step::Allocate { bytes, slot, target, failed };
                 self.holders[slot as usize] = Some(event).filter(|_| !failed);
                 self.absent.remove(&slot);
@@ -233,7 +304,7 @@ impl<'a> Editor<'a> {
                     self.absent.insert(slot);
                     return;
                 }
-                if let Some(early) = self.edits.freed_early.get(&event).filter(|_| !failed) {
+                if let Some(early) = self.edits.early_free(event, self.repeats).filter(|_| !failed) {
                     let free = Inserted::Free { slot, request: event };
                     self.inserted.entry(early.before).or_default().push(free);
                     if let Some(again_before) = early.again_before.filter(|&again| again > early.before) {
@@ -244,12 +315,13 @@ impl<'a> Editor<'a> {
                 self.push(step, origin, event);
             }
             Step::Free { slot } | Step::DeferredFree { slot, .. } => {
+                let holder = self.holders[slot as usize].take();
+                let is_at_once = holder.is_some_and(|request| self.edits.freed_at_once.contains(&request));
                 if let Step::DeferredFree { completed, .. } = step {
                     self.last_pending = self.last_pending.max(Some(completed));
                 }
-                self.holders[slot as usize] = None;
                 if !self.absent.remove(&slot) {
-                    self.push(step, origin, event);
+                    self.push(if is_at_once { Step::Free { slot } } else { step }, origin, event);
                 }
             }
             _ => self.push(step, origin, event),
@@ -310,9 +382,9 @@ mod tests {
     #[test]
     fn each_edit_can_prevent_the_failure() {
         let none: [u64; 0] = [];
-        assert_eq!(failed(|edits| edits.resize(10, 29 * MIB)), none, "a smaller request");
-        assert_eq!(failed(|edits| edits.resize(10, 0)), none, "no request");
-        assert_eq!(failed(|edits| edits.resize(6, 0)), none, "without the block of 50 MiB");
+        assert_eq!(failed(|edits| edits.divide(10, 3)), none, "a smaller request");
+        assert_eq!(failed(|edits| edits.divide(10, 0)), none, "no request");
+        assert_eq!(failed(|edits| edits.divide(6, 0)), none, "without the block of 50 MiB");
         assert_eq!(failed(|edits| edits.free_before(6, 10)), none, "an earlier free");
         assert_eq!(failed(|edits| edits.free_between(6, 8, 11)), none, "a block that is absent for now");
     }
@@ -320,7 +392,7 @@ mod tests {
     #[test]
     fn private_pool_takes_no_cached_segment() {
         // Without the block of 11 MiB, the segment of 40 MiB can be released.
-        let unpinned = |edits: &mut Edits| edits.resize(9, 0);
+        let unpinned = |edits: &mut Edits| edits.divide(9, 0);
         assert!(failed(unpinned).is_empty());
         let in_private_pool = |edits: &mut Edits| {
             unpinned(edits);
@@ -339,6 +411,45 @@ mod tests {
         assert_eq!(failed(|edits| edits.free_before(6, 11)), [10]);
         assert_eq!(failed(|edits| edits.free_between(6, 8, 9)), [10]);
         assert_eq!(failed(|edits| edits.empty_cache_before(10)), [10], "the allocator did so itself");
-        assert_eq!(failed(|edits| edits.resize(1, 0)), [10], "event 1 is the segment, not the request");
+        assert_eq!(failed(|edits| edits.divide(1, 0)), [10], "event 1 is the segment, not the request");
+    }
+
+    /// Requests 60 MiB beside 4 MiB in one segment, lets stream 1 use them, frees them and requests
+    /// 50 MiB, on a device of 80 MiB. The last request waits for the free and fails.
+    fn waiting_workload() -> Workload {
+        let mut encoder = Encoder::new(&RecordingInfo::default());
+        let device = SimulatedDevice::new(80 * MIB).with_manual_events();
+        let mut pool = Pool::new(DeviceId(0), Settings::default(), device);
+        let (origin, stream) = (Origin::default(), StreamId(0));
+        let first = pool.allocate(64 * MIB, stream, origin, &mut encoder).expect("it fits").expect("not empty");
+        pool.free(first.address, origin, &mut encoder).expect("it is allocated");
+        pool.allocate(4 * MIB, stream, origin, &mut encoder).expect("it fits");
+        let second = pool.allocate(60 * MIB, stream, origin, &mut encoder).expect("it fits").expect("not empty");
+        let second = second.address;
+        pool.record_stream(second, StreamId(1)).expect("it is allocated");
+        pool.free(second, origin, &mut encoder).expect("it is allocated");
+        assert!(pool.allocate(50 * MIB, stream, origin, &mut encoder).is_err());
+        encoder.flush();
+        let mut recording = Recording::new();
+        for chunk in encoder.take_output() {
+            recording.push(&chunk.bytes).expect("a valid chunk");
+        }
+        let history = History::from_recording(&recording).expect("a valid recording").remove(0);
+        Workload::new(history, &Settings::default()).expect("a valid start")
+    }
+
+    #[test]
+    fn request_that_waited_for_a_free_fails_again() {
+        let workload = waiting_workload();
+        let failed = |edits: &Edits| workload.edited(edits).failed_requests(&Settings::default(), Some(80 * MIB)).len();
+        assert_eq!(failed(&Edits::default()), 1, "the free completes while the request waits");
+        let requests: Vec<u64> = workload.sequence.events.clone();
+        let last = requests.iter().max().copied().unwrap_or(0);
+        let mut synchronized = Edits::default();
+        synchronized.synchronize_before(last);
+        assert_eq!(failed(&synchronized), 0);
+        let mut at_once = Edits::default();
+        requests.iter().for_each(|&request| at_once.free_at_once(request));
+        assert_eq!(failed(&at_once), 0);
     }
 }

@@ -14,12 +14,14 @@
 //! `recorded_device` and `describe` (the comparison), `entry_group`, `private_pool_tracker`,
 //! `call_log` and `reconstruct` (the search for the calls), `pool_evidence`,
 //! `assumed_private_pools` and `start_blocks` (corrections of a history), `verify`; then
-//! `call_sequence`, `address_replay`, `fragmentation`, `workload`, `simulation` and `edits`.
+//! `call_sequence`, `address_replay`, `fragmentation`, `workload`, `simulation`, `repeats`,
+//! `continuation` and `edits`.
 
 mod address_replay;
 mod assumed_private_pools;
 mod call_log;
 mod call_sequence;
+mod continuation;
 mod cursor;
 mod describe;
 mod edits;
@@ -31,6 +33,7 @@ mod pool_evidence;
 mod private_pool_tracker;
 mod reconstruct;
 mod recorded_device;
+mod repeats;
 mod search_state;
 mod segment_tracker;
 mod simulation;

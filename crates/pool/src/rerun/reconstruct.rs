@@ -425,11 +425,7 @@ impl<'h> Reconstructor<'h> {
         if let Err(error) = used.and_then(|()| pool.free(address, Origin::default(), sink)) {
             self.cursor.record_mismatch(Outcome::Failure(error.to_string()));
         }
-        self.log_call(if self.history.deferred_frees.contains_key(&at) {
-            Call::DeferredFree(at)
-        } else {
-            Call::Free(at)
-        });
+        self.log_call(completion.map_or(Call::Free(at), |completed| Call::DeferredFree { at, completed }));
     }
 
     /// Makes the request whose block or failure is the entry with index `at`, from the pool

@@ -1,6 +1,6 @@
 //! What a recorded program requested of the allocator, and the figures of its recorded run.
 
-use vramscope_trace::{DeviceId, DeviceState, Event, EventKind, MemoryState};
+use vramscope_trace::{DeviceId, DeviceState, Event, EventKind, MemoryState, MempoolId};
 
 use super::address_replay::RecordedDriverCalls;
 use super::assumed_private_pools::with_assumed_private_pools;
@@ -8,6 +8,7 @@ use super::call_log::CallLog;
 use super::call_sequence::{CallSequence, Step};
 use super::history::{History, StartStateError};
 use super::reconstruct::Reconstructor;
+use super::repeats::Repeats;
 use crate::settings::Settings;
 use crate::size::MIN_BLOCK_BYTES;
 
@@ -65,6 +66,8 @@ pub struct Workload {
     pub(super) device: DeviceId,
     pub(super) driver_calls: RecordedDriverCalls,
     pub(super) sequence: CallSequence,
+    /// Which calls repeat recorded ones, if the program was continued.
+    pub(super) repeats: Repeats,
     /// The summary of the recorded run.
     pub recorded: RunSummary,
     /// The most bytes that the recorded allocator can have been permitted to reserve: its limit if
@@ -108,7 +111,16 @@ impl Workload {
         };
         let sequence = CallSequence::new(&history, &log);
         let (device, driver_calls) = (history.device(), RecordedDriverCalls::new(&history));
-        Ok(Self { device, driver_calls, sequence, recorded, recorded_capacity_bytes, floor_bytes, unverified_from })
+        Ok(Self {
+            device,
+            driver_calls,
+            sequence,
+            repeats: Repeats::default(),
+            recorded,
+            recorded_capacity_bytes,
+            floor_bytes,
+            unverified_from,
+        })
     }
 
     /// Returns the number of the device whose allocator was recorded.
@@ -128,6 +140,19 @@ impl Workload {
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.sequence.requests
+    }
+
+    /// Iterates over the event numbers of the requests that private pools served, in order. Which
+    /// pool served a request is recorded, or follows from the allocator's decisions.
+    pub fn private_pool_requests(&self) -> impl Iterator<Item = u64> {
+        let calls = self.sequence.steps.iter().zip(&self.sequence.events);
+        calls.filter_map(|(step, &event)| match *step {
+            Step::Allocate { target, .. } => {
+                let (_, owner) = *self.sequence.targets.get(usize::from(target))?;
+                (owner != MempoolId::default()).then_some(event)
+            }
+            _ => None,
+        })
     }
 
     /// Iterates over the sizes in bytes of all requests, in order, failed ones included. It begins
