@@ -29,8 +29,15 @@ TIMEOUT_SECONDS = 120
 FACTS = "label finding site sites line line_function bytes remedy family defect".split()
 
 
-def run(name, program, device="cuda", out=None, conf=None, seed=None, empty_cache_after=None):
-    """Runs a program in a process of its own, and returns its line of results."""
+def run(
+    name, program, device="cuda", out=None, conf=None, seed=None, empty_cache_after=None, limit_bytes=None,
+    stop_after=None,
+):
+    """Runs a program in a process of its own, and returns its line of results.
+
+    `limit_bytes` replaces the program's cap of the pool; 0 removes it. The program ends after
+    `stop_after` reports.
+    """
     conf = program.conf if conf is None else conf
     facts = {key: getattr(program, key) for key in FACTS}
     facts |= {"conf": conf, "seed": seed, "has_fix": program.has_fix}
@@ -38,11 +45,14 @@ def run(name, program, device="cuda", out=None, conf=None, seed=None, empty_cach
     environment.pop("PYTORCH_ALLOC_CONF", None)
     if empty_cache_after is not None:
         environment["LABELLED_EMPTY_CACHE_AFTER"] = str(empty_cache_after)
+    if stop_after is not None:
+        environment["LABELLED_STOP_AFTER"] = str(stop_after)
     with tempfile.TemporaryDirectory() as folder:
         folder = os.path.realpath(folder)
         for file, text in program.files.items():
             Path(folder, file).write_text(text)
         job = {"folder": folder, "name": name, "out": out and str(out), "facts": facts, "device": device}
+        job["limit_bytes"] = limit_bytes
         path = Path(folder, "job.json")
         path.write_text(json.dumps(job))
         command = [sys.executable, str(HERE / "recorder.py"), str(path)]
@@ -133,6 +143,15 @@ def record(options, kind):
     return not any("failed" in it for it in results)
 
 
+def replace_text(program, old, new):
+    """Replaces text that occurs once in a program's files. `\\n` stands for the end of a line."""
+    old, new = (text.replace("\\n", "\n") for text in (old, new))
+    files = [name for name, text in program.files.items() if text.count(old) == 1]
+    if len(files) != 1:
+        raise SystemExit(f"cannot replace {old!r}: it does not occur once in the program")
+    program.files[files[0]] = program.files[files[0]].replace(old, new)
+
+
 def apply(options):
     """Runs one program with changes, and prints its peaks."""
     kind, entry = find(options.apply)
@@ -146,7 +165,17 @@ def apply(options):
         after = json.loads(path.read_text())["reports_before_oom"]
         if not after:
             raise SystemExit(f"cannot empty the caches before the failure: {path} has no step before a failure")
-    result = run(options.apply, program, options.device, conf=options.alloc_conf, empty_cache_after=after)
+    for old, new in options.replace or []:
+        replace_text(program, old, new)
+    result = run(
+        options.apply,
+        program,
+        options.device,
+        conf=options.alloc_conf,
+        empty_cache_after=after,
+        limit_bytes=options.limit_bytes,
+        stop_after=options.stop_after,
+    )
     print(json.dumps(result))
     return "failed" not in result
 
@@ -166,6 +195,11 @@ def main():
     parser.add_argument("--batch-scale", type=float, default=1.0, metavar="X", help="Factor for batch sizes")
     parser.add_argument("--checkpoint", metavar="MODULE", help="Checkpoint the model's blocks")
     parser.add_argument("--empty-cache-before", action="store_true", help="Empty the caches before the failure")
+    parser.add_argument("--limit-bytes", type=int, metavar="N", help="Other cap of the pool; 0: none")
+    parser.add_argument("--stop-after", type=int, metavar="N", help="End the program after N reports")
+    parser.add_argument(
+        "--replace", nargs=2, action="append", metavar=("OLD", "NEW"), help="Change the program's text; repeatable"
+    )
     parser.add_argument("--fixed", action="store_true", help="Run without the mistake")
     parser.add_argument("--show", metavar="NAME", help="Print the program's source")
     parser.add_argument("--list", action="store_true", help="List names and labels")

@@ -5,6 +5,12 @@ import os
 reports = []
 # The report after which the caches are emptied, for the remedy "empty_cache before".
 EMPTY_CACHE_AFTER = int(os.environ.get("LABELLED_EMPTY_CACHE_AFTER", "-1"))
+# The report after which the program ends.
+STOP_AFTER = int(os.environ.get("LABELLED_STOP_AFTER", "-1"))
+
+
+class Stopped(Exception):
+    """Ends a program after the wanted number of reports."""
 
 
 def report(step):
@@ -23,3 +29,5 @@ def report(step):
     )
     if len(reports) == EMPTY_CACHE_AFTER:
         torch.cuda.empty_cache()
+    if len(reports) == STOP_AFTER:
+        raise Stopped

@@ -72,6 +72,8 @@ def run(folder):
         code = compile(file.read(), path, "exec")
     try:
         exec(code, {"__name__": "__main__", "__file__": path})
+    except progress.Stopped:
+        return None
     except (torch.OutOfMemoryError, MemoryError) as error:
         return error
     return None
@@ -100,6 +102,9 @@ def main():
         set_fraction = torch.cuda.set_per_process_memory_fraction
 
         def set_and_keep(fraction):
+            # A remedy may be another cap; 0 removes it. Half a KiB more: PyTorch rounds down.
+            if job["limit_bytes"] is not None:
+                fraction = min(1.0, (job["limit_bytes"] + 512) / total) if job["limit_bytes"] > 0 else 1.0
             limits.append(int(fraction * torch.cuda.mem_get_info()[1]))
             set_fraction(fraction)
 
