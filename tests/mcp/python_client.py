@@ -27,6 +27,7 @@ CALLS = [
         {"source": TRAINING, "by": "line", "at": "end", "limit": 200},
         ["table", TRAINING, "--by", "line", "--at", "end"],
     ),
+    ("diagnose", {"source": FAILED, "limit": 200}, ["diagnose", FAILED]),
     ("autopsy", {"source": FAILED, "limit": 200}, ["autopsy", FAILED]),
     ("advise", {"source": TRAINING, "capacity": "2GiB", "limit": 200}, ["advise", TRAINING, "--capacity", "2GiB"]),
     (

@@ -79,6 +79,7 @@ pub(super) fn bounded(report: &impl Serialize, limit: usize, messages: Vec<Strin
 /// list; `path` are those of `value`.
 fn shortened(value: &Value, path: &str, limit: usize, max_chars: usize, left_out: &mut BTreeMap<String, u64>) -> Value {
     match value {
+        Value::Array(entries) if is_tuple(entries) => value.clone(),
         Value::Array(entries) => {
             if entries.len() > limit {
                 *left_out.entry(path.to_owned()).or_default() += (entries.len() - limit) as u64;
@@ -95,6 +96,11 @@ fn shortened(value: &Value, path: &str, limit: usize, max_chars: usize, left_out
         Value::String(text) => Value::String(shortened_text(text, max_chars)),
         other => other.clone(),
     }
+}
+
+/// Returns true for a pair of numbers, such as a range of events, which is no list.
+fn is_tuple(entries: &[Value]) -> bool {
+    entries.len() == 2 && entries.iter().all(Value::is_number)
 }
 
 /// Returns a text with at most about `max_chars` characters; the rest is counted.
@@ -118,13 +124,13 @@ mod tests {
 
     #[test]
     fn lists_are_cut_off_and_counted() {
-        let device = |rows: u64| json!({"rows": (0..rows).collect::<Vec<_>>()});
+        let device = |rows: u64| json!({"rows": (0..rows).map(|row| [row, row]).collect::<Vec<_>>()});
         let report = json!({"devices": [device(5), device(2), device(4)], "name": "run"});
-        let output = bounded(&report, 2, vec!["a note".to_owned()]);
-        let shown = json!({"rows": [0, 1]});
-        let left_out = json!([{"list": "devices", "entries": 1}, {"list": "devices.rows", "entries": 3}]);
+        let output = bounded(&report, 1, vec!["a note".to_owned()]);
+        let shown = json!({"rows": [[0, 0]]});
+        let left_out = json!([{"list": "devices", "entries": 2}, {"list": "devices.rows", "entries": 4}]);
         let expected = json!({
-            "devices": [shown, shown],
+            "devices": [shown],
             "name": "run",
             "left_out": left_out,
             "messages": ["a note"],

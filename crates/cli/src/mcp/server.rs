@@ -29,10 +29,10 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What clients show to the model about the server.
 const INSTRUCTIONS: &str = "Answers questions about the GPU memory of PyTorch programs from recordings: .vram files \
-    of vramscope, memory snapshots of PyTorch (.pickle) and RMM logs (.csv). Begin with info; autopsy explains \
-    out-of-memory errors, table shows who holds memory, advise finds better allocator settings, diff compares two \
-    recordings. All sizes are in bytes. Results are shortened: left_out counts the entries that are missing, and \
-    limit asks for more.";
+    of vramscope, memory snapshots of PyTorch (.pickle) and RMM logs (.csv). Begin with info and diagnose, which finds \
+    problems; autopsy explains out-of-memory errors, table shows who holds memory, advise finds better allocator \
+    settings, diff compares two recordings. All sizes are in bytes. Results are shortened: left_out counts the entries \
+    that are missing, and limit asks for more.";
 
 /// Runs the tools for a client.
 #[derive(Clone)]

@@ -124,6 +124,8 @@ fn tools_answer_with_the_objects_of_the_commands() {
     assert!(table["left_out"][0]["entries"].as_u64().is_some_and(|entries| entries > 0), "{table}");
 
     let failed = "labelled/development/oom_fragmentation_1.pickle.gz";
+    let diagnosis = connection.call("diagnose", json!({"source": failed})).expect("a diagnosis");
+    assert!(diagnosis["findings"].as_array().is_some_and(|findings| !findings.is_empty()), "{diagnosis}");
     let autopsy = connection.call("autopsy", json!({"source": failed})).expect("an autopsy");
     assert_eq!(autopsy["ooms"][0]["cause"], "fragmentation");
 

@@ -18,7 +18,7 @@ use crate::diff::json;
 use crate::diff::operand::Operand;
 use crate::error::{CommandError, Result};
 use crate::operation::Operation;
-use crate::reports::{advise, autopsy, info, table};
+use crate::reports::{advise, autopsy, diagnose, info, table};
 use crate::simulation::LimitArguments;
 
 /// Description of the arguments that name a recording.
@@ -39,6 +39,7 @@ const MOMENT: &str = "Moment to compare: peak (of the allocated bytes), end, the
 pub(super) enum Tool {
     Info,
     Table,
+    Diagnose,
     Autopsy,
     Advise,
     Diff,
@@ -73,10 +74,10 @@ struct TableArguments {
     limit: usize,
 }
 
-/// Arguments of `autopsy`.
+/// Arguments of `diagnose` and of `autopsy`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct AutopsyArguments {
+struct FindingsArguments {
     #[schemars(description = SOURCE)]
     source: String,
     #[serde(default)]
@@ -146,13 +147,15 @@ fn group_by_schema(_: &mut schemars::SchemaGenerator) -> Schema {
 
 impl Tool {
     /// All tools, in the order in which clients list them.
-    pub(super) const ALL: [Self; 5] = [Self::Info, Self::Table, Self::Autopsy, Self::Advise, Self::Diff];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Info, Self::Table, Self::Diagnose, Self::Autopsy, Self::Advise, Self::Diff];
 
     /// Returns the tool's name, which is that of the command.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
             Self::Table => "table",
+            Self::Diagnose => "diagnose",
             Self::Autopsy => "autopsy",
             Self::Advise => "advise",
             Self::Diff => "diff",
@@ -176,6 +179,12 @@ impl Tool {
                 "Show who holds memory",
                 "Groups the live bytes at a moment (by default the peak) by source line, operation, module, phase or \
                  another key, largest first, with each group's own peak and allocations.",
+            ),
+            Self::Diagnose => (
+                "Find memory problems",
+                "Returns the memory problems of a recording, the worst first: leaks, growth, fragmentation, \
+                 out-of-memory errors and others, each with its bytes, the line of the program that causes it, a \
+                 summary and a remedy. An empty list means that none was found.",
             ),
             Self::Autopsy => (
                 "Explain out-of-memory errors",
@@ -201,8 +210,11 @@ impl Tool {
         match self {
             Self::Info => tool.with_input_schema::<InfoArguments>().with_output_schema::<Output<info::Summary>>(),
             Self::Table => tool.with_input_schema::<TableArguments>().with_output_schema::<Output<table::Report>>(),
+            Self::Diagnose => {
+                tool.with_input_schema::<FindingsArguments>().with_output_schema::<Output<diagnose::Report>>()
+            }
             Self::Autopsy => {
-                tool.with_input_schema::<AutopsyArguments>().with_output_schema::<Output<autopsy::Report>>()
+                tool.with_input_schema::<FindingsArguments>().with_output_schema::<Output<autopsy::Report>>()
             }
             Self::Advise => tool.with_input_schema::<AdviseArguments>().with_output_schema::<Output<advise::Report>>(),
             Self::Diff => {
@@ -216,6 +228,7 @@ impl Tool {
         match self {
             Self::Info => run_info(parse(arguments)?, sources, operation),
             Self::Table => run_table(parse(arguments)?, sources, operation),
+            Self::Diagnose => run_diagnose(parse(arguments)?, sources, operation),
             Self::Autopsy => run_autopsy(parse(arguments)?, sources, operation),
             Self::Advise => run_advise(parse(arguments)?, sources, operation),
             Self::Diff => run_diff(parse(arguments)?, sources, operation),
@@ -255,7 +268,16 @@ fn run_table(arguments: TableArguments, sources: &Sources, operation: &Operation
     Ok(bounded(&report, limit, operation.messages()))
 }
 
-fn run_autopsy(arguments: AutopsyArguments, sources: &Sources, operation: &Operation) -> Result<Value> {
+fn run_diagnose(arguments: FindingsArguments, sources: &Sources, operation: &Operation) -> Result<Value> {
+    let limit = checked_limit(arguments.limit)?;
+    let limit_bytes = parse_size("limit_bytes", arguments.limit_bytes.as_deref())?;
+    let source = sources.resolve(&arguments.source)?;
+    let recording = source.open(operation)?.into_recording()?;
+    let findings = diagnose::findings(source.name(), &recording, limit_bytes, operation)?;
+    Ok(bounded(&diagnose::Report::new(findings), limit, operation.messages()))
+}
+
+fn run_autopsy(arguments: FindingsArguments, sources: &Sources, operation: &Operation) -> Result<Value> {
     let limit = checked_limit(arguments.limit)?;
     let limit_bytes = parse_size("limit_bytes", arguments.limit_bytes.as_deref())?;
     let source = sources.resolve(&arguments.source)?;
