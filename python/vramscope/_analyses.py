@@ -1,4 +1,4 @@
-"""What the commands ``diagnose``, ``advise`` and ``autopsy`` find in a recording, as parsed JSON."""
+"""What ``diagnose``, ``advise`` and ``autopsy`` find in a recording, as parsed JSON."""
 
 from __future__ import annotations
 

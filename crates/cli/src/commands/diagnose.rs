@@ -76,8 +76,11 @@ fn finding_text(finding: &Finding) -> String {
         finding.site,
         finding.summary
     );
-    if let Some(remedy) = finding.remedy_text() {
+    if let Some(remedy) = &finding.remedy {
         text += &format!("  Remedy: {remedy}\n");
+    }
+    if let Some(check) = finding.check_text() {
+        text += &format!("  {check}\n");
     }
     text
 }

@@ -31,7 +31,7 @@ pub(super) struct Context<'r> {
 }
 
 impl Context<'_> {
-    /// Returns the bytes that the pool can get, if they are recorded: a cap, or the device's memory.
+    /// Returns the bytes that the pool can get: a recorded cap, or the device's recorded size.
     pub(super) fn capacity_bytes(&self) -> Option<u64> {
         let info = self.recording.info().devices.iter().find(|info| info.device == self.device.0);
         let total_bytes = info.map_or(0, |info| info.total_bytes);

@@ -1,11 +1,15 @@
-//! A problem that a recording shows, with its evidence.
+//! A problem that a recording shows, with its evidence and a remedy that can be simulated.
 
 use std::fmt;
 
-use vramscope_trace::DeviceId;
+use vramscope_pool::Settings;
+use vramscope_pool::rerun::{Edits, Workload};
+use vramscope_trace::{ByteSize, DeviceId};
 
-use super::remedy::{CheckedRemedy, Trial};
 use crate::autopsy::OomCause;
+
+/// A checked remedy saves at least this share of the recorded reserved peak, as a divisor.
+const MIN_SAVING: u64 = 20;
 
 /// A kind of problem. [`id`](Self::id) is the name in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -132,6 +136,24 @@ impl fmt::Display for Severity {
     }
 }
 
+/// A change to simulate.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Trial {
+    /// The change as a sentence; `None` for the finding's own remedy.
+    pub(super) detail: Option<String>,
+    pub(super) settings: Settings,
+    pub(super) edits: Edits,
+}
+
+/// What the simulation of a remedy showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckedRemedy {
+    /// Bytes by which the reserved peak of the changed run is below the recorded one.
+    pub saves_bytes: u64,
+    /// The reserved peak of the changed run.
+    pub peak_reserved_bytes: u64,
+}
+
 /// A problem that a recording shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
@@ -158,4 +180,43 @@ pub struct Finding {
     pub checked: Option<CheckedRemedy>,
     /// Changes to simulate.
     pub(super) trials: Vec<Trial>,
+}
+
+impl Finding {
+    /// Returns true if the finding has a remedy to simulate.
+    #[must_use]
+    pub fn can_be_checked(&self) -> bool {
+        !self.trials.is_empty()
+    }
+
+    /// Simulates the remedies of the finding, and keeps the one that saves most, if it saves at
+    /// least a twentieth of the recorded reserved peak. The pool may reserve `capacity_bytes`.
+    ///
+    /// Nothing is kept if the simulation of the unchanged program differs from the recording.
+    pub fn check(&mut self, workload: &Workload, settings: &Settings, capacity_bytes: Option<u64>) {
+        let recorded_bytes = workload.recorded.peak_reserved_bytes;
+        if self.trials.is_empty() || workload.simulate(settings, capacity_bytes).peak_reserved_bytes != recorded_bytes {
+            return;
+        }
+        for trial in &self.trials {
+            let run = workload.edited(&trial.edits).simulate(&trial.settings, capacity_bytes);
+            let saves_bytes = recorded_bytes.saturating_sub(run.peak_reserved_bytes);
+            let is_better = self.checked.is_none_or(|best| saves_bytes > best.saves_bytes);
+            if run.ooms > 0 || saves_bytes < recorded_bytes / MIN_SAVING || !is_better {
+                continue;
+            }
+            self.checked = Some(CheckedRemedy { saves_bytes, peak_reserved_bytes: run.peak_reserved_bytes });
+            if let Some(detail) = &trial.detail {
+                self.remedy = Some(detail.clone());
+            }
+        }
+    }
+
+    /// Returns what the simulation of the remedy showed as one sentence, if it was checked.
+    #[must_use]
+    pub fn check_text(&self) -> Option<String> {
+        let checked = self.checked?;
+        let (saves, peak) = (ByteSize(checked.saves_bytes), ByteSize(checked.peak_reserved_bytes));
+        Some(format!("Checked by simulation: reserves {saves} less, {peak} at most."))
+    }
 }

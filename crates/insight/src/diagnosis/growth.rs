@@ -189,7 +189,7 @@ fn cause(problem: Problem) -> &'static str {
             "numbers such as losses are added up or kept as tensors, and with them what their backward pass needs"
         }
         Problem::GrowthOfCache => "a list or cache of tensors gets longer",
-        Problem::GrowthOfHooks => "hooks of modules keep what they are called with",
+        Problem::GrowthOfHooks => "hooks of modules keep tensors",
         Problem::GrowthOfOptimizers => "optimizers are created again while the state of the old ones is kept",
         _ => "what is allocated in a step is kept",
     }

@@ -27,5 +27,4 @@ mod roles;
 mod segments;
 
 pub use analysis::Diagnosis;
-pub use finding::{Finding, Problem, Severity};
-pub use remedy::CheckedRemedy;
+pub use finding::{CheckedRemedy, Finding, Problem, Severity};

@@ -71,7 +71,8 @@ pub(super) fn recreated(context: &Context<'_>, lines: &RecordingLines<'_>) -> Op
             bytes,
             site,
             summary: format!(
-                "The cache was emptied {}: {released} of segments were released, and {} obtained again from the driver.",
+                "The cache was emptied {}: {released} of segments were released, and {} obtained again from the \
+                 driver.",
                 Count(profile.emptied.len() as u64).of("time", "times"),
                 ByteSize(again_bytes)
             ),
