@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
-use vramscope_pool::rerun::{RunSummary, Workload};
+use vramscope_pool::rerun::{History, RunSummary, Workload};
 use vramscope_trace::{ByteSize, DeviceId, Recording};
 
 use crate::error::{CommandError, Result};
@@ -30,6 +30,9 @@ pub(crate) struct DeviceWorkload {
     pub(crate) workload: Workload,
     /// Most bytes that the simulated allocator may reserve; `None` for no limit.
     pub(crate) capacity_bytes: Option<u64>,
+    /// Whether the capacity is the largest with which the recorded requests that failed still fail;
+    /// the true one may be smaller.
+    pub(crate) is_capacity_estimated: bool,
     /// Whether events are missing and `workload` has only those before the first gap.
     pub(crate) stops_at_gap: bool,
 }
@@ -43,26 +46,55 @@ pub(crate) fn workloads(
     limits: &LimitArguments,
     operation: &Operation,
 ) -> Result<Vec<DeviceWorkload>> {
-    let settings = recorded::settings(path, recording, limits.limit_bytes)?;
+    let histories = first_histories(path, recording, operation)?;
+    histories.into_iter().map(|history| DeviceWorkload::new(path, recording, history, limits)).collect()
+}
+
+/// The history of a device, up to the first missing events.
+pub(crate) struct FirstHistory {
+    pub(crate) history: History,
+    /// Whether events are missing after it.
+    pub(crate) stops_at_gap: bool,
+}
+
+/// Reads the histories of all devices of a recording, up to the first missing events.
+///
+/// Reports each device with missing events. `path` is for error messages.
+pub(crate) fn first_histories(path: &Path, recording: &Recording, operation: &Operation) -> Result<Vec<FirstHistory>> {
     let stops_at_gap = recorded::has_missing_events(recording);
-    let mut devices: Vec<DeviceWorkload> = Vec::new();
+    let mut devices: Vec<FirstHistory> = Vec::new();
     for history in recorded::histories(path, recording)? {
-        let device = history.device();
-        if let Some(earlier) = devices.last_mut().filter(|earlier| earlier.workload.device() == device) {
+        match devices.last_mut().filter(|earlier| earlier.history.device() == history.device()) {
             // Requests before and after missing events do not belong to one program run.
-            earlier.stops_at_gap = true;
-            continue;
+            Some(earlier) => earlier.stops_at_gap = true,
+            None => devices.push(FirstHistory { history, stops_at_gap }),
         }
-        let workload = Workload::new(history, &settings).map_err(|error| CommandError::file(path, error))?;
-        let capacity_bytes = limits.capacity.map(|ByteSize(bytes)| bytes).or(workload.recorded_capacity_bytes);
-        let capacity_bytes = capacity_bytes.or_else(|| device_bytes(recording, device));
-        devices.push(DeviceWorkload { workload, capacity_bytes, stops_at_gap });
     }
     for device in devices.iter().filter(|device| device.stops_at_gap) {
-        let device = device.workload.device();
+        let device = device.history.device();
         operation.message(format_args!("{device}: events are missing; only those before are simulated"));
     }
     Ok(devices)
+}
+
+impl DeviceWorkload {
+    /// Reconstructs the requests of a device. `path` is for error messages.
+    pub(crate) fn new(
+        path: &Path,
+        recording: &Recording,
+        first: FirstHistory,
+        limits: &LimitArguments,
+    ) -> Result<Self> {
+        let FirstHistory { history, stops_at_gap } = first;
+        let device = history.device();
+        let settings = recorded::settings(path, recording, limits.limit_bytes)?;
+        let workload = Workload::new(history, &settings).map_err(|error| CommandError::file(path, error))?;
+        let given = limits.capacity.or(limits.limit_bytes).map(|ByteSize(bytes)| bytes);
+        let capacity_bytes = given.or(workload.recorded_capacity_bytes);
+        let is_capacity_estimated = given.is_none() && capacity_bytes.is_some();
+        let capacity_bytes = capacity_bytes.or_else(|| device_bytes(recording, device));
+        Ok(Self { workload, capacity_bytes, is_capacity_estimated, stops_at_gap })
+    }
 }
 
 /// Returns the size of a recorded device's memory in bytes, or `None` if the recording lacks it.

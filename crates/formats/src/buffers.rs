@@ -8,7 +8,13 @@
 
 use std::io;
 
+use vramscope_trace::ByteSize;
+
 use crate::error::ReadError;
+use crate::limits::{Limits, MemoryBudget};
+
+/// Memory that a line takes in addition to its text, in bytes (measured).
+const LINE_BYTES: usize = 340;
 
 /// Names of each column that is read: MiniMalloc's own first.
 const COLUMNS: [(Column, &[&str]); 8] = [
@@ -71,15 +77,21 @@ impl BufferTable {
     ///
     /// # Errors
     /// [`ReadError`] with the line of the problem: a column that is missing, unknown or there
-    /// twice, a value that is not a whole number, a lifetime without a moment.
-    pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
+    /// twice, a value that is not a whole number, a lifetime without a moment, or a line with which
+    /// the table exceeds [`Limits::max_bytes`].
+    pub fn read(bytes: &[u8], limits: &Limits) -> Result<Self, ReadError> {
         let bytes = without_byte_order_mark(bytes);
         let mut reader = csv::ReaderBuilder::new().quoting(false).trim(csv::Trim::All).from_reader(bytes);
         let header = reader.byte_headers().map_err(|error| read_error(&error))?.clone();
         let columns = columns(&header)?;
         let mut table = Self { header, ..Self::default() };
+        let mut budget = MemoryBudget::new(limits.max_bytes);
         for line in reader.into_byte_records() {
             let line = line.map_err(|error| read_error(&error))?;
+            if budget.spend(LINE_BYTES.saturating_add(line.as_slice().len())).is_err() {
+                let limit = ByteSize(limits.max_bytes);
+                return Err(error_in(&line, format!("the table takes more than {limit} of memory: pack it in parts")));
+            }
             table.rows.push(row(&columns, &line)?);
             table.lines.push(line);
         }
@@ -156,11 +168,7 @@ fn columns(header: &csv::ByteRecord) -> Result<Vec<Column>, ReadError> {
 
 /// Returns the buffer of a line.
 fn row(columns: &[Column], line: &csv::ByteRecord) -> Result<BufferRow, ReadError> {
-    let position = line.position();
-    let error = |message: String| {
-        let (offset, number) = position.map_or((0, 1), |at| (at.byte() as usize, at.line() as usize));
-        ReadError::at(offset, message).with_line(number, 1)
-    };
+    let error = |message: String| error_in(line, message);
     let mut row = BufferRow { lower: 0, upper: 0, size: 0, alignment: 1 };
     for (&column, field) in columns.iter().zip(line) {
         if matches!(column, Column::Id | Column::Ignored | Column::Offset) {
@@ -187,6 +195,12 @@ fn row(columns: &[Column], line: &csv::ByteRecord) -> Result<BufferRow, ReadErro
     Ok(row)
 }
 
+/// Returns an error with the position of a line.
+fn error_in(line: &csv::ByteRecord, message: String) -> ReadError {
+    let (offset, number) = line.position().map_or((0, 1), |at| (at.byte() as usize, at.line() as usize));
+    ReadError::at(offset, message).with_line(number, 1)
+}
+
 /// Returns the error for a line that is not one of a table.
 fn read_error(error: &csv::Error) -> ReadError {
     let message = match error.kind() {
@@ -208,7 +222,7 @@ mod tests {
     fn tables_are_read_and_written_with_offsets() {
         let check = |text: &str, expected: &[(u64, u64, u64, u64)], written: &str| {
             assert_eq!(sniff(text.as_bytes()), Some(InputFormat::BufferTable), "{text}");
-            let table = BufferTable::read(text.as_bytes()).expect("the table is valid");
+            let table = BufferTable::read(text.as_bytes(), &Limits::default()).expect("the table is valid");
             let rows: Vec<_> = table.rows().iter().map(|row| (row.lower, row.upper, row.size, row.alignment)).collect();
             assert_eq!(rows, expected, "{text}");
             let mut out = Vec::new();
@@ -231,7 +245,7 @@ mod tests {
     #[test]
     fn errors_have_a_line() {
         let check = |text: &str, line: usize, message: &str| {
-            let error = BufferTable::read(text.as_bytes()).expect_err(text);
+            let error = BufferTable::read(text.as_bytes(), &Limits::default()).expect_err(text);
             assert_eq!((error.line_column, error.message.as_str()), (Some((line, 1)), message), "{text}");
         };
         check("id,lower,size\n", 1, "column upper is missing; the columns are id,lower,upper,size");
@@ -244,6 +258,16 @@ mod tests {
         check("id,lower,upper,size\na,0,1,1\nb,0,1\n", 3, "this line has 3 fields, the first line 4");
         check("id,lower,upper,size\na,0,1,-1\n", 2, "\"-1\" is not a whole number from 0 to 2^64 - 1");
         check("id,lower,upper,size\na,1,1,1\n", 2, "the buffer lives from 1 to 1: its end must be after its start");
+    }
+
+    #[test]
+    fn table_beyond_the_memory_limit_is_an_error() {
+        let limits = Limits { max_bytes: 1 << 10, ..Limits::default() };
+        let text = format!("id,lower,upper,size\n{}", "b,0,1,4\n".repeat(3));
+        let error = BufferTable::read(text.as_bytes(), &limits).expect_err("three lines take more than 1 KiB");
+        assert_eq!(error.line_column, Some((4, 1)));
+        assert_eq!(error.message, "the table takes more than 1 KiB of memory: pack it in parts");
+        assert!(BufferTable::read(&text.as_bytes()[..text.len() - 8], &limits).is_ok());
     }
 
     #[test]

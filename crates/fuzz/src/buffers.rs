@@ -1,6 +1,6 @@
 //! Tables of buffers, and their placement.
 
-use vramscope_formats::BufferTable;
+use vramscope_formats::{BufferTable, Limits};
 use vramscope_insight::packing::{Buffer, Packer, check_placement};
 
 /// Steps of the search for a placement.
@@ -15,7 +15,7 @@ pub fn buffers(data: &[u8]) {
 }
 
 fn place(bytes: &[u8]) {
-    let table = match BufferTable::read(bytes) {
+    let table = match BufferTable::read(bytes, &Limits::default()) {
         Ok(table) => table,
         Err(error) => {
             assert!(error.offset <= bytes.len() as u64, "the offset is inside the file: {error}");

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use vramscope_insight::history::History;
 use vramscope_insight::packing::{Buffer, DevicePacker, Packer, PackingState};
-use vramscope_trace::{DeviceId, Recording};
+use vramscope_pool::rerun::History;
+use vramscope_trace::Recording;
 
 /// Steps between two looks at the placement.
 const STEPS: u64 = 1_000_000;
@@ -29,12 +29,10 @@ fn recorded(bencher: Bencher, name: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pytorch/recordings");
     let mut recording = Recording::new();
     recording.push(&fs::read(folder.join(name)).expect("the recording exists")).expect("it is valid");
-    let mut history = History::new();
-    while !history.extend(&recording, u64::MAX).expect("all chunks are in memory").is_complete {}
-    let lifetimes = history.lifetimes(DeviceId(0)).expect("the script used the GPU");
-    let count = DevicePacker::new(lifetimes).expect("the requests are valid").len();
+    let requests = History::from_recording(&recording).expect("all chunks are in memory").remove(0).requests();
+    let count = requests.requests.len();
     bencher.counter(ItemsCount::new(count)).bench_local(|| {
-        let mut packer = DevicePacker::new(lifetimes).expect("the requests are valid");
+        let mut packer = DevicePacker::new(requests.clone()).expect("the requests are valid");
         while !is_within(packer.advance(STEPS), 101) {}
         packer.state()
     });

@@ -28,7 +28,8 @@
 //! - [`diagnosis`]: the memory problems of a recording, with evidence and remedies.
 //! - [`advice`]: which allocator settings a program needs, and the smallest GPU that it fits on,
 //!   from simulated runs.
-//! - [`packing`]: an offline placement of all lifetimes, the least that an allocator could reserve.
+//! - [`packing`]: an offline placement of all lifetimes: what an allocator that knows all
+//!   requests in advance could reserve.
 //! - [`query`], [`events`], [`allocations`]: the search language, and lists of events and
 //!   allocations filtered and sorted by it.
 #![forbid(unsafe_code)]

@@ -50,6 +50,17 @@ fn bin_of(size: u64) -> usize {
     bin.min(BINS - 1)
 }
 
+/// Returns the smallest size in bytes, as a multiple of [`MIN_BLOCK_BYTES`], that
+/// [`bin_of`] maps to the bin.
+fn smallest_size_of(bin: usize) -> u64 {
+    let (row, step) = (bin >> STEP_BITS, (bin & ((1 << STEP_BITS) - 1)) as u64);
+    let units = match row.checked_sub(1) {
+        None => step,
+        Some(shift) => (1 << STEP_BITS | step) << shift,
+    };
+    units * MIN_BLOCK_BYTES
+}
+
 /// Free blocks of similar size. Most bins hold at most one block, which is found without following
 /// a pointer.
 ///
@@ -376,6 +387,20 @@ impl FreeBlocks {
         self.bins[self.last_occupied(bin.checked_sub(1)?)?].before(key)
     }
 
+    /// Returns the index of the last bin that is not empty; `None` if there are no free blocks. All
+    /// bins have the same indices in all pools.
+    #[inline]
+    pub(crate) fn last_bin(&self) -> Option<usize> {
+        let word = self.occupied_words.checked_ilog2()? as usize;
+        self.occupied[word].checked_ilog2().map(|bit| word * 64 + bit as usize)
+    }
+
+    /// Returns the smallest size, in bytes, of blocks in the last bin that is not empty; 0 without
+    /// free blocks.
+    pub(crate) fn last_bin_bytes(&self) -> u64 {
+        self.last_bin().map_or(0, smallest_size_of)
+    }
+
     /// Returns the largest free block, of equal sizes the one at the highest address; `None` if
     /// there are no free blocks.
     pub(crate) fn last(&self) -> Option<Fit> {
@@ -404,6 +429,10 @@ mod tests {
             last = bin;
         }
         assert_ne!(bin_of(512), bin_of(1024));
+        for bin in 1..BINS {
+            let size = smallest_size_of(bin);
+            assert_eq!((bin_of(size), bin_of(size - 1)), (bin, bin - 1), "bin {bin}");
+        }
         assert_eq!(bin_of(u64::MAX), BINS - 1);
     }
 
@@ -441,6 +470,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(free.last(), fit_of(model.last_key_value()));
+            prop_assert_eq!(free.last_bin(), free.last().map(|fit| bin_of(fit.key.size)));
             let all = model.iter().map(|entry| fit_of(Some(entry)));
             prop_assert!(free.iter().map(Some).eq(all));
         }

@@ -82,7 +82,7 @@ pub use private_pools::CaptureFilter;
 pub use request::{AllocatedBlock, FreeMemoryCallback};
 pub use settings::Settings;
 pub use simulated::SimulatedDevice;
-pub use size::{MAX_REQUEST_BYTES, MIN_BLOCK_BYTES};
+pub use size::{MAX_REQUEST_BYTES, MIN_BLOCK_BYTES, MIN_DEDICATED_SEGMENT_BYTES};
 pub use stats::{Stat, StatBySize, Stats};
 pub use summary::memory_summary;
 pub use view::{BlockView, SegmentView};

@@ -19,7 +19,7 @@ pub const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
 pub const MAX_REQUEST_BYTES: u64 = 1 << 60;
 
 /// The smallest rounded request, in bytes, that gets a segment of its own size.
-pub(crate) const MIN_DEDICATED_SEGMENT_BYTES: u64 = 10 << 20;
+pub const MIN_DEDICATED_SEGMENT_BYTES: u64 = 10 << 20;
 /// The size of a segment made for one large request is a multiple of this many bytes.
 const DEDICATED_SEGMENT_STEP_BYTES: u64 = 2 << 20;
 

@@ -73,7 +73,8 @@ impl<D: Device> Pool<D> {
         let bytes = size::segment_size(&self.settings, request.size);
         // As in PyTorch, the limit is compared with the size of a whole segment even if an
         // expandable segment would map less.
-        if self.limit_bytes.is_some_and(|limit| self.reserved_bytes().saturating_add(bytes) > limit) {
+        let wanted_bytes = self.reserved_bytes().saturating_add(bytes);
+        if self.limit_bytes.is_some_and(|limit| wanted_bytes > limit) {
             return Ok(None);
         }
         let block = if request.expandable {
@@ -83,7 +84,10 @@ impl<D: Device> Pool<D> {
         };
         match block {
             Err(DeviceError::OutOfMemory) => Ok(None),
-            block => block,
+            block => {
+                self.counters.note_granted(wanted_bytes);
+                block
+            }
         }
     }
 

@@ -85,17 +85,16 @@ impl Counter {
     /// Adds `amount` to the current value and the sum of increases, and raises the peak.
     #[inline]
     pub(crate) fn increase(&mut self, amount: u64) {
-        self.current += amount;
-        // The requests of a recording may add up to more than 64 bits.
+        // The requests of a damaged recording may add up to more than 64 bits.
+        self.current = self.current.saturating_add(amount);
         self.allocated = self.allocated.wrapping_add(amount);
         self.peak = self.peak.max(self.current);
     }
 
-    /// Subtracts `amount`, which must not exceed the current value.
+    /// Subtracts `amount`. It exceeds the current value only if that was too large for 64 bits.
     #[inline]
     pub(crate) fn decrease(&mut self, amount: u64) {
-        debug_assert!(amount <= self.current, "a decrease does not exceed the current value");
-        self.current -= amount;
+        self.current = self.current.saturating_sub(amount);
     }
 
     /// Subtracts 1 from the current value, but not below 0: a block may be oversize under the
@@ -142,7 +141,7 @@ impl CounterBySize {
     #[inline]
     pub(crate) fn increase(&mut self, kind: PoolKind, amount: u64) {
         self.kinds[kind as usize].increase(amount);
-        self.current += amount;
+        self.current = self.current.saturating_add(amount);
         self.peak = self.peak.max(self.current);
     }
 
@@ -150,7 +149,7 @@ impl CounterBySize {
     #[inline]
     pub(crate) fn decrease(&mut self, kind: PoolKind, amount: u64) {
         self.kinds[kind as usize].decrease(amount);
-        self.current -= amount;
+        self.current = self.current.saturating_sub(amount);
     }
 
     /// Changes the value of size class `kind` by `added - removed` in one step, so that the
@@ -193,8 +192,8 @@ impl CounterBySize {
         let all = Stat {
             current: self.current,
             peak: self.peak,
-            allocated: small_pool.allocated + large_pool.allocated,
-            freed: small_pool.freed + large_pool.freed,
+            allocated: small_pool.allocated.wrapping_add(large_pool.allocated),
+            freed: small_pool.freed.wrapping_add(large_pool.freed),
         };
         StatBySize { all, small_pool, large_pool }
     }
@@ -222,6 +221,9 @@ pub(crate) struct Counters {
     pub(crate) num_sync_all_streams: u64,
     pub(crate) num_device_alloc: u64,
     pub(crate) num_device_free: u64,
+    /// The most bytes that the pool would have held after a granted request to the device, had it
+    /// obtained a whole segment: with a limit of as many bytes, all of these are granted.
+    granted_bytes: u64,
     max_split_size: Option<u64>,
 }
 
@@ -267,6 +269,17 @@ impl Counters {
             self.active_is_separate = true;
             (self.active, self.active_bytes) = (self.allocation, self.allocated_bytes);
         }
+    }
+
+    /// Notes that the device granted a request with which the pool would hold at most `bytes`.
+    pub(crate) fn note_granted(&mut self, bytes: u64) {
+        self.granted_bytes = self.granted_bytes.max(bytes);
+    }
+
+    /// Returns the least limit, in bytes, with which every request to the device would have been
+    /// granted that was granted.
+    pub(crate) fn sufficient_bytes(&self) -> u64 {
+        self.granted_bytes.max(self.reserved_bytes.peak)
     }
 
     /// Returns the number of active blocks.
@@ -347,5 +360,24 @@ impl Counters {
             num_device_free: self.num_device_free,
             max_split_size: self.max_split_size,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_over_64_bits_do_not_overflow() {
+        let mut counters = Counters::default();
+        for kind in [PoolKind::Small, PoolKind::Large, PoolKind::Large] {
+            counters.block_allocated(kind, u64::MAX / 2 + 1, u64::MAX);
+        }
+        assert_eq!(counters.stats().allocated_bytes.all.peak, u64::MAX);
+        for kind in [PoolKind::Small, PoolKind::Large, PoolKind::Large] {
+            counters.free_requested(kind, u64::MAX / 2 + 1);
+            counters.free_completed(kind, u64::MAX / 2 + 1, u64::MAX);
+        }
+        assert_eq!(counters.stats().allocated_bytes.all.current, 0);
     }
 }

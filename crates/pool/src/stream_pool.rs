@@ -166,15 +166,16 @@ impl BlockPools {
     /// Returns the size in bytes of the largest free block of any pool and stream; 0 if nothing is
     /// free.
     pub(crate) fn largest_free_bytes(&self) -> u64 {
-        let largest = self.stream_pools.iter().filter_map(|stream_pool| stream_pool.free.last());
-        largest.map(|fit| fit.key.size).max().unwrap_or(0)
+        self.largest_free().map_or(0, |(_, bytes)| bytes)
     }
 
-    /// Returns true if any stream pool has a free block of at least `bytes`.
-    #[inline]
-    pub(crate) fn has_free_block(&self, bytes: u64) -> bool {
-        // Large pools come after the small ones.
-        self.stream_pools.iter().rev().any(|stream_pool| stream_pool.free.best_fit(bytes).is_some())
+    /// Returns the stream pool with the largest free block, and the block's size in bytes; `None`
+    /// if nothing is free.
+    pub(crate) fn largest_free(&self) -> Option<(StreamPoolIndex, u64)> {
+        let stream_pools = self.stream_pools.iter().enumerate();
+        let largest = stream_pools
+            .filter_map(|(index, stream_pool)| Some((StreamPoolIndex::new(index), stream_pool.free.last()?.key.size)));
+        largest.max_by_key(|&(_, bytes)| bytes)
     }
 }
 

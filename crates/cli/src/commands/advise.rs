@@ -58,9 +58,10 @@ fn text(device: &DeviceWorkload, advice: &Advice) -> String {
     let workload = &device.workload;
     let capacity = device.capacity_bytes.map_or("unlimited".to_owned(), |bytes| ByteSize(bytes).to_string());
     let tried = Count(advice.tried.len() as u64).of("setting", "settings");
-    let mut text =
-        format!("{}: tried {tried} on {} calls, capacity {capacity}\n\n", workload.device(), Count(workload.calls()));
-    text += &best_text(advice);
+    let calls = Count(workload.calls()).of("call", "calls");
+    let estimate = if device.is_capacity_estimated { " at most, by the requests that failed" } else { "" };
+    let mut text = format!("{}: tried {tried} on {calls}, capacity {capacity}{estimate}\n\n", workload.device());
+    text += &best_text(advice, device.is_capacity_estimated);
     text += &chart(&advice.bounds());
     text += &tried_table(advice);
     text += &smallest_text(advice);
@@ -82,7 +83,7 @@ fn text(device: &DeviceWorkload, advice: &Advice) -> String {
 }
 
 /// Returns the line to paste and what it saves.
-fn best_text(advice: &Advice) -> String {
+fn best_text(advice: &Advice, is_capacity_estimated: bool) -> String {
     let (best, before) = (advice.best(), advice.baseline());
     if !advice.is_worthwhile() {
         let conf = conf_or_default(&before.settings);
@@ -102,7 +103,9 @@ fn best_text(advice: &Advice) -> String {
     };
     let avoided = before.predicted.ooms.saturating_sub(best.predicted.ooms);
     if avoided > 0 {
-        text += &format!("; avoids {} of {} failed requests", Count(avoided), Count(before.predicted.ooms));
+        let condition = if is_capacity_estimated { ", if there is that much memory (else --capacity)" } else { "" };
+        let before = Count(before.predicted.ooms);
+        text += &format!("; avoids {} of {before} failed requests{condition}", Count(avoided));
     }
     let (major, minor) = required_pytorch(&best.settings);
     text += &format!("; for PyTorch {major}.{minor} or later\n");

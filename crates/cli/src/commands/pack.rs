@@ -1,5 +1,7 @@
 //! `vramscope pack`: places buffers whose lifetimes are known, in as little memory as possible.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,19 +9,19 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use vramscope_collector::parse_time;
-use vramscope_formats::BufferTable;
+use vramscope_formats::{BufferTable, Limits};
 use vramscope_insight::packing::{
     Buffer, DevicePacker, InvalidBuffer, Packer, PackingState, PlacedRequest, common_alignment,
 };
-use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Percent, Recording};
+use vramscope_pool::rerun::RecordedRequests;
+use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, MempoolId, Percent, Recording};
 
 use crate::bars;
 use crate::error::{CommandError, Result};
-use crate::history::read_history;
 use crate::input::Input;
 use crate::number::parse_whole;
-use crate::operation::Operation;
 use crate::output::{self, Output};
+use crate::recorded;
 use crate::signals::Interrupts;
 use crate::terminal;
 
@@ -132,7 +134,7 @@ pub(crate) fn run(arguments: &PackArguments) -> Result<bool> {
         let json = serde_json::to_string(&report).expect("numbers always serialize");
         terminal::print(&format!("{json}\n"))?;
     } else if arguments.output.as_deref().is_none_or(|output| !output::is_stdout(output)) {
-        terminal::print(&report.text())?;
+        terminal::print(&report.text(state.is_done))?;
     }
     Ok(fits)
 }
@@ -151,7 +153,7 @@ impl Job {
     }
 
     fn from_table(path: &Path, bytes: &[u8], capacity: Option<ByteSize>) -> Result<Self> {
-        let table = BufferTable::read(bytes).map_err(|error| CommandError::file(path, error))?;
+        let table = BufferTable::read(bytes, &Limits::default()).map_err(|error| CommandError::file(path, error))?;
         let alignment = table.rows().iter().try_fold(1, |alignment, row| common_alignment(alignment, row.alignment));
         let alignment = alignment.ok_or_else(|| {
             CommandError::file(path, "the alignments have no common multiple up to 1 MiB: choose powers of two")
@@ -169,8 +171,16 @@ impl Job {
     }
 
     fn from_recording(path: &Path, recording: &Recording, wanted: Option<u16>) -> Result<Self> {
-        let history = read_history(path, recording, &Operation::on_terminal())?;
-        let devices: Vec<DeviceId> = history.all_lifetimes().devices().map(|(device, _)| device).collect();
+        let mut requests: BTreeMap<DeviceId, RecordedRequests> = BTreeMap::new();
+        for history in recorded::histories(path, recording)? {
+            let next = history.requests();
+            match requests.entry(history.device()) {
+                Entry::Occupied(entry) => entry.into_mut().append(next),
+                Entry::Vacant(entry) if next.requests.is_empty() => drop(entry),
+                Entry::Vacant(entry) => drop(entry.insert(next)),
+            }
+        }
+        let devices: Vec<DeviceId> = requests.keys().copied().collect();
         let numbers = devices.iter().map(|device| device.0.to_string()).collect::<Vec<_>>().join(", ");
         let device = match (wanted, &devices[..]) {
             (None, &[device]) => device,
@@ -183,8 +193,8 @@ impl Job {
                 CommandError::file(path, format_args!("it has no device {number}; it has: {numbers}"))
             })?,
         };
-        let lifetimes = history.lifetimes(device).expect("the device has lifetimes");
-        let packer = DevicePacker::new(lifetimes).map_err(|error| invalid(path, &error))?;
+        let requests = requests.remove(&device).unwrap_or_default();
+        let packer = DevicePacker::new(requests).map_err(|error| invalid(path, &error))?;
         let reserved_bytes = recording.series(device).map_or(0, |series| series.peak_reserved().bytes);
         Ok(Self::Device { device, packer: Box::new(packer), reserved_bytes })
     }
@@ -228,10 +238,11 @@ fn write_requests(requests: &[PlacedRequest], out: &mut impl Write) -> std::io::
     let ends = requests.iter().map(|request| request.buffer.upper).filter(|&upper| upper < u64::MAX);
     let last = ends.chain(requests.iter().map(|request| request.buffer.lower)).max().unwrap_or(0);
     writeln!(out, "id,lower,upper,size,stream,mempool,offset")?;
-    for PlacedRequest { row, buffer, key, offset } in requests {
+    for PlacedRequest { number, buffer, arena, offset } in requests {
         let Buffer { lower, upper, size } = buffer;
         let upper = if *upper == u64::MAX { last + 1 } else { *upper };
-        writeln!(out, "{row},{lower},{upper},{size},{},{}:{},{offset}", key.stream.0, key.mempool.0, key.mempool.1)?;
+        let (stream, MempoolId(mempool, creator)) = (arena.stream.0, arena.mempool);
+        writeln!(out, "{number},{lower},{upper},{size},{stream},{mempool}:{creator},{offset}")?;
     }
     Ok(())
 }
@@ -264,21 +275,28 @@ impl Report {
         }
     }
 
-    /// Returns the report as text for the terminal.
-    fn text(&self) -> String {
+    /// Returns the report as text for the terminal. `is_done`: the search has ended by itself.
+    fn text(&self, is_done: bool) -> String {
         let mut rows = vec![("peak of live bytes", self.peak_live_bytes, String::new())];
         let note = match (self.optimal, self.height_bytes == self.peak_live_bytes) {
             (true, true) => "the lowest possible".to_owned(),
-            (true, false) if self.device.is_some() => "the lowest possible with separate streams and pools".to_owned(),
+            (true, false) if self.device.is_some() => "the lowest possible without waiting".to_owned(),
             (true, false) => "the lowest possible".to_owned(),
-            (false, _) => format!("{} above the peak", above(self.height_bytes, self.peak_live_bytes)),
+            (false, _) => {
+                let condition = if is_done { ", the lowest if streams keep their memory until idle" } else { "" };
+                format!("{} above the peak{condition}", above(self.height_bytes, self.peak_live_bytes))
+            }
         };
         if self.device.is_some() && self.lower_bound_bytes > self.peak_live_bytes {
-            rows.push(("peaks of streams and pools", self.lower_bound_bytes, "added up".to_owned()));
+            let note = "freed memory that streams still use or private pools keep";
+            rows.push(("with memory in use", self.lower_bound_bytes, note.to_owned()));
         }
         rows.push(("placement", self.height_bytes, note));
         if let Some(reserved) = self.recorded_reserved_bytes {
-            let note = format!("{} above the placement", above(reserved, self.height_bytes));
+            let note = match reserved.checked_sub(self.height_bytes) {
+                Some(_) => format!("{} above the placement", above(reserved, self.height_bytes)),
+                None => "below: streams and pools passed memory on in smaller parts".to_owned(),
+            };
             rows.push(("reserved, as recorded", reserved, note));
         }
         if let Some(capacity) = self.capacity_bytes {

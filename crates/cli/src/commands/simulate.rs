@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
     let recording = Input::open(&arguments.file)?.into_recording()?;
     let mut devices: Vec<DeviceReport> = Vec::new();
     for device in simulation::workloads(&arguments.file, &recording, &arguments.limits, &Operation::on_terminal())? {
-        let DeviceWorkload { workload, capacity_bytes, stops_at_gap } = device;
+        let DeviceWorkload { workload, capacity_bytes, stops_at_gap, .. } = device;
         if let (Some(setting), None) = (needs_capacity, capacity_bytes) {
             let what = format!("{setting} needs the device's size, which this recording lacks: pass --capacity");
             return Err(conf_error(&what));

@@ -3,24 +3,31 @@
 use std::collections::HashMap;
 use std::panic;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use vramscope_insight::advice::{Advice, Advisor, SmallestCapacity, Trial, required_pytorch, smallest_card};
-use vramscope_insight::packing::DevicePacker;
+use vramscope_insight::packing::{DevicePacker, PackingState};
 use vramscope_pool::Settings;
-use vramscope_pool::rerun::Workload;
-use vramscope_trace::{Count, DeviceId, DeviceLifetimes, DurationNs, Lifetimes, Recording};
+use vramscope_pool::rerun::{RecordedRequests, Workload};
+use vramscope_trace::{Count, DeviceId, DurationNs, Recording};
 
 use crate::error::{CommandError, Result};
 use crate::operation::Operation;
 use crate::recorded;
 use crate::simulation::{self, DeviceWorkload, FiguresReport, LimitArguments};
 
-/// Steps of the search for a placement of each device's requests: some two seconds.
+/// Most steps of the search for a placement of each device's requests: some two seconds.
 const PACKING_STEPS: u64 = 400_000_000;
+/// Number of parts of these steps, after each of which the progress is shown.
+const PACKING_PARTS: u64 = 40;
+/// Number of requests from which on a placement within 1% of the lowest possible is enough.
+const MANY_REQUESTS: usize = 100_000;
+/// Time between two looks at the progress of the search for a placement.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The output of `advise --json`.
 #[derive(Debug, Serialize)]
@@ -38,6 +45,8 @@ pub(crate) struct DeviceReport {
     pub(crate) alloc_conf: String,
     /// Most bytes that the simulated allocator may reserve; `None` for no limit.
     pub(crate) capacity_bytes: Option<u64>,
+    /// Whether the capacity is the largest with which the recorded failures still occur.
+    pub(crate) capacity_is_estimate: bool,
     /// First event at which the pool diverges from the recorded allocator.
     pub(crate) unverified_from: Option<u64>,
     /// Whether events are missing and only those before the first gap were simulated.
@@ -99,17 +108,32 @@ impl Advised {
         operation: &Operation,
     ) -> Result<Self> {
         let settings = recorded::settings(path, recording, limits.limit_bytes)?;
+        let histories = simulation::first_histories(path, recording, operation)?;
+        let complete = histories.iter().filter(|first| !first.stops_at_gap);
+        let requests: Vec<(DeviceId, RecordedRequests)> =
+            complete.map(|first| (first.history.device(), first.history.requests())).collect();
+        let (packing, parts) = (Packing::default(), PACKING_PARTS * requests.len() as u64);
         let mut devices = Vec::new();
         thread::scope(|scope| {
-            let packing = scope.spawn(|| packed_heights(path, recording));
-            for device in simulation::workloads(path, recording, limits, operation)? {
+            let _cancel = CancelOnDrop(&packing);
+            let heights = scope.spawn(|| packed_heights(requests, &packing));
+            for first in histories {
+                let device = DeviceWorkload::new(path, recording, first, limits)?;
                 if device.workload.requests() > 0 {
                     let advice = advise(&device.workload, &settings, device.capacity_bytes, operation)?;
                     devices.push((device, advice));
                 }
             }
-            let packed = packing.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?;
-            for (device, advice) in devices.iter_mut().filter(|(device, _)| !device.stops_at_gap) {
+            let progress = operation.stage("Placing requests".to_owned());
+            progress.set_length(parts);
+            while !heights.is_finished() {
+                operation.check()?;
+                progress.set_position(packing.parts.load(Ordering::Relaxed));
+                thread::sleep(POLL_INTERVAL);
+            }
+            progress.finish_and_clear();
+            let packed = heights.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+            for (device, advice) in &mut devices {
                 advice.packed_bytes = packed.get(&device.workload.device()).copied();
             }
             Ok(())
@@ -127,15 +151,40 @@ impl Advised {
     }
 }
 
-/// Returns the height of an offline placement of each device's requests, in bytes. `path` is for
-/// error messages.
-fn packed_heights(path: &Path, recording: &Recording) -> Result<HashMap<DeviceId, u64>> {
-    let lifetimes = Lifetimes::from_recording(recording).map_err(|error| CommandError::file(path, error))?;
-    // Without a placement the advice is complete but for one figure.
-    let height = |(device, lifetimes): (DeviceId, &DeviceLifetimes)| {
-        Some((device, DevicePacker::new(lifetimes).ok()?.advance(PACKING_STEPS).height_bytes))
+/// The state of the search for placements.
+#[derive(Default)]
+struct Packing {
+    is_cancelled: AtomicBool,
+    /// Number of finished parts, of [`PACKING_PARTS`] for each device.
+    parts: AtomicU64,
+}
+
+/// Ends the search for placements when its owner returns, so that an error is not delayed.
+struct CancelOnDrop<'a>(&'a Packing);
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.is_cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns the height of an offline placement of each device's requests, in bytes.
+fn packed_heights(requests: Vec<(DeviceId, RecordedRequests)>, packing: &Packing) -> HashMap<DeviceId, u64> {
+    let height = |(device, requests)| {
+        // Without a placement the advice is complete but for one figure.
+        let mut packer = DevicePacker::new(requests).ok()?;
+        for _ in 0..PACKING_PARTS {
+            let PackingState { height_bytes, lower_bound_bytes, .. } = packer.state();
+            let is_close = height_bytes.saturating_sub(lower_bound_bytes) <= lower_bound_bytes / 100;
+            let is_enough = is_close && packer.len() >= MANY_REQUESTS;
+            if !is_enough && !packing.is_cancelled.load(Ordering::Relaxed) {
+                packer.advance(PACKING_STEPS / PACKING_PARTS);
+            }
+            packing.parts.fetch_add(1, Ordering::Relaxed);
+        }
+        Some((device, packer.state().height_bytes))
     };
-    Ok(lifetimes.devices().filter_map(height).collect())
+    requests.into_iter().filter_map(height).collect()
 }
 
 /// Makes the runs that the advice needs, as many at once as there are processors.
@@ -196,6 +245,7 @@ impl DeviceReport {
             device: workload.device().0,
             alloc_conf: advice.baseline().settings.to_conf(),
             capacity_bytes: device.capacity_bytes,
+            capacity_is_estimate: device.is_capacity_estimated,
             unverified_from: workload.unverified_from,
             stops_at_gap: device.stops_at_gap,
             recorded: advice.recorded.into(),

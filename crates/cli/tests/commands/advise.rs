@@ -43,6 +43,7 @@ fn predictions_equal_those_of_simulate() {
         "alloc_conf",
         "best",
         "capacity_bytes",
+        "capacity_is_estimate",
         "device",
         "floor_bytes",
         "packed_bytes",
@@ -60,7 +61,7 @@ fn predictions_equal_those_of_simulate() {
         ["device_allocations", "ooms", "peak_allocated_bytes", "peak_fragmentation", "peak_reserved_bytes", "retries"];
     assert_eq!(keys(&device["recorded"]), figures);
     assert_eq!(device["alloc_conf"], "expandable_segments:True");
-    assert_eq!(number(device, "capacity_bytes"), 1 << 30);
+    assert_eq!((number(device, "capacity_bytes"), &device["capacity_is_estimate"]), (1 << 30, &false.into()));
 
     let tried = device["tried"].as_array().expect("a list");
     assert!((8..=20).contains(&tried.len()), "{} settings", tried.len());
@@ -86,6 +87,15 @@ fn predictions_equal_those_of_simulate() {
 
     let again = run(["advise", &path, "--json"].iter().chain(&limit));
     assert_eq!(again.stdout, finished.stdout, "the answer does not depend on the order of runs");
+}
+
+#[test]
+fn capacity_from_failed_requests_is_called_an_estimate() {
+    let path = snapshot("frag_a_expandable.pickle.zst");
+    let report = json(&run(["advise", &path, "--json"]));
+    assert_eq!(report["devices"][0]["capacity_is_estimate"], true);
+    let text = run(["advise", &path]).stdout;
+    assert!(text.contains(" at most, by the requests that failed\n"), "{text}");
 }
 
 #[test]

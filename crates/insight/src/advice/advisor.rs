@@ -194,7 +194,10 @@ impl Advisor {
         let recorded = ranked.iter().find(|trial| trial.is_recorded);
         let best = ranked.first().filter(|_| is_worthwhile(ranked));
         let floor_bytes = self.candidates.floor_bytes();
-        let search = |trial: &Trial| (CapacitySearch::new(&trial.settings, floor_bytes), false);
+        let search = |trial: &Trial| {
+            let search = CapacitySearch::new(&trial.settings, floor_bytes);
+            (search.with_earlier_run(trial.predicted), false)
+        };
         self.searches = recorded.into_iter().chain(best).map(search).collect();
     }
 

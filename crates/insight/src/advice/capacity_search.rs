@@ -37,7 +37,8 @@ pub(super) struct CapacitySearch {
     failing_steps: u64,
     /// No request fails with this many steps of memory.
     working: Option<(u64, RunSummary)>,
-    /// The number of steps that the unlimited run needed, before a run with a limit has worked.
+    /// The number of steps that the unlimited run reserved, before a run with a limit has worked.
+    /// Only for settings that act differently with a limit.
     needed_steps: Option<u64>,
     has_failed: bool,
 }
@@ -49,6 +50,27 @@ impl CapacitySearch {
         let settings = Settings { per_process_memory_fraction: 1.0, limit_bytes: None, ..settings.clone() };
         let failing_steps = floor_bytes.div_ceil(STEP_BYTES).saturating_sub(1);
         Self { settings, failing_steps, working: None, needed_steps: None, has_failed: false }
+    }
+
+    /// Takes the figures of a run under the settings with any limit, so that it need not be made
+    /// again.
+    pub(super) fn with_earlier_run(mut self, summary: RunSummary) -> Self {
+        if summary.ooms == 0 && !self.depends_on_limit() {
+            self.working = Some((self.sufficient_steps(&summary), summary));
+        }
+        self
+    }
+
+    /// Returns true if decisions depend on the limit even where it is not exceeded: garbage
+    /// collection frees memory above a share of it.
+    fn depends_on_limit(&self) -> bool {
+        self.settings.garbage_collection_threshold > 0.0
+    }
+
+    /// Returns the number of steps with which a run decides equally: each of its requests to the
+    /// driver is granted or refused as before.
+    fn sufficient_steps(&self, summary: &RunSummary) -> u64 {
+        summary.sufficient_bytes.div_ceil(STEP_BYTES).max(self.failing_steps + 1)
     }
 
     /// Returns the settings of the runs.
@@ -74,22 +96,17 @@ impl CapacitySearch {
 
     /// Takes the result of the run that [`next_probe`](Self::next_probe) returned.
     pub(super) fn finish(&mut self, probe: Probe, summary: RunSummary) {
-        // A run that reserved less than it could decides equally with just that much, because each
-        // of its requests to the driver is granted or refused as before. Not so with garbage
-        // collection, whose threshold depends on the limit, nor with expandable segments: before
-        // they grow, PyTorch compares the limit with the whole request, not with what they lack.
-        let reserved_steps = summary.peak_reserved_bytes.div_ceil(STEP_BYTES).max(self.failing_steps + 1);
-        let depends_on_limit = self.settings.garbage_collection_threshold > 0.0 || self.settings.expandable_segments;
+        let (sufficient_steps, depends_on_limit) = (self.sufficient_steps(&summary), self.depends_on_limit());
         match probe {
             Probe::Bytes(bytes) if summary.ooms > 0 => {
                 self.failing_steps = bytes / STEP_BYTES;
                 self.has_failed |= self.failing_steps >= u64::MAX / STEP_BYTES / 2;
             }
             Probe::Bytes(bytes) if depends_on_limit => self.working = Some((bytes / STEP_BYTES, summary)),
-            Probe::Bytes(_) => self.working = Some((reserved_steps, summary)),
+            Probe::Bytes(_) => self.working = Some((sufficient_steps, summary)),
             Probe::Unlimited if summary.ooms > 0 => self.has_failed = true,
-            Probe::Unlimited if depends_on_limit => self.needed_steps = Some(reserved_steps),
-            Probe::Unlimited => self.working = Some((reserved_steps, summary)),
+            Probe::Unlimited if depends_on_limit => self.needed_steps = Some(sufficient_steps),
+            Probe::Unlimited => self.working = Some((sufficient_steps, summary)),
         }
     }
 
@@ -109,20 +126,26 @@ fn bytes_of(steps: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Searches for a program that needs `needed` bytes and reserves up to `wanted` bytes. Returns
-    /// the capacity and the number of runs.
-    fn search(conf: &str, floor: u64, needed: u64, wanted: u64) -> (Option<u64>, usize) {
-        let settings = Settings::parse(conf).expect("valid settings");
-        let mut search = CapacitySearch::new(&settings, floor);
+    /// Returns the figures of a program that needs `needed` bytes and takes up to `wanted` bytes.
+    fn figures(bytes: u64, needed: u64, wanted: u64) -> RunSummary {
+        RunSummary { ooms: u64::from(bytes < needed), sufficient_bytes: bytes.min(wanted), ..RunSummary::default() }
+    }
+
+    /// Makes all runs of a search. Returns the capacity and the number of runs.
+    fn run(mut search: CapacitySearch, needed: u64, wanted: u64) -> (Option<u64>, usize) {
         let mut runs = 0;
         while let Some(probe) = search.next_probe() {
             runs += 1;
             let bytes = if let Probe::Bytes(bytes) = probe { bytes } else { u64::MAX };
-            let ooms = u64::from(bytes < needed);
-            let peak_reserved_bytes = bytes.min(wanted);
-            search.finish(probe, RunSummary { ooms, peak_reserved_bytes, ..RunSummary::default() });
+            search.finish(probe, figures(bytes, needed, wanted));
         }
         (search.result().map(|result| result.capacity_bytes), runs)
+    }
+
+    /// Searches for a program that needs `needed` bytes and takes up to `wanted` bytes.
+    fn search(conf: &str, floor: u64, needed: u64, wanted: u64) -> (Option<u64>, usize) {
+        let settings = Settings::parse(conf).expect("valid settings");
+        run(CapacitySearch::new(&settings, floor), needed, wanted)
     }
 
     #[test]
@@ -136,14 +159,27 @@ mod tests {
             ("", 0, 0, 0, Some(2 * MIB), 1),
             ("", 10 * MIB, 4096 * MIB, 8192 * MIB, Some(4096 * MIB), 14),
             ("garbage_collection_threshold:0.5", 10 * MIB, 100 * MIB, 80 * MIB, Some(100 * MIB), 10),
-            ("expandable_segments:True", 10 * MIB, 400 * MIB, 80 * MIB, Some(400 * MIB), 14),
-            ("expandable_segments:True", 10 * MIB, 80 * MIB, 80 * MIB, Some(80 * MIB), 8),
         ];
         for (conf, floor, needed, wanted, found, most) in &table {
             let (capacity, runs) = search(conf, *floor, *needed, *wanted);
             assert_eq!(capacity, *found, "{conf} {floor} {needed} {wanted}");
             assert!(runs <= *most, "{runs} runs for {conf} {floor} {needed} {wanted}");
         }
+    }
+
+    #[test]
+    fn earlier_run_is_not_made_again() {
+        const MIB: u64 = 1 << 20;
+        let check = |conf: &str, floor, needed, limit, expected| {
+            let settings = Settings::parse(conf).expect("valid settings");
+            let search = CapacitySearch::new(&settings, floor).with_earlier_run(figures(limit, needed, 100 * MIB));
+            assert_eq!(run(search, needed, 100 * MIB), (Some(needed), expected), "{conf} {floor} {needed} {limit}");
+        };
+        check("", 100 * MIB, 100 * MIB, u64::MAX, 0);
+        check("expandable_segments:True", 98 * MIB, 98 * MIB, 98 * MIB, 0);
+        // The earlier run failed, or its limit may have changed its decisions.
+        check("", 100 * MIB, 100 * MIB, 90 * MIB, 1);
+        check("garbage_collection_threshold:0.5", 100 * MIB, 100 * MIB, u64::MAX, 2);
     }
 
     #[test]

@@ -1,191 +1,239 @@
-//! The buffers of a recorded device, and their placement.
+//! The requests of a recorded device, divided into groups that can share memory.
 
 use std::collections::BTreeMap;
 
-use vramscope_pool::MIN_BLOCK_BYTES;
-use vramscope_trace::{DeviceLifetimes, MempoolId, StreamId};
+use vramscope_pool::MIN_DEDICATED_SEGMENT_BYTES;
+use vramscope_pool::rerun::{RecordedRequest, RecordedRequests};
+use vramscope_trace::MempoolId;
 
-use super::budget::Budget;
-use super::buffer::{Buffer, InvalidBuffer};
-use super::packer::{Packer, PackingState};
-use super::problem::check_total;
+use super::buffer::Buffer;
 
-/// Steps for one arena before the next one's turn.
-const TURN_STEPS: u64 = 20_000_000;
+/// Most groups that the requests of one arena become by time: more are joined with the next ones.
+const MAX_EPISODES: usize = 1000;
 
-/// What can share memory: allocations of one stream in one pool.
-///
-/// Memory that is freed on one stream can still be in use by kernels that run later on that stream,
-/// so another stream would have to wait. A private pool's addresses stay in the CUDA graphs that
-/// were captured with it, and are used whenever a graph runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ArenaKey {
-    /// The stream of the requests.
-    pub stream: StreamId,
-    /// The private pool, or the default pool.
-    pub mempool: MempoolId,
-}
-
-/// The buffers of one stream and pool.
+/// Requests that are placed as one: their memory is one range for as long as the group exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Arena {
-    /// The stream and the pool.
-    key: ArenaKey,
-    /// The requests, rounded up to 512 B; times are event numbers.
-    buffers: Vec<Buffer>,
-    /// The row number of each buffer's allocation, see [`DeviceLifetimes`].
-    rows: Vec<u32>,
+pub(super) struct Group {
+    /// The numbers of the requests.
+    pub(super) members: Vec<u32>,
+    pub(super) lower: u64,
+    pub(super) upper: u64,
 }
 
-/// Returns the buffers of a device, separate for each stream and pool.
-///
-/// A buffer lives from its allocation until its free is completed; those that are not freed, to the
-/// end.
-fn lifetimes(device: &DeviceLifetimes) -> Vec<Arena> {
-    let mut arenas: BTreeMap<ArenaKey, Arena> = BTreeMap::new();
-    let keys: Vec<ArenaKey> =
-        device.origins().map(|origin| ArenaKey { stream: origin.stream, mempool: origin.pool.owner }).collect();
-    device.for_each_row(0..device.row_end(), |row| {
-        let Some(&key) = keys.get(row.origin as usize) else { return };
-        let buffer = Buffer {
-            lower: row.first_moment,
-            upper: row.active_until.unwrap_or(u64::MAX),
-            size: rounded(row.requested),
-        };
-        if buffer.lower < buffer.upper {
-            let arena = arenas.entry(key).or_insert_with(|| Arena { key, buffers: Vec::new(), rows: Vec::new() });
-            arena.buffers.push(buffer);
-            arena.rows.push(row.row);
+/// How an arena of the default pool is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Division {
+    /// Not at all.
+    Whole,
+    /// By time: an arena gives its memory back when it is empty.
+    Episodes,
+    /// Requests that have a segment of their own are single groups, the others are divided by time.
+    Segments,
+    /// All requests are single groups.
+    Requests,
+}
+
+/// Returns divisions of a device's requests into groups. Within a group, requests can follow each
+/// other in memory at once. Memory goes from one group to another through the driver: PyTorch
+/// releases segments without a live block, which waits until no stream uses them.
+pub(super) fn divisions(requests: &RecordedRequests) -> Vec<Vec<Group>> {
+    let by_arena = by_arena(requests);
+    let is_default = |&&(arena, _): &&(u32, _)| requests.arenas[arena as usize].mempool == MempoolId::default();
+    let divisions: &[Division] = match (by_arena.len(), by_arena.iter().filter(is_default).count()) {
+        (0 | 1, _) => &[Division::Whole],
+        // Every request of the only stream can follow every other one.
+        (_, 0 | 1) => &[Division::Requests],
+        _ => &[Division::Segments, Division::Episodes, Division::Whole],
+    };
+    let mut found: Vec<Vec<Group>> = Vec::new();
+    for &division in divisions {
+        let groups = divided(requests, &by_arena, division);
+        if !found.contains(&groups) {
+            found.push(groups);
         }
-    });
-    arenas.into_values().collect()
+    }
+    found
 }
 
-/// Returns the peak of the requests that live at one time, each rounded up to 512 B, in bytes: no
-/// allocator needs less.
-fn live_floor_bytes<'a>(arenas: impl Iterator<Item = &'a Arena>) -> u64 {
-    let mut changes: Vec<(u64, bool, u64)> = Vec::new();
-    for buffer in arenas.flat_map(|arena| &arena.buffers) {
-        changes.push((buffer.lower, true, buffer.size));
-        changes.push((buffer.upper, false, buffer.size));
+/// Returns a height in bytes that no placement of a device's requests goes below, however memory
+/// goes from one stream to another: private pools keep their memory until their segments are
+/// released, because CUDA graphs use its addresses.
+pub(super) fn lower_bound_bytes(requests: &RecordedRequests) -> u64 {
+    let mut lives = Vec::new();
+    for (arena, members) in by_arena(requests) {
+        if requests.arenas[arena as usize].mempool == MempoolId::default() {
+            lives.extend(members.iter().map(|&number| life(&requests.requests[number as usize])));
+        } else {
+            let group = private_pool(requests, arena, members);
+            lives.push((group.lower, group.upper, group_peak(requests, &group)));
+        }
+    }
+    peak(lives)
+}
+
+/// Returns a request as a buffer.
+pub(super) fn buffer(request: &RecordedRequest) -> Buffer {
+    Buffer { lower: request.lower, upper: request.upper, size: request.bytes }
+}
+
+/// Returns the numbers of the requests of each arena; those that end as they start are left out.
+fn by_arena(requests: &RecordedRequests) -> Vec<(u32, Vec<u32>)> {
+    let mut arenas: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (number, request) in (0..).zip(&requests.requests) {
+        if request.lower < request.upper {
+            arenas.entry(request.arena).or_default().push(number);
+        }
+    }
+    arenas.into_iter().collect()
+}
+
+/// Returns the groups of all arenas.
+fn divided(requests: &RecordedRequests, by_arena: &[(u32, Vec<u32>)], division: Division) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for (arena, members) in by_arena {
+        if requests.arenas[*arena as usize].mempool != MempoolId::default() {
+            groups.push(private_pool(requests, *arena, members.clone()));
+            continue;
+        }
+        let is_single = |&number: &u32| match division {
+            Division::Whole | Division::Episodes => false,
+            Division::Segments => requests.requests[number as usize].bytes >= MIN_DEDICATED_SEGMENT_BYTES,
+            Division::Requests => true,
+        };
+        let (single, others): (Vec<u32>, Vec<u32>) = members.iter().copied().partition(is_single);
+        groups.extend(single.into_iter().map(|number| whole(requests, vec![number])));
+        match division {
+            Division::Whole => groups.push(whole(requests, others)),
+            _ => groups.extend(episodes(requests, others)),
+        }
+    }
+    groups
+}
+
+/// Returns a group of all requests of an arena of a private pool, which keeps its memory until its
+/// segments are released.
+fn private_pool(requests: &RecordedRequests, arena: u32, members: Vec<u32>) -> Group {
+    let group = whole(requests, members);
+    Group { upper: group.upper.max(requests.arenas[arena as usize].released), ..group }
+}
+
+/// Returns a group that exists as long as any of its members, of which there must be one.
+fn whole(requests: &RecordedRequests, members: Vec<u32>) -> Group {
+    let of = |&number: &u32| requests.requests[number as usize];
+    let lower = members.iter().map(of).map(|request| request.lower).min().unwrap_or(0);
+    let upper = members.iter().map(of).map(|request| request.upper).max().unwrap_or(lower);
+    Group { members, lower, upper }
+}
+
+/// Divides requests, which are in the order of their starts, where none of them lives.
+fn episodes(requests: &RecordedRequests, members: Vec<u32>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for number in members {
+        let Buffer { lower, upper, .. } = buffer(&requests.requests[number as usize]);
+        match groups.last_mut().filter(|last| lower < last.upper) {
+            Some(last) => {
+                last.members.push(number);
+                last.upper = last.upper.max(upper);
+            }
+            None => groups.push(Group { members: vec![number], lower, upper }),
+        }
+    }
+    let joined = groups.len().div_ceil(MAX_EPISODES).max(1);
+    groups
+        .chunks(joined)
+        .map(|chunk| whole(requests, chunk.iter().flat_map(|group| group.members.clone()).collect()))
+        .collect()
+}
+
+/// Returns the peak of the live bytes of a group.
+fn group_peak(requests: &RecordedRequests, group: &Group) -> u64 {
+    peak(group.members.iter().map(|&number| life(&requests.requests[number as usize])).collect())
+}
+
+/// Returns the start, the end and the bytes of a request.
+fn life(request: &RecordedRequest) -> (u64, u64, u64) {
+    (request.lower, request.upper, request.bytes)
+}
+
+/// Returns the peak of the bytes of what lives at one time: starts, ends and bytes.
+fn peak(lives: Vec<(u64, u64, u64)>) -> u64 {
+    let mut changes: Vec<(u64, bool, u64)> = Vec::with_capacity(lives.len() * 2);
+    for (lower, upper, bytes) in lives {
+        changes.extend([(lower, true, bytes), (upper, false, bytes)]);
     }
     // Ends come before starts at the same time.
     changes.sort_unstable();
     let (mut live, mut peak) = (0u64, 0);
-    for (_, starts, size) in changes {
-        live = if starts { live.saturating_add(size) } else { live.saturating_sub(size) };
+    for (_, starts, bytes) in changes {
+        live = if starts { live.saturating_add(bytes) } else { live.saturating_sub(bytes) };
         peak = peak.max(live);
     }
     peak
 }
 
-/// Returns a requested size rounded up to a multiple of PyTorch's smallest block.
-fn rounded(requested_bytes: u64) -> u64 {
-    requested_bytes.max(1).checked_next_multiple_of(MIN_BLOCK_BYTES).unwrap_or(requested_bytes)
-}
+#[cfg(test)]
+mod tests {
+    use vramscope_pool::rerun::RequestArena;
+    use vramscope_trace::StreamId;
 
-/// Places the requests of a recorded device: each arena on its own, one above another.
-#[derive(Clone, Debug)]
-pub struct DevicePacker {
-    arenas: Vec<(Arena, Packer)>,
-    /// The arena whose turn is next.
-    next: usize,
-    floor_bytes: u64,
-}
+    use super::*;
 
-/// A request with its address in a placement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlacedRequest {
-    /// The row number of its allocation, see [`DeviceLifetimes`].
-    pub row: u32,
-    /// Its lifetime and size.
-    pub buffer: Buffer,
-    /// Its stream and pool.
-    pub key: ArenaKey,
-    /// Its offset in bytes from the lowest address of the device's placement.
-    pub offset: u64,
-}
+    const MIB: u64 = 1 << 20;
 
-impl DevicePacker {
-    /// Creates a packer for a device's requests, with a placement in the order of time.
-    ///
-    /// # Errors
-    /// [`InvalidBuffer`] if the requests have too many bytes in all.
-    pub fn new(device: &DeviceLifetimes) -> Result<Self, InvalidBuffer> {
-        let arenas = lifetimes(device);
-        let sizes = arenas.iter().flat_map(|arena| &arena.buffers).map(|buffer| buffer.size);
-        check_total(sizes)?;
-        let with_packer = |arena: Arena| Ok((Packer::new(&arena.buffers)?, arena));
-        let arenas = arenas.into_iter().map(with_packer).collect::<Result<Vec<_>, _>>()?;
-        let floor_bytes = match &arenas[..] {
-            [(packer, _)] => packer.state().peak_live_bytes,
-            several => live_floor_bytes(several.iter().map(|(_, arena)| arena)),
-        };
-        Ok(Self { arenas: arenas.into_iter().map(|(packer, arena)| (arena, packer)).collect(), next: 0, floor_bytes })
-    }
-
-    /// Returns how far the packer is. The peak is that of all arenas together, the other figures
-    /// are sums, so that a placement can be the lowest and still be above the peak.
-    #[must_use]
-    pub fn state(&self) -> PackingState {
-        let states = self.arenas.iter().map(|(_, packer)| packer.state());
-        let start =
-            PackingState { height_bytes: 0, peak_live_bytes: self.floor_bytes, lower_bound_bytes: 0, is_done: true };
-        states.fold(start, |sum, state| PackingState {
-            height_bytes: sum.height_bytes.saturating_add(state.height_bytes),
-            lower_bound_bytes: sum.lower_bound_bytes.saturating_add(state.lower_bound_bytes),
-            is_done: sum.is_done && state.is_done,
-            ..sum
-        })
-    }
-
-    /// Continues for about `steps` steps, and returns how far the packer is. The arenas take turns.
-    pub fn advance(&mut self, steps: u64) -> PackingState {
-        let mut left = steps;
-        while left > 0 && self.arenas.iter().any(|(_, packer)| !packer.state().is_done) {
-            let count = self.arenas.len();
-            let (_, packer) = &mut self.arenas[self.next];
-            self.next = (self.next + 1) % count;
-            let turn_steps = left.min(TURN_STEPS);
-            let mut turn = Budget::new(turn_steps);
-            if !packer.state().is_done {
-                packer.run(&mut turn);
-                left -= turn_steps - turn.remaining();
-            }
+    /// Returns requests with their arena, start, end and size in MiB. Arena 0 is the default pool,
+    /// arena 1 another stream of it, arena 2 a private pool that is released at `released`.
+    fn requests(released: u64, requests: &[(u32, u64, u64, u64)]) -> RecordedRequests {
+        let arena = |stream, mempool, released| RequestArena { stream: StreamId(stream), mempool, released };
+        let default = MempoolId::default();
+        RecordedRequests {
+            requests: requests
+                .iter()
+                .map(|&(arena, lower, upper, mib)| RecordedRequest {
+                    bytes: mib * MIB,
+                    lower,
+                    freed: upper,
+                    upper,
+                    arena,
+                })
+                .collect(),
+            arenas: vec![arena(0, default, u64::MAX), arena(1, default, u64::MAX), arena(0, MempoolId(0, 1), released)],
+            floor_bytes: 0,
         }
-        self.state()
     }
 
-    /// Returns the number of requests.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.arenas.iter().map(|(arena, _)| arena.buffers.len()).sum()
+    /// Checks the members of all groups of each division, and the lower bound in MiB.
+    fn check(requests: &RecordedRequests, expected: &[&[&[u32]]], bound_mib: u64) {
+        let divisions = divisions(requests).into_iter().map(|groups| {
+            let mut members: Vec<Vec<u32>> = groups.into_iter().map(|group| group.members).collect();
+            members.sort();
+            members
+        });
+        assert_eq!(divisions.collect::<Vec<_>>(), expected);
+        assert_eq!(lower_bound_bytes(requests), bound_mib * MIB);
     }
 
-    /// Returns true if the device has no requests.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.arenas.is_empty()
+    #[test]
+    fn requests_of_one_stream_are_one_group() {
+        check(&requests(0, &[(0, 0, 10, 1), (0, 20, 30, 50), (0, 25, 28, 1)]), &[&[&[0, 1, 2]]], 51);
     }
 
-    /// Returns the streams and pools, each with the state of its placement.
-    pub fn arenas(&self) -> impl ExactSizeIterator<Item = (ArenaKey, PackingState)> + '_ {
-        self.arenas.iter().map(|(arena, packer)| (arena.key, packer.state()))
+    #[test]
+    fn stream_without_live_requests_gives_its_memory_back() {
+        let program = [(0, 0, 10, 5), (0, 5, 12, 5), (1, 12, 20, 8), (0, 30, 40, 5)];
+        check(&requests(0, &program), &[&[&[0, 1], &[2], &[3]], &[&[0, 1, 3], &[2]]], 10);
     }
 
-    /// Returns all requests with their addresses in the lowest placement so far, in the order of
-    /// their starts.
-    #[must_use]
-    pub fn placement(&self) -> Vec<PlacedRequest> {
-        let mut placed = Vec::with_capacity(self.len());
-        let mut base = 0;
-        for (arena, packer) in &self.arenas {
-            let offsets = packer.offsets().into_iter().map(|offset| base + offset);
-            let rows = arena.rows.iter().zip(&arena.buffers).zip(offsets);
-            placed.extend(rows.map(|((&row, &buffer), offset)| PlacedRequest { row, buffer, key: arena.key, offset }));
-            base += packer.state().height_bytes;
-        }
-        placed.sort_unstable_by_key(|one| one.row);
-        placed
+    #[test]
+    fn large_requests_have_segments_of_their_own() {
+        // A weight of 1 MiB lives throughout, so that the stream is never empty.
+        let program = [(0, 0, 99, 1), (0, 1, 10, 20), (1, 20, 30, 20), (0, 21, 22, 2)];
+        check(&requests(0, &program), &[&[&[0, 3], &[1], &[2]], &[&[0, 1, 3], &[2]]], 23);
+    }
+
+    #[test]
+    fn private_pool_keeps_its_memory_until_it_is_released() {
+        let program = [(2, 0, 10, 5), (0, 15, 20, 3), (0, 30, 40, 4)];
+        check(&requests(25, &program), &[&[&[0], &[1], &[2]]], 8);
+        check(&requests(u64::MAX, &program), &[&[&[0], &[1], &[2]]], 9);
     }
 }

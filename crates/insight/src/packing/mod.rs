@@ -18,12 +18,13 @@
 //!    bound over canonical placements, Moffitt, "MiniMalloc", ASPLOS 2023), for up to some 15,000
 //!    buffers.
 //!
-//! [`DevicePacker`] places the requests of a recorded device, separate for each stream and private
-//! pool: memory that one stream has freed can only be used by another one after waiting.
+//! [`DevicePacker`] places the requests of a recorded device, in which memory goes from one stream
+//! or private pool to another only through the driver.
 
 mod arenas;
 mod budget;
 mod buffer;
+mod device_packer;
 mod ejection;
 mod exact;
 mod greedy;
@@ -36,6 +37,6 @@ mod problem;
 mod tests;
 mod time_order;
 
-pub use arenas::{ArenaKey, DevicePacker, PlacedRequest};
 pub use buffer::{Buffer, InvalidBuffer, PlacementError, check_placement, common_alignment};
+pub use device_packer::{DevicePacker, PlacedRequest};
 pub use packer::{Packer, PackingState};

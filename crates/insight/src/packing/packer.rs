@@ -202,8 +202,8 @@ impl Packer {
         offsets
     }
 
-    /// Continues for about `steps` steps, of which 100 million take about a second, and returns how
-    /// far the packer is. The result depends only on the buffers and the number of steps.
+    /// Continues for about `steps` steps, of which 100 million take half a second to a second, and
+    /// returns how far the packer is. Equal calls for equal buffers give equal results.
     pub fn advance(&mut self, steps: u64) -> PackingState {
         self.run(&mut Budget::new(steps))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use vramscope_trace::address_hash::AddressHash;
 use vramscope_trace::{EventKind, MempoolId, StreamId};
 
 use super::call_log::{Call, CallLog};
@@ -70,9 +71,11 @@ struct SequenceBuilder<'h> {
     history: &'h History,
     sequence: CallSequence,
     /// The slots of allocated blocks, by recorded address.
-    slots: HashMap<u64, u32>,
+    slots: HashMap<u64, u32, AddressHash>,
     vacant: Vec<u32>,
     targets: HashMap<RequestTarget, u16>,
+    /// The target of the last request and its index; most requests have that of the one before.
+    last_target: Option<(RequestTarget, u16)>,
     /// The ranks of pending frees, by the position of their completion.
     completion_ranks: HashMap<usize, u32>,
     /// The time and the allocation site of the call that is being added.
@@ -92,14 +95,24 @@ impl CallSequence {
         let mut completions: Vec<usize> = log.calls.iter().filter_map(completed).collect();
         completions.sort_unstable();
         let completion_ranks = (0..).zip(&completions).map(|(rank, &completion)| (completion, rank)).collect();
-        let (slots, targets) = (HashMap::new(), HashMap::new());
+        let (slots, targets) = (HashMap::default(), HashMap::new());
         let capacity = log.len();
         let (steps, origins) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
         let sequence = CallSequence { steps, origins, events: Vec::with_capacity(capacity), ..CallSequence::default() };
         let origin = Origin { time_ns: history.entries.first().map_or(0, |entry| entry.time_ns), ..Origin::default() };
         let vacant = Vec::new();
-        let mut builder =
-            SequenceBuilder { history, sequence, slots, vacant, targets, completion_ranks, origin, event: 0 };
+        let last_target = None;
+        let mut builder = SequenceBuilder {
+            history,
+            sequence,
+            slots,
+            vacant,
+            targets,
+            last_target,
+            completion_ranks,
+            origin,
+            event: 0,
+        };
         for block in history.start.blocks() {
             builder.origin.site = block.site;
             builder.allocate(Some(block.address), block.requested, (block.stream, block.pool.owner));
@@ -221,12 +234,17 @@ impl SequenceBuilder<'_> {
     /// Returns the index of `target` among the sequence's targets, adding it if it is new. At most
     /// 65,536 targets are kept, more than any real program has; further ones share the last index.
     fn target_index(&mut self, target: RequestTarget) -> u16 {
+        if let Some((_, index)) = self.last_target.filter(|(last, _)| *last == target) {
+            return index;
+        }
         let next = u16::try_from(self.sequence.targets.len()).unwrap_or(u16::MAX);
-        *self.targets.entry(target).or_insert_with(|| {
+        let index = *self.targets.entry(target).or_insert_with(|| {
             if usize::from(next) == self.sequence.targets.len() {
                 self.sequence.targets.push(target);
             }
             next.min((self.sequence.targets.len() - 1) as u16)
-        })
+        });
+        self.last_target = Some((target, index));
+        index
     }
 }

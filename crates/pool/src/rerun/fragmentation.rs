@@ -1,32 +1,54 @@
-//! The fragmentation of a pool.
+//! The fragmentation of a pool, and its peak.
 
 use vramscope_trace::fragmentation;
 
+use crate::index::StreamPoolIndex;
 use crate::pool::Pool;
 
-impl<D> Pool<D> {
-    /// Returns the pool's fragmentation: 1 − largest free block ÷ free bytes in segments, or 0 if
-    /// nothing is free. Unmapped ranges and pending frees are not free.
-    ///
-    /// Equal to the fragmentation of the recording's memory state, but computed without visiting
-    /// every block.
-    pub(super) fn fragmentation(&self) -> f64 {
-        let free = self.counters.reserved_bytes.current() - self.counters.active_bytes();
-        fragmentation(self.pools.largest_free_bytes(), free)
+/// The peak of a pool's fragmentation: 1 − largest free block ÷ free bytes in segments, or 0 if
+/// nothing is free. Unmapped ranges and pending frees are not free.
+///
+/// Equal to the fragmentation of the recording's memory state, but computed without visiting every
+/// block, and only if it may exceed the peak. Computing it after every call would take a quarter of
+/// a simulation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FragmentationPeak {
+    peak: f64,
+    /// A bin of a stream pool's free blocks. While it or a bin for larger blocks is not empty, the
+    /// fragmentation cannot exceed the peak with at most `harmless_free_bytes` of free bytes.
+    bin: Option<(StreamPoolIndex, usize)>,
+    harmless_free_bytes: u64,
+}
+
+impl FragmentationPeak {
+    /// Returns the highest fragmentation so far, from 0 to 1.
+    pub(super) fn peak(&self) -> f64 {
+        self.peak
     }
 
-    /// Raises `peak` to the pool's fragmentation if that is higher.
-    ///
-    /// Most calls only check whether some free block is large enough that the fragmentation cannot
-    /// exceed the peak. Computing it after every call would take a quarter of a simulation.
+    /// Raises the peak to the pool's fragmentation if that is higher.
     #[inline]
-    pub(super) fn raise_peak_fragmentation(&self, peak: &mut f64) {
-        /// Exceeds the rounding errors of the comparison.
-        const MARGIN: f64 = 1.0 + 1e-12;
-        let free = self.counters.reserved_bytes.current() - self.counters.active_bytes();
-        let harmless_bytes = (free as f64 * (1.0 - *peak) * MARGIN) as u64 + 1;
-        if free > 0 && !self.pools.has_free_block(harmless_bytes) {
-            *peak = peak.max(self.fragmentation());
+    pub(super) fn raise<D>(&mut self, pool: &Pool<D>) {
+        let free_bytes = pool.counters.reserved_bytes.current().saturating_sub(pool.counters.active_bytes());
+        let is_harmless = free_bytes <= self.harmless_free_bytes
+            && self.bin.is_some_and(|(stream_pool, bin)| pool.pools[stream_pool].free.last_bin() >= Some(bin));
+        if !is_harmless && free_bytes > 0 {
+            self.compute(pool, free_bytes);
         }
+    }
+
+    /// Raises the peak, and notes the bin of the largest free block.
+    #[inline(never)]
+    fn compute<D>(&mut self, pool: &Pool<D>, free_bytes: u64) {
+        /// Exceeds the rounding errors of the comparison.
+        const MARGIN: f64 = 1.0 - 1e-12;
+        let Some((stream_pool, largest_bytes)) = pool.pools.largest_free() else {
+            self.peak = self.peak.max(fragmentation(0, free_bytes));
+            return;
+        };
+        self.peak = self.peak.max(fragmentation(largest_bytes, free_bytes));
+        let free = &pool.pools[stream_pool].free;
+        self.bin = free.last_bin().map(|bin| (stream_pool, bin));
+        self.harmless_free_bytes = (free.last_bin_bytes() as f64 / (1.0 - self.peak) * MARGIN) as u64;
     }
 }

@@ -14,8 +14,8 @@
 //! `recorded_device` and `describe` (the comparison), `entry_group`, `private_pool_tracker`,
 //! `call_log` and `reconstruct` (the search for the calls), `pool_evidence`,
 //! `assumed_private_pools` and `start_blocks` (corrections of a history), `verify`; then
-//! `call_sequence`, `address_replay`, `fragmentation`, `workload`, `simulation`, `repeats`,
-//! `continuation` and `edits`.
+//! `requests`, `call_sequence`, `address_replay`, `fragmentation`, `workload`, `simulation`,
+//! `repeats`, `continuation` and `edits`.
 
 mod address_replay;
 mod assumed_private_pools;
@@ -34,6 +34,7 @@ mod private_pool_tracker;
 mod reconstruct;
 mod recorded_device;
 mod repeats;
+mod requests;
 mod search_state;
 mod segment_tracker;
 mod simulation;
@@ -43,6 +44,7 @@ mod workload;
 
 pub use edits::Edits;
 pub use history::{History, StartStateError};
+pub use requests::{RecordedRequest, RecordedRequests, RequestArena};
 pub use simulation::Simulation;
 pub use verify::{Divergence, Verification, verify};
 pub use workload::{RunSummary, Workload};

@@ -10,6 +10,7 @@ use super::call_log::{Call, CallLog};
 use super::cursor::{Assumptions, DecisionChecker, HistoryCursor, Mismatch, Outcome, completion_stream};
 use super::entry::{Entry, blocks_that_fill, freed_address, provides_memory};
 use super::entry_group::{EntryGroup, Interpretation};
+use super::fragmentation::FragmentationPeak;
 use super::history::{History, StartStateError};
 use super::private_pool_tracker::PrivatePoolTracker;
 use super::recorded_device::RecordedDevice;
@@ -80,7 +81,7 @@ impl<'h> Reconstructor<'h> {
             private_pools: PrivatePoolTracker::new(history),
             calls: 0,
             logged_calls: 0,
-            peak_fragmentation: 0.0,
+            peak_fragmentation: FragmentationPeak::default(),
         };
         let entries = history.entries.as_slice();
         let retry_budget = retry_budget_of(history);
@@ -152,7 +153,7 @@ impl<'h> Reconstructor<'h> {
     /// Returns the largest fragmentation, from 0 to 1, that the pool had after any call; 0 if calls
     /// are not logged.
     pub(super) fn peak_fragmentation(&self) -> f64 {
-        self.state.peak_fragmentation
+        self.state.peak_fragmentation.peak()
     }
 
     /// Returns the reconstructed calls; empty if the reconstructor was created without logging.
@@ -393,8 +394,7 @@ impl<'h> Reconstructor<'h> {
         }
     }
 
-    /// Releases the cached memory of the private pool `owner`, as when the program destroys a
-    /// `MemPool`.
+    /// Releases the cached memory of the private pool `owner`, as a destroyed `MemPool` does.
     fn empty_pool(&mut self, owner: MempoolId) {
         let sink = &mut DecisionChecker(Rc::clone(&self.cursor));
         if let Err(error) = self.state.pool.empty_private_pool(owner, Origin::default(), sink) {
@@ -483,7 +483,7 @@ impl<'h> Reconstructor<'h> {
             log.push(call, self.cursor.position());
             let state = &mut self.state;
             state.logged_calls = log.len();
-            state.pool.raise_peak_fragmentation(&mut state.peak_fragmentation);
+            state.peak_fragmentation.raise(&state.pool);
         }
     }
 }

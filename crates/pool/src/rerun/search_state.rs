@@ -4,6 +4,7 @@ use vramscope_trace::{MempoolId, StreamId};
 
 use super::cursor::{DecisionChecker, capture_of_another_stream};
 use super::entry_group::{EntryGroup, Interpretation};
+use super::fragmentation::FragmentationPeak;
 use super::private_pool_tracker::PrivatePoolTracker;
 use super::recorded_device::RecordedDevice;
 use crate::error::AllocateError;
@@ -22,7 +23,7 @@ pub(super) struct SearchState<'h> {
     pub(super) calls: u64,
     /// The length of the log, and the largest fragmentation after any of its calls.
     pub(super) logged_calls: usize,
-    pub(super) peak_fragmentation: f64,
+    pub(super) peak_fragmentation: FragmentationPeak,
 }
 
 impl SearchState<'_> {

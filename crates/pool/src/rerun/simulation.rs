@@ -7,6 +7,7 @@ use vramscope_trace::{MempoolId, NullSink, PoolKind, Sink, StreamId};
 use super::address_replay::AddressReplayDevice;
 use super::call_sequence::{RequestTarget, Step};
 use super::cursor::completion_stream;
+use super::fragmentation::FragmentationPeak;
 use super::workload::{RunSummary, Workload};
 use crate::error::AllocateError;
 use crate::pool::{Origin, Pool};
@@ -64,7 +65,7 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
         let device = AddressReplayDevice::new(&workload.driver_calls, &settings, capacity_bytes);
         let pool = Pool::new(workload.device, settings, device);
         let slots = vec![0; workload.sequence.slot_count];
-        let run = SimulatedRun { pool, sink, slots, peak_fragmentation: 0.0, has_oom: false };
+        let run = SimulatedRun { pool, sink, slots, peak_fragmentation: FragmentationPeak::default(), has_oom: false };
         Self { workload, run, next_step: 0, stops_at_oom: false, failed_requests: Vec::new() }
     }
 
@@ -116,7 +117,8 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
             ooms: stats.num_ooms,
             retries: stats.num_alloc_retries,
             device_allocations: stats.num_device_alloc,
-            peak_fragmentation: self.run.peak_fragmentation,
+            sufficient_bytes: self.run.pool.counters.sufficient_bytes(),
+            peak_fragmentation: self.run.peak_fragmentation.peak(),
         }
     }
 
@@ -178,7 +180,7 @@ struct SimulatedRun<S> {
     sink: S,
     /// The address of each slot's block; 0 without a block.
     slots: Vec<u64>,
-    peak_fragmentation: f64,
+    peak_fragmentation: FragmentationPeak,
     /// Whether the last request failed with out of memory.
     has_oom: bool,
 }
@@ -231,7 +233,7 @@ impl<S: Sink> SimulatedRun<S> {
                 let _ = self.pool.release_pool(owner);
             }
         }
-        self.pool.raise_peak_fragmentation(&mut self.peak_fragmentation);
+        self.peak_fragmentation.raise(&self.pool);
     }
 
     /// Makes a request for `bytes` from the private pool `owner`, creating the pool if it does not

@@ -1,6 +1,6 @@
 //! What a recorded program requested of the allocator, and the figures of its recorded run.
 
-use vramscope_trace::{DeviceId, DeviceState, Event, EventKind, MemoryState, MempoolId};
+use vramscope_trace::{DeviceId, Event, EventKind, MemoryState, MempoolId};
 
 use super::address_replay::RecordedDriverCalls;
 use super::assumed_private_pools::with_assumed_private_pools;
@@ -10,7 +10,7 @@ use super::history::{History, StartStateError};
 use super::reconstruct::Reconstructor;
 use super::repeats::Repeats;
 use crate::settings::Settings;
-use crate::size::MIN_BLOCK_BYTES;
+use crate::stats::Stats;
 
 /// Peaks of memory and fragmentation, and failure counts, of one run of a program's requests,
 /// recorded or simulated.
@@ -26,6 +26,11 @@ pub struct RunSummary {
     pub retries: u64,
     /// Number of times the device provided memory: segments and mapped ranges.
     pub device_allocations: u64,
+    /// The least capacity, in bytes, with which the run would have been the same: every request to
+    /// the device that was granted would be. At least the peak of reserved bytes; more with
+    /// expandable segments, because PyTorch compares its limit with a whole segment before they
+    /// grow. Does not hold for garbage collection, which depends on the limit.
+    pub sufficient_bytes: u64,
     /// Peak of the fragmentation, 1 − largest free block ÷ free bytes in segments, measured after
     /// each call of the program.
     pub peak_fragmentation: f64,
@@ -74,13 +79,12 @@ pub struct Workload {
     /// known, else the largest capacity with which all recorded refusals of the driver still occur.
     /// `None` if neither is known.
     pub recorded_capacity_bytes: Option<u64>,
-    /// Peak of the bytes of live requests, each rounded up to [`MIN_BLOCK_BYTES`]. A request is
-    /// live from its allocation until the program frees it. No allocator can serve the program
-    /// with less.
+    /// The peak of the bytes of live requests, see
+    /// [`RecordedRequests::floor_bytes`](super::RecordedRequests::floor_bytes).
     pub floor_bytes: u64,
     /// The number of the first event at which the pool decides differently from the recorded
-    /// allocator. The calls are then those of the most likely interpretation, and the retries and
-    /// fragmentation in `recorded` cover only the events before it.
+    /// allocator. The calls are then those of the most likely interpretation, and the retries,
+    /// fragmentation and sufficient bytes in `recorded` cover only the events before it.
     pub unverified_from: Option<u64>,
 }
 
@@ -99,11 +103,13 @@ impl Workload {
         }
         let position = reconstructor.mismatch().map(|mismatch| mismatch.at);
         let unverified_from = position.map(|at| history.entries.get(at).map_or(0, |entry| entry.number));
-        let (mut recorded, floor_bytes) = recorded_summary(&history);
+        let stats = reconstructor.pool().stats();
+        let mut recorded = if unverified_from.is_some() { recorded_summary(&history) } else { summary_of(&stats) };
         let refused_bytes =
             reconstructor.pool().device().capacity_bytes().map(|bytes| bytes.max(recorded.peak_reserved_bytes));
         let recorded_capacity_bytes = settings.limit_bytes.or(refused_bytes);
-        recorded.retries = reconstructor.pool().stats().num_alloc_retries;
+        recorded.retries = stats.num_alloc_retries;
+        recorded.sufficient_bytes = reconstructor.pool().counters.sufficient_bytes();
         recorded.peak_fragmentation = reconstructor.peak_fragmentation();
         let log = match unverified_from {
             None => reconstructor.into_log(),
@@ -111,6 +117,7 @@ impl Workload {
         };
         let sequence = CallSequence::new(&history, &log);
         let (device, driver_calls) = (history.device(), RecordedDriverCalls::new(&history));
+        let floor_bytes = history.floor_bytes();
         Ok(Self {
             device,
             driver_calls,
@@ -165,10 +172,9 @@ impl Workload {
     }
 }
 
-/// Computes the summary of the recorded run from its events, and the peak of the live requests,
-/// each rounded up to the smallest block. Retries and fragmentation stay 0, because no event shows
-/// them.
-fn recorded_summary(history: &History) -> (RunSummary, u64) {
+/// Computes the peaks and counts of the recorded run from its events. Retries and fragmentation
+/// stay 0, because no event shows them.
+fn recorded_summary(history: &History) -> RunSummary {
     let mut state = MemoryState::default();
     let device = history.device();
     *state.device_mut(device) = history.start.clone();
@@ -179,12 +185,7 @@ fn recorded_summary(history: &History) -> (RunSummary, u64) {
         summary.peak_reserved_bytes = summary.peak_reserved_bytes.max(counters.reserved);
     };
     update_peaks(&state, &mut summary);
-    let mut live = LiveRequests::default();
-    history.start.blocks().filter(|block| !block.pending_free).for_each(|block| live.add(block.requested));
     for entry in &history.entries {
-        if let Some(state) = state.device(device) {
-            live.apply(state, &entry.kind);
-        }
         state.apply(&Event { device, time_ns: 0, kind: entry.kind });
         update_peaks(&state, &mut summary);
         match entry.kind {
@@ -193,44 +194,16 @@ fn recorded_summary(history: &History) -> (RunSummary, u64) {
             _ => {}
         }
     }
-    // Blocks are at least as large as their requests, unless the recording is damaged.
-    (summary, live.peak_bytes.min(summary.peak_allocated_bytes))
+    summary
 }
 
-/// The bytes of the live requests of a recorded program, each rounded up to the smallest block, and
-/// their peak.
-#[derive(Clone, Copy, Debug, Default)]
-struct LiveRequests {
-    bytes: u64,
-    peak_bytes: u64,
-}
-
-impl LiveRequests {
-    /// Adds a request.
-    fn add(&mut self, requested: u64) {
-        self.bytes = self.bytes.saturating_add(Self::rounded(requested));
-        self.peak_bytes = self.peak_bytes.max(self.bytes);
-    }
-
-    /// Applies an event. `before` is the device's state before it.
-    fn apply(&mut self, before: &DeviceState, event: &EventKind) {
-        // A block at the address of a new one was freed, but the recording missed it.
-        let (EventKind::BlockAllocated { address, .. }
-        | EventKind::FreeRequested { address, .. }
-        | EventKind::FreeCompleted { address, .. }) = *event
-        else {
-            return;
-        };
-        if let Some(block) = before.block(address).filter(|block| !block.pending_free) {
-            self.bytes = self.bytes.saturating_sub(Self::rounded(block.requested));
-        }
-        if let EventKind::BlockAllocated { requested, .. } = *event {
-            self.add(requested);
-        }
-    }
-
-    /// Returns the bytes of a request, rounded up to the smallest block.
-    fn rounded(requested: u64) -> u64 {
-        requested.checked_next_multiple_of(MIN_BLOCK_BYTES).unwrap_or(u64::MAX)
+/// Returns the peaks and counts of a pool that made all decisions of a recorded run.
+fn summary_of(stats: &Stats) -> RunSummary {
+    RunSummary {
+        peak_allocated_bytes: stats.allocated_bytes.all.peak,
+        peak_reserved_bytes: stats.reserved_bytes.all.peak,
+        ooms: stats.num_ooms,
+        device_allocations: stats.num_device_alloc,
+        ..RunSummary::default()
     }
 }

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 
 use vramscope_pool::size;
+use vramscope_trace::address_hash::AddressHash;
 
-use super::address_hash::AddressHash;
 use super::segments::{PartialPool, Segment, Segments, segment_of_row};
 use super::size::SizeRules;
 use super::trace::DeviceTrace;

@@ -4,7 +4,6 @@
 //! determines the sizes of the blocks in that state, [`forward`] walks through the entries and
 //! produces events, and [`check`] compares the result with the snapshot.
 
-mod address_hash;
 mod backward;
 mod check;
 mod forward;

@@ -3,11 +3,11 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Hashes addresses with one multiplication. The standard library's hash function takes a quarter
-/// of the time of the backward walk.
+/// of the time of some passes over a recording.
 ///
 /// Each table has a random key, so that a file cannot choose addresses that all collide.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AddressHash {
+pub struct AddressHash {
     key: u64,
 }
 
@@ -26,7 +26,8 @@ impl BuildHasher for AddressHash {
 }
 
 /// The hash of one address; see [`AddressHash`].
-pub(super) struct AddressHasher {
+#[derive(Clone, Debug)]
+pub struct AddressHasher {
     hash: u64,
 }
 
