@@ -176,7 +176,7 @@ impl Job {
             let next = history.requests();
             match requests.entry(history.device()) {
                 Entry::Occupied(entry) => entry.into_mut().append(next),
-                Entry::Vacant(entry) if next.requests.is_empty() => drop(entry),
+                Entry::Vacant(_) if next.requests.is_empty() => {}
                 Entry::Vacant(entry) => drop(entry.insert(next)),
             }
         }

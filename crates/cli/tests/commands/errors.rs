@@ -72,7 +72,7 @@ fn live_recording_is_not_written_to_standard_output() {
 #[test]
 fn unimplemented_features_are_errors() {
     check(&["demo", "--device", "cuda", "--no-open"], &["cuda"]);
-    check(&["diagnose", "x"], &["diagnose"]);
+    check(&["query", "x"], &["query"]);
     let help = run(["--help"]);
     assert_eq!(help.code, Some(0));
     let commands =

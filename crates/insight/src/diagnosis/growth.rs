@@ -14,6 +14,8 @@ use crate::steps::{GroupsByStep, MIN_GROWTH_STEPS};
 
 /// Growth counts from this share of the peak on, as a divisor.
 const MIN_SHARE: u64 = 20;
+/// Least number of compared steps in which growth every few steps is recognized.
+const MIN_STAIRCASE_STEPS: usize = 6;
 /// A graph that is kept holds blocks of at least this number of different sites and sizes.
 const MIN_GRAPH_KINDS: usize = 3;
 /// A tensor of at most this size is a number, such as a loss.
@@ -88,7 +90,24 @@ fn grown_blocks(
     }
     let mut by_step = GroupsByStep::new(&context.steps, context.steps.default_warm_up());
     while !by_step.step(context.lifetimes, |_| 0) {}
-    if by_step.growing(&MergedSites::default()).as_slice().is_empty() { Vec::new() } else { lasting }
+    let rows = by_step.rows();
+    let live_bytes =
+        rows.first().into_iter().flat_map(|all| &all.steps).map(|step| step.live_bytes).collect::<Vec<_>>();
+    let grows = !by_step.growing(&MergedSites::default()).as_slice().is_empty() || grows_now_and_then(&live_bytes);
+    if grows { lasting } else { Vec::new() }
+}
+
+/// Returns true if bytes never fall and increase in each third of the steps, as what is kept every
+/// few steps does.
+fn grows_now_and_then(live_bytes: &[u64]) -> bool {
+    let third = live_bytes.len() / 3;
+    let increases = |from: usize| {
+        let part = live_bytes.get(from..=from + third);
+        part.is_some_and(|part| part.first() < part.last())
+    };
+    live_bytes.len() >= MIN_STAIRCASE_STEPS
+        && live_bytes.is_sorted()
+        && [0, third, live_bytes.len() - 1 - third].into_iter().all(increases)
 }
 
 /// Returns the likely pattern of growth by some blocks over a number of steps.

@@ -15,8 +15,6 @@ pub const MAX_COMPARED_STEPS: usize = 64;
 pub const MIN_GROWTH_STEPS: usize = 4;
 /// Least share of the compared steps in which a growing group grows, in percent.
 const MIN_GROWN_PERCENT: u64 = 80;
-/// Least number of compared steps in which growth every few steps is recognized.
-const MIN_STAIRCASE_STEPS: usize = 6;
 /// Least share of the highest growth that remains at the last step, in percent: a group that
 /// returns to its former size does not leak.
 const MIN_KEPT_PERCENT: u128 = 80;
@@ -171,8 +169,7 @@ impl GroupsByStep {
     /// Returns the groups that grow from step to step, the fastest first: what leaks.
     ///
     /// A group grows if its live bytes at the ends of at least 4 compared steps increase in at
-    /// least 80% of them, or of at least 6 never fall and increase in each third of them, and at
-    /// the last step at least 80% of the highest growth remains. Compare
+    /// least 80% of them, and at the last step at least 80% of the highest growth remains. Compare
     /// steps after the warm-up: the first steps also create what a program keeps.
     ///
     /// Groups that count as one by `merged` are judged by the sum of their live bytes, and are one
@@ -227,9 +224,8 @@ impl GroupsByStep {
         let highest_bytes = live_bytes.iter().max()?;
         let grown_bytes = last_bytes.checked_sub(first_bytes).filter(|&bytes| bytes > 0)?;
         let kept = u128::from(grown_bytes) * 100 >= u128::from(highest_bytes - first_bytes) * MIN_KEPT_PERCENT;
-        let grows = grown_steps * 100 >= compared_steps * MIN_GROWN_PERCENT || grows_now_and_then(live_bytes);
         let between = self.positions.get(self.next - 1)?.saturating_sub(*self.positions.first()?).max(1);
-        (kept && grows).then_some(Growth {
+        (kept && grown_steps * 100 >= compared_steps * MIN_GROWN_PERCENT).then_some(Growth {
             group,
             bytes_per_step: grown_bytes / between,
             first_bytes,
@@ -238,15 +234,4 @@ impl GroupsByStep {
             compared_steps,
         })
     }
-}
-
-/// Returns true if bytes never fall and increase in each third of the steps, as what is kept every
-/// few steps does.
-fn grows_now_and_then(live_bytes: &[u64]) -> bool {
-    let third = live_bytes.len() / 3;
-    let increases = |part: &[u64]| part.first() < part.last();
-    let parts = [0, third, live_bytes.len() - 1 - third].map(|from| live_bytes.get(from..=from + third));
-    live_bytes.len() >= MIN_STAIRCASE_STEPS
-        && live_bytes.is_sorted()
-        && parts.into_iter().all(|part| part.is_some_and(increases))
 }
