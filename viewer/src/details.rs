@@ -327,7 +327,7 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, free
     let counters = device.counters();
     let info = recording.info();
     let mut rows = Vec::new();
-    let device_info = info.devices.iter().find(|info| info.device == id.0);
+    let device_info = info.device(id);
     if let Some(info) = device_info.filter(|info| !info.name.is_empty()) {
         rows.push(("name", info.name.clone()));
     }

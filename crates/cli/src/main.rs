@@ -142,10 +142,10 @@ enum Command {
     Advise(commands::advise::AdviseArguments),
     /// Explain each out-of-memory error, and check what prevents it
     #[command(after_help = commands::autopsy::EXAMPLES)]
-    Autopsy(commands::autopsy::AutopsyArguments),
+    Autopsy(recorded::FindingsArguments),
     /// Find memory problems, where they come from and what helps
     #[command(after_help = commands::diagnose::EXAMPLES)]
-    Diagnose(commands::diagnose::DiagnoseArguments),
+    Diagnose(recorded::FindingsArguments),
     /// Write a recording in another tool's format
     #[cfg(feature = "export")]
     #[command(after_help = commands::export::EXAMPLES)]

@@ -1,12 +1,29 @@
-//! What `verify`, `simulate` and `advise` read from a recording.
+//! The arguments that commands share, and what they read from a recording before they simulate it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::History;
 use vramscope_trace::{ByteSize, IncidentKind, Recording};
 
 use crate::error::{CommandError, Result};
+
+/// Arguments of the commands that look for problems in a recording, `autopsy` and `diagnose`.
+#[derive(Args, Debug)]
+pub(crate) struct FindingsArguments {
+    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
+    /// each also with .gz or .zst
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Memory limit that the recorded process ran under, such as 40GiB [default: inferred from the
+    /// out-of-memory errors]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) limit_bytes: Option<ByteSize>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
 
 /// Returns the allocator settings under which a recording was made. `limit`, the most bytes that
 /// the allocator was allowed to reserve, is not part of a recording. `path` is for error messages.

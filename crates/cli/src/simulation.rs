@@ -99,8 +99,7 @@ impl DeviceWorkload {
 
 /// Returns the size of a recorded device's memory in bytes, or `None` if the recording lacks it.
 fn device_bytes(recording: &Recording, device: DeviceId) -> Option<u64> {
-    let devices = &recording.info().devices;
-    devices.iter().find(|info| info.device == device.0).map(|info| info.total_bytes).filter(|&bytes| bytes > 0)
+    recording.info().device(device).map(|info| info.total_bytes).filter(|&bytes| bytes > 0)
 }
 
 /// Peaks and error counts of one device, as recorded or as simulated, in the output of

@@ -195,7 +195,7 @@ impl Marks {
 
 /// Returns the name of the process that uses a device; empty for an unknown device.
 fn process_of(info: &RecordingInfo, device: DeviceId) -> &str {
-    info.devices.iter().find(|info| info.device == device.0).map_or("", |info| info.process.as_str())
+    info.device(device).map_or("", |info| info.process.as_str())
 }
 
 #[cfg(test)]

@@ -68,10 +68,16 @@ impl RecordingInfo {
         }
     }
 
+    /// Returns the description of a device; `None` if the recording has none.
+    #[must_use]
+    pub fn device(&self, id: DeviceId) -> Option<&DeviceInfo> {
+        self.devices.iter().find(|info| info.device == id.0)
+    }
+
     /// Returns the recorded name of a device and whether it is one of several processes' devices;
     /// `None` for a device without a name.
     fn device_info(&self, id: DeviceId) -> Option<(&str, bool)> {
-        let info = self.devices.iter().find(|info| info.device == id.0)?;
+        let info = self.device(id)?;
         let name = info.name.trim();
         (!name.is_empty()).then_some((name, info.rank.is_some() || !info.process.is_empty()))
     }

@@ -148,7 +148,7 @@ impl<'a> Page<'a> {
 
     /// Returns the recording's description of a device; `None` if the recording has none.
     fn device_info(&self, summary: &DeviceSummary) -> Option<&DeviceInfo> {
-        self.report.recording.info().devices.iter().find(|info| info.device == summary.device.0)
+        self.report.recording.info().device(summary.device)
     }
 }
 

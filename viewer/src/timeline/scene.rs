@@ -341,8 +341,7 @@ impl Top {
 /// Returns the size of the device's memory in bytes, or `u64::MAX` if the recording does not
 /// contain it.
 fn device_bytes(content: &Content) -> u64 {
-    let devices = &content.recording.info().devices;
-    let info = devices.iter().find(|info| info.device == content.device.0);
+    let info = content.recording.info().device(content.device);
     info.map(|info| info.total_bytes).filter(|&bytes| bytes > 0).unwrap_or(u64::MAX)
 }
 

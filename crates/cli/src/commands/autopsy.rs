@@ -1,9 +1,6 @@
 //! `vramscope autopsy`: why each request failed with out of memory, and what would have prevented
 //! it.
 
-use std::path::PathBuf;
-
-use clap::Args;
 use vramscope_insight::autopsy::{Defect, Horizon, OutOfMemory, Remedies, Remedy};
 use vramscope_insight::failures::ReservedCap;
 use vramscope_trace::{ByteSize, Category, Count, Recording};
@@ -11,6 +8,7 @@ use vramscope_trace::{ByteSize, Category, Count, Recording};
 use crate::error::Result;
 use crate::input::Input;
 use crate::operation::Operation;
+use crate::recorded::FindingsArguments;
 use crate::reports::autopsy::Examination;
 use crate::signals;
 use crate::table;
@@ -29,24 +27,8 @@ const TABLE_ROWS: usize = 8;
 /// Number of blocks that pin a segment in the list of them.
 const PIN_ROWS: usize = 4;
 
-/// Arguments of `vramscope autopsy`: the recording and its memory limit.
-#[derive(Args, Debug)]
-pub(crate) struct AutopsyArguments {
-    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
-    /// each also with .gz or .zst
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Memory limit that the recorded process ran under, such as 40GiB [default: inferred from the
-    /// out-of-memory errors]
-    #[arg(long, value_name = "SIZE")]
-    limit_bytes: Option<ByteSize>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
 /// Explains the out-of-memory errors of a recording. Returns false if there is one.
-pub(crate) fn run(arguments: &AutopsyArguments) -> Result<bool> {
+pub(crate) fn run(arguments: &FindingsArguments) -> Result<bool> {
     let operation = Operation::on_terminal();
     let shown = operation.clone();
     signals::exit_on_signal(move || shown.clear())?;

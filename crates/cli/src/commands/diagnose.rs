@@ -1,14 +1,12 @@
 //! `vramscope diagnose`: memory problems, where they come from and what helps.
 
-use std::path::PathBuf;
-
-use clap::Args;
 use vramscope_insight::diagnosis::Finding;
 use vramscope_trace::{ByteSize, Count, Recording};
 
 use crate::error::Result;
 use crate::input::Input;
 use crate::operation::Operation;
+use crate::recorded::FindingsArguments;
 use crate::reports::diagnose::{Report, findings};
 use crate::signals;
 use crate::terminal;
@@ -21,24 +19,8 @@ Examples:
 
 Exit status: 0 without a finding, 1 with one or more";
 
-/// Arguments of `vramscope diagnose`: the recording and its memory limit.
-#[derive(Args, Debug)]
-pub(crate) struct DiagnoseArguments {
-    /// Recording (.vram, or an .html export), PyTorch snapshot (.pickle, .json) or RMM log (.csv);
-    /// each also with .gz or .zst
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Memory limit that the recorded process ran under, such as 40GiB [default: inferred from the
-    /// out-of-memory errors]
-    #[arg(long, value_name = "SIZE")]
-    limit_bytes: Option<ByteSize>,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
 /// Finds the memory problems of a recording. Returns false if there is one.
-pub(crate) fn run(arguments: &DiagnoseArguments) -> Result<bool> {
+pub(crate) fn run(arguments: &FindingsArguments) -> Result<bool> {
     let operation = Operation::on_terminal();
     let shown = operation.clone();
     signals::exit_on_signal(move || shown.clear())?;

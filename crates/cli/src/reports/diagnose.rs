@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use vramscope_insight::diagnosis::{Diagnosis, Finding};
+use vramscope_insight::diagnosis::{Diagnosis, Finding, reproduces_peak};
 use vramscope_trace::{ByteSize, Recording};
 
 use crate::error::{CommandError, Result};
@@ -68,11 +68,16 @@ pub(crate) fn findings(
     if findings.iter().any(Finding::can_be_checked) {
         let limits = LimitArguments { capacity: None, limit_bytes };
         let workloads = simulation::workloads(path, recording, &limits, operation)?;
-        for one in findings.iter_mut().filter(|one| one.can_be_checked()) {
-            operation.check()?;
-            let of_device = workloads.iter().find(|workload| workload.workload.device() == one.device);
-            if let Some(device) = of_device.filter(|device| !device.stops_at_gap) {
-                one.check(&device.workload, &settings, device.capacity_bytes);
+        for device in workloads.iter().filter(|device| !device.stops_at_gap) {
+            let (workload, capacity_bytes) = (&device.workload, device.capacity_bytes);
+            let is_of_device = |one: &&mut Finding| one.device == workload.device() && one.can_be_checked();
+            let mut to_check = findings.iter_mut().filter(is_of_device).peekable();
+            if to_check.peek().is_none() || !reproduces_peak(workload, &settings, capacity_bytes) {
+                continue;
+            }
+            for one in to_check {
+                operation.check()?;
+                one.check(workload, capacity_bytes);
             }
         }
     }

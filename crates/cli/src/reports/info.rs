@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use vramscope_trace::{DeviceId, DeviceInfo, DeviceState, MemoryState, Peak, Recording, Replay};
+use vramscope_trace::{DeviceId, DeviceState, MemoryState, Peak, Recording, Replay};
 
 use crate::error::{CommandError, Result};
 use crate::input::{Format, Input};
@@ -133,7 +133,7 @@ fn summarize_device(
     let reserved = series.map(|series| series.peak_reserved());
     let free = end.free_space();
     let starts_empty = start.is_none_or(|start| start.segments().len() == 0 && start.events() == 0);
-    let info = device_info(recording, id);
+    let info = recording.info().device(id);
     let declared_complete = info.is_none_or(|info| info.history_complete);
     DeviceSummary {
         device: id.0,
@@ -164,9 +164,4 @@ fn summarize_device(
             && recording.first_event() == 0
             && recording.lost_events() == 0,
     }
-}
-
-/// Returns the recording's description of a device; `None` if it has none.
-fn device_info(recording: &Recording, id: DeviceId) -> Option<&DeviceInfo> {
-    recording.info().devices.iter().find(|info| info.device == id.0)
 }

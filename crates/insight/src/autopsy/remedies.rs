@@ -130,9 +130,9 @@ impl Candidates<'_> {
         vec![Self::alternative(detail.to_owned(), Change::FreeAtOnce(requests.into()))]
     }
 
-    /// Returns the free of what grows at the end of its own step or, without growth, of each line
-    /// that holds memory before the request, that with least first. Activations and gradients of
-    /// the present step are needed, so they are not freed.
+    /// Returns early frees. Growing memory is freed at the end of the step that allocated it.
+    /// Without growth, each line's memory is freed before the request, the line with least bytes
+    /// first. Activations and gradients of the present step are needed, so they are not freed.
     fn free_earlier(&self, lines: &mut Lines) -> Vec<Alternative> {
         let place = self.oom.request_place();
         if self.oom.cause == OomCause::Leak {

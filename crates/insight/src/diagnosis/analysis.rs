@@ -16,7 +16,7 @@ use crate::autopsy::{Autopsy, Defect, OomCause, RecordingLines, defects};
 use crate::history::History;
 use crate::pools::event_walk::{EventWalk, WalkStep};
 use crate::spans::Marks;
-use crate::steps::{Steps, find_steps};
+use crate::steps::find_steps;
 
 /// Finds the problems of a recording, in steps.
 ///
@@ -25,7 +25,7 @@ use crate::steps::{Steps, find_steps};
 pub struct Diagnosis {
     settings: Settings,
     walk: EventWalk,
-    builders: BTreeMap<DeviceId, (Steps, ProfileBuilder)>,
+    builders: BTreeMap<DeviceId, ProfileBuilder>,
 }
 
 impl Diagnosis {
@@ -41,7 +41,7 @@ impl Diagnosis {
         for device in recording.devices() {
             let Some(lifetimes) = history.lifetimes(device) else { continue };
             let steps = find_steps(recording, &marks, device, lifetimes, None, |moment| history.time_ns(moment));
-            builders.insert(device, (steps.clone(), ProfileBuilder::new(recording, device, steps)));
+            builders.insert(device, ProfileBuilder::new(recording, device, steps));
         }
         let walk = EventWalk::new(recording, recording.first_event())?;
         Ok(Self { settings: settings.clone(), walk, builders })
@@ -57,11 +57,11 @@ impl Diagnosis {
                 Some(WalkStep::Event(event)) => {
                     let state = self.walk.state();
                     let builder = self.builders.get_mut(&event.device);
-                    if let Some(((_, builder), device)) = builder.zip(state.device(event.device)) {
+                    if let Some((builder, device)) = builder.zip(state.device(event.device)) {
                         builder.event(state.event(), &event, device);
                     }
                 }
-                Some(WalkStep::Replaced) => self.builders.values_mut().for_each(|(_, builder)| builder.replaced()),
+                Some(WalkStep::Replaced) => self.builders.values_mut().for_each(ProfileBuilder::replaced),
                 None => return Ok(true),
             }
         }
@@ -80,10 +80,11 @@ impl Diagnosis {
         let defects = defects(recording, &self.settings, &mut |_| BTreeSet::new())?;
         let mut replay = Replay::new();
         let mut findings = Vec::new();
-        for (device, (steps, builder)) in self.builders {
+        for (device, builder) in self.builders {
             let (Some(lifetimes), Some(series)) = (history.lifetimes(device), recording.series(device)) else {
                 continue;
             };
+            let (steps, profile) = builder.finish();
             let (peak_allocated, peak_reserved) = (series.peak_allocated(), series.peak_reserved());
             let at_peak_reserved = replay.seek(recording, peak_reserved.event)?.device(device).cloned();
             let peak_contents = roles(&lines, lifetimes, &steps, peak_allocated.event, recording.end_event());
@@ -94,7 +95,7 @@ impl Diagnosis {
                 settings: &self.settings,
                 lifetimes,
                 steps,
-                profile: builder.finish(),
+                profile,
                 peak_allocated,
                 peak_reserved,
                 at_peak_reserved: at_peak_reserved.unwrap_or_default(),
@@ -102,14 +103,13 @@ impl Diagnosis {
                 has_failure,
             };
             let of_device = |defect: &&Defect| defect.device == device;
-            findings.extend(failures(&context, &autopsy));
             let outside = outside::growth(&context, &lines);
             // What grows outside of the pool explains why the device was full.
-            let is_explained = |problem| {
+            let is_explained = |one: &Finding| {
                 use OomCause::{DeviceFull, Outside, Temporary};
-                outside.is_some() && matches!(problem, Problem::OutOfMemory(DeviceFull | Outside | Temporary))
+                outside.is_some() && matches!(one.problem, Problem::OutOfMemory(DeviceFull | Outside | Temporary))
             };
-            findings.retain(|one: &Finding| one.device != device || !is_explained(one.problem));
+            findings.extend(failures(&context, &autopsy).into_iter().filter(|one| !is_explained(one)));
             findings.extend(outside);
             findings.extend(defects.iter().filter(of_device).map(|defect| of_defect(&context, &lines, defect)));
             let growth = growth::find(&context, &mut lines);
@@ -149,19 +149,12 @@ fn failures(context: &Context<'_>, autopsy: &Autopsy) -> Vec<Finding> {
         let problem = Problem::OutOfMemory(oom.cause);
         match found.iter_mut().find(|one| one.problem == problem && one.site == oom.site) {
             Some(earlier) => earlier.events.1 = oom.last_event(),
-            None => found.push(Finding {
-                problem,
-                severity: Severity::Critical,
-                device: context.device,
-                events: (oom.failure.event, oom.last_event()),
-                bytes: oom.failure.requested_bytes,
-                site: oom.site.clone(),
-                summary: oom.summary.clone(),
-                remedy: None,
-                steps_left: None,
-                checked: None,
-                trials: Vec::new(),
-            }),
+            None => {
+                let (bytes, events) = (oom.failure.requested_bytes, (oom.failure.event, oom.last_event()));
+                let mut finding = context.finding_at(problem, bytes, events, oom.site.clone(), oom.summary.clone());
+                finding.severity = Severity::Critical;
+                found.push(finding);
+            }
         }
     }
     found

@@ -33,7 +33,7 @@ pub(super) struct Context<'r> {
 impl Context<'_> {
     /// Returns the bytes that the pool can get: a recorded cap, or the device's recorded size.
     pub(super) fn capacity_bytes(&self) -> Option<u64> {
-        let info = self.recording.info().devices.iter().find(|info| info.device == self.device.0);
+        let info = self.recording.info().device(self.device);
         let total_bytes = info.map_or(0, |info| info.total_bytes);
         ReservedCap::recorded(self.settings, total_bytes).or(Some(total_bytes).filter(|&bytes| bytes > 0))
     }
@@ -54,14 +54,26 @@ impl Context<'_> {
         summary: String,
     ) -> Finding {
         let moments = blocks.iter().map(|one| one.first_moment);
-        let (first, last) = (moments.clone().min().unwrap_or(0), moments.max().unwrap_or(0));
+        let events = (moments.clone().min().unwrap_or(0), moments.max().unwrap_or(0));
+        self.finding_at(problem, bytes, events, site_of(lines, blocks), summary)
+    }
+
+    /// Returns a finding about some events and a call of the program, without a remedy.
+    pub(super) fn finding_at(
+        &self,
+        problem: Problem,
+        bytes: u64,
+        events: (u64, u64),
+        site: String,
+        summary: String,
+    ) -> Finding {
         Finding {
             problem,
             severity: Severity::of(bytes, self.peak_reserved.bytes),
             device: self.device,
-            events: (first, last),
+            events,
             bytes,
-            site: site_of(lines, blocks),
+            site,
             summary,
             remedy: None,
             steps_left: None,
@@ -71,6 +83,11 @@ impl Context<'_> {
     }
 }
 
+/// Returns true if `bytes` are at least `percent` of `total`, and not 0.
+pub(super) fn is_share(bytes: u64, percent: u64, total: u64) -> bool {
+    u128::from(bytes) * 100 >= u128::from(total) * u128::from(percent) && bytes > 0
+}
+
 /// Returns the sum of the sizes of allocations.
 pub(super) fn total_bytes<'a>(blocks: impl IntoIterator<Item = &'a Allocation>) -> u64 {
     blocks.into_iter().fold(0, |sum, one| sum.saturating_add(one.size))
@@ -78,7 +95,7 @@ pub(super) fn total_bytes<'a>(blocks: impl IntoIterator<Item = &'a Allocation>) 
 
 /// Returns the innermost call of the program that requested nearly all of some blocks; without
 /// stacks, their sizes and stream.
-pub(super) fn site_of(lines: &RecordingLines<'_>, blocks: &[Allocation]) -> String {
+fn site_of(lines: &RecordingLines<'_>, blocks: &[Allocation]) -> String {
     lines.common_call(blocks.iter().map(|one| (one.site, one.size))).unwrap_or_else(|| sizes_and_stream(blocks))
 }
 

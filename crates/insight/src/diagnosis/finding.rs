@@ -163,8 +163,8 @@ pub struct Finding {
     pub severity: Severity,
     /// The device.
     pub device: DeviceId,
-    /// The numbers of the first and of the last event of the evidence. Both are the same for what
-    /// shows at one moment.
+    /// The numbers of the first and the last event of the evidence; equal numbers if one moment
+    /// shows the problem.
     pub events: (u64, u64),
     /// The bytes that the problem costs, at the moment that shows it best.
     pub bytes: u64,
@@ -192,12 +192,10 @@ impl Finding {
     /// Simulates the remedies of the finding, and keeps the one that saves most, if it saves at
     /// least a twentieth of the recorded reserved peak. The pool may reserve `capacity_bytes`.
     ///
-    /// Nothing is kept if the simulation of the unchanged program differs from the recording.
-    pub fn check(&mut self, workload: &Workload, settings: &Settings, capacity_bytes: Option<u64>) {
+    /// The result means something only if the unchanged program [reproduces](reproduces_peak) the
+    /// recorded peak.
+    pub fn check(&mut self, workload: &Workload, capacity_bytes: Option<u64>) {
         let recorded_bytes = workload.recorded.peak_reserved_bytes;
-        if self.trials.is_empty() || workload.simulate(settings, capacity_bytes).peak_reserved_bytes != recorded_bytes {
-            return;
-        }
         for trial in &self.trials {
             let run = workload.edited(&trial.edits).simulate(&trial.settings, capacity_bytes);
             let saves_bytes = recorded_bytes.saturating_sub(run.peak_reserved_bytes);
@@ -219,4 +217,11 @@ impl Finding {
         let (saves, peak) = (ByteSize(checked.saves_bytes), ByteSize(checked.peak_reserved_bytes));
         Some(format!("Checked by simulation: reserves {saves} less, {peak} at most."))
     }
+}
+
+/// Returns true if a simulated run of the unchanged program has the recorded reserved peak. Only
+/// then can remedies be [checked](Finding::check). The pool may reserve `capacity_bytes`.
+#[must_use]
+pub fn reproduces_peak(workload: &Workload, settings: &Settings, capacity_bytes: Option<u64>) -> bool {
+    workload.simulate(settings, capacity_bytes).peak_reserved_bytes == workload.recorded.peak_reserved_bytes
 }

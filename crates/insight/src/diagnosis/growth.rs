@@ -1,6 +1,7 @@
 //! Growth from step to step, and what it is likely caused by.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use vramscope_trace::{Allocation, ByteSize, Category, Count, Definitions, Frame, FrameOrigin, StackId, frame_origin};
 
@@ -8,7 +9,7 @@ use super::context::{Context, total_bytes};
 use super::finding::{Finding, Problem, Severity};
 use super::remedy::freed_in_step;
 use super::roles::Role;
-use crate::autopsy::RecordingLines;
+use crate::autopsy::{Growing, RecordingLines};
 use crate::group::MergedSites;
 use crate::steps::{GroupsByStep, MIN_GROWTH_STEPS};
 
@@ -34,7 +35,8 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
     let warm_up = context.steps.default_warm_up();
     let compared = steps.get(warm_up..).filter(|steps| steps.len() >= MIN_GROWTH_STEPS)?;
     let (first, last) = (compared.first()?, compared.last()?);
-    let grown: Vec<Allocation> = grown_blocks(context, lines, first.to_event, last.from_event, last.to_event);
+    let growth = growing_lines(context, lines)?;
+    let grown = growth.blocks(context, lines, first.to_event..last.from_event, last.to_event);
     let grown_bytes = total_bytes(&grown);
     if grown_bytes < context.peak_allocated.bytes / MIN_SHARE || grown_bytes == 0 {
         return None;
@@ -64,37 +66,50 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
     finding.remedy = Some(remedy(problem).to_owned());
     if matches!(problem, Problem::GrowthOfOutputs | Problem::GrowthOfSummedLoss | Problem::GrowthOfHooks) {
         // What earlier steps and the last one keep is no different.
-        let kept = grown_blocks(context, lines, 0, last.to_event, last.to_event);
+        let kept = growth.blocks(context, lines, 0..last.to_event, last.to_event);
         finding.trials = vec![freed_in_step(context, kept)];
     }
     Some(finding)
 }
 
-/// Returns the blocks by which memory grows: those of lines that grow, or of all lines if only the
-/// sum grows, that were allocated after `after`, before `before`, and are allocated at `moment`.
-fn grown_blocks(
-    context: &Context<'_>,
-    lines: &mut RecordingLines<'_>,
-    after: u64,
-    before: u64,
-    moment: u64,
-) -> Vec<Allocation> {
-    let lasting = context
-        .lifetimes
-        .live_at(moment)
-        .filter(|one| (after..before).contains(&one.first_moment) && one.is_allocated_at(moment));
-    let lasting: Vec<Allocation> = lasting.collect();
-    let growing = lines.growth(context.lifetimes, &context.steps, u64::MAX);
-    if let Some(growing) = growing {
-        return lasting.into_iter().filter(|one| growing.contains(lines.group_of_allocation(one))).collect();
+/// What grows from step to step.
+enum GrowingLines {
+    /// Some lines of the program.
+    Some(Growing),
+    /// The sum of all lines, while no line grows by itself.
+    All,
+}
+
+/// Finds what grows; `None` if nothing does.
+fn growing_lines(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Option<GrowingLines> {
+    if let Some(growing) = lines.growth(context.lifetimes, &context.steps, u64::MAX) {
+        return Some(GrowingLines::Some(growing));
     }
     let mut by_step = GroupsByStep::new(&context.steps, context.steps.default_warm_up());
     while !by_step.step(context.lifetimes, |_| 0) {}
     let rows = by_step.rows();
-    let live_bytes =
-        rows.first().into_iter().flat_map(|all| &all.steps).map(|step| step.live_bytes).collect::<Vec<_>>();
+    let live_bytes: Vec<u64> = rows.first()?.steps.iter().map(|step| step.live_bytes).collect();
     let grows = !by_step.growing(&MergedSites::default()).as_slice().is_empty() || grows_now_and_then(&live_bytes);
-    if grows { lasting } else { Vec::new() }
+    grows.then_some(GrowingLines::All)
+}
+
+impl GrowingLines {
+    /// Returns the blocks of what grows that were allocated by the moments `made` and are allocated
+    /// at the moment `at`.
+    fn blocks(
+        &self,
+        context: &Context<'_>,
+        lines: &mut RecordingLines<'_>,
+        made: Range<u64>,
+        at: u64,
+    ) -> Vec<Allocation> {
+        let mut grows = |one: &Allocation| match self {
+            Self::Some(growing) => growing.contains(lines.group_of_allocation(one)),
+            Self::All => true,
+        };
+        let live = context.lifetimes.live_at(at).filter(|one| made.contains(&one.first_moment));
+        live.filter(|one| one.is_allocated_at(at) && grows(one)).collect()
+    }
 }
 
 /// Returns true if bytes never fall and increase in each third of the steps, as what is kept every
@@ -122,10 +137,10 @@ fn pattern(context: &Context<'_>, lines: &RecordingLines<'_>, grown: &[Allocatio
         return Problem::GrowthOfOptimizers;
     }
     let mut hooked = 0u64;
-    let mut kinds: BTreeMap<_, u64> = BTreeMap::new();
+    let mut kinds = BTreeSet::new();
     for one in grown {
         let stack = definitions.site(one.site).stack;
-        *kinds.entry((stack, is_scalar(one).then_some(one.size))).or_default() += 1;
+        kinds.insert((stack, is_scalar(one)));
         if is_called_by_hook(definitions, stack) {
             hooked = hooked.saturating_add(one.size);
         }

@@ -27,4 +27,4 @@ mod roles;
 mod segments;
 
 pub use analysis::Diagnosis;
-pub use finding::{CheckedRemedy, Finding, Problem, Severity};
+pub use finding::{CheckedRemedy, Finding, Problem, Severity, reproduces_peak};

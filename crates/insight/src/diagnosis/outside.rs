@@ -3,7 +3,7 @@
 use vramscope_trace::{ByteSize, SiteId};
 
 use super::context::Context;
-use super::finding::{Finding, Problem, Severity};
+use super::finding::{Finding, Problem};
 use crate::autopsy::RecordingLines;
 
 /// Growth counts from this share of what the pool could obtain, as a divisor.
@@ -25,22 +25,14 @@ pub(super) fn growth(context: &Context<'_>, lines: &RecordingLines<'_>) -> Optio
         return None;
     }
     let sites: Vec<(SiteId, u64)> = reports.iter().filter_map(|one| Some((one.site?, 1))).collect();
-    Some(Finding {
-        problem: Problem::GrowthOutside,
-        severity: Severity::of(bytes, context.peak_reserved.bytes),
-        device: context.device,
-        events: (event, last.event),
-        bytes,
-        site: lines.common_call(sites.into_iter()).unwrap_or_default(),
-        summary: format!(
-            "The memory that the pool can get fell from {} to {}: other libraries or processes took {}.",
-            ByteSize(most_bytes),
-            ByteSize(last.bytes),
-            ByteSize(bytes)
-        ),
-        remedy: Some("Limit the memory of the other library or process.".to_owned()),
-        steps_left: None,
-        checked: None,
-        trials: Vec::new(),
-    })
+    let site = lines.common_call(sites.into_iter()).unwrap_or_default();
+    let summary = format!(
+        "The memory that the pool can get fell from {} to {}: other libraries or processes took {}.",
+        ByteSize(most_bytes),
+        ByteSize(last.bytes),
+        ByteSize(bytes)
+    );
+    let mut finding = context.finding_at(Problem::GrowthOutside, bytes, (event, last.event), site, summary);
+    finding.remedy = Some("Limit the memory of the other library or process.".to_owned());
+    Some(finding)
 }

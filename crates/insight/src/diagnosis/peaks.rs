@@ -2,7 +2,7 @@
 
 use vramscope_trace::{Allocation, ByteSize, Category};
 
-use super::context::{Context, total_bytes};
+use super::context::{Context, is_share, total_bytes};
 use super::finding::{Finding, Problem, Severity};
 use super::roles::Role;
 use crate::autopsy::RecordingLines;
@@ -26,11 +26,6 @@ const MIN_GRADIENT_MULTIPLE_PERCENT: u64 = 180;
 /// 8-bit states take this share less than 32-bit states, in percent.
 const EIGHT_BIT_SAVING_PERCENT: u64 = 75;
 
-/// Returns true if `bytes` are at least `percent` of `total`.
-fn is_share(bytes: u64, percent: u64, total: u64) -> bool {
-    u128::from(bytes) * 100 >= u128::from(total) * u128::from(percent) && bytes > 0
-}
-
 /// Returns a share in whole percent.
 fn percent(bytes: u64, total: u64) -> u64 {
     (u128::from(bytes) * 100 / u128::from(total.max(1))) as u64
@@ -46,7 +41,7 @@ pub(super) fn start(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option
     if skipped > 1 || later.len() < MIN_LATER_STEPS {
         return None;
     }
-    let later_bytes = later.iter().map(|(peak, _)| peak.bytes).max()?;
+    let later_bytes = later.iter().map(|(bytes, _)| **bytes).max()?;
     let begin = later.first()?.1.from_event;
     if is_share(later_bytes, MAX_LATER_PERCENT, peak.bytes) {
         return None;

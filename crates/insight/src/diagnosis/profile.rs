@@ -49,13 +49,10 @@ impl Default for ObtainedAgain {
 /// What the events of a device show.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Profile {
-    /// Bytes of all segments and ranges that were obtained from the driver.
-    pub(super) obtained_bytes: u64,
-    /// Those that were obtained after the first release, by the site and stream of the request that
-    /// needed them.
+    /// Segments and ranges that were obtained from the driver after the first release, by the site
+    /// and stream of the request that needed them.
     pub(super) obtained_again: BTreeMap<(SiteId, StreamId), ObtainedAgain>,
-    /// Number of segments and ranges that were released, and their bytes.
-    pub(super) releases: u64,
+    /// Bytes of the segments and ranges that were released.
     pub(super) released_bytes: u64,
     /// Requests for which segments were released, successful ones.
     pub(super) retries: Vec<Retry>,
@@ -65,7 +62,7 @@ pub(super) struct Profile {
     /// that complete before the next request are not counted.
     pub(super) pending_peak: Peak,
     /// The most bytes that were allocated in each step.
-    pub(super) step_peaks: Vec<Peak>,
+    pub(super) step_peaks: Vec<u64>,
     /// What the pool could obtain, at each report of the driver.
     pub(super) obtainable: Vec<Obtainable>,
 }
@@ -99,7 +96,7 @@ impl ProfileBuilder {
         Self {
             retries: RetryTracker::new(recording, device),
             releases: None,
-            profile: Profile { step_peaks: vec![Peak::default(); steps.len()], ..Profile::default() },
+            profile: Profile { step_peaks: vec![0; steps.len()], ..Profile::default() },
             steps,
             position: 0,
             pending_bytes: 0,
@@ -114,9 +111,8 @@ impl ProfileBuilder {
         }
         if steps.get(self.position).is_some_and(|step| step.from_event < number)
             && let Some(peak) = self.profile.step_peaks.get_mut(self.position)
-            && allocated_bytes > peak.bytes
         {
-            *peak = Peak { event: number, bytes: allocated_bytes };
+            *peak = (*peak).max(allocated_bytes);
         }
     }
 
@@ -136,7 +132,6 @@ impl ProfileBuilder {
             profile.pending_peak = Peak { event: number.saturating_sub(1), bytes: pending_bytes };
         }
         if let EventKind::SegmentFreed { size, site, .. } | EventKind::SegmentUnmapped { size, site, .. } = event.kind {
-            profile.releases += 1;
             profile.released_bytes = profile.released_bytes.saturating_add(size);
             let releases = self.releases.get_or_insert(EmptiedCache { event: number, bytes: 0, site });
             releases.bytes = releases.bytes.saturating_add(size);
@@ -145,8 +140,7 @@ impl ProfileBuilder {
         let device_free = match event.kind {
             EventKind::SegmentAllocated { size, stream, site, .. }
             | EventKind::SegmentMapped { size, stream, site, .. } => {
-                profile.obtained_bytes = profile.obtained_bytes.saturating_add(size);
-                if profile.releases > 0 {
+                if profile.released_bytes > 0 {
                     let again = profile.obtained_again.entry((site, stream)).or_default();
                     again.bytes = again.bytes.saturating_add(size);
                     again.least_bytes = again.least_bytes.min(size);
@@ -183,11 +177,11 @@ impl ProfileBuilder {
         self.releases = None;
     }
 
-    /// Returns the profile of the events so far.
-    pub(super) fn finish(mut self) -> Profile {
+    /// Returns the steps, and the profile of the events so far.
+    pub(super) fn finish(mut self) -> (Steps, Profile) {
         if let Some(emptied) = self.releases.take() {
             push_bounded(&mut self.profile.emptied, emptied);
         }
-        self.profile
+        (self.steps, self.profile)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vramscope_trace::{Allocation, ByteSize, Count, MempoolId, Segment, SiteId};
 
-use super::context::{Context, site_of, sizes_and_streams, total_bytes};
+use super::context::{Context, is_share, sizes_and_streams, total_bytes};
 use super::finding::{Finding, Problem, Severity};
 use super::remedy::completed_at_once;
 use crate::autopsy::RecordingLines;
@@ -15,11 +15,13 @@ const MIN_OBTAINED_AGAIN: u64 = 2;
 /// Least number of times that the cache is emptied.
 const MIN_EMPTIED: usize = 4;
 /// Waste counts from this share of the reserved peak on, in percent.
-const MIN_WASTE_PERCENT: u128 = 18;
+const MIN_WASTE_PERCENT: u64 = 18;
 /// A nearly empty segment of each of this number of streams is waste.
 const MANY_STREAMS: usize = 8;
 /// Free memory of private pools counts from this share of the reserved peak on, in percent.
 const MIN_PRIVATE_PERCENT: u64 = 20;
+/// Least share of the reserved peak that is pending, as a divisor.
+const MIN_PENDING: u64 = 10;
 
 /// Finds segments that were released for requests, or by the program, and obtained again.
 pub(super) fn recreated(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
@@ -33,7 +35,7 @@ pub(super) fn recreated(context: &Context<'_>, lines: &RecordingLines<'_>) -> Op
         return None;
     }
     let released = ByteSize(profile.released_bytes);
-    if releases && profile.releases > 0 && again_bytes >= reserved / MIN_OBTAINED_AGAIN {
+    if releases && profile.released_bytes > 0 && again_bytes >= reserved / MIN_OBTAINED_AGAIN {
         let reason = if max_split {
             "max_split_size_mb keeps large free blocks from being divided"
         } else {
@@ -54,33 +56,24 @@ pub(super) fn recreated(context: &Context<'_>, lines: &RecordingLines<'_>) -> Op
         );
         let mut finding = of_requests(context, lines, Problem::NearFailure, summary);
         finding.severity = Severity::High;
-        finding.bytes = free;
         return Some(finding);
     }
     let again = again_bytes >= reserved / MIN_OBTAINED_AGAIN;
     if !releases && profile.emptied.len() >= MIN_EMPTIED && again {
         let sites = profile.emptied.iter().map(|one| (one.site, one.bytes));
         let site = lines.common_call(sites).unwrap_or_else(|| segments_obtained(context));
-        let bytes = profile.emptied.iter().map(|one| one.bytes).sum::<u64>() / profile.emptied.len() as u64;
-        let (first, last) = (profile.emptied.first()?.event, profile.emptied.last()?.event);
-        return Some(Finding {
-            problem: Problem::EmptiedCache,
-            severity: Severity::of(bytes, reserved).min(Severity::Medium),
-            device: context.device,
-            events: (first, last),
-            bytes,
-            site,
-            summary: format!(
-                "The cache was emptied {}: {released} of segments were released, and {} obtained again from the \
-                 driver.",
-                Count(profile.emptied.len() as u64).of("time", "times"),
-                ByteSize(again_bytes)
-            ),
-            remedy: Some("Remove torch.cuda.empty_cache() from the loop.".to_owned()),
-            steps_left: None,
-            checked: None,
-            trials: Vec::new(),
-        });
+        let emptied_bytes = profile.emptied.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
+        let bytes = emptied_bytes / profile.emptied.len() as u64;
+        let events = (profile.emptied.first()?.event, profile.emptied.last()?.event);
+        let summary = format!(
+            "The cache was emptied {}: {released} of segments were released, and {} obtained again from the driver.",
+            Count(profile.emptied.len() as u64).of("time", "times"),
+            ByteSize(again_bytes)
+        );
+        let mut finding = context.finding_at(Problem::EmptiedCache, bytes, events, site, summary);
+        finding.severity = finding.severity.min(Severity::Medium);
+        finding.remedy = Some("Remove torch.cuda.empty_cache() from the loop.".to_owned());
+        return Some(finding);
     }
     None
 }
@@ -100,21 +93,11 @@ fn of_requests(context: &Context<'_>, lines: &RecordingLines<'_>, problem: Probl
     let again = profile.obtained_again.iter().map(|((site, _), one)| (*site, one.bytes));
     let sites: Vec<(SiteId, u64)> = if of_retries.is_empty() { again.collect() } else { of_retries };
     let moments = profile.retries.iter().map(|one| one.event).chain(profile.emptied.iter().map(|one| one.event));
-    let (first, last) = (moments.clone().min().unwrap_or(0), moments.max().unwrap_or(0));
-    let bytes = free_in_segments(context);
-    Finding {
-        problem,
-        severity: Severity::of(bytes, context.peak_reserved.bytes).max(Severity::Medium),
-        device: context.device,
-        events: (first, last),
-        bytes,
-        site: lines.common_call(sites.into_iter()).unwrap_or_else(|| segments_obtained(context)),
-        summary,
-        remedy: None,
-        steps_left: None,
-        checked: None,
-        trials: Vec::new(),
-    }
+    let events = (moments.clone().min().unwrap_or(0), moments.max().unwrap_or(0));
+    let site = lines.common_call(sites.into_iter()).unwrap_or_else(|| segments_obtained(context));
+    let mut finding = context.finding_at(problem, free_in_segments(context), events, site, summary);
+    finding.severity = finding.severity.max(Severity::Medium);
+    finding
 }
 
 /// Describes the segments that were obtained again: `segments of 20 MiB to 84 MiB on stream 0x0`.
@@ -131,8 +114,7 @@ pub(super) fn rounding(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opt
     let unused_bytes = unused.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
     let rounded_bytes = context.at_peak_reserved.counters().rounding_waste_bytes();
     let bytes = unused_bytes.saturating_add(rounded_bytes);
-    let is_enough = u128::from(bytes) * 100 >= u128::from(context.peak_reserved.bytes) * MIN_WASTE_PERCENT;
-    if !is_enough || bytes == 0 {
+    if !is_share(bytes, MIN_WASTE_PERCENT, context.peak_reserved.bytes) {
         return None;
     }
     let summary = format!(
@@ -205,16 +187,11 @@ fn covered_bytes(mut ranges: Vec<(u64, u64)>) -> u64 {
 /// Finds private pools whose free memory nothing else can use.
 pub(super) fn private_pools(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let device = &context.at_peak_reserved;
-    let mut reserved: BTreeMap<MempoolId, (u64, u64)> = BTreeMap::new();
-    for segment in device.segments().filter(|segment| segment.pool.owner != MempoolId::default()) {
-        let (bytes, free) = reserved.entry(segment.pool.owner).or_default();
-        *bytes += segment.size;
-        *free += device.extents(segment).filter(|one| one.block.is_none()).map(|one| one.size).sum::<u64>();
-    }
-    let free_bytes: u64 = reserved.values().map(|(_, free)| *free).sum();
-    if reserved.len() < 2
-        || free_bytes.saturating_mul(100) < context.peak_reserved.bytes.saturating_mul(MIN_PRIVATE_PERCENT)
-    {
+    let private = || device.segments().filter(|segment| segment.pool.owner != MempoolId::default());
+    let pools: BTreeSet<MempoolId> = private().map(|segment| segment.pool.owner).collect();
+    let free = private().flat_map(|segment| device.extents(segment)).filter(|extent| extent.block.is_none());
+    let free_bytes: u64 = free.map(|extent| extent.size).sum();
+    if pools.len() < 2 || !is_share(free_bytes, MIN_PRIVATE_PERCENT, context.peak_reserved.bytes) {
         return None;
     }
     let blocks: Vec<Allocation> = context
@@ -225,7 +202,7 @@ pub(super) fn private_pools(context: &Context<'_>, lines: &RecordingLines<'_>) -
     let summary = format!(
         "{} private pools (CUDA graphs or torch.cuda.MemPool) hold {} of free memory that neither another pool nor the \
          rest of the program can use.",
-        reserved.len(),
+        pools.len(),
         ByteSize(free_bytes)
     );
     let mut finding = context.finding(lines, Problem::PrivatePools, free_bytes, &blocks, summary);
@@ -235,9 +212,6 @@ pub(super) fn private_pools(context: &Context<'_>, lines: &RecordingLines<'_>) -
     Some(finding)
 }
 
-/// Least share of the reserved peak that is pending, as a divisor.
-const MIN_PENDING: u64 = 10;
-
 /// Finds blocks that the program freed but that wait for other streams.
 pub(super) fn pending(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let peak = context.profile.pending_peak;
@@ -246,12 +220,12 @@ pub(super) fn pending(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opti
     }
     let pending = context.lifetimes.live_at(peak.event).filter(|one| !one.is_allocated_at(peak.event));
     let pending: Vec<Allocation> = pending.collect();
+    let bytes = total_bytes(&pending);
     let summary = format!(
         "{} were freed by the program, but could not be used again before other streams had finished with them.",
-        ByteSize(total_bytes(&pending))
+        ByteSize(bytes)
     );
-    let mut finding = context.finding(lines, Problem::PendingFrees, total_bytes(&pending), &pending, summary);
-    finding.site = site_of(lines, &pending);
+    let mut finding = context.finding(lines, Problem::PendingFrees, bytes, &pending, summary);
     finding.events = (peak.event, peak.event);
     finding.remedy = Some(
         "Let the streams wait for each other (stream.wait_stream) before the tensor is freed, instead of \

@@ -133,6 +133,5 @@ impl Failures {
 
 /// Returns the size of a device's memory in bytes; 0 if it is not recorded.
 fn total_bytes(recording: &Recording, device: DeviceId) -> u64 {
-    let devices = &recording.info().devices;
-    devices.iter().find(|info| info.device == device.0).map_or(0, |info| info.total_bytes)
+    recording.info().device(device).map_or(0, |info| info.total_bytes)
 }

@@ -34,7 +34,7 @@ impl MemorySummaryScan {
         let walk = EventWalk::of_device(recording, device, recording.first_event())?;
         let start = walk.state().device(device);
         let is_empty = start.is_none_or(|start| start.segments().len() == 0 && start.blocks().len() == 0);
-        let info = recording.info().devices.iter().find(|info| info.device == device.0);
+        let info = recording.info().device(device);
         let is_complete = recording.first_event() == 0 && is_empty && info.is_some_and(|info| info.history_complete);
         let mut scan = Self {
             device,

@@ -83,7 +83,7 @@ impl History {
         let (first, end) = (recording.first_event(), recording.end_event());
         let start_state = replay.seek(recording, first)?.clone();
         for device in recording.devices().filter(|&device| device != DeviceId::HOST) {
-            let info = recording.info().devices.iter().find(|info| info.device == device.0);
+            let info = recording.info().device(device);
             let start = start_state.device(device).cloned().unwrap_or_default();
             let total_bytes = info.map_or(0, |info| info.total_bytes);
             let uncertain_events = info.map_or(0, |info| info.uncertain_events);
