@@ -94,12 +94,15 @@ mod tests {
 
     /// Most bytes that opening the page may transfer with brotli, fonts included.
     const MAX_WIRE_BYTES: usize = 700_000;
-    /// Files that the page loads later, when it needs them: the gallery, the importer, and the
-    /// script that keeps the page for use without the server.
-    const LATER_FILES: [&str; 6] = [
+    /// Files that the page loads later, when it needs them: the gallery, the importer, the
+    /// analyzer, and the script that keeps the page for use without the server.
+    const LATER_FILES: [&str; 9] = [
+        "analyzer.js",
         "examples/",
         "gallery.",
         "importer.js",
+        "pkg/vramscope_analyzer.js",
+        "pkg/vramscope_analyzer_bg.wasm",
         "pkg/vramscope_importer.js",
         "pkg/vramscope_importer_bg.wasm",
         "sw.js",

@@ -5,6 +5,7 @@
 const VERSION = "development";
 const PREFIX = "vramscope-";
 const FILES = [
+  "analyzer.js",
   "gallery.css",
   "gallery.js",
   "icon.svg",
@@ -12,6 +13,8 @@ const FILES = [
   "index.html",
   "main.js",
   "manifest.webmanifest",
+  "pkg/vramscope_analyzer.js",
+  "pkg/vramscope_analyzer_bg.wasm",
   "pkg/vramscope_importer.js",
   "pkg/vramscope_importer_bg.wasm",
   "pkg/vramscope_viewer.js",

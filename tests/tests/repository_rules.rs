@@ -16,11 +16,12 @@ use vramscope_tests::rules::{
 };
 
 /// Which crates of the workspace each crate may import. A crate that is not listed may import none.
-const MAY_IMPORT: [(&str, &[&str]); 12] = [
+const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ("vramscope-pool", &["trace"]),
     ("vramscope-formats", &["trace", "pool"]),
     ("vramscope-insight", &["trace", "pool"]),
     ("vramscope-importer", &["trace", "formats"]),
+    ("vramscope-analyzer", &["trace", "pool", "insight"]),
     ("vramscope-collector", &["trace", "pool", "page"]),
     ("vramscope-pluggable", &["trace", "pool", "formats", "collector"]),
     ("vramscope-hook", &["trace", "pool", "formats", "insight", "collector"]),

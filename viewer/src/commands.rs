@@ -131,6 +131,8 @@ pub const COMMANDS: &[Command] = &[
     engine("view address", "Show all uses of the selected address", &["h"], Group::Views),
     engine("view segments", "List pools and segments", &["v"], Group::Views),
     engine("view compare", "Compare two recordings, devices or moments", &["j"], Group::Views),
+    engine("view whatif", "Try other allocator settings", &["; w"], Group::Views),
+    engine("find-problems", "Look for problems", &["; e"], Group::Views),
     engine("pin-moment", "Pin this moment, to compare others with it", &["J"], Group::Views),
     engine("view about", "Show program, settings and counters", &["q"], Group::Views),
     engine("swap", "Swap the panes", &["\\"], Group::Views),

@@ -17,6 +17,8 @@
 //! - [`connection::Connection`] is the state machine of the live connection.
 //! - [`open::RecordingLoader`] reads a recording while its bytes arrive; a worker of the page
 //!   converts other formats (crate `vramscope-importer`).
+//! - [`jobs`]: computations over the whole recording that another worker makes (crate
+//!   `vramscope-analyzer`).
 //! - `report` draws a whole recording on one page, as SVG or PNG (not in wasm).
 #![forbid(unsafe_code)]
 
@@ -30,12 +32,12 @@ pub mod comparison;
 pub mod connection;
 pub mod details;
 pub mod editor_link;
-pub mod excerpt;
 pub mod flame;
 pub mod fragmentation;
 pub mod frame;
 mod group_style;
 pub mod heatmap;
+pub mod jobs;
 pub mod lateness;
 pub mod link;
 pub mod model;

@@ -100,6 +100,21 @@ pub fn saved_name(source: &str) -> String {
     format!("{}.vram", if stem.is_empty() { "recording" } else { stem })
 }
 
+/// Returns the file name under which to save a part of the recording of `source`, or all of it
+/// without names: `run events 1200-3400.vram`, `run redacted.vram`. `events` are the part's first
+/// and last event number.
+#[must_use]
+pub fn excerpt_name(source: &str, events: Option<(u64, u64)>, is_redacted: bool) -> String {
+    let mut name = saved_name(source).trim_end_matches(EXTENSIONS[0]).to_owned();
+    if let Some((from, to)) = events {
+        name += &format!(" events {from}-{to}");
+    }
+    if is_redacted {
+        name += " redacted";
+    }
+    name + EXTENSIONS[0]
+}
+
 impl RecordingLoader {
     /// Adds the next bytes of the file; ignores them after an error.
     pub fn push(&mut self, bytes: &[u8]) {
@@ -154,7 +169,18 @@ impl RecordingLoader {
 mod tests {
     use vramscope_trace::{Encoder, Recording, RecordingInfo};
 
-    use super::{live_name, saved_name, utc_time};
+    use super::{excerpt_name, live_name, saved_name, utc_time};
+
+    #[test]
+    fn names_of_excerpts_say_what_the_file_contains() {
+        let check = |events, is_redacted, expected: &str| {
+            assert_eq!(excerpt_name("a/gpt_varlen.pickle.zst", events, is_redacted), expected);
+        };
+        check(Some((1200, 3400)), false, "a_gpt_varlen events 1200-3400.vram");
+        check(None, true, "a_gpt_varlen redacted.vram");
+        check(Some((0, 7)), true, "a_gpt_varlen events 0-7 redacted.vram");
+        check(None, false, "a_gpt_varlen.vram");
+    }
 
     #[test]
     fn live_names_state_program_time_and_events() {

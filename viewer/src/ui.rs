@@ -121,6 +121,8 @@ pub enum Attribute {
     Href,
     /// Stable identity of an element among its siblings, so that it keeps the focus.
     Key,
+    /// Whether a fold is open at first; its presence counts.
+    Open,
     /// Text in an empty field.
     Placeholder,
     /// Role for screen readers.
@@ -164,6 +166,7 @@ impl Attribute {
             Self::Disabled => "disabled",
             Self::Href => "href",
             Self::Key => "data-key",
+            Self::Open => "open",
             Self::Placeholder => "placeholder",
             Self::Role => "role",
             Self::ScrollTo => "data-scroll-to",
@@ -343,7 +346,8 @@ impl From<String> for Node {
 }
 
 /// Returns nodes as plain text: a line for each heading, paragraph, item, and pair of name and
-/// value, which a tab separates. Buttons and hints beside a heading are left out.
+/// value, which a tab separates. Buttons, hints beside a heading and the list of findings are left
+/// out.
 #[must_use]
 pub fn plain_text(nodes: &[Node]) -> String {
     let mut text = String::new();
@@ -358,7 +362,7 @@ pub fn plain_text(nodes: &[Node]) -> String {
         let content = || plain_text(&element.children).trim().to_owned();
         match element.tag {
             Tag::Button => {}
-            _ if element.class == "pinned" || element.class == "links" => {}
+            _ if element.class == "pinned" || element.class == "links" || element.class == "findings" => {}
             Tag::Dt | Tag::Th | Tag::Td => text += &format!("{}\t", content()),
             Tag::Dd => text += &format!("{}\n", element.text_content()),
             Tag::H2 | Tag::H3 | Tag::Li | Tag::P | Tag::Summary | Tag::Tr => text += &format!("{}\n", content()),

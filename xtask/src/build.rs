@@ -18,8 +18,10 @@ use crate::workspace;
 pub(crate) enum Profile {
     Dev,
     Release,
-    /// Optimizes the viewer's WebAssembly for `Release`.
+    /// Optimizes the WebAssembly of viewer and importer for `Release`, for size.
     Page,
+    /// Optimizes the analyzer's WebAssembly for `Release`, for speed.
+    Analyzer,
     /// Compiles faster than `Release` and runs nearly as fast: what `cargo xtask demo` builds.
     Quick,
 }
@@ -31,16 +33,9 @@ impl Profile {
             Self::Dev => Vec::new(),
             Self::Release => vec!["--release".to_owned()],
             // With so little inlining beyond what is marked, the page is 6 KB smaller than with 25;
-            // a frame of `big` takes up to 10% longer. Panic messages contain no paths of this
-            // machine.
-            Self::Page => vec![
-                "--profile=page".to_owned(),
-                format!(
-                    "--config=target.wasm32-unknown-unknown.rustflags=['-Cllvm-args=-inline-threshold=5', \
-                     '--remap-path-prefix={}=']",
-                    registry_sources()
-                ),
-            ],
+            // a frame of `big` takes up to 10% longer.
+            Self::Page => wasm_flags("page", "'-Cllvm-args=-inline-threshold=5', "),
+            Self::Analyzer => wasm_flags("analyzer", ""),
             Self::Quick => vec!["--profile=quick".to_owned()],
         }
     }
@@ -51,9 +46,20 @@ impl Profile {
             Self::Dev => "debug",
             Self::Release => "release",
             Self::Page => "page",
+            Self::Analyzer => "analyzer",
             Self::Quick => "quick",
         }
     }
+}
+
+/// Returns cargo's arguments for a profile of WebAssembly, with further flags of the compiler.
+/// Panic messages contain no paths of this machine.
+fn wasm_flags(profile: &str, rust_flags: &str) -> Vec<String> {
+    let sources = registry_sources();
+    vec![
+        format!("--profile={profile}"),
+        format!("--config=target.wasm32-unknown-unknown.rustflags=[{rust_flags}'--remap-path-prefix={sources}=']"),
+    ]
 }
 
 /// Returns the folder in which cargo keeps the sources of dependencies.
@@ -76,24 +82,29 @@ pub(crate) fn binary_with_built_page(profile: Profile) -> Result<PathBuf> {
     binary_path(profile)
 }
 
-/// Packages of the page that are compiled to WebAssembly, with the names of their modules.
-const MODULES: [(&str, &str); 2] =
-    [("vramscope-viewer", "vramscope_viewer"), ("vramscope-importer", "vramscope_importer")];
+/// Packages of the page that are compiled to WebAssembly, with the names of their modules and their
+/// profiles in a release.
+const MODULES: [(&str, &str, Profile); 3] = [
+    ("vramscope-viewer", "vramscope_viewer", Profile::Page),
+    ("vramscope-importer", "vramscope_importer", Profile::Page),
+    ("vramscope-analyzer", "vramscope_analyzer", Profile::Analyzer),
+];
 
 /// Compiles the page's modules to WebAssembly in `www/pkg` and compresses the page into `www/dist`.
 pub(crate) fn page(profile: Profile) -> Result<()> {
     Tool::WasmTarget.ensure()?;
     let www = workspace::root().join("www");
-    for (package, module) in MODULES {
-        compile_module(package, module, profile, &www.join("pkg"))?;
+    for (package, module, in_release) in MODULES {
+        let is_release = profile == Profile::Release;
+        let wasm_profile = if is_release { in_release } else { profile };
+        compile_module(package, module, wasm_profile, is_release, &www.join("pkg"))?;
     }
     let effort = if profile == Profile::Release { Effort::Smallest } else { Effort::Fast };
     page::compress(&www, effort).map_err(|error| format!("{}: {error}", www.display()))
 }
 
 /// Compiles a package to the WebAssembly file `module` with its JavaScript, in the folder `pkg`.
-fn compile_module(package: &str, module: &str, profile: Profile, pkg: &Path) -> Result<()> {
-    let wasm_profile = if profile == Profile::Release { Profile::Page } else { profile };
+fn compile_module(package: &str, module: &str, wasm_profile: Profile, is_release: bool, pkg: &Path) -> Result<()> {
     // The crate type is not in the package's Cargo.toml: native builds would link an unused
     // library, which fails on Windows (mingw) for the number of symbols.
     let build = ["rustc", "--package", package, "--lib", "--crate-type", "cdylib"];
@@ -108,7 +119,7 @@ fn compile_module(package: &str, module: &str, profile: Profile, pkg: &Path) -> 
             .web(true)?
             .typescript(false)
             // Names of functions are a quarter of the file.
-            .remove_name_section(profile == Profile::Release)
+            .remove_name_section(is_release)
             .remove_producers_section(true)
             // Unlike the command, the library omits the wasm file's default path unless told not
             // to; the page's init() needs it.
@@ -116,7 +127,7 @@ fn compile_module(package: &str, module: &str, profile: Profile, pkg: &Path) -> 
             .generate(&generated)
     };
     generate().map_err(|error| format!("wasm-bindgen on {}: {error:#}", wasm.display()))?;
-    if profile == Profile::Release {
+    if is_release {
         import_names::shorten(&generated, module).map_err(|error| error.to_string())?;
     }
     copy_changed_files(&generated, pkg).map_err(|error| format!("{}: {error}", pkg.display()))

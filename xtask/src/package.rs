@@ -9,12 +9,13 @@ use crate::shell::{self, Result, cargo, command};
 use crate::workspace;
 
 /// Published crates, each after those that it depends on.
-const PUBLISHED: [&str; 11] = [
+const PUBLISHED: [&str; 12] = [
     "vramscope-trace",
     "vramscope-pool",
     "vramscope-formats",
     "vramscope-insight",
     "vramscope-importer",
+    "vramscope-analyzer",
     "vramscope-page",
     "vramscope-collector",
     "vramscope-pluggable",

@@ -23,11 +23,14 @@ const FILES: [&str; 9] = [
     "worker.js",
 ];
 /// The files that the page loads later, when it needs them, beside the gallery's recordings.
-const LATER_FILES: [&str; 7] = [
+const LATER_FILES: [&str; 10] = [
+    "analyzer.js",
     GALLERY,
     "gallery.css",
     "gallery.js",
     "importer.js",
+    "pkg/vramscope_analyzer.js",
+    "pkg/vramscope_analyzer_bg.wasm",
     "pkg/vramscope_importer.js",
     "pkg/vramscope_importer_bg.wasm",
     SERVICE_WORKER,

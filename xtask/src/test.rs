@@ -120,6 +120,8 @@ fn clippy_wasm() -> Result<()> {
         "vramscope-insight",
         "--package",
         "vramscope-importer",
+        "--package",
+        "vramscope-analyzer",
         "--lib",
     ])?;
     clippy(&["--package", "vramscope-viewer", "--lib", "--tests", "--examples"])

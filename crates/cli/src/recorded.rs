@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::History;
-use vramscope_trace::{ByteSize, IncidentKind, Recording};
+use vramscope_trace::{ByteSize, Recording};
 
 use crate::error::{CommandError, Result};
 
@@ -38,12 +38,4 @@ pub(crate) fn settings(path: &Path, recording: &Recording, limit: Option<ByteSiz
 /// several where events are missing. `path` is for error messages.
 pub(crate) fn histories(path: &Path, recording: &Recording) -> Result<Vec<History>> {
     History::from_recording(recording).map_err(|error| CommandError::file(path, error))
-}
-
-/// Returns true if a recording lacks the events of some event numbers, because they were lost on
-/// their way or are damaged. Its histories end there.
-pub(crate) fn has_missing_events(recording: &Recording) -> bool {
-    let gaps = recording.incidents().iter().filter(|incident| matches!(incident.kind, IncidentKind::Gap { .. }));
-    // A gap that the recorded program reported is itself an event.
-    gaps.into_iter().any(|gap| recording.next_event(gap.at_event) != Some(gap.at_event))
 }

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
-use vramscope_pool::rerun::{History, RunSummary, Workload};
-use vramscope_trace::{ByteSize, DeviceId, Recording};
+use vramscope_insight::what_if::{self, DeviceWorkload, FirstHistory};
+use vramscope_pool::Settings;
+use vramscope_pool::rerun::RunSummary;
+use vramscope_trace::{ByteSize, Recording};
 
 use crate::error::{CommandError, Result};
 use crate::operation::Operation;
@@ -25,18 +27,6 @@ pub(crate) struct LimitArguments {
     pub(crate) limit_bytes: Option<ByteSize>,
 }
 
-/// The recorded requests of one device, to be simulated.
-pub(crate) struct DeviceWorkload {
-    pub(crate) workload: Workload,
-    /// Most bytes that the simulated allocator may reserve; `None` for no limit.
-    pub(crate) capacity_bytes: Option<u64>,
-    /// Whether the capacity is the largest with which the recorded requests that failed still fail;
-    /// the true one may be smaller.
-    pub(crate) is_capacity_estimated: bool,
-    /// Whether events are missing and `workload` has only those before the first gap.
-    pub(crate) stops_at_gap: bool,
-}
-
 /// Reads the requests of all devices of a recording.
 ///
 /// Reports each device with missing events. `path` is for error messages.
@@ -46,30 +36,17 @@ pub(crate) fn workloads(
     limits: &LimitArguments,
     operation: &Operation,
 ) -> Result<Vec<DeviceWorkload>> {
+    let settings = recorded::settings(path, recording, limits.limit_bytes)?;
     let histories = first_histories(path, recording, operation)?;
-    histories.into_iter().map(|history| DeviceWorkload::new(path, recording, history, limits)).collect()
-}
-
-/// The history of a device, up to the first missing events.
-pub(crate) struct FirstHistory {
-    pub(crate) history: History,
-    /// Whether events are missing after it.
-    pub(crate) stops_at_gap: bool,
+    let workload = |history| device_workload(path, recording, history, &settings, limits);
+    histories.into_iter().map(workload).collect()
 }
 
 /// Reads the histories of all devices of a recording, up to the first missing events.
 ///
 /// Reports each device with missing events. `path` is for error messages.
 pub(crate) fn first_histories(path: &Path, recording: &Recording, operation: &Operation) -> Result<Vec<FirstHistory>> {
-    let stops_at_gap = recorded::has_missing_events(recording);
-    let mut devices: Vec<FirstHistory> = Vec::new();
-    for history in recorded::histories(path, recording)? {
-        match devices.last_mut().filter(|earlier| earlier.history.device() == history.device()) {
-            // Requests before and after missing events do not belong to one program run.
-            Some(earlier) => earlier.stops_at_gap = true,
-            None => devices.push(FirstHistory { history, stops_at_gap }),
-        }
-    }
+    let devices = what_if::first_histories(recording).map_err(|error| CommandError::file(path, error))?;
     for device in devices.iter().filter(|device| device.stops_at_gap) {
         let device = device.history.device();
         operation.message(format_args!("{device}: events are missing; only those before are simulated"));
@@ -77,29 +54,17 @@ pub(crate) fn first_histories(path: &Path, recording: &Recording, operation: &Op
     Ok(devices)
 }
 
-impl DeviceWorkload {
-    /// Reconstructs the requests of a device. `path` is for error messages.
-    pub(crate) fn new(
-        path: &Path,
-        recording: &Recording,
-        first: FirstHistory,
-        limits: &LimitArguments,
-    ) -> Result<Self> {
-        let FirstHistory { history, stops_at_gap } = first;
-        let device = history.device();
-        let settings = recorded::settings(path, recording, limits.limit_bytes)?;
-        let workload = Workload::new(history, &settings).map_err(|error| CommandError::file(path, error))?;
-        let given = limits.capacity.or(limits.limit_bytes).map(|ByteSize(bytes)| bytes);
-        let capacity_bytes = given.or(workload.recorded_capacity_bytes);
-        let is_capacity_estimated = given.is_none() && capacity_bytes.is_some();
-        let capacity_bytes = capacity_bytes.or_else(|| device_bytes(recording, device));
-        Ok(Self { workload, capacity_bytes, is_capacity_estimated, stops_at_gap })
-    }
-}
-
-/// Returns the size of a recorded device's memory in bytes, or `None` if the recording lacks it.
-fn device_bytes(recording: &Recording, device: DeviceId) -> Option<u64> {
-    recording.info().device(device).map(|info| info.total_bytes).filter(|&bytes| bytes > 0)
+/// Reconstructs the requests of a device. `settings` are the recorded ones; `path` is for error
+/// messages.
+pub(crate) fn device_workload(
+    path: &Path,
+    recording: &Recording,
+    first: FirstHistory,
+    settings: &Settings,
+    limits: &LimitArguments,
+) -> Result<DeviceWorkload> {
+    let capacity_bytes = limits.capacity.map(|ByteSize(bytes)| bytes);
+    DeviceWorkload::new(recording, first, settings, capacity_bytes).map_err(|error| CommandError::file(path, error))
 }
 
 /// Peaks and error counts of one device, as recorded or as simulated, in the output of

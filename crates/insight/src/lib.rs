@@ -27,7 +27,7 @@
 //! - [`autopsy`]: why each request failed with out of memory.
 //! - [`diagnosis`]: the memory problems of a recording, with evidence and remedies.
 //! - [`advice`]: which allocator settings a program needs, and the smallest GPU that it fits on,
-//!   from simulated runs.
+//!   from simulated runs; [`what_if`]: the requests to simulate.
 //! - [`packing`]: an offline placement of all lifetimes: what an allocator that knows all
 //!   requests in advance could reserve.
 //! - [`query`], [`events`], [`allocations`]: the search language, and lists of events and
@@ -63,3 +63,4 @@ pub mod spans;
 pub mod steps;
 pub mod tables;
 pub mod temporaries;
+pub mod what_if;

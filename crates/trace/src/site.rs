@@ -189,6 +189,14 @@ impl Definitions {
         Some(Stack { caller: if stack.caller < id { stack.caller } else { StackId(0) }, ..stack })
     }
 
+    /// Iterates over all definitions, each after those that it refers to.
+    pub fn iter(&self) -> impl Iterator<Item = Definition> + '_ {
+        let strings = self.strings.iter().cloned().map(Definition::String);
+        let frames = self.frames.iter().copied().map(Definition::Frame);
+        let stacks = self.stacks.iter().copied().map(Definition::Stack);
+        strings.chain(frames).chain(stacks).chain(self.sites.iter().copied().map(Definition::Site))
+    }
+
     /// Returns the number of defined sites, without the unknown site.
     #[must_use]
     pub fn site_count(&self) -> usize {

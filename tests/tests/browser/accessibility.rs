@@ -95,7 +95,8 @@ const COUNT_FILES: &str = "
 /// A moment, zoom and selection at which almost every command changes something.
 const VIEW: &str = "event=500&panes=heatmap,allocations&range=100-900";
 /// Commands that do nothing visible for a complete recording of one GPU.
-const WITHOUT_EFFECT: [(&str, &str); 3] = [
+const WITHOUT_EFFECT: [(&str, &str); 4] = [
+    ("find-problems", "a small recording is looked through when it is opened"),
     ("follow", "only a live recording is followed"),
     ("mark-now", "only a running program is marked"),
     ("reveal", "no list is scrolled away from the moment"),

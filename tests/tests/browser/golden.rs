@@ -40,7 +40,7 @@ const RECORDINGS: [&str; 7] =
     ["gpt_varlen", "gpt_varlen_expandable", "resnet50_train", "leak_outputs", "oom_frag", "graphs", "ring"];
 /// Each view with a recording that it has something to show of, and how it is shown: the fragment
 /// of the page's URL.
-const VIEWS: [(&str, &str, &str); 18] = [
+const VIEWS: [(&str, &str, &str); 19] = [
     ("timeline", "gpt_varlen", ""),
     ("heatmap", "oom_frag", "panes=heatmap&event=700"),
     ("allocations", "resnet50_train", "panes=allocations"),
@@ -58,6 +58,7 @@ const VIEWS: [(&str, &str, &str); 18] = [
     ("failures", "oom_frag", "panes=failures"),
     ("segments", "graphs", "panes=segments"),
     ("compare", "gpt_varlen", "panes=compare"),
+    ("whatif", "gpt_varlen", "panes=whatif;find:expandable_segments%3ATrue"),
     ("about", "ring", "panes=about"),
 ];
 
@@ -68,9 +69,14 @@ const CALM: &str = "
     document.head.append(style);
     document.activeElement?.blur();
     return document.fonts.ready.then(() => true);";
-/// Waits until the page has read the whole recording and drawn what it shows.
+/// Waits until the page has read the whole recording, looked for problems in it, and drawn what it
+/// shows.
 const SETTLE: &str = "
-    if (window.vramscope.state().events > 0) await window.vramscope.rows('allocations', { limit: 1, mode: 'all' });
+    if (window.vramscope.state().events > 0) {
+        await window.vramscope.rows('allocations', { limit: 1, mode: 'all' });
+        await window.vramscope.rows('findings');
+        if (document.querySelector('[data-view=whatif]')) await window.vramscope.rows('whatif');
+    }
     for (let frame = 0; frame < 3; frame++) await window.vramscope.show('');
     return true;";
 

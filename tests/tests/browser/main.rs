@@ -13,3 +13,4 @@ mod numbers;
 mod page;
 mod questions;
 mod ranges;
+mod what_if;

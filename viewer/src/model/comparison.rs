@@ -9,8 +9,18 @@ pub struct SecondRecording {
     pub name: String,
     /// The recording.
     pub recording: Recording,
+    /// Whether it is the simulated run of the recording on the page under other settings.
+    pub is_simulated: bool,
     /// Number that no other second recording of this model has.
     pub id: u64,
+}
+
+impl SecondRecording {
+    /// Returns the time in nanoseconds that belongs to the start of `recording`, the one on the
+    /// page; a simulated run has the times of that.
+    pub(crate) fn start_of(&self, recording: &Recording) -> u64 {
+        if self.is_simulated { recording.start_ns() } else { self.recording.start_ns() }
+    }
 }
 
 /// What the recording on the page is compared with.
@@ -66,8 +76,20 @@ impl Comparison {
     /// Compares with another recording, the file called `name`, in place of an earlier one.
     pub fn open(&mut self, name: &str, recording: Recording) {
         self.opened += 1;
-        self.second = Some(SecondRecording { name: name.to_owned(), recording, id: self.opened });
+        self.second = Some(SecondRecording { name: name.to_owned(), recording, is_simulated: false, id: self.opened });
         self.chosen = None;
+    }
+
+    /// Shows the simulated run of the recording on the page under settings, in place of an earlier
+    /// second recording; without a run, an earlier one is closed.
+    pub fn show_run(&mut self, conf: &str, run: Option<Recording>) {
+        match run {
+            Some(run) => {
+                self.open(&format!("what if {conf}"), run);
+                self.second.iter_mut().for_each(|second| second.is_simulated = true);
+            }
+            None => drop(self.second.take_if(|second| second.is_simulated)),
+        }
     }
 
     /// Closes the second recording.
@@ -79,6 +101,12 @@ impl Comparison {
     #[must_use]
     pub fn second(&self) -> Option<&SecondRecording> {
         self.second.as_ref()
+    }
+
+    /// Returns the simulated run of the recording on the page, if one is shown.
+    #[must_use]
+    pub fn run(&self) -> Option<&Recording> {
+        self.second.as_ref().filter(|second| second.is_simulated).map(|second| &second.recording)
     }
 
     /// Pins a moment of a device, to compare others with it.

@@ -208,6 +208,7 @@ impl Session {
             step_span: self.analysis.step_span.as_deref(),
             selection: model.selection().map(|address| (address, model.selected_since())),
             source: model.source(),
+            jobs: &self.analysis.jobs,
             comparison: &model.comparison,
             selected_group: model.selected_group(),
             heatmap: HeatmapState {

@@ -203,6 +203,7 @@ impl Session {
             "swap" if self.panes.count() < 2 => return Err("there is only one pane: press | for two".to_owned()),
             "swap" => self.panes.swap(),
             "split" => self.panes.split(),
+            "what-if" | "find-problems" | "save-findings" | "finding" => self.execute_job_command(name, argument)?,
             "pin-moment" | "compare-with" | "compare-close" => self.execute_comparing(name, argument)?,
             _ => {
                 report.commands.push(command.to_owned());

@@ -15,7 +15,7 @@ use crate::views::ViewKind;
 
 use super::panes::Panes;
 use super::parts::{
-    Analysis, Drag, HISTORY_LIMIT_BYTES, HeatmapControl, PageFacts, PanePicture, SentPanes, TimelineState,
+    Analysis, Drag, HISTORY_LIMIT_BYTES, HeatmapControl, JobClock, PageFacts, PanePicture, SentPanes, TimelineState,
 };
 use super::view_history::ViewHistory;
 
@@ -52,6 +52,7 @@ pub struct Session {
     /// Where the event with this index of this recording freed a block; `None` if it freed none.
     pub(super) free_site: Option<((u64, u64), Option<SiteId>)>,
     pub(super) analysis: Analysis,
+    pub(super) job_clock: JobClock,
     /// The most memory that the history of a file may take, in bytes.
     pub history_limit_bytes: usize,
     /// The user's template for links to files.
@@ -83,6 +84,7 @@ impl Default for Session {
             sent_details: None,
             free_site: None,
             analysis: Analysis::default(),
+            job_clock: JobClock::default(),
             history_limit_bytes: HISTORY_LIMIT_BYTES,
             editor: None,
             view_history: ViewHistory::default(),

@@ -4,6 +4,7 @@ use vramscope_insight::events::{EventRow, freed_allocation};
 use vramscope_trace::{Allocation, EventKind, Replay};
 
 use crate::details::{BlockEvents, Details, StackSection, of_absent_allocation, of_event_row};
+use crate::model::Origin;
 use crate::protocol::Frame;
 use crate::ui::Node;
 use crate::views::{self, ViewKind};
@@ -13,6 +14,7 @@ use super::core::Session;
 impl Session {
     /// Adds the content of the details panel to `frame` if it has changed.
     pub(super) fn update_details(&mut self, frame: &mut Frame) {
+        let section = self.findings_section();
         let absent = self.model.selected_since().filter(|_| self.model.selected().is_none());
         let mut content = match self.model.selection().zip(absent) {
             Some((address, since)) => self.absent_allocation(address, since),
@@ -28,10 +30,18 @@ impl Session {
             let is_about_block = self.model.selection().is_some() || self.scene.hovered.is_some();
             content.splice(if is_about_block { content.len()..content.len() } else { 0..0 }, event);
         }
+        content.splice(0..0, section);
         if self.sent_details.as_ref() != Some(&content) {
             frame.details = Some(content.clone());
             self.sent_details = Some(content);
         }
+    }
+
+    /// Returns the list of findings; nothing without a recording.
+    fn findings_section(&self) -> Option<Node> {
+        let is_live = self.model.origin() == Origin::Live;
+        (self.model.origin() != Origin::Empty)
+            .then(|| views::findings::section(&self.analysis.jobs, is_live, &self.theme).into())
     }
 
     /// Returns the content for the selection, else for what is under the pointer, else for the

@@ -13,6 +13,7 @@ mod details;
 mod event_steps;
 mod heatmap;
 mod heatmap_pointer;
+mod jobs;
 mod links;
 mod pane;
 mod panes;

@@ -11,6 +11,7 @@ use crate::allocations::AllocationsScene;
 use crate::comparison::ComparisonScene;
 use crate::flame::FlameScene;
 use crate::fragmentation::FragmentationScene;
+use crate::jobs::Jobs;
 use crate::page_texts::LiveStatus;
 use crate::picture::MomentAxis;
 use crate::protocol::{PaneContent, Tooltip};
@@ -31,6 +32,7 @@ pub(super) struct Analysis {
     pub(super) history: History,
     pub(super) progress: Progress,
     pub(super) caches: Caches,
+    pub(super) jobs: Jobs,
     pub(super) options: SmallMap<ViewKind, ViewOptions>,
     /// The name of the span that the user chose as a step; `None` to recognize steps.
     pub(super) step_span: Option<String>,
@@ -62,6 +64,16 @@ impl Analysis {
     pub(super) fn is_complete(&self) -> bool {
         self.progress.is_complete
     }
+}
+
+/// When the last job began, and when the next look through a live recording may begin, by the
+/// page's clock.
+#[derive(Default)]
+pub(super) struct JobClock {
+    pub(super) next_ms: f64,
+    pub(super) started_ms: f64,
+    /// The number of the recording that the jobs are about.
+    pub(super) opened: u64,
 }
 
 /// What the session knows of the heatmap beside the model.

@@ -39,7 +39,9 @@ impl Session {
                 Some(ViewKind::Fragmentation) => self.update_fragmentation(&mut picture, surface),
                 Some(ViewKind::Flame) => self.update_flame(&mut picture, surface),
                 Some(ViewKind::Allocations) => self.update_allocations(&mut picture, surface),
-                Some(ViewKind::Compare) => self.update_comparison(&mut picture, surface),
+                Some(view @ (ViewKind::Compare | ViewKind::WhatIf)) => {
+                    self.update_comparison(&mut picture, surface, view)
+                }
                 _ => {
                     picture = PanePicture::default();
                     false
@@ -155,26 +157,30 @@ impl Session {
     }
 
     /// Computes the lines and heatmaps of a comparison if what they depend on has changed.
-    fn update_comparison(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
+    fn update_comparison(&mut self, picture: &mut PanePicture, surface: Surface, view: ViewKind) -> bool {
         let range = self.model.zoomed_range().map(|range| (range.start, range.end));
-        let mut numbers = self.with_context(ViewKind::Compare, |context, options, caches| {
-            let (moments, unit) = (views::compare::moments(options), views::compare::axis_unit(options));
-            let is_known = caches.compare.update(context, moments, unit).is_ok();
-            if is_known { caches.compare.picture_numbers(context) } else { Vec::new() }
+        let mut numbers = self.with_context(view, |context, options, caches| {
+            let is_known = if view == ViewKind::WhatIf {
+                views::what_if::update_sides(context, caches)
+            } else {
+                let (moments, unit) = (views::compare::moments(options), views::compare::axis_unit(options));
+                caches.compare.update(context, moments, unit).is_ok()
+            };
+            if is_known { caches.compared(view).picture_numbers(context) } else { Vec::new() }
         });
         if numbers.is_empty() {
             *picture = PanePicture::default();
             return false;
         }
         numbers.extend(range.iter().flat_map(|(from, to)| [*from, *to]));
-        let key = self.key(ViewKind::Compare, surface, numbers, Vec::new());
+        let key = self.key(view, surface, numbers, Vec::new());
         if picture.key.as_ref() == Some(&key) {
             return false;
         }
         let typesetter = std::mem::take(&mut self.typesetter);
         let (size, scale) = (key.size, key.scale);
-        let scene = self.with_context(ViewKind::Compare, |context, _, caches| {
-            caches.compare.scene(context, range, size, scale, &typesetter)
+        let scene = self.with_context(view, |context, _, caches| {
+            caches.compared(view).scene(context, range, size, scale, &typesetter)
         });
         self.typesetter = typesetter;
         let Some(scene) = scene else { return false };

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Count, Percent};
 
+use crate::jobs::Job;
 use crate::model::AllDevices;
 use crate::views::caches::Caches;
 use crate::views::context::{Context, ViewContent, ViewOptions};
@@ -38,6 +39,8 @@ struct RowsOptions {
     limit: Option<u64>,
 }
 
+/// The name of the rows that are the findings, which no pane shows.
+const FINDINGS: &str = "findings";
 /// Number of events that are read in one step.
 const EVENTS_PER_STEP: u64 = 1 << 20;
 /// Number of events that are read while a script waits for rows, between frames.
@@ -87,6 +90,11 @@ impl Session {
     /// If the view or an option does not exist, or what is needed is not loaded.
     pub fn rows(&mut self, view: &str, options: &str) -> Result<String, String> {
         let options = RowsOptions::parse(view, options)?;
+        if view == FINDINGS {
+            let findings = &self.jobs().findings;
+            let list = serde_json::to_string(&findings.list).map_err(|error| error.to_string());
+            return findings.error.clone().map_or(list, Err);
+        }
         let view_options = options.view_options()?;
         self.read_history_for(view)?;
         let table = self.with_context(ViewKind::About, |context, _, caches| {
@@ -125,7 +133,13 @@ impl Session {
     /// If the options are invalid, or the recording cannot be read.
     pub fn prepare_rows(&mut self, view: &str, options: &str) -> Result<bool, String> {
         let options = RowsOptions::parse(view, options)?;
+        if view == FINDINGS {
+            return Ok(self.has_findings());
+        }
         let kind = ViewKind::for_rows(view);
+        if kind == Some(ViewKind::WhatIf) {
+            return Ok(matches!(self.wanted_job(), None | Some(Job::Findings)));
+        }
         if let Some(event) = options.event {
             let missing = self.model.recording().missing(event);
             if !missing.is_empty() {

@@ -130,6 +130,7 @@ impl Session {
             whole: model.is_zoomed().then(|| model.whole_positions()),
             history: self.complete_history(),
             cuts_idle: model.cuts_idle(),
+            run: model.comparison.run().and_then(|run| run.series(model.device())),
             previous,
             has_span_row: matches!(model.origin(), Origin::Live | Origin::Disconnected),
             first_lane: (!self.timeline.hides_lanes).then_some(self.timeline.first_lane),

@@ -6,7 +6,7 @@ use vramscope_trace::{ByteSize, DurationNs, Percent};
 use crate::frame::Color;
 use crate::protocol::{Frame, Tooltip};
 use crate::theme::{Texture, Theme};
-use crate::timeline::{AxisKind, Hover, StackLayer};
+use crate::timeline::{AxisKind, Hover, StackLayer, TimelineScene};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
 use crate::views::controls::{choice, group_title};
 
@@ -63,6 +63,7 @@ impl Session {
         }
         bar.extend(self.axis_note().map(|note| Element::text(Tag::Span, note).with_class("note").into()));
         bar.extend(self.stack_legend().map(Node::from));
+        bar.extend(self.run_legend().map(Node::from));
         if let Some(totals) = self.selection_totals() {
             let selection = Element::new(Tag::Span)
                 .with_class("selection")
@@ -72,6 +73,21 @@ impl Session {
             bar.push(selection.into());
         }
         bar
+    }
+
+    /// Returns the legend of the simulated run's lines.
+    fn run_legend(&self) -> Option<Element> {
+        let run = self.model.comparison.run()?;
+        let [allocated, reserved] = TimelineScene::run_colors(&self.theme);
+        let peak = run.series(self.model.device()).map_or(0, |series| series.peak_reserved().bytes);
+        let line = |color, text: String| {
+            let line = swatch(color).with_class("swatch swatch-line");
+            Element::new(Tag::Li).with_child(line).with_child(Element::text(Tag::Span, text))
+        };
+        let reserved = line(reserved, format!("what if: reserved, up to {}", ByteSize(peak)));
+        let entries = [reserved, line(allocated, "what if: allocated".to_owned())];
+        let legend = Element::new(Tag::Ul).with_class("stack-legend").with(Attribute::AriaLabel, "Simulated run");
+        Some(legend.with_children(entries))
     }
 
     /// Returns why the timeline does not show what the user wants; `None` if it does.

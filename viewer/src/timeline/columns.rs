@@ -124,6 +124,16 @@ fn combine(a: Counters, b: Counters, pick: fn(u64, u64) -> u64) -> Counters {
     }
 }
 
+/// Returns the counters of a simulated run, which has the times of the recording, in each pixel
+/// column of an axis of the recording; exact to within a bucket of the series.
+pub(super) fn counters_of_run(series: &CounterSeries, axis: &XAxis) -> Vec<CounterColumn> {
+    if axis.is_even_time() {
+        let Range { start, end } = axis.range();
+        return series.columns(start, end, axis.times().len().saturating_sub(1));
+    }
+    series.columns_between(axis.times())
+}
+
 /// Returns the memory samples of a device in each pixel column of an axis; `None` for columns
 /// before the first sample.
 pub(super) fn samples(series: &CounterSeries, axis: &XAxis, width: usize) -> Vec<Option<SampleColumn>> {

@@ -24,6 +24,13 @@ use crate::units;
 /// Opacity (0 to 1) of the background of a label on the chart.
 const TAG_ALPHA: f32 = 0.78;
 
+impl TimelineScene {
+    /// Returns the colors of a simulated run's allocated and reserved bytes.
+    pub(crate) fn run_colors(theme: &Theme) -> [Color; 2] {
+        [theme.sides[1].mix(theme.well, 0.4), theme.sides[1]]
+    }
+}
+
 /// Draws the timeline on `frame`, which must have the size that the scene was computed for.
 pub fn draw(scene: &TimelineScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
     draw_on(scene, theme, &mut Canvas { frame, typesetter });
@@ -88,17 +95,21 @@ fn draw_chart<B: DrawingBackend>(scene: &TimelineScene, theme: &Theme, backend: 
         .y_label_formatter(&|bytes| units::axis_size(*bytes as u64))
         .set_all_tick_mark_size(px(4.0, scene.scale))
         .draw()?;
-    let mut line = |color: Color, value: &dyn Fn(usize, &Counters) -> u64| {
+    let mut line_of = |columns: &[CounterColumn], color: Color, value: &dyn Fn(usize, &Counters) -> u64| {
         let point = |(index, column): (usize, &CounterColumn)| (middle(index), value(index, &column.max) as f64);
         let points = columns.iter().enumerate().map(point);
         chart.draw_series(LineSeries::new(points, to_rgb(color).stroke_width(1))).map(|_| ())
     };
+    let mut line = |color, value: &dyn Fn(usize, &Counters) -> u64| line_of(columns, color, value);
     match &scene.stack {
         None => line(theme.allocated.mix(theme.text, 0.35), &|_, counters| counters.allocated)?,
         // The active bytes: the upper edge of the areas.
         Some(stack) => line(theme.text, &|index, _| stack.columns.get(index).map_or(0, |column| column.total))?,
     }
     line(theme.reserved_line, &|_, counters| counters.reserved)?;
+    let [allocated, reserved] = TimelineScene::run_colors(theme);
+    line_of(&scene.run_columns, allocated, &|_, counters| counters.allocated)?;
+    line_of(&scene.run_columns, reserved, &|_, counters| counters.reserved)?;
     root.present()
 }
 

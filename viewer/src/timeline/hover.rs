@@ -64,13 +64,17 @@ impl Hover {
         } else {
             format!("event {}", Count(to))
         };
-        let counters = scene.columns.get(column).map_or_else(Vec::new, |one| {
+        let mut counters = scene.columns.get(column).map_or_else(Vec::new, |one| {
             vec![
                 ("allocated", value_text(one.min.allocated, one.max.allocated)),
                 ("active", value_text(one.min.active, one.max.active)),
                 ("reserved", value_text(one.min.reserved, one.max.reserved)),
             ]
         });
+        if let Some(run) = scene.run_columns.get(column) {
+            counters.push(("what if: allocated", value_text(run.min.allocated, run.max.allocated)));
+            counters.push(("what if: reserved", value_text(run.min.reserved, run.max.reserved)));
+        }
         if let Some(lane) = scene.lanes.at(y) {
             let (allocated, reserved) = lane.columns.get(column).copied().unwrap_or_default();
             let size = |bytes: u64| format!("at most {}", ByteSize(bytes));

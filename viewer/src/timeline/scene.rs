@@ -5,7 +5,7 @@ use std::ops::Range;
 use vramscope_insight::history::History;
 use vramscope_trace::{ByteSize, CounterColumn, CounterSeries, DeviceId, Incident, Recording};
 
-use super::columns::{counters, samples};
+use super::columns::{counters, counters_of_run, samples};
 use super::content::Content;
 use super::flags::{Flag, flags};
 use super::geometry::{Geometry, Rows, TEXT, span_rows, time_origin_ns};
@@ -36,6 +36,8 @@ pub struct Options<'a> {
     pub history: Option<&'a History>,
     /// Whether idle time is left out; needs the history.
     pub cuts_idle: bool,
+    /// The counters of a simulated run, which has the times of the recording, to draw as lines.
+    pub run: Option<&'a CounterSeries>,
     /// The timeline before, of which parts may be used again.
     pub previous: Option<&'a TimelineScene>,
     /// Whether a row for named intervals is there before the first one.
@@ -64,6 +66,8 @@ pub struct TimelineScene {
     pub(super) scale: f32,
     /// Counters, one entry per pixel column.
     pub(super) columns: Vec<CounterColumn>,
+    /// Counters of a simulated run, one entry per pixel column; empty without one.
+    pub(super) run_columns: Vec<CounterColumn>,
     /// What the counters, and those of the lanes, were computed from.
     columns_key: ColumnsKey,
     /// Bands of memory outside the pool, the topmost first.
@@ -178,7 +182,7 @@ impl TimelineScene {
         }
         let time_range = axis.time_range();
         (geometry.from_ns, geometry.to_ns) = (time_range.start, time_range.end.max(time_range.start.saturating_add(1)));
-        let top = Top::new(content);
+        let top = Top::new(content, options.run);
         let bands = band_areas(content, &columns, &axis, top.bytes);
         let max_labels = (geometry.plot.width() / measure.px(110.0).max(1)) as u64;
         let (axis_labels, axis_label_rects) = fit_labels(&measure, &geometry, axis.labels(recording, max_labels));
@@ -202,11 +206,12 @@ impl TimelineScene {
                 })
                 .unwrap_or_default(),
             geometry,
-            axis,
             stack: None,
             scale,
+            run_columns: options.run.map(|run| counters_of_run(run, &axis)).unwrap_or_default(),
             columns,
             columns_key,
+            axis,
             bands,
             axis_labels,
             axis_label_rects,
@@ -318,7 +323,7 @@ struct Top {
 }
 
 impl Top {
-    fn new(content: &Content) -> Self {
+    fn new(content: &Content, run: Option<&CounterSeries>) -> Self {
         let total = device_bytes(content);
         let used =
             content.recording.series(content.device).and_then(CounterSeries::used_memory_peaks).unwrap_or_default();
@@ -329,6 +334,7 @@ impl Top {
         };
         // Samples are older than the counters, so their sum may exceed the device's memory.
         let highest = content.peaks[1].bytes.max(content.peaks[0].bytes).max(used.min(total));
+        let highest = highest.max(run.map_or(0, |run| run.peak_reserved().bytes));
         // With other processes' memory drawn, free device memory is worth showing, unless that
         // would be most of the picture.
         if content.bands.contains(Band::Others) && highest <= total && total / 2 <= highest {

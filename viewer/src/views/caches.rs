@@ -18,6 +18,7 @@ use super::fit::FitCache;
 use super::flame_cache::FlameCache;
 use super::fragmentation_cache::FragmentationCache;
 use super::groups::BlockGroupCache;
+use super::kind::ViewKind;
 use super::searches::Searches;
 
 /// What views have computed of a recording and compute further when it grows or another view needs
@@ -61,6 +62,8 @@ pub struct Caches {
     pub missing: Vec<Range<u64>>,
     /// The moments that are compared.
     pub compare: CompareCache,
+    /// The recording and the simulated run beside it.
+    pub what_if: CompareCache,
     /// Whether a view shows a part of what it computes, and goes on in the next frame.
     pub is_unfinished: bool,
 }
@@ -69,6 +72,11 @@ pub struct Caches {
 const EVENTS_PER_FRAME: u64 = 16_384;
 
 impl Caches {
+    /// Returns the two sides that a view's picture shows.
+    pub fn compared(&mut self, view: ViewKind) -> &mut CompareCache {
+        if view == ViewKind::WhatIf { &mut self.what_if } else { &mut self.compare }
+    }
+
     /// Returns the allocator's settings as recorded, with the cap that the recording's
     /// out-of-memory errors show.
     #[must_use]

@@ -8,6 +8,7 @@ use vramscope_trace::{Definitions, DeviceId, DeviceLifetimes, DeviceState, Perce
 
 use crate::editor_link::EditorTemplate;
 use crate::heatmap::{ColorBy, LegendEntry, View};
+use crate::jobs::Jobs;
 use crate::model::{AllDevices, Comparison};
 use crate::theme::Theme;
 use crate::ui::Node;
@@ -75,6 +76,8 @@ pub struct Context<'a> {
     pub selection: Option<(u64, Option<u64>)>,
     /// Name of the file, or of the running program.
     pub source: &'a str,
+    /// Computations over the whole recording, and their results.
+    pub jobs: &'a Jobs,
     /// What the recording is compared with.
     pub comparison: &'a Comparison,
     /// The selected group: what blocks are grouped by, and the group's number.

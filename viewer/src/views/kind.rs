@@ -35,13 +35,15 @@ pub enum ViewKind {
     Segments,
     /// Two recordings or moments.
     Compare,
+    /// The recorded requests under other allocator settings.
+    WhatIf,
     /// Program, versions, settings and counters.
     About,
 }
 
 impl ViewKind {
     /// All views, in the order in which they are offered.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Heatmap,
         Self::Allocations,
         Self::Sites,
@@ -58,6 +60,7 @@ impl ViewKind {
         Self::Failures,
         Self::Segments,
         Self::Compare,
+        Self::WhatIf,
         Self::About,
     ];
 
@@ -87,6 +90,7 @@ impl ViewKind {
             Self::Failures => "failures",
             Self::Segments => "segments",
             Self::Compare => "compare",
+            Self::WhatIf => "whatif",
             Self::About => "about",
         }
     }
@@ -129,6 +133,7 @@ impl ViewKind {
             Self::Failures => "Out of memory",
             Self::Segments => "Pools and segments",
             Self::Compare => "Compare",
+            Self::WhatIf => "What if",
             Self::About => "About",
         }
     }
@@ -136,7 +141,10 @@ impl ViewKind {
     /// Returns true if the view needs the lifetimes of the whole recording.
     #[must_use]
     pub const fn needs_history(self) -> bool {
-        !matches!(self, Self::Heatmap | Self::Sites | Self::Flame | Self::Failures | Self::Segments | Self::About)
+        !matches!(
+            self,
+            Self::Heatmap | Self::Sites | Self::Flame | Self::Failures | Self::Segments | Self::WhatIf | Self::About
+        )
     }
 
     /// Returns what the view's picture shows, for screen readers; `None` if the view has no
@@ -148,6 +156,7 @@ impl ViewKind {
             Self::Allocations => Some("Every allocation as a band over time"),
             Self::Flame => Some("Bytes by call stack, or by group"),
             Self::Fragmentation => Some("Free memory and its fragmentation over time"),
+            Self::WhatIf => Some("Allocated and reserved bytes, recorded and simulated, over time, and both heatmaps"),
             Self::Compare => Some("Allocated and reserved bytes of both sides over time, and their heatmaps"),
             _ => None,
         }

@@ -14,6 +14,7 @@ pub mod controls;
 pub mod details;
 pub mod events;
 pub mod failures;
+pub mod findings;
 pub mod fit;
 pub mod flame;
 mod flame_cache;
@@ -33,6 +34,7 @@ pub(crate) mod small_map;
 pub mod steps;
 pub mod table;
 pub mod temporaries;
+pub mod what_if;
 
 pub use kind::ViewKind;
 
@@ -59,6 +61,7 @@ pub fn content(view: ViewKind, context: &Context<'_>, options: &ViewOptions, cac
         ViewKind::Leaks => leaks::content(context, options, caches),
         ViewKind::Temporaries => temporaries::content(context, options, caches),
         ViewKind::Compare => compare::content(context, options, caches),
+        ViewKind::WhatIf => what_if::content(context, options, caches),
         ViewKind::About => about::content(context, caches),
     }
 }

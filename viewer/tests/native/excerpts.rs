@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use vramscope_analyzer::{ExcerptJob, ExcerptStep};
 use vramscope_trace::{MemoryState, Recording, Replay};
-use vramscope_viewer::excerpt::{ExcerptJob, ExcerptStep};
 use vramscope_viewer::model::Model;
 
 use crate::files::load;

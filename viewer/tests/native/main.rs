@@ -34,3 +34,4 @@ mod views_holders;
 mod views_leaks;
 mod views_lists;
 mod views_training;
+mod views_what_if;

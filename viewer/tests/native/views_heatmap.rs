@@ -87,7 +87,8 @@ impl Shown {
     }
 
     fn details_text(&self) -> String {
-        text(&self.details)
+        // Below the list of findings.
+        text(&self.details[1..])
     }
 
     /// Returns the rows of the table in the right pane: text, command, and whether it is selected.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use vramscope_insight::advice::{Advice, MemoryBounds, SmallestCapacity, required_pytorch, smallest_card};
+use vramscope_insight::what_if::DeviceWorkload;
 use vramscope_pool::{CONF_VARIABLES, Settings};
 use vramscope_trace::{ByteSize, Count, Percent};
 
@@ -13,7 +14,7 @@ use crate::input::Input;
 use crate::operation::Operation;
 use crate::reports::advise::Advised;
 use crate::signals;
-use crate::simulation::{DeviceWorkload, LimitArguments};
+use crate::simulation::LimitArguments;
 use crate::table;
 use crate::terminal;
 

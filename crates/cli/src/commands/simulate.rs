@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde::Serialize;
+use vramscope_insight::what_if::{DeviceWorkload, setting_that_needs_capacity};
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{RunSummary, Workload};
 use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Percent};
@@ -12,7 +13,7 @@ use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Percent};
 use crate::error::{CommandError, Result};
 use crate::input::Input;
 use crate::operation::Operation;
-use crate::simulation::{self, DeviceWorkload, FiguresReport, LimitArguments};
+use crate::simulation::{self, FiguresReport, LimitArguments};
 use crate::table;
 use crate::terminal;
 
@@ -68,14 +69,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
         CommandError::new(format_args!("--alloc-conf {:?}: {error}", arguments.alloc_conf))
     };
     let tried = Settings::parse(&arguments.alloc_conf).map_err(|error| conf_error(&error))?;
-    // Both settings are shares of the capacity.
-    let needs_capacity = if tried.garbage_collection_threshold > 0.0 {
-        Some("garbage_collection_threshold")
-    } else if tried.per_process_memory_fraction < 1.0 {
-        Some("per_process_memory_fraction")
-    } else {
-        None
-    };
+    let needs_capacity = setting_that_needs_capacity(&tried);
     let recording = Input::open(&arguments.file)?.into_recording()?;
     let mut devices: Vec<DeviceReport> = Vec::new();
     for device in simulation::workloads(&arguments.file, &recording, &arguments.limits, &Operation::on_terminal())? {

@@ -22,19 +22,21 @@
     .replaceAll("import.meta.url", "self.location.href");
 
   // Starts the engine in a worker, whose script is the generated part of this one, and returns the
-  // page's end of the channel to it. The engine starts importers: workers that convert a file.
-  const importerScript = asClassicScript(document.getElementById("importer-script").textContent);
-  const importerWasm = takeBytes("importer-wasm");
+  // page's end of the channel to it. The engine starts workers for long computations.
+  const workers = [["startImporter", "importer"], ["startAnalyzer", "analyzer"]].map(([start, name]) =>
+    [start, asClassicScript(document.getElementById(`${name}-script`).textContent), takeBytes(`${name}-wasm`)]);
   const connect = () => {
     const script = [...document.querySelectorAll("script[type=module]")].at(-1).textContent;
     const generated = script.slice(0, script.indexOf("\n// Starts the viewer with the recording"));
-    const receive = `onmessage = async ({ data: { module, port, importerScript, importerWasm } }) => {
-      const importer = URL.createObjectURL(new Blob([importerScript], { type: "text/javascript" }));
-      self.startImporter = () => {
-        const worker = new Worker(importer);
-        worker.postMessage({ wasm: importerWasm });
-        return worker;
-      };
+    const receive = `onmessage = async ({ data: { module, port, workers } }) => {
+      for (const [start, script, wasm] of workers) {
+        const url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
+        self[start] = () => {
+          const worker = new Worker(url);
+          worker.postMessage({ wasm });
+          return worker;
+        };
+      }
       await __wbg_init({ module_or_path: module });
       start_engine(port);
     };`;
@@ -42,7 +44,7 @@
     const worker = new Worker(url);
     const { port1, port2 } = new MessageChannel();
     module.then(compiled =>
-      worker.postMessage({ module: compiled, port: port2, importerScript, importerWasm }, [port2]));
+      worker.postMessage({ module: compiled, port: port2, workers }, [port2]));
     return port1;
   };
 

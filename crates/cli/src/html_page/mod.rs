@@ -3,8 +3,8 @@
 //!
 //! The page's files are those that this binary was built with. Style and script become inline
 //! elements, which the document's content security policy allows by their hashes and nothing else.
-//! The WebAssembly of viewer and importer (gzip) and the recording are base64 text in elements that
-//! a browser does not execute.
+//! The WebAssembly of viewer, importer and analyzer (gzip) and the recording are base64 text in
+//! elements that a browser does not execute.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -55,11 +55,15 @@ struct PageFiles<'a> {
     /// The JavaScript that wasm-bindgen generated for the viewer.
     bindings: Cow<'a, str>,
     wasm: Cow<'a, [u8]>,
-    importer: Importer<'a>,
+    /// The importer, which converts files of other formats, and the analyzer, which computes over
+    /// the whole recording.
+    workers: [PageWorker<'a>; 2],
 }
 
-/// The files of the importer, which converts files of other formats in a worker.
-struct Importer<'a> {
+/// The files of a worker that the page starts when it needs it.
+struct PageWorker<'a> {
+    /// Name in the ids of the page's elements.
+    name: &'static str,
     /// The worker's script.
     script: Cow<'a, str>,
     /// The JavaScript that wasm-bindgen generated for it.
@@ -70,16 +74,35 @@ struct Importer<'a> {
 /// The line of the document that makes the page installable, which needs a server.
 const MANIFEST_LINE: &str = "<link rel=\"manifest\" href=\"./manifest.webmanifest\" crossorigin=\"use-credentials\">\n";
 
-/// The line of the importer's script that imports its generated JavaScript.
-const IMPORT_LINE: &str = "import init, { import_file } from \"./pkg/vramscope_importer.js\";\n";
+impl PageWorker<'static> {
+    /// Takes the files of a worker; `text` and `bytes` return those of a path.
+    fn read(
+        name: &'static str,
+        text: impl Fn(&str) -> Result<Cow<'static, str>>,
+        bytes: impl Fn(&str) -> Result<Cow<'static, [u8]>>,
+    ) -> Result<Self> {
+        Ok(Self {
+            name,
+            script: text(&format!("{name}.js"))?,
+            bindings: text(&format!("pkg/vramscope_{name}.js"))?,
+            wasm: bytes(&format!("pkg/vramscope_{name}_bg.wasm"))?,
+        })
+    }
+}
 
-impl Importer<'_> {
-    /// Returns the worker's script with the generated JavaScript in it, as one module.
+impl PageWorker<'_> {
+    /// Returns the worker's script with the generated JavaScript in place of the line that imports
+    /// it, as one module.
     fn module(&self) -> Result<String> {
-        let (before, after) = self
-            .script
-            .split_once(IMPORT_LINE)
-            .ok_or_else(|| CommandError::new(format_args!("the page's importer.js lacks the line {IMPORT_LINE}")))?;
+        let name = self.name;
+        let end = format!("}} from \"./pkg/vramscope_{name}.js\";\n");
+        let parts = self.script.split_once("import init, {").and_then(|(before, rest)| {
+            let (names, after) = rest.split_once(&*end)?;
+            (!names.contains('\n')).then_some((before, after))
+        });
+        let (before, after) = parts.ok_or_else(|| {
+            CommandError::new(format_args!("the page's {name}.js lacks the line that ends with {end}"))
+        })?;
         Ok(format!("{before}{}\nconst init = __wbg_init;\n{after}", self.bindings))
     }
 }
@@ -105,11 +128,7 @@ impl PageFiles<'static> {
             index: text("index.html")?,
             style: text("style.css")?,
             icon: bytes("icon.svg")?,
-            importer: Importer {
-                script: text("importer.js")?,
-                bindings: text("pkg/vramscope_importer.js")?,
-                wasm: bytes("pkg/vramscope_importer_bg.wasm")?,
-            },
+            workers: [PageWorker::read("importer", text, bytes)?, PageWorker::read("analyzer", text, bytes)?],
         })
     }
 }
@@ -118,12 +137,10 @@ impl PageFiles<'_> {
     /// Returns the viewer as one HTML document that contains a recording called `name`.
     fn embed(&self, name: &str, recording: &[u8]) -> Result<String> {
         let script = format!("{}\n{LOADER}", self.bindings);
-        let importer = self.importer.module()?;
-        for (what, text, end_tag) in [
-            ("script", script.as_str(), "</script"),
-            ("importer's script", importer.as_str(), "</script"),
-            ("style", self.style.as_ref(), "</style"),
-        ] {
+        let modules = [self.workers[0].module()?, self.workers[1].module()?];
+        let of_workers = modules.iter().map(|module| ("script of a worker", module.as_str(), "</script"));
+        let others = [("script", script.as_str(), "</script"), ("style", self.style.as_ref(), "</style")];
+        for (what, text, end_tag) in others.into_iter().chain(of_workers) {
             let text = text.to_ascii_lowercase();
             if text.contains(end_tag) || text.contains("<!--") {
                 return Err(CommandError::new(format_args!(
@@ -138,14 +155,19 @@ impl PageFiles<'_> {
             csp_hash(&script),
             csp_hash(&self.style)
         );
+        let worker = |(worker, module): (&PageWorker<'_>, &String)| {
+            let (name, wasm) = (worker.name, BASE64.encode(gzip(&worker.wasm)));
+            format!(
+                "<script type=\"application/wasm\" id=\"{name}-wasm\">{wasm}</script>\n\
+                 <script type=\"text/plain\" id=\"{name}-script\">{module}</script>\n"
+            )
+        };
+        let workers: String = self.workers.iter().zip(&modules).map(worker).collect();
         let body_end = format!(
-            "<script type=\"application/wasm\" id=\"viewer-wasm\">{}</script>\n\
-             <script type=\"application/wasm\" id=\"importer-wasm\">{}</script>\n\
-             <script type=\"text/plain\" id=\"importer-script\">{importer}</script>\n\
+            "<script type=\"application/wasm\" id=\"viewer-wasm\">{}</script>\n{workers}\
              <script type=\"application/octet-stream\" id=\"recording\" data-name=\"{}\">{}</script>\n\
              <script type=\"module\">{script}</script>\n</body>",
             BASE64.encode(gzip(&self.wasm)),
-            BASE64.encode(gzip(&self.importer.wasm)),
             escape_html(name),
             BASE64.encode(recording)
         );

@@ -9,20 +9,28 @@ use super::*;
 const INDEX: &str = include_str!("../../../../www/index.html");
 const STYLE: &str = include_str!("../../../../www/style.css");
 const IMPORTER: &str = include_str!("../../../../www/importer.js");
+const ANALYZER: &str = include_str!("../../../../www/analyzer.js");
 const BINDINGS: &str = "let wasm;\nfunction start() {}\nexport { initSync, __wbg_init as default };\n";
 const WASM: &[u8] = b"\0asm\x01\0\0\0 and more";
 const IMPORTER_WASM: &[u8] = b"\0asm\x01\0\0\0 of the importer";
+const ANALYZER_WASM: &[u8] = b"\0asm\x01\0\0\0 of the analyzer";
 /// A name that becomes markup, and a script, wherever it is not escaped.
 const NAME: &str = "</script></title><script>alert('1')</script><img src=\"x\" onerror='&amp;'><!--.vram";
 
 fn files() -> PageFiles<'static> {
+    let worker = |name: &'static str, script: &'static str, wasm: &'static [u8]| PageWorker {
+        name,
+        script: script.into(),
+        bindings: BINDINGS.into(),
+        wasm: wasm.into(),
+    };
     PageFiles {
         index: INDEX.into(),
         style: STYLE.into(),
         icon: b"<svg/>".into(),
         bindings: BINDINGS.into(),
         wasm: WASM.into(),
-        importer: Importer { script: IMPORTER.into(), bindings: BINDINGS.into(), wasm: IMPORTER_WASM.into() },
+        workers: [worker("importer", IMPORTER, IMPORTER_WASM), worker("analyzer", ANALYZER, ANALYZER_WASM)],
     }
 }
 
@@ -45,7 +53,9 @@ fn recording_and_viewer_are_embedded_unchanged() {
         let page = page("a.vram", recording);
         let embedded = between(&page, "id=\"recording\" data-name=\"a.vram\">", "</script>");
         assert!(BASE64.decode(embedded).expect("the text is base64") == recording);
-        for (id, expected) in [("viewer-wasm", WASM), ("importer-wasm", IMPORTER_WASM)] {
+        for (id, expected) in
+            [("viewer-wasm", WASM), ("importer-wasm", IMPORTER_WASM), ("analyzer-wasm", ANALYZER_WASM)]
+        {
             let packed = between(&page, &format!("id=\"{id}\">"), "</script>");
             let packed = BASE64.decode(packed).expect("the text is base64");
             let mut wasm = Vec::new();
@@ -56,11 +66,13 @@ fn recording_and_viewer_are_embedded_unchanged() {
 }
 
 #[test]
-fn importer_is_one_module() {
+fn each_worker_is_one_module() {
     let page = page("a.vram", b"recording");
-    let script = between(&page, "id=\"importer-script\">", "</script>");
-    assert!(script.contains(BINDINGS) && script.contains("onmessage = "));
-    assert!(!script.contains("\nimport "), "a script in a blob cannot import files");
+    for name in ["importer", "analyzer"] {
+        let script = between(&page, &format!("id=\"{name}-script\">"), "</script>");
+        assert!(script.contains(BINDINGS) && script.contains("onmessage = "));
+        assert!(!script.contains("\nimport "), "a script in a blob cannot import files");
+    }
 }
 
 #[test]

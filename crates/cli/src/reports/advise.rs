@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use vramscope_insight::advice::{Advice, Advisor, SmallestCapacity, Trial, required_pytorch, smallest_card};
 use vramscope_insight::packing::{DevicePacker, PackingState};
+use vramscope_insight::what_if::DeviceWorkload;
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{RecordedRequests, Workload};
 use vramscope_trace::{Count, DeviceId, DurationNs, Recording};
@@ -18,7 +19,7 @@ use vramscope_trace::{Count, DeviceId, DurationNs, Recording};
 use crate::error::{CommandError, Result};
 use crate::operation::Operation;
 use crate::recorded;
-use crate::simulation::{self, DeviceWorkload, FiguresReport, LimitArguments};
+use crate::simulation::{self, FiguresReport, LimitArguments};
 
 /// Most steps of the search for a placement of each device's requests: some two seconds.
 const PACKING_STEPS: u64 = 400_000_000;
@@ -118,7 +119,7 @@ impl Advised {
             let _cancel = CancelOnDrop(&packing);
             let heights = scope.spawn(|| packed_heights(requests, &packing));
             for first in histories {
-                let device = DeviceWorkload::new(path, recording, first, limits)?;
+                let device = simulation::device_workload(path, recording, first, &settings, limits)?;
                 if device.workload.requests() > 0 {
                     let advice = advise(&device.workload, &settings, device.capacity_bytes, operation)?;
                     devices.push((device, advice));

@@ -6,6 +6,7 @@ use std::thread;
 use serde::Serialize;
 use vramscope_insight::autopsy::{Autopsy, Defect, OutOfMemory, Remedies, RemedySearch, defects};
 use vramscope_insight::failures::ReservedCap;
+use vramscope_insight::what_if::DeviceWorkload;
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::Workload;
 use vramscope_trace::{ByteSize, FreeSpace, PoolKind, Recording};
@@ -14,7 +15,7 @@ use crate::error::{CommandError, Result};
 use crate::history::read_history;
 use crate::operation::Operation;
 use crate::recorded;
-use crate::simulation::{self, DeviceWorkload, LimitArguments};
+use crate::simulation::{self, LimitArguments};
 
 /// The most different failures whose remedies are simulated.
 const MAX_CHECKED: usize = 8;

@@ -135,6 +135,11 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
         &self.run.sink
     }
 
+    /// Returns the sink mutably, to take what it has collected.
+    pub fn sink_mut(&mut self) -> &mut S {
+        &mut self.run.sink
+    }
+
     /// Ends the run and returns the sink.
     #[must_use]
     pub fn into_sink(self) -> S {

@@ -115,13 +115,28 @@ impl CompareCache {
         moments: Moments,
         wanted: AxisUnit,
     ) -> Result<&[Side; 2], Unavailable> {
+        let subject = context.comparison.subject(context.recording, context.device, context.has_range);
+        let Some(subject) = subject else {
+            (self.sides, self.is_unfinished) = (None, false);
+            return Err(Unavailable::Nothing);
+        };
+        self.update_with(context, subject, moments, wanted)
+    }
+
+    /// Determines the moments to compare with a subject, B. Fails if a moment is not known.
+    pub fn update_with(
+        &mut self,
+        context: &Context<'_>,
+        subject: CompareWith,
+        moments: Moments,
+        wanted: AxisUnit,
+    ) -> Result<&[Side; 2], Unavailable> {
         self.sides = None;
         self.is_unfinished = false;
         if let Some(second) = context.comparison.second() {
             self.second.update(second);
         }
-        let subject = context.comparison.subject(context.recording, context.device, context.has_range);
-        let sides = self.find_sides(context, subject.ok_or(Unavailable::Nothing)?, moments)?;
+        let sides = self.find_sides(context, subject, moments)?;
         self.alignment = self.align_axis(context, &sides, wanted);
         for (index, side) in sides.iter().enumerate() {
             self.is_current[index] = !side.is_second && side.device == context.device && side.event == context.moment;
@@ -336,7 +351,7 @@ impl CompareCache {
             CompareWith::Recording(other) => {
                 let second = context.comparison.second().ok_or(Unavailable::Nothing)?;
                 let from_start_ns = context.time_ns.saturating_sub(context.recording.start_ns());
-                let start_ns = second.recording.start_ns();
+                let start_ns = second.start_of(context.recording);
                 let event = second.recording.event_at_time(start_ns.saturating_add(from_start_ns));
                 let same_time = Side {
                     is_second: true,

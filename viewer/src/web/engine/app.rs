@@ -12,6 +12,7 @@ use super::super::browser::{now_ms, run_after, run_soon};
 use super::super::port::Port;
 use super::byte_source::ByteSource;
 use super::message_queue::MessageQueue;
+use super::page_worker::Analysis;
 use super::recording_bytes::RecordingBytes;
 use super::socket::Socket;
 use crate::connection::Connection;
@@ -120,6 +121,8 @@ pub(super) struct Inner {
     pub(super) socket: RefCell<Option<Socket>>,
     /// Resolves the promise of the page's first connection attempt.
     pub(super) on_settled: RefCell<Option<Function>>,
+    /// The analyzer of the recording on the page, while it is needed.
+    pub(super) analysis: RefCell<Option<Analysis>>,
     port: RefCell<Option<Port>>,
 }
 
@@ -139,6 +142,7 @@ impl App {
             openings: Cell::new(0),
             socket: RefCell::new(None),
             on_settled: RefCell::new(None),
+            analysis: RefCell::new(None),
             port: RefCell::new(None),
         }));
         let reacting = app.clone();

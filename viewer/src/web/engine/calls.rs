@@ -53,7 +53,10 @@ async fn execute(app: &App, call: Call, objects: Vec<JsValue>) -> Result<String,
         Call::Rows { view, options } => {
             app.0.state.borrow_mut().fetches.failure = None;
             while !is_prepared(app, &view, &options)? {
-                let is_loading = !app.0.state.borrow().fetches.in_flight.is_empty();
+                super::analyzing::update(&app);
+                let state = app.0.state.borrow();
+                let is_loading = !state.fetches.in_flight.is_empty() || state.session.jobs().running.is_some();
+                drop(state);
                 pause(is_loading).await?;
             }
             Ok(app.0.state.borrow_mut().session.rows(&view, &options)?)

@@ -4,14 +4,17 @@
 //! Its session does everything that needs no browser; the modules here read files, follow live
 //! programs and exchange [messages](crate::protocol) with the page.
 
+mod analyzing;
 mod app;
 mod byte_source;
 mod calls;
+mod excerpt;
 mod fetching;
 mod importing;
 mod live;
 mod message_queue;
 mod open_file;
+mod page_worker;
 mod recording_bytes;
 mod save;
 mod socket;
@@ -53,6 +56,7 @@ fn react(app: &App, message: ToEngine, objects: Vec<JsValue>) {
             for command in app.frame(&request, objects) {
                 execute(app, &command);
             }
+            analyzing::update(app);
         }
         ToEngine::Actions(actions, clock_ms) => {
             for command in app.act(&actions, clock_ms) {
@@ -72,7 +76,10 @@ fn react(app: &App, message: ToEngine, objects: Vec<JsValue>) {
         ToEngine::CompareFile(number) => open_file::compare_in_background(app, Source::File(number), objects),
         ToEngine::Save => save::save(app),
         ToEngine::SaveExcerpt { is_range, is_redacted } => save::save_excerpt(app, is_range, is_redacted),
-        ToEngine::CancelOpening => open_file::cancel(app),
+        ToEngine::CancelOpening => {
+            open_file::cancel(app);
+            analyzing::cancel(app);
+        }
     }
 }
 

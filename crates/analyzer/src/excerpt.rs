@@ -1,29 +1,9 @@
-//! Saves a part of the recording on the page, or all of it without names.
+//! Writes a part of a recording, or all of it without names.
 
 use std::ops::Range;
 
 use vramscope_pool::Settings;
 use vramscope_trace::{FormatError, IndexedEncoder, RangeCopy, Recording, Redactor};
-
-use crate::open::saved_name;
-
-/// File name extension of recordings.
-const EXTENSION: &str = ".vram";
-
-/// Returns the file name under which to save a part of the recording of `source`, or all of it
-/// without names: `run events 1200-3400.vram`, `run redacted.vram`. `events` are the part's first
-/// and last event number.
-#[must_use]
-pub fn excerpt_name(source: &str, events: Option<(u64, u64)>, is_redacted: bool) -> String {
-    let mut name = saved_name(source).trim_end_matches(EXTENSION).to_owned();
-    if let Some((from, to)) = events {
-        name += &format!(" events {from}-{to}");
-    }
-    if is_redacted {
-        name += " redacted";
-    }
-    name + EXTENSION
-}
 
 /// Where an excerpt is written.
 enum Writer {
@@ -102,21 +82,5 @@ impl ExcerptJob {
         }
         output.extend(writer.encoder().finish());
         Ok(ExcerptStep::Done)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_say_what_the_file_contains() {
-        let check = |events, is_redacted, expected: &str| {
-            assert_eq!(excerpt_name("a/gpt_varlen.pickle.zst", events, is_redacted), expected);
-        };
-        check(Some((1200, 3400)), false, "a_gpt_varlen events 1200-3400.vram");
-        check(None, true, "a_gpt_varlen redacted.vram");
-        check(Some((0, 7)), true, "a_gpt_varlen events 0-7 redacted.vram");
-        check(None, false, "a_gpt_varlen.vram");
     }
 }

@@ -1,0 +1,84 @@
+//! The settings that need least memory.
+
+use serde::Serialize;
+use vramscope_insight::advice::{Advice, Advisor, Trial, smallest_card};
+use vramscope_insight::what_if::DeviceWorkload;
+use vramscope_pool::Settings;
+use vramscope_trace::Count;
+
+use crate::request::Observer;
+use crate::simulation::Figures;
+
+/// The answer to [`Request::Advice`](crate::Request::Advice).
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct AdviceReport {
+    device: u16,
+    capacity_bytes: Option<u64>,
+    recorded: Figures,
+    floor_bytes: u64,
+    /// Best first.
+    tried: Vec<TrialReport>,
+    /// Whether the best settings are more than 1% better than the recorded ones.
+    worthwhile: bool,
+    smallest: Option<SmallestReport>,
+}
+
+/// Settings and their simulated figures.
+#[derive(Clone, Debug, Serialize)]
+struct TrialReport {
+    alloc_conf: String,
+    predicted: Figures,
+    /// Whether they are the recorded settings.
+    is_recorded: bool,
+}
+
+/// The least memory that the program runs in.
+#[derive(Clone, Debug, Serialize)]
+struct SmallestReport {
+    capacity_bytes: u64,
+    alloc_conf: String,
+    /// The smallest GPU with that much usable memory.
+    card: Option<&'static str>,
+}
+
+/// Makes all runs that the advice for a device needs. `settings` are the recorded ones.
+pub(crate) fn advice(
+    device: &DeviceWorkload,
+    settings: &Settings,
+    capacity_bytes: Option<u64>,
+    observer: &mut impl Observer,
+) -> Option<AdviceReport> {
+    let workload = &device.workload;
+    let capacity_bytes = capacity_bytes.or(device.capacity_bytes);
+    let mut advisor = Advisor::new(workload, settings, capacity_bytes);
+    while let Some(run) = advisor.next_run() {
+        let summary = run.simulate(workload);
+        advisor.finish(&run, summary);
+        let (finished, all) = advisor.progress();
+        let text = format!("Trying settings: {} of {} runs", Count(finished as u64), Count(all as u64));
+        observer.progress(finished as f64 / all.max(1) as f64, &text);
+    }
+    Some(report(device, capacity_bytes, &advisor.into_advice()?))
+}
+
+/// Returns what the page needs of an advice.
+fn report(device: &DeviceWorkload, capacity_bytes: Option<u64>, advice: &Advice) -> AdviceReport {
+    let trial = |trial: &Trial| TrialReport {
+        alloc_conf: trial.settings.to_conf(),
+        predicted: trial.predicted.into(),
+        is_recorded: trial.is_recorded,
+    };
+    AdviceReport {
+        device: device.workload.device().0,
+        capacity_bytes,
+        recorded: advice.recorded.into(),
+        floor_bytes: advice.floor_bytes,
+        tried: advice.tried.iter().map(trial).collect(),
+        worthwhile: advice.is_worthwhile(),
+        smallest: advice.smallest().map(|smallest| SmallestReport {
+            capacity_bytes: smallest.capacity_bytes,
+            alloc_conf: smallest.settings.to_conf(),
+            card: smallest_card(smallest.capacity_bytes).map(|card| card.name),
+        }),
+    }
+}

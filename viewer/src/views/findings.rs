@@ -1,0 +1,95 @@
+//! The list of findings and failures beside the panes.
+
+use serde_json::Value;
+use vramscope_trace::{ByteSize, Count};
+
+use crate::jobs::{Findings, Job, Jobs};
+use crate::theme::Theme;
+use crate::ui::{Attribute, Element, Tag};
+
+use super::kind::ViewKind;
+
+/// The device and the moment of a finding: that of its last event.
+#[must_use]
+pub fn moment(finding: &Value) -> Option<(u16, u64)> {
+    let device = u16::try_from(finding["device"].as_u64()?).ok()?;
+    Some((device, finding["events"][1].as_u64()?))
+}
+
+/// Returns the view that shows a finding, from the family of its id.
+#[must_use]
+pub fn view(finding: &Value) -> ViewKind {
+    let id = finding["id"].as_str().unwrap_or_default();
+    match id.split('.').next().unwrap_or_default() {
+        "oom" => ViewKind::Failures,
+        "growth" => ViewKind::Leaks,
+        "fragmentation" | "waste" => ViewKind::Fragmentation,
+        "peak" if id == "peak.temporary" => ViewKind::Temporaries,
+        "peak" | "dominant" => ViewKind::Peak,
+        _ => ViewKind::Segments,
+    }
+}
+
+/// Returns the list. `is_live` tells whether the recording grows.
+#[must_use]
+pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
+    let Findings { list, looked_at, error, saves, .. } = &jobs.findings;
+    let title =
+        if list.is_empty() { "Findings".to_owned() } else { format!("Findings ({})", Count(list.len() as u64)) };
+    let mut section = Element::new(Tag::Details)
+        .with_class("findings")
+        .with(Attribute::Key, "findings")
+        .with(Attribute::Open, "")
+        .with_child(Element::text(Tag::Summary, title));
+    let items = list.iter().enumerate().map(|(index, finding)| item(index, finding, theme));
+    if !list.is_empty() {
+        let items = Element::new(Tag::Ul).with(Attribute::AriaLabel, "Problems of this recording").with_children(items);
+        section = section.with_child(items);
+    }
+    let note = |text: &str| Element::text(Tag::P, text).with_class("nothing").with(Attribute::Role, "status");
+    let is_running = jobs.running == Some(Job::Findings);
+    section = match (error, looked_at) {
+        (Some(error), _) => section.with_child(Element::text(Tag::P, error.as_str()).with_class("filter-error")),
+        (None, None) if is_running => section.with_child(note("Looking for problems…")),
+        (None, None) => section.with_child(Element::button("Look for problems", "find-problems")),
+        (None, Some(_)) if list.is_empty() => section.with_child(note("No problem was found.")),
+        _ => section,
+    };
+    if is_live {
+        let save = Element::button("Save when one appears", "save-findings")
+            .with(Attribute::AriaPressed, saves.to_string())
+            .with(Attribute::Title, "Save the recording as a file whenever a new problem appears");
+        section = section.with_child(save);
+    }
+    section
+}
+
+/// Returns an item of the list; a click shows the view and the moment.
+fn item(index: usize, finding: &Value, theme: &Theme) -> Element {
+    let text = |name: &str| finding[name].as_str().unwrap_or_default();
+    let severity = text("severity");
+    let color = match severity {
+        "critical" => theme.alarm,
+        "high" => theme.free,
+        _ => theme.dim,
+    };
+    let title = format!("{severity}: {}", text("id"));
+    let link = Element::button(text("summary"), format!("finding {index}"))
+        .with_class("link")
+        .with(Attribute::Title, format!("{title}. Show it in {}", view(finding).title()));
+    let mut facts = vec![title];
+    facts.extend(finding["bytes"].as_u64().filter(|&bytes| bytes > 0).map(|bytes| ByteSize(bytes).to_string()));
+    let steps = finding["steps_left"].as_u64();
+    facts.extend(steps.map(|steps| format!("full in {}", Count(steps).of("step", "steps"))));
+    facts.extend(moment(finding).map(|(_, event)| format!("event {}", Count(event))));
+    facts.extend(Some(text("site").to_owned()).filter(|site| !site.is_empty()));
+    let item = Element::new(Tag::Li)
+        .with(Attribute::Key, index.to_string())
+        .with_color(color)
+        .with_child(link)
+        .with_child(Element::text(Tag::P, facts.join(" · ")).with_class("note"));
+    match finding["remedy"].as_str() {
+        Some(remedy) => item.with_child(Element::text(Tag::P, format!("What helps: {remedy}")).with_class("note")),
+        None => item,
+    }
+}

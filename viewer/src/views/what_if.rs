@@ -1,0 +1,263 @@
+//! What if: the recorded requests under other allocator settings, beside the recording.
+
+use serde_json::Value;
+use vramscope_trace::{ByteSize, Count, DeviceId};
+
+use crate::comparison::{AxisUnit, side_color};
+use crate::jobs::{Finished, Job};
+use crate::model::CompareWith;
+use crate::ui::{Attribute, Element, Node, Tag, swatch};
+
+use super::caches::Caches;
+use super::compare::Moments;
+use super::context::{Context, ViewContent, ViewOptions};
+use super::controls::choice;
+use super::kind::ViewKind;
+use super::table::{Cell, Column, Row, Table};
+
+/// The view's variant that tries all settings.
+pub const ALL_SETTINGS: &str = "all";
+
+/// The name of PyTorch's default settings.
+const DEFAULTS: &str = "PyTorch's defaults";
+
+/// A setting with a menu: its key, and the values offered beside none.
+type Menu = (&'static str, &'static [&'static str]);
+
+/// The settings with a menu.
+const MENUS: [Menu; 4] = [
+    ("expandable_segments", &["True"]),
+    ("max_split_size_mb", &["32", "64", "128", "256", "512", "1024"]),
+    ("garbage_collection_threshold", &["0.6", "0.7", "0.8", "0.9"]),
+    ("roundup_power2_divisions", &["2", "4", "8", "16"]),
+];
+
+/// Returns the job that computes what the view shows of a device. The filter has the settings, the
+/// number the capacity.
+#[must_use]
+pub fn job(device: DeviceId, options: &ViewOptions) -> Job {
+    let conf = Some(options.filter.trim().to_owned()).filter(|conf| !conf.is_empty());
+    Job::WhatIf { device, conf, capacity_bytes: options.number }
+}
+
+/// Splits settings into keys with their values; commas within brackets separate nothing.
+fn pairs(conf: &str) -> Vec<(&str, &str)> {
+    let mut depth = 0;
+    let parts = conf.split(|letter| {
+        depth += i32::from(letter == '[') - i32::from(letter == ']');
+        letter == ',' && depth == 0
+    });
+    parts.filter_map(|part| part.split_once(':')).map(|(key, value)| (key.trim(), value.trim())).collect()
+}
+
+/// Returns settings with another value of a key; without the key if the value is empty. Without any
+/// key, expandable segments are off, as they are by default.
+#[must_use]
+pub fn with_setting(conf: &str, key: &str, value: &str) -> String {
+    let mut all = pairs(conf);
+    match all.iter_mut().find(|(known, _)| *known == key) {
+        Some(known) => known.1 = value,
+        None => all.push((key, value)),
+    }
+    all.retain(|(_, value)| !value.is_empty());
+    if all.is_empty() {
+        all.push((MENUS[0].0, "False"));
+    }
+    let parts: Vec<String> = all.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
+    parts.join(",")
+}
+
+/// Returns the settings that the controls show: those chosen, or those of the recording.
+#[must_use]
+pub fn shown_settings<'a>(context: &Context<'a>, options: &'a ViewOptions) -> &'a str {
+    if options.filter.is_empty() { &context.recording.info().alloc_conf } else { &options.filter }
+}
+
+/// Determines the two sides of the picture: the recording, and the simulated run at the same time.
+/// Returns false if there is no run.
+pub fn update_sides(context: &Context<'_>, caches: &mut Caches) -> bool {
+    let is_simulated = context.comparison.second().is_some_and(|second| second.is_simulated);
+    let run = CompareWith::Recording(context.device);
+    is_simulated && caches.what_if.update_with(context, run, Moments::Now, AxisUnit::Time).is_ok()
+}
+
+/// Returns the content of the view.
+#[must_use]
+pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
+    let jobs = context.jobs;
+    let mut content = ViewContent { hides_picture: !update_sides(context, caches), ..ViewContent::default() };
+    content.controls = controls(shown_settings(context, options), options);
+    let error = |finished: &Option<Finished>| finished.as_ref().and_then(|one| one.answer.as_ref().err().cloned());
+    for message in error(&jobs.what_if).into_iter().chain(error(&jobs.advice)) {
+        content.content.push(Element::text(Tag::P, message).with_class("filter-error").into());
+    }
+    let Some(answer) = jobs.what_if_answer() else {
+        if jobs.what_if.is_none() {
+            content.content.extend(ViewContent::message("Reading the requests of the recording…").content);
+        }
+        return content;
+    };
+    for note in notes(answer) {
+        content.content.push(Element::text(Tag::P, note).with_class("summary").into());
+    }
+    let advice = jobs.advice.as_ref().and_then(|advice| advice.answer.as_ref().ok());
+    // Scripts get everything that is known.
+    let advice = advice.filter(|_| options.limit.is_some() || options.mode.as_deref() == Some(ALL_SETTINGS));
+    if let Some(text) = advice.map(advice_text) {
+        content.content.push(Element::text(Tag::P, text).with_class("summary").into());
+    }
+    if !content.hides_picture {
+        let entry = |side: usize, text: &str| {
+            let item = Element::new(Tag::Li).with_child(swatch(side_color(context.theme, side)));
+            item.with_child(Element::text(Tag::Span, text))
+        };
+        let run = format!("B: {}", options.filter);
+        let entries = [entry(0, "A: recorded"), entry(1, &run)];
+        content.legend = vec![Element::new(Tag::Ul).with_class("compare-sides").with_children(entries).into()];
+    }
+    content.with_table(runs_table(context, options, answer, advice))
+}
+
+/// Returns the view's controls: a menu for each setting, all settings as text, the capacity, and a
+/// button that tries all.
+fn controls(conf: &str, options: &ViewOptions) -> Vec<Node> {
+    let chosen = pairs(conf);
+    let mut controls: Vec<Node> = Vec::new();
+    for (key, values) in MENUS {
+        let current = chosen.iter().find(|(known, _)| *known == key).map_or("", |(_, value)| *value);
+        let current = if current == "False" || current == "0" { "" } else { current };
+        let other = (!current.is_empty() && !values.contains(&current)).then_some(current);
+        let values = std::iter::once(("", "off")).chain(values.iter().copied().chain(other).map(|one| (one, one)));
+        let values = values.map(|(value, text)| (value, if text == "True" { "on" } else { text }));
+        controls.push(choice(key, &format!("what-if {key}"), current, values).into());
+    }
+    let field = |key: &str, label: &str, placeholder: &str, value: String| {
+        Element::new(Tag::Input)
+            .with(Attribute::Type, "search")
+            .with(Attribute::Key, key)
+            .with(Attribute::AriaLabel, label)
+            .with(Attribute::Placeholder, placeholder)
+            .with(Attribute::Value, value)
+    };
+    let capacity = options.number.map(|bytes| ByteSize(bytes).to_string()).unwrap_or_default();
+    let capacity = field("capacity", "Capacity", "capacity: as recorded", capacity).with_command("what-if capacity");
+    let all = field("conf", "All settings", "all settings as text", options.filter.clone());
+    let is_all = options.mode.as_deref() == Some(ALL_SETTINGS);
+    let try_all = Element::button("Try all settings", "what-if all")
+        .with(Attribute::Title, "Simulate every setting that can help, and rank them")
+        .with(Attribute::AriaPressed, is_all.to_string());
+    controls.push(capacity.into());
+    controls.push(all.with_command(format!("filter {}", ViewKind::WhatIf.name())).into());
+    controls.push(try_all.into());
+    controls
+}
+
+/// Returns what the user must know of a run.
+fn notes(answer: &Value) -> Vec<String> {
+    let mut notes = Vec::new();
+    if answer["simulated"].is_null() {
+        notes.push("Choose a setting: the recorded requests then run under it, beside the recording.".to_owned());
+    }
+    match answer["capacity_bytes"].as_u64() {
+        Some(bytes) => notes.push(format!("The allocator may reserve {}.", ByteSize(bytes))),
+        None => notes.push("The allocator may reserve any number of bytes.".to_owned()),
+    }
+    if let Some(event) = answer["unverified_from"].as_u64() {
+        notes.push(format!(
+            "From event {} on, the recorded allocator decided differently than the simulated one would.",
+            Count(event)
+        ));
+    }
+    if answer["stops_at_gap"] == true {
+        notes.push("Events are missing; only those before are simulated.".to_owned());
+    }
+    notes
+}
+
+/// Returns the result of trying all settings as a sentence.
+fn advice_text(advice: &Value) -> String {
+    let mut text = match (advice["worthwhile"] == true, advice["tried"][0]["alloc_conf"].as_str()) {
+        (true, Some(conf)) if !conf.is_empty() => format!("Best: {conf}."),
+        (true, _) => "Best: PyTorch's defaults.".to_owned(),
+        _ => "No setting is more than 1% better than the recorded ones.".to_owned(),
+    };
+    let smallest = &advice["smallest"];
+    if let Some(bytes) = smallest["capacity_bytes"].as_u64() {
+        text += &format!(" The program runs in {}", ByteSize(bytes));
+        text += &smallest["card"].as_str().map(|card| format!(", on a GPU such as {card}.")).unwrap_or(".".to_owned());
+    }
+    text
+}
+
+/// Returns the figures of the recorded run, of the shown one, and of all that were tried.
+fn runs_table(context: &Context<'_>, options: &ViewOptions, answer: &Value, advice: Option<&Value>) -> Table {
+    let columns = vec![
+        Column::text("alloc_conf", "settings"),
+        Column::bar("peak_reserved_bytes", "peak reserved"),
+        Column::number("peak_allocated_bytes", "peak allocated"),
+        Column::number("ooms", "out of memory"),
+        Column::number("retries", "retries"),
+        Column::number("device_allocations", "driver calls"),
+        Column::number("peak_fragmentation", "peak fragmentation"),
+    ];
+    let mut table = Table::new(ViewKind::WhatIf.name(), "Figures of the recorded and of simulated runs", columns);
+    let recorded_conf = match context.recording.info().alloc_conf.as_str() {
+        "" => DEFAULTS,
+        conf => conf,
+    };
+    let mut runs: Vec<(String, &str, &Value)> = vec![("recorded".to_owned(), "", &answer["recorded"])];
+    if !answer["simulated"].is_null() {
+        let conf = answer["alloc_conf"].as_str().unwrap_or_default();
+        runs.push((conf.to_owned(), conf, &answer["simulated"]));
+    }
+    for trial in advice.and_then(|advice| advice["tried"].as_array()).into_iter().flatten() {
+        let conf = trial["alloc_conf"].as_str().unwrap_or_default();
+        if runs.len() < 2 || conf != runs[1].1 {
+            let name = if conf.is_empty() { DEFAULTS } else { conf };
+            runs.push((
+                name.to_owned(),
+                if conf.is_empty() { "expandable_segments:False" } else { conf },
+                &trial["predicted"],
+            ));
+        }
+    }
+    let number = |figures: &Value, name: &str| figures[name].as_u64().unwrap_or(0);
+    let largest = runs.iter().map(|(.., figures)| number(figures, "peak_reserved_bytes")).max().unwrap_or(0).max(1);
+    table.rows.extend(runs.into_iter().enumerate().map(|(index, (name, conf, figures))| {
+        let reserved = number(figures, "peak_reserved_bytes");
+        let cells = vec![
+            if index == 0 { Cell::labeled(format!("recorded: {recorded_conf}"), name.into()) } else { name.into() },
+            Cell::Bytes(reserved),
+            Cell::Bytes(number(figures, "peak_allocated_bytes")),
+            Cell::Count(number(figures, "ooms")),
+            Cell::Count(number(figures, "retries")),
+            Cell::Count(number(figures, "device_allocations")),
+            Cell::Share(figures["peak_fragmentation"].as_f64().unwrap_or(0.0)),
+        ];
+        let row = Row {
+            command: Some(format!("filter {} {conf}", ViewKind::WhatIf.name())),
+            color: Some(side_color(context.theme, usize::from(index > 0))),
+            ..Row::new(cells)
+        };
+        row.with_selected(conf == options.filter).with_share(reserved as f64 / largest as f64)
+    }));
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_change_one_key() {
+        let check = |conf: &str, key: &str, value: &str, expected: &str| {
+            assert_eq!(with_setting(conf, key, value), expected, "{conf} {key} {value}");
+        };
+        check("", "max_split_size_mb", "64", "max_split_size_mb:64");
+        check("expandable_segments:True", "max_split_size_mb", "64", "expandable_segments:True,max_split_size_mb:64");
+        let divisions = "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:64";
+        check(divisions, "max_split_size_mb", "32", "roundup_power2_divisions:[256:1,512:2],max_split_size_mb:32");
+        check(divisions, "roundup_power2_divisions", "", "max_split_size_mb:64");
+        check("max_split_size_mb: 64", "max_split_size_mb", "", "expandable_segments:False");
+    }
+}

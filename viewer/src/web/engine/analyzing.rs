@@ -1,0 +1,122 @@
+//! Makes the session's jobs with an analyzer in a worker of its own.
+
+use wasm_bindgen::prelude::*;
+
+use super::super::browser::error_text;
+use super::app::{App, State};
+use super::excerpt::{NO_ANALYZER, START_ANALYZER, source};
+use super::page_worker::{Analysis, Answer, PageWorker, Running};
+use super::save;
+use crate::jobs::Job;
+use crate::model::Origin;
+use crate::open::RecordingLoader;
+use crate::protocol::FromEngine;
+
+/// Makes the job that the session wants next, if another one or none runs.
+pub(super) fn update(app: &App) {
+    let mut state = app.0.state.borrow_mut();
+    let wanted = state.session.wanted_job();
+    let opened = state.session.model.opened();
+    let mut analysis = app.0.analysis.borrow_mut();
+    if let Some(Analysis { running: Some(running), opened: known, .. }) = &*analysis
+        && *known == opened
+        && (Some(&running.job) == wanted.as_ref() || (running.job.simulates() && wanted.is_some()))
+    {
+        // Another setting waits: reading the requests again would take longer.
+        return;
+    }
+    let is_file = state.session.model.origin() == Origin::File;
+    let is_kept = is_file && state.session.shows_what_if();
+    let kept = analysis.take().filter(|one| one.opened == opened && one.running.is_none() && is_kept);
+    app.send_progress_of_jobs(&state.session.jobs().running, None);
+    state.session.job_started(wanted.clone());
+    let Some(job) = wanted else {
+        *analysis = kept;
+        return;
+    };
+    let events = state.session.model.recording().end_event();
+    let request = JsValue::from(job.request());
+    let started = match kept {
+        Some(kept) => kept.worker.send(&[("request", &request)]).map(|()| Some(kept.worker)),
+        None => start(app, &state, &request),
+    };
+    match started {
+        Ok(Some(worker)) => {
+            let running = Some(Running { job, events, loader: RecordingLoader::default() });
+            *analysis = Some(Analysis { worker, opened, running });
+        }
+        failed => {
+            let text = failed.err().map_or_else(|| NO_ANALYZER.to_owned(), |error| error_text(&error));
+            drop(state.session.job_finished(job, events, Err(text), None));
+        }
+    }
+    drop((state, analysis));
+    app.want_frame();
+}
+
+/// Starts an analyzer of the recording on the page with its first request.
+fn start(app: &App, state: &State, request: &JsValue) -> Result<Option<PageWorker>, JsValue> {
+    let reacting = app.clone();
+    let worker = PageWorker::start(START_ANALYZER, move |answer| receive(&reacting, answer))?;
+    if let Some(worker) = &worker {
+        worker.send(&[("source", &source(app, state)?), ("request", request)])?;
+    }
+    Ok(worker)
+}
+
+/// Handles an answer of the analyzer.
+fn receive(app: &App, answer: Answer) {
+    let mut analysis = app.0.analysis.borrow_mut();
+    let Some(running) = analysis.as_mut().and_then(|one| one.running.as_mut()) else { return };
+    match answer {
+        Answer::Part(bytes) => return running.loader.push(&bytes.to_vec()),
+        Answer::Progress(share, text) => {
+            return app.send_progress_of_jobs(&Some(running.job.clone()), Some((share, text)));
+        }
+        Answer::Done(_) | Answer::Failed(_) => {}
+    }
+    let finished = analysis.as_mut().and_then(|one| one.running.take());
+    let Some(Running { job, events, loader }) = finished else { return };
+    let answer = match answer {
+        Answer::Done(result) => Ok(result.unwrap_or_default()),
+        Answer::Failed(error) => {
+            // The worker may have ended.
+            *analysis = None;
+            Err(error_text(&error))
+        }
+        Answer::Part(_) | Answer::Progress(..) => return,
+    };
+    drop(analysis);
+    app.send_progress_of_jobs(&Some(job.clone()), None);
+    let run = job.simulates().then(|| loader.finish().ok()).flatten().map(|file| file.recording);
+    let mut state = app.0.state.borrow_mut();
+    let new = state.session.job_finished(job, events, answer, run);
+    let is_live = state.session.model.origin() == Origin::Live;
+    let saves = state.session.jobs().findings.saves;
+    drop(state);
+    if let Some(first) = new.first().filter(|_| is_live) {
+        let others = if new.len() > 1 { format!(" And {} more.", new.len() - 1) } else { String::new() };
+        app.show_message(&format!("{}{others}", first["summary"].as_str().unwrap_or_default()));
+        if saves {
+            save::save(app);
+        }
+    }
+    app.want_frame();
+}
+
+/// Stops the running job: it counts as failed, so that it does not begin again.
+pub(super) fn cancel(app: &App) {
+    let Some(running) = app.0.analysis.borrow_mut().take().and_then(|analysis| analysis.running) else { return };
+    let stopped = Err("stopped; change a setting to try again".to_owned());
+    drop(app.0.state.borrow_mut().session.job_finished(running.job, running.events, stopped, None));
+    app.want_frame();
+}
+
+impl App {
+    /// Shows how far a job is that the user waits for; findings are looked for in the background.
+    fn send_progress_of_jobs(&self, job: &Option<Job>, progress: Option<(f64, String)>) {
+        if job.as_ref().is_some_and(|job| *job != Job::Findings) {
+            self.send(&FromEngine::Progress(progress));
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Computations over the whole recording: the page's session with an analyzer that answers at once,
+//! as a worker does in a browser.
+
+use serde_json::Value;
+use vramscope_analyzer::{Analyzer, Observer, Request};
+use vramscope_trace::{DeviceId, Recording};
+use vramscope_viewer::jobs::Job;
+use vramscope_viewer::link::Link;
+use vramscope_viewer::open::RecordingLoader;
+use vramscope_viewer::protocol::{Action, Frame, FrameRequest, Screen, Surface};
+use vramscope_viewer::session::{PageFacts, Report, Session};
+use vramscope_viewer::ui::plain_text;
+
+use crate::files::{load_fixture, open};
+
+/// Collects the simulated recording.
+#[derive(Default)]
+struct Simulated(RecordingLoader);
+
+impl Observer for Simulated {
+    fn part(&mut self, bytes: Vec<u8>) {
+        self.0.push(&bytes);
+    }
+
+    fn progress(&mut self, share: f64, _: &str) {
+        assert!((0.0..=1.0).contains(&share), "{share}");
+    }
+}
+
+/// A session on a recording of `tests/data`, and the analyzer of the same recording.
+struct Page {
+    session: Session,
+    analyzer: Analyzer,
+    /// The jobs that were made.
+    jobs: Vec<Job>,
+}
+
+impl Page {
+    fn open(name: &str) -> Self {
+        let mut session = open(name);
+        session.show("whatif").expect("the view exists");
+        Self { session, analyzer: Analyzer::new(load_fixture(name).recording), jobs: Vec::new() }
+    }
+
+    /// Runs commands, makes the jobs that the session wants, and returns the last frame.
+    fn run(&mut self, commands: &[&str]) -> Frame {
+        let actions = commands.iter().map(|command| Action::Command((*command).to_owned())).collect();
+        let screen = Some(Screen { sizes: [(900, 160), (900, 500), (900, 500)], scale: 1.0, is_dark: false });
+        let mut report = Report::default();
+        let request = FrameRequest { actions, screen, ..FrameRequest::default() };
+        let first = self.session.frame(&request, &PageFacts::default(), &mut report);
+        assert_eq!(report.messages, Vec::<String>::new());
+        while let Some(job) = self.session.wanted_job() {
+            self.session.job_started(Some(job.clone()));
+            self.make(job);
+        }
+        self.session.resend();
+        let last = self.session.frame(&FrameRequest::default(), &PageFacts::default(), &mut report);
+        Frame { details: last.details.or(first.details), ..last }
+    }
+
+    /// Makes a job.
+    fn make(&mut self, job: Job) {
+        let request: Request = serde_json::from_str(&job.request()).expect("the analyzer knows the request");
+        let mut simulated = Simulated::default();
+        let answer = self.analyzer.answer(&request, &mut simulated).map_err(|error| error.to_string());
+        let run = job.simulates().then(|| simulated.0.finish().ok()).flatten().map(|file| file.recording);
+        let events = self.session.model.recording().end_event();
+        self.jobs.push(job.clone());
+        self.session.job_finished(job, events, answer, run);
+        assert!(self.jobs.len() < 20, "{:?}", self.jobs);
+    }
+
+    fn rows(&mut self, view: &str) -> Vec<Value> {
+        serde_json::from_str(&self.session.rows(view, "").expect("rows")).expect("a list of objects")
+    }
+
+    fn simulated(&self) -> Option<&Recording> {
+        self.session.model.comparison.run()
+    }
+}
+
+#[test]
+fn a_setting_shows_a_second_run_with_its_figures() {
+    let mut page = Page::open("cudnn_benchmark_all.pickle.gz");
+    page.run(&[]);
+    assert!(page.simulated().is_none());
+    let recorded = page.rows("whatif");
+    assert_eq!((recorded.len(), &recorded[0]["ooms"]), (1, &Value::from(5)));
+    let frame = page.run(&["filter whatif expandable_segments:True"]);
+    let run = page.simulated().expect("a simulated run");
+    assert_eq!(run.info().alloc_conf, "expandable_segments:True");
+    let peak = run.series(DeviceId(0)).expect("a series").peak_reserved().bytes;
+    let rows = page.rows("whatif");
+    assert_eq!((rows.len(), rows[1]["peak_reserved_bytes"].as_u64()), (2, Some(peak)));
+    assert_eq!(rows[1]["alloc_conf"], "expandable_segments:True");
+    assert!(frame.link.ends_with("panes=heatmap,whatif;find:expandable_segments:True"), "{}", frame.link);
+    assert!(frame.pictures.iter().any(|(surface, ..)| *surface == Surface::Right), "both curves and heatmaps");
+    let bar = plain_text(&frame.timeline_bar.expect("a bar"));
+    assert!(bar.contains("what if: reserved, up to"), "{bar}");
+    // The other settings are kept, and the link restores the run.
+    page.run(&["what-if max_split_size_mb 64", "what-if capacity 5GiB"]);
+    let rows = page.rows("whatif");
+    assert_eq!(rows[1]["alloc_conf"], "expandable_segments:True,max_split_size_mb:64");
+    assert_eq!(rows[1]["ooms"], 0, "more memory");
+    let link = page.session.link().fragment();
+    let mut other = Page::open("cudnn_benchmark_all.pickle.gz");
+    other.session.go_to_link(&Link::parse(&link)).expect("the link is valid");
+    other.run(&[]);
+    assert_eq!(other.rows("whatif"), rows);
+}
+
+#[test]
+fn all_settings_are_ranked_and_each_is_shown_by_a_click() {
+    let mut page = Page::open("cudnn_benchmark_all.pickle.gz");
+    let frame = page.run(&["what-if all"]);
+    assert!(matches!(page.jobs[..], [Job::WhatIf { conf: None, .. }, Job::Advice { .. }, Job::Findings]));
+    let rows = page.rows("whatif");
+    let reserved = |row: &Value| (row["ooms"].as_u64(), row["peak_reserved_bytes"].as_u64());
+    assert!(rows.len() > 5 && rows[1..].is_sorted_by_key(reserved), "{rows:?}");
+    let content = frame.panes.iter().flatten().find(|pane| pane.view == "whatif").expect("the view");
+    let text = plain_text(&content.content);
+    assert!(text.contains("Best: "), "{text}");
+    let best = rows[1]["alloc_conf"].as_str().expect("a text").to_owned();
+    page.run(&[&format!("filter whatif {best}")]);
+    let run = page.simulated().expect("a simulated run");
+    assert_eq!(run.series(DeviceId(0)).map(|series| series.peak_reserved().bytes), reserved(&rows[1]).1);
+}
+
+#[test]
+fn invalid_settings_are_explained_and_settings_leave_when_cleared() {
+    let mut page = Page::open("ring.pickle.zst");
+    let content = |frame: Frame| {
+        let pane = frame.panes.into_iter().flatten().find(|pane| pane.view == "whatif").expect("the view");
+        plain_text(&pane.content)
+    };
+    let text = content(page.run(&["filter whatif max_split_size:3"]));
+    assert!(text.contains("did you mean max_split_size_mb?") && page.simulated().is_none(), "{text}");
+    let text = content(page.run(&["filter whatif garbage_collection_threshold:0.5"]));
+    assert!(page.simulated().is_some() || text.contains("set a capacity"), "{text}");
+    page.run(&["filter whatif expandable_segments:True"]);
+    assert!(page.simulated().is_some());
+    page.run(&["filter whatif "]);
+    assert!(page.simulated().is_none());
+}
+
+#[test]
+fn simulated_run_has_the_times_of_the_recording() {
+    let mut page = Page::open("ring.pickle.zst");
+    page.run(&["what-if expandable_segments True"]);
+    let (recorded, run) = (page.session.model.recording(), page.simulated().expect("a run"));
+    assert!(run.start_ns() >= recorded.start_ns() && run.end_ns() <= recorded.end_ns());
+    let mut simulated = Simulated::default();
+    let request = r#"{ "kind": "what_if", "device": 0, "alloc_conf": "", "capacity_bytes": null }"#;
+    let request: Request = serde_json::from_str(request).expect("a request");
+    page.analyzer.answer(&request, &mut simulated).expect("an answer");
+    assert!(simulated.0.finish().expect("a recording").warning.is_none());
+}
+
+#[test]
+fn findings_are_one_click_from_their_view_and_moment() {
+    let mut page = Page::open("cudnn_benchmark_all.pickle.gz");
+    page.run(&[]);
+    let findings = page.rows("findings");
+    assert_eq!(findings[0]["severity"], "critical");
+    let section = page.session.jobs().findings.list.clone();
+    assert_eq!(findings, section);
+    let event = findings[0]["events"][1].as_u64().expect("an event");
+    let frame = page.run(&["finding 0"]);
+    assert_eq!(page.session.model.state().event(), event);
+    assert!(frame.link.contains("panes=heatmap,failures"), "{}", frame.link);
+    let details = frame.details.expect("a details panel");
+    let text = vramscope_viewer::ui::Element::new(vramscope_viewer::ui::Tag::Div);
+    let text = vramscope_viewer::ui::Element { children: details, ..text }.text_content();
+    assert!(text.starts_with("Findings (") && text.contains("critical: oom."), "{text}");
+    // The list is no part of the details that are copied.
+    let mut report = Report::default();
+    copy_details(&mut page.session, &mut report);
+    assert!(!report.clipboard.expect("a text").contains("Findings"));
+}
+
+/// Copies the details as text.
+fn copy_details(session: &mut Session, report: &mut Report) {
+    session.act(&[Action::Command("copy-details".to_owned())], 0.0, report);
+}
