@@ -272,6 +272,14 @@ impl Input {
     /// Returns the input as a recording whose every event can be read, importing other formats.
     /// Damaged chunks are left out and reported.
     pub(crate) fn into_recording(self) -> Result<Recording> {
+        let mut recording = self.into_recording_without_marks()?;
+        recording.read_marks();
+        Ok(recording)
+    }
+
+    /// Returns the input as a recording, as [`into_recording`](Self::into_recording) does, whose
+    /// annotations may lack marks: to list them takes a pass through all events.
+    pub(crate) fn into_recording_without_marks(self) -> Result<Recording> {
         let (path, operation) = (self.path.clone(), self.operation.clone());
         let (mut recording, _) = self.into_indexed_recording()?;
         let bar = operation.stage(format!("Checking {}", recording_name(&path)));
@@ -285,7 +293,6 @@ impl Input {
             operation.message(CommandError::file(&path, format_args!("{first}; {events} lost")));
         }
         operation.check()?;
-        recording.read_marks();
         Ok(recording)
     }
 

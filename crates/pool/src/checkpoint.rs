@@ -44,6 +44,7 @@ impl<D: Device> Pool<D> {
             self.pools[stream_pool].free.remove(free_size, block_address, index);
             let request = Request { requested: size, size, stream, block_pool, stream_pool, expandable };
             self.allocate_or_split(index, &request, |_, _, rest| rest > 0, origin, sink);
+            self.live.insert(block_address, index);
             if let Some(next) = self.blocks[index].next {
                 index = next;
             }

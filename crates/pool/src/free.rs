@@ -3,7 +3,7 @@
 use vramscope_trace::{EventKind, Sink};
 
 use crate::block::{Block, BlockState};
-use crate::device::Device;
+use crate::device::{Device, DeviceError};
 use crate::error::FreeError;
 use crate::index::{BlockIndex, StreamPoolIndex};
 use crate::pool::{Origin, Pool};
@@ -19,10 +19,29 @@ impl<D: Device> Pool<D> {
     #[inline]
     pub fn free(&mut self, address: u64, origin: Origin, sink: &mut (impl Sink + ?Sized)) -> Result<(), FreeError> {
         let Some(index) = self.live.remove(address) else { return Err(self.invalid_address_error(address)) };
-        let &Block { size, stream_pool, has_stream_uses, .. } = &self.blocks[index];
-        if has_stream_uses && let Err(error) = self.defer_free(index, origin.site) {
+        let freed = self.free_block(index, origin, sink);
+        if freed.is_err() {
             self.live.insert(address, index);
-            return Err(FreeError::Device(error));
+        }
+        freed.map_err(FreeError::Device)
+    }
+
+    /// Frees an allocated block, as [`free`](Self::free) does, that is not in
+    /// [`live`](Self::live) any more or never was.
+    ///
+    /// # Errors
+    /// If the device cannot record the events that mark the end of other streams' use. The pool is
+    /// then unchanged.
+    #[inline]
+    pub(crate) fn free_block(
+        &mut self,
+        index: BlockIndex,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<(), DeviceError> {
+        let &Block { address, size, stream_pool, has_stream_uses, .. } = &self.blocks[index];
+        if has_stream_uses {
+            self.defer_free(index, origin.site)?;
         }
         let kind = self.pools[stream_pool].key.kind;
         self.counters.free_requested(kind, size);

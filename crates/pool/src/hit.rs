@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::free_blocks::{Fit, FitKey};
 use crate::index::BlockIndex;
 use crate::pool::{Origin, Pool};
-use crate::request::{AllocatedBlock, Request};
+use crate::request::Request;
 use crate::size;
 
 impl<D: Device> Pool<D> {
@@ -47,9 +47,9 @@ impl<D: Device> Pool<D> {
         Some(index)
     }
 
-    /// Marks the free block `index`, already removed from its stream pool, as allocated. Splits off
-    /// the bytes that the request does not need, if they are worth it, and returns them to the
-    /// stream pool.
+    /// Marks the free block `index`, already removed from its stream pool, as allocated; the caller
+    /// adds it to [`live`](Self::live). Splits off the bytes that the request does not need, if
+    /// they are worth it, and returns them to the stream pool.
     #[inline]
     pub(crate) fn allocate_block(
         &mut self,
@@ -57,17 +57,17 @@ impl<D: Device> Pool<D> {
         request: &Request,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
-    ) -> AllocatedBlock {
+    ) {
         let splits = |pool: &Self, key: PoolKey, rest: u64| {
             size::should_split(&pool.settings, key.kind, request.expandable, request.size, rest)
                 && pool.private_pools.may_split(key.owner)
         };
-        self.allocate_or_split(index, request, splits, origin, sink)
+        self.allocate_or_split(index, request, splits, origin, sink);
     }
 
-    /// Marks the free block `index`, already removed from its stream pool, as allocated. If
-    /// `splits` is true for its pool and the bytes that the request does not need, splits them off
-    /// and returns them to the stream pool.
+    /// Marks the free block `index`, already removed from its stream pool, as allocated; the caller
+    /// adds it to [`live`](Self::live). If `splits` is true for its pool and the bytes that the
+    /// request does not need, splits them off and returns them to the stream pool.
     #[cfg_attr(not(target_family = "wasm"), inline)]
     // In the page, size counts more.
     #[cfg_attr(target_family = "wasm", inline(never))]
@@ -78,7 +78,7 @@ impl<D: Device> Pool<D> {
         splits: impl FnOnce(&Self, PoolKey, u64) -> bool,
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
-    ) -> AllocatedBlock {
+    ) {
         let &Request { requested, size, stream, .. } = request;
         let &Block { stream_pool, size: free_size, expandable, .. } = &self.blocks[index];
         let was_split = self.blocks[index].is_split();
@@ -102,7 +102,6 @@ impl<D: Device> Pool<D> {
         block.requested = requested;
         block.site = origin.site;
         let &mut Block { address, size, .. } = block;
-        self.live.insert(address, index);
         let counters = &mut self.counters;
         counters.block_allocated(kind, size, requested);
         if self.settings.max_split_size_bytes.is_some_and(|max| size >= max) {
@@ -110,6 +109,5 @@ impl<D: Device> Pool<D> {
         }
         let site = origin.site;
         self.emit(origin, EventKind::BlockAllocated { address, size, requested, stream, pool: key, site }, sink);
-        AllocatedBlock { address, size }
     }
 }

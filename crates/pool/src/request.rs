@@ -3,9 +3,10 @@
 
 use vramscope_trace::{MempoolId, Sink, StreamId};
 
+use crate::block::Block;
 use crate::device::Device;
 use crate::error::AllocateError;
-use crate::index::{BlockPoolIndex, StreamPoolIndex};
+use crate::index::{BlockIndex, BlockPoolIndex, StreamPoolIndex};
 use crate::pool::{Origin, Pool};
 use crate::size::{self, MAX_REQUEST_BYTES};
 
@@ -57,6 +58,23 @@ impl<D: Device> Pool<D> {
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<Option<AllocatedBlock>, AllocateError> {
+        let index = self.allocate_from(None, bytes, stream, origin, sink, None)?;
+        Ok(self.add_live(index))
+    }
+
+    /// Allocates a block as [`allocate`](Self::allocate) does, but returns its index, to be freed
+    /// with [`free_block`](Self::free_block). No address finds the block.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    #[inline]
+    pub(crate) fn allocate_without_address(
+        &mut self,
+        bytes: u64,
+        stream: StreamId,
+        origin: Origin,
+        sink: &mut (impl Sink + ?Sized),
+    ) -> Result<Option<BlockIndex>, AllocateError> {
         self.allocate_from(None, bytes, stream, origin, sink, None)
     }
 
@@ -74,7 +92,8 @@ impl<D: Device> Pool<D> {
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
     ) -> Result<Option<AllocatedBlock>, AllocateError> {
-        self.allocate_from(Some(mempool), bytes, stream, origin, sink, None)
+        let index = self.allocate_from(Some(mempool), bytes, stream, origin, sink, None)?;
+        Ok(self.add_live(index))
     }
 
     /// Allocates a block as [`allocate`](Self::allocate) or, with a `mempool`, as
@@ -94,12 +113,23 @@ impl<D: Device> Pool<D> {
         sink: &mut (impl Sink + ?Sized),
         callback: FreeMemoryCallback<'_>,
     ) -> Result<Option<AllocatedBlock>, AllocateError> {
-        self.allocate_from(mempool, bytes, stream, origin, sink, Some(callback))
+        let index = self.allocate_from(mempool, bytes, stream, origin, sink, Some(callback))?;
+        Ok(self.add_live(index))
+    }
+
+    /// Adds a newly allocated block to the blocks that [`free`](Self::free) finds by address.
+    #[inline]
+    fn add_live(&mut self, index: Option<BlockIndex>) -> Option<AllocatedBlock> {
+        let index = index?;
+        let &Block { address, size, .. } = &self.blocks[index];
+        self.live.insert(address, index);
+        Some(AllocatedBlock { address, size })
     }
 
     /// Allocates a block of at least `bytes` for work on `stream`: the common part of the public
     /// methods that allocate. `mempool` is the private pool to use; `None` for the one that is
-    /// selected for `stream`, or the default pool if none is selected.
+    /// selected for `stream`, or the default pool if none is selected. The caller adds the block to
+    /// [`live`](Self::live).
     #[inline]
     fn allocate_from(
         &mut self,
@@ -109,7 +139,7 @@ impl<D: Device> Pool<D> {
         origin: Origin,
         sink: &mut (impl Sink + ?Sized),
         callback: Option<FreeMemoryCallback<'_>>,
-    ) -> Result<Option<AllocatedBlock>, AllocateError> {
+    ) -> Result<Option<BlockIndex>, AllocateError> {
         if bytes == 0 {
             return Ok(None);
         }
@@ -135,6 +165,7 @@ impl<D: Device> Pool<D> {
             Some(index) => index,
             None => self.slow_path(&mut request, origin, sink, callback)?,
         };
-        Ok(Some(self.allocate_block(index, &request, origin, sink)))
+        self.allocate_block(index, &request, origin, sink);
+        Ok(Some(index))
     }
 }

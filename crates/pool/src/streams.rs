@@ -21,13 +21,18 @@ impl<D: Device> Pool<D> {
     /// [`FreeError`] if no allocated block begins at `address`.
     pub fn record_stream(&mut self, address: u64, stream: StreamId) -> Result<(), FreeError> {
         let Some(index) = self.live.get(address) else { return Err(self.invalid_address_error(address)) };
-        let block = &mut self.blocks[index];
-        if self.pools[block.stream_pool].stream == stream {
-            return Ok(());
-        }
-        block.has_stream_uses = true;
-        self.stream_uses.record(index, stream, self.private_pools.is_capturing());
+        self.record_stream_of_block(index, stream);
         Ok(())
+    }
+
+    /// Records that `stream` uses an allocated block, as [`record_stream`](Self::record_stream)
+    /// does.
+    pub(crate) fn record_stream_of_block(&mut self, index: BlockIndex, stream: StreamId) {
+        let block = &mut self.blocks[index];
+        if self.pools[block.stream_pool].stream != stream {
+            block.has_stream_uses = true;
+            self.stream_uses.record(index, stream, self.private_pools.is_capturing());
+        }
     }
 
     /// Defers the free of a block that other streams have used: until the end of the capture while

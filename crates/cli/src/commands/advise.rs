@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &AdviseArguments) -> Result {
     let operation = Operation::on_terminal();
     let shown = operation.clone();
     signals::exit_on_signal(move || shown.clear())?;
-    let recording = Input::open(&arguments.file)?.into_recording()?;
+    let recording = Input::open(&arguments.file)?.into_recording_without_marks()?;
     let advised = Advised::new(&arguments.file, &recording, &arguments.limits, &operation)?;
     if arguments.json {
         return terminal::print_json(&advised.report());

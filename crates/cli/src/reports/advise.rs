@@ -13,7 +13,7 @@ use vramscope_insight::advice::{Advice, Advisor, SmallestCapacity, Trial, requir
 use vramscope_insight::packing::{DevicePacker, PackingState};
 use vramscope_insight::what_if::DeviceWorkload;
 use vramscope_pool::Settings;
-use vramscope_pool::rerun::{RecordedRequests, Workload};
+use vramscope_pool::rerun::{History, Workload};
 use vramscope_trace::{Count, DeviceId, DurationNs, Recording};
 
 use crate::error::{CommandError, Result};
@@ -110,14 +110,14 @@ impl Advised {
     ) -> Result<Self> {
         let settings = recorded::settings(path, recording, limits.limit_bytes)?;
         let histories = simulation::first_histories(path, recording, operation)?;
-        let complete = histories.iter().filter(|first| !first.stops_at_gap);
-        let requests: Vec<(DeviceId, RecordedRequests)> =
-            complete.map(|first| (first.history.device(), first.history.requests())).collect();
-        let (packing, parts) = (Packing::default(), PACKING_PARTS * requests.len() as u64);
+        // Clones of a history share its events.
+        let complete: Vec<History> =
+            histories.iter().filter(|first| !first.stops_at_gap).map(|first| first.history.clone()).collect();
+        let (packing, parts) = (Packing::default(), PACKING_PARTS * complete.len() as u64);
         let mut devices = Vec::new();
         thread::scope(|scope| {
             let _cancel = CancelOnDrop(&packing);
-            let heights = scope.spawn(|| packed_heights(requests, &packing));
+            let heights = scope.spawn(|| packed_heights(complete, &packing));
             for first in histories {
                 let device = simulation::device_workload(path, recording, first, &settings, limits)?;
                 if device.workload.requests() > 0 {
@@ -170,8 +170,10 @@ impl Drop for CancelOnDrop<'_> {
 }
 
 /// Returns the height of an offline placement of each device's requests, in bytes.
-fn packed_heights(requests: Vec<(DeviceId, RecordedRequests)>, packing: &Packing) -> HashMap<DeviceId, u64> {
-    let height = |(device, requests)| {
+fn packed_heights(histories: Vec<History>, packing: &Packing) -> HashMap<DeviceId, u64> {
+    let height = |history: History| {
+        let (device, requests) = (history.device(), history.requests());
+        drop(history);
         // Without a placement the advice is complete but for one figure.
         let mut packer = DevicePacker::new(requests).ok()?;
         for _ in 0..PACKING_PARTS {
@@ -185,7 +187,7 @@ fn packed_heights(requests: Vec<(DeviceId, RecordedRequests)>, packing: &Packing
         }
         Some((device, packer.state().height_bytes))
     };
-    requests.into_iter().filter_map(height).collect()
+    histories.into_iter().filter_map(height).collect()
 }
 
 /// Makes the runs that the advice needs, as many at once as there are processors.

@@ -46,7 +46,8 @@ enum Purpose {
     Probe(usize, Probe),
 }
 
-/// The rounds of runs, in order. Each depends on the results of the rounds before it.
+/// The rounds of runs, in order. Each depends on the results of the rounds before it; only the
+/// bisection under the recorded settings does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     SingleKeys,
@@ -68,13 +69,14 @@ pub struct Advisor {
     round: Round,
     /// Runs of the round that have not been handed out.
     waiting: VecDeque<Run>,
-    /// Number of runs that were handed out and are not finished.
-    outstanding: usize,
+    /// Number of trials and of runs of the bisections that were handed out and are not finished.
+    outstanding_trials: usize,
+    outstanding_probes: usize,
     /// Settings tried, in the order in which they were chosen; without figures until the run is
     /// finished.
     trials: Vec<Trial>,
-    /// The bisections under the recorded and the best settings, each with whether a run is
-    /// outstanding.
+    /// The bisections under the recorded and then the best settings, each with whether a run is
+    /// outstanding. The first one begins once the trial of the recorded settings is finished.
     searches: Vec<(CapacitySearch, bool)>,
     finished_runs: usize,
 }
@@ -91,7 +93,8 @@ impl Advisor {
             capacity_bytes,
             round: Round::SingleKeys,
             waiting: VecDeque::new(),
-            outstanding: 0,
+            outstanding_trials: 0,
+            outstanding_probes: 0,
             trials: Vec::new(),
             searches: Vec::new(),
             finished_runs: 0,
@@ -105,21 +108,32 @@ impl Advisor {
     /// Returns the next run, or `None` if all runs are handed out until another result arrives.
     /// After the last result, `None` means that the advice is complete.
     pub fn next_run(&mut self) -> Option<Run> {
-        while self.waiting.is_empty() && self.outstanding == 0 && self.round != Round::Capacities {
+        while self.waiting.is_empty() && self.outstanding_trials == 0 && self.round != Round::Capacities {
             self.begin_next_round();
         }
-        let run = self.waiting.pop_front().or_else(|| self.next_probe())?;
-        self.outstanding += 1;
+        if let Some(run) = self.waiting.pop_front() {
+            self.outstanding_trials += 1;
+            return Some(run);
+        }
+        let run = self.next_probe()?;
+        self.outstanding_probes += 1;
         Some(run)
     }
 
     /// Takes the figures of a run that [`next_run`](Self::next_run) returned.
     pub fn finish(&mut self, run: &Run, summary: RunSummary) {
-        self.outstanding -= 1;
         self.finished_runs += 1;
         match run.purpose {
-            Purpose::Trial(index) => self.trials[index].predicted = summary,
+            Purpose::Trial(index) => {
+                self.outstanding_trials -= 1;
+                self.trials[index].predicted = summary;
+                if self.trials[index].is_recorded {
+                    // Its runs use processors that would wait for the last run of a round.
+                    self.add_search(index);
+                }
+            }
             Purpose::Probe(index, probe) => {
+                self.outstanding_probes -= 1;
                 let (search, is_outstanding) = &mut self.searches[index];
                 search.finish(probe, summary);
                 *is_outstanding = false;
@@ -130,7 +144,7 @@ impl Advisor {
     /// Returns the number of runs that were handed out and are not finished.
     #[must_use]
     pub fn outstanding_runs(&self) -> usize {
-        self.outstanding
+        self.outstanding_trials + self.outstanding_probes
     }
 
     /// Returns the number of finished runs and an estimate of the number of all runs.
@@ -138,19 +152,21 @@ impl Advisor {
     pub fn progress(&self) -> (usize, usize) {
         /// Runs of a typical bisection.
         const PROBES: usize = 12;
+        let finished_trials = self.trials.len() - self.waiting.len() - self.outstanding_trials;
+        let probes = PROBES.saturating_sub(self.finished_runs - finished_trials);
         let rest = match self.round {
-            Round::SingleKeys => 8 + PROBES,
-            Round::Combinations => 3 + PROBES,
-            Round::Refinement => PROBES,
+            Round::SingleKeys => 8 + probes,
+            Round::Combinations => 3 + probes,
+            Round::Refinement => probes,
             Round::Capacities => self.searches.iter().filter(|(search, _)| search.next_probe().is_some()).count(),
         };
-        (self.finished_runs, self.finished_runs + self.outstanding + self.waiting.len() + rest)
+        (self.finished_runs, self.finished_runs + self.outstanding_runs() + self.waiting.len() + rest)
     }
 
     /// Returns the advice; `None` before all runs are finished.
     #[must_use]
     pub fn into_advice(mut self) -> Option<Advice> {
-        if self.next_run().is_some() || self.outstanding > 0 {
+        if self.next_run().is_some() || self.outstanding_runs() > 0 {
             return None;
         }
         let mut smallest = self.searches.iter().map(|(search, _)| search.result());
@@ -179,7 +195,11 @@ impl Advisor {
                 let room = MAX_TRIALS.saturating_sub(self.trials.len());
                 let settings = self.candidates.refined(&ranked, room);
                 if settings.is_empty() {
-                    self.begin_searches(&ranked);
+                    if is_worthwhile(&ranked)
+                        && let Some(best) = self.trials.iter().position(|trial| trial.settings == ranked[0].settings)
+                    {
+                        self.add_search(best);
+                    }
                     Round::Capacities
                 } else {
                     self.add_trials(settings);
@@ -189,16 +209,11 @@ impl Advisor {
         };
     }
 
-    /// Prepares the bisections under the recorded settings and, if they are better, the best.
-    fn begin_searches(&mut self, ranked: &[Trial]) {
-        let recorded = ranked.iter().find(|trial| trial.is_recorded);
-        let best = ranked.first().filter(|_| is_worthwhile(ranked));
-        let floor_bytes = self.candidates.floor_bytes();
-        let search = |trial: &Trial| {
-            let search = CapacitySearch::new(&trial.settings, floor_bytes);
-            (search.with_earlier_run(trial.predicted), false)
-        };
-        self.searches = recorded.into_iter().chain(best).map(search).collect();
+    /// Prepares the bisection under the settings of a finished trial.
+    fn add_search(&mut self, trial: usize) {
+        let Trial { settings, predicted, .. } = &self.trials[trial];
+        let search = CapacitySearch::new(settings, self.candidates.floor_bytes());
+        self.searches.push((search.with_earlier_run(*predicted), false));
     }
 
     /// Adds trials of the settings, with the runs for them.

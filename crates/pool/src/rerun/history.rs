@@ -1,6 +1,7 @@
 //! A history: the decisions of one device's allocator, in recorded order.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
 
 use vramscope_trace::{DeviceId, DeviceState, EventKind, FormatError, MempoolId, PoolKey, Recording, Replay, StreamId};
 
@@ -24,7 +25,8 @@ pub struct History {
     pub(super) device: DeviceId,
     /// Empty if the recording began with an empty allocator.
     pub(super) start: DeviceState,
-    pub(super) entries: Vec<Entry>,
+    /// Shared by the clones of the history.
+    pub(super) entries: Arc<Vec<Entry>>,
     /// Frees that were not completed at once, from the position of the request to that of the
     /// completion.
     pub(super) deferred_frees: HashMap<usize, usize>,
@@ -53,6 +55,8 @@ pub struct History {
     pub(super) certain_start: Option<(usize, Box<DeviceState>)>,
     /// How often a block of the start state was enlarged; see `start_blocks`.
     pub(super) start_corrections: usize,
+    /// The peak of the bytes of live requests, once it is known; shared by the clones.
+    pub(super) known_floor_bytes: Arc<OnceLock<u64>>,
 }
 
 /// Builds the histories of one device: one, or one for each part of the recording between gaps
@@ -93,21 +97,24 @@ impl History {
         }
         let mut number = first;
         while number < end {
-            match replay.event(recording, number)? {
-                Some(event) if matches!(event.kind, EventKind::Gap { .. }) => {
-                    let after = replay.seek(recording, number + 1)?.clone();
-                    for (device, builder) in &mut builders {
-                        builder.parts.push((after.device(*device).cloned().unwrap_or_default(), Vec::new()));
-                    }
+            let Some((chunk_first, events)) = replay.load_events(recording, number)? else { break };
+            let mut gap = None;
+            for event in events.iter().skip((number - chunk_first) as usize).take((end - number) as usize) {
+                number += 1;
+                if matches!(event.kind, EventKind::Gap { .. }) {
+                    gap = Some(number);
+                    break;
                 }
-                Some(event) => {
-                    if let Some(builder) = builders.get_mut(&event.device) {
-                        builder.add(Entry { number, time_ns: event.time_ns, kind: event.kind });
-                    }
+                if let Some(builder) = builders.get_mut(&event.device) {
+                    builder.add(Entry { number: number - 1, time_ns: event.time_ns, kind: event.kind });
                 }
-                None => break,
             }
-            number += 1;
+            if let Some(after) = gap {
+                let after = replay.seek(recording, after)?.clone();
+                for (device, builder) in &mut builders {
+                    builder.parts.push((after.device(*device).cloned().unwrap_or_default(), Vec::new()));
+                }
+            }
         }
         let mut histories = Vec::new();
         for (device, builder) in builders {
@@ -162,7 +169,7 @@ impl History {
         let positions = self.entries.iter().enumerate().filter(|(_, entry)| is_allocation(entry));
         let end = positions.take(count).last().map_or(0, |(position, _)| position + 1);
         let all = self.entries.iter().filter(|entry| is_allocation(entry)).count() < count;
-        let entries = if all { self.entries.clone() } else { self.entries[..end].to_vec() };
+        let entries = if all { self.entries.to_vec() } else { self.entries[..end].to_vec() };
         Self::new(self.device, self.total_bytes, self.start.clone(), entries)
     }
 
@@ -206,13 +213,14 @@ impl History {
             assumed_private_pools: 0,
             certain_start: None,
             start_corrections: 0,
+            known_floor_bytes: Arc::default(),
             total_bytes,
             has_free_requests: entries.iter().any(|entry| matches!(entry.kind, EventKind::FreeRequested { .. })),
             has_private_pools,
             recorded_pools: recorded_pools(&entries),
             has_pools_of_freed_segments,
             start,
-            entries,
+            entries: Arc::new(entries),
         }
     }
 }
@@ -298,7 +306,7 @@ impl History {
     /// that lack them. `assumed_private_pools` is how many of these pools occur nowhere in the
     /// recording.
     pub(super) fn with_owners(&self, owners: &HashMap<SegmentIndex, MempoolId>, assumed_private_pools: usize) -> Self {
-        let mut entries = self.entries.clone();
+        let mut entries = self.entries.to_vec();
         write_owners(&self.start, &mut entries, owners);
         let named = Self::new(self.device, self.total_bytes, self.start.clone(), entries);
         Self { assumed_private_pools, has_pools_of_freed_segments: true, ..named }

@@ -79,12 +79,14 @@ impl History {
     pub fn requests(&self) -> RecordedRequests {
         let mut collector = Collector { requests: RecordedRequests::default(), pools: PrivatePoolEnds::new(self) };
         let floor_bytes = LiveRequests::walk(self, &mut collector);
+        // Already set to an equal value if it was known.
+        let _ = self.known_floor_bytes.set(floor_bytes);
         RecordedRequests { floor_bytes, ..collector.requests }
     }
 
     /// Returns the peak of the live requests in bytes, as in [`RecordedRequests::floor_bytes`].
     pub(super) fn floor_bytes(&self) -> u64 {
-        LiveRequests::walk(self, &mut ())
+        *self.known_floor_bytes.get_or_init(|| LiveRequests::walk(self, &mut ()))
     }
 }
 

@@ -10,9 +10,9 @@ use super::cursor::completion_stream;
 use super::fragmentation::FragmentationPeak;
 use super::workload::{RunSummary, Workload};
 use crate::error::AllocateError;
+use crate::index::BlockIndex;
 use crate::pool::{Origin, Pool};
 use crate::private_pools::CaptureFilter;
-use crate::request::AllocatedBlock;
 use crate::settings::Settings;
 
 /// A simulated run of a [`Workload`], made in steps, so that the caller can draw, report progress
@@ -64,7 +64,7 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
         let settings = Settings { limit_bytes, per_process_memory_fraction: 1.0, ..settings.clone() };
         let device = AddressReplayDevice::new(&workload.driver_calls, &settings, capacity_bytes);
         let pool = Pool::new(workload.device, settings, device);
-        let slots = vec![0; workload.sequence.slot_count];
+        let slots = vec![None; workload.sequence.slot_count];
         let run = SimulatedRun { pool, sink, slots, peak_fragmentation: FragmentationPeak::default(), has_oom: false };
         Self { workload, run, next_step: 0, stops_at_oom: false, failed_requests: Vec::new() }
     }
@@ -183,8 +183,8 @@ fn run_to_end(mut simulation: Simulation<&Workload, NullSink>) -> RunSummary {
 struct SimulatedRun<S> {
     pool: Pool<AddressReplayDevice>,
     sink: S,
-    /// The address of each slot's block; 0 without a block.
-    slots: Vec<u64>,
+    /// The block of each slot.
+    slots: Vec<Option<BlockIndex>>,
     peak_fragmentation: FragmentationPeak,
     /// Whether the last request failed with out of memory.
     has_oom: bool,
@@ -200,28 +200,26 @@ impl<S: Sink> SimulatedRun<S> {
             Step::Allocate { bytes, slot, target, failed } => {
                 let (stream, owner) = targets[usize::from(target)];
                 let allocated = if owner == MempoolId::default() {
-                    self.pool.allocate(bytes, stream, origin, sink)
+                    self.pool.allocate_without_address(bytes, stream, origin, sink)
                 } else {
                     self.allocate_in(owner, bytes, stream, origin)
                 };
                 self.has_oom |= matches!(allocated, Err(AllocateError::OutOfMemory(_)));
-                let address = allocated.ok().flatten().map_or(0, |allocated| allocated.address);
-                if failed && address != 0 {
-                    let _ = self.pool.free(address, origin, &mut self.sink);
+                let mut block = allocated.ok().flatten();
+                if failed && let Some(index) = block.take() {
+                    let _ = self.pool.free_block(index, origin, &mut self.sink);
                 }
-                self.slots[slot as usize] = if failed { 0 } else { address };
+                self.slots[slot as usize] = block;
             }
             Step::Free { slot } => {
-                let address = self.slots[slot as usize];
-                if address != 0 {
-                    let _ = self.pool.free(address, origin, sink);
+                if let Some(index) = self.slots[slot as usize].take() {
+                    let _ = self.pool.free_block(index, origin, sink);
                 }
             }
             Step::DeferredFree { slot, completed } => {
-                let address = self.slots[slot as usize];
-                if address != 0 {
-                    let _ = self.pool.record_stream(address, completion_stream(completed as usize));
-                    let _ = self.pool.free(address, origin, sink);
+                if let Some(index) = self.slots[slot as usize].take() {
+                    self.pool.record_stream_of_block(index, completion_stream(completed as usize));
+                    let _ = self.pool.free_block(index, origin, sink);
                 }
             }
             Step::PassEvents { completed } => {
@@ -250,12 +248,12 @@ impl<S: Sink> SimulatedRun<S> {
         bytes: u64,
         stream: StreamId,
         origin: Origin,
-    ) -> Result<Option<AllocatedBlock>, AllocateError> {
+    ) -> Result<Option<BlockIndex>, AllocateError> {
         if self.pool.private_pools.block_pool(owner, PoolKind::Small).is_err() {
             self.pool.create_pool(owner)?;
         }
         self.pool.begin_allocate_to_pool(owner, CaptureFilter::AllStreams)?;
-        let allocated = self.pool.allocate(bytes, stream, origin, &mut self.sink);
+        let allocated = self.pool.allocate_without_address(bytes, stream, origin, &mut self.sink);
         self.pool.end_allocate_to_pool(owner)?;
         self.pool.release_pool(owner)?;
         allocated

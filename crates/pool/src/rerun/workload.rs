@@ -185,7 +185,7 @@ fn recorded_summary(history: &History) -> RunSummary {
         summary.peak_reserved_bytes = summary.peak_reserved_bytes.max(counters.reserved);
     };
     update_peaks(&state, &mut summary);
-    for entry in &history.entries {
+    for entry in history.entries.iter() {
         state.apply(&Event { device, time_ns: 0, kind: entry.kind });
         update_peaks(&state, &mut summary);
         match entry.kind {

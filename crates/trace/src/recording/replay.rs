@@ -268,11 +268,12 @@ impl Replay {
 
     /// Returns the events of the chunk that contains the event with index `index` (from 0), and the
     /// index of the first of them; `None` if no chunk contains the event.
-    pub(crate) fn load_events(
-        &mut self,
-        recording: &Recording,
-        index: u64,
-    ) -> Result<Option<(u64, &[Event])>, FormatError> {
+    ///
+    /// To visit all events, this takes less time than [`event`](Self::event) for each.
+    ///
+    /// # Errors
+    /// If the chunk cannot be read, see [`seek`](Self::seek).
+    pub fn load_events(&mut self, recording: &Recording, index: u64) -> Result<Option<(u64, &[Event])>, FormatError> {
         Ok(self.load_entries(recording, index)?.map(|(first, events, _)| (first, events)))
     }
 
