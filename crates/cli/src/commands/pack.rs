@@ -134,7 +134,7 @@ pub(crate) fn run(arguments: &PackArguments) -> Result<bool> {
         let json = serde_json::to_string(&report).expect("numbers always serialize");
         terminal::print(&format!("{json}\n"))?;
     } else if arguments.output.as_deref().is_none_or(|output| !output::is_stdout(output)) {
-        terminal::print(&report.text(state.is_done))?;
+        terminal::print(&report.text())?;
     }
     Ok(fits)
 }
@@ -148,7 +148,7 @@ impl Job {
                 Err(CommandError::new("--device is for recordings; a table of buffers has no devices"))
             }
             Ok(bytes) => Self::from_table(path, &bytes, arguments.capacity),
-            Err(input) => Self::from_recording(path, &input.into_recording()?, arguments.device),
+            Err(input) => Self::from_recording(path, &input.into_recording_without_marks()?, arguments.device),
         }
     }
 
@@ -275,20 +275,17 @@ impl Report {
         }
     }
 
-    /// Returns the report as text for the terminal. `is_done`: the search has ended by itself.
-    fn text(&self, is_done: bool) -> String {
+    /// Returns the report as text for the terminal.
+    fn text(&self) -> String {
         let mut rows = vec![("peak of live bytes", self.peak_live_bytes, String::new())];
         let note = match (self.optimal, self.height_bytes == self.peak_live_bytes) {
             (true, true) => "the lowest possible".to_owned(),
-            (true, false) if self.device.is_some() => "the lowest possible without waiting".to_owned(),
+            (true, false) if self.device.is_some() => "the lowest possible with that memory in use".to_owned(),
             (true, false) => "the lowest possible".to_owned(),
-            (false, _) => {
-                let condition = if is_done { ", the lowest if streams keep their memory until idle" } else { "" };
-                format!("{} above the peak{condition}", above(self.height_bytes, self.peak_live_bytes))
-            }
+            (false, _) => format!("{} above the peak", above(self.height_bytes, self.peak_live_bytes)),
         };
         if self.device.is_some() && self.lower_bound_bytes > self.peak_live_bytes {
-            let note = "freed memory that streams still use or private pools keep";
+            let note = "freed memory that streams or private pools keep";
             rows.push(("with memory in use", self.lower_bound_bytes, note.to_owned()));
         }
         rows.push(("placement", self.height_bytes, note));

@@ -55,22 +55,6 @@ pub(super) fn divisions(requests: &RecordedRequests) -> Vec<Vec<Group>> {
     found
 }
 
-/// Returns a height in bytes that no placement of a device's requests goes below, however memory
-/// goes from one stream to another: private pools keep their memory until their segments are
-/// released, because CUDA graphs use its addresses.
-pub(super) fn lower_bound_bytes(requests: &RecordedRequests) -> u64 {
-    let mut lives = Vec::new();
-    for (arena, members) in by_arena(requests) {
-        if requests.arenas[arena as usize].mempool == MempoolId::default() {
-            lives.extend(members.iter().map(|&number| life(&requests.requests[number as usize])));
-        } else {
-            let group = private_pool(requests, arena, members);
-            lives.push((group.lower, group.upper, group_peak(requests, &group)));
-        }
-    }
-    peak(lives)
-}
-
 /// Returns a request as a buffer.
 pub(super) fn buffer(request: &RecordedRequest) -> Buffer {
     Buffer { lower: request.lower, upper: request.upper, size: request.bytes }
@@ -145,38 +129,13 @@ fn episodes(requests: &RecordedRequests, members: Vec<u32>) -> Vec<Group> {
         .collect()
 }
 
-/// Returns the peak of the live bytes of a group.
-fn group_peak(requests: &RecordedRequests, group: &Group) -> u64 {
-    peak(group.members.iter().map(|&number| life(&requests.requests[number as usize])).collect())
-}
-
-/// Returns the start, the end and the bytes of a request.
-fn life(request: &RecordedRequest) -> (u64, u64, u64) {
-    (request.lower, request.upper, request.bytes)
-}
-
-/// Returns the peak of the bytes of what lives at one time: starts, ends and bytes.
-fn peak(lives: Vec<(u64, u64, u64)>) -> u64 {
-    let mut changes: Vec<(u64, bool, u64)> = Vec::with_capacity(lives.len() * 2);
-    for (lower, upper, bytes) in lives {
-        changes.extend([(lower, true, bytes), (upper, false, bytes)]);
-    }
-    // Ends come before starts at the same time.
-    changes.sort_unstable();
-    let (mut live, mut peak) = (0u64, 0);
-    for (_, starts, bytes) in changes {
-        live = if starts { live.saturating_add(bytes) } else { live.saturating_sub(bytes) };
-        peak = peak.max(live);
-    }
-    peak
-}
-
 #[cfg(test)]
 mod tests {
     use vramscope_pool::rerun::RequestArena;
     use vramscope_trace::StreamId;
 
     use super::*;
+    use crate::packing::reuse;
 
     const MIB: u64 = 1 << 20;
 
@@ -209,7 +168,7 @@ mod tests {
             members
         });
         assert_eq!(divisions.collect::<Vec<_>>(), expected);
-        assert_eq!(lower_bound_bytes(requests), bound_mib * MIB);
+        assert_eq!(reuse::lower_bound_bytes(&reuse::reuses(requests)), bound_mib * MIB);
     }
 
     #[test]

@@ -9,11 +9,16 @@ use super::budget::Budget;
 use super::buffer::{Buffer, InvalidBuffer};
 use super::packer::{Packer, PackingState};
 use super::problem::check_total;
+use super::reuse::{self, Reuse};
 
 /// Steps for one group before the next one's turn.
 const TURN_STEPS: u64 = 20_000_000;
 /// Steps for all groups before they are placed for the first time, and for that.
 const FIRST_STAGE_STEPS: u64 = 20_000_000;
+
+/// Most requests of several streams and pools that are placed one by one. The time for one of them
+/// grows with their number, because memory that a stream keeps is excluded from all others.
+const MAX_SINGLE_REQUESTS: usize = 30_000;
 
 /// Places the requests of a recorded device, so that memory goes from one stream or pool to another
 /// only as PyTorch's allocator can pass it on.
@@ -22,14 +27,21 @@ const FIRST_STAGE_STEPS: u64 = 20_000_000;
 /// have to wait, so its memory comes from the driver: of a stream without live requests, or of a
 /// request of 10 MiB and more, which has a segment of its own. A private pool keeps its memory
 /// until its segments are released, because CUDA graphs use its addresses.
+///
+/// Requests of several streams and pools are placed in groups first, each in one range of memory,
+/// and then one by one.
 #[derive(Clone, Debug)]
 pub struct DevicePacker {
     requests: RecordedRequests,
     /// A placement for each division of the requests into groups. Which is best differs.
     divisions: Vec<DivisionPacker>,
-    /// The division whose turn is next.
+    /// The division whose turn is next; after the last one, the requests one by one.
     next: usize,
-    /// No placement is lower, in bytes, as far as known without one.
+    /// When the memory of each request can be reused, if there are several streams and pools.
+    reuses: Vec<Reuse>,
+    /// The placement of the requests one by one, which begins with the best one of the divisions.
+    single: Option<Packer>,
+    /// No placement of several streams and pools is lower, in bytes.
     lower_bound_bytes: u64,
 }
 
@@ -92,40 +104,45 @@ impl DevicePacker {
         let divisions =
             divisions.map(|groups| DivisionPacker::new(groups, &requests)).collect::<Result<Vec<_>, _>>()?;
         let is_whole = divisions.iter().all(|division| division.outer.is_none());
-        let lower_bound_bytes = if is_whole { 0 } else { arenas::lower_bound_bytes(&requests) };
-        Ok(Self { requests, divisions, next: 0, lower_bound_bytes })
+        let reuses = if is_whole { Vec::new() } else { reuse::reuses(&requests) };
+        let lower_bound_bytes = reuse::lower_bound_bytes(&reuses);
+        Ok(Self { requests, divisions, next: 0, reuses, single: None, lower_bound_bytes })
     }
 
     /// Returns how far the packer is. The peak is that of the live requests, which end when the
-    /// program frees them. The lower bound is higher if streams still use freed memory, or private
-    /// pools keep it.
+    /// program frees them. The lower bound is higher if streams still use freed memory, or streams
+    /// and private pools keep it.
     #[must_use]
     pub fn state(&self) -> PackingState {
         let best = self.divisions.iter().map(DivisionPacker::state).min_by_key(|state| state.height_bytes);
-        let height_bytes = best.map_or(0, |state| state.height_bytes);
+        let single_height = self.single.as_ref().map_or(u64::MAX, |packer| packer.state().height_bytes);
+        let height_bytes = best.map_or(0, |state| state.height_bytes).min(single_height);
         // A bound within a division holds for all placements only if there is nothing else to try.
         let lower_bound_bytes = match &self.divisions[..] {
             [only] if only.outer.is_none() => best.map_or(0, |state| state.lower_bound_bytes),
             _ => self.lower_bound_bytes,
         };
+        let divisions_are_done = || self.divisions.iter().all(|division| division.state().is_done);
         PackingState {
             height_bytes,
             peak_live_bytes: self.requests.floor_bytes,
             lower_bound_bytes,
-            is_done: height_bytes <= lower_bound_bytes
-                || self.divisions.iter().all(|division| division.state().is_done),
+            is_done: height_bytes <= lower_bound_bytes || (!self.places_single_requests() && divisions_are_done()),
         }
     }
 
-    /// Continues for about `steps` steps, and returns how far the packer is. The divisions, and the
-    /// groups of each, take turns.
+    /// Continues for about `steps` steps, and returns how far the packer is. The divisions, the
+    /// groups of each, and the requests one by one take turns.
     pub fn advance(&mut self, steps: u64) -> PackingState {
         let mut left = steps;
         while left > 0 && !self.state().is_done {
-            let count = self.divisions.len();
-            let division = &mut self.divisions[self.next];
-            self.next = (self.next + 1) % count;
             let turn_steps = left.min(TURN_STEPS);
+            let Some(division) = self.divisions.get_mut(self.next) else {
+                self.next = 0;
+                left -= self.place_single_requests(turn_steps);
+                continue;
+            };
+            self.next += 1;
             let mut turn_left = turn_steps;
             while turn_left > 0 && !division.state().is_done {
                 turn_left = turn_left.saturating_sub(division.take_turn(turn_left).max(1));
@@ -133,6 +150,42 @@ impl DevicePacker {
             left -= turn_steps - turn_left;
         }
         self.state()
+    }
+
+    /// Returns true if the requests are also placed one by one: they are of several streams and
+    /// pools, and not too many.
+    fn places_single_requests(&self) -> bool {
+        (1..=MAX_SINGLE_REQUESTS).contains(&self.reuses.len())
+    }
+
+    /// Continues to place the requests one by one, for about `steps` steps. Returns how many were
+    /// made.
+    fn place_single_requests(&mut self, steps: u64) -> u64 {
+        if !self.places_single_requests() {
+            return 0;
+        }
+        if self.single.is_none() {
+            let mut offsets = vec![0; self.requests.requests.len()];
+            self.best_offsets().into_iter().for_each(|(number, offset)| offsets[number as usize] = offset);
+            let offsets: Vec<u64> = self.reuses.iter().map(|reuse| offsets[reuse.number as usize]).collect();
+            // The total of the bytes was checked, and lifetimes are not empty.
+            self.single = Packer::improving(self.reuses.clone(), &offsets, self.lower_bound_bytes).ok();
+        }
+        let mut turn = Budget::new(steps);
+        if let Some(single) = &mut self.single {
+            single.run(&mut turn);
+        }
+        (steps - turn.remaining()).max(1)
+    }
+
+    /// Returns the number and the offset of each request in the lowest placement so far.
+    fn best_offsets(&self) -> Vec<(u32, u64)> {
+        let division = self.divisions.iter().min_by_key(|division| division.state().height_bytes);
+        let division_height = division.map_or(0, |division| division.state().height_bytes);
+        match self.single.as_ref().filter(|single| single.state().height_bytes <= division_height) {
+            Some(single) => self.reuses.iter().map(|reuse| reuse.number).zip(single.offsets()).collect(),
+            None => division.map_or(Vec::new(), DivisionPacker::offsets),
+        }
     }
 
     /// Returns the number of requests that are placed.
@@ -151,13 +204,12 @@ impl DevicePacker {
     /// their starts.
     #[must_use]
     pub fn placement(&self) -> Vec<PlacedRequest> {
-        let best = self.divisions.iter().min_by_key(|division| division.state().height_bytes);
         let place = |(number, offset): (u32, u64)| {
             let request = &self.requests.requests[number as usize];
             let arena = self.requests.arenas[request.arena as usize];
             PlacedRequest { number, buffer: arenas::buffer(request), arena, offset }
         };
-        let mut placed: Vec<PlacedRequest> = best.into_iter().flat_map(DivisionPacker::offsets).map(place).collect();
+        let mut placed: Vec<PlacedRequest> = self.best_offsets().into_iter().map(place).collect();
         placed.sort_unstable_by_key(|one| one.number);
         placed
     }

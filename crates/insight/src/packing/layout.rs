@@ -2,11 +2,15 @@
 
 use super::overlaps::OverlapIndex;
 use super::problem::Span;
+use super::reuse::Reuse;
 
 /// The offset of a buffer that has no place.
 pub(super) const UNPLACED: u64 = u64::MAX;
 
-/// A placed buffer that lives at the same time as the one to place.
+/// Most pairs of buffers of several streams and pools that are listed; they take 4 bytes.
+const MAX_LISTED_PAIRS: usize = 1 << 24;
+
+/// A placed buffer that needs other memory than the one to place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Neighbor {
     /// Its offset in units.
@@ -28,26 +32,79 @@ pub(super) struct Layout {
     /// The neighbors that [`find_neighbors`](Self::find_neighbors) found.
     pub(super) neighbors: Vec<Neighbor>,
     index: OverlapIndex,
+    /// Which buffers need different memory, for buffers of several streams and pools, whose spans
+    /// end when they give their memory back.
+    exclusions: Exclusions,
+}
+
+/// Which buffers need different memory.
+#[derive(Clone, Debug)]
+enum Exclusions {
+    /// Those whose spans overlap.
+    BySpan,
+    /// Those of overlapping spans that exclude each other.
+    ByReuse(Vec<Reuse>),
+    /// The listed ones.
+    Listed(Vec<Vec<u32>>),
 }
 
 impl Layout {
     /// Creates a layout without a placed buffer.
     pub(super) fn new(spans: Vec<Span>, floors: Vec<u64>) -> Self {
         let index = OverlapIndex::new(&spans);
-        Self { offsets: vec![UNPLACED; spans.len()], spans, floors, neighbors: Vec::new(), index }
+        Self {
+            offsets: vec![UNPLACED; spans.len()],
+            spans,
+            floors,
+            neighbors: Vec::new(),
+            index,
+            exclusions: Exclusions::BySpan,
+        }
     }
 
-    /// Finds the placed buffers that live at the same time as the buffer `number`, lowest first.
+    /// Lets buffers of one stream and pool follow each other before they give their memory back.
+    pub(super) fn with_reuses(self, reuses: Vec<Reuse>) -> Self {
+        let mut pairs = 0;
+        let mut lists = Vec::new();
+        for number in 0..reuses.len() {
+            let mut list = Vec::new();
+            self.index.for_each(&self.spans, number as u32, |other| {
+                if reuses[number].excludes(&reuses[other as usize]) {
+                    list.push(other);
+                }
+            });
+            pairs += list.len();
+            if pairs > MAX_LISTED_PAIRS {
+                return Self { exclusions: Exclusions::ByReuse(reuses), ..self };
+            }
+            lists.push(list);
+        }
+        Self { exclusions: Exclusions::Listed(lists), ..self }
+    }
+
+    /// Finds the placed buffers that need other memory than the buffer `number`, lowest first.
     /// Returns the number of steps.
     pub(super) fn find_neighbors(&mut self, number: u32) -> usize {
-        let Self { spans, offsets, neighbors, index, .. } = self;
+        let Self { spans, offsets, neighbors, index, exclusions, .. } = self;
         neighbors.clear();
-        let steps = index.for_each(spans, number, |other| {
+        let mut add = |other: u32| {
             let offset = offsets[other as usize];
             if offset != UNPLACED {
                 neighbors.push(Neighbor { offset, end: offset + spans[other as usize].size, number: other });
             }
-        });
+        };
+        let steps = match exclusions {
+            Exclusions::BySpan => index.for_each(spans, number, add),
+            Exclusions::ByReuse(reuses) => index.for_each(spans, number, |other| {
+                if reuses[number as usize].excludes(&reuses[other as usize]) {
+                    add(other);
+                }
+            }),
+            Exclusions::Listed(lists) => {
+                lists[number as usize].iter().copied().for_each(&mut add);
+                lists[number as usize].len()
+            }
+        };
         neighbors.sort_unstable();
         steps + neighbors.len() * 4 + 16
     }

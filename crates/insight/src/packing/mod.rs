@@ -19,7 +19,8 @@
 //!    buffers.
 //!
 //! [`DevicePacker`] places the requests of a recorded device, in which memory goes from one stream
-//! or private pool to another only through the driver.
+//! or private pool to another only through the driver (`reuse`). It begins with groups of requests
+//! that each have one range of memory (`arenas`).
 
 mod arenas;
 mod budget;
@@ -33,6 +34,7 @@ mod long_lived;
 mod overlaps;
 mod packer;
 mod problem;
+mod reuse;
 #[cfg(test)]
 mod tests;
 mod time_order;
