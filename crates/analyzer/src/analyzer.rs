@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde::Serialize;
-use vramscope_insight::diagnosis::{Finding, reproduces_peak};
 use vramscope_insight::what_if::{DeviceWorkload, first_histories};
 use vramscope_pool::Settings;
 use vramscope_trace::{DeviceId, FormatError, Recording};
@@ -12,7 +11,7 @@ use vramscope_trace::{DeviceId, FormatError, Recording};
 use crate::advice::advice;
 use crate::error::AnalysisError;
 use crate::excerpt::{ExcerptJob, ExcerptStep};
-use crate::findings::{FindingsReport, findings};
+use crate::findings::{FindingsReport, check, findings, has_remedies};
 use crate::request::{Observer, Request};
 use crate::simulation::what_if;
 
@@ -160,29 +159,18 @@ impl Analyzer {
     /// Finds the problems of the recording, and simulates their remedies.
     fn find(&mut self, observer: &mut impl Observer) -> Result<String, AnalysisError> {
         let settings = self.settings()?;
-        let mut found = findings(&self.recording, &settings, observer)?;
-        let devices: BTreeSet<DeviceId> =
-            found.iter().filter(|finding| finding.can_be_checked()).map(|finding| finding.device).collect();
+        let (mut found, history) = findings(&self.recording, &settings, observer)?;
+        let with_remedies = found.findings.iter().filter(|one| has_remedies(one, &found.autopsy));
+        let devices: BTreeSet<DeviceId> = with_remedies.map(|one| one.device).collect();
         for device in devices {
             // Without its requests, a finding has no checked remedy.
-            if let Ok((_, of_device)) = self.prepare(device, observer)
-                && !of_device.stops_at_gap
+            if let Ok((recording, device)) = self.prepare(device, observer)
+                && !device.stops_at_gap
             {
-                observer.progress(0.9, "Trying what would have helped");
-                let findings = found.iter_mut().filter(|finding| finding.device == device);
-                check(findings, of_device, &settings);
+                check(&mut found, recording, &history, device, &settings, observer)?;
             }
         }
-        Ok(json(&FindingsReport::from(found)))
-    }
-}
-
-/// Simulates the remedies of a device's findings, if a simulation of the unchanged program has the
-/// recorded peak.
-fn check<'a>(findings: impl Iterator<Item = &'a mut Finding>, device: &DeviceWorkload, settings: &Settings) {
-    let DeviceWorkload { workload, capacity_bytes, .. } = device;
-    if reproduces_peak(workload, settings, *capacity_bytes) {
-        findings.for_each(|finding| finding.check(workload, *capacity_bytes));
+        Ok(json(&FindingsReport::from(found.findings)))
     }
 }
 

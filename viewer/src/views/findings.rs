@@ -88,8 +88,10 @@ fn item(index: usize, finding: &Value, theme: &Theme) -> Element {
         .with_color(color)
         .with_child(link)
         .with_child(Element::text(Tag::P, facts.join(" · ")).with_class("note"));
-    match finding["remedy"].as_str() {
-        Some(remedy) => item.with_child(Element::text(Tag::P, format!("What helps: {remedy}")).with_class("note")),
-        None => item,
+    let Some(remedy) = finding["remedy"].as_str() else { return item };
+    let mut remedy = format!("What helps: {remedy}");
+    if let Some(bytes) = finding["saves_bytes"].as_u64() {
+        remedy += &format!(" Checked by simulation: reserves {} less.", ByteSize(bytes));
     }
+    item.with_child(Element::text(Tag::P, remedy).with_class("note"))
 }

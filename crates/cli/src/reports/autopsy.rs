@@ -18,7 +18,7 @@ use crate::recorded;
 use crate::simulation::{self, LimitArguments};
 
 /// The most different failures whose remedies are simulated.
-const MAX_CHECKED: usize = 8;
+pub(crate) const MAX_CHECKED: usize = 8;
 
 /// The output of `autopsy --json`.
 #[derive(Debug, Serialize)]
@@ -234,7 +234,7 @@ impl Examination {
 }
 
 /// Makes the runs of a search, as many at once as there are processors.
-fn check(mut search: RemedySearch, workload: &Workload, operation: &Operation) -> Result<Remedies> {
+pub(crate) fn check(mut search: RemedySearch, workload: &Workload, operation: &Operation) -> Result<Remedies> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let bar = operation.stage("Checking remedies".to_owned());
     loop {

@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use serde::Serialize;
-use vramscope_insight::diagnosis::{Diagnosis, Finding, reproduces_peak};
+use vramscope_insight::autopsy::RemedySearch;
+use vramscope_insight::diagnosis::{Diagnosed, Diagnosis, Finding, reproduces_peak};
 use vramscope_trace::{ByteSize, Recording};
 
 use crate::error::{CommandError, Result};
 use crate::history::read_history;
 use crate::operation::Operation;
 use crate::recorded;
+use crate::reports::autopsy::{self, MAX_CHECKED};
 use crate::simulation::{self, LimitArguments};
 
 /// Number of events that are visited at a time.
@@ -63,13 +65,19 @@ pub(crate) fn findings(
         operation.check()?;
         bar.inc(EVENTS_PER_STEP);
     }
-    let mut findings = diagnosis.finish(recording, &history).map_err(error)?;
+    let Diagnosed { mut findings, autopsy } = diagnosis.finish(recording, &history).map_err(error)?;
     bar.finish_and_clear();
-    if findings.iter().any(Finding::can_be_checked) {
+    if findings.iter().any(|one| one.can_be_checked() || one.failure_in(&autopsy).is_some()) {
         let limits = LimitArguments { capacity: None, limit_bytes };
         let workloads = simulation::workloads(path, recording, &limits, operation)?;
         for device in workloads.iter().filter(|device| !device.stops_at_gap) {
             let (workload, capacity_bytes) = (&device.workload, device.capacity_bytes);
+            let of_device = findings.iter_mut().filter(|one| one.device == workload.device());
+            let failures = of_device.filter_map(|one| one.failure_in(&autopsy).map(|oom| (one, oom)));
+            for (one, oom) in failures.take(MAX_CHECKED) {
+                let search = RemedySearch::new(recording, &history, &autopsy, oom, workload, capacity_bytes);
+                one.set_remedies(&autopsy::check(search.map_err(error)?, workload, operation)?);
+            }
             let is_of_device = |one: &&mut Finding| one.device == workload.device() && one.can_be_checked();
             let mut to_check = findings.iter_mut().filter(is_of_device).peekable();
             if to_check.peek().is_none() || !reproduces_peak(workload, &settings, capacity_bytes) {

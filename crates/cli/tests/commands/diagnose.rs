@@ -81,3 +81,21 @@ fn checked_remedies_save_what_was_measured_on_a_gpu() {
         assert!(difference * 100 <= measured_saving * MAX_DIFFERENCE_PERCENT, "{name}: {saves}, not {measured_saving}");
     }
 }
+
+#[test]
+fn failure_has_the_smallest_checked_remedy_of_autopsy() {
+    let name = "oom_activations_1";
+    let path = fixture(&format!("../labelled/development/{name}.pickle.gz"));
+    let finished = run(["autopsy".as_ref(), path.as_os_str(), "--json".as_ref()]);
+    let report: Value = serde_json::from_str(&finished.stdout).expect("the text is JSON");
+    let remedies = report["ooms"][0]["remedies"].as_array().expect("an array");
+    let smallest = remedies.iter().find(|remedy| remedy["checked"] == true).expect("a checked remedy");
+    let found = findings(name);
+    let failure = found.iter().find(|one| one["severity"] == "critical").expect("a failure");
+    assert_eq!(failure["checked"], true, "{failure}");
+    for key in ["saves_bytes", "peak_reserved_bytes"] {
+        assert_eq!(failure[key], smallest[key], "{key} of {failure}");
+    }
+    let (remedy, detail) = (failure["remedy"].as_str().expect("text"), smallest["detail"].as_str().expect("text"));
+    assert_eq!(remedy.to_lowercase(), format!("{}.", detail.to_lowercase()));
+}

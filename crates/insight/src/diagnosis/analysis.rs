@@ -18,6 +18,15 @@ use crate::pools::event_walk::{EventWalk, WalkStep};
 use crate::spans::Marks;
 use crate::steps::find_steps;
 
+/// The problems of a recording.
+#[derive(Clone, Debug)]
+pub struct Diagnosed {
+    /// The findings, the most serious first.
+    pub findings: Vec<Finding>,
+    /// The explanations of failed requests.
+    pub autopsy: Autopsy,
+}
+
 /// Finds the problems of a recording, in steps.
 ///
 /// A live recording that has grown is diagnosed anew.
@@ -68,11 +77,11 @@ impl Diagnosis {
         Ok(false)
     }
 
-    /// Returns the findings, the most serious first.
+    /// Applies the rules.
     ///
     /// # Errors
     /// If a chunk cannot be read.
-    pub fn finish(self, recording: &Recording, history: &History) -> Result<Vec<Finding>, FormatError> {
+    pub fn finish(self, recording: &Recording, history: &History) -> Result<Diagnosed, FormatError> {
         let mut lines = RecordingLines::new(recording);
         let mut autopsy = Autopsy::new(self.settings.clone());
         while !autopsy.step(recording, history)? {}
@@ -138,7 +147,7 @@ impl Diagnosis {
             }
         }
         sort_by_key(&mut findings, |one| std::cmp::Reverse((one.severity, one.bytes)));
-        Ok(findings)
+        Ok(Diagnosed { findings, autopsy })
     }
 }
 

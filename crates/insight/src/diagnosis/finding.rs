@@ -6,7 +6,7 @@ use vramscope_pool::Settings;
 use vramscope_pool::rerun::{Edits, Workload};
 use vramscope_trace::{ByteSize, DeviceId};
 
-use crate::autopsy::OomCause;
+use crate::autopsy::{Autopsy, OomCause, OutOfMemory, Remedies, RemedyKind};
 
 /// A checked remedy saves at least this share of the recorded reserved peak, as a divisor.
 const MIN_SAVING: u64 = 20;
@@ -148,7 +148,8 @@ pub(super) struct Trial {
 /// What the simulation of a remedy showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckedRemedy {
-    /// Bytes by which the reserved peak of the changed run is below the recorded one.
+    /// Bytes by which the reserved peak of the changed run is below the recorded one; of a failure,
+    /// below that of the unchanged program with enough memory.
     pub saves_bytes: u64,
     /// The reserved peak of the changed run.
     pub peak_reserved_bytes: u64,
@@ -183,10 +184,32 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns true if the finding has a remedy to simulate.
+    /// Returns true if the finding has a remedy to simulate with [`check`](Self::check).
     #[must_use]
     pub fn can_be_checked(&self) -> bool {
         !self.trials.is_empty()
+    }
+
+    /// Returns the failed request that the finding is about; `None` for other findings.
+    #[must_use]
+    pub fn failure_in<'a>(&self, autopsy: &'a Autopsy) -> Option<&'a OutOfMemory> {
+        let is_failure = matches!(self.problem, Problem::OutOfMemory(_));
+        let is_of_finding =
+            |oom: &&OutOfMemory| oom.failure.device == self.device && oom.failure.event == self.events.0;
+        autopsy.ooms().iter().filter(|_| is_failure).find(is_of_finding)
+    }
+
+    /// Keeps the smallest of the checked remedies of the failure that the finding is about.
+    pub fn set_remedies(&mut self, remedies: &Remedies) {
+        let Some(remedy) = remedies.remedies.iter().find(|remedy| remedy.is_checked) else { return };
+        let mut letters = remedy.detail.chars();
+        self.remedy = Some(match (remedy.kind, letters.next()) {
+            (RemedyKind::Setting, _) => format!("Set {}.", remedy.detail),
+            (_, Some(first)) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
+            (_, None) => return,
+        });
+        let (saves_bytes, peak_reserved_bytes) = (remedy.saves_bytes, remedy.peak_reserved_bytes);
+        self.checked = Some(CheckedRemedy { saves_bytes, peak_reserved_bytes });
     }
 
     /// Simulates the remedies of the finding, and keeps the one that saves most, if it saves at

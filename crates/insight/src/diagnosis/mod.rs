@@ -2,7 +2,8 @@
 //!
 //! [`Diagnosis`] visits all events of a recording in steps and then applies the rules. Each
 //! [`Finding`] has a kind of problem, its bytes, events and call of the program, one sentence and a
-//! remedy. [`Finding::check`] simulates the remedy where the recorded requests allow it.
+//! remedy. [`Finding::check`] simulates the remedy where the recorded requests allow it; failures
+//! have the remedies of [`autopsy`](crate::autopsy) ([`Finding::set_remedies`]).
 //! `docs/diagnose.md` lists the problems and the limits from which they count.
 //!
 //! The rules look at sizes, lifetimes, streams and pools. Stacks name the call at fault and tell
@@ -26,5 +27,5 @@ mod remedy;
 mod roles;
 mod segments;
 
-pub use analysis::Diagnosis;
+pub use analysis::{Diagnosed, Diagnosis};
 pub use finding::{CheckedRemedy, Finding, Problem, Severity, reproduces_peak};

@@ -14,7 +14,7 @@ fn diagnose(recording: &Recording, limit_bytes: Option<u64>, max_events: u64) ->
     let history = history(recording);
     let mut diagnosis = Diagnosis::new(recording, &history, &settings).expect("the recording is readable");
     while !diagnosis.step(recording, max_events).expect("the recording is readable") {}
-    diagnosis.finish(recording, &history).expect("the recording is readable")
+    diagnosis.finish(recording, &history).expect("the recording is readable").findings
 }
 
 /// Checks what holds for the findings of every recording.
