@@ -121,11 +121,13 @@ pub fn frame_name(definitions: &Definitions, frame: Frame, short: bool) -> Strin
     let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
     let (function, file) =
         if short { (short_function_name(function), short_file_name(path)) } else { (function, path) };
-    match (file, frame.line) {
+    let name = match (file, frame.line) {
         ("" | "??", _) => function.to_owned(),
         (file, 0) => format!("{file} {function}"),
         (file, line) => format!("{file}:{line} {function}"),
-    }
+    };
+    // Frames of programs other than Python's may have no function.
+    name.trim_end().to_owned()
 }
 
 /// Returns true if a frame runs Python code.
