@@ -84,10 +84,11 @@ fn findings_are_listed_and_one_click_shows_them() {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn live_growth_is_announced_once_and_saved_before_memory_is_full() {
-    let demo = ["demo", "--device", "host", "--technique", "keep-outputs", "--steps", "40"];
+    let demo = ["demo", "--device", "host", "--technique", "keep-outputs", "--steps", "200"];
     let demo = Program::start(demo);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, demo.url());
+    page.wait("the list is shown", "return document.querySelector('[data-command=save-findings]') !== null");
     page.run(
         "window.saved = [];
          document.addEventListener('click', event => {
@@ -106,9 +107,17 @@ fn live_growth_is_announced_once_and_saved_before_memory_is_full() {
     assert!(growth["id"].as_str().is_some_and(|id| id.starts_with("growth.")), "{growth}");
     // Later looks through the longer recording find the same problem.
     let event = growth["events"][1].as_u64().expect("an event");
-    let latest = format!("return (await window.vramscope.rows('findings')).some(one => one.events[1] > {event})");
-    page.wait("the recording is looked through again", &latest);
-    let later: Value = page.json(all);
+    let later: Value = page.json_of(
+        "const [event] = arguments;
+         let found = [];
+         while (!found.some(one => one.events[1] > event)) {
+             await new Promise(done => setTimeout(done, 200));
+             found = await window.vramscope.rows('findings');
+         }
+         return [found, window.saved.length];",
+        &[json!(event)],
+    );
+    assert!(later[1].as_u64() >= Some(1), "{later}");
     let named = |rows: &Value| rows.as_array().expect("rows").iter().map(|one| one["id"].clone()).collect::<Vec<_>>();
     assert_eq!(named(&first[0])[0], named(&later[0])[0]);
     let ids = named(&later[0]);
