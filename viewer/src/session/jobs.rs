@@ -67,15 +67,22 @@ impl Session {
         let findings = &self.analysis.jobs.findings;
         let events = self.model.recording().end_event();
         match (self.model.origin(), findings.looked_at) {
-            (Origin::Live, Some(looked_at)) => {
-                let (least, share) = LIVE_EVENTS;
-                let is_due = events >= looked_at + least.max(looked_at / share);
-                is_due && self.clock_ms >= self.job_clock.next_ms
-            }
+            (Origin::Live, Some(_)) => self.next_look_in_ms() == Some(0.0),
             (Origin::Live, None) => events >= LIVE_EVENTS.0,
             (_, None) => findings.is_wanted || events <= AUTOMATIC_EVENTS,
             (_, Some(_)) => false,
         }
+    }
+
+    /// Returns the milliseconds until a live recording that has grown is looked through again; `None`
+    /// if more events must arrive before, and for other recordings.
+    #[must_use]
+    pub fn next_look_in_ms(&self) -> Option<f64> {
+        let looked_at = self.analysis.jobs.findings.looked_at?;
+        let (least, share) = LIVE_EVENTS;
+        let has_grown = self.model.recording().end_event() >= looked_at + least.max(looked_at / share);
+        let is_due = has_grown && self.model.origin() == Origin::Live;
+        is_due.then(|| (self.job_clock.next_ms - self.clock_ms).max(0.0))
     }
 
     /// Returns true if the recording was looked through for problems; else asks for that.

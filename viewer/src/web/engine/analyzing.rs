@@ -2,7 +2,7 @@
 
 use wasm_bindgen::prelude::*;
 
-use super::super::browser::error_text;
+use super::super::browser::{error_text, run_after};
 use super::app::{App, State};
 use super::excerpt::{NO_ANALYZER, START_ANALYZER, source};
 use super::page_worker::{Analysis, Answer, PageWorker, Running};
@@ -14,6 +14,7 @@ use crate::protocol::FromEngine;
 
 /// Makes the job that the session wants next, if another one or none runs.
 pub(super) fn update(app: &App) {
+    schedule_look(app);
     let mut state = app.0.state.borrow_mut();
     let wanted = state.session.wanted_job();
     let opened = state.session.model.opened();
@@ -52,6 +53,20 @@ pub(super) fn update(app: &App) {
     }
     drop((state, analysis));
     app.want_frame();
+}
+
+/// Makes sure that a frame follows when a live recording is to be looked through again: a program
+/// that has ended sends nothing more that would ask for one.
+fn schedule_look(app: &App) {
+    let delay_ms = app.0.state.borrow().session.next_look_in_ms().filter(|&delay_ms| delay_ms > 0.0);
+    let Some(delay_ms) = delay_ms else { return };
+    if !app.0.is_look_scheduled.replace(true) {
+        let waiting = app.clone();
+        run_after(delay_ms.ceil() as i32, move || {
+            waiting.0.is_look_scheduled.set(false);
+            waiting.want_frame();
+        });
+    }
 }
 
 /// Starts an analyzer of the recording on the page with its first request.

@@ -53,11 +53,8 @@ async fn execute(app: &App, call: Call, objects: Vec<JsValue>) -> Result<String,
         Call::Rows { view, options } => {
             app.0.state.borrow_mut().fetches.failure = None;
             while !is_prepared(app, &view, &options)? {
-                super::analyzing::update(&app);
-                let state = app.0.state.borrow();
-                let is_loading = !state.fetches.in_flight.is_empty() || state.session.jobs().running.is_some();
-                drop(state);
-                pause(is_loading).await?;
+                super::analyzing::update(app);
+                pause(is_loading(app)).await?;
             }
             Ok(app.0.state.borrow_mut().session.rows(&view, &options)?)
         }
@@ -80,6 +77,12 @@ fn is_prepared(app: &App, view: &str, options: &str) -> Result<bool, JsValue> {
         Some(message) => Err(message.into()),
         None => Ok(is_prepared),
     }
+}
+
+/// Returns true while bytes are loaded or the analyzer works.
+fn is_loading(app: &App) -> bool {
+    let state = app.0.state.borrow();
+    !state.fetches.in_flight.is_empty() || state.session.jobs().running.is_some()
 }
 
 /// Lets other messages be handled; waits [`ROWS_INTERVAL_MS`] while bytes are loaded.
