@@ -2,8 +2,7 @@
 
     remedies.py VRAMSCOPE OUT [NAME...]
 
-For each recording of tests/labelled/development that ends in out of memory (all unless named),
-asks `autopsy --json` for remedies, applies each checked one to the program that was recorded, and
+For each recording of tests/labelled that ends in out of memory (all unless named), asks `autopsy --json` for remedies, applies each checked one to the program that was recorded, and
 compares its reserved peak with that of the unchanged program without a cap. A remedy works if the
 run ends without out of memory. Its saving must be within 10% of the claim, or, where nothing is
 claimed to be saved, its peak. Runs are as long as the simulation followed the program.
@@ -23,10 +22,21 @@ LABELLED = HERE.parent / "labelled"
 TOLERANCE = 0.1
 JOBS = 4
 # Programs whose result depends on what else is on the device, or that need most of it.
-ALONE = {"oom_never_fits_1", "oom_outside_1", "oom_outside_2"}
+ALONE = {
+    "oom_never_fits_1",
+    "oom_outside_1",
+    "oom_outside_2",
+    "kept_oom_never_fits",
+    "kept_oom_outside",
+}
 MEAN = "    return distances.mean().item()"
+PAIRS = "distances = (points[:, None] - points[None]).square().sum(dim=-1)"
+PAIRS_IN_PARTS = (
+    "parts = points.chunk($parts)\n"
+    "    distances = torch.cat([(it[:, None] - points[None]).square().sum(dim=-1) for it in parts])"
+)
 # How a user would apply a remedy to a program: text and its replacement. `$parts` is the number of
-# parts that the remedy names.
+# parts that the remedy names; changes without it avoid the temporary.
 CHANGES = {
     ("oom_leak_1", "free_earlier"): [
         ("        report(step)", "        kept.clear()\n        report(step)")
@@ -58,13 +68,45 @@ CHANGES = {
     ("oom_pending_frees_1", "synchronize"): [
         ("print(torch.cuda.memory_reserved())", "torch.cuda.synchronize()")
     ],
-    ("oom_temporary_1", "avoid_temporary"): [
+    ("oom_temporary_1", "avoid_temporary"): [(PAIRS, PAIRS_IN_PARTS)],
+    ("oom_temporary_1", "avoid_temporary_whole"): [
+        (PAIRS, "distances = torch.cdist(points, points)")
+    ],
+    ("kept_oom_temporary", "avoid_temporary"): [(PAIRS, PAIRS_IN_PARTS)],
+    ("kept_oom_temporary", "avoid_temporary_whole"): [
+        (PAIRS, "distances = torch.cdist(points, points)")
+    ],
+    ("kept_oom_leak", "free_earlier"): [
         (
-            "distances = (points[:, None] - points[None]).square().sum(dim=-1)",
-            (
-                "parts = points.chunk($parts)\n"
-                "    distances = torch.cat([(it[:, None] - points[None]).square().sum(dim=-1) for it in parts])"
-            ),
+            "        report(step)",
+            "        score = float(score)\n        report(step)",
+        )
+    ],
+    ("kept_oom_fragmentation", "free_earlier"): [
+        ("    live[-1] =", "    live.clear()\n    live[-1] =")
+    ],
+    ("kept_oom_other_stream", "free_earlier"): [
+        (
+            "    values = forward_pass()",
+            "    table = torch.zeros(0)\n    values = forward_pass()",
+        )
+    ],
+    ("kept_oom_private_pool", "release_pool"): [
+        (
+            "    values = forward_pass()",
+            "    del graph\n    torch.cuda.empty_cache()\n    values = forward_pass()",
+        )
+    ],
+    ("kept_oom_pending_frees", "free_earlier"): [
+        ("    values = advance()", "    table = torch.zeros(0)\n    values = advance()")
+    ],
+    ("kept_oom_pending_frees", "synchronize"): [
+        ("print(torch.cuda.memory_reserved())", "torch.cuda.synchronize()")
+    ],
+    ("kept_oom_never_fits", "avoid_temporary"): [
+        (
+            f"    distances = torch.cdist(points, points)\n{MEAN}",
+            "    return sum(torch.cdist(it, points).mean().item() for it in points.chunk($parts))",
         )
     ],
     ("oom_never_fits_1", "avoid_temporary"): [
@@ -103,13 +145,13 @@ def arguments_of(name, remedy):
         return ["--checkpoint", "blocks"]
     if kind == "larger_cap":
         return ["--limit-bytes", str(remedy["peak_reserved_bytes"])]
+    parts = re.search(r"in (\d+) parts", detail)
+    if kind == "avoid_temporary" and parts is None:
+        kind += "_whole"
     if (name, kind) in CHANGES:
-        parts = re.search(r"in (\d+) parts", detail)
         arguments = []
         for old, new in CHANGES[name, kind]:
             if "$parts" in new:
-                if parts is None:
-                    raise NotApplicable(f"{name}: {detail}")
                 new = new.replace("$parts", parts[1])
             arguments += ["--replace", old, new]
         return arguments
@@ -130,7 +172,7 @@ def apply(name, arguments):
 
 def autopsy(vramscope, name):
     """Returns the first failure of a recording and its label."""
-    recording = LABELLED / "development" / f"{name}.pickle.gz"
+    recording = next(LABELLED.glob(f"*/{name}.pickle.gz"))
     facts = json.loads(recording.with_name(f"{name}.json").read_text())
     limit = (
         []
@@ -209,7 +251,7 @@ def main(arguments):
     out.mkdir(parents=True, exist_ok=True)
     found = sorted(
         path.name.partition(".")[0]
-        for path in (LABELLED / "development").glob("oom_*.pickle.gz")
+        for path in LABELLED.glob("*/*oom_*.pickle.gz")
     )
     names = names or found
     together = [name for name in names if name not in ALONE]

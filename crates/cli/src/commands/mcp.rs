@@ -23,8 +23,8 @@ pub(crate) struct McpArguments {
     /// directory]
     #[arg(long, value_name = "DIR")]
     allow: Vec<PathBuf>,
-    /// Address of live programs that can be read beside those of this machine, such as
-    /// https://gpu.example/; repeatable
+    /// Address (http or https) of live programs that can be read beside those of this machine;
+    /// repeatable
     #[arg(long, value_name = "URL")]
     allow_url: Vec<String>,
 }

@@ -99,6 +99,11 @@ pub(super) enum Change {
 }
 
 impl Change {
+    /// Returns true if the change divides requests.
+    pub(super) const fn is_division(&self) -> bool {
+        matches!(self, Self::Divide(_, parts, _) if *parts > 0)
+    }
+
     /// Returns the change as edits of a program. `failed` are the events of the failed request,
     /// `baseline` is what every run changes.
     pub(super) fn edits(&self, failed: &[u64], baseline: &Edits) -> Edits {

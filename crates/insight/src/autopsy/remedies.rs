@@ -197,9 +197,6 @@ impl Candidates<'_> {
     }
 
     /// Returns the failed request and its line's in 2, 4 and 8 parts, then without them.
-    ///
-    /// Blocks of the line that are in use when the request fails are not divided: the backward pass
-    /// may need them, and then the parts are kept together.
     fn avoid_temporary(&self, lines: &mut Lines) -> Vec<Alternative> {
         use OomCause::{DeviceFull, NeverFits, OverCap, Temporary};
         let failure = &self.oom.failure;
@@ -207,28 +204,24 @@ impl Candidates<'_> {
         if !is_large || !matches!(self.oom.cause, DeviceFull | NeverFits | OverCap | Temporary) {
             return Vec::new();
         }
-        let (mut requests, mut freed) = (Vec::new(), Vec::new());
+        let mut requests = Vec::new();
         if self.oom.request_line.is_some() {
             let of_request = lines.of_request(self.definitions, failure);
             for one in self.allocations() {
                 let is_of_size = one.requested >= failure.requested_bytes / 2;
                 if is_of_size && one.start_observed && lines.of_allocation(self.definitions, &one) == of_request {
                     requests.push(one.first_moment);
-                    if !one.is_active_at(failure.event.saturating_sub(1)) {
-                        freed.push(one.first_moment);
-                    }
                 }
             }
         }
-        let (requests, freed): (Arc<[u64]>, Arc<[u64]>) = (requests.into(), freed.into());
+        let requests: Arc<[u64]> = requests.into();
         let (place, bytes) = (self.oom.request_place(), failure.rounded_bytes);
         let alternative = |parts: u64| {
             let detail = match parts {
                 0 => format!("avoid the temporary of {} at {place}", ByteSize(bytes)),
                 _ => format!("compute {place} in {parts} parts, of {} each", ByteSize(bytes / parts)),
             };
-            let divided = if parts == 0 { &requests } else { &freed };
-            Self::alternative(detail, Change::Divide(divided.clone(), parts, true))
+            Self::alternative(detail, Change::Divide(requests.clone(), parts, true))
         };
         PARTS.into_iter().chain([0]).map(alternative).collect()
     }

@@ -17,6 +17,10 @@ use crate::history::History;
 /// A remedy that saves less than this part of the unchanged peak is not reported.
 const MIN_SAVED_PART: u64 = 64;
 
+/// A run with divided requests may reserve the capacity less this part: a program's own parts are
+/// not equal to the byte.
+const DIVISION_MARGIN: u64 = 64;
+
 /// How far the simulated runs of a failure are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Horizon {
@@ -256,7 +260,9 @@ impl RemedySearch {
         trial.is_running = true;
         let settings = alternative.settings.as_ref().unwrap_or(&self.settings);
         let edits = alternative.change.edits(&self.failed, &self.baseline);
-        run(settings, self.capacity_bytes, edits, Purpose::Alternative(index, number))
+        let margin = |bytes: u64| if alternative.change.is_division() { bytes / DIVISION_MARGIN } else { 0 };
+        let capacity_bytes = self.capacity_bytes.map(|bytes| bytes - margin(bytes));
+        run(settings, capacity_bytes, edits, Purpose::Alternative(index, number))
     }
 
     /// Takes the result of a run that [`next_run`](Self::next_run) returned.
