@@ -2,7 +2,8 @@
 
     remedies.py VRAMSCOPE OUT [NAME...]
 
-For each recording of tests/labelled that ends in out of memory (all unless named), asks `autopsy --json` for remedies, applies each checked one to the program that was recorded, and
+For each recording of tests/labelled that ends in out of memory (all unless named), asks
+`autopsy --json` for remedies, applies each checked one to the program that was recorded, and
 compares its reserved peak with that of the unchanged program without a cap. A remedy works if the
 run ends without out of memory. Its saving must be within 10% of the claim, or, where nothing is
 claimed to be saved, its peak. Runs are as long as the simulation followed the program.

@@ -74,8 +74,8 @@ impl Session {
         }
     }
 
-    /// Returns the milliseconds until a live recording that has grown is looked through again; `None`
-    /// if more events must arrive before, and for other recordings.
+    /// Returns the milliseconds until a live recording that has grown is looked through again.
+    /// Returns `None` if more events must arrive before, and for other recordings.
     #[must_use]
     pub fn next_look_in_ms(&self) -> Option<f64> {
         let looked_at = self.analysis.jobs.findings.looked_at?;
