@@ -182,6 +182,7 @@ class DeviceAdvice(TypedDict):
     device: int
     alloc_conf: str
     capacity_bytes: int | None
+    capacity_is_estimate: bool
     unverified_from: int | None
     stops_at_gap: bool
     recorded: Figures
