@@ -121,13 +121,13 @@ pub fn frame_name(definitions: &Definitions, frame: Frame, short: bool) -> Strin
     let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
     let (function, file) =
         if short { (short_function_name(function), short_file_name(path)) } else { (function, path) };
-    let name = match (file, frame.line) {
-        ("" | "??", _) => function.to_owned(),
-        (file, 0) => format!("{file} {function}"),
-        (file, line) => format!("{file}:{line} {function}"),
-    };
     // Frames of programs other than Python's may have no function.
-    name.trim_end().to_owned()
+    let separator = if function.is_empty() { "" } else { " " };
+    match (file, frame.line) {
+        ("" | "??", _) => function.to_owned(),
+        (file, 0) => format!("{file}{separator}{function}"),
+        (file, line) => format!("{file}:{line}{separator}{function}"),
+    }
 }
 
 /// Returns true if a frame runs Python code.
