@@ -2,19 +2,18 @@
 
 use serde::Serialize;
 use vramscope_insight::advice::{Advice, Advisor, Trial, smallest_card};
-use vramscope_insight::what_if::DeviceWorkload;
+use vramscope_insight::what_if::{DeviceWorkload, FiguresReport};
 use vramscope_pool::Settings;
 use vramscope_trace::Count;
 
 use crate::request::Observer;
-use crate::simulation::Figures;
 
 /// The answer to [`Request::Advice`](crate::Request::Advice).
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AdviceReport {
     device: u16,
     capacity_bytes: Option<u64>,
-    recorded: Figures,
+    recorded: FiguresReport,
     floor_bytes: u64,
     /// Best first.
     tried: Vec<TrialReport>,
@@ -27,7 +26,7 @@ pub(crate) struct AdviceReport {
 #[derive(Clone, Debug, Serialize)]
 struct TrialReport {
     alloc_conf: String,
-    predicted: Figures,
+    predicted: FiguresReport,
     /// Whether they are the recorded settings.
     is_recorded: bool,
 }

@@ -1,9 +1,9 @@
 //! A recording, and what has been computed from it.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde::Serialize;
+use vramscope_insight::diagnosis::Report;
 use vramscope_insight::what_if::{DeviceWorkload, first_histories};
 use vramscope_pool::Settings;
 use vramscope_trace::{DeviceId, FormatError, Recording};
@@ -11,7 +11,7 @@ use vramscope_trace::{DeviceId, FormatError, Recording};
 use crate::advice::advice;
 use crate::error::AnalysisError;
 use crate::excerpt::{ExcerptJob, ExcerptStep};
-use crate::findings::{FindingsReport, check, findings, has_remedies};
+use crate::findings::{check, findings};
 use crate::request::{Observer, Request};
 use crate::simulation::what_if;
 
@@ -160,9 +160,7 @@ impl Analyzer {
     fn find(&mut self, observer: &mut impl Observer) -> Result<String, AnalysisError> {
         let settings = self.settings()?;
         let (mut found, history) = findings(&self.recording, &settings, observer)?;
-        let with_remedies = found.findings.iter().filter(|one| has_remedies(one, &found.autopsy));
-        let devices: BTreeSet<DeviceId> = with_remedies.map(|one| one.device).collect();
-        for device in devices {
+        for device in found.devices_to_check() {
             // Without its requests, a finding has no checked remedy.
             if let Ok((recording, device)) = self.prepare(device, observer)
                 && !device.stops_at_gap
@@ -170,7 +168,7 @@ impl Analyzer {
                 check(&mut found, recording, &history, device, &settings, observer)?;
             }
         }
-        Ok(json(&FindingsReport::from(found.findings)))
+        Ok(json(&Report::from(found.findings)))
     }
 }
 

@@ -1,9 +1,9 @@
 //! The recorded requests under other settings.
 
 use serde::Serialize;
-use vramscope_insight::what_if::{DeviceWorkload, setting_that_needs_capacity};
+use vramscope_insight::what_if::{DeviceWorkload, FiguresReport, setting_that_needs_capacity};
 use vramscope_pool::Settings;
-use vramscope_pool::rerun::{RunSummary, Simulation};
+use vramscope_pool::rerun::Simulation;
 use vramscope_trace::{Encoder, Recording, RecordingInfo, Sink as _};
 
 use crate::error::AnalysisError;
@@ -11,30 +11,6 @@ use crate::request::Observer;
 
 /// Number of calls of the program between two reports of progress.
 const CALLS_PER_STEP: usize = 1 << 16;
-
-/// The figures of a run, as in the output of `simulate --json`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Figures {
-    peak_allocated_bytes: u64,
-    peak_reserved_bytes: u64,
-    ooms: u64,
-    retries: u64,
-    device_allocations: u64,
-    peak_fragmentation: f64,
-}
-
-impl From<RunSummary> for Figures {
-    fn from(figures: RunSummary) -> Self {
-        Self {
-            peak_allocated_bytes: figures.peak_allocated_bytes,
-            peak_reserved_bytes: figures.peak_reserved_bytes,
-            ooms: figures.ooms,
-            retries: figures.retries,
-            device_allocations: figures.device_allocations,
-            peak_fragmentation: figures.peak_fragmentation,
-        }
-    }
-}
 
 /// The answer to [`Request::WhatIf`](crate::Request::WhatIf).
 #[derive(Clone, Debug, Serialize)]
@@ -48,9 +24,9 @@ pub(crate) struct WhatIfReport {
     unverified_from: Option<u64>,
     /// Whether events are missing and only those before the first gap are simulated.
     stops_at_gap: bool,
-    recorded: Figures,
+    recorded: FiguresReport,
     /// `None` if no settings were chosen.
-    simulated: Option<Figures>,
+    simulated: Option<FiguresReport>,
 }
 
 /// Runs the requests of a device of `recording` under the settings `alloc_conf`, and passes the
@@ -83,7 +59,7 @@ fn simulate(
     conf: &str,
     capacity_bytes: Option<u64>,
     observer: &mut impl Observer,
-) -> Result<Figures, AnalysisError> {
+) -> Result<FiguresReport, AnalysisError> {
     let settings = Settings::parse(conf).map_err(|error| AnalysisError::Settings { conf: conf.to_owned(), error })?;
     if let (Some(setting), None) = (setting_that_needs_capacity(&settings), capacity_bytes) {
         return Err(AnalysisError::NeedsCapacity(setting));

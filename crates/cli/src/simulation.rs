@@ -1,12 +1,10 @@
-//! What `simulate` and `advise` share: the requests of each device, and the figures of a run.
+//! What `simulate` and `advise` share: the requests of each device, and the memory limits.
 
 use std::path::Path;
 
 use clap::Args;
-use serde::Serialize;
 use vramscope_insight::what_if::{self, DeviceWorkload, FirstHistory};
 use vramscope_pool::Settings;
-use vramscope_pool::rerun::RunSummary;
 use vramscope_trace::{ByteSize, Recording};
 
 use crate::error::{CommandError, Result};
@@ -65,30 +63,4 @@ pub(crate) fn device_workload(
 ) -> Result<DeviceWorkload> {
     let capacity_bytes = limits.capacity.map(|ByteSize(bytes)| bytes);
     DeviceWorkload::new(recording, first, settings, capacity_bytes).map_err(|error| CommandError::file(path, error))
-}
-
-/// Peaks and error counts of one device, as recorded or as simulated, in the output of
-/// `simulate --json` and `advise --json`; fragmentation is 0 to 1.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
-pub(crate) struct FiguresReport {
-    pub(crate) peak_allocated_bytes: u64,
-    pub(crate) peak_reserved_bytes: u64,
-    pub(crate) ooms: u64,
-    pub(crate) retries: u64,
-    pub(crate) device_allocations: u64,
-    pub(crate) peak_fragmentation: f64,
-}
-
-impl From<RunSummary> for FiguresReport {
-    fn from(figures: RunSummary) -> Self {
-        Self {
-            peak_allocated_bytes: figures.peak_allocated_bytes,
-            peak_reserved_bytes: figures.peak_reserved_bytes,
-            ooms: figures.ooms,
-            retries: figures.retries,
-            device_allocations: figures.device_allocations,
-            peak_fragmentation: figures.peak_fragmentation,
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! The recorded requests of each device, ready to be simulated under other settings or with another
 //! memory size.
 
+use serde::Serialize;
 use vramscope_pool::Settings;
-use vramscope_pool::rerun::{History, StartStateError, Workload};
+use vramscope_pool::rerun::{History, RunSummary, StartStateError, Workload};
 use vramscope_trace::{DeviceId, FormatError, IncidentKind, Recording};
 
 /// The history of a device, up to the first missing events.
@@ -68,6 +69,38 @@ impl DeviceWorkload {
         let is_capacity_estimated = given.is_none() && capacity_bytes.is_some();
         let capacity_bytes = capacity_bytes.or_else(|| device_bytes(recording, device));
         Ok(Self { workload, capacity_bytes, is_capacity_estimated, stops_at_gap })
+    }
+}
+
+/// Peaks and error counts of one device, as recorded or as simulated, in the output of
+/// `simulate --json` and `advise --json`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub struct FiguresReport {
+    /// The peak of the allocated bytes.
+    pub peak_allocated_bytes: u64,
+    /// The peak of the reserved bytes.
+    pub peak_reserved_bytes: u64,
+    /// Number of requests that failed with out of memory.
+    pub ooms: u64,
+    /// Number of times that cached segments were released for a request.
+    pub retries: u64,
+    /// Number of segments and ranges obtained from the driver.
+    pub device_allocations: u64,
+    /// The peak of the fragmentation, from 0 to 1.
+    pub peak_fragmentation: f64,
+}
+
+impl From<RunSummary> for FiguresReport {
+    fn from(figures: RunSummary) -> Self {
+        Self {
+            peak_allocated_bytes: figures.peak_allocated_bytes,
+            peak_reserved_bytes: figures.peak_reserved_bytes,
+            ooms: figures.ooms,
+            retries: figures.retries,
+            device_allocations: figures.device_allocations,
+            peak_fragmentation: figures.peak_fragmentation,
+        }
     }
 }
 

@@ -1,13 +1,13 @@
 //! `vramscope diagnose`: memory problems, where they come from and what helps.
 
-use vramscope_insight::diagnosis::Finding;
+use vramscope_insight::diagnosis::{Finding, Report};
 use vramscope_trace::{ByteSize, Count, Recording};
 
 use crate::error::Result;
 use crate::input::Input;
 use crate::operation::Operation;
 use crate::recorded::FindingsArguments;
-use crate::reports::diagnose::{Report, findings};
+use crate::reports::diagnose::findings;
 use crate::signals;
 use crate::terminal;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &FindingsArguments) -> Result<bool> {
     let found = findings(&arguments.file, &recording, arguments.limit_bytes, &operation)?;
     let is_healthy = found.is_empty();
     if arguments.json {
-        terminal::print_json(&Report::new(found))?;
+        terminal::print_json(&Report::from(found))?;
     } else {
         terminal::print(&text(&recording, &found))?;
     }

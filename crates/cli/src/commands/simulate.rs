@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde::Serialize;
-use vramscope_insight::what_if::{DeviceWorkload, setting_that_needs_capacity};
+use vramscope_insight::what_if::{DeviceWorkload, FiguresReport, setting_that_needs_capacity};
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{RunSummary, Workload};
 use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Percent};
@@ -13,7 +13,7 @@ use vramscope_trace::{ByteSize, Count, DeviceId, DurationNs, Percent};
 use crate::error::{CommandError, Result};
 use crate::input::Input;
 use crate::operation::Operation;
-use crate::simulation::{self, FiguresReport, LimitArguments};
+use crate::simulation::{self, LimitArguments};
 use crate::table;
 use crate::terminal;
 

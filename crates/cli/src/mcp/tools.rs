@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use vramscope_insight::comparison::Moment;
+use vramscope_insight::diagnosis;
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, DeviceId, PerRecording};
 
@@ -211,7 +212,7 @@ impl Tool {
             Self::Info => tool.with_input_schema::<InfoArguments>().with_output_schema::<Output<info::Summary>>(),
             Self::Table => tool.with_input_schema::<TableArguments>().with_output_schema::<Output<table::Report>>(),
             Self::Diagnose => {
-                tool.with_input_schema::<FindingsArguments>().with_output_schema::<Output<diagnose::Report>>()
+                tool.with_input_schema::<FindingsArguments>().with_output_schema::<Output<diagnosis::Report>>()
             }
             Self::Autopsy => {
                 tool.with_input_schema::<FindingsArguments>().with_output_schema::<Output<autopsy::Report>>()
@@ -274,7 +275,7 @@ fn run_diagnose(arguments: FindingsArguments, sources: &Sources, operation: &Ope
     let source = sources.resolve(&arguments.source)?;
     let recording = source.open(operation)?.into_recording()?;
     let findings = diagnose::findings(source.name(), &recording, limit_bytes, operation)?;
-    Ok(bounded(&diagnose::Report::new(findings), limit, operation.messages()))
+    Ok(bounded(&diagnosis::Report::from(findings), limit, operation.messages()))
 }
 
 fn run_autopsy(arguments: FindingsArguments, sources: &Sources, operation: &Operation) -> Result<Value> {

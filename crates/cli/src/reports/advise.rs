@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use vramscope_insight::advice::{Advice, Advisor, SmallestCapacity, Trial, required_pytorch, smallest_card};
 use vramscope_insight::packing::{DevicePacker, PackingState};
-use vramscope_insight::what_if::DeviceWorkload;
+use vramscope_insight::what_if::{DeviceWorkload, FiguresReport};
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{History, Workload};
 use vramscope_trace::{Count, DeviceId, DurationNs, Recording};
@@ -19,7 +19,7 @@ use vramscope_trace::{Count, DeviceId, DurationNs, Recording};
 use crate::error::{CommandError, Result};
 use crate::operation::Operation;
 use crate::recorded;
-use crate::simulation::{self, FiguresReport, LimitArguments};
+use crate::simulation::{self, LimitArguments};
 
 /// Most steps of the search for a placement of each device's requests: some two seconds.
 const PACKING_STEPS: u64 = 400_000_000;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 
 use serde::Serialize;
-use vramscope_insight::autopsy::{Autopsy, Defect, OutOfMemory, Remedies, RemedySearch, defects};
+use vramscope_insight::autopsy::{Autopsy, Defect, MAX_SEARCHES, OutOfMemory, Remedies, RemedySearch, defects};
 use vramscope_insight::failures::ReservedCap;
 use vramscope_insight::what_if::DeviceWorkload;
 use vramscope_pool::Settings;
@@ -16,9 +16,6 @@ use crate::history::read_history;
 use crate::operation::Operation;
 use crate::recorded;
 use crate::simulation::{self, LimitArguments};
-
-/// The most different failures whose remedies are simulated.
-pub(crate) const MAX_CHECKED: usize = 8;
 
 /// The output of `autopsy --json`.
 #[derive(Debug, Serialize)]
@@ -209,7 +206,7 @@ impl Examination {
         };
         let defects = found.into_iter().map(saved).collect();
         let mut checked: Vec<Option<Remedies>> = Vec::new();
-        for oom in autopsy.ooms().iter().take(MAX_CHECKED) {
+        for oom in autopsy.ooms().iter().take(MAX_SEARCHES) {
             checked.push(match of_device(oom.failure.device) {
                 Some(DeviceWorkload { workload, capacity_bytes, .. }) => {
                     let search = RemedySearch::new(recording, &history, &autopsy, oom, workload, *capacity_bytes);

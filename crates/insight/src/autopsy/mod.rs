@@ -30,6 +30,6 @@ pub use contents::Holder;
 pub use defects::{Defect, defects};
 pub use out_of_memory::{OutOfMemory, Pin};
 pub(crate) use recording_lines::RecordingLines;
-pub use search::{Horizon, Remedies, RemedyRun, RemedySearch, RunResult};
+pub use search::{Horizon, MAX_SEARCHES, Remedies, RemedyRun, RemedySearch, RunResult};
 
 pub use crate::failures::OomCause;

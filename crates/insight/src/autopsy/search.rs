@@ -17,6 +17,9 @@ use crate::history::History;
 /// A remedy that saves less than this part of the unchanged peak is not reported.
 const MIN_SAVED_PART: u64 = 64;
 
+/// The most different failures whose remedies are searched for, in a report.
+pub const MAX_SEARCHES: usize = 8;
+
 /// A run with divided requests may reserve the capacity less this part: a program's own parts are
 /// not equal to the byte.
 const DIVISION_MARGIN: u64 = 64;

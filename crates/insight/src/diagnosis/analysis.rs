@@ -7,6 +7,7 @@ use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{DeviceId, FormatError, Recording, Replay};
 
 use super::context::Context;
+use super::diagnosed::Diagnosed;
 use super::finding::{Finding, Problem, Severity};
 use super::profile::ProfileBuilder;
 use super::remedy::settings_trials;
@@ -17,15 +18,6 @@ use crate::history::History;
 use crate::pools::event_walk::{EventWalk, WalkStep};
 use crate::spans::Marks;
 use crate::steps::find_steps;
-
-/// The problems of a recording.
-#[derive(Clone, Debug)]
-pub struct Diagnosed {
-    /// The findings, the most serious first.
-    pub findings: Vec<Finding>,
-    /// The explanations of failed requests.
-    pub autopsy: Autopsy,
-}
 
 /// Finds the problems of a recording, in steps.
 ///

@@ -215,8 +215,8 @@ impl Finding {
     /// Simulates the remedies of the finding, and keeps the one that saves most, if it saves at
     /// least a twentieth of the recorded reserved peak. The pool may reserve `capacity_bytes`.
     ///
-    /// The result means something only if the unchanged program [reproduces](reproduces_peak) the
-    /// recorded peak.
+    /// The result means something only if the unchanged program reproduces the recorded peak; see
+    /// [`Diagnosed::findings_to_check`](super::Diagnosed::findings_to_check).
     pub fn check(&mut self, workload: &Workload, capacity_bytes: Option<u64>) {
         let recorded_bytes = workload.recorded.peak_reserved_bytes;
         for trial in &self.trials {
@@ -244,7 +244,6 @@ impl Finding {
 
 /// Returns true if a simulated run of the unchanged program has the recorded reserved peak. Only
 /// then can remedies be [checked](Finding::check). The pool may reserve `capacity_bytes`.
-#[must_use]
-pub fn reproduces_peak(workload: &Workload, settings: &Settings, capacity_bytes: Option<u64>) -> bool {
+pub(super) fn reproduces_peak(workload: &Workload, settings: &Settings, capacity_bytes: Option<u64>) -> bool {
     workload.simulate(settings, capacity_bytes).peak_reserved_bytes == workload.recorded.peak_reserved_bytes
 }

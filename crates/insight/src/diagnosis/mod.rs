@@ -18,14 +18,18 @@
 
 mod analysis;
 mod context;
+mod diagnosed;
 mod finding;
 mod growth;
 mod outside;
 mod peaks;
 mod profile;
 mod remedy;
+mod report;
 mod roles;
 mod segments;
 
-pub use analysis::{Diagnosed, Diagnosis};
-pub use finding::{CheckedRemedy, Finding, Problem, Severity, reproduces_peak};
+pub use analysis::Diagnosis;
+pub use diagnosed::Diagnosed;
+pub use finding::{CheckedRemedy, Finding, Problem, Severity};
+pub use report::{FindingReport, Report};
