@@ -1,18 +1,12 @@
 //! The recording on the page as an analyzer gets it, and excerpts that an analyzer writes.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
-use js_sys::{Function, Promise};
 use serde_json::json;
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::JsFuture;
 use web_sys::Url;
 
 use super::app::{App, State};
-use super::page_worker::{Answer, PageWorker};
+use super::page_worker::make_recording;
 use super::recording_bytes::{RecordingBytes, blob};
-use crate::protocol::FromEngine;
 
 /// Name of the function of the engine's script that starts an analyzer: it returns a `Worker`.
 ///
@@ -49,27 +43,9 @@ pub(super) async fn excerpt(
     is_redacted: bool,
     is_current: impl Fn() -> bool + Clone + 'static,
 ) -> Result<RecordingBytes, JsValue> {
-    let written = Rc::new(RefCell::new(RecordingBytes::default()));
-    let settle: Rc<RefCell<Option<(Function, Function)>>> = Rc::default();
-    let end = Promise::new(&mut |resolve, reject| *settle.borrow_mut() = Some((resolve, reject)));
-    let (writing, reporting) = (written.clone(), app.clone());
-    let worker = PageWorker::start(START_ANALYZER, move |answer| {
-        let (result, value) = match answer {
-            _ if !is_current() => (false, "stopped".into()),
-            Answer::Part(bytes) => return writing.borrow_mut().push(&bytes),
-            Answer::Progress(share, text) => return reporting.send(&FromEngine::Progress(Some((share, text)))),
-            Answer::Done(_) => (true, JsValue::UNDEFINED),
-            Answer::Failed(error) => (false, error),
-        };
-        if let Some((resolve, reject)) = settle.borrow_mut().take() {
-            let _ = if result { resolve } else { reject }.call1(&JsValue::UNDEFINED, &value);
-        }
-    })?;
-    let worker = worker.ok_or(NO_ANALYZER)?;
-    let request = json!({ "kind": "excerpt", "from": from, "to": to, "is_redacted": is_redacted }).to_string();
-    let source = source(app, &app.0.state.borrow())?;
-    worker.send(&[("source", &source), ("request", &request.into())])?;
-    JsFuture::from(end).await?;
-    drop(worker);
-    Ok(written.take())
+    let request = json!({ "kind": "excerpt", "from": from, "to": to, "is_redacted": is_redacted });
+    let (request, source) = (JsValue::from(request.to_string()), source(app, &app.0.state.borrow())?);
+    let fields = [("source", &source), ("request", &request)];
+    let written = make_recording(app, START_ANALYZER, &fields, (is_current, "stopped"), |_| {}).await?;
+    Ok(written.ok_or(NO_ANALYZER)?)
 }
