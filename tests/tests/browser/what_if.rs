@@ -83,49 +83,6 @@ fn findings_are_listed_and_one_click_shows_them() {
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
-fn live_growth_is_announced_once_and_saved_before_memory_is_full() {
-    let demo = ["demo", "--device", "host", "--technique", "keep-outputs", "--steps", "200"];
-    let demo = Program::start(demo);
-    let browser = Browser::start(Window::default());
-    let page = Page::open(&browser, demo.url());
-    page.wait("the list is shown", "return document.querySelector('[data-command=save-findings]') !== null");
-    page.run(
-        "window.saved = [];
-         document.addEventListener('click', event => {
-             if (!event.target.download) return;
-             event.preventDefault();
-             window.saved.push(event.target.download);
-         });
-         document.querySelector('[data-command=save-findings]').click();",
-    );
-    page.wait("growth is found", "return document.querySelector('.findings li') !== null");
-    page.wait("the recording is saved", "return window.saved.length > 0");
-    let all = "return [await window.vramscope.rows('findings'), window.saved.length]";
-    let first: Value = page.json(all);
-    let growth = first[0].as_array().and_then(|found| found.iter().find(|one| one["steps_left"].is_u64()));
-    let growth = growth.expect("growth with a forecast");
-    assert!(growth["id"].as_str().is_some_and(|id| id.starts_with("growth.")), "{growth}");
-    // Later looks through the longer recording find the same problem.
-    let event = growth["events"][1].as_u64().expect("an event");
-    let later: Value = page.json_of(
-        "const [event] = arguments;
-         let found = [];
-         while (!found.some(one => one.events[1] > event)) {
-             await new Promise(done => setTimeout(done, 200));
-             found = await window.vramscope.rows('findings');
-         }
-         return [found, window.saved.length];",
-        &[json!(event)],
-    );
-    assert!(later[1].as_u64() >= Some(1), "{later}");
-    let named = |rows: &Value| rows.as_array().expect("rows").iter().map(|one| one["id"].clone()).collect::<Vec<_>>();
-    assert_eq!(named(&first[0])[0], named(&later[0])[0]);
-    let ids = named(&later[0]);
-    assert_eq!(ids.iter().filter(|id| **id == growth["id"]).count(), 1, "{ids:?}");
-}
-
-#[test]
-#[ignore = "needs Chromium; run by cargo xtask test"]
 fn selected_range_is_saved_by_the_worker() {
     let view = Program::start(["view".as_ref(), Fixture::small("mlp_train").path.as_os_str()]);
     let browser = Browser::start(Window::default());

@@ -211,7 +211,11 @@ proptest! {
             reader.step(&recording, 500, |_, _, _| {}).unwrap();
         }
         let lifetimes = reader.finish();
-        let device = lifetimes.device(DEVICE).unwrap();
+        let Some(device) = lifetimes.device(DEVICE) else {
+            // A short list of steps may have no event of the device.
+            prop_assert_eq!(recording.end_event(), 0);
+            return Ok(());
+        };
         let mut random = Random(seed | 1);
         let end = recording.end_event();
         for moment in (0..20).map(|_| random.below(end + 1)).chain([end]) {
