@@ -125,11 +125,12 @@ impl Findings {
     }
 }
 
-/// Returns true if two findings are one problem: failures by their events, others by what causes
-/// them.
+/// Returns true if two findings are one problem: the analyzer reports each once for a device and a
+/// site. Growth is one problem of a device, because sizes name its site if stacks are missing, and
+/// change.
 fn is_same(one: &Value, other: &Value) -> bool {
-    let is_failure = one["severity"] == "critical";
-    let fields: &[&str] = if is_failure { &["id", "device", "events"] } else { &["id", "device", "site"] };
+    let is_growth = one["id"].as_str().is_some_and(|id| id.starts_with("growth."));
+    let fields: &[&str] = if is_growth { &["id", "device"] } else { &["id", "device", "site"] };
     fields.iter().all(|field| one[field] == other[field])
 }
 
@@ -139,19 +140,21 @@ mod tests {
 
     #[test]
     fn findings_appear_once_and_are_updated() {
-        let finding = |id: &str, severity: &str, event: u64, bytes: u64| {
-            let events = [event; 2];
-            json!({ "id": id, "severity": severity, "device": 0, "events": events, "bytes": bytes, "site": "a" })
+        let finding = |id: &str, severity: &str, site: &str, events: [u64; 2], bytes: u64| {
+            json!({ "id": id, "severity": severity, "device": 0, "events": events, "bytes": bytes, "site": site })
         };
         let mut findings = Findings::default();
-        let growth = finding("growth.cache", "low", 100, 5);
+        let growth = finding("growth.cache", "low", "blocks of 1 MiB", [90, 100], 5);
         assert_eq!(findings.update(100, Ok(json!({ "findings": [growth] }))).len(), 1);
-        let later = finding("growth.cache", "medium", 200, 9);
-        let failures = [finding("oom.leak", "critical", 150, 1), finding("oom.leak", "critical", 180, 1)];
+        let later = finding("growth.cache", "medium", "blocks of 1 MiB to 2 MiB", [90, 200], 9);
+        let failures =
+            [finding("oom.leak", "critical", "a", [150; 2], 1), finding("oom.leak", "critical", "b", [180; 2], 1)];
         let all = json!({ "findings": [later, failures[0], failures[1]] });
         assert_eq!(findings.update(200, Ok(all.clone())), failures);
         assert_eq!(findings.list, [later, failures[0].clone(), failures[1].clone()]);
         assert_eq!(findings.update(250, Ok(all)).len(), 0);
+        let again = finding("oom.leak", "critical", "a", [150, 240], 1);
+        assert_eq!(findings.update(260, Ok(json!({ "findings": [again] }))).len(), 0, "the failure is repeated");
         assert!(findings.update(300, Err("no".to_owned())).is_empty() && findings.list.len() == 3);
         assert_eq!((findings.looked_at, findings.error.as_deref()), (Some(300), Some("no")));
     }

@@ -31,6 +31,15 @@ pub(crate) fn settings(path: &Path, recording: &Recording, limit: Option<ByteSiz
     let conf = &recording.info().alloc_conf;
     let settings = Settings::parse(conf)
         .map_err(|error| CommandError::file(path, format_args!("recorded allocator settings {conf:?}: {error}")))?;
+    if let Some(limit) = limit {
+        let peaks = recording.devices().filter_map(|device| recording.series(device));
+        let reserved = peaks.map(|series| series.peak_reserved().bytes).max().unwrap_or(0);
+        if limit.0 < reserved {
+            let reserved = ByteSize(reserved);
+            let message = format_args!("--limit-bytes {limit} is less than the {reserved} that the process reserved");
+            return Err(CommandError::file(path, message));
+        }
+    }
     Ok(Settings { limit_bytes: limit.map(|ByteSize(bytes)| bytes), ..settings })
 }
 

@@ -49,7 +49,9 @@ pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
     let note = |text: &str| Element::text(Tag::P, text).with_class("nothing").with(Attribute::Role, "status");
     let is_running = jobs.running == Some(Job::Findings);
     section = match (error, looked_at) {
-        (Some(error), _) => section.with_child(Element::text(Tag::P, error.as_str()).with_class("filter-error")),
+        (Some(error), _) => section
+            .with_child(Element::text(Tag::P, error.as_str()).with_class("filter-error"))
+            .with_child(Element::button("Look for problems", "find-problems")),
         (None, None) if is_running => section.with_child(note("Looking for problems…")),
         (None, None) => section.with_child(Element::button("Look for problems", "find-problems")),
         (None, Some(_)) if list.is_empty() => section.with_child(note("No problem was found.")),

@@ -111,7 +111,7 @@ impl Candidates<'_> {
         let alternative = |settings: Settings| {
             let conf = settings.to_conf();
             let detail = match conf.as_str() {
-                "" => "no PYTORCH_CUDA_ALLOC_CONF".to_owned(),
+                "" => "omit PYTORCH_CUDA_ALLOC_CONF".to_owned(),
                 _ => format!("PYTORCH_CUDA_ALLOC_CONF={conf}"),
             };
             let settings = Settings { limit_bytes: self.settings.limit_bytes, ..settings };

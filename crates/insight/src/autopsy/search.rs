@@ -342,8 +342,12 @@ impl RemedySearch {
             _ => return None,
         };
         let is_local = self.cause.is_of_allocator() || matches!(self.cause, OomCause::NeverFits | OomCause::Temporary);
-        // A step that was repeated may differ by a little, and nothing of this amount is to spare.
-        let is_checked = is_local || self.follows == Horizon::Recorded;
+        // A repeated step is an approximation, and so is the amount that it needs.
+        let is_checked = match self.follows {
+            Horizon::Failure => is_local,
+            Horizon::NextStep => false,
+            Horizon::Recorded => true,
+        };
         Some(Remedy { kind, detail, saves_bytes: 0, peak_reserved_bytes: unchanged_peak_bytes, is_checked })
     }
 }

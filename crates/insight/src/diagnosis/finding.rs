@@ -204,7 +204,7 @@ impl Finding {
         let Some(remedy) = remedies.remedies.iter().find(|remedy| remedy.is_checked) else { return };
         let mut letters = remedy.detail.chars();
         self.remedy = Some(match (remedy.kind, letters.next()) {
-            (RemedyKind::Setting, _) => format!("Set {}.", remedy.detail),
+            (RemedyKind::Setting, Some('P')) => format!("Set {}.", remedy.detail),
             (_, Some(first)) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
             (_, None) => return,
         });
@@ -238,7 +238,10 @@ impl Finding {
     pub fn check_text(&self) -> Option<String> {
         let checked = self.checked?;
         let (saves, peak) = (ByteSize(checked.saves_bytes), ByteSize(checked.peak_reserved_bytes));
-        Some(format!("Checked by simulation: reserves {saves} less, {peak} at most."))
+        Some(match checked.saves_bytes {
+            0 => format!("Checked by simulation: reserves {peak} at most."),
+            _ => format!("Checked by simulation: reserves {saves} less, {peak} at most."),
+        })
     }
 }
 

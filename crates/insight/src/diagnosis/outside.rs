@@ -25,7 +25,8 @@ pub(super) fn growth(context: &Context<'_>, lines: &RecordingLines<'_>) -> Optio
         return None;
     }
     let sites: Vec<(SiteId, u64)> = reports.iter().filter_map(|one| Some((one.site?, 1))).collect();
-    let site = lines.common_call(sites.into_iter()).unwrap_or_default();
+    let site = lines.common_call(sites.into_iter());
+    let site = site.unwrap_or_else(|| "memory outside of the pool".to_owned());
     let summary = format!(
         "The memory that the pool can get fell from {} to {}: other libraries or processes took {}.",
         ByteSize(most_bytes),
