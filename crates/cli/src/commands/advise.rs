@@ -86,6 +86,10 @@ fn text(device: &DeviceWorkload, advice: &Advice) -> String {
 /// Returns the line to paste and what it saves.
 fn best_text(advice: &Advice, is_capacity_estimated: bool) -> String {
     let (best, before) = (advice.best(), advice.baseline());
+    if best.predicted.ooms > 0 && before.predicted.ooms == best.predicted.ooms {
+        let failed = Count(best.predicted.ooms).of("request fails", "requests fail");
+        return format!("No setting is enough for this capacity: {failed} under the best.\n\n");
+    }
     if !advice.is_worthwhile() {
         let conf = conf_or_default(&before.settings);
         return format!("The recorded settings are the best: {conf}. No other saves more than 1%.\n\n");
@@ -99,7 +103,8 @@ fn best_text(advice: &Advice, is_capacity_estimated: bool) -> String {
     let share = Percent(saved.unsigned_abs() as f64 / before.predicted.peak_reserved_bytes.max(1) as f64);
     let amount = ByteSize(saved.unsigned_abs());
     text += &match saved {
-        0.. => format!("  saves {amount} ({share}) of the reserved peak"),
+        0 => "  takes as much at the reserved peak".to_owned(),
+        1.. => format!("  saves {amount} ({share}) of the reserved peak"),
         _ => format!("  takes {amount} ({share}) more at the reserved peak"),
     };
     let avoided = before.predicted.ooms.saturating_sub(best.predicted.ooms);

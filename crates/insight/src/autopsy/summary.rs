@@ -66,6 +66,9 @@ fn pins(oom: &OutOfMemory) -> String {
     let Some(pinning) = oom.pinning.as_ref().filter(|_| oom.cause == OomCause::Fragmentation) else {
         return String::new();
     };
-    let blocks = Count(pinning.blocks.len() as u64).of("block", "blocks");
-    format!(" {blocks} of {} in all keep a range of that size apart.", ByteSize(pinning.live_bytes))
+    let bytes = ByteSize(pinning.live_bytes);
+    match pinning.blocks.len() {
+        1 => format!(" One block of {bytes} divides a free range of that size."),
+        count => format!(" {} blocks of {bytes} in all divide a free range of that size.", Count(count as u64)),
+    }
 }
