@@ -32,6 +32,7 @@ class Finding(TypedDict):
     checked: bool
     saves_bytes: int | None
     peak_reserved_bytes: int | None
+    check: str | None
 
 
 class Diagnosis(TypedDict):

@@ -49,7 +49,8 @@ fn growth_is_announced_once_and_saved_before_memory_is_full() {
     let demo = Program::start(arguments);
     let browser = Browser::start(page::window());
     let page = Page::open(&browser, demo.url());
-    page.wait("the list is shown", "return document.querySelector('[data-command=save-findings]') !== null");
+    // The page itself switches saving on as soon as the list is shown: a problem that is found
+    // before is not saved.
     page.run(
         "window.saved = [];
          document.addEventListener('click', event => {
@@ -57,7 +58,11 @@ fn growth_is_announced_once_and_saved_before_memory_is_full() {
              event.preventDefault();
              window.saved.push(event.target.download);
          });
-         document.querySelector('[data-command=save-findings]').click();",
+         const switchOn = () => {
+             const button = document.querySelector('[data-command=save-findings]');
+             if (button) button.click(); else requestAnimationFrame(switchOn);
+         };
+         switchOn();",
     );
     page.wait("growth is found", "return document.querySelector('.findings li') !== null");
     page.wait("the recording is saved", "return window.saved.length > 0");
@@ -66,7 +71,7 @@ fn growth_is_announced_once_and_saved_before_memory_is_full() {
     let growth = first[0].as_array().and_then(|found| found.iter().find(|one| one["steps_left"].is_u64()));
     let growth = growth.expect("growth with a forecast");
     assert!(growth["id"].as_str().is_some_and(|id| id.starts_with("growth.")), "{growth}");
-    // Later looks through the longer recording find the same problem.
+    // Analyses of the longer recording find the same problem.
     let event = growth["events"][1].as_u64().expect("an event");
     let later: Value = page.json_of(
         "const [event] = arguments;

@@ -92,8 +92,8 @@ fn item(index: usize, finding: &Value, theme: &Theme) -> Element {
         .with_child(Element::text(Tag::P, facts.join(" · ")).with_class("note"));
     let Some(remedy) = finding["remedy"].as_str() else { return item };
     let mut remedy = format!("What helps: {remedy}");
-    if let Some(bytes) = finding["saves_bytes"].as_u64().filter(|&bytes| bytes > 0) {
-        remedy += &format!(" Checked by simulation: reserves {} less.", ByteSize(bytes));
+    if let Some(check) = finding["check"].as_str() {
+        remedy = format!("{remedy} {check}");
     }
     item.with_child(Element::text(Tag::P, remedy).with_class("note"))
 }

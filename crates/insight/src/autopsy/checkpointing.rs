@@ -13,26 +13,26 @@ const MAX_TRIED: usize = 3;
 /// One line of the program that calls modules several times in a step, such as
 /// `for block in self.blocks: x = block(x)`.
 #[derive(Clone, Debug)]
-pub(super) struct ModuleCall {
+pub(crate) struct ModuleCall {
     /// The scope of the activations, or the line with its function.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Bytes of its activations that are live at the failure.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Number of calls in the failed step.
-    pub(super) calls: usize,
+    pub(crate) calls: usize,
     /// All activations, by call in order.
     by_call: Vec<Vec<Allocation>>,
 }
 
 /// The activations of a step and the step before it, by the line that calls a module around them.
-pub(super) struct ModuleCalls {
+pub(crate) struct ModuleCalls {
     found: Vec<ModuleCall>,
 }
 
 impl ModuleCalls {
     /// Finds the lines that call modules several times. `activations` are those of the failed step
     /// and the step before it, in order; `failed` is the number of the failed event.
-    pub(super) fn new(definitions: &Definitions, activations: impl Iterator<Item = Allocation>, failed: u64) -> Self {
+    pub(crate) fn new(definitions: &Definitions, activations: impl Iterator<Item = Allocation>, failed: u64) -> Self {
         let mut lines_of_site: BTreeMap<SiteId, Vec<(u32, u32, u32)>> = BTreeMap::new();
         let mut labels: BTreeMap<(u32, u32, u32), String> = BTreeMap::new();
         let mut by_line: BTreeMap<(u32, u32, u32), Vec<Allocation>> = BTreeMap::new();
@@ -86,7 +86,7 @@ impl ModuleCalls {
     }
 
     /// Returns the lines with most bytes, most first.
-    pub(super) fn largest(&self) -> &[ModuleCall] {
+    pub(crate) fn largest(&self) -> &[ModuleCall] {
         &self.found
     }
 }
@@ -113,7 +113,7 @@ fn common_scope(definitions: &Definitions, calls: &[Vec<Allocation>]) -> Option<
 /// They are requested again when the backward pass has finished with the next call or, for the last
 /// call, when it first frees one of them. In the failed step they are not requested again before
 /// event `failed`.
-pub(super) fn checkpointed(call: &ModuleCall, failed: u64) -> Vec<(u64, u64, u64)> {
+pub(crate) fn checkpointed(call: &ModuleCall, failed: u64) -> Vec<(u64, u64, u64)> {
     let mut changes = Vec::new();
     for (index, activations) in call.by_call.iter().enumerate() {
         let next = call.by_call.get(index + 1);

@@ -25,6 +25,7 @@ mod summary;
 
 pub use analysis::Autopsy;
 pub use candidate::{Remedy, RemedyKind};
+pub(crate) use checkpointing::{ModuleCall, ModuleCalls, checkpointed};
 pub(crate) use contents::Growing;
 pub use contents::Holder;
 pub use defects::{Defect, defects};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vramscope_pool::Settings;
 use vramscope_trace::sort::sort_by_key;
-use vramscope_trace::{DeviceId, FormatError, Recording, Replay};
+use vramscope_trace::{DeviceId, DeviceState, FormatError, Peak, Recording, Replay};
 
 use super::context::Context;
 use super::diagnosed::Diagnosed;
@@ -87,7 +87,7 @@ impl Diagnosis {
             };
             let (steps, profile) = builder.finish();
             let (peak_allocated, peak_reserved) = (series.peak_allocated(), series.peak_reserved());
-            let at_peak_reserved = replay.seek(recording, peak_reserved.event)?.device(device).cloned();
+            let at_peak_reserved = served_peak(&mut replay, recording, device, peak_reserved)?;
             let peak_contents = roles(&lines, lifetimes, &steps, peak_allocated.event, recording.end_event());
             let has_failure = autopsy.ooms().iter().any(|oom| oom.failure.device == device);
             let context = Context {
@@ -99,7 +99,7 @@ impl Diagnosis {
                 profile,
                 peak_allocated,
                 peak_reserved,
-                at_peak_reserved: at_peak_reserved.unwrap_or_default(),
+                at_peak_reserved,
                 peak_contents,
                 has_failure,
             };
@@ -141,6 +141,19 @@ impl Diagnosis {
         sort_by_key(&mut findings, |one| std::cmp::Reverse((one.severity, one.bytes)));
         Ok(Diagnosed { findings, autopsy })
     }
+}
+
+/// Returns the state at the peak of the reserved bytes, after the request that obtained the last
+/// segment has been served from it: before, the segment would count as free memory.
+fn served_peak(
+    replay: &mut Replay,
+    recording: &Recording,
+    device: DeviceId,
+    peak: Peak,
+) -> Result<DeviceState, FormatError> {
+    let mut at = |event: u64| Ok(replay.seek(recording, event)?.device(device).cloned().unwrap_or_default());
+    let served = at(peak.event.saturating_add(1).min(recording.end_event()))?;
+    if served.counters().reserved == peak.bytes { Ok(served) } else { at(peak.event) }
 }
 
 /// Returns a finding for each cause and site of failed requests.

@@ -22,7 +22,7 @@ pub(super) struct Context<'r> {
     pub(super) profile: Profile,
     pub(super) peak_allocated: Peak,
     pub(super) peak_reserved: Peak,
-    /// The state at the peak of the reserved bytes.
+    /// The state at the peak of the reserved bytes, after the request that the last segment serves.
     pub(super) at_peak_reserved: DeviceState,
     /// Allocated blocks at the peak of the allocated bytes, with their roles.
     pub(super) peak_contents: Vec<(Role, Allocation)>,
@@ -31,11 +31,15 @@ pub(super) struct Context<'r> {
 }
 
 impl Context<'_> {
-    /// Returns the bytes that the pool can get: a recorded cap, or the device's recorded size.
+    /// Returns the bytes that the pool can get: a recorded cap, and what the driver had left when
+    /// it last reported that; else the device's recorded size.
     pub(super) fn capacity_bytes(&self) -> Option<u64> {
         let info = self.recording.info().device(self.device);
         let total_bytes = info.map_or(0, |info| info.total_bytes);
-        ReservedCap::recorded(self.settings, total_bytes).or(Some(total_bytes).filter(|&bytes| bytes > 0))
+        let cap_bytes = ReservedCap::recorded(self.settings, total_bytes);
+        let obtainable_bytes = self.profile.obtainable.last().map(|report| report.bytes);
+        let known = [cap_bytes, obtainable_bytes].into_iter().flatten().min();
+        known.or(Some(total_bytes).filter(|&bytes| bytes > 0))
     }
 
     /// Returns the allocations of one role at the peak.

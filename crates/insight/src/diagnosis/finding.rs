@@ -4,11 +4,11 @@ use std::fmt;
 
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::{Edits, Workload};
-use vramscope_trace::{ByteSize, DeviceId};
+use vramscope_trace::{ByteSize, Count, DeviceId};
 
 use crate::autopsy::{Autopsy, OomCause, OutOfMemory, Remedies, RemedyKind};
 
-/// A checked remedy saves at least this share of the recorded reserved peak, as a divisor.
+/// The share of the recorded reserved peak by which a remedy must change it, as a divisor.
 const MIN_SAVING: u64 = 20;
 
 /// A kind of problem. [`id`](Self::id) is the name in JSON.
@@ -136,6 +136,16 @@ impl fmt::Display for Severity {
     }
 }
 
+/// What a change must reduce to be a remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// The reserved peak, by a twentieth at least.
+    ReservedPeak,
+    /// The memory that the driver allocates, to less than half of the calls, while the reserved
+    /// peak grows by a twentieth at most.
+    DeviceAllocations,
+}
+
 /// A change to simulate.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Trial {
@@ -143,6 +153,7 @@ pub(super) struct Trial {
     pub(super) detail: Option<String>,
     pub(super) settings: Settings,
     pub(super) edits: Edits,
+    pub(super) goal: Goal,
 }
 
 /// What the simulation of a remedy showed.
@@ -153,6 +164,9 @@ pub struct CheckedRemedy {
     pub saves_bytes: u64,
     /// The reserved peak of the changed run.
     pub peak_reserved_bytes: u64,
+    /// How often the driver allocates memory in the recorded and in the changed run, if the remedy
+    /// is meant to reduce that.
+    pub device_allocations: Option<(u64, u64)>,
 }
 
 /// A problem that a recording shows.
@@ -209,24 +223,36 @@ impl Finding {
             (_, None) => return,
         });
         let (saves_bytes, peak_reserved_bytes) = (remedy.saves_bytes, remedy.peak_reserved_bytes);
-        self.checked = Some(CheckedRemedy { saves_bytes, peak_reserved_bytes });
+        self.checked = Some(CheckedRemedy { saves_bytes, peak_reserved_bytes, device_allocations: None });
     }
 
-    /// Simulates the remedies of the finding, and keeps the one that saves most, if it saves at
-    /// least a twentieth of the recorded reserved peak. The pool may reserve `capacity_bytes`.
+    /// Simulates the remedies of the finding, and keeps the best that reaches its goal: a reserved
+    /// peak that is a twentieth lower, or half as many allocations by the driver. The pool may
+    /// reserve `capacity_bytes`.
     ///
     /// The result means something only if the unchanged program reproduces the recorded peak; see
     /// [`Diagnosed::findings_to_check`](super::Diagnosed::findings_to_check).
     pub fn check(&mut self, workload: &Workload, capacity_bytes: Option<u64>) {
-        let recorded_bytes = workload.recorded.peak_reserved_bytes;
+        let recorded = &workload.recorded;
+        let least_bytes = recorded.peak_reserved_bytes / MIN_SAVING;
         for trial in &self.trials {
             let run = workload.edited(&trial.edits).simulate(&trial.settings, capacity_bytes);
-            let saves_bytes = recorded_bytes.saturating_sub(run.peak_reserved_bytes);
+            let peak_reserved_bytes = run.peak_reserved_bytes;
+            let saves_bytes = recorded.peak_reserved_bytes.saturating_sub(peak_reserved_bytes);
+            let is_reached = match trial.goal {
+                Goal::ReservedPeak => saves_bytes >= least_bytes,
+                Goal::DeviceAllocations => {
+                    run.device_allocations <= recorded.device_allocations / 2
+                        && peak_reserved_bytes <= recorded.peak_reserved_bytes.saturating_add(least_bytes)
+                }
+            };
             let is_better = self.checked.is_none_or(|best| saves_bytes > best.saves_bytes);
-            if run.ooms > 0 || saves_bytes < recorded_bytes / MIN_SAVING || !is_better {
+            if run.ooms > 0 || !is_reached || !is_better {
                 continue;
             }
-            self.checked = Some(CheckedRemedy { saves_bytes, peak_reserved_bytes: run.peak_reserved_bytes });
+            let counts_calls = trial.goal == Goal::DeviceAllocations;
+            let device_allocations = counts_calls.then_some((recorded.device_allocations, run.device_allocations));
+            self.checked = Some(CheckedRemedy { saves_bytes, peak_reserved_bytes, device_allocations });
             if let Some(detail) = &trial.detail {
                 self.remedy = Some(detail.clone());
             }
@@ -238,10 +264,11 @@ impl Finding {
     pub fn check_text(&self) -> Option<String> {
         let checked = self.checked?;
         let (saves, peak) = (ByteSize(checked.saves_bytes), ByteSize(checked.peak_reserved_bytes));
-        Some(match checked.saves_bytes {
-            0 => format!("Checked by simulation: reserves {peak} at most."),
-            _ => format!("Checked by simulation: reserves {saves} less, {peak} at most."),
-        })
+        let less = if checked.saves_bytes > 0 { format!("{saves} less, ") } else { String::new() };
+        let calls = checked.device_allocations.map_or_else(String::new, |(before, after)| {
+            format!("; the driver allocates {} instead of {}", Count(after).of("time", "times"), Count(before))
+        });
+        Some(format!("Checked by simulation: reserves {less}{peak} at most{calls}."))
     }
 }
 

@@ -7,7 +7,7 @@ use vramscope_trace::{Allocation, ByteSize, Category, Count, Definitions, Frame,
 
 use super::context::{Context, total_bytes};
 use super::finding::{Finding, Problem, Severity};
-use super::remedy::freed_in_step;
+use super::remedy::{freed_in_step, omitted};
 use super::roles::Role;
 use crate::autopsy::{Growing, RecordingLines};
 use crate::group::MergedSites;
@@ -64,12 +64,22 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
         }
     }
     finding.remedy = Some(remedy(problem).to_owned());
-    if matches!(problem, Problem::GrowthOfOutputs | Problem::GrowthOfSummedLoss | Problem::GrowthOfHooks) {
-        // What earlier steps and the last one keep is no different.
-        let kept = growth.blocks(context, lines, 0..last.to_event, last.to_event);
-        finding.trials = vec![freed_in_step(context, kept)];
-    }
+    // What earlier steps and the last one keep is no different.
+    let kept = growth.blocks(context, lines, 0..last.to_event, last.to_event);
+    finding.trials = vec![if problem == Problem::GrowthOfOptimizers {
+        omitted(context, after_first_step(context, kept))
+    } else {
+        freed_in_step(context, kept)
+    }];
     Some(finding)
+}
+
+/// Returns the blocks that were allocated after the step of the first one: the state of all
+/// optimizers but the first.
+fn after_first_step(context: &Context<'_>, blocks: Vec<Allocation>) -> impl Iterator<Item = Allocation> {
+    let first = blocks.iter().map(|one| one.first_moment).min();
+    let end = first.and_then(|first| context.steps.at(first)).map_or(u64::MAX, |step| step.to_event);
+    blocks.into_iter().filter(move |one| one.first_moment > end)
 }
 
 /// What grows from step to step.
@@ -234,7 +244,9 @@ fn remedy(problem: Problem) -> &'static str {
     match problem {
         Problem::GrowthOfOutputs => "Keep output.detach(), or compute it within torch.no_grad().",
         Problem::GrowthOfSummedLoss => "Add up loss.item(), or loss.detach().",
-        Problem::GrowthOfCache => "Bound the number of tensors that are kept, or move them to the CPU.",
+        Problem::GrowthOfCache => {
+            "Move the tensors to the CPU at the end of each step; bounding how many are kept saves less."
+        },
         Problem::GrowthOfHooks => {
             "Remove the hooks after use (handle.remove()), or clear what they keep after each step."
         }

@@ -1,10 +1,13 @@
 //! What a peak consists of: temporaries, the start of the program, or one role that dominates.
 
-use vramscope_trace::{Allocation, ByteSize, Category};
+use std::collections::BTreeSet;
+
+use vramscope_trace::{Allocation, ByteSize, Category, SiteId};
 
 use super::context::{Context, is_share, total_bytes};
 use super::finding::{Finding, Problem, Severity};
-use super::roles::Role;
+use super::remedy::{checkpointed_modules, omitted};
+use super::roles::{Role, is_temporary};
 use crate::autopsy::RecordingLines;
 
 /// Number of temporaries that count together: one operation and its inputs and results.
@@ -62,6 +65,9 @@ pub(super) fn start(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option
         "Load checkpoints with map_location=\"cpu\", warm up with a small batch, or compute statistics in parts."
             .to_owned(),
     );
+    // All that the start has freed, because a copy or a batch of another size takes the peak next.
+    let of_start = |one: &Allocation| one.first_moment <= begin && is_gone(one);
+    finding.trials = vec![omitted(context, context.lifetimes.iter().filter(of_start))];
     Some(at_most_medium(finding))
 }
 
@@ -85,7 +91,14 @@ pub(super) fn temporaries(context: &Context<'_>, lines: &RecordingLines<'_>) -> 
     );
     let mut finding = context.finding(lines, Problem::TemporaryPeak, bytes, &temporaries, summary);
     finding.events = (peak.event, peak.event);
-    finding.remedy = Some("Compute the result in parts, in place, or without the intermediate tensor.".to_owned());
+    finding.remedy = Some("Avoid the intermediate tensors: compute the result in small parts, in place, or by one operation.".to_owned());
+    let requested: BTreeSet<(SiteId, u64)> = temporaries.iter().map(|one| (one.site, one.size)).collect();
+    let is_repeated = |one: &Allocation| is_temporary(one) && requested.contains(&(one.site, one.size));
+    // A computation in parts also divides large activations; how much that saves is not known.
+    let least_bytes = temporaries.last().map_or(0, |one| one.size / 2);
+    if context.of_role(Role::Activation).iter().all(|one| one.size < least_bytes) {
+        finding.trials = vec![omitted(context, context.lifetimes.iter().filter(is_repeated))];
+    }
     Some(at_most_medium(finding))
 }
 
@@ -127,6 +140,9 @@ pub(super) fn dominant(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opt
     let mut finding = context.finding(lines, problem, total_bytes(&blocks), &blocks, summary);
     finding.events = (peak.event, peak.event);
     finding.remedy = Some(remedy);
+    if problem == Problem::DominantActivations {
+        finding.trials = checkpointed_modules(context, lines);
+    }
     Some(at_most_medium(finding))
 }
 

@@ -2,10 +2,11 @@
 
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::Edits;
-use vramscope_trace::Allocation;
+use vramscope_trace::{Allocation, ByteSize, Category};
 
 use super::context::Context;
-use super::finding::{Problem, Trial};
+use super::finding::{Goal, Problem, Trial};
+use crate::autopsy::{ModuleCall, ModuleCalls, RecordingLines, checkpointed};
 
 /// Returns the allocator settings that may help against a problem.
 pub(super) fn settings_trials(context: &Context<'_>, problem: Problem) -> Vec<Trial> {
@@ -29,9 +30,14 @@ pub(super) fn settings_trials(context: &Context<'_>, problem: Problem) -> Vec<Tr
         } else {
             format!("Set PYTORCH_CUDA_ALLOC_CONF={conf}.")
         };
-        Trial { detail: Some(detail), settings, edits: Edits::default() }
+        Trial { detail: Some(detail), settings, edits: Edits::default(), goal: Goal::ReservedPeak }
     };
     tried.into_iter().filter(|settings| settings != recorded).map(trial).collect()
+}
+
+/// Returns the trial of a changed program, whose remedy is the finding's own.
+fn changed(context: &Context<'_>, edits: Edits) -> Trial {
+    Trial { detail: None, settings: context.settings.clone(), edits, goal: Goal::ReservedPeak }
 }
 
 /// Returns the trial that frees each block at the end of the step in which it was allocated.
@@ -42,12 +48,57 @@ pub(super) fn freed_in_step(context: &Context<'_>, blocks: impl IntoIterator<Ite
             edits.free_before(one.first_moment, step.to_event.saturating_add(1));
         }
     }
-    Trial { detail: None, settings: context.settings.clone(), edits }
+    changed(context, edits)
 }
 
-/// Returns the trial in which the frees of blocks complete at once.
-pub(super) fn completed_at_once(context: &Context<'_>, freed: impl IntoIterator<Item = u64>) -> Trial {
+/// Returns the trial without some requests.
+pub(super) fn omitted(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
     let mut edits = Edits::default();
-    freed.into_iter().for_each(|event| edits.synchronize_before(event.saturating_add(1)));
-    Trial { detail: None, settings: context.settings.clone(), edits }
+    blocks.into_iter().for_each(|one| edits.divide(one.first_moment, 0));
+    changed(context, edits)
+}
+
+/// Returns the trial in which the frees of blocks do not wait for other streams.
+pub(super) fn freed_at_once(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
+    let mut edits = Edits::default();
+    blocks.into_iter().for_each(|one| edits.free_at_once(one.first_moment));
+    changed(context, edits)
+}
+
+/// Returns the trial in which all private pools are one.
+pub(super) fn one_private_pool(context: &Context<'_>) -> Trial {
+    let mut edits = Edits::default();
+    edits.share_private_pools();
+    changed(context, edits)
+}
+
+/// Returns the trial in which the program does not empty the cache.
+pub(super) fn kept_cache(context: &Context<'_>) -> Trial {
+    let mut edits = Edits::default();
+    edits.keep_cache();
+    Trial { goal: Goal::DeviceAllocations, ..changed(context, edits) }
+}
+
+/// Returns the trials that compute the activations of repeated module calls again in the backward
+/// pass, one for each line that calls modules.
+pub(super) fn checkpointed_modules(context: &Context<'_>, lines: &RecordingLines<'_>) -> Vec<Trial> {
+    let peak = context.peak_allocated.event;
+    let activations = context.lifetimes.iter().filter(|one| lines.category(one.site) == Category::Activation);
+    let definitions = context.recording.definitions();
+    let calls = ModuleCalls::new(definitions, activations, peak.saturating_add(1));
+    let trial = |call: &ModuleCall| {
+        let mut edits = Edits::default();
+        for (request, from, to) in checkpointed(call, u64::MAX) {
+            edits.free_between(request, from, to);
+        }
+        let detail = format!(
+            "Use torch.utils.checkpoint for {}: {} of activations in {} calls are then computed again in the backward \
+             pass.",
+            call.name,
+            ByteSize(call.bytes),
+            call.calls
+        );
+        Trial { detail: Some(detail), ..changed(context, edits) }
+    };
+    calls.largest().iter().map(trial).collect()
 }

@@ -40,6 +40,8 @@ pub struct FindingReport {
     pub saves_bytes: Option<u64>,
     /// The reserved peak of the simulated run.
     pub peak_reserved_bytes: Option<u64>,
+    /// What the simulation showed, as one sentence.
+    pub check: Option<String>,
 }
 
 impl From<Vec<Finding>> for Report {
@@ -50,6 +52,7 @@ impl From<Vec<Finding>> for Report {
 
 impl From<Finding> for FindingReport {
     fn from(finding: Finding) -> Self {
+        let check = finding.check_text();
         Self {
             id: finding.problem.id(),
             severity: finding.severity.name(),
@@ -63,6 +66,7 @@ impl From<Finding> for FindingReport {
             checked: finding.checked.is_some(),
             saves_bytes: finding.checked.map(|checked| checked.saves_bytes),
             peak_reserved_bytes: finding.checked.map(|checked| checked.peak_reserved_bytes),
+            check,
         }
     }
 }

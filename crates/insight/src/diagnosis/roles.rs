@@ -63,7 +63,7 @@ pub(super) fn roles(
 }
 
 /// Returns true if the program frees an allocation soon.
-fn is_temporary(one: &Allocation) -> bool {
+pub(super) fn is_temporary(one: &Allocation) -> bool {
     one.allocated_until.is_some_and(|until| until.saturating_sub(one.first_moment) <= TEMPORARY_EVENTS)
 }
 

@@ -7,7 +7,7 @@ use vramscope_trace::{Allocation, ByteSize, Count, MempoolId, Segment, SiteId};
 
 use super::context::{Context, is_share, sizes_and_streams, total_bytes};
 use super::finding::{Finding, Problem, Severity};
-use super::remedy::completed_at_once;
+use super::remedy::{freed_at_once, kept_cache, one_private_pool};
 use crate::autopsy::RecordingLines;
 
 /// Bytes that are obtained again count from this share of the reserved peak on, as a divisor.
@@ -43,20 +43,22 @@ pub(super) fn recreated(context: &Context<'_>, lines: &RecordingLines<'_>) -> Op
         };
         let summary =
             format!("{released} of segments were released and {} obtained again: {reason}.", ByteSize(again_bytes));
-        return Some(of_requests(context, lines, Problem::RecreatedSegments, summary));
+        // All memory may be obtained again several times.
+        let bytes = again_bytes.min(reserved);
+        return Some(of_requests(context, lines, Problem::RecreatedSegments, bytes, summary));
     }
-    if !profile.retries.is_empty() {
-        let free = free_in_segments(context);
-        let times = Count(profile.retries.len() as u64).of("time", "times");
+    // The retry with most free memory shows best how fragmented it was.
+    if let Some(worst) = profile.retries.iter().max_by_key(|one| one.free_bytes) {
+        let of_retries = profile.retries.iter().fold(0u64, |sum, one| sum.saturating_add(one.released_bytes));
         let summary = format!(
-            "The cache had to be released {times} ({released}) before a request fitted, although {} of the reserved {} \
-             were free in pieces: nearly a failure.",
-            ByteSize(free),
-            ByteSize(reserved)
+            "The cache had to be released {} ({}) before a request fitted, although {} of the reserved {} were free in \
+             pieces: nearly a failure.",
+            Count(profile.retries.len() as u64).of("time", "times"),
+            ByteSize(of_retries),
+            ByteSize(worst.free_bytes),
+            ByteSize(worst.reserved_bytes)
         );
-        let mut finding = of_requests(context, lines, Problem::NearFailure, summary);
-        finding.severity = Severity::High;
-        return Some(finding);
+        return Some(of_requests(context, lines, Problem::NearFailure, worst.free_bytes, summary));
     }
     let again = again_bytes >= reserved / MIN_OBTAINED_AGAIN;
     if !releases && profile.emptied.len() >= MIN_EMPTIED && again {
@@ -73,20 +75,21 @@ pub(super) fn recreated(context: &Context<'_>, lines: &RecordingLines<'_>) -> Op
         let mut finding = context.finding_at(Problem::EmptiedCache, bytes, events, site, summary);
         finding.severity = finding.severity.min(Severity::Medium);
         finding.remedy = Some("Remove torch.cuda.empty_cache() from the loop.".to_owned());
+        finding.trials = vec![kept_cache(context)];
         return Some(finding);
     }
     None
 }
 
-/// Returns the bytes that are free in segments at the peak of the reserved bytes.
-fn free_in_segments(context: &Context<'_>) -> u64 {
-    let counters = context.at_peak_reserved.counters();
-    counters.reserved.saturating_sub(counters.active)
-}
-
 /// Returns a finding whose site is the call that made the requests for which memory was obtained
 /// again.
-fn of_requests(context: &Context<'_>, lines: &RecordingLines<'_>, problem: Problem, summary: String) -> Finding {
+fn of_requests(
+    context: &Context<'_>,
+    lines: &RecordingLines<'_>,
+    problem: Problem,
+    bytes: u64,
+    summary: String,
+) -> Finding {
     let profile = &context.profile;
     let of_retries: Vec<(SiteId, u64)> =
         profile.retries.iter().map(|one| (one.site, one.released_bytes.max(1))).collect();
@@ -95,7 +98,7 @@ fn of_requests(context: &Context<'_>, lines: &RecordingLines<'_>, problem: Probl
     let moments = profile.retries.iter().map(|one| one.event).chain(profile.emptied.iter().map(|one| one.event));
     let events = (moments.clone().min().unwrap_or(0), moments.max().unwrap_or(0));
     let site = lines.common_call(sites.into_iter()).unwrap_or_else(|| segments_obtained(context));
-    let mut finding = context.finding_at(problem, free_in_segments(context), events, site, summary);
+    let mut finding = context.finding_at(problem, bytes, events, site, summary);
     finding.severity = finding.severity.max(Severity::Medium);
     finding
 }
@@ -209,6 +212,7 @@ pub(super) fn private_pools(context: &Context<'_>, lines: &RecordingLines<'_>) -
     finding.events = (context.peak_reserved.event, context.peak_reserved.event);
     finding.remedy =
         Some("Capture the graphs with one pool: torch.cuda.graph(graph, pool=first_graph.pool()).".to_owned());
+    finding.trials = vec![one_private_pool(context)];
     Some(finding)
 }
 
@@ -232,8 +236,10 @@ pub(super) fn pending(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opti
          tensor.record_stream."
             .to_owned(),
     );
-    let freed = context.lifetimes.iter().filter(|one| one.pool.owner == MempoolId::default());
-    let delayed = freed.filter_map(|one| one.allocated_until.filter(|&until| one.active_until > Some(until + 1)));
-    finding.trials = vec![completed_at_once(context, delayed)];
+    let is_delayed = |one: &Allocation| {
+        let is_default = one.pool.owner == MempoolId::default();
+        is_default && one.allocated_until.is_some_and(|until| one.active_until > Some(until.saturating_add(1)))
+    };
+    finding.trials = vec![freed_at_once(context, context.lifetimes.iter().filter(is_delayed))];
     Some(finding)
 }

@@ -3,8 +3,10 @@
 //! No event says that a request was retried. It shows as segments that are released directly before
 //! a new one is reserved, or before the request fails. Three other causes look alike:
 //!
-//! - The program called `empty_cache` before. Then the site of the release is another, or the new
-//!   segment had fitted without it: the allocator once had as much reserved as both together.
+//! - The program called `empty_cache` before. Then the site of the release is another or not
+//!   recorded, because PyTorch records stacks of releases that the program asks for at its highest
+//!   level only, or the new segment had fitted without it: the allocator once had as much reserved
+//!   as both together.
 //! - The release of blocks that `max_split_size` keeps from being used. Others stay free.
 //! - Garbage collection, which comes before a retry. With `garbage_collection_threshold` set, only
 //!   failed requests count as retries.
@@ -31,6 +33,10 @@ pub struct Retry {
     pub released: u64,
     /// Bytes of these.
     pub released_bytes: u64,
+    /// Bytes reserved before the release.
+    pub reserved_bytes: u64,
+    /// Bytes of these that no block had; pending frees count as blocks.
+    pub free_bytes: u64,
     /// Whether the request then failed.
     pub failed: bool,
 }
@@ -43,6 +49,8 @@ struct Releases {
     bytes: u64,
     /// Bytes reserved before the first of them.
     reserved_before: u64,
+    /// Bytes of these that no block had.
+    free_before: u64,
 }
 
 /// Recognizes retries of one device while its events are visited in order.
@@ -84,12 +92,16 @@ impl RetryTracker {
             site,
             released: releases.map_or(0, |releases| releases.count),
             released_bytes: releases.map_or(0, |releases| releases.bytes),
+            reserved_bytes: releases.map_or(after.counters().reserved, |releases| releases.reserved_before),
+            free_bytes: releases.map_or(0, |releases| releases.free_before),
             failed,
         };
         match event.kind {
             EventKind::SegmentFreed { size, site, .. } | EventKind::SegmentUnmapped { size, site, .. } => {
                 let reserved_before = after.counters().reserved.saturating_add(size);
-                let releases = self.releases.get_or_insert(Releases { site, count: 0, bytes: 0, reserved_before });
+                let free_before = reserved_before.saturating_sub(after.counters().active);
+                let new = Releases { site, count: 0, bytes: 0, reserved_before, free_before };
+                let releases = self.releases.get_or_insert(new);
                 releases.count += 1;
                 releases.bytes = releases.bytes.saturating_add(size);
                 None
@@ -97,9 +109,8 @@ impl RetryTracker {
             EventKind::SegmentAllocated { address, size, site, .. }
             | EventKind::SegmentMapped { address, size, site, .. } => {
                 let releases = self.releases.take()?;
-                let other_call = releases.site != site && releases.site != SiteId(0) && site != SiteId(0);
                 let needed = releases.reserved_before.saturating_add(size) > self.peak_reserved_bytes;
-                let is_retry = !self.collects_garbage && !other_call && needed && !has_free_segment(after, address);
+                let is_retry = !self.collects_garbage && releases.site == site && needed && !has_free_segment(after, address);
                 is_retry.then(|| retry(site, Some(releases), false))
             }
             EventKind::OutOfMemory { site, .. } => Some(retry(site, self.releases.take(), true)),

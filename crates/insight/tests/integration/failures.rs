@@ -278,4 +278,5 @@ fn release_by_another_call_is_no_retry() {
     };
     assert_eq!(retries(1, 50 * MIB), [(3, size)]);
     assert_eq!(retries(2, 50 * MIB), []);
+    assert_eq!(retries(0, 50 * MIB), [], "a release without a stack is not of a request that has one");
 }

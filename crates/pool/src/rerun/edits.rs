@@ -49,6 +49,8 @@ pub struct Edits {
     synchronized_before: BTreeSet<u64>,
     pools_released_before: BTreeSet<u64>,
     from_private_pool: BTreeSet<u64>,
+    keeps_cache: bool,
+    shares_private_pools: bool,
 }
 
 impl Edits {
@@ -95,6 +97,17 @@ impl Edits {
     /// contains the pool of a request that failed.
     pub fn request_from_private_pool(&mut self, request: u64) {
         self.from_private_pool.insert(request);
+    }
+
+    /// Leaves out the program's own calls of `torch.cuda.empty_cache()`.
+    pub fn keep_cache(&mut self) {
+        self.keeps_cache = true;
+    }
+
+    /// Serves the requests of all private pools from one, as CUDA graphs that are captured with
+    /// `pool=`. The pool is kept until the end.
+    pub fn share_private_pools(&mut self) {
+        self.shares_private_pools = true;
     }
 
     /// Returns true if nothing is changed.
@@ -168,12 +181,20 @@ impl<'a> Editor<'a> {
     fn new(workload: &'a Workload, edits: &'a Edits) -> Self {
         let from = &workload.sequence;
         let count = from.steps.len();
+        let mut targets = from.targets.clone();
+        if edits.shares_private_pools {
+            let first = targets.iter().find(|(_, owner)| *owner != MempoolId::default()).copied();
+            if let Some((_, first)) = first {
+                let owners = targets.iter_mut().map(|(_, owner)| owner);
+                owners.filter(|owner| **owner != MempoolId::default()).for_each(|owner| *owner = first);
+            }
+        }
         let to = CallSequence {
             steps: Vec::with_capacity(count),
             origins: Vec::with_capacity(count),
             events: Vec::with_capacity(count),
             slot_count: from.slot_count,
-            targets: from.targets.clone(),
+            targets,
             calls: from.calls,
             requests: from.requests,
         };
@@ -324,6 +345,8 @@ impl<'a> Editor<'a> {
                     self.push(if is_at_once { Step::Free { slot } } else { step }, origin, event);
                 }
             }
+            Step::EmptyCache if self.edits.keeps_cache => {}
+            Step::ReleasePool { .. } if self.edits.shares_private_pools => {}
             _ => self.push(step, origin, event),
         }
     }
@@ -336,6 +359,7 @@ mod tests {
     use super::*;
     use crate::SimulatedDevice;
     use crate::pool::Pool;
+    use crate::private_pools::CaptureFilter;
     use crate::rerun::History;
     use crate::settings::Settings;
 
@@ -358,6 +382,11 @@ mod tests {
                 second = allocated.ok().flatten().map(|block| block.address);
             }
         }
+        workload_of(encoder)
+    }
+
+    /// Returns the program whose events were encoded.
+    fn workload_of(mut encoder: Encoder) -> Workload {
         encoder.flush();
         let mut recording = Recording::new();
         for chunk in encoder.take_output() {
@@ -406,6 +435,40 @@ mod tests {
         assert!(failed(after_empty_cache).is_empty());
     }
 
+    /// Requests 30 MiB in each of two private pools and frees both, empties the cache twice after
+    /// 40 MiB, and returns the reserved peak and the driver's calls after an edit.
+    fn peak_and_calls(edit: impl Fn(&mut Edits)) -> (u64, u64) {
+        let mut encoder = Encoder::new(&RecordingInfo::default());
+        let mut pool = Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(1 << 30));
+        for number in 1..=2 {
+            let owner = MempoolId(0, number);
+            pool.create_pool(owner).expect("it is new");
+            pool.begin_allocate_to_pool(owner, CaptureFilter::AllStreams).expect("no other is being filled");
+            let block = pool.allocate(30 * MIB, StreamId(0), Origin::default(), &mut encoder);
+            let address = block.ok().flatten().expect("30 MiB fit").address;
+            pool.end_allocate_to_pool(owner).expect("it was begun");
+            pool.release_pool(owner).expect("it was filled");
+            pool.free(address, Origin::default(), &mut encoder).expect("it is allocated");
+        }
+        for _ in 0..2 {
+            let block = pool.allocate(40 * MIB, StreamId(0), Origin::default(), &mut encoder);
+            let address = block.ok().flatten().expect("40 MiB fit").address;
+            pool.free(address, Origin::default(), &mut encoder).expect("it is allocated");
+            pool.empty_cache(Origin::default(), &mut encoder).expect("nothing is being captured");
+        }
+        let mut edits = Edits::default();
+        edit(&mut edits);
+        let run = workload_of(encoder).edited(&edits).simulate(&Settings::default(), None);
+        (run.peak_reserved_bytes, run.device_allocations)
+    }
+
+    #[test]
+    fn private_pools_are_shared_and_the_cache_kept() {
+        assert_eq!(peak_and_calls(|_| {}), (100 * MIB, 4));
+        assert_eq!(peak_and_calls(Edits::share_private_pools), (70 * MIB, 3));
+        assert_eq!(peak_and_calls(Edits::keep_cache), (100 * MIB, 3));
+    }
+
     #[test]
     fn edits_that_come_too_late_change_nothing() {
         assert_eq!(failed(|edits| edits.free_before(6, 11)), [10]);
@@ -429,13 +492,7 @@ mod tests {
         pool.record_stream(second, StreamId(1)).expect("it is allocated");
         pool.free(second, origin, &mut encoder).expect("it is allocated");
         assert!(pool.allocate(50 * MIB, stream, origin, &mut encoder).is_err());
-        encoder.flush();
-        let mut recording = Recording::new();
-        for chunk in encoder.take_output() {
-            recording.push(&chunk.bytes).expect("a valid chunk");
-        }
-        let history = History::from_recording(&recording).expect("a valid recording").remove(0);
-        Workload::new(history, &Settings::default()).expect("a valid start")
+        workload_of(encoder)
     }
 
     #[test]
