@@ -60,11 +60,11 @@ def changed_line(before, after):
     return file, old_from + 1, new_from + 1
 
 
-def first_difference(vramscope, before, after):
-    """Returns the stack of the first site that differs, innermost first: file:line and function."""
+def differences(vramscope, before, after):
+    """Returns the stacks of all sites, those that differ first, innermost first: file:line and function."""
     sites = report([vramscope, "diff", before, after, "--json"])["sites"]
-    stacks = [site["stack"] for site in sites if site["delta_bytes"] != 0 or site["is_first_difference"]]
-    return [frame.rpartition("/")[2].split(" ", 1) for frame in (stacks[0] if stacks else [])]
+    sites.sort(key=lambda site: site["delta_bytes"] == 0 and not site["is_first_difference"])
+    return [[frame.rpartition("/")[2].split(" ", 1) for frame in site["stack"]] for site in sites]
 
 
 def check(vramscope, out, kind, name):
@@ -83,10 +83,13 @@ def check(vramscope, out, kind, name):
         result = run(name, fixed, out=out / "fixed", seed=entry.seed)
         if "failed" not in result:
             file, old, new = line
-            frames = first_difference(vramscope, out / "fixed" / f"{name}.pickle.gz", recorded_again)
+            stacks = differences(vramscope, out / "fixed" / f"{name}.pickle.gz", recorded_again)
+            frames = stacks[0] if stacks else []
             row |= {"changed": [file, old, new], "first_difference": frames}
             lines, functions = [[frame[part] for frame in frames] for part in (0, 1)]
-            row["line_first"] = f"{file}:{new}" in lines or f"{file}:{old}" in lines
+            names = {f"{file}:{new}", f"{file}:{old}"}
+            row["line_first"] = bool(names & set(lines))
+            row["line_requests"] = any(frame[0] in names for frames in stacks for frame in frames)
             # An emptied cache changes no site's bytes.
             row["named_first"] = row["line_first"] or not frames or any(it in functions for it in program.sites)
     return row
@@ -119,7 +122,10 @@ def main():
     pairs = [row for row in rows if "named_first" in row]
     print(f"{sum(row.get('same', False) for row in rows)} of {len(rows)} have the same findings in two runs")
     lines, functions = [sum(row[key] for row in pairs) for key in ("line_first", "named_first")]
+    requesting = [row for row in pairs if row["line_requests"]]
     print(f"of {len(pairs)} pairs, {lines} name the changed line first, {functions} it or its function")
+    named = sum(row["line_first"] for row in requesting)
+    print(f"the changed line requests memory in {len(requesting)}, and is named first in {named}")
     (options.out / "findings.json").write_text(json.dumps(rows, indent=1))
     return 1 if failed else 0
 

@@ -1,12 +1,15 @@
-"""Checks on a GPU the remedies that `vramscope autopsy` calls checked.
+"""Checks on a GPU the remedies that `vramscope autopsy` and `vramscope diagnose` call checked.
 
     remedies.py VRAMSCOPE OUT [NAME...]
 
-For each recording of tests/labelled that ends in out of memory (all unless named), asks
-`autopsy --json` for remedies, applies each checked one to the program that was recorded, and
-compares its reserved peak with that of the unchanged program without a cap. A remedy works if the
-run ends without out of memory. Its saving must be within 10% of the claim, or, where nothing is
-claimed to be saved, its peak. Runs are as long as the simulation followed the program.
+For each recording of tests/labelled (all unless named), applies each checked remedy to the program
+that was recorded, and compares its reserved peak with that of the unchanged program. A remedy works
+if the run ends without out of memory. Its saving must be within 10% of the claim, or, where nothing
+is claimed to be saved, its peak.
+
+Recordings that end in out of memory are explained by `autopsy --json`. Their unchanged program runs
+without a cap, and all runs are as long as the simulation followed the program. Of the others, the
+first finding of `diagnose --json` is applied.
 
 Prints a table and writes OUT/remedies.json; exits with 1 if a remedy fails.
 """
@@ -171,8 +174,8 @@ def apply(name, arguments):
         return {"failed": (done.stderr or done.stdout)[-500:]}
 
 
-def autopsy(vramscope, name):
-    """Returns the first failure of a recording and its label."""
+def labelled(name):
+    """Returns the path of a recording, its label, and the option with the cap of its pool."""
     recording = next(LABELLED.glob(f"*/{name}.pickle.gz"))
     facts = json.loads(recording.with_name(f"{name}.json").read_text())
     limit = (
@@ -180,10 +183,73 @@ def autopsy(vramscope, name):
         if facts["limit_bytes"] is None
         else ["--limit-bytes", str(facts["limit_bytes"])]
     )
+    return recording, facts, limit
+
+
+def autopsy(vramscope, name):
+    """Returns the first failure of a recording and its label."""
+    recording, facts, limit = labelled(name)
     command = [str(vramscope), "autopsy", str(recording), "--json", *limit]
     # Exit status 1 is a finding.
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return json.loads(done.stdout)["ooms"][0], facts
+
+
+# How a user would move the tensors of a growing cache to the CPU.
+CACHE_ON_CPU = {
+    "growth_cache_1",
+    "growth_cache_2",
+    "kept_growth_cache",
+}
+TO_CPU = (
+    "        report(step)",
+    "        known.update([(rows, it.cpu()) for rows, it in known.items()])\n        report(step)",
+)
+
+
+def arguments_of_finding(name, finding):
+    """Returns the arguments of generate.py that apply the remedy of a finding."""
+    remedy = finding["remedy"]
+    if remedy.startswith("Set PYTORCH_CUDA_ALLOC_CONF="):
+        conf = remedy.partition("=")[2]
+        return ["--alloc-conf", conf.removesuffix(".")]
+    if remedy.startswith("Omit "):
+        return ["--alloc-conf", ""]
+    if finding["id"] == "dominant.activations":
+        return ["--checkpoint", "blocks"]
+    if name in CACHE_ON_CPU:
+        return ["--replace", *TO_CPU]
+    # The labelled program without its mistake.
+    return ["--fixed"]
+
+
+def check_finding(vramscope, name):
+    """Returns a row for the first finding of a recording, if its remedy is checked."""
+    recording, facts, limit = labelled(name)
+    command = [str(vramscope), "diagnose", str(recording), "--json", *limit]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = [it for it in json.loads(done.stdout)["findings"][:1] if it["checked"]]
+    rows = []
+    for finding in found:
+        unchanged_peak = facts["stats"]["reserved_bytes.all.peak"]
+        result = apply(name, arguments_of_finding(name, finding))
+        saved, text = judged(finding, result, unchanged_peak)
+        rows.append(
+            {
+                "name": name,
+                "cause": finding["id"],
+                "kind": finding["id"],
+                "detail": finding["remedy"],
+                "claimed": finding["saves_bytes"],
+                "unchanged_peak": unchanged_peak,
+                "is_measured": True,
+                "saved": saved,
+                "result": text,
+                "peak": result.get("peak_reserved"),
+                "claimed_peak": finding["peak_reserved_bytes"],
+            }
+        )
+    return rows
 
 
 def judged(remedy, result, unchanged_peak):
@@ -206,6 +272,11 @@ def judged(remedy, result, unchanged_peak):
 
 def check(vramscope, name):
     """Returns a row for each checked remedy of a recording."""
+    return check_failure(vramscope, name) if "oom_" in name else check_finding(vramscope, name)
+
+
+def check_failure(vramscope, name):
+    """Returns a row for each checked remedy of a recording that ends in out of memory."""
     oom, facts = autopsy(vramscope, name)
     length = []
     if oom["follows"] == "next_step":
@@ -252,7 +323,7 @@ def main(arguments):
     out.mkdir(parents=True, exist_ok=True)
     found = sorted(
         path.name.partition(".")[0]
-        for path in LABELLED.glob("*/*oom_*.pickle.gz")
+        for path in LABELLED.glob("*/*.pickle.gz")
     )
     names = names or found
     together = [name for name in names if name not in ALONE]
@@ -266,11 +337,11 @@ def main(arguments):
         if name in ALONE:
             rows += check(vramscope, name)
     print(
-        "recording                   remedy             claimed MiB   saved MiB   result"
+        "recording                   remedy                     claimed MiB   saved MiB   result"
     )
     for row in rows:
         print(
-            f"{row['name']:27} {row['kind']:18} {mib(row['claimed']):>11} {mib(row['saved']):>11}   {row['result']}"
+            f"{row['name']:27} {row['kind']:26} {mib(row['claimed']):>11} {mib(row['saved']):>11}   {row['result']}"
         )
     bad = [row for row in rows if row["result"] != "works"]
     print(f"{len(rows)} remedies of {len(names)} recordings, {len(bad)} fail")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares what `vramscope diagnose` finds with the labels of the recordings.
 
-    evaluate.py VRAMSCOPE [FOLDER...]     development and heldout by default
+    evaluate.py VRAMSCOPE [FOLDER...]     development, heldout and host by default
 
 The first finding counts as right if it has the labelled problem and names one of the
 labelled functions; a healthy recording must have none. Prints each recording that is
@@ -40,9 +40,9 @@ def is_right(label, found):
 def evaluate(vramscope, folder):
     """Prints what is wrong in a folder; returns True if little enough is."""
     right, false_alarms = 0, 0
-    recordings = sorted(folder.glob("*.pickle.gz"))
+    recordings = sorted([*folder.glob("*.pickle.gz"), *folder.glob("*.vram")])
     for recording in recordings:
-        name = recording.name.removesuffix(".pickle.gz")
+        name = recording.name.partition(".")[0]
         label = json.loads(recording.with_name(f"{name}.json").read_text())
         found = findings(vramscope, recording)
         if is_right(label, found):
@@ -58,7 +58,7 @@ def evaluate(vramscope, folder):
 
 def main(arguments):
     folders = [Path(it) for it in arguments[1:]]
-    folders = folders or [HERE / "development", HERE / "heldout"]
+    folders = folders or [HERE / name for name in ("development", "heldout", "host")]
     good = [evaluate(arguments[0], folder) for folder in folders]
     return 0 if all(good) else 1
 

@@ -80,14 +80,14 @@ impl Jobs {
     }
 }
 
-/// The problems of the recording, as far as they were looked for.
+/// The problems that were found in the recording so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// The problems, each once, as the analyzer describes them.
     pub list: Vec<Value>,
-    /// Number of events of the recording when it was last looked through; `None` before.
-    pub looked_at: Option<u64>,
-    /// Why it could not be looked through.
+    /// Number of events of the recording when it was last analyzed; `None` before.
+    pub analyzed_events: Option<u64>,
+    /// Why it could not be analyzed.
     pub error: Option<String>,
     /// Whether the user or a script has asked for them.
     pub is_wanted: bool,
@@ -99,7 +99,7 @@ impl Findings {
     /// Takes the answer of the analyzer for a recording of `events` events. Returns the problems
     /// that are new; known ones are updated and keep their place.
     pub fn update(&mut self, events: u64, answer: Result<Value, String>) -> Vec<Value> {
-        self.looked_at = Some(events);
+        self.analyzed_events = Some(events);
         let found = match answer {
             Ok(mut answer) => match answer["findings"].take() {
                 Value::Array(found) => found,
@@ -140,9 +140,7 @@ mod tests {
 
     #[test]
     fn findings_appear_once_and_are_updated() {
-        let finding = |id: &str, severity: &str, site: &str, events: [u64; 2], bytes: u64| {
-            json!({ "id": id, "severity": severity, "device": 0, "events": events, "bytes": bytes, "site": site })
-        };
+        let finding = |id: &str, severity: &str, site: &str, events: [u64; 2], bytes: u64| json!({ "id": id, "severity": severity, "device": 0, "events": events, "bytes": bytes, "site": site });
         let mut findings = Findings::default();
         let growth = finding("growth.cache", "low", "blocks of 1 MiB", [90, 100], 5);
         assert_eq!(findings.update(100, Ok(json!({ "findings": [growth] }))).len(), 1);
@@ -156,6 +154,6 @@ mod tests {
         let again = finding("oom.leak", "critical", "a", [150, 240], 1);
         assert_eq!(findings.update(260, Ok(json!({ "findings": [again] }))).len(), 0, "the failure is repeated");
         assert!(findings.update(300, Err("no".to_owned())).is_empty() && findings.list.len() == 3);
-        assert_eq!((findings.looked_at, findings.error.as_deref()), (Some(300), Some("no")));
+        assert_eq!((findings.analyzed_events, findings.error.as_deref()), (Some(300), Some("no")));
     }
 }

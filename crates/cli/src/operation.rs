@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indicatif::ProgressBar;
+use vramscope_trace::Count;
 
 use crate::error::{CommandError, Result};
 use crate::terminal;
@@ -33,6 +34,8 @@ struct Shown {
     bar: Option<ProgressBar>,
     /// Messages for the client, at most [`MAX_MESSAGES`].
     messages: Vec<String>,
+    /// Number of further messages.
+    left_out: u64,
 }
 
 /// How far an operation is.
@@ -96,9 +99,11 @@ impl Operation {
         if self.0.is_on_terminal {
             return terminal::message(text);
         }
-        let messages = &mut self.shown().messages;
-        if messages.len() < MAX_MESSAGES {
-            messages.push(text.to_string());
+        let shown = &mut self.shown();
+        if shown.messages.len() < MAX_MESSAGES {
+            shown.messages.push(text.to_string());
+        } else {
+            shown.left_out += 1;
         }
     }
 
@@ -130,10 +135,15 @@ impl Operation {
         Some(Progress { stages: (shown.stages - 1) as f64 + done, label: bar.message() })
     }
 
-    /// Returns the messages for the client.
+    /// Returns the messages for the client; the last one says how many more there were.
     #[cfg(feature = "mcp")]
     pub(crate) fn messages(&self) -> Vec<String> {
-        self.shown().messages.clone()
+        let shown = self.shown();
+        let mut messages = shown.messages.clone();
+        if shown.left_out > 0 {
+            messages.push(format!("{} left out", Count(shown.left_out).of("more message", "more messages")));
+        }
+        messages
     }
 }
 
@@ -168,6 +178,8 @@ mod tests {
     fn messages_for_a_client_are_limited() {
         let operation = Operation::for_client();
         (0..100).for_each(|number| operation.message(number));
-        assert_eq!(operation.messages().len(), MAX_MESSAGES);
+        let messages = operation.messages();
+        assert_eq!(messages.len(), MAX_MESSAGES + 1);
+        assert_eq!(messages.last().map(String::as_str), Some("80 more messages left out"));
     }
 }

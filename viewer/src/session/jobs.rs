@@ -12,12 +12,12 @@ use crate::views::{ViewKind, findings};
 use super::core::Session;
 use super::parts::JobClock;
 
-/// Most events of a file that is looked through for problems without being asked to.
+/// Most events of a file that is analyzed for problems without being asked to.
 const AUTOMATIC_EVENTS: u64 = 250_000;
-/// Least number of events between two looks through a live recording, and their share of the
+/// Least number of events between two analyses of a live recording, and their share of the
 /// events at the last one.
 const LIVE_EVENTS: (u64, u64) = (500, 8);
-/// Least time in milliseconds between two looks through a live recording, and how many times as
+/// Least time in milliseconds between two analyses of a live recording, and how many times as
 /// long as the last look it is at least, so that little is taken from a program on this machine.
 const LIVE_INTERVAL: (f64, f64) = (3_000.0, 9.0);
 
@@ -62,35 +62,35 @@ impl Session {
         self.panes.surface_of(ViewKind::WhatIf).is_some()
     }
 
-    /// Returns true if the recording should be looked through for problems now.
+    /// Returns true if the recording should be analyzed for problems now.
     fn wants_findings(&self) -> bool {
         let findings = &self.analysis.jobs.findings;
         let events = self.model.recording().end_event();
-        match (self.model.origin(), findings.looked_at) {
-            (Origin::Live, Some(_)) => self.next_look_in_ms() == Some(0.0),
+        match (self.model.origin(), findings.analyzed_events) {
+            (Origin::Live, Some(_)) => self.next_analysis_in_ms() == Some(0.0),
             (Origin::Live, None) => events >= LIVE_EVENTS.0,
             (_, None) => findings.is_wanted || events <= AUTOMATIC_EVENTS,
             (_, Some(_)) => false,
         }
     }
 
-    /// Returns the milliseconds until a live recording that has grown is looked through again.
+    /// Returns the milliseconds until a live recording that has grown is analyzed again.
     /// Returns `None` if more events must arrive before, and for other recordings.
     #[must_use]
-    pub fn next_look_in_ms(&self) -> Option<f64> {
-        let looked_at = self.analysis.jobs.findings.looked_at?;
+    pub fn next_analysis_in_ms(&self) -> Option<f64> {
+        let analyzed_events = self.analysis.jobs.findings.analyzed_events?;
         let (least, share) = LIVE_EVENTS;
-        let has_grown = self.model.recording().end_event() >= looked_at + least.max(looked_at / share);
+        let has_grown = self.model.recording().end_event() >= analyzed_events + least.max(analyzed_events / share);
         let is_due = has_grown && self.model.origin() == Origin::Live;
         is_due.then(|| (self.job_clock.next_ms - self.clock_ms).max(0.0))
     }
 
-    /// Returns true if the recording was looked through for problems; else asks for that.
+    /// Returns true if the recording was analyzed for problems; else asks for that.
     pub(super) fn has_findings(&mut self) -> bool {
         let is_empty = self.model.recording().end_event() == self.model.recording().first_event();
         let findings = &mut self.analysis.jobs.findings;
         findings.is_wanted = true;
-        is_empty || findings.looked_at.is_some()
+        is_empty || findings.analyzed_events.is_some()
     }
 
     /// Notes which job runs.
@@ -139,7 +139,7 @@ impl Session {
         match name {
             "find-problems" => {
                 let findings = &mut self.analysis.jobs.findings;
-                (findings.is_wanted, findings.looked_at, findings.error) = (true, None, None);
+                (findings.is_wanted, findings.analyzed_events, findings.error) = (true, None, None);
             }
             "save-findings" => self.analysis.jobs.findings.saves ^= true,
             "finding" => {

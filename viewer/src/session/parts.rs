@@ -66,7 +66,7 @@ impl Analysis {
     }
 }
 
-/// When the last job began, and when the next look through a live recording may begin, by the
+/// When the last job began, and when the next analysis of a live recording may begin, by the
 /// page's clock.
 #[derive(Default)]
 pub(super) struct JobClock {

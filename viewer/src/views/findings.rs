@@ -33,7 +33,7 @@ pub fn view(finding: &Value) -> ViewKind {
 /// Returns the list. `is_live` tells whether the recording grows.
 #[must_use]
 pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
-    let Findings { list, looked_at, error, saves, .. } = &jobs.findings;
+    let Findings { list, analyzed_events, error, saves, .. } = &jobs.findings;
     let title =
         if list.is_empty() { "Findings".to_owned() } else { format!("Findings ({})", Count(list.len() as u64)) };
     let mut section = Element::new(Tag::Details)
@@ -48,7 +48,7 @@ pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
     }
     let note = |text: &str| Element::text(Tag::P, text).with_class("nothing").with(Attribute::Role, "status");
     let is_running = jobs.running == Some(Job::Findings);
-    section = match (error, looked_at) {
+    section = match (error, analyzed_events) {
         (Some(error), _) => section
             .with_child(Element::text(Tag::P, error.as_str()).with_class("filter-error"))
             .with_child(Element::button("Look for problems", "find-problems")),

@@ -26,8 +26,8 @@ const SCALAR_BYTES: u64 = 8;
 const STATE_EVENTS: u64 = 2;
 /// The growth reaches the capacity soon if it takes at most this number of steps.
 const SOON_STEPS: u64 = 100;
-/// A forecast over more steps than this is not said: programs change.
-const MAX_STEPS_SAID: u64 = 100_000;
+/// A forecast over more steps is left out: programs change.
+const MAX_FORECAST_STEPS: u64 = 100_000;
 
 /// Finds growth that lasts until the last step.
 pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Option<Finding> {
@@ -57,7 +57,7 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
         if left <= SOON_STEPS {
             finding.severity = Severity::High;
         }
-        if left <= MAX_STEPS_SAID {
+        if left <= MAX_FORECAST_STEPS {
             let steps = Count(left).of("step", "steps");
             finding.summary +=
                 &format!(" In about {steps} it reaches the {} that the pool can get.", ByteSize(capacity_bytes));
@@ -85,22 +85,22 @@ fn after_first_step(context: &Context<'_>, blocks: Vec<Allocation>) -> impl Iter
 /// What grows from step to step.
 enum GrowingLines {
     /// Some lines of the program.
-    Some(Growing),
+    Lines(Growing),
     /// The sum of all lines, while no line grows by itself.
-    All,
+    Sum,
 }
 
 /// Finds what grows; `None` if nothing does.
 fn growing_lines(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Option<GrowingLines> {
     if let Some(growing) = lines.growth(context.lifetimes, &context.steps, u64::MAX) {
-        return Some(GrowingLines::Some(growing));
+        return Some(GrowingLines::Lines(growing));
     }
     let mut by_step = GroupsByStep::new(&context.steps, context.steps.default_warm_up());
     while !by_step.step(context.lifetimes, |_| 0) {}
     let rows = by_step.rows();
     let live_bytes: Vec<u64> = rows.first()?.steps.iter().map(|step| step.live_bytes).collect();
     let grows = !by_step.growing(&MergedSites::default()).as_slice().is_empty() || grows_now_and_then(&live_bytes);
-    grows.then_some(GrowingLines::All)
+    grows.then_some(GrowingLines::Sum)
 }
 
 impl GrowingLines {
@@ -114,8 +114,8 @@ impl GrowingLines {
         at: u64,
     ) -> Vec<Allocation> {
         let mut grows = |one: &Allocation| match self {
-            Self::Some(growing) => growing.contains(lines.group_of_allocation(one)),
-            Self::All => true,
+            Self::Lines(growing) => growing.contains(lines.group_of_allocation(one)),
+            Self::Sum => true,
         };
         let live = context.lifetimes.live_at(at).filter(|one| made.contains(&one.first_moment));
         live.filter(|one| one.is_allocated_at(at) && grows(one)).collect()
@@ -158,16 +158,18 @@ fn pattern(context: &Context<'_>, lines: &RecordingLines<'_>, grown: &[Allocatio
     if most(hooked) {
         return Problem::GrowthOfHooks;
     }
-    let (kinds, blocks) = if has_stacks { (kinds.len(), 1) } else { in_one_step(context, grown) };
+    let (recurring, blocks) = in_one_step(context, grown);
+    let kinds = if has_stacks { kinds.len() } else { recurring };
     let is_graph = kinds >= MIN_GRAPH_KINDS && (!has_stacks || most(of_category(Category::Activation)));
-    let scalars = grown.iter().filter(|one| is_scalar(one)).count();
     if is_graph {
-        let has_losses = scalars * 2 >= steps;
-        return if has_losses { Problem::GrowthOfSummedLoss } else { Problem::GrowthOfOutputs };
+        let scalars = grown.iter().filter(|one| is_scalar(one)).count();
+        let of_losses = grown.iter().filter(|one| is_called_by_loss(definitions, definitions.site(one.site).stack));
+        let losses = scalars.max(of_losses.count());
+        return if losses * 2 >= steps { Problem::GrowthOfSummedLoss } else { Problem::GrowthOfOutputs };
     }
     let is_training = !context.of_role(Role::Gradient).is_empty() || !context.of_role(Role::OptimizerState).is_empty();
-    // Without stacks, hooks show as several blocks of one size in each step.
-    let are_activations = if has_stacks { most(of_category(Category::Activation)) } else { blocks > 1 };
+    // Hooks keep a block of several modules in each step, a list keeps one result.
+    let are_activations = blocks > 1 && (!has_stacks || most(of_category(Category::Activation)));
     if are_activations && is_training {
         return Problem::GrowthOfHooks;
     }
@@ -184,14 +186,16 @@ fn look_like_state(context: &Context<'_>, grown: &[Allocation]) -> bool {
     of_parameters >= total_bytes(grown) / 10 * 9 && at_once * 10 >= grown.len().saturating_sub(1) * 9
 }
 
-/// Returns how many sizes of blocks occur in at least half of the steps, and how many blocks a
-/// typical step has.
+/// Returns how many sizes of blocks occur in at least half of the steps, and how many blocks of the
+/// largest sizes a typical step has.
 fn in_one_step(context: &Context<'_>, grown: &[Allocation]) -> (usize, usize) {
-    let mut blocks_by_step: BTreeMap<Option<usize>, usize> = BTreeMap::new();
-    let mut steps_by_size: BTreeMap<u64, BTreeSet<Option<usize>>> = BTreeMap::new();
+    let mut blocks_by_step: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut steps_by_size: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
+    let large_bytes = grown.iter().map(|one| one.size).max().unwrap_or(0) / 4;
     for one in grown {
-        let step = context.steps.position_of(one.first_moment);
-        *blocks_by_step.entry(step).or_default() += 1;
+        // What follows a step, such as an evaluation, counts for that step.
+        let step = context.steps.as_slice().partition_point(|step| step.from_event < one.first_moment);
+        *blocks_by_step.entry(step).or_default() += usize::from(one.size >= large_bytes);
         steps_by_size.entry(one.size).or_default().insert(step);
     }
     let recurring = steps_by_size.values().filter(|steps| steps.len() * 2 >= blocks_by_step.len()).count();
@@ -225,6 +229,15 @@ fn is_called_by_hook(definitions: &Definitions, stack: StackId) -> bool {
     false
 }
 
+/// Returns true if the operation that the program called is a loss function.
+fn is_called_by_loss(definitions: &Definitions, stack: StackId) -> bool {
+    let called =
+        definitions.stack(stack).take_while(|&frame| frame_origin(definitions, frame, true) != FrameOrigin::Own);
+    let mut names =
+        called.map(|frame| definitions.string(frame.function).rsplit(['.', ':']).next().unwrap_or_default());
+    names.any(|name| name == "cross_entropy" || name.ends_with("_loss"))
+}
+
 /// Returns why memory grows, as the end of a sentence.
 fn cause(problem: Problem) -> &'static str {
     match problem {
@@ -246,7 +259,7 @@ fn remedy(problem: Problem) -> &'static str {
         Problem::GrowthOfSummedLoss => "Add up loss.item(), or loss.detach().",
         Problem::GrowthOfCache => {
             "Move the tensors to the CPU at the end of each step; bounding how many are kept saves less."
-        },
+        }
         Problem::GrowthOfHooks => {
             "Remove the hooks after use (handle.remove()), or clear what they keep after each step."
         }

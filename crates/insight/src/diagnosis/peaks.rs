@@ -10,6 +10,8 @@ use super::remedy::{checkpointed_modules, omitted};
 use super::roles::{Role, is_temporary};
 use crate::autopsy::RecordingLines;
 
+/// Lower peaks than this fit every GPU: what they consist of is no problem, in bytes.
+const MIN_PEAK_BYTES: u64 = 64 << 20;
 /// Number of temporaries that count together: one operation and its inputs and results.
 const LARGEST_TEMPORARIES: usize = 4;
 /// Least share of the peak of these, in percent.
@@ -78,7 +80,7 @@ pub(super) fn temporaries(context: &Context<'_>, lines: &RecordingLines<'_>) -> 
     temporaries.sort_by_key(|one| (std::cmp::Reverse(one.size), one.first_moment));
     temporaries.truncate(LARGEST_TEMPORARIES);
     let bytes = total_bytes(&temporaries);
-    if !is_share(bytes, MIN_TEMPORARY_PERCENT, peak.bytes) {
+    if !is_share(bytes, MIN_TEMPORARY_PERCENT, peak.bytes) || peak.bytes < MIN_PEAK_BYTES {
         return None;
     }
     let summary = format!(
@@ -91,12 +93,16 @@ pub(super) fn temporaries(context: &Context<'_>, lines: &RecordingLines<'_>) -> 
     );
     let mut finding = context.finding(lines, Problem::TemporaryPeak, bytes, &temporaries, summary);
     finding.events = (peak.event, peak.event);
-    finding.remedy = Some("Avoid the intermediate tensors: compute the result in small parts, in place, or by one operation.".to_owned());
+    finding.remedy = Some(
+        "Avoid the intermediate tensors: compute the result in small parts, in place, or by one operation.".to_owned(),
+    );
     let requested: BTreeSet<(SiteId, u64)> = temporaries.iter().map(|one| (one.site, one.size)).collect();
     let is_repeated = |one: &Allocation| is_temporary(one) && requested.contains(&(one.site, one.size));
-    // A computation in parts also divides large activations; how much that saves is not known.
+    // A computation in parts also divides other large blocks; how much that saves is not known.
     let least_bytes = temporaries.last().map_or(0, |one| one.size / 2);
-    if context.of_role(Role::Activation).iter().all(|one| one.size < least_bytes) {
+    let is_other = |one: &&Allocation| temporaries.iter().all(|temporary| temporary.first_moment != one.first_moment);
+    let of_step = [context.of_role(Role::Activation), context.of_role(Role::Temporary)];
+    if of_step.iter().flatten().filter(is_other).all(|one| one.size < least_bytes) {
         finding.trials = vec![omitted(context, context.lifetimes.iter().filter(is_repeated))];
     }
     Some(at_most_medium(finding))
@@ -105,6 +111,9 @@ pub(super) fn temporaries(context: &Context<'_>, lines: &RecordingLines<'_>) -> 
 /// Finds a role that makes up most of the peak.
 pub(super) fn dominant(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let peak = context.peak_allocated;
+    if peak.bytes < MIN_PEAK_BYTES {
+        return None;
+    }
     let (parameters, gradients) = (context.of_role(Role::Parameter), context.of_role(Role::Gradient));
     let (state, activations) = (context.of_role(Role::OptimizerState), context.of_role(Role::Activation));
     let is_training = !gradients.is_empty() || !state.is_empty();

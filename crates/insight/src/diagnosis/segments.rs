@@ -64,15 +64,13 @@ pub(super) fn recreated(context: &Context<'_>, lines: &RecordingLines<'_>) -> Op
     if !releases && profile.emptied.len() >= MIN_EMPTIED && again {
         let sites = profile.emptied.iter().map(|one| (one.site, one.bytes));
         let site = lines.common_call(sites).unwrap_or_else(|| segments_obtained(context));
-        let emptied_bytes = profile.emptied.iter().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
-        let bytes = emptied_bytes / profile.emptied.len() as u64;
         let events = (profile.emptied.first()?.event, profile.emptied.last()?.event);
         let summary = format!(
             "The cache was emptied {}: {released} of segments were released, and {} obtained again from the driver.",
             Count(profile.emptied.len() as u64).of("time", "times"),
             ByteSize(again_bytes)
         );
-        let mut finding = context.finding_at(Problem::EmptiedCache, bytes, events, site, summary);
+        let mut finding = context.finding_at(Problem::EmptiedCache, again_bytes.min(reserved), events, site, summary);
         finding.severity = finding.severity.min(Severity::Medium);
         finding.remedy = Some("Remove torch.cuda.empty_cache() from the loop.".to_owned());
         finding.trials = vec![kept_cache(context)];

@@ -110,7 +110,8 @@ impl RetryTracker {
             | EventKind::SegmentMapped { address, size, site, .. } => {
                 let releases = self.releases.take()?;
                 let needed = releases.reserved_before.saturating_add(size) > self.peak_reserved_bytes;
-                let is_retry = !self.collects_garbage && releases.site == site && needed && !has_free_segment(after, address);
+                let is_retry =
+                    !self.collects_garbage && releases.site == site && needed && !has_free_segment(after, address);
                 is_retry.then(|| retry(site, Some(releases), false))
             }
             EventKind::OutOfMemory { site, .. } => Some(retry(site, self.releases.take(), true)),

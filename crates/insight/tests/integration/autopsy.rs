@@ -29,9 +29,15 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// Reads the label beside a recording.
+    /// Reads the label beside a recording of [`LABELLED`].
     pub(crate) fn read(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(LABELLED).join(name.replace(".pickle.gz", ".json"));
+        Self::read_in(LABELLED, name)
+    }
+
+    /// Reads the label beside a recording in a folder.
+    pub(crate) fn read_in(folder: &str, name: &str) -> Self {
+        let stem = name.split('.').next().unwrap_or_default();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(format!("{stem}.json"));
         let text = std::fs::read_to_string(path).expect("a recording has a label");
         // The files have one field a line or none in between; all values looked up are flat.
         let value = |key: &str| {

@@ -7,6 +7,9 @@ use vramscope_trace::Recording;
 use crate::autopsy::{LABELLED, Label, history, without_stacks};
 use crate::recordings::{recorded_in, recordings_in, snapshots};
 
+/// Recordings of the demo on the host.
+const HOST: &str = "../../tests/labelled/host";
+
 /// Diagnoses a recording of a program that could reserve `limit_bytes`, `max_events` at a time.
 fn diagnose(recording: &Recording, limit_bytes: Option<u64>, max_events: u64) -> Vec<Finding> {
     let settings = Settings::parse(&recording.info().alloc_conf).expect("recorded settings are valid");
@@ -104,4 +107,24 @@ fn any_recording_can_be_diagnosed() {
             println!("{name}: {} {} {}", one.severity, one.problem.id(), one.site);
         }
     }
+}
+
+#[test]
+fn recordings_of_the_demo_have_the_labelled_finding() {
+    let mut all = 0;
+    for (name, recording) in recordings_in(HOST) {
+        let label = Label::read_in(HOST, &name);
+        let findings = diagnose(&recording, None, 1000);
+        check(&name, &recording, &findings);
+        let found = findings.first().map(|first| (first.problem.id(), first.site.as_str()));
+        match found {
+            None => assert_eq!(label.finding, "none", "{name} has no finding"),
+            Some((id, site)) => {
+                assert_eq!(id, label.finding, "{name}: {findings:?}");
+                assert!(label.sites.iter().any(|file| site.contains(file.as_str())), "{name}: {site}");
+            }
+        }
+        all += 1;
+    }
+    assert!(all >= 22, "only {all} recordings");
 }

@@ -14,7 +14,7 @@ use crate::protocol::FromEngine;
 
 /// Makes the job that the session wants next, if another one or none runs.
 pub(super) fn update(app: &App) {
-    schedule_look(app);
+    schedule_analysis(app);
     let mut state = app.0.state.borrow_mut();
     let wanted = state.session.wanted_job();
     let opened = state.session.model.opened();
@@ -55,15 +55,15 @@ pub(super) fn update(app: &App) {
     app.want_frame();
 }
 
-/// Makes sure that a frame follows when a live recording is to be looked through again: a program
+/// Makes sure that a frame follows when a live recording is to be analyzed again: a program
 /// that has ended sends nothing more that would ask for one.
-fn schedule_look(app: &App) {
-    let delay_ms = app.0.state.borrow().session.next_look_in_ms().filter(|&delay_ms| delay_ms > 0.0);
+fn schedule_analysis(app: &App) {
+    let delay_ms = app.0.state.borrow().session.next_analysis_in_ms().filter(|&delay_ms| delay_ms > 0.0);
     let Some(delay_ms) = delay_ms else { return };
-    if !app.0.is_look_scheduled.replace(true) {
+    if !app.0.is_analysis_scheduled.replace(true) {
         let waiting = app.clone();
         run_after(delay_ms.ceil() as i32, move || {
-            waiting.0.is_look_scheduled.set(false);
+            waiting.0.is_analysis_scheduled.set(false);
             waiting.want_frame();
         });
     }

@@ -123,8 +123,8 @@ pub(super) struct Inner {
     pub(super) on_settled: RefCell<Option<Function>>,
     /// The analyzer of the recording on the page, while it is needed.
     pub(super) analysis: RefCell<Option<Analysis>>,
-    /// Whether a frame is scheduled for the next look through a live recording.
-    pub(super) is_look_scheduled: Cell<bool>,
+    /// Whether a frame is scheduled for the next analysis of a live recording.
+    pub(super) is_analysis_scheduled: Cell<bool>,
     port: RefCell<Option<Port>>,
 }
 
@@ -145,7 +145,7 @@ impl App {
             socket: RefCell::new(None),
             on_settled: RefCell::new(None),
             analysis: RefCell::new(None),
-            is_look_scheduled: Cell::new(false),
+            is_analysis_scheduled: Cell::new(false),
             port: RefCell::new(None),
         }));
         let reacting = app.clone();

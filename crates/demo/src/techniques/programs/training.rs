@@ -141,7 +141,7 @@ impl HeldOut {
         match settings.kept {
             KeptResults::OnHost => self.on_host.push(logits.mean()?.item()?),
             KeptResults::Outputs => self.outputs.push(logits.detach()),
-            KeptResults::OutputsWithGraph => self.outputs.push(logits.mean()?),
+            KeptResults::OutputsWithGraph => self.outputs.push(logits),
             KeptResults::LossesWithGraph => {
                 let loss = logits.cross_entropy(&batch.targets)?;
                 self.loss = Some(match self.loss.take() {
