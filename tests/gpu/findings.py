@@ -61,7 +61,10 @@ def changed_line(before, after):
 
 
 def differences(vramscope, before, after):
-    """Returns the stacks of all sites, those that differ first, innermost first: file:line and function."""
+    """Returns the stacks of all sites, those that differ first.
+
+    A stack has pairs of file:line and function, the innermost first.
+    """
     sites = report([vramscope, "diff", before, after, "--json"])["sites"]
     sites.sort(key=lambda site: site["delta_bytes"] == 0 and not site["is_first_difference"])
     return [[frame.rpartition("/")[2].split(" ", 1) for frame in site["stack"]] for site in sites]

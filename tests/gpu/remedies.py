@@ -211,8 +211,7 @@ def arguments_of_finding(name, finding):
     """Returns the arguments of generate.py that apply the remedy of a finding."""
     remedy = finding["remedy"]
     if remedy.startswith("Set PYTORCH_CUDA_ALLOC_CONF="):
-        conf = remedy.partition("=")[2]
-        return ["--alloc-conf", conf.removesuffix(".")]
+        return ["--alloc-conf", remedy.partition("=")[2].split()[0]]
     if remedy.startswith("Omit "):
         return ["--alloc-conf", ""]
     if finding["id"] == "dominant.activations":

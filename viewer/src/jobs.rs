@@ -138,9 +138,12 @@ fn is_same(one: &Value, other: &Value) -> bool {
 mod tests {
     use super::*;
 
+    fn finding(id: &str, severity: &str, site: &str, events: [u64; 2], bytes: u64) -> Value {
+        json!({ "id": id, "severity": severity, "device": 0, "events": events, "bytes": bytes, "site": site })
+    }
+
     #[test]
     fn findings_appear_once_and_are_updated() {
-        let finding = |id: &str, severity: &str, site: &str, events: [u64; 2], bytes: u64| json!({ "id": id, "severity": severity, "device": 0, "events": events, "bytes": bytes, "site": site });
         let mut findings = Findings::default();
         let growth = finding("growth.cache", "low", "blocks of 1 MiB", [90, 100], 5);
         assert_eq!(findings.update(100, Ok(json!({ "findings": [growth] }))).len(), 1);

@@ -109,7 +109,8 @@ fn best_text(advice: &Advice, is_capacity_estimated: bool) -> String {
     };
     let avoided = before.predicted.ooms.saturating_sub(best.predicted.ooms);
     if avoided > 0 {
-        let condition = if is_capacity_estimated { ", if there is that much memory (else --capacity)" } else { "" };
+        let condition =
+            if is_capacity_estimated { ", if the pool can get that much memory; if not, pass --capacity" } else { "" };
         let before = Count(before.predicted.ooms);
         text += &format!("; avoids {} of {before} failed requests{condition}", Count(avoided));
     }

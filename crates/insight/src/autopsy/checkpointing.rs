@@ -30,9 +30,15 @@ pub(crate) struct ModuleCalls {
 }
 
 impl ModuleCalls {
-    /// Finds the lines that call modules several times. `activations` are those of the failed step
-    /// and the step before it, in order; `failed` is the number of the failed event.
-    pub(crate) fn new(definitions: &Definitions, activations: impl Iterator<Item = Allocation>, failed: u64) -> Self {
+    /// Finds the lines that call modules several times after event `from`, the begin of a step.
+    /// `activations` are those of this step and others, in order; `failed` is the number of the
+    /// failed event, or of the one after the examined moment.
+    pub(crate) fn new(
+        definitions: &Definitions,
+        activations: impl Iterator<Item = Allocation>,
+        from: u64,
+        failed: u64,
+    ) -> Self {
         let mut lines_of_site: BTreeMap<SiteId, Vec<(u32, u32, u32)>> = BTreeMap::new();
         let mut labels: BTreeMap<(u32, u32, u32), String> = BTreeMap::new();
         let mut by_line: BTreeMap<(u32, u32, u32), Vec<Allocation>> = BTreeMap::new();
@@ -68,7 +74,8 @@ impl ModuleCalls {
                 let live = call.iter().filter(|one| one.is_active_at(failed.saturating_sub(1)));
                 live.fold(0u64, |sum, one| sum.saturating_add(one.size))
             };
-            let held: Vec<u64> = by_call.iter().map(live).filter(|&bytes| bytes > 0).collect();
+            let is_of_step = |call: &&Vec<Allocation>| call.first().is_some_and(|first| first.first_moment > from);
+            let held: Vec<u64> = by_call.iter().filter(is_of_step).map(live).filter(|&bytes| bytes > 0).collect();
             if held.len() > 1 {
                 let scope = common_scope(definitions, &by_call);
                 let label = labels.get(&line).cloned().unwrap_or_default();

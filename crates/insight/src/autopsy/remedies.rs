@@ -263,7 +263,7 @@ impl Candidates<'_> {
         }
         let requests: Arc<[u64]> = requests.into();
         let alternative = |parts: u64| {
-            let detail = format!("a batch of 1/{parts} ({} of what is live scale with it)", ByteSize(bytes));
+            let detail = format!("a batch of 1/{parts} ({} of the live memory scales with it)", ByteSize(bytes));
             Self::alternative(detail, Change::Divide(requests.clone(), parts, request_scales))
         };
         PARTS.map(alternative).into_iter().collect()
@@ -281,7 +281,7 @@ impl Candidates<'_> {
         let activations = self.allocations().filter(|one| {
             one.start_observed && one.first_moment > from && lines.category(one.site) == Category::Activation
         });
-        let calls = ModuleCalls::new(self.definitions, activations, self.oom.failure.event);
+        let calls = ModuleCalls::new(self.definitions, activations, from, self.oom.failure.event);
         let alternative = |call: &super::checkpointing::ModuleCall| {
             let detail = format!(
                 "torch.utils.checkpoint for {} ({} of activations in {} calls)",

@@ -66,9 +66,9 @@ fn pins(oom: &OutOfMemory) -> String {
     let Some(pinning) = oom.pinning.as_ref().filter(|_| oom.cause == OomCause::Fragmentation) else {
         return String::new();
     };
-    let bytes = ByteSize(pinning.live_bytes);
+    let (bytes, need) = (ByteSize(pinning.live_bytes), ByteSize(oom.failure.rounded_bytes));
     match pinning.blocks.len() {
-        1 => format!(" One block of {bytes} divides a free range of that size."),
-        count => format!(" {} blocks of {bytes} in all divide a free range of that size.", Count(count as u64)),
+        1 => format!(" One block of {bytes} keeps free memory of {need} in pieces."),
+        count => format!(" {} blocks of {bytes} in all keep free memory of {need} in pieces.", Count(count as u64)),
     }
 }

@@ -116,11 +116,15 @@ impl Diagnosis {
             let growth = growth::find(&context, &mut lines);
             let has_growth = growth.is_some();
             findings.extend(growth);
-            findings.extend(segments::pending(&context, &lines));
+            let pending = segments::pending(&context, &lines);
+            let mut has_waste = pending.is_some();
+            findings.extend(pending);
             let private_pools = segments::private_pools(&context, &lines);
             // Free memory of private pools looks like fragmentation, and graphs empty the cache.
             if private_pools.is_none() {
-                findings.extend(segments::recreated(&context, &lines));
+                let recreated = segments::recreated(&context, &lines);
+                has_waste |= recreated.is_some();
+                findings.extend(recreated);
             }
             let has_private_pools = private_pools.is_some();
             findings.extend(private_pools);
@@ -128,7 +132,8 @@ impl Diagnosis {
             if !has_failure && !has_private_pools {
                 let start = peaks::start(&context, &lines);
                 if start.is_none() {
-                    findings.extend(peaks::temporaries(&context, &lines));
+                    // Memory that waits or is in pieces explains more than what the requests need.
+                    findings.extend(peaks::temporaries(&context, &lines).filter(|_| !has_waste));
                     // What grows is a large part of the peak in the end.
                     findings.extend(peaks::dominant(&context, &lines).filter(|_| !has_growth));
                 }

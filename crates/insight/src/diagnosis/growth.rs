@@ -47,7 +47,7 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
         "{} more are held after each step, {} after {}: {}.",
         ByteSize(per_step),
         ByteSize(grown_bytes),
-        Count(compared.len() as u64).of("step", "steps"),
+        Count(compared.len() as u64 - 1).of("step", "steps"),
         cause(problem)
     );
     let mut finding = context.finding(lines, problem, grown_bytes, &grown, summary);
@@ -58,14 +58,22 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
             finding.severity = Severity::High;
         }
         if left <= MAX_FORECAST_STEPS {
-            let steps = Count(left).of("step", "steps");
-            finding.summary +=
-                &format!(" In about {steps} it reaches the {} that the pool can get.", ByteSize(capacity_bytes));
+            let capacity = ByteSize(capacity_bytes);
+            finding.summary += &match left {
+                0 => format!(" It has reached the {capacity} that the pool can get."),
+                _ => {
+                    let steps = Count(left).of("step", "steps");
+                    format!(" In about {steps} it reaches the {capacity} that the pool can get.")
+                }
+            };
         }
     }
     finding.remedy = Some(remedy(problem).to_owned());
-    // What earlier steps and the last one keep is no different.
-    let kept = growth.blocks(context, lines, 0..last.to_event, last.to_event);
+    // What earlier steps and the last one keep is no different. Without growing lines, what the
+    // first steps keep may be anything, such as the state of the only optimizer.
+    let is_of_any_line = matches!(growth, GrowingLines::Sum) && problem != Problem::GrowthOfOptimizers;
+    let from = if is_of_any_line { first.to_event } else { 0 };
+    let kept = growth.blocks(context, lines, from..last.to_event, last.to_event);
     finding.trials = vec![if problem == Problem::GrowthOfOptimizers {
         omitted(context, after_first_step(context, kept))
     } else {
@@ -255,7 +263,7 @@ fn cause(problem: Problem) -> &'static str {
 /// Returns what helps against growth, as one sentence.
 fn remedy(problem: Problem) -> &'static str {
     match problem {
-        Problem::GrowthOfOutputs => "Keep output.detach(), or compute it within torch.no_grad().",
+        Problem::GrowthOfOutputs => "Keep output.detach().cpu(): it keeps neither the graph nor memory of the GPU.",
         Problem::GrowthOfSummedLoss => "Add up loss.item(), or loss.detach().",
         Problem::GrowthOfCache => {
             "Move the tensors to the CPU at the end of each step; bounding how many are kept saves less."

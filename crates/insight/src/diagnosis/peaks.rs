@@ -94,7 +94,9 @@ pub(super) fn temporaries(context: &Context<'_>, lines: &RecordingLines<'_>) -> 
     let mut finding = context.finding(lines, Problem::TemporaryPeak, bytes, &temporaries, summary);
     finding.events = (peak.event, peak.event);
     finding.remedy = Some(
-        "Avoid the intermediate tensors: compute the result in small parts, in place, or by one operation.".to_owned(),
+        "Avoid these tensors: compute the result in small parts, in place, or by one operation; the simulation omits \
+         them."
+            .to_owned(),
     );
     let requested: BTreeSet<(SiteId, u64)> = temporaries.iter().map(|one| (one.site, one.size)).collect();
     let is_repeated = |one: &Allocation| is_temporary(one) && requested.contains(&(one.site, one.size));

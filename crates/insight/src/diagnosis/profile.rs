@@ -72,6 +72,8 @@ pub(super) struct Profile {
 pub(super) struct ProfileBuilder {
     retries: RetryTracker,
     releases: Option<EmptiedCache>,
+    /// Bytes that were obtained again so far.
+    again_bytes: u64,
     steps: Steps,
     /// The position of the step that contains the next event, or follows it.
     position: usize,
@@ -96,6 +98,7 @@ impl ProfileBuilder {
         Self {
             retries: RetryTracker::new(recording, device),
             releases: None,
+            again_bytes: 0,
             profile: Profile { step_peaks: vec![0; steps.len()], ..Profile::default() },
             steps,
             position: 0,
@@ -140,7 +143,10 @@ impl ProfileBuilder {
         let device_free = match event.kind {
             EventKind::SegmentAllocated { size, stream, site, .. }
             | EventKind::SegmentMapped { size, stream, site, .. } => {
-                if profile.released_bytes > 0 {
+                // No more is obtained again than was released.
+                let size = size.min(profile.released_bytes.saturating_sub(self.again_bytes));
+                if size > 0 {
+                    self.again_bytes = self.again_bytes.saturating_add(size);
                     let again = profile.obtained_again.entry((site, stream)).or_default();
                     again.bytes = again.bytes.saturating_add(size);
                     again.least_bytes = again.least_bytes.min(size);

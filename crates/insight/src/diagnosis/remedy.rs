@@ -28,7 +28,7 @@ pub(super) fn settings_trials(context: &Context<'_>, problem: Problem) -> Vec<Tr
         let detail = if conf.is_empty() {
             format!("Omit {} from PYTORCH_CUDA_ALLOC_CONF.", recorded.to_conf())
         } else {
-            format!("Set PYTORCH_CUDA_ALLOC_CONF={conf}.")
+            format!("Set PYTORCH_CUDA_ALLOC_CONF={conf} for the program.")
         };
         Trial { detail: Some(detail), settings, edits: Edits::default(), goal: Goal::ReservedPeak }
     };
@@ -40,13 +40,20 @@ fn changed(context: &Context<'_>, edits: Edits) -> Trial {
     Trial { detail: None, settings: context.settings.clone(), edits, goal: Goal::ReservedPeak }
 }
 
-/// Returns the trial that frees each block at the end of the step in which it was allocated.
+/// Returns the trial that frees each block at the end of the step in which it was allocated; of a
+/// block between two steps, the later one.
 pub(super) fn freed_in_step(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
     let mut edits = Edits::default();
     for one in blocks {
-        if let Some(step) = context.steps.at(one.first_moment) {
-            edits.free_before(one.first_moment, step.to_event.saturating_add(1));
-        }
+        let steps = context.steps.as_slice();
+        let following = steps.partition_point(|step| step.from_event < one.first_moment);
+        let end = match (context.steps.at(one.first_moment), steps.get(following)) {
+            (Some(step), _) => step.to_event,
+            (None, Some(next)) => next.to_event,
+            // What follows the last step is kept at the end.
+            (None, None) => continue,
+        };
+        edits.free_before(one.first_moment, end.saturating_add(1));
     }
     changed(context, edits)
 }
@@ -85,7 +92,8 @@ pub(super) fn checkpointed_modules(context: &Context<'_>, lines: &RecordingLines
     let peak = context.peak_allocated.event;
     let activations = context.lifetimes.iter().filter(|one| lines.category(one.site) == Category::Activation);
     let definitions = context.recording.definitions();
-    let calls = ModuleCalls::new(definitions, activations, peak.saturating_add(1));
+    let step = context.steps.at(peak).map_or(0, |step| step.from_event);
+    let calls = ModuleCalls::new(definitions, activations, step, peak.saturating_add(1));
     let trial = |call: &ModuleCall| {
         let mut edits = Edits::default();
         for (request, from, to) in checkpointed(call, u64::MAX) {

@@ -36,7 +36,8 @@ pub struct FindingReport {
     pub steps_left: Option<u64>,
     /// Whether the remedy was simulated.
     pub checked: bool,
-    /// Bytes by which the reserved peak of the simulated run is below the recorded one.
+    /// Bytes by which the reserved peak of the simulated run is below the recorded one; of a
+    /// failure, below that of the unchanged program with enough memory.
     pub saves_bytes: Option<u64>,
     /// The reserved peak of the simulated run.
     pub peak_reserved_bytes: Option<u64>,

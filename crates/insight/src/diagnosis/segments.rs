@@ -51,9 +51,9 @@ pub(super) fn recreated(context: &Context<'_>, lines: &RecordingLines<'_>) -> Op
     if let Some(worst) = profile.retries.iter().max_by_key(|one| one.free_bytes) {
         let of_retries = profile.retries.iter().fold(0u64, |sum, one| sum.saturating_add(one.released_bytes));
         let summary = format!(
-            "The cache had to be released {} ({}) before a request fitted, although {} of the reserved {} were free in \
-             pieces: nearly a failure.",
-            Count(profile.retries.len() as u64).of("time", "times"),
+            "The cache had to be released for {} ({}), although {} of the reserved {} were free in pieces: nearly a \
+             failure.",
+            Count(profile.retries.len() as u64).of("request", "requests"),
             ByteSize(of_retries),
             ByteSize(worst.free_bytes),
             ByteSize(worst.reserved_bytes)
@@ -208,8 +208,11 @@ pub(super) fn private_pools(context: &Context<'_>, lines: &RecordingLines<'_>) -
     );
     let mut finding = context.finding(lines, Problem::PrivatePools, free_bytes, &blocks, summary);
     finding.events = (context.peak_reserved.event, context.peak_reserved.event);
-    finding.remedy =
-        Some("Capture the graphs with one pool: torch.cuda.graph(graph, pool=first_graph.pool()).".to_owned());
+    finding.remedy = Some(
+        "Capture the graphs with one pool, torch.cuda.graph(graph, pool=first_graph.pool()), if they are replayed \
+             in the order of capture and never at once; use one torch.cuda.MemPool."
+            .to_owned(),
+    );
     finding.trials = vec![one_private_pool(context)];
     Some(finding)
 }
@@ -236,7 +239,8 @@ pub(super) fn pending(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opti
     );
     let is_delayed = |one: &Allocation| {
         let is_default = one.pool.owner == MempoolId::default();
-        is_default && one.allocated_until.is_some_and(|until| one.active_until > Some(until.saturating_add(1)))
+        let waits = |until: u64| one.active_until.is_none_or(|end| end > until.saturating_add(1));
+        is_default && one.allocated_until.is_some_and(waits)
     };
     finding.trials = vec![freed_at_once(context, context.lifetimes.iter().filter(is_delayed))];
     Some(finding)

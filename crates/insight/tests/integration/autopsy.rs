@@ -241,7 +241,7 @@ fn remedies_of_labelled_failures_are_found_by_simulation() {
             assert!(is_more || remedy.saves_bytes * 64 >= found.unchanged_peak_bytes, "{name}: {remedy:?}");
             assert_eq!(remedy.peak_reserved_bytes + remedy.saves_bytes, found.unchanged_peak_bytes, "{name}");
             let named = match remedy.kind {
-                RemedyKind::SmallerBatch => "B of what is live scale with it",
+                RemedyKind::SmallerBatch => "B of the live memory scales with it",
                 RemedyKind::Checkpoint => "torch.utils.checkpoint for the modules ",
                 _ => "",
             };

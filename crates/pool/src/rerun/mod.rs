@@ -24,6 +24,7 @@ mod call_sequence;
 mod continuation;
 mod cursor;
 mod describe;
+mod editor;
 mod edits;
 mod entry;
 mod entry_group;

@@ -17,7 +17,8 @@ pub(super) struct RecordedDevice<'h> {
     address_bytes: u64,
     /// Bytes that the driver has provided.
     used_bytes: u64,
-    /// The smallest total of used and requested bytes at which the driver refused.
+    /// The smallest memory that the device cannot have had: the used bytes with those that it
+    /// refused, or more than the used and the free bytes.
     refused_bytes: Option<u64>,
 }
 
@@ -39,10 +40,15 @@ impl<'h> RecordedDevice<'h> {
         self.used_bytes = self.used_bytes.saturating_add(bytes);
     }
 
-    /// Returns the error for a refusal of `bytes`, and notes how much memory would have been used
-    /// with them.
+    /// Returns the error for a refusal of `bytes`, and notes how much memory the device cannot have
+    /// had: what would have been used with them, or more than what was free.
     fn refuse(&mut self, bytes: u64) -> DeviceError {
-        let total = self.used_bytes.saturating_add(bytes);
+        let least = match self.cursor.next_recorded_event() {
+            // 0 may mean that what the driver had left was not recorded.
+            Some(&EventKind::OutOfMemory { device_free, .. }) if device_free > 0 => bytes.min(device_free + 1),
+            _ => bytes,
+        };
+        let total = self.used_bytes.saturating_add(least);
         self.refused_bytes = Some(self.refused_bytes.map_or(total, |before| before.min(total)));
         self.cursor.set_driver_refused();
         DeviceError::OutOfMemory

@@ -76,7 +76,8 @@ pub struct Workload {
     /// The summary of the recorded run.
     pub recorded: RunSummary,
     /// The most bytes that the recorded allocator can have been permitted to reserve: its limit if
-    /// known, else the largest capacity with which all recorded refusals of the driver still occur.
+    /// known, else the largest capacity with which all recorded refusals of the driver still occur
+    /// and no more is free than was recorded.
     /// `None` if neither is known.
     pub recorded_capacity_bytes: Option<u64>,
     /// The peak of the bytes of live requests, see

@@ -5,8 +5,8 @@ use wasm_bindgen::prelude::*;
 use web_sys::Url;
 
 use super::app::{App, State};
-use super::page_worker::make_recording;
 use super::recording_bytes::{RecordingBytes, blob};
+use super::recording_worker::make_recording;
 
 /// Name of the function of the engine's script that starts an analyzer: it returns a `Worker`.
 ///

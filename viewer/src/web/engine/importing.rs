@@ -6,8 +6,8 @@ use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 
 use super::app::App;
-use super::page_worker::make_recording;
 use super::recording_bytes::RecordingBytes;
+use super::recording_worker::make_recording;
 use crate::open::{LoadedFile, RecordingLoader};
 use crate::protocol::FromEngine;
 

@@ -16,6 +16,7 @@ mod message_queue;
 mod open_file;
 mod page_worker;
 mod recording_bytes;
+mod recording_worker;
 mod save;
 mod socket;
 
