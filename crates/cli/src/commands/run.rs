@@ -151,10 +151,14 @@ fn forward_termination(program: &Child) -> Result<Forwarding> {
     Ok(Forwarding(handle))
 }
 
-/// Does nothing: the system has no SIGTERM, or programs there do not expect it.
+/// Nothing: the system has no SIGTERM, or programs there do not expect it.
 #[cfg(not(target_os = "linux"))]
-fn forward_termination(_program: &Child) -> Result<()> {
-    Ok(())
+struct Forwarding;
+
+/// Does nothing; see [`Forwarding`].
+#[cfg(not(target_os = "linux"))]
+fn forward_termination(_program: &Child) -> Result<Forwarding> {
+    Ok(Forwarding)
 }
 
 /// Returns the exit code that a shell reports for a program.

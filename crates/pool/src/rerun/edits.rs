@@ -21,9 +21,9 @@ pub(super) struct EarlyFree {
 /// Changes of a recorded program's calls. A request is named by the number of the event that it led
 /// to: an allocated block, or out of memory.
 ///
-/// In a [continued](Workload::continued) program, a change of a request also changes the requests
-/// that repeat it. Blocks that existed before the history cannot be changed, and what names no
-/// request is ignored.
+/// In a [continued](super::Workload::continued) program, a change of a request also changes the
+/// requests that repeat it. Blocks that existed before the history cannot be changed, and what
+/// names no request is ignored.
 ///
 /// ```
 /// use vramscope_pool::rerun::{Edits, Workload};

@@ -63,8 +63,9 @@ pub(crate) const SCRUB: &str = "
     point('pointerdown', 0);
     const start = await frame();
     let before = start;
-    while (before - start < arguments[0]) {
-        const turn = (before - start) / arguments[0] * 2;
+    // A busy machine draws few frames: it goes on until there are enough of them.
+    while (before - start < arguments[0] || frames.length < 20) {
+        const turn = (before - start) / arguments[0] * 2 % 2;
         point('pointermove', turn < 1 ? turn : 2 - turn);
         const now = await frame();
         gaps.push(now - before);
