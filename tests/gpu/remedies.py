@@ -39,9 +39,17 @@ PAIRS_IN_PARTS = (
     "parts = points.chunk($parts)\n"
     "    distances = torch.cat([(it[:, None] - points[None]).square().sum(dim=-1) for it in parts])"
 )
+# Moves the tensors of a growing cache to the CPU.
+CACHE_ON_CPU = (
+    "        report(step)",
+    "        known.update([(rows, it.cpu()) for rows, it in known.items()])\n        report(step)",
+)
 # How a user would apply a remedy to a program: text and its replacement. `$parts` is the number of
 # parts that the remedy names; changes without it avoid the temporary.
 CHANGES = {
+    ("growth_cache_1", "growth.cache"): [CACHE_ON_CPU],
+    ("growth_cache_2", "growth.cache"): [CACHE_ON_CPU],
+    ("kept_growth_cache", "growth.cache"): [CACHE_ON_CPU],
     ("oom_leak_1", "free_earlier"): [
         ("        report(step)", "        kept.clear()\n        report(step)")
     ],
@@ -135,6 +143,16 @@ class NotApplicable(Exception):
     """No way is known to apply a remedy to a program."""
 
 
+def replacements(changes, parts=None):
+    """Returns the arguments of generate.py for changes of text; `parts` has the number of parts."""
+    arguments = []
+    for old, new in changes:
+        if "$parts" in new:
+            new = new.replace("$parts", parts[1])
+        arguments += ["--replace", old, new]
+    return arguments
+
+
 def arguments_of(name, remedy):
     """Returns the arguments of generate.py that apply a remedy."""
     kind, detail = remedy["kind"], remedy["detail"]
@@ -153,12 +171,7 @@ def arguments_of(name, remedy):
     if kind == "avoid_temporary" and parts is None:
         kind += "_whole"
     if (name, kind) in CHANGES:
-        arguments = []
-        for old, new in CHANGES[name, kind]:
-            if "$parts" in new:
-                new = new.replace("$parts", parts[1])
-            arguments += ["--replace", old, new]
-        return arguments
+        return replacements(CHANGES[name, kind], parts)
     raise NotApplicable(f"{name}: {kind}: {detail}")
 
 
@@ -195,18 +208,6 @@ def autopsy(vramscope, name):
     return json.loads(done.stdout)["ooms"][0], facts
 
 
-# How a user would move the tensors of a growing cache to the CPU.
-CACHE_ON_CPU = {
-    "growth_cache_1",
-    "growth_cache_2",
-    "kept_growth_cache",
-}
-TO_CPU = (
-    "        report(step)",
-    "        known.update([(rows, it.cpu()) for rows, it in known.items()])\n        report(step)",
-)
-
-
 def arguments_of_finding(name, finding):
     """Returns the arguments of generate.py that apply the remedy of a finding."""
     remedy = finding["remedy"]
@@ -216,8 +217,8 @@ def arguments_of_finding(name, finding):
         return ["--alloc-conf", ""]
     if finding["id"] == "dominant.activations":
         return ["--checkpoint", "blocks"]
-    if name in CACHE_ON_CPU:
-        return ["--replace", *TO_CPU]
+    if (name, finding["id"]) in CHANGES:
+        return replacements(CHANGES[name, finding["id"]])
     # The labelled program without its mistake.
     return ["--fixed"]
 
@@ -227,28 +228,26 @@ def check_finding(vramscope, name):
     recording, facts, limit = labelled(name)
     command = [str(vramscope), "diagnose", str(recording), "--json", *limit]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = [it for it in json.loads(done.stdout)["findings"][:1] if it["checked"]]
-    rows = []
-    for finding in found:
-        unchanged_peak = facts["stats"]["reserved_bytes.all.peak"]
-        result = apply(name, arguments_of_finding(name, finding))
-        saved, text = judged(finding, result, unchanged_peak)
-        rows.append(
-            {
-                "name": name,
-                "cause": finding["id"],
-                "kind": finding["id"],
-                "detail": finding["remedy"],
-                "claimed": finding["saves_bytes"],
-                "unchanged_peak": unchanged_peak,
-                "is_measured": True,
-                "saved": saved,
-                "result": text,
-                "peak": result.get("peak_reserved"),
-                "claimed_peak": finding["peak_reserved_bytes"],
-            }
-        )
-    return rows
+    finding = next(iter(json.loads(done.stdout)["findings"]), None)
+    if finding is None or not finding["checked"]:
+        return []
+    unchanged_peak = facts["stats"]["reserved_bytes.all.peak"]
+    result = apply(name, arguments_of_finding(name, finding))
+    saved, text = judged(finding, result, unchanged_peak)
+    row = {
+        "name": name,
+        "cause": finding["id"],
+        "kind": finding["id"],
+        "detail": finding["remedy"],
+        "claimed": finding["saves_bytes"],
+        "unchanged_peak": unchanged_peak,
+        "is_measured": True,
+        "saved": saved,
+        "result": text,
+        "peak": result.get("peak_reserved"),
+        "claimed_peak": finding["peak_reserved_bytes"],
+    }
+    return [row]
 
 
 def judged(remedy, result, unchanged_peak):

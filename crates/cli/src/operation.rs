@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indicatif::ProgressBar;
+#[cfg(feature = "mcp")]
 use vramscope_trace::Count;
 
 use crate::error::{CommandError, Result};
@@ -34,8 +35,8 @@ struct Shown {
     bar: Option<ProgressBar>,
     /// Messages for the client, at most [`MAX_MESSAGES`].
     messages: Vec<String>,
-    /// Number of further messages.
-    left_out: u64,
+    /// Number of messages, also of those that are not kept.
+    message_count: u64,
 }
 
 /// How far an operation is.
@@ -99,11 +100,10 @@ impl Operation {
         if self.0.is_on_terminal {
             return terminal::message(text);
         }
-        let shown = &mut self.shown();
-        if shown.messages.len() < MAX_MESSAGES {
+        let mut shown = self.shown();
+        shown.message_count += 1;
+        if shown.message_count <= MAX_MESSAGES as u64 {
             shown.messages.push(text.to_string());
-        } else {
-            shown.left_out += 1;
         }
     }
 
@@ -140,8 +140,9 @@ impl Operation {
     pub(crate) fn messages(&self) -> Vec<String> {
         let shown = self.shown();
         let mut messages = shown.messages.clone();
-        if shown.left_out > 0 {
-            messages.push(format!("{} left out", Count(shown.left_out).of("more message", "more messages")));
+        let left_out = Count(shown.message_count - messages.len() as u64);
+        if left_out.0 > 0 {
+            messages.push(format!("{} left out", left_out.of("more message", "more messages")));
         }
         messages
     }

@@ -151,7 +151,7 @@ fn forward_termination(program: &Child) -> Result<Forwarding> {
     Ok(Forwarding(handle))
 }
 
-/// Nothing: the system has no SIGTERM, or programs there do not expect it.
+/// An empty guard: the system has no SIGTERM, or programs there do not expect it.
 #[cfg(not(target_os = "linux"))]
 struct Forwarding;
 

@@ -202,7 +202,7 @@ fn in_one_step(context: &Context<'_>, grown: &[Allocation]) -> (usize, usize) {
     let large_bytes = grown.iter().map(|one| one.size).max().unwrap_or(0) / 4;
     for one in grown {
         // What follows a step, such as an evaluation, counts for that step.
-        let step = context.steps.as_slice().partition_point(|step| step.from_event < one.first_moment);
+        let step = context.steps.begun_before(one.first_moment);
         *blocks_by_step.entry(step).or_default() += usize::from(one.size >= large_bytes);
         steps_by_size.entry(one.size).or_default().insert(step);
     }

@@ -52,6 +52,8 @@ pub(super) struct Profile {
     /// Segments and ranges that were obtained from the driver after the first release, by the site
     /// and stream of the request that needed them.
     pub(super) obtained_again: BTreeMap<(SiteId, StreamId), ObtainedAgain>,
+    /// Bytes of all of these, at most the released bytes.
+    pub(super) obtained_again_bytes: u64,
     /// Bytes of the segments and ranges that were released.
     pub(super) released_bytes: u64,
     /// Requests for which segments were released, successful ones.
@@ -72,8 +74,6 @@ pub(super) struct Profile {
 pub(super) struct ProfileBuilder {
     retries: RetryTracker,
     releases: Option<EmptiedCache>,
-    /// Bytes that were obtained again so far.
-    again_bytes: u64,
     steps: Steps,
     /// The position of the step that contains the next event, or follows it.
     position: usize,
@@ -98,7 +98,6 @@ impl ProfileBuilder {
         Self {
             retries: RetryTracker::new(recording, device),
             releases: None,
-            again_bytes: 0,
             profile: Profile { step_peaks: vec![0; steps.len()], ..Profile::default() },
             steps,
             position: 0,
@@ -144,11 +143,11 @@ impl ProfileBuilder {
             EventKind::SegmentAllocated { size, stream, site, .. }
             | EventKind::SegmentMapped { size, stream, site, .. } => {
                 // No more is obtained again than was released.
-                let size = size.min(profile.released_bytes.saturating_sub(self.again_bytes));
-                if size > 0 {
-                    self.again_bytes = self.again_bytes.saturating_add(size);
+                let bytes = size.min(profile.released_bytes.saturating_sub(profile.obtained_again_bytes));
+                if bytes > 0 {
+                    profile.obtained_again_bytes = profile.obtained_again_bytes.saturating_add(bytes);
                     let again = profile.obtained_again.entry((site, stream)).or_default();
-                    again.bytes = again.bytes.saturating_add(size);
+                    again.bytes = again.bytes.saturating_add(bytes);
                     again.least_bytes = again.least_bytes.min(size);
                     again.most_bytes = again.most_bytes.max(size);
                 }

@@ -44,16 +44,12 @@ fn changed(context: &Context<'_>, edits: Edits) -> Trial {
 /// block between two steps, the later one.
 pub(super) fn freed_in_step(context: &Context<'_>, blocks: impl IntoIterator<Item = Allocation>) -> Trial {
     let mut edits = Edits::default();
+    let steps = context.steps.as_slice();
     for one in blocks {
-        let steps = context.steps.as_slice();
-        let following = steps.partition_point(|step| step.from_event < one.first_moment);
-        let end = match (context.steps.at(one.first_moment), steps.get(following)) {
-            (Some(step), _) => step.to_event,
-            (None, Some(next)) => next.to_event,
-            // What follows the last step is kept at the end.
-            (None, None) => continue,
-        };
-        edits.free_before(one.first_moment, end.saturating_add(1));
+        // What follows the last step is kept at the end.
+        if let Some(step) = steps.get(steps.partition_point(|step| step.to_event < one.first_moment)) {
+            edits.free_before(one.first_moment, step.to_event.saturating_add(1));
+        }
     }
     changed(context, edits)
 }

@@ -26,7 +26,7 @@ const MIN_PENDING: u64 = 10;
 /// Finds segments that were released for requests, or by the program, and obtained again.
 pub(super) fn recreated(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let (profile, reserved) = (&context.profile, context.peak_reserved.bytes);
-    let again_bytes = profile.obtained_again.values().fold(0u64, |sum, one| sum.saturating_add(one.bytes));
+    let again_bytes = profile.obtained_again_bytes;
     // Both settings release segments although no request needs their memory.
     let (max_split, garbage) =
         (context.settings.max_split_size_bytes.is_some(), context.settings.garbage_collection_threshold > 0.0);
