@@ -161,7 +161,7 @@ impl Aggregator {
     ///
     /// # Errors
     /// If the process is refused, with the reason.
-    pub(crate) fn join(&self, process: Process) -> Result<ProcessConnection, String> {
+    pub fn join(&self, process: Process) -> Result<ProcessConnection, String> {
         let name = format!("{} ({process})", process.short_name());
         let name = if process.rank.is_some() { name } else { process.to_string() };
         let now_unix_ns = self.0.now_unix_ns();
@@ -192,7 +192,7 @@ impl Aggregator {
 
 /// A connection of a process that pushes its recording. Dropping it disconnects the process.
 #[derive(Debug)]
-pub(crate) struct ProcessConnection {
+pub struct ProcessConnection {
     aggregator: Aggregator,
     joined: MergerConnection,
     name: String,
@@ -203,7 +203,8 @@ pub(crate) struct ProcessConnection {
 impl ProcessConnection {
     /// Returns the number of the first chunk that the server does not have; the process sends from
     /// there.
-    pub(crate) fn resume(&self) -> u64 {
+    #[must_use]
+    pub fn resume(&self) -> u64 {
         self.joined.resume
     }
 
@@ -214,7 +215,7 @@ impl ProcessConnection {
     ///
     /// # Errors
     /// If the chunks are invalid or exceed a limit. The process's stream is refused from then on.
-    pub(crate) fn push(&mut self, bytes: &[u8], next: u64) -> Result<(), String> {
+    pub fn push(&mut self, bytes: &[u8], next: u64) -> Result<(), String> {
         let state = &self.aggregator.0;
         let mut taken =
             state.lock().merger().and_then(|merger| merger.push(&self.joined, bytes, next, state.now_unix_ns()));
@@ -227,7 +228,7 @@ impl ProcessConnection {
     }
 
     /// Marks the process's recording as complete, at the process's request.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         let now_unix_ns = self.aggregator.0.now_unix_ns();
         if let Ok(merger) = self.aggregator.0.lock().merger() {
             merger.end(&self.joined, now_unix_ns);

@@ -140,7 +140,7 @@ mod time;
 mod torch;
 
 #[cfg(feature = "server")]
-pub use aggregator::Aggregator;
+pub use aggregator::{Aggregator, ProcessConnection};
 pub use buffer::PoolSlice;
 #[cfg(feature = "server")]
 pub use controls::{CommandResult, Controls};
@@ -165,9 +165,12 @@ pub use monitor::{Monitor, MonitorBuilder, MonitorError};
 pub use observer::recording_at_out_of_memory;
 pub use pool::{DevicePool, HostPool, Span};
 #[cfg(any(feature = "push", feature = "server"))]
-pub use process::Rank;
+pub use process::{Process, Rank};
 #[cfg(feature = "push")]
-pub use push::{PUSH_VARIABLE, Push, PushVariableError, push_from_env};
+pub use push::{
+    Demand, PUSH_VARIABLE, ParsePushServer, Push, PushAddress, PushMessage, PushServer, PushVariableError, Transport,
+    push_from_env, register_push_scheme,
+};
 pub use recorder::{FileErrorCallback, Outputs, Overflow, Recorder, RecorderHandle, Summary};
 pub use scope::{Scope, enter_scope, leave_scope};
 #[cfg(feature = "tracing-layer")]

@@ -21,12 +21,10 @@ use crate::pool::DevicePool;
 #[cfg(feature = "push")]
 use crate::process::Rank;
 #[cfg(feature = "push")]
-use crate::push::{Push, push_from_env};
+use crate::push::{Push, PushAddress, push_from_env};
 use crate::recorder::{Outputs, Overflow, Recorder, RecorderHandle, Summary};
 #[cfg(feature = "server")]
 use crate::server::{Content, Server, ServerOptions, StartError, TlsFiles, Token};
-#[cfg(feature = "push")]
-use crate::socket::Address;
 
 /// Where a monitor serves the live page: on loopback, at another address, or nowhere.
 #[cfg(feature = "server")]
@@ -71,7 +69,7 @@ pub struct MonitorBuilder<D> {
     #[cfg(feature = "server")]
     folder: PathBuf,
     #[cfg(feature = "push")]
-    push: Option<Address>,
+    push: Option<PushAddress>,
     #[cfg(feature = "push")]
     rank: Rank,
 }
@@ -188,11 +186,11 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
         Self { folder: folder.into(), ..self }
     }
 
-    /// Also sends the recording to the server of `vramscope serve` at this address, which merges
-    /// the recordings of several processes.
+    /// Also sends the recording to the server at this address, such as a `vramscope serve`, which
+    /// merges the recordings of several processes.
     #[cfg(feature = "push")]
-    pub fn push(self, address: Address) -> Self {
-        Self { push: Some(address), ..self }
+    pub fn push(self, address: impl Into<PushAddress>) -> Self {
+        Self { push: Some(address.into()), ..self }
     }
 
     /// Sets the number of this process in a distributed run, which `vramscope serve` shows.
@@ -266,7 +264,7 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
 /// Starts to push the hub's recording to the server at `address`. If no thread can be started, logs
 /// the error and returns `None`; the program continues.
 #[cfg(feature = "push")]
-fn start_push(address: Address, program: &str, rank: Rank, hub: &Hub) -> Option<Push> {
+fn start_push(address: PushAddress, program: &str, rank: Rank, hub: &Hub) -> Option<Push> {
     Push::start(address, program, rank, hub)
         .map_err(|error| tracing::warn!("cannot push the recording: no thread could be started: {error}"))
         .ok()

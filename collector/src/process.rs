@@ -54,29 +54,30 @@ impl Rank {
 /// The recording's identity identifies the process: a restarted program counts as another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Process {
+pub struct Process {
     /// Identity of the recording.
     #[serde(rename = "process")]
-    pub(crate) identity: String,
+    pub identity: String,
     /// Name of the program.
-    pub(crate) program: String,
+    pub program: String,
     /// Process id.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// Global rank; see [`Rank::global`].
-    pub(crate) rank: Option<u32>,
+    pub rank: Option<u32>,
     /// Local rank; see [`Rank::local`].
-    pub(crate) local_rank: Option<u32>,
+    pub local_rank: Option<u32>,
     /// Name of the machine; empty if the process does not run on Linux.
-    pub(crate) host: String,
+    pub host: String,
     /// Time 0 of its events, in nanoseconds since 1970; 0 if only the recording contains it.
-    pub(crate) epoch_unix_ns: u64,
+    pub epoch_unix_ns: u64,
 }
 
 impl Process {
     /// Describes the running process. `identity` is the identity of its recording, `program` its
     /// name to show.
     #[cfg(feature = "push")]
-    pub(crate) fn this(identity: String, program: &str, rank: Rank) -> Self {
+    #[must_use]
+    pub fn this(identity: String, program: &str, rank: Rank) -> Self {
         Self {
             identity,
             program: plain(program),
@@ -94,7 +95,7 @@ impl Process {
     /// # Errors
     /// If it is not JSON of this shape or has no valid identity.
     #[cfg(feature = "server")]
-    pub(crate) fn parse(json: &str) -> Result<Self, String> {
+    pub fn parse(json: &str) -> Result<Self, String> {
         let process: Self = serde_json::from_str(json)
             .map_err(|error| format!("the description of the process is invalid: {error}"))?;
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);

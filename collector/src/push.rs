@@ -1,11 +1,13 @@
-//! Pushes a program's recording to a server that several processes share, `vramscope serve`.
+//! Pushes a program's recording to a server that several processes share: a `vramscope serve`, or
+//! another kind of server whose scheme was [registered](register_push_scheme).
 //!
 //! A thread reads the program's [`Hub`] as a viewer does, so the program never waits for it: if the
 //! connection is too slow, events are skipped up to a newer full state. After a lost connection the
 //! thread reconnects for as long as the program runs, and continues with the first chunk that the
 //! server lacks.
 //!
-//! `transport` is the interface to the connection, `websocket` its implementation.
+//! `transport` is the interface to the connection, `websocket` its implementation, and `address`
+//! chooses the implementation by the scheme of an address.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,16 +19,16 @@ use std::time::{Duration, Instant};
 
 use crate::hub::{Hub, RecordingIdentity, StreamPosition, ViewFrom, Viewer};
 use crate::process::{Process, Rank};
-use crate::push_protocol::PushNote;
-use crate::socket::{Address, AddressError};
+use crate::socket::AddressError;
 
+mod address;
 #[cfg(test)]
 mod tests;
 mod transport;
 mod websocket;
 
-use transport::Transport;
-use websocket::WebSocketTransport;
+pub use address::{ParsePushServer, PushAddress, PushServer, register_push_scheme};
+pub use transport::{Demand, PushMessage, Transport};
 
 /// The environment variable with the address of the server to push to.
 pub const PUSH_VARIABLE: &str = "VRAMSCOPE_PUSH";
@@ -63,23 +65,24 @@ pub enum PushVariableError {
 /// `ws://127.0.0.1:7791`, or `None` if it is unset or empty.
 ///
 /// # Errors
-/// If the value is not an address.
-pub fn push_from_env() -> Result<Option<Address>, PushVariableError> {
+/// If the value is not an address with a known scheme.
+pub fn push_from_env() -> Result<Option<PushAddress>, PushVariableError> {
     parse_variable(env::var_os(PUSH_VARIABLE))
 }
 
 /// Parses the value of [`PUSH_VARIABLE`]; `None` if it is unset or empty.
-fn parse_variable(value: Option<OsString>) -> Result<Option<Address>, PushVariableError> {
+fn parse_variable(value: Option<OsString>) -> Result<Option<PushAddress>, PushVariableError> {
     let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
     let url = value.into_string().map_err(|_| PushVariableError::NotUnicode)?;
-    Ok(Some(Address::parse(&url)?))
+    Ok(Some(PushAddress::parse(&url)?))
 }
 
 /// A running push of a hub's recording to a server. Dropping it ends the push.
 ///
 /// If the recording has ended by then, dropping waits for the rest to be sent, at most two seconds.
 pub struct Push {
-    address: Address,
+    /// The server's address, without secrets.
+    server: String,
     /// Dropped to signal the thread that the program ends.
     shutdown: Option<Sender<()>>,
     finished: Receiver<()>,
@@ -87,7 +90,7 @@ pub struct Push {
 
 impl fmt::Debug for Push {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Push").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Push").field("server", &self.server).finish_non_exhaustive()
     }
 }
 
@@ -99,16 +102,18 @@ impl Push {
     ///
     /// # Errors
     /// If the operating system cannot start a thread.
-    pub fn start(address: Address, program: &str, rank: Rank, hub: &Hub) -> io::Result<Self> {
-        let transport = WebSocketTransport::new(address.clone());
-        let process = Process::this(hub.identity().to_string(), program, rank);
-        Self::start_with(transport, address, process, hub)
+    pub fn start(address: impl Into<PushAddress>, program: &str, rank: Rank, hub: &Hub) -> io::Result<Self> {
+        address.into().start(program, rank, hub)
     }
 
-    /// Starts to push the hub's recording over `transport`. `address` is only shown in messages.
-    fn start_with(
+    /// Starts to push the hub's recording over `transport`. `server` is the server's address for
+    /// messages.
+    ///
+    /// # Errors
+    /// If the operating system cannot start a thread.
+    pub fn start_with(
         transport: impl Transport + 'static,
-        address: Address,
+        server: String,
         process: Process,
         hub: &Hub,
     ) -> io::Result<Self> {
@@ -118,7 +123,7 @@ impl Push {
             transport,
             hub: hub.clone(),
             process,
-            server: address.to_string(),
+            server: server.clone(),
             shutdown: Shutdown { receiver: shutdown_receiver, deadline: None },
             has_logged_failure: false,
         };
@@ -127,7 +132,7 @@ impl Push {
             // An error means that `Push::drop` no longer waits.
             let _ = finished_sender.send(());
         })?;
-        Ok(Self { address, shutdown: Some(shutdown), finished })
+        Ok(Self { server, shutdown: Some(shutdown), finished })
     }
 }
 
@@ -169,6 +174,20 @@ impl Shutdown {
 struct SessionError {
     reason: String,
     was_connected: bool,
+}
+
+/// A read position in the hub. `is_start` is true until the first chunks were taken, if they begin
+/// with the header and all definitions.
+struct Reader {
+    viewer: Viewer,
+    is_start: bool,
+}
+
+impl Reader {
+    /// Creates a reader that begins with the header, all definitions and the newest full state.
+    fn new(hub: &Hub) -> Self {
+        Self { viewer: hub.viewer(ViewFrom::Newest), is_start: true }
+    }
 }
 
 /// The state of the thread that pushes a hub's recording to a server over the connection `T`.
@@ -222,32 +241,41 @@ impl<T: Transport> Pusher<T> {
         sent
     }
 
-    /// Sends all chunks from number `resume` on, until the recording has ended and every chunk is
-    /// acknowledged.
+    /// Sends the chunks that the transport wants, from number `resume` on, until the recording has
+    /// ended and every chunk sent is acknowledged.
     fn send_all(&mut self, resume: u64) -> Result<(), String> {
-        let position = StreamPosition { recording: self.hub.identity(), next: resume };
-        let mut viewer = self.hub.resume(position, ViewFrom::Oldest);
-        if resume > 0 && !viewer.is_resumed() {
-            // With a new identity, what the hub still holds can be pushed as another run, whatever
-            // the server has of this one.
-            self.process.identity = RecordingIdentity::random().to_string();
-            return Err("the chunks that the server lacks are no longer available; pushing a new run".to_owned());
-        }
+        let mut reader = Some(self.reader_from(resume)?);
         let mut unacknowledged = 0;
         loop {
+            match self.transport.demand() {
+                Demand::Next => {}
+                Demand::Start => reader = None,
+                Demand::Nothing => {
+                    reader = None;
+                    unacknowledged -= self.receive_available(unacknowledged)?;
+                    if !self.wait_for_demand()? {
+                        break;
+                    }
+                    continue;
+                }
+            }
+            let Reader { viewer, is_start } = reader.get_or_insert_with(|| Reader::new(&self.hub));
             let taken = viewer.take(MESSAGE_BYTES);
             if let Some(error) = viewer.failure() {
                 return Err(format!("cannot read the recording's file: {error}"));
             }
             if taken.chunks.is_empty() {
                 unacknowledged -= self.receive_available(unacknowledged)?;
-                if !self.wait_for_more(&mut viewer)? {
+                if let Some(reader) = &mut reader
+                    && !self.wait_for_more(&mut reader.viewer)?
+                {
                     break;
                 }
                 continue;
             }
-            let note = PushNote { next: Some(taken.next), missed: taken.missed_events, end: false };
-            self.transport.send(note, &taken.chunks)?;
+            let is_start = std::mem::take(is_start);
+            let (next, missed_events) = (taken.next, taken.missed_events);
+            self.transport.send(PushMessage { chunks: &taken.chunks, next, missed_events, is_start })?;
             unacknowledged += 1;
             while unacknowledged >= MAX_UNACKNOWLEDGED {
                 self.receive()?;
@@ -257,17 +285,45 @@ impl<T: Transport> Pusher<T> {
         for _ in 0..unacknowledged {
             self.receive()?;
         }
-        self.transport.send(PushNote { end: true, ..PushNote::default() }, &[])
+        self.transport.finish()
+    }
+
+    /// Returns a reader that continues with chunk number `resume`; with 0, it begins where the
+    /// transport says.
+    fn reader_from(&mut self, resume: u64) -> Result<Reader, String> {
+        let position = StreamPosition { recording: self.hub.identity(), next: resume };
+        let viewer = self.hub.resume(position, self.transport.begin());
+        if resume > 0 && !viewer.is_resumed() {
+            // With a new identity, what the hub still holds can be pushed as another run, whatever
+            // the server has of this one.
+            self.process.identity = RecordingIdentity::random().to_string();
+            return Err("the chunks that the server lacks are no longer available; pushing a new run".to_owned());
+        }
+        Ok(Reader { is_start: !viewer.is_resumed(), viewer })
     }
 
     /// Waits for more chunks, at most for [`POLL_INTERVAL`]. Returns true if more are there or may
     /// come, false if no more will come.
     fn wait_for_more(&mut self, viewer: &mut Viewer) -> Result<bool, String> {
-        if self.shutdown.is_overdue() {
-            return Err("the program ended before everything was pushed".to_owned());
-        }
+        self.check_deadline()?;
         // A program that ends without ending its recording has nothing more to push.
         Ok(viewer.wait_timeout(POLL_INTERVAL).unwrap_or(self.shutdown.deadline.is_none()))
+    }
+
+    /// Waits while the transport wants nothing, at most for [`POLL_INTERVAL`]. Returns false if the
+    /// program ends.
+    fn wait_for_demand(&mut self) -> Result<bool, String> {
+        self.check_deadline()?;
+        self.shutdown.wait(POLL_INTERVAL);
+        Ok(self.shutdown.deadline.is_none())
+    }
+
+    /// Returns an error if the program's end is overdue.
+    fn check_deadline(&mut self) -> Result<(), String> {
+        match self.shutdown.is_overdue() {
+            true => Err("the program ended before everything was pushed".to_owned()),
+            false => Ok(()),
+        }
     }
 
     /// Waits for one acknowledgement. Fails after [`ACKNOWLEDGE_TIMEOUT`], or when the program's
@@ -278,9 +334,7 @@ impl<T: Transport> Pusher<T> {
             if Instant::now() > deadline {
                 return Err(format!("the server acknowledged nothing for {} s", ACKNOWLEDGE_TIMEOUT.as_secs()));
             }
-            if self.shutdown.is_overdue() {
-                return Err("the program ended before everything was pushed".to_owned());
-            }
+            self.check_deadline()?;
         }
         Ok(())
     }

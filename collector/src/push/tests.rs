@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tracing::Level;
-use vramscope_trace::{Chunk, DecodedItem, Decoder};
+use vramscope_trace::{DecodedItem, Decoder};
 
 use super::*;
 use crate::aggregator::Aggregator;
@@ -12,6 +12,7 @@ use crate::hub::HubLimits;
 use crate::hub::testing::Source;
 use crate::recorder::Outputs;
 use crate::server::{Content, Server, ServerOptions, Token};
+use crate::socket::Address;
 
 /// A server's state, as a fake transport fills it.
 #[derive(Default)]
@@ -34,6 +35,14 @@ struct BreakingTransport {
     unacknowledged: Vec<u64>,
 }
 
+impl BreakingTransport {
+    /// Counts a message; fails once the connection has broken.
+    fn take_message(&mut self) -> Result<(), String> {
+        self.remaining = self.remaining.checked_sub(1).ok_or("connection lost")?;
+        Ok(())
+    }
+}
+
 impl Transport for BreakingTransport {
     fn connect(&mut self, process: &Process) -> Result<u64, String> {
         let mut server = self.server.lock().expect("no test thread panics");
@@ -53,19 +62,19 @@ impl Transport for BreakingTransport {
         Ok(server.next)
     }
 
-    fn send(&mut self, note: PushNote, chunks: &[Arc<Chunk>]) -> Result<(), String> {
-        if self.remaining == 0 {
-            return Err("connection lost".to_owned());
-        }
-        self.remaining -= 1;
+    fn send(&mut self, message: PushMessage<'_>) -> Result<(), String> {
+        self.take_message()?;
         let mut server = self.server.lock().expect("no test thread panics");
-        server.has_ended |= note.end;
-        server.missed += note.missed;
-        chunks.iter().for_each(|chunk| server.bytes.extend_from_slice(&chunk.bytes));
-        if let Some(next) = note.next {
-            server.next = next;
-            self.unacknowledged.push(next);
-        }
+        server.missed += message.missed_events;
+        message.chunks.iter().for_each(|chunk| server.bytes.extend_from_slice(&chunk.bytes));
+        server.next = message.next;
+        self.unacknowledged.push(message.next);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        self.take_message()?;
+        self.server.lock().expect("no test thread panics").has_ended = true;
         Ok(())
     }
 
@@ -78,9 +87,8 @@ impl Transport for BreakingTransport {
 }
 
 fn start(transport: BreakingTransport, hub: &Hub) -> Push {
-    let address = Address::parse("ws://127.0.0.1:1").expect("a valid address");
     let process = Process::this(hub.identity().to_string(), "train.py", Rank::default());
-    Push::start_with(transport, address, process, hub).expect("a thread starts")
+    Push::start_with(transport, "a test server".to_owned(), process, hub).expect("a thread starts")
 }
 
 #[track_caller]
@@ -304,7 +312,7 @@ fn logged(prefix: &str) -> Vec<(Level, String)> {
 #[test]
 fn push_variable_has_the_address() {
     let check = |url: &str| parse_variable(Some(url.into())).map(|address| address.map(|address| address.to_string()));
-    assert_eq!(parse_variable(None), Ok(None));
+    assert!(parse_variable(None).is_ok_and(|address| address.is_none()));
     assert_eq!(check(""), Ok(None));
     assert_eq!(check("ws://127.0.0.1:7791"), Ok(Some("http://127.0.0.1:7791/".to_owned())));
     let error = check("ftp://127.0.0.1/?token=secret").expect_err("FTP is not supported").to_string();

@@ -5,23 +5,74 @@ use std::time::Duration;
 
 use vramscope_trace::Chunk;
 
+use crate::hub::ViewFrom;
 use crate::process::Process;
-use crate::push_protocol::PushNote;
 
-/// A connection that carries a recording to a server.
+/// Consecutive chunks of a recording, as a [`Transport`] sends them.
+#[derive(Clone, Copy, Debug)]
+pub struct PushMessage<'a> {
+    /// The chunks; at least one.
+    pub chunks: &'a [Arc<Chunk>],
+    /// The number of the chunk after them.
+    pub next: u64,
+    /// Events that are missing before them, because the connection was too slow.
+    pub missed_events: u64,
+    /// True if they begin with the header and all definitions: a receiver needs nothing from
+    /// before.
+    pub is_start: bool,
+}
+
+/// What a [`Transport`] wants to be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Demand {
+    /// The chunks that follow those sent.
+    #[default]
+    Next,
+    /// The header, all definitions, the newest full state and what follows it: a receiver that
+    /// begins there needs nothing from before.
+    Start,
+    /// Nothing for now.
+    Nothing,
+}
+
+/// A connection that carries a process's recording to a server.
 ///
 /// Every call blocks for a few seconds at most. After an error, [`connect`](Self::connect) must be
-/// called again.
-pub(super) trait Transport: Send {
+/// called again. Errors are texts that say why the connection failed, without secrets.
+pub trait Transport: Send {
     /// Connects and sends the description of this process. Returns the number of the first chunk
-    /// that the server lacks.
+    /// that the server lacks; 0 if it has none.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or refuses the process.
     fn connect(&mut self, process: &Process) -> Result<u64, String>;
-    /// Sends `note`, then `chunks` as one binary message. If `chunks` is empty, sends the note
-    /// only.
-    fn send(&mut self, note: PushNote, chunks: &[Arc<Chunk>]) -> Result<(), String>;
+    /// Sends chunks. They are acknowledged together.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    fn send(&mut self, message: PushMessage<'_>) -> Result<(), String>;
     /// Waits for the next acknowledgement and returns its chunk number: the server has all chunks
     /// before it. Returns `None` if no acknowledgement arrives within `timeout`.
+    ///
+    /// # Errors
+    /// If the connection is lost or the server refused chunks.
     fn receive(&mut self, timeout: Duration) -> Result<Option<u64>, String>;
+    /// Tells the server that the recording is complete, after its last chunk was acknowledged.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    fn finish(&mut self) -> Result<(), String>;
     /// Closes the connection. Does nothing if it is not open.
     fn close(&mut self);
+
+    /// Returns where the recording that a new server receives begins.
+    fn begin(&self) -> ViewFrom {
+        ViewFrom::Oldest
+    }
+
+    /// Returns what the transport wants to be sent, asked before every message. After
+    /// [`Demand::Start`], it is asked again once that start was sent.
+    fn demand(&mut self) -> Demand {
+        Demand::Next
+    }
 }

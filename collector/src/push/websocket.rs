@@ -1,12 +1,10 @@
 //! Pushing over a WebSocket.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tungstenite::Message;
-use vramscope_trace::Chunk;
 
-use super::transport::Transport;
+use super::transport::{PushMessage, Transport};
 use crate::process::Process;
 use crate::push_protocol::{PushNote, PushReply};
 use crate::socket::{Address, Received, Socket};
@@ -44,6 +42,11 @@ impl WebSocketTransport {
             self.socket = None;
         }
         sent
+    }
+
+    /// Sends a note as JSON.
+    fn send_note(&mut self, note: PushNote) -> Result<(), String> {
+        self.send_message(Message::text(serde_json::to_string(&note).expect("numbers always serialize")))
     }
 
     /// Waits for the server's next reply. Returns `None` if no reply arrives within `timeout`. An
@@ -85,12 +88,9 @@ impl Transport for WebSocketTransport {
         Err("timed out: the server does not reply".to_owned())
     }
 
-    fn send(&mut self, note: PushNote, chunks: &[Arc<Chunk>]) -> Result<(), String> {
-        let note = serde_json::to_string(&note).expect("numbers always serialize");
-        self.send_message(Message::text(note))?;
-        if chunks.is_empty() {
-            return Ok(());
-        }
+    fn send(&mut self, message: PushMessage<'_>) -> Result<(), String> {
+        let PushMessage { chunks, next, missed_events, .. } = message;
+        self.send_note(PushNote { next: Some(next), missed: missed_events, end: false })?;
         let mut bytes = Vec::with_capacity(chunks.iter().map(|chunk| chunk.bytes.len()).sum());
         for chunk in chunks {
             bytes.extend_from_slice(&chunk.bytes);
@@ -100,6 +100,10 @@ impl Transport for WebSocketTransport {
 
     fn receive(&mut self, timeout: Duration) -> Result<Option<u64>, String> {
         Ok(self.receive_reply(timeout)?.and_then(|reply| reply.taken))
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        self.send_note(PushNote { end: true, ..PushNote::default() })
     }
 
     fn close(&mut self) {

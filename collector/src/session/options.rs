@@ -6,10 +6,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use crate::file::{Keep, parse_keep_bytes, parse_time};
-use crate::push::PUSH_VARIABLE;
+use crate::push::{PUSH_VARIABLE, PushAddress};
 use crate::recorder::Overflow;
 use crate::server::{TlsFiles, Token};
-use crate::socket::Address;
 
 /// Environment variable with the address to serve the page on, such as `127.0.0.1:7791`; port 0
 /// picks a free port. Unset: the page is not served.
@@ -55,8 +54,8 @@ pub struct RecordingOptions {
     pub keep: Keep,
     /// What happens when the program is faster than the recorder, if it was set.
     pub overflow: Option<Overflow>,
-    /// Address of a `vramscope serve` to push to.
-    pub push: Option<Address>,
+    /// Address of the server to push to.
+    pub push: Option<PushAddress>,
 }
 
 impl RecordingOptions {
@@ -140,10 +139,10 @@ fn parse_token(text: &str) -> Result<Token, String> {
     Token::new(text).map_err(|error| error.to_string())
 }
 
-/// Parses the URL of the `vramscope serve` to push the recording to, such as
-/// `ws://host:7791/?token=secret`; an invalid one fails with the reason in words.
-fn parse_push(url: &str) -> Result<Address, String> {
-    Address::parse(url).map_err(|error| error.to_string())
+/// Parses the URL of the server to push the recording to, such as `ws://host:7791/?token=secret`;
+/// an invalid one fails with the reason in words.
+fn parse_push(url: &str) -> Result<PushAddress, String> {
+    PushAddress::parse(url).map_err(|error| error.to_string())
 }
 
 /// Returns the paths of the page's certificate and its key, `files` in this order; fails unless
@@ -276,7 +275,10 @@ mod tests {
     fn push_address_is_read_and_its_token_not_shown() {
         let check = |url: &str| read_recording_options(|name| (name == PUSH_VARIABLE).then(|| url.into()));
         let (options, errors) = check("ws://127.0.0.1:7791/?token=secret");
-        assert_eq!((options.push, errors), (Address::parse("http://127.0.0.1:7791/?token=secret").ok(), Vec::new()));
+        assert_eq!(
+            (options.push, errors),
+            (PushAddress::parse("http://127.0.0.1:7791/?token=secret").ok(), Vec::new())
+        );
         let (options, errors) = check("ftp://127.0.0.1/?token=secret");
         let [error] = errors.as_slice() else { panic!("{errors:?}") };
         let error = error.to_string();

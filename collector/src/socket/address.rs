@@ -30,9 +30,17 @@ pub struct AddressError {
     reason: String,
 }
 
+impl AddressError {
+    /// Creates the error that text is not an address, for this reason, which must not contain
+    /// secrets of the address.
+    pub fn new(reason: impl fmt::Display) -> Self {
+        Self { reason: reason.to_string() }
+    }
+}
+
 /// Returns the error that text is not an address, for this reason.
 fn invalid(reason: impl fmt::Display) -> AddressError {
-    AddressError { reason: reason.to_string() }
+    AddressError::new(reason)
 }
 
 impl Address {

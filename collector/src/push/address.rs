@@ -1,0 +1,132 @@
+//! The servers that a recording can be pushed to, by the scheme of their address.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Push;
+use super::websocket::WebSocketTransport;
+use crate::hub::Hub;
+use crate::process::{Process, Rank};
+use crate::socket::{Address, AddressError};
+
+/// A server that recordings can be pushed to. Its `Display` is its address without secrets.
+pub trait PushServer: fmt::Display + Send + Sync {
+    /// Starts to push the hub's recording. `program` is the program's name, `rank` its rank in a
+    /// distributed run.
+    ///
+    /// # Errors
+    /// If the operating system cannot start a thread.
+    fn start(&self, program: &str, rank: Rank, hub: &Hub) -> io::Result<Push>;
+}
+
+/// Parses the address of a server, with its scheme.
+pub type ParsePushServer = fn(&str) -> Result<Arc<dyn PushServer>, AddressError>;
+
+/// The schemes added by [`register_push_scheme`], with the parsers of their addresses.
+static SCHEMES: Mutex<Vec<(&'static str, ParsePushServer)>> = Mutex::new(Vec::new());
+
+/// Adds a scheme, such as `nats`, to those that [`PushAddress::parse`] knows. A program calls this
+/// before it reads an address; a second call with the same scheme has no effect.
+pub fn register_push_scheme(scheme: &'static str, parse: ParsePushServer) {
+    let mut schemes = SCHEMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if schemes.iter().all(|(known, _)| *known != scheme) {
+        schemes.push((scheme, parse));
+    }
+}
+
+/// The address of a server to push a recording to. `{}` and `{:?}` show it without secrets.
+#[derive(Clone)]
+pub struct PushAddress(Arc<dyn PushServer>);
+
+impl PushAddress {
+    /// Parses an address: that of a `vramscope serve`, such as `ws://127.0.0.1:7791`, or one with a
+    /// [registered](register_push_scheme) scheme.
+    ///
+    /// # Errors
+    /// If the text is not an address with a known scheme.
+    pub fn parse(url: &str) -> Result<Self, AddressError> {
+        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+        let schemes = SCHEMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let registered = schemes.iter().find(|(known, _)| known.eq_ignore_ascii_case(scheme)).copied();
+        drop(schemes);
+        match registered {
+            Some((_, parse)) => parse(url).map(Self),
+            None => Ok(Self::from(Address::parse(url)?)),
+        }
+    }
+
+    /// Starts to push; see [`PushServer::start`].
+    pub(super) fn start(&self, program: &str, rank: Rank, hub: &Hub) -> io::Result<Push> {
+        self.0.start(program, rank, hub)
+    }
+}
+
+impl From<Address> for PushAddress {
+    fn from(address: Address) -> Self {
+        Self(Arc::new(address))
+    }
+}
+
+/// Addresses are equal if their texts are, which have no secrets.
+impl PartialEq for PushAddress {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for PushAddress {}
+
+impl fmt::Display for PushAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for PushAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PushAddress({self})")
+    }
+}
+
+impl PushServer for Address {
+    fn start(&self, program: &str, rank: Rank, hub: &Hub) -> io::Result<Push> {
+        let transport = WebSocketTransport::new(self.clone());
+        let process = Process::this(hub.identity().to_string(), program, rank);
+        Push::start_with(transport, self.to_string(), process, hub)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scheme_decides_which_server_is_meant() {
+        struct Refusing;
+        impl fmt::Display for Refusing {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("test://server")
+            }
+        }
+        impl PushServer for Refusing {
+            fn start(&self, _: &str, _: Rank, _: &Hub) -> io::Result<Push> {
+                Err(io::Error::other("this server cannot be pushed to"))
+            }
+        }
+        register_push_scheme("test", |url| match url {
+            "test://server" => Ok(Arc::new(Refusing)),
+            _ => Err(AddressError::new("no such server")),
+        });
+        register_push_scheme("test", |_| Err(AddressError::new("registered twice")));
+        let check = |url: &str| PushAddress::parse(url).map(|address| address.to_string()).map_err(|e| e.to_string());
+        assert_eq!(check("test://server"), Ok("test://server".to_owned()));
+        assert_eq!(check("test://other"), Err("not an address: no such server".to_owned()));
+        assert_eq!(check("ws://127.0.0.1:1/?token=secret"), Ok("http://127.0.0.1:1/".to_owned()));
+        assert_eq!(check("127.0.0.1:1"), Ok("http://127.0.0.1:1/".to_owned()));
+        assert!(check("unknown://server").is_err_and(|error| error.contains("http, https, ws or wss")));
+        let address = PushAddress::parse("test://server").expect("a registered scheme");
+        let error = address.start("train.py", Rank::default(), &Hub::default()).expect_err("it always fails");
+        assert_eq!(error.to_string(), "this server cannot be pushed to");
+    }
+}
