@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::hub::{Hub, RecordingIdentity, StreamPosition, ViewFrom, Viewer};
+use crate::hub::{Hub, RecordingIdentity, StreamPosition, Viewer};
 use crate::process::{Process, Rank};
 use crate::socket::AddressError;
 
@@ -183,13 +183,6 @@ struct Reader {
     is_start: bool,
 }
 
-impl Reader {
-    /// Creates a reader that begins with the header, all definitions and the newest full state.
-    fn new(hub: &Hub) -> Self {
-        Self { viewer: hub.viewer(ViewFrom::Newest), is_start: true }
-    }
-}
-
 /// The state of the thread that pushes a hub's recording to a server over the connection `T`.
 struct Pusher<T> {
     transport: T,
@@ -249,7 +242,12 @@ impl<T: Transport> Pusher<T> {
         loop {
             match self.transport.demand() {
                 Demand::Next => {}
-                Demand::Start => reader = None,
+                Demand::Start => {
+                    if let Some(reader) = &mut reader {
+                        reader.viewer.restart();
+                        reader.is_start = true;
+                    }
+                }
                 Demand::Nothing => {
                     reader = None;
                     unacknowledged -= self.receive_available(unacknowledged)?;
@@ -259,7 +257,8 @@ impl<T: Transport> Pusher<T> {
                     continue;
                 }
             }
-            let Reader { viewer, is_start } = reader.get_or_insert_with(|| Reader::new(&self.hub));
+            let Reader { viewer, is_start } = reader
+                .get_or_insert_with(|| Reader { viewer: self.hub.viewer(self.transport.begin()), is_start: true });
             let taken = viewer.take(MESSAGE_BYTES);
             if let Some(error) = viewer.failure() {
                 return Err(format!("cannot read the recording's file: {error}"));

@@ -9,6 +9,8 @@
 //! - [`Load`] is a program that allocates at a given rate and reports what its pool holds.
 //!   [`NativeViewer`] follows it, [`Proxy`] is a faulty network between them, and [`live`] has
 //!   the measurements made with them.
+//! - [`Broker`] is a NATS server that tests can kill and restart, [`SimulatedRank`] a rank of a
+//!   training run whose recording is pushed to it.
 //! - [`fixtures`] are recordings with their ground truth, [`synthetic`] recordings of any length;
 //!   [`recorded`] computes answers from one, [`gallery`] reads the page's gallery, [`verify`] runs
 //!   the pool against a recording. [`snapshot_model`] computes the contents of a snapshot
@@ -16,6 +18,7 @@
 //! - [`rules`] checks the repository's own code and texts.
 #![forbid(unsafe_code)]
 
+mod broker;
 mod browser;
 pub mod fixtures;
 pub mod gallery;
@@ -30,10 +33,12 @@ mod program;
 mod proxy;
 pub mod recorded;
 pub mod rules;
+mod simulated_rank;
 pub mod snapshot_model;
 pub mod synthetic;
 mod verify_table;
 
+pub use broker::{BROKER_VARIABLE, Broker};
 pub use browser::{Browser, ColorScheme, Window};
 pub use golden::{Difference, Picture};
 pub use load::{Load, PoolSnapshot};
@@ -42,4 +47,5 @@ pub use page::{Page, PageState};
 pub use process::ProcessUsage;
 pub use program::{Program, vramscope};
 pub use proxy::{Fault, Proxy};
+pub use simulated_rank::SimulatedRank;
 pub use verify_table::{TABLE_HEAD, verify};

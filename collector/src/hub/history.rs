@@ -132,6 +132,13 @@ impl History {
         self.states.back().copied()
     }
 
+    /// Returns the number of the newest full state before chunk number `end`, or `None` if the
+    /// history has none.
+    pub(super) fn state_before(&self, end: u64) -> Option<u64> {
+        let count = self.states.partition_point(|&state| state < end);
+        count.checked_sub(1).map(|index| self.states[index])
+    }
+
     /// Returns the number of the chunk at which a new viewer begins: the newest full state, an
     /// earlier full state, or the oldest chunk held, as `begin` says.
     pub(super) fn begin(&self, begin: ViewFrom) -> u64 {

@@ -67,6 +67,39 @@ fn slow_viewer_continues_at_the_newest_state_and_counts_missed_events() {
 }
 
 #[test]
+fn restarted_viewer_repeats_what_a_new_receiver_needs() {
+    let mut source = Source::new(HubLimits::default());
+    let mut viewer = source.hub.viewer(ViewFrom::Oldest);
+    let mut first = Recording::new();
+    source.run(1000);
+    source.full_state();
+    source.run(1000);
+    take_all(&mut viewer, &mut first);
+    // Published before the restart, but taken only after it.
+    source.run(1000);
+    source.full_state();
+    source.run(1000);
+    viewer.restart();
+    let mut second = Recording::new();
+    take_all(&mut viewer, &mut second);
+    check_same(&second, &source);
+    assert!(second.first_event() < first.end_event(), "it begins with a state that was taken before");
+    assert_eq!(second.lost_events(), 0);
+}
+
+#[test]
+fn viewer_restarted_before_its_first_chunk_begins_as_a_new_one() {
+    let mut source = Source::new(HubLimits::default());
+    let mut viewer = source.hub.viewer(ViewFrom::Oldest);
+    viewer.restart();
+    source.run(1000);
+    viewer.restart();
+    let mut recording = Recording::new();
+    take_all(&mut viewer, &mut recording);
+    check_same(&recording, &source);
+}
+
+#[test]
 fn new_viewer_may_read_the_history_slowly() {
     let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
     source.run(200_000);

@@ -226,6 +226,19 @@ impl Viewer {
         self.missed = moment.zip(self.end_event).map_or(0, |(moment, last_taken)| moment.saturating_sub(last_taken));
     }
 
+    /// Goes back to the newest full state that was taken: the next chunks are the header, all
+    /// definitions, that state and what follows it. If it has been dropped, or the viewer still
+    /// [reads from a file](Self::reads_file), the viewer begins like a new one at the newest state.
+    pub fn restart(&mut self) {
+        let shared = Arc::clone(&self.hub.0);
+        let history = shared.lock();
+        let begin = history.state_before(self.next).unwrap_or_else(|| history.begin(ViewFrom::Newest));
+        self.file_reader = None;
+        // Definitions alone are no progress, and what follows the state is repeated.
+        (self.before_skip, self.defined, self.next) = (begin, 0, begin);
+        (self.has_begun, self.least_lag) = (history.end > 0, u64::MAX);
+    }
+
     /// Waits until there is something to take (returns true), or everything has been taken and
     /// nothing more will come (returns false).
     pub async fn wait(&mut self) -> bool {

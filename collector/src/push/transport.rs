@@ -28,8 +28,8 @@ pub enum Demand {
     /// The chunks that follow those sent.
     #[default]
     Next,
-    /// The header, all definitions, the newest full state and what follows it: a receiver that
-    /// begins there needs nothing from before.
+    /// Once more the header, all definitions, the newest full state among the chunks sent, and what
+    /// follows it: a receiver that begins there needs nothing from before.
     Start,
     /// Nothing for now.
     Nothing,
@@ -65,7 +65,8 @@ pub trait Transport: Send {
     /// Closes the connection. Does nothing if it is not open.
     fn close(&mut self);
 
-    /// Returns where the recording that a new server receives begins.
+    /// Returns where the recording begins for a server that has nothing of it, and after
+    /// [`Demand::Nothing`].
     fn begin(&self) -> ViewFrom {
         ViewFrom::Oldest
     }

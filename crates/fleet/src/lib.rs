@@ -1,0 +1,46 @@
+//! Recordings of many machines through a NATS broker.
+//!
+//! Processes publish what they record to [NATS JetStream](https://docs.nats.io/nats-concepts/jetstream),
+//! which stores the newest part; any number of servers read it from there. Processes and servers
+//! know only the broker, so each of them can stop, restart or lose its connection without the
+//! others.
+//!
+//! This crate does not record (`vramscope-collector` does) and does not define the recording's
+//! format (`vramscope-trace` does). It is the collector's transport to a broker and the reader on
+//! the other side.
+//!
+//! # Main types
+//!
+//! - [`register`] makes `nats://` known to everything that reads `VRAMSCOPE_PUSH`.
+//! - [`FleetAddress`] is the address of a run at a broker: `nats://HOST:PORT/RUN`.
+//! - [`Follower`] reads all processes of a run from the broker into an
+//!   [`Aggregator`](vramscope_collector::Aggregator).
+//! - [`Assembler`] puts the messages of one process in order, without a connection.
+//!
+//! # What the broker stores
+//!
+//! A run has two JetStream streams; [`subjects`] has their names.
+//!
+//! - `events`: the chunks of all recordings, on one subject for each process, limited by bytes and
+//!   age. Each message has a number, which counts up within a process. Every so often a process
+//!   repeats header, definitions and newest full state, so that a reader can start there.
+//! - `processes`: the newest description of each process, with the place of its last start.
+#![forbid(unsafe_code)]
+
+mod address;
+mod assembler;
+mod connection;
+mod follower;
+mod message;
+mod process_record;
+mod streams;
+mod subject_reader;
+pub mod subjects;
+mod transport;
+
+pub use address::{FleetAddress, PushMode, register};
+pub use assembler::{Assembled, Assembler, AssemblerError};
+pub use connection::FleetError;
+pub use follower::{Follower, FollowerOptions};
+pub use message::ChunkMessage;
+pub use streams::{StreamLimits, create_streams};

@@ -1,0 +1,96 @@
+//! The description of a process at the broker.
+
+use serde::{Deserialize, Serialize};
+use vramscope_collector::Process;
+
+use crate::address::PushMode;
+use crate::subjects;
+
+/// What a reader needs to know of a process: who it is, and where its newest start is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessRecord {
+    pub(crate) process: Process,
+    pub(crate) details: Details,
+}
+
+/// The part of a [`ProcessRecord`] beside the process's own description.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Details {
+    /// Sequence number, in the stream of events, of the message with the newest start; 0 if there
+    /// is none.
+    pub(crate) start_sequence: u64,
+    /// When that message was sent, in milliseconds since 1970 by the process's clock.
+    pub(crate) start_unix_ms: u64,
+    /// True if the process sends all events, false if it sends those that a server asks for.
+    pub(crate) sends_all: bool,
+    /// True once the recording is complete.
+    pub(crate) has_ended: bool,
+}
+
+impl Details {
+    /// Returns the details of a process that has sent nothing.
+    pub(crate) fn new(mode: PushMode) -> Self {
+        Self { sends_all: mode == PushMode::All, ..Self::default() }
+    }
+}
+
+/// A [`ProcessRecord`] as JSON: one object with the fields of both parts.
+#[derive(Serialize)]
+struct Encoded<'a> {
+    #[serde(flatten)]
+    process: &'a Process,
+    #[serde(flatten)]
+    details: &'a Details,
+}
+
+impl ProcessRecord {
+    /// Returns the record as JSON.
+    pub(crate) fn to_json(&self) -> String {
+        let encoded = Encoded { process: &self.process, details: &self.details };
+        serde_json::to_string(&encoded).expect("texts and numbers always serialize")
+    }
+
+    /// Parses the record in a message on `subject`.
+    ///
+    /// # Errors
+    /// If it is not JSON of this shape, or describes another process than the subject: a process
+    /// may only describe itself.
+    pub(crate) fn parse(subject: &str, json: &[u8]) -> Result<Self, String> {
+        let json = std::str::from_utf8(json).map_err(|_| "the description of the process is not text".to_owned())?;
+        let process = Process::parse(json)?;
+        let details = serde_json::from_str(json)
+            .map_err(|error| format!("the description of the process is invalid: {error}"))?;
+        if subjects::parse_process(subject) != Some((process.rank, process.identity.as_str())) {
+            return Err("the description is of another process than its subject".to_owned());
+        }
+        Ok(Self { process, details })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_survive_json_and_match_their_subject() {
+        let identity = "0123456789abcdef0123456789abcdef".to_owned();
+        let process =
+            Process { identity: identity.clone(), rank: Some(3), program: "train.py".to_owned(), ..Process::default() };
+        let details = Details { start_sequence: 9, start_unix_ms: 10, sends_all: true, has_ended: false };
+        let record = ProcessRecord { process, details };
+        let json = record.to_json();
+        let parse = |subject: &str| ProcessRecord::parse(subject, json.as_bytes());
+        assert_eq!(parse(&subjects::process("run", Some(3), &identity)), Ok(record));
+        for forged in [
+            subjects::process("run", Some(4), &identity),
+            subjects::process("run", None, &identity),
+            subjects::process("run", Some(3), "fedcba9876543210fedcba9876543210"),
+            "vramscope.run.processes".to_owned(),
+        ] {
+            assert!(parse(&forged).is_err_and(|error| error.contains("another process")), "{forged}");
+        }
+        assert!(ProcessRecord::parse("", b"{}").is_err());
+        assert!(ProcessRecord::parse("", &[0xff]).is_err());
+    }
+}

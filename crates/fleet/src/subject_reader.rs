@@ -1,0 +1,107 @@
+//! Reads a stream's messages in order, each once, whatever happens to the connection.
+
+use std::time::Duration;
+
+use async_nats::jetstream::Message;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use futures_util::StreamExt;
+
+use crate::connection::{Connection, describe};
+
+/// Delay before another attempt after the broker refused a request or ended a consumer.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Interval at which the broker shows that a consumer without messages still exists. After two
+/// without a sign, the consumer is created again.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long the broker keeps a request for messages before the reader must repeat it.
+const REQUEST_EXPIRY: Duration = Duration::from_secs(10);
+/// Time after which the broker removes a consumer that nobody reads.
+const INACTIVE_THRESHOLD: Duration = Duration::from_secs(30);
+/// The most messages that the broker sends ahead.
+const MAX_AHEAD_MESSAGES: usize = 256;
+/// The most bytes that the broker sends ahead; larger than the largest message.
+const MAX_AHEAD_BYTES: usize = 8 << 20;
+
+/// A read position in a stream, for the messages of some subjects.
+///
+/// The broker keeps nothing for it but a consumer in memory, which is created again whenever it is
+/// lost. The position is the sequence number of the last message, so nothing is read twice.
+pub(crate) struct SubjectReader {
+    connection: Connection,
+    stream: String,
+    filter: String,
+    /// Where the next consumer begins.
+    position: DeliverPolicy,
+    /// The consumer's messages; `None` before it is created.
+    messages: Option<pull::Stream>,
+    /// Number of messages that the consumer has delivered.
+    delivered: u64,
+    /// True from a logged failure until the next message.
+    has_logged_failure: bool,
+}
+
+impl SubjectReader {
+    /// Creates a reader of the messages in `stream` on subjects that match `filter`, from
+    /// `position` on.
+    pub(crate) fn new(connection: Connection, stream: String, filter: String, position: DeliverPolicy) -> Self {
+        Self { connection, stream, filter, position, messages: None, delivered: 0, has_logged_failure: false }
+    }
+
+    /// Waits for the next message. Waits longer if the broker cannot be reached, and logs why.
+    pub(crate) async fn next(&mut self) -> Message {
+        loop {
+            match self.try_next().await {
+                Ok(message) => {
+                    self.has_logged_failure = false;
+                    return message;
+                }
+                Err(reason) => {
+                    self.messages = None;
+                    if !std::mem::replace(&mut self.has_logged_failure, true) {
+                        tracing::warn!("cannot read {}: {reason}; trying again", self.filter);
+                    }
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
+            }
+        }
+    }
+
+    /// Returns the next message; fails if the consumer is lost or cannot be created.
+    async fn try_next(&mut self) -> Result<Message, String> {
+        let messages = match &mut self.messages {
+            Some(messages) => messages,
+            None => {
+                let created = self.create_consumer().await?;
+                self.delivered = 0;
+                self.messages.insert(created)
+            }
+        };
+        let message = messages.next().await.ok_or("the broker ended the consumer")?;
+        let message = message.map_err(|error| describe(&error))?;
+        let info = message.info().map_err(|error| error.to_string())?;
+        self.delivered += 1;
+        if info.consumer_sequence != self.delivered {
+            return Err("messages were lost on the way".to_owned());
+        }
+        self.position = DeliverPolicy::ByStartSequence { start_sequence: info.stream_sequence + 1 };
+        Ok(message)
+    }
+
+    /// Creates a consumer at the position and returns its messages.
+    async fn create_consumer(&self) -> Result<pull::Stream, String> {
+        let config = pull::Config {
+            deliver_policy: self.position,
+            ack_policy: AckPolicy::None,
+            filter_subject: self.filter.clone(),
+            inactive_threshold: INACTIVE_THRESHOLD,
+            memory_storage: true,
+            num_replicas: 1,
+            ..pull::Config::default()
+        };
+        let consumer = self.connection.jetstream.create_consumer_on_stream(config, &self.stream).await;
+        let consumer = consumer.map_err(|error| describe(&error))?;
+        let messages = consumer.stream().heartbeat(HEARTBEAT).expires(REQUEST_EXPIRY);
+        let messages = messages.max_messages_per_batch(MAX_AHEAD_MESSAGES).max_bytes_per_batch(MAX_AHEAD_BYTES);
+        messages.messages().await.map_err(|error| describe(&error))
+    }
+}

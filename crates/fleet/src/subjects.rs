@@ -1,0 +1,108 @@
+//! The names of a run's streams and subjects at the broker.
+//!
+//! All subjects of the run `RUN` begin with `vramscope.RUN.`, so that a broker's permissions can
+//! name them. The subjects of a process contain its rank and the identity of its recording:
+//! `vramscope.RUN.events.RANK.IDENTITY`; a process without a rank has `none` in its place. A
+//! broker can therefore limit a process's user to one rank.
+
+/// The longest name of a run, in characters.
+pub const MAX_RUN_CHARS: usize = 64;
+/// The part of a subject that stands for the rank of a process without one.
+const NO_RANK: &str = "none";
+
+/// Returns true if `name` can name a run: 1 to 64 ASCII letters, digits, `-` and `_`.
+///
+/// These are the characters that stream names and subjects allow without a meaning of their own.
+#[must_use]
+pub fn is_run_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (1..=MAX_RUN_CHARS).contains(&name.len()) && name.bytes().all(is_allowed)
+}
+
+/// Returns the name of the stream of chunks.
+#[must_use]
+pub fn events_stream(run: &str) -> String {
+    format!("vramscope-{run}-events")
+}
+
+/// Returns the name of the stream of process descriptions.
+#[must_use]
+pub fn processes_stream(run: &str) -> String {
+    format!("vramscope-{run}-processes")
+}
+
+/// Returns the subject of a process's chunks.
+#[must_use]
+pub fn events(run: &str, rank: Option<u32>, identity: &str) -> String {
+    format!("vramscope.{run}.events.{}", process_token(rank, identity))
+}
+
+/// Returns the subject of a process's description.
+#[must_use]
+pub fn process(run: &str, rank: Option<u32>, identity: &str) -> String {
+    format!("vramscope.{run}.processes.{}", process_token(rank, identity))
+}
+
+/// Returns the pattern of all subjects of the stream of chunks.
+#[must_use]
+pub fn all_events(run: &str) -> String {
+    format!("vramscope.{run}.events.>")
+}
+
+/// Returns the pattern of all subjects of the stream of process descriptions.
+#[must_use]
+pub fn all_processes(run: &str) -> String {
+    format!("vramscope.{run}.processes.>")
+}
+
+/// Returns the subject on which a process is told to send its events.
+#[must_use]
+pub fn control(run: &str, rank: Option<u32>, identity: &str) -> String {
+    format!("vramscope.{run}.control.{}", process_token(rank, identity))
+}
+
+/// Returns the rank and the identity in a subject of a process; `None` if the subject has another
+/// form.
+#[must_use]
+pub fn parse_process(subject: &str) -> Option<(Option<u32>, &str)> {
+    let mut tokens = subject.split('.').skip(3);
+    let (rank, identity) = (tokens.next()?, tokens.next()?);
+    let rank = if rank == NO_RANK { None } else { Some(rank.parse().ok()?) };
+    tokens.next().is_none().then_some((rank, identity))
+}
+
+/// Returns the end of a process's subjects: its rank and its identity.
+fn process_token(rank: Option<u32>, identity: &str) -> String {
+    match rank {
+        Some(rank) => format!("{rank}.{identity}"),
+        None => format!("{NO_RANK}.{identity}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_names_have_no_special_characters() {
+        for name in ["a", "run-1_B", &"r".repeat(MAX_RUN_CHARS)] {
+            assert!(is_run_name(name), "{name}");
+        }
+        for name in ["", "a.b", "a*", ">", "a b", "a/b", "ü", "..", &"r".repeat(MAX_RUN_CHARS + 1)] {
+            assert!(!is_run_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn subject_has_rank_and_identity() {
+        let identity = "0123456789abcdef0123456789abcdef";
+        for rank in [None, Some(0), Some(4095)] {
+            assert_eq!(parse_process(&events("run", rank, identity)), Some((rank, identity)));
+            assert_eq!(parse_process(&process("run", rank, identity)), Some((rank, identity)));
+        }
+        for subject in ["", "vramscope.run.events", "vramscope.run.events.3", "vramscope.run.events.x.y", "a.b.c.3.x.y"]
+        {
+            assert_eq!(parse_process(subject), None, "{subject}");
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! Pushes a process's recording to a broker.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use vramscope_collector::{Demand, Process, PushMessage, Transport, ViewFrom};
+use vramscope_trace::ChunkKind;
+
+use crate::address::{FleetAddress, PushMode};
+use crate::connection::{Connection, describe};
+use crate::message::ChunkMessage;
+use crate::process_record::{Details, ProcessRecord};
+use crate::{streams, subjects};
+
+/// The most time that a lost connection may take to return; then the attempt fails.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The most time that the broker may take to acknowledge messages that are sent again.
+const RESEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of a message that the broker's limit leaves for headers and subject.
+const HEADER_BYTES: usize = 4 << 10;
+/// The most bytes of one message. A broker's limit is usually 1 MiB; smaller messages of many
+/// processes share a connection more evenly.
+const MAX_PAYLOAD_BYTES: usize = 256 << 10;
+
+/// A start is repeated once this many times its bytes were sent since the last one: readers then
+/// find one nearby, and repeating takes at most an eighth of the traffic.
+const START_SHARE: u64 = 8;
+/// Bytes since the last start below which [`START_SHARE`] does not count.
+const MIN_START_DISTANCE: u64 = 1 << 20;
+/// Age of the last start after which another is sent if any event was: readers that want the last
+/// minutes find one nearby.
+const START_AGE: Duration = Duration::from_secs(60);
+/// Age of the last start after which another is sent in any case, so that the broker never drops
+/// the only one. Much shorter than the hour for which a broker stores events by default.
+const MAX_START_AGE: Duration = Duration::from_secs(20 * 60);
+
+/// A message that the broker has not acknowledged.
+struct Outgoing {
+    message: ChunkMessage,
+    /// Its sequence number in the broker's stream, once acknowledged.
+    acknowledgement: JoinHandle<Result<u64, String>>,
+}
+
+/// Bytes and age of the newest start, which decide when the next one is due.
+struct StartDistance {
+    sent_at: Instant,
+    /// Bytes of the start itself: header, definitions, full state.
+    start_bytes: u64,
+    /// True until the first events after the start.
+    is_in_start: bool,
+    /// Bytes sent since then.
+    bytes: u64,
+}
+
+impl StartDistance {
+    fn new() -> Self {
+        Self { sent_at: Instant::now(), start_bytes: 0, is_in_start: true, bytes: 0 }
+    }
+
+    /// Counts the bytes of chunks that are sent.
+    fn add(&mut self, message: &PushMessage<'_>) {
+        for chunk in message.chunks {
+            self.is_in_start &= !matches!(chunk.kind, ChunkKind::Events | ChunkKind::Annotations);
+            let bytes = if self.is_in_start { &mut self.start_bytes } else { &mut self.bytes };
+            *bytes += chunk.bytes.len() as u64;
+        }
+    }
+
+    /// Returns true if another start is due.
+    fn is_due(&self) -> bool {
+        let age = self.sent_at.elapsed();
+        age >= MAX_START_AGE
+            || (age >= START_AGE && self.bytes > self.start_bytes)
+            || self.bytes > MIN_START_DISTANCE + START_SHARE * self.start_bytes
+    }
+}
+
+/// Until when a server has asked for events, by the clock of the transport.
+#[derive(Clone)]
+struct Lease {
+    origin: Instant,
+    until_ms: Arc<AtomicU64>,
+}
+
+impl Lease {
+    fn new() -> Self {
+        Self { origin: Instant::now(), until_ms: Arc::default() }
+    }
+
+    /// Extends the lease to `duration` from now, at most to [`MAX_LEASE`].
+    fn extend(&self, duration: Duration) {
+        let until = self.origin.elapsed() + duration.min(MAX_LEASE);
+        self.until_ms.fetch_max(until.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn is_valid(&self) -> bool {
+        (self.origin.elapsed().as_millis() as u64) < self.until_ms.load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes of a process's history with which its events begin when a server asks for them: some
+/// hundred thousand events, which a page shows at once.
+const DEMANDED_HISTORY_BYTES: u64 = 4 << 20;
+/// The longest time for which a server can ask for events at once.
+const MAX_LEASE: Duration = Duration::from_secs(60);
+
+/// A [`Transport`] to a NATS broker.
+///
+/// Messages that the broker has not acknowledged are kept and sent again after a lost connection,
+/// with the same numbers; the broker and the readers recognize repetitions by them.
+pub(crate) struct NatsTransport {
+    address: FleetAddress,
+    /// `None` while the transport is dropped.
+    runtime: Option<Runtime>,
+    connection: Option<Connection>,
+    record: ProcessRecord,
+    /// The number of the next message.
+    next_number: u64,
+    /// The number of the chunk after the last one sent.
+    sent_next: u64,
+    unacknowledged: VecDeque<Outgoing>,
+    start: StartDistance,
+    lease: Lease,
+    /// Receives requests for events; ends with the connection.
+    control: Option<JoinHandle<()>>,
+}
+
+impl NatsTransport {
+    /// Creates a transport that is not connected.
+    ///
+    /// # Errors
+    /// If the operating system cannot start a thread.
+    pub(crate) fn new(address: FleetAddress) -> io::Result<Self> {
+        let runtime =
+            Builder::new_multi_thread().worker_threads(1).thread_name("vramscope-nats").enable_all().build()?;
+        let details = Details::new(address.mode);
+        Ok(Self {
+            address,
+            runtime: Some(runtime),
+            connection: None,
+            record: ProcessRecord { process: Process::default(), details },
+            next_number: 0,
+            sent_next: 0,
+            unacknowledged: VecDeque::new(),
+            start: StartDistance::new(),
+            lease: Lease::new(),
+            control: None,
+        })
+    }
+
+    /// Runs `future` to its end.
+    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.as_ref().expect("the runtime exists until the transport is dropped").block_on(future)
+    }
+
+    /// Returns the connection, established; connects if there was none.
+    fn established(&mut self) -> Result<Connection, String> {
+        let connection = match &self.connection {
+            Some(connection) => connection.clone(),
+            None => {
+                let opened = self.block_on(Connection::open(&self.address, "vramscope process"));
+                opened.map_err(|error| error.to_string())?
+            }
+        };
+        self.connection = Some(connection.clone());
+        if !self.block_on(connection.wait_connected(RECONNECT_TIMEOUT)) {
+            return Err("the broker cannot be reached".to_owned());
+        }
+        Ok(connection)
+    }
+
+    /// Returns the established connection, or an error if it was lost. Does not connect.
+    fn connection(&self) -> Result<&Connection, String> {
+        self.connection.as_ref().ok_or_else(|| "not connected".to_owned())
+    }
+
+    /// Stores the description of this process at the broker, and creates the run's streams if they
+    /// do not exist.
+    fn publish_record(&self, connection: &Connection) -> Result<(), String> {
+        let process = &self.record.process;
+        let subject = subjects::process(self.address.run(), process.rank, &process.identity);
+        let json = Bytes::from(self.record.to_json());
+        let publish = async || match connection.jetstream.publish(subject.clone(), json.clone()).await {
+            Ok(acknowledgement) => acknowledgement.await.map(drop).map_err(|error| describe(&error)),
+            Err(error) => Err(describe(&error)),
+        };
+        self.block_on(async {
+            let Err(error) = publish().await else { return Ok(()) };
+            streams::ensure(&connection.jetstream, self.address.run())
+                .await
+                .map_err(|why| format!("{error}; {why}"))?;
+            publish().await
+        })
+    }
+
+    /// Listens to requests for this process's events.
+    fn listen(&mut self, connection: &Connection) -> Result<(), String> {
+        if let Some(control) = self.control.take() {
+            control.abort();
+        }
+        let process = &self.record.process;
+        let subject = subjects::control(self.address.run(), process.rank, &process.identity);
+        let lease = self.lease.clone();
+        let subscribed = self.block_on(connection.client.subscribe(subject));
+        let mut requests = subscribed.map_err(|error| describe(&error))?;
+        let listen = async move {
+            while let Some(request) = requests.next().await {
+                // Anything else is ignored: only the duration matters.
+                if let Ok(seconds) = std::str::from_utf8(&request.payload).unwrap_or_default().parse() {
+                    lease.extend(Duration::from_secs(seconds));
+                }
+            }
+        };
+        self.control = self.runtime.as_ref().map(|runtime| runtime.spawn(listen));
+        Ok(())
+    }
+
+    /// Gives a message the next number, sends it, and keeps it until it is acknowledged.
+    fn publish(&mut self, message: ChunkMessage) -> Result<(), String> {
+        let connection = self.connection()?.clone();
+        let message = ChunkMessage { number: self.next_number, ..message };
+        self.next_number += 1;
+        let acknowledgement = self.start_publish(&connection, &message);
+        self.unacknowledged.push_back(Outgoing { message, acknowledgement });
+        Ok(())
+    }
+
+    /// Sends a message and returns its acknowledgement, which arrives later.
+    fn start_publish(&self, connection: &Connection, message: &ChunkMessage) -> JoinHandle<Result<u64, String>> {
+        let process = &self.record.process;
+        let subject = subjects::events(self.address.run(), process.rank, &process.identity);
+        let (headers, payload) = (message.headers(&process.identity), message.payload.clone());
+        // Sent before this returns, so that messages keep their order.
+        let sent = self.block_on(connection.jetstream.publish_with_headers(subject, headers, payload));
+        self.runtime.as_ref().expect("the runtime exists until the transport is dropped").spawn(async move {
+            let acknowledgement = sent.map_err(|error| describe(&error))?.await;
+            acknowledgement.map(|stored| stored.sequence).map_err(|error| describe(&error))
+        })
+    }
+
+    /// Sends all unacknowledged messages again and waits until the broker has them.
+    fn resend(&mut self, connection: &Connection) -> Result<(), String> {
+        let outgoing: Vec<_> = self.unacknowledged.drain(..).collect();
+        for Outgoing { message, acknowledgement } in outgoing {
+            acknowledgement.abort();
+            let acknowledgement = self.start_publish(connection, &message);
+            self.unacknowledged.push_back(Outgoing { message, acknowledgement });
+        }
+        let deadline = Instant::now() + RESEND_TIMEOUT;
+        while !self.unacknowledged.is_empty() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if self.receive_one(remaining)?.is_none() {
+                return Err("the broker does not acknowledge what is sent again".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the acknowledgement of the oldest message. Returns `None` if it does not arrive
+    /// within `timeout`.
+    fn receive_one(&mut self, timeout: Duration) -> Result<Option<ChunkMessage>, String> {
+        let Some(mut oldest) = self.unacknowledged.pop_front() else { return Ok(None) };
+        let waited = self.block_on(async { tokio::time::timeout(timeout, &mut oldest.acknowledgement).await });
+        let sequence = match waited {
+            Ok(Ok(Ok(sequence))) => sequence,
+            Ok(Ok(Err(reason))) => {
+                self.unacknowledged.push_front(oldest);
+                return Err(reason);
+            }
+            Ok(Err(_)) => {
+                self.unacknowledged.push_front(oldest);
+                return Err("the connection to the broker has ended".to_owned());
+            }
+            Err(_) => {
+                self.unacknowledged.push_front(oldest);
+                return Ok(None);
+            }
+        };
+        if oldest.message.is_start {
+            let details = &mut self.record.details;
+            (details.start_sequence, details.start_unix_ms) = (sequence, unix_ms());
+            let connection = self.connection()?.clone();
+            self.publish_record(&connection)?;
+        }
+        Ok(Some(oldest.message))
+    }
+}
+
+impl Transport for NatsTransport {
+    fn connect(&mut self, process: &Process) -> Result<u64, String> {
+        if self.record.process.identity != process.identity {
+            self.record = ProcessRecord { process: process.clone(), details: Details::new(self.address.mode) };
+            self.unacknowledged.clear();
+            (self.next_number, self.sent_next) = (0, 0);
+        }
+        let connection = self.established()?;
+        self.publish_record(&connection)?;
+        self.listen(&connection)?;
+        self.resend(&connection)?;
+        Ok(self.sent_next)
+    }
+
+    fn send(&mut self, message: PushMessage<'_>) -> Result<(), String> {
+        let connection = self.connection()?;
+        let limit = connection.client.max_payload().saturating_sub(HEADER_BYTES).clamp(1, MAX_PAYLOAD_BYTES);
+        if message.is_start {
+            self.start = StartDistance::new();
+        }
+        self.start.add(&message);
+        let mut bytes = BytesMut::with_capacity(message.chunks.iter().map(|chunk| chunk.bytes.len()).sum());
+        message.chunks.iter().for_each(|chunk| bytes.extend_from_slice(&chunk.bytes));
+        let mut bytes = bytes.freeze();
+        let mut part = ChunkMessage {
+            next: message.next,
+            missed_events: message.missed_events,
+            is_start: message.is_start,
+            ..ChunkMessage::default()
+        };
+        self.sent_next = message.next;
+        loop {
+            part.payload = bytes.split_to(bytes.len().min(limit));
+            part.continues = !bytes.is_empty();
+            self.publish(part.clone())?;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            (part.is_start, part.missed_events) = (false, 0);
+        }
+    }
+
+    fn receive(&mut self, timeout: Duration) -> Result<Option<u64>, String> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            match self.receive_one(remaining)? {
+                Some(message) if message.continues => {}
+                Some(message) => return Ok(Some(message.next)),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        self.publish(ChunkMessage { next: self.sent_next, is_end: true, ..ChunkMessage::default() })?;
+        let deadline = Instant::now() + RESEND_TIMEOUT;
+        while !self.unacknowledged.is_empty() {
+            if self.receive_one(deadline.saturating_duration_since(Instant::now()))?.is_none() {
+                return Err("the broker does not acknowledge the recording's end".to_owned());
+            }
+        }
+        self.record.details.has_ended = true;
+        let connection = self.connection()?.clone();
+        self.publish_record(&connection)
+    }
+
+    fn close(&mut self) {
+        // The connection stays: it reconnects by itself, and unacknowledged messages are sent again.
+    }
+
+    fn begin(&self) -> ViewFrom {
+        // Not the file: the broker stores the newest part only.
+        match self.address.mode {
+            PushMode::All => ViewFrom::Recent(u64::MAX),
+            PushMode::OnDemand => ViewFrom::Recent(DEMANDED_HISTORY_BYTES),
+        }
+    }
+
+    fn demand(&mut self) -> Demand {
+        if self.address.mode == PushMode::OnDemand && !self.lease.is_valid() {
+            return Demand::Nothing;
+        }
+        match self.start.is_due() {
+            // Reset at once: the start itself may take several messages.
+            true => {
+                self.start = StartDistance::new();
+                Demand::Start
+            }
+            false => Demand::Next,
+        }
+    }
+}
+
+impl Drop for NatsTransport {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // The program's end must not wait for the connection.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Returns the current time in milliseconds since 1970.
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

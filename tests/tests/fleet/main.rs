@@ -1,0 +1,5 @@
+//! Recordings through a real NATS broker. Needs `nats-server`: `cargo xtask test` installs it and
+//! runs these tests.
+
+mod harness;
+mod transport;
