@@ -101,7 +101,7 @@ impl Broker {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("nats-server starts");
+            .unwrap_or_else(|error| panic!("cannot start nats-server: {error}; set {BROKER_VARIABLE} to its path"));
         self.child = Some(child);
         let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(self.socket()).is_err() {

@@ -13,6 +13,7 @@
 //! - [`exports`] reads exported files with the Python packages of the tools that they are for.
 //! - [`assistant`] asks `vramscope mcp` with the official Python client of the protocol.
 //! - [`measure`] runs the browser and live benchmarks and takes the README's screenshots.
+//! - [`nats`] starts NATS brokers for trying and for tests.
 //! - [`fuzz`] runs the fuzz targets.
 //! - [`gpu`] collects what runs on a machine with a GPU.
 //! - [`torch_layouts`] reads the layout of PyTorch's classes from its wheels.
@@ -27,6 +28,7 @@ mod fuzz;
 mod gpu;
 mod import_names;
 mod measure;
+mod nats;
 mod notebook;
 mod package;
 mod page;
@@ -59,6 +61,7 @@ Usage: cargo xtask COMMAND
   bench-browser      measure opening, seeking and scrubbing in headless Chromium
   live NAME [KEY=NUMBER…]
                      run a live benchmark at full length; without NAME, list them
+  nats [--cluster]   start a NATS broker, or a cluster of three, on this machine
   screenshots        take the README's screenshots into docs/images
   torch-layouts [--check] [VERSION…]
                      read the layout of PyTorch's classes from the wheels of these versions (default
@@ -82,6 +85,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         (Some("gpu"), []) => gpu::collect().map(done),
         (Some("bench-browser"), []) => measure::bench_browser().map(done),
         (Some("live"), arguments) => measure::live(arguments).map(done),
+        (Some("nats"), arguments) => nats::run(arguments).map(done),
         (Some("screenshots"), []) => measure::screenshots().map(done),
         (Some("torch-layouts"), arguments) => torch_layouts::run(arguments).map(done),
         (None | Some("help" | "--help" | "-h"), []) => {

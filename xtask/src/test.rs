@@ -7,6 +7,7 @@ use crate::assistant;
 use crate::build::{self, Profile};
 use crate::exports;
 use crate::measure;
+use crate::nats;
 use crate::notebook;
 use crate::package;
 use crate::plan::Plan;
@@ -72,6 +73,11 @@ pub(crate) fn run() -> Result<ExitCode> {
         // Its own folder: the flag changes every crate.
         let target = workspace::target_dir()?.join("loom");
         shell::run(cargo().args(test).env("RUSTFLAGS", "--cfg vramscope_loom").env("CARGO_TARGET_DIR", target))
+    });
+    plan.step("recordings through a real broker", &[python], || {
+        // --workspace: with the same features as the other native tests nothing is compiled twice.
+        let test = ["test", "--workspace", "--test", "fleet", "--", "--ignored"];
+        shell::run(cargo().args(test).env(nats::SERVER_VARIABLE, nats::server()?))
     });
     if !workspace::root().join("../shared/snapshots").is_dir() {
         // Those tests report it themselves, but the output of a passing test is not shown.

@@ -30,20 +30,22 @@ pub struct Content {
     pub files: Vec<ServedRecording>,
     /// Commands that clients with the token may give.
     pub controls: Option<Controls>,
-    /// The aggregator of the recordings that processes push to `/push`.
+    /// The aggregator whose merged recording is the live one.
     pub aggregator: Option<Aggregator>,
+    /// True if processes may push their recordings to the aggregator, at `/push`.
+    pub accepts_push: bool,
 }
 
 impl Content {
     /// Returns content with the page and the hub's live recording.
     #[must_use]
     pub fn live(hub: Hub) -> Self {
-        Self { assets: Assets::default(), live: Some(hub), files: Vec::new(), controls: None, aggregator: None }
+        Self { live: Some(hub), ..Self::files(Vec::new()) }
     }
 
     /// Returns content with the page and complete recordings.
     #[must_use]
     pub fn files(files: Vec<ServedRecording>) -> Self {
-        Self { assets: Assets::default(), live: None, files, controls: None, aggregator: None }
+        Self { assets: Assets::default(), live: None, files, controls: None, aggregator: None, accepts_push: true }
     }
 }

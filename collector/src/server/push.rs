@@ -39,7 +39,7 @@ pub(super) async fn push(
     Extension(rights): Extension<Rights>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
-    let Some(aggregator) = state.content.aggregator.clone() else {
+    let Some(aggregator) = state.content.aggregator.clone().filter(|_| state.content.accepts_push) else {
         return (StatusCode::NOT_FOUND, "this server does not take pushed recordings\n").into_response();
     };
     // The token is not taken from the first message, as at `/ws`: messages here may be large, so

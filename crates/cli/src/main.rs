@@ -179,6 +179,8 @@ enum Command {
 
 fn main() -> ExitCode {
     log::install();
+    #[cfg(feature = "fleet")]
+    vramscope_fleet::register();
     match Arguments::try_parse() {
         Ok(Arguments { command: Command::Run(arguments) }) => match commands::run::run(&arguments) {
             Ok(code) => ExitCode::from(code),

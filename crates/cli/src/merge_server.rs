@@ -1,9 +1,11 @@
-//! A page that shows the processes that push their recordings to it, for `serve`, `run` and
-//! `attach`.
+//! A page that shows the processes that push their recordings to it or to a broker, for `serve`,
+//! `run` and `attach`.
 
 use std::path::{Path, PathBuf};
 
 use vramscope_collector::{Aggregator, Content, Controls, FileError, Hub, Outputs, Server};
+#[cfg(feature = "fleet")]
+use vramscope_fleet::{FleetAddress, Follower, FollowerOptions};
 use vramscope_trace::{ByteSize, Count};
 
 use crate::error::{CommandError, Result};
@@ -11,8 +13,21 @@ use crate::retention::RetentionArguments;
 use crate::server::{AnnounceOn, ServerArguments};
 use crate::terminal;
 
-/// Merges the recordings that processes push, and serves the page.
+/// Where the recordings of a [`MergeServer`] come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// The processes push to the server.
+    Push,
+    /// The processes of this run push to a broker, from which the server reads.
+    #[cfg(feature = "fleet")]
+    Run(FleetAddress),
+}
+
+/// Merges the recordings of several processes, and serves the page.
 pub(crate) struct MergeServer {
+    /// Reads from the broker; dropped before the aggregator stops.
+    #[cfg(feature = "fleet")]
+    follower: Option<vramscope_fleet::Follower>,
     aggregator: Aggregator,
     server: Server,
     record: Option<PathBuf>,
@@ -21,6 +36,7 @@ pub(crate) struct MergeServer {
 impl MergeServer {
     /// Starts the server, and writes the merged recording to the file `record`, if any.
     pub(crate) fn start(
+        source: Source,
         arguments: &ServerArguments,
         record: Option<&Path>,
         retention: &RetentionArguments,
@@ -31,8 +47,17 @@ impl MergeServer {
         // Starts everything that can fail before it replaces an earlier recording.
         let controls = Controls::default();
         aggregator.offer_recording(&controls, &hub, PathBuf::new());
-        let content =
-            Content { aggregator: Some(aggregator.clone()), controls: Some(controls), ..Content::live(hub.clone()) };
+        #[cfg(feature = "fleet")]
+        let follower = match &source {
+            Source::Push => None,
+            Source::Run(address) => Some(Follower::connect(address).map_err(CommandError::new)?),
+        };
+        let content = Content {
+            aggregator: Some(aggregator.clone()),
+            accepts_push: matches!(source, Source::Push),
+            controls: Some(controls),
+            ..Content::live(hub.clone())
+        };
         let server = arguments.start(content)?;
         let mut outputs = Outputs { hub: Some(hub), ..Outputs::default() };
         if let Some(path) = record {
@@ -42,8 +67,18 @@ impl MergeServer {
             }));
         }
         aggregator.begin(outputs).map_err(|error| CommandError::new(format_args!("cannot start merging: {error}")))?;
+        #[cfg(feature = "fleet")]
+        if let Some(follower) = &follower {
+            follower.follow(aggregator.clone(), FollowerOptions::default());
+        }
         arguments.announce(&server, output)?;
-        Ok(Self { aggregator, server, record: record.map(Path::to_owned) })
+        Ok(Self {
+            #[cfg(feature = "fleet")]
+            follower,
+            aggregator,
+            server,
+            record: record.map(Path::to_owned),
+        })
     }
 
     /// Returns the address to which processes push, with the server's token.
@@ -59,6 +94,8 @@ impl MergeServer {
     /// Ends the recording: viewers receive the rest and its end before the server stops. Fails if
     /// the file is incomplete.
     pub(crate) fn stop(self) -> Result {
+        #[cfg(feature = "fleet")]
+        drop(self.follower);
         let summary = self.aggregator.stop().unwrap_or_default();
         drop(self.server);
         match (&self.record, summary.file_error) {

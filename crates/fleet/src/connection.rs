@@ -34,7 +34,7 @@ impl FleetError {
 }
 
 /// A connection to a broker, which reconnects by itself, and its JetStream interface.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
     pub(crate) jetstream: jetstream::Context,

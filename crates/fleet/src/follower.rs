@@ -48,25 +48,35 @@ impl Default for FollowerOptions {
 pub struct Follower {
     /// `None` while the follower is dropped.
     runtime: Option<Runtime>,
+    connection: Connection,
+    run: String,
 }
 
 impl Follower {
-    /// Starts to read the run at `address`. The aggregator must have begun.
+    /// Connects to the broker of the run at `address`, and checks that the run can be read.
     ///
     /// # Errors
     /// If the broker cannot be reached or refuses the connection, or the operating system cannot
     /// start a thread. A connection that is lost later is restored.
-    pub fn start(address: &FleetAddress, aggregator: Aggregator, options: FollowerOptions) -> Result<Self, FleetError> {
+    pub fn connect(address: &FleetAddress) -> Result<Self, FleetError> {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("vramscope-fleet").enable_all().build();
         let runtime = runtime.map_err(|error: io::Error| FleetError::new(address, error))?;
         let connection = runtime.block_on(Connection::open(address, "vramscope serve"))?;
         let run = address.run().to_owned();
         let ensured = runtime.block_on(ensure_readable(&connection, &run));
         ensured.map_err(|reason| FleetError::new(address, reason))?;
+        Ok(Self { runtime: Some(runtime), connection, run })
+    }
+
+    /// Starts to pass the recordings of the run's processes to the aggregator, which must have
+    /// begun.
+    pub fn follow(&self, aggregator: Aggregator, options: FollowerOptions) {
+        let (connection, run) = (self.connection.clone(), self.run.clone());
         let shared = Arc::new(Shared { connection, run, aggregator, options, requested: Mutex::default() });
-        runtime.spawn(follow_run(Arc::clone(&shared)));
-        runtime.spawn(renew_leases(shared));
-        Ok(Self { runtime: Some(runtime) })
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(follow_run(Arc::clone(&shared)));
+            runtime.spawn(renew_leases(shared));
+        }
     }
 }
 

@@ -53,6 +53,7 @@ fn parse_listen(text: &str) -> PyResult<SocketAddr> {
 
 /// Returns the options of the environment variables. Invalid ones are reported.
 fn environment_options() -> RecordingOptions {
+    vramscope_fleet::register();
     let (options, errors) = read_recording_options(|name| env::var_os(name));
     errors.iter().for_each(|error| stderr_log::print(&error.to_string()));
     options

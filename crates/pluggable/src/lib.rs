@@ -74,6 +74,7 @@ fn existing_process() -> Option<&'static ProcessState<CudaDevices>> {
 fn initialize() -> ProcessState<CudaDevices> {
     log::install();
     lifecycle::install_handlers(at_exit);
+    vramscope_fleet::register();
     let (options, errors) = read_recording_options(|name| env::var_os(name));
     errors.iter().for_each(|error| log::print(&error.to_string()));
     let chosen = CHOSEN_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -124,6 +124,7 @@ pub unsafe extern "C" fn vramscope_start(
 /// Starts a recording for [`vramscope_start`].
 fn start(listen: Option<String>, record: Option<String>) -> Result<SessionStart, String> {
     let wants_page = listen.is_some();
+    vramscope_fleet::register();
     let (mut options, errors) = read_recording_options(|name| match name {
         LISTEN => listen.as_ref().map(OsString::from),
         RECORD => record.as_ref().map(OsString::from),

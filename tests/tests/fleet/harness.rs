@@ -87,7 +87,8 @@ impl FollowingServer {
         let (aggregator, hub) = (Aggregator::new(), Hub::default());
         aggregator.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread starts");
         let address = FleetAddress::parse(url).expect("a valid address");
-        let follower = Follower::start(&address, aggregator.clone(), options).expect("the broker can be reached");
+        let follower = Follower::connect(&address).expect("the broker can be reached");
+        follower.follow(aggregator.clone(), options);
         Self { hub, aggregator, follower: Some(follower) }
     }
 

@@ -17,7 +17,7 @@ use vramscope_collector::{PUSH_VARIABLE, push_from_env};
 
 use crate::attach::own_package;
 use crate::error::{CommandError, Result};
-use crate::merge_server::MergeServer;
+use crate::merge_server::{MergeServer, Source};
 use crate::retention::RetentionArguments;
 use crate::server::{AnnounceOn, ServerArguments};
 use crate::signals::Interrupts;
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
             ));
             None
         }
-        _ => Some(MergeServer::start(server, record.as_deref(), retention, AnnounceOn::Stderr)?),
+        _ => Some(MergeServer::start(Source::Push, server, record.as_deref(), retention, AnnounceOn::Stderr)?),
     };
     if let (Some(address), Some(_)) = (push, &merge) {
         terminal::message(format_args!(

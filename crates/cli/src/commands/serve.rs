@@ -1,4 +1,5 @@
-//! `vramscope serve`: collects the recordings of several processes and shows them together.
+//! `vramscope serve`: collects the recordings of several processes, or reads those of a run from a
+//! broker, and shows them together.
 
 use std::path::PathBuf;
 
@@ -6,7 +7,7 @@ use clap::Args;
 use vramscope_collector::PUSH_VARIABLE;
 
 use crate::error::Result;
-use crate::merge_server::MergeServer;
+use crate::merge_server::{MergeServer, Source};
 use crate::retention::RetentionArguments;
 use crate::server::{AnnounceOn, ServerArguments};
 use crate::signals::Interrupts;
@@ -17,12 +18,18 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope serve --record all.vram
   VRAMSCOPE_PUSH=ws://127.0.0.1:7791/ vramscope demo --listen 127.0.0.1:0
+  vramscope serve --from nats://broker:4222/run
 
-Every process with VRAMSCOPE_PUSH in its environment pushes its recording to this server.";
+Every process with VRAMSCOPE_PUSH in its environment pushes its recording to this server. With
+--from, the processes push to a NATS broker, and this server reads them from there.";
 
 /// Arguments of `vramscope serve`: the file to record to, and the server.
 #[derive(Args, Debug)]
 pub(crate) struct ServeArguments {
+    /// Read the processes of a run from a NATS broker: nats://HOST:PORT/RUN
+    #[cfg(feature = "fleet")]
+    #[arg(long, value_name = "URL", value_parser = parse_run)]
+    from: Option<vramscope_fleet::FleetAddress>,
     /// Also write the merged recording to this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -32,12 +39,26 @@ pub(crate) struct ServeArguments {
     server: ServerArguments,
 }
 
+/// Parses the address of a run at a broker.
+#[cfg(feature = "fleet")]
+fn parse_run(url: &str) -> std::result::Result<vramscope_fleet::FleetAddress, String> {
+    vramscope_fleet::FleetAddress::parse(url).map_err(|error| error.to_string())
+}
+
 /// Merges the recordings that processes push, and serves the page, until the command is
 /// interrupted.
 pub(crate) fn run(arguments: &ServeArguments) -> Result {
-    let ServeArguments { record, retention, server } = arguments;
+    let ServeArguments { record, retention, server, .. } = arguments;
     let interrupts = Interrupts::listen()?;
-    let merge = MergeServer::start(server, record.as_deref(), retention, AnnounceOn::Stdout)?;
+    #[cfg(feature = "fleet")]
+    if let Some(address) = &arguments.from {
+        let source = Source::Run(address.clone());
+        let merge = MergeServer::start(source, server, record.as_deref(), retention, AnnounceOn::Stdout)?;
+        terminal::message(format_args!("set {PUSH_VARIABLE}={address} for each process of the run"));
+        interrupts.wait();
+        return merge.stop();
+    }
+    let merge = MergeServer::start(Source::Push, server, record.as_deref(), retention, AnnounceOn::Stdout)?;
     let url = merge.push_url();
     // A random token that only protects commands is left out: the next server has another one, and
     // the processes may outlive this server.
