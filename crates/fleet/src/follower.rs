@@ -131,7 +131,7 @@ impl Shared {
 async fn ensure_readable(connection: &Connection, run: &str) -> Result<(), String> {
     for name in [subjects::processes_stream(run), subjects::events_stream(run)] {
         if let Err(error) = connection.jetstream.get_stream(&name).await {
-            return streams::ensure(&connection.jetstream, run)
+            return streams::ensure(connection, run)
                 .await
                 .map_err(|why| format!("cannot read the stream {name}: {}; {why}", describe(&error)));
         }

@@ -46,8 +46,12 @@ pub async fn create_streams(address: &FleetAddress, limits: StreamLimits) -> Res
 
 /// Creates the streams of a run with default limits if they do not exist. A running process or
 /// server calls this when the broker says that no stream takes its messages.
-pub(crate) async fn ensure(jetstream: &jetstream::Context, run: &str) -> Result<(), String> {
-    for config in configs(run, StreamLimits::default()) {
+pub(crate) async fn ensure(connection: &Connection, run: &str) -> Result<(), String> {
+    let jetstream = &connection.jetstream;
+    // A cluster stores every message on three servers, so that one may be lost.
+    let is_cluster = connection.client.server_info().cluster.is_some_and(|name| !name.is_empty());
+    let replicas = if is_cluster { 3 } else { 1 };
+    for config in configs(run, StreamLimits { replicas, ..StreamLimits::default() }) {
         let name = config.name.clone();
         let created = jetstream.get_or_create_stream(config).await;
         created.map_err(|error| format!("cannot create the stream {name}: {}", describe(&error)))?;

@@ -193,9 +193,7 @@ impl NatsTransport {
         };
         self.block_on(async {
             let Err(error) = publish().await else { return Ok(()) };
-            streams::ensure(&connection.jetstream, self.address.run())
-                .await
-                .map_err(|why| format!("{error}; {why}"))?;
+            streams::ensure(connection, self.address.run()).await.map_err(|why| format!("{error}; {why}"))?;
             publish().await
         })
     }
@@ -301,8 +299,9 @@ impl Transport for NatsTransport {
             (self.next_number, self.sent_next) = (0, 0);
         }
         let connection = self.established()?;
-        self.publish_record(&connection)?;
+        // A server that reads the description asks for events at once.
         self.listen(&connection)?;
+        self.publish_record(&connection)?;
         self.resend(&connection)?;
         Ok(self.sent_next)
     }
