@@ -2,10 +2,18 @@
 
 use std::time::Duration;
 
-use vramscope_trace::{Counters, DeviceInfo, DeviceState, FreeSpace, MemorySample};
+use vramscope_trace::{
+    Counters, DeviceInfo, DeviceState, FreeSpace, MemorySample, SiteBytes, StringId, live_bytes_by_site,
+};
+
+/// The most sites in [`DeviceFigures::largest_sites`].
+const MAX_SITES: usize = 8;
+/// The most names in [`Figures::marks`].
+const MAX_MARKS: usize = 32;
 
 /// Current totals of a recording in progress: numbers of recorded and lost events, file size, and
-/// each device's memory. The recorder updates them about once a second.
+/// each device's memory. The recorder updates them about once a second, or ten times a second while
+/// somebody [watches](crate::Hub::watch_figures) them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The program's name.
@@ -20,8 +28,29 @@ pub struct Figures {
     pub waited: Duration,
     /// Size of the recording's file in bytes; `None` without a file.
     pub file_bytes: Option<u64>,
+    /// The marks that were made last, one for each name, the newest first; at most 32.
+    pub marks: Vec<MarkFigures>,
     /// Totals by device, in order of device number.
     pub devices: Vec<DeviceFigures>,
+}
+
+/// The marks of one name: how many were made, and when the last one was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MarkFigures {
+    /// The name, as the recording's definitions have it.
+    pub name: StringId,
+    /// Number of marks that begin a span of this name or stand alone.
+    pub count: u64,
+    /// Time of the last one, in nanoseconds since the recording's time 0.
+    pub last_ns: u64,
+}
+
+/// Counts a mark in `marks`, which are ordered by time, the newest first. Keeps the newest names.
+pub(crate) fn count_mark(marks: &mut Vec<MarkFigures>, name: StringId, time_ns: u64) {
+    let known = marks.iter().position(|mark| mark.name == name);
+    let before = known.map(|index| marks.remove(index)).unwrap_or_default();
+    marks.truncate(MAX_MARKS - 1);
+    marks.insert(0, MarkFigures { name, count: before.count + 1, last_ns: time_ns });
 }
 
 /// One device's memory after the last recorded event: bytes by state (allocated, active, reserved,
@@ -42,6 +71,8 @@ pub struct DeviceFigures {
     pub blocks: u64,
     /// Number of requests that failed with out of memory.
     pub out_of_memory: u64,
+    /// The sites that hold most memory, the largest first; at most 8.
+    pub largest_sites: Vec<SiteBytes>,
 }
 
 impl DeviceFigures {
@@ -49,7 +80,10 @@ impl DeviceFigures {
     /// every block, so the time grows with the number of blocks.
     #[must_use]
     pub fn of(info: DeviceInfo, state: &DeviceState) -> Self {
+        let mut largest_sites = live_bytes_by_site(state);
+        largest_sites.truncate(MAX_SITES);
         Self {
+            largest_sites,
             info,
             counters: state.counters(),
             free_space: state.free_space(),
@@ -58,5 +92,24 @@ impl DeviceFigures {
             blocks: state.blocks().len() as u64,
             out_of_memory: state.ooms(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_marks_are_counted_by_name() {
+        let mut marks = Vec::new();
+        for (time_ns, name) in [1, 2, 1, 1, 3].into_iter().enumerate() {
+            count_mark(&mut marks, StringId(name), time_ns as u64);
+        }
+        let counted: Vec<_> = marks.iter().map(|mark| (mark.name.0, mark.count, mark.last_ns)).collect();
+        assert_eq!(counted, [(3, 1, 4), (1, 3, 3), (2, 1, 1)]);
+        for name in 0..100 {
+            count_mark(&mut marks, StringId(name), 10);
+        }
+        assert_eq!((marks.len(), marks[0].name.0), (MAX_MARKS, 99));
     }
 }

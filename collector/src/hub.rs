@@ -21,7 +21,7 @@ mod viewer;
 #[cfg(feature = "server")]
 pub(crate) use history_view::HistoryView;
 pub use position::{InvalidPosition, RecordingIdentity, StreamPosition, ViewFrom};
-pub use state::{Hub, HubLimits};
+pub use state::{FiguresWatch, Hub, HubLimits};
 pub use viewer::{Viewer, ViewerChunks};
 
 #[cfg(test)]

@@ -149,13 +149,15 @@ pub use cuda::{CudaBuffer, CudaDevice, CudaError, CudaPool, PoolView, PoolViewMu
 #[cfg(feature = "follow")]
 pub use download::download;
 pub use env::{EnvError, settings_from_env};
-pub use figures::{DeviceFigures, Figures};
+pub use figures::{DeviceFigures, Figures, MarkFigures};
 pub use file::{FileError, Keep, ParseKeepBytesError, ParseTimeError, RecordingFile, parse_keep_bytes, parse_time};
 #[cfg(feature = "follow")]
 pub use follow::{FollowError, FollowErrorKind, FollowEvent, FollowFrom, FollowOptions, Follower};
 pub use host::HostDevice;
 pub use host_memory::HostBuffer;
-pub use hub::{Hub, HubLimits, InvalidPosition, RecordingIdentity, StreamPosition, ViewFrom, Viewer, ViewerChunks};
+pub use hub::{
+    FiguresWatch, Hub, HubLimits, InvalidPosition, RecordingIdentity, StreamPosition, ViewFrom, Viewer, ViewerChunks,
+};
 pub use log_text::log_text;
 pub use memory::{DeviceUsage, Element, MemoryDevice};
 pub use mempool::graph_pool_handle;

@@ -42,6 +42,8 @@ pub(super) struct HubState {
     pub(super) history: Mutex<History>,
     pub(super) published: ChunkCount,
     pub(super) figures: Mutex<Arc<Figures>>,
+    /// Number of [`FiguresWatch`]es.
+    pub(super) figures_watches: AtomicUsize,
     /// Events that slow viewers skipped.
     pub(super) missed: AtomicU64,
     pub(super) viewers: AtomicUsize,
@@ -93,7 +95,8 @@ impl Hub {
     pub fn new(limits: HubLimits) -> Self {
         let (history, published, figures) = (Mutex::default(), ChunkCount::default(), Mutex::default());
         let (identity, missed, viewers) = (RecordingIdentity::random(), AtomicU64::new(0), AtomicUsize::new(0));
-        Self(Arc::new(HubState { identity, limits, history, published, figures, missed, viewers }))
+        let figures_watches = AtomicUsize::new(0);
+        Self(Arc::new(HubState { identity, limits, history, published, figures, figures_watches, missed, viewers }))
     }
 
     /// Returns the recording's identity, by which a client that reconnects recognizes the
@@ -210,10 +213,41 @@ impl Hub {
         *self.0.figures.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(figures);
     }
 
+    /// Asks the recorder to update the [`Figures`] ten times a second for as long as the result
+    /// exists. An update visits every block, so it is less frequent if that takes long.
+    #[must_use]
+    pub fn watch_figures(&self) -> FiguresWatch {
+        self.0.figures_watches.fetch_add(1, Ordering::Relaxed);
+        FiguresWatch(self.clone())
+    }
+
+    /// Returns true if anybody [watches](Self::watch_figures) the figures.
+    pub(crate) fn has_watched_figures(&self) -> bool {
+        self.0.figures_watches.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns the header and all definitions published as chunk number `from` or later, and the
+    /// number to continue with.
+    #[must_use]
+    pub fn definitions_from(&self, from: u64) -> (Vec<Arc<Chunk>>, u64) {
+        let history = self.0.lock();
+        (history.permanent_from(from).map(|entry| Arc::clone(&entry.chunk)).collect(), history.end)
+    }
+
     /// Returns all chunks that the hub holds, in order; together they are a valid recording of the
     /// newest events.
     #[must_use]
     pub fn everything(&self) -> Vec<Arc<Chunk>> {
         self.0.lock().all().map(|entry| Arc::clone(&entry.chunk)).collect()
+    }
+}
+
+/// Keeps a hub's [`Figures`] updated ten times a second until it is dropped.
+#[derive(Debug)]
+pub struct FiguresWatch(Hub);
+
+impl Drop for FiguresWatch {
+    fn drop(&mut self) {
+        self.0.0.figures_watches.fetch_sub(1, Ordering::Relaxed);
     }
 }

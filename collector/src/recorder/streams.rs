@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vramscope_trace::{
-    Annotation, Chunk, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, MemoryState,
-    RecordingInfo, Relabel, Sink,
+    Annotation, AnnotationStage, Chunk, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind,
+    MemoryState, RecordingInfo, Relabel, Sink,
 };
 
 use super::merge::DeviceStateSink;
 use super::outputs::{Outputs, Summary};
-use crate::figures::{DeviceFigures, Figures};
+use crate::figures::{DeviceFigures, Figures, MarkFigures, count_mark};
 use crate::file::{RecordingFile, is_of_the_recording};
 use crate::hub::Hub;
 
@@ -25,6 +25,11 @@ const FILE_CHUNK_INTERVAL: Duration = Duration::from_millis(150);
 /// Interval between updates of the figures that the hub publishes: memory of each device, number of
 /// events, size of the file. Not shorter, because an update visits every block.
 const FIGURES_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval between updates of the figures while they are watched.
+const WATCHED_FIGURES_INTERVAL: Duration = Duration::from_millis(100);
+/// An update of the figures that takes long is repeated after this many times its duration, so that
+/// updates take at most 2% of the recorder's time.
+const FIGURES_SHARE: u32 = 50;
 
 /// The recorder's outputs, a file and a hub, with the encoders of their chunks.
 pub(crate) struct Streams {
@@ -41,8 +46,10 @@ pub(crate) struct Streams {
     /// Number of dropped events that are not in a gap yet.
     pub(crate) dropped: u64,
     info: RecordingInfo,
-    /// Time of the last update of the hub's totals.
-    figures_at: Option<Instant>,
+    /// When the hub's totals are updated next; `None` before the first update.
+    next_figures: Option<Instant>,
+    /// The last marks.
+    marks: Vec<MarkFigures>,
 }
 
 impl Streams {
@@ -50,9 +57,9 @@ impl Streams {
     /// can start.
     pub(crate) fn new(info: &RecordingInfo, outputs: Outputs) -> Self {
         let (main, summary) = (Encoder::new(info), Summary::default());
-        let (info, figures_at) = (info.clone(), None);
+        let (info, next_figures, marks) = (info.clone(), None, Vec::new());
         let (live, since, appended, dropped) = (None, None, 0, 0);
-        let mut streams = Self { outputs, main, live, appended, since, summary, dropped, info, figures_at };
+        let mut streams = Self { outputs, main, live, appended, since, summary, dropped, info, next_figures, marks };
         let view = streams.outputs.file.as_ref().and_then(RecordingFile::view);
         if let Some((hub, view)) = streams.outputs.hub.as_ref().zip(view) {
             hub.set_file(view);
@@ -89,7 +96,7 @@ impl Streams {
         }
         self.handle_file_failure();
         self.sync_file(is_cut || self.live.is_none());
-        if at_once || self.figures_at.is_none_or(|at| at.elapsed() >= FIGURES_INTERVAL) {
+        if at_once || self.next_figures.is_none_or(|next| Instant::now() >= next) {
             self.update_figures();
         }
     }
@@ -109,7 +116,8 @@ impl Streams {
     /// Passes current figures to the hub: memory of each device, numbers of events, lost events and
     /// waits of the program, size of the file.
     fn update_figures(&mut self) {
-        self.figures_at = Some(Instant::now());
+        let start = Instant::now();
+        self.next_figures = Some(start + FIGURES_INTERVAL);
         let Some(hub) = &self.outputs.hub else { return };
         let devices = self.main.state().devices().map(|(id, state)| {
             let info = self.info.devices.iter().find(|info| info.device == id.0).cloned();
@@ -122,8 +130,12 @@ impl Streams {
             waits: self.summary.waits,
             waited: self.summary.waited,
             file_bytes: self.outputs.file.as_ref().map(RecordingFile::bytes),
+            marks: self.marks.clone(),
             devices: devices.collect(),
         });
+        if hub.has_watched_figures() {
+            self.next_figures = Some(start + WATCHED_FIGURES_INTERVAL.max(start.elapsed() * FIGURES_SHARE));
+        }
     }
 
     /// Creates the separate encoder for viewers when the first viewer connects, and removes it when
@@ -257,6 +269,9 @@ impl Sink for Streams {
     fn event(&mut self, event: &Event) {
         if let EventKind::Gap { lost } = event.kind {
             self.summary.lost_events += lost;
+        }
+        if let EventKind::Mark { stage: AnnotationStage::Instant | AnnotationStage::Begin, name, .. } = event.kind {
+            count_mark(&mut self.marks, name, event.time_ns);
         }
         self.main.event(event);
         if let Some(live) = &mut self.live {

@@ -30,6 +30,7 @@
 //!   from simulated runs; [`what_if`]: the requests to simulate.
 //! - [`packing`]: an offline placement of all lifetimes: what an allocator that knows all
 //!   requests in advance could reserve.
+//! - [`fleet`]: many ranks of a run at once, from summaries, and which of them differ.
 //! - [`query`], [`events`], [`allocations`]: the search language, and lists of events and
 //!   allocations filtered and sorted by it.
 #![forbid(unsafe_code)]
@@ -47,6 +48,7 @@ pub mod difference;
 pub mod events;
 pub mod failures;
 pub mod flame;
+pub mod fleet;
 pub mod frames;
 pub mod group;
 pub mod history;

@@ -93,6 +93,18 @@ fn parse(name: &str, chosen: Option<&str>) -> Option<ParsedName> {
     }
 }
 
+/// Returns the number of the step that a running program is in, from its last marks: names and how
+/// often each was made, the newest first. `None` if no name says anything of steps.
+///
+/// A numbered name says its number, any other how often it was made.
+#[must_use]
+pub fn current_step<'a>(marks: impl IntoIterator<Item = (&'a str, u64)>) -> Option<u64> {
+    let parsed = marks.into_iter().filter_map(|(name, count)| Some((parse(name, None)?, count)));
+    // The first of equal kinds is the newest.
+    let (name, count) = parsed.min_by_key(|(name, _)| name.kind)?;
+    Some(name.number.unwrap_or(count))
+}
+
 /// Finds steps by the names of `spans`, which must be ordered by start time. Without steps the
 /// result is empty. [`super`] documents which names count.
 ///
@@ -233,6 +245,15 @@ mod tests {
         for (name, base, number) in cases {
             assert_eq!(split_number(name), (base, number), "{name}");
         }
+    }
+
+    #[test]
+    fn current_step_is_that_of_the_best_name() {
+        assert_eq!(current_step([]), None);
+        assert_eq!(current_step([("forward", 7)]), None);
+        assert_eq!(current_step([("forward", 7), ("step 41", 1), ("step 40", 1), ("epoch 3", 1)]), Some(41));
+        assert_eq!(current_step([("Optimizer.step#AdamW.step", 12), ("epoch 3", 1)]), Some(12));
+        assert_eq!(current_step([("epoch 3", 1), ("step", 9)]), Some(9));
     }
 
     #[test]

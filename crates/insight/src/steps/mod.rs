@@ -26,6 +26,7 @@ mod step_table;
 use vramscope_trace::{DeviceId, DeviceLifetimes, Recording};
 
 pub(crate) use allocated_curve::{AllocatedCurve, CurvePoint};
+pub use from_spans::current_step;
 pub(crate) use from_spans::split_number;
 pub use groups_by_step::{
     GroupInStep, GroupRow, GroupsByStep, GrowingGroups, Growth, MAX_COMPARED_STEPS, MIN_GROWTH_STEPS,

@@ -1,0 +1,23 @@
+//! Many ranks of a training run at once: what each holds, and which one differs.
+//!
+//! Every process sends a [`Summary`] ten times a second. A [`Fleet`] keeps the newest seconds of
+//! all processes and answers with a [`FleetView`]: one row for each rank, the ranks that differ from
+//! those like them ([`outliers`]), and the memory of each pipeline stage.
+//!
+//! Times are in nanoseconds since 1970. Processes have clocks of their own; a [`ClockOffset`]
+//! bounds how far each is off the broker's clock. Nothing here depends on when a summary is
+//! processed, so every server computes the same.
+
+mod clock_offset;
+mod mesh;
+mod outliers;
+mod rank_window;
+mod summary;
+mod view;
+
+pub use clock_offset::{ClockOffset, OffsetEstimate};
+pub use mesh::{Coordinates, Mesh, MeshError};
+pub use outliers::{MarkedMetric, Outlier};
+pub use rank_window::RankFigures;
+pub use summary::{Acknowledged, DeviceSummary, Summary};
+pub use view::{Fleet, FleetView, ProcessDescription, ProcessIdentity, RankRow, StageRow};

@@ -1,0 +1,455 @@
+//! All ranks of a run and what is shown of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::clock_offset::{ClockOffset, OffsetEstimate};
+use super::mesh::Coordinates;
+use super::outliers::{self, Outlier, RankDistances, Values};
+use super::rank_window::{RankFigures, RankWindow};
+use super::summary::Summary;
+
+/// The most processes of a run, including those that have ended. Further ones are not shown.
+const MAX_PROCESSES: usize = 16_384;
+/// The most names of sites that are kept for one process.
+const MAX_NAMES: usize = 256;
+
+/// The identity of a process's recording: 32 hexadecimal digits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessIdentity(pub String);
+
+/// Who a process is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessDescription {
+    /// Its rank among all processes; `None` if it has none.
+    pub rank: Option<u32>,
+    /// The name of its machine.
+    pub host: String,
+    /// The name of its program.
+    pub program: String,
+    /// Its process id.
+    pub pid: u32,
+    /// Its place in the mesh of the run.
+    pub coordinates: Option<Coordinates>,
+    /// True once its recording is complete.
+    pub has_ended: bool,
+}
+
+/// A process: who it is, and its newest seconds.
+#[derive(Debug, Default)]
+struct ProcessState {
+    description: ProcessDescription,
+    window: RankWindow,
+    clock: ClockOffset,
+    distances: RankDistances,
+    newest: Summary,
+    /// When the newest summary was stored, by the broker's clock.
+    newest_broker_ns: u64,
+    /// Summaries that are missing.
+    lost_summaries: u64,
+    /// Names of sites.
+    names: BTreeMap<u32, String>,
+    /// Fragmented bytes and others, as compared last.
+    values: Values,
+    outlier: Option<Outlier>,
+}
+
+/// All processes of a run.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    processes: BTreeMap<ProcessIdentity, ProcessState>,
+}
+
+/// What is shown of a rank; sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankRow {
+    /// The identity of its recording.
+    pub identity: ProcessIdentity,
+    /// Its rank; `None` if it has none.
+    pub rank: Option<u32>,
+    /// The name of its machine.
+    pub host: String,
+    /// Its pipeline stage (`pp`).
+    pub pipeline: Option<u32>,
+    /// Its tensor rank (`tp`).
+    pub tensor: Option<u32>,
+    /// Allocated bytes now.
+    pub allocated: u64,
+    /// Reserved bytes now.
+    pub reserved: u64,
+    /// The most allocated bytes of the last seconds.
+    pub peak_allocated: u64,
+    /// The highest fragmentation of the last seconds, from 0 to 1.
+    pub fragmentation: f64,
+    /// Growth in bytes a second, over the last minute.
+    pub growth: f64,
+    /// The step that it is in.
+    pub step: Option<u64>,
+    /// The name of its last mark.
+    pub mark: String,
+    /// The site that holds most, and its bytes.
+    pub largest_site: Option<(String, u64)>,
+    /// Requests that failed with out of memory.
+    pub ooms: u32,
+    /// Time since its newest summary, in nanoseconds.
+    pub lag_ns: u64,
+    /// Summaries that are missing.
+    pub lost_summaries: u64,
+    /// Offset of its clock and the largest error of the offset, in nanoseconds.
+    pub clock: Option<(i64, u64)>,
+    /// True once its recording is complete.
+    pub has_ended: bool,
+    /// How it differs from the ranks like it.
+    pub outlier: Option<Outlier>,
+}
+
+/// The memory of one pipeline stage; sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageRow {
+    /// The stage's number.
+    pub pipeline: u32,
+    /// Number of its ranks.
+    pub ranks: u32,
+    /// The median of its ranks' most allocated bytes.
+    pub median_allocated: u64,
+    /// The median divided by the mean of all stages' medians: 1.25 is a quarter more than average.
+    pub imbalance: f64,
+}
+
+/// All ranks of a run at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FleetView {
+    /// The moment, in nanoseconds since 1970 by the broker's clock.
+    pub time_unix_ns: u64,
+    /// The ranks, in order of their numbers.
+    pub ranks: Vec<RankRow>,
+    /// The pipeline stages, in order; empty without a mesh that has the dimension `pp`.
+    pub stages: Vec<StageRow>,
+}
+
+impl Fleet {
+    /// Creates a fleet without processes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a process or changes its description. Returns false if there are too many.
+    pub fn describe(&mut self, identity: ProcessIdentity, description: ProcessDescription) -> bool {
+        if self.processes.len() == MAX_PROCESSES && !self.processes.contains_key(&identity) {
+            return false;
+        }
+        self.processes.entry(identity).or_default().description = description;
+        true
+    }
+
+    /// Adds a process's next summary, which the broker stored at `broker_ns` of its clock. Returns
+    /// false if the process is unknown. A summary that is older than the newest is ignored.
+    pub fn add(&mut self, identity: &ProcessIdentity, summary: Summary, broker_ns: u64) -> bool {
+        let Some(process) = self.processes.get_mut(identity) else { return false };
+        let is_first = process.newest_broker_ns == 0;
+        if !is_first && summary.number <= process.newest.number {
+            return true;
+        }
+        if !is_first {
+            process.lost_summaries += summary.number - process.newest.number - 1;
+        }
+        process.clock.sent(summary.number, summary.time_unix_ns, broker_ns);
+        if let Some(acknowledged) = summary.acknowledged {
+            process.clock.acknowledged(acknowledged.number, acknowledged.time_unix_ns);
+        }
+        for (number, name) in &summary.names {
+            if process.names.len() < MAX_NAMES || process.names.contains_key(number) {
+                process.names.insert(*number, name.clone());
+            }
+        }
+        process.window.add(broker_ns, summary.total());
+        (process.newest, process.newest_broker_ns) = (summary, broker_ns);
+        true
+    }
+
+    /// Returns the number of processes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// Returns true if there are no processes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// Compares the ranks with each other. Call it ten times a second; `now_ns` is the time by the
+    /// broker's clock.
+    pub fn tick(&mut self, now_ns: u64) {
+        let mut stages: BTreeMap<Option<u32>, Vec<&mut ProcessState>> = BTreeMap::new();
+        for process in self.processes.values_mut() {
+            process.outlier = None;
+            if process.newest_broker_ns > 0 && !process.description.has_ended {
+                stages.entry(process.stage()).or_default().push(process);
+            }
+        }
+        // Stages too small for a median of their own are compared with each other.
+        let (small, large): (Vec<_>, Vec<_>) =
+            stages.into_values().partition(|group| group.len() < outliers::MIN_GROUP);
+        let small: Vec<_> = small.into_iter().flatten().collect();
+        for mut group in large.into_iter().chain([small]) {
+            compare_group(&mut group, now_ns);
+        }
+    }
+
+    /// Returns what is shown at `now_ns`, a time by the broker's clock.
+    #[must_use]
+    pub fn view(&self, now_ns: u64) -> FleetView {
+        let with_summaries = self.processes.iter().filter(|(_, process)| process.newest_broker_ns > 0);
+        let mut ranks: Vec<RankRow> =
+            with_summaries.map(|(identity, process)| process.row(identity.clone(), now_ns)).collect();
+        ranks.sort_by(|a, b| (a.rank.is_none(), a.rank, &a.identity).cmp(&(b.rank.is_none(), b.rank, &b.identity)));
+        let stages = stages(&ranks);
+        FleetView { time_unix_ns: now_ns, ranks, stages }
+    }
+}
+
+impl FleetView {
+    /// Returns the ranks that differ from those like them, the most different first.
+    #[must_use]
+    pub fn outliers(&self) -> Vec<&RankRow> {
+        let mut outliers: Vec<&RankRow> = self.ranks.iter().filter(|row| row.outlier.is_some()).collect();
+        let distance = |row: &RankRow| row.outlier.map_or(0.0, |outlier| outlier.distance.abs());
+        outliers.sort_by(|a, b| distance(b).total_cmp(&distance(a)));
+        outliers
+    }
+}
+
+/// Compares the ranks of a group with each other at `now_ns`.
+fn compare_group(group: &mut [&mut ProcessState], now_ns: u64) {
+    let mut steps: Vec<f64> = group.iter().filter_map(|process| Some(process.newest.step? as f64)).collect();
+    let median_step = outliers::median(&mut steps);
+    for process in group.iter_mut() {
+        process.values = process.values_at(now_ns, median_step);
+    }
+    let mut ranks: Vec<_> = group.iter_mut().map(|process| (process.values, &mut process.distances)).collect();
+    let mut borrowed: Vec<_> = ranks.iter_mut().map(|(values, distances)| (&*values, &mut **distances)).collect();
+    let medians = outliers::compare(&mut borrowed);
+    for process in group {
+        process.outlier = process.distances.outlier(&process.values, &medians);
+    }
+}
+
+/// Returns the pipeline stages of the ranks that still run.
+fn stages(ranks: &[RankRow]) -> Vec<StageRow> {
+    let mut allocated: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+    for row in ranks.iter().filter(|row| !row.has_ended) {
+        if let Some(pipeline) = row.pipeline {
+            allocated.entry(pipeline).or_default().push(row.peak_allocated as f64);
+        }
+    }
+    let medians: Vec<(u32, usize, f64)> = allocated
+        .into_iter()
+        .map(|(pipeline, mut values)| (pipeline, values.len(), outliers::median(&mut values).unwrap_or(0.0)))
+        .collect();
+    let mean = medians.iter().map(|(.., median)| median).sum::<f64>() / medians.len().max(1) as f64;
+    let row = |(pipeline, count, median): (u32, usize, f64)| StageRow {
+        pipeline,
+        ranks: count as u32,
+        median_allocated: median as u64,
+        imbalance: if mean > 0.0 { median / mean } else { 1.0 },
+    };
+    medians.into_iter().map(row).collect()
+}
+
+impl ProcessState {
+    /// Returns the process's pipeline stage.
+    fn stage(&self) -> Option<u32> {
+        self.description.coordinates.as_ref().and_then(|coordinates| coordinates.get("pp"))
+    }
+
+    /// Returns the values of all metrics; `median_step` is the median of the group's steps.
+    fn values_at(&self, now_ns: u64, median_step: Option<f64>) -> Values {
+        let figures = self.window.figures();
+        let total = self.newest.total();
+        let behind = self.newest.step.zip(median_step).map(|(step, median)| median - step as f64);
+        [
+            Some(figures.peak_allocated as f64),
+            Some(figures.peak_reserved as f64),
+            Some(total.free.saturating_sub(total.largest_free) as f64),
+            Some(figures.growth),
+            behind,
+            Some(now_ns.saturating_sub(self.newest_broker_ns) as f64 / 1e9),
+        ]
+    }
+
+    /// Returns what is shown of the process.
+    fn row(&self, identity: ProcessIdentity, now_ns: u64) -> RankRow {
+        let RankFigures { allocated, reserved, peak_allocated, fragmentation, growth, .. } = self.window.figures();
+        let total = self.newest.total();
+        let coordinates = self.description.coordinates.as_ref();
+        let largest_site = total
+            .sites
+            .first()
+            .map(|(number, bytes)| (self.names.get(number).cloned().unwrap_or_else(|| "unknown".to_owned()), *bytes));
+        let clock = self.clock.estimate().map(|OffsetEstimate { offset_ns, error_ns }| (offset_ns, error_ns));
+        RankRow {
+            identity,
+            rank: self.description.rank,
+            host: self.description.host.clone(),
+            pipeline: self.stage(),
+            tensor: coordinates.and_then(|coordinates| coordinates.get("tp")),
+            allocated,
+            reserved,
+            peak_allocated,
+            fragmentation,
+            growth,
+            step: self.newest.step,
+            mark: self.newest.mark.clone(),
+            largest_site,
+            ooms: total.ooms,
+            lag_ns: now_ns.saturating_sub(self.newest_broker_ns),
+            lost_summaries: self.lost_summaries,
+            clock,
+            has_ended: self.description.has_ended,
+            outlier: self.outlier,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::{DeviceSummary, MarkedMetric, Mesh};
+
+    const MIB: u64 = 1 << 20;
+    const START_NS: u64 = 1_700_000_000_000_000_000;
+
+    /// A run of ranks whose allocated bytes follow a step of training, each shifted in time.
+    struct Run {
+        fleet: Fleet,
+        ranks: u32,
+        tick: u64,
+    }
+
+    impl Run {
+        fn new(ranks: u32, mesh: &str) -> Self {
+            let mesh: Mesh = mesh.parse().expect("a valid mesh");
+            let mut fleet = Fleet::new();
+            for rank in 0..ranks {
+                let description = ProcessDescription {
+                    rank: Some(rank),
+                    host: format!("node{}", rank / 8),
+                    coordinates: mesh.coordinates(rank),
+                    ..ProcessDescription::default()
+                };
+                assert!(fleet.describe(identity(rank), description));
+            }
+            Self { fleet, ranks, tick: 0 }
+        }
+
+        fn now_ns(&self) -> u64 {
+            START_NS + self.tick * 100_000_000
+        }
+
+        /// Lets a tenth of a second pass; `extra` is what a rank has allocated in addition, or
+        /// `None` if it sends nothing.
+        fn tick(&mut self, extra: impl Fn(u32, u64) -> Option<u64>) {
+            for rank in 0..self.ranks {
+                let Some(extra) = extra(rank, self.tick) else { continue };
+                let phase = (self.tick + u64::from(rank) * 7) % 10;
+                let stage = self.fleet.processes[&identity(rank)].stage().unwrap_or(0);
+                let allocated = (4000 + 300 * phase + 2000 * u64::from(stage)) * MIB + extra;
+                let device = DeviceSummary { allocated, reserved: 12_000 * MIB, ..DeviceSummary::default() };
+                let summary = Summary {
+                    number: self.tick,
+                    time_unix_ns: self.now_ns(),
+                    step: Some(self.tick / 10),
+                    devices: vec![device],
+                    ..Summary::default()
+                };
+                assert!(self.fleet.add(&identity(rank), summary, self.now_ns()));
+            }
+            self.fleet.tick(self.now_ns());
+            self.tick += 1;
+        }
+
+        fn outliers(&self) -> Vec<(u32, MarkedMetric)> {
+            let view = self.fleet.view(self.now_ns());
+            let named = |row: &&RankRow| Some((row.rank?, row.outlier?.metric));
+            view.outliers().iter().filter_map(named).collect()
+        }
+    }
+
+    fn identity(rank: u32) -> ProcessIdentity {
+        ProcessIdentity(format!("{rank:032x}"))
+    }
+
+    #[test]
+    fn planted_outlier_is_marked_within_a_second_and_alone() {
+        for planted in 0..20 {
+            let mut run = Run::new(64, "");
+            for _ in 0..50 {
+                run.tick(|_, _| Some(0));
+            }
+            assert_eq!(run.outliers(), [], "ranks at different points of a step are alike");
+            let mut ticks = 0;
+            while run.outliers().is_empty() {
+                run.tick(|rank, _| Some(if rank == planted * 3 { 3000 * MIB } else { 0 }));
+                ticks += 1;
+                assert!(ticks <= 10, "rank {planted} is not marked within a second");
+            }
+            assert_eq!(run.outliers(), [(planted * 3, MarkedMetric::Allocated)]);
+        }
+    }
+
+    #[test]
+    fn pipeline_stages_are_compared_within_themselves() {
+        let mut run = Run::new(64, "pp=4,dp=2,tp=8");
+        for _ in 0..50 {
+            run.tick(|_, _| Some(0));
+        }
+        assert_eq!(run.outliers(), []);
+        let stages = run.fleet.view(run.now_ns()).stages;
+        assert_eq!(stages.iter().map(|stage| stage.ranks).collect::<Vec<_>>(), [16; 4]);
+        let imbalance: Vec<f64> = stages.iter().map(|stage| (stage.imbalance * 100.0).round()).collect();
+        assert_eq!(imbalance, [69.0, 90.0, 110.0, 131.0]);
+    }
+
+    #[test]
+    fn rank_that_grows_or_is_silent_is_marked() {
+        let mut run = Run::new(16, "");
+        for _ in 0..200 {
+            run.tick(|rank, tick| Some(if rank == 3 { tick * 2 * MIB } else { 0 }));
+        }
+        assert_eq!(run.outliers(), [(3, MarkedMetric::Growth)]);
+        for _ in 0..45 {
+            run.tick(|rank, _| (rank != 5).then_some(0));
+        }
+        let outliers = run.outliers();
+        assert!(outliers.iter().any(|(rank, _)| *rank == 5), "{outliers:?}");
+        let view = run.fleet.view(run.now_ns());
+        let row = view.ranks.iter().find(|row| row.rank == Some(5)).expect("it is shown");
+        assert_eq!(row.lag_ns, 4_600_000_000);
+    }
+
+    #[test]
+    fn missing_and_repeated_summaries_are_counted() {
+        let mut fleet = Fleet::new();
+        let summary = |number| Summary { number, ..Summary::default() };
+        assert!(!fleet.add(&identity(0), summary(0), START_NS), "the process is unknown");
+        fleet.describe(identity(0), ProcessDescription::default());
+        for number in [5, 6, 6, 4, 9] {
+            assert!(fleet.add(&identity(0), summary(number), START_NS));
+        }
+        assert_eq!(fleet.view(START_NS).ranks[0].lost_summaries, 2);
+    }
+
+    #[test]
+    fn number_of_processes_is_limited() {
+        let mut fleet = Fleet::new();
+        let added = (0..MAX_PROCESSES as u32 + 5).filter(|&rank| fleet.describe(identity(rank), Default::default()));
+        assert_eq!(added.count(), MAX_PROCESSES);
+        assert!(fleet.describe(identity(3), Default::default()), "known processes can change");
+        assert_eq!((fleet.len(), fleet.is_empty()), (MAX_PROCESSES, false));
+        assert_eq!(fleet.view(START_NS).ranks, [], "they have sent nothing");
+    }
+}
