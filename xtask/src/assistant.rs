@@ -1,18 +1,18 @@
 //! Asks `vramscope mcp` with the official Python client of the Model Context Protocol.
 
 use std::fs;
+use std::path::Path;
 
-use crate::build::{self, Profile};
 use crate::python_env;
 use crate::shell::{self, Result, command};
 use crate::workspace;
 
-/// Installs the client into a virtual environment and runs it with the release binary.
-pub(crate) fn check() -> Result<()> {
+/// Installs the client into a virtual environment and runs it with the command `binary`.
+pub(crate) fn check(binary: &Path) -> Result<()> {
     let folder = workspace::root().join("tests/mcp");
     let wanted = folder.join("requirements.txt");
     let list = fs::read_to_string(&wanted).map_err(|error| format!("{}: {error}", wanted.display()))?;
     let python = python_env::environment("mcp-client", &list)?;
     let script = folder.join("python_client.py");
-    shell::run(command(&python.to_string_lossy()).arg(script).arg(build::binary_path(Profile::Release)?))
+    shell::run(command(&python.to_string_lossy()).arg(script).arg(binary))
 }

@@ -112,7 +112,7 @@ fn compile_module(package: &str, module: &str, wasm_profile: Profile, is_release
     let target = workspace::target_dir()?;
     let wasm = target.join(tools::WASM_TARGET).join(wasm_profile.folder()).join(module).with_extension("wasm");
     let generated = target.join("www-pkg").join(module);
-    eprintln!("$ wasm-bindgen --target web {}", wasm.display());
+    shell::print(&format!("$ wasm-bindgen --target web {}", wasm.display()));
     let generate = || {
         Bindgen::new()
             .input_path(&wasm)

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::build::{self, Profile};
 use crate::python_env;
 use crate::shell::{self, Result, command};
 use crate::workspace;
@@ -60,8 +59,9 @@ fn program(program: &Path) -> Command {
     command(&program.to_string_lossy())
 }
 
-/// Exports the recordings and runs the scripts on the results, and on the scalars of a training.
-pub(crate) fn check() -> Result<()> {
+/// Exports the recordings with the command `binary` and runs the scripts on the results, and on the
+/// scalars of a training.
+pub(crate) fn check(binary: &Path) -> Result<()> {
     let python = python()?;
     let all = workspace::target_dir()?.join("exports");
     if all.exists() {
@@ -73,7 +73,7 @@ pub(crate) fn check() -> Result<()> {
     for name in RECORDINGS {
         let folder = all.join(name.split('.').next().unwrap_or(name));
         let recording = data.join(name);
-        export(&recording, &folder)?;
+        export(binary, &recording, &folder)?;
         // Python's standard library reads gzip, but not zstd.
         if name.ends_with(".gz") {
             snapshots.extend([recording, folder.join(SNAPSHOT)]);
@@ -85,19 +85,18 @@ pub(crate) fn check() -> Result<()> {
         shell::run(program(&python).arg(scripts.join(script)).args(&folders))?;
     }
     let training = scripts.join("tensorboard_training.py");
-    shell::run(program(&python).arg(training).arg(build::binary_path(Profile::Release)?))?;
+    shell::run(program(&python).arg(training).arg(binary))?;
     shell::run(program(&python).arg(scripts.join("memory_viz.py")).args(&snapshots))
 }
 
 /// Exports a recording to a new folder in every format, with the output of `info --json`.
-fn export(recording: &Path, folder: &Path) -> Result<()> {
+fn export(binary: &Path, recording: &Path, folder: &Path) -> Result<()> {
     let wrong = |error| format!("{}: {error}", folder.display());
     fs::create_dir_all(folder).map_err(wrong)?;
-    let binary = build::binary_path(Profile::Release)?;
-    let info = shell::output(program(&binary).arg("info").arg(recording).arg("--json"));
+    let info = shell::output(program(binary).arg("info").arg(recording).arg("--json"));
     let info = info.ok_or_else(|| format!("`vramscope info {} --json` failed", recording.display()))?;
     fs::write(folder.join("info.json"), info).map_err(wrong)?;
     EXPORTS.iter().try_for_each(|(format, output)| {
-        shell::run(program(&binary).arg("export").arg(recording).args(["--to", format, "-o"]).arg(folder.join(output)))
+        shell::run(program(binary).arg("export").arg(recording).args(["--to", format, "-o"]).arg(folder.join(output)))
     })
 }

@@ -5,7 +5,7 @@
 //!
 //! - [`tools`] detects and installs external tools.
 //! - [`build`] compiles the viewer and builds the binary; [`page`] compresses the page.
-//! - [`plan`] runs named steps in order and prints a summary.
+//! - [`plan`] runs named steps, two at a time, and prints a summary.
 //! - [`mod@test`] lists the steps of `cargo xtask test`.
 //! - [`package`] packages every published crate and builds a program against the packages.
 //! - [`wheel`] builds the Python package, [`notebook`] tests it in JupyterLab; [`python_env`]

@@ -10,6 +10,8 @@ use flate2::write::GzEncoder;
 use flate2::{Compression, Crc};
 use serde_json::Value;
 
+use crate::shell;
+
 /// The files that opening the page transfers, relative to `www`.
 const FILES: [&str; 9] = [
     "icon.svg",
@@ -110,7 +112,7 @@ pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
     }
     fs::write(&stamp, quality)?;
     fs::write(&version_stamp, version)?;
-    eprintln!("page: {brotli_bytes} bytes with brotli, {gzip_bytes} with gzip");
+    shell::print(&format!("page: {brotli_bytes} bytes with brotli, {gzip_bytes} with gzip"));
     // A development build of the viewer is several times as large.
     if effort == Effort::Smallest && brotli_bytes > MAX_WIRE_BYTES {
         return Err(io::Error::other(format!("the page has {brotli_bytes} bytes, more than {MAX_WIRE_BYTES}")));

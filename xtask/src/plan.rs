@@ -1,30 +1,77 @@
-//! Runs named steps in order, times them, and prints a summary.
+//! Runs named steps, two at a time, times them, and prints a summary.
 
+use std::fs::{self, File};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::shell::Result;
+use crate::shell::{self, Result, Surroundings};
 
-/// The steps of `cargo xtask test` that have run so far, with their results.
-#[derive(Debug, Default)]
-pub(crate) struct Plan {
-    steps: Vec<Step>,
+/// Number of steps that run at once: two keep the processors of a small machine busy.
+const WORKERS: usize = 2;
+
+/// The steps of `cargo xtask test`. Those that come first start first, as far as possible.
+#[derive(Default)]
+pub(crate) struct Plan<'a> {
+    steps: Vec<Step<'a>>,
 }
 
-/// The number of a step, by which later steps name it as needed.
+/// The number of a step, by which other steps name it as needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepId(usize);
 
-/// A step that was run or skipped: its name, duration and result.
-#[derive(Debug)]
-struct Step {
+/// What a step does. Two steps of one kind never run at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Installs tools; package managers run once at a time.
+    Install,
+    /// Compiles into `target/debug`, which cargo locks: a second such step would wait.
+    CompileDebug,
+    /// Compiles into another folder.
+    CompileOther,
+    /// Runs what is compiled. Steps that compile leave the processors to it, for tests have limits
+    /// of time.
+    Test,
+    /// Measures times: runs alone, after all other steps that can run.
+    Measure,
+}
+
+impl Kind {
+    /// Returns true if a step of this kind can run beside one of the kind `other`.
+    fn runs_beside(self, other: Self) -> bool {
+        self != other && self != Self::Measure && other != Self::Measure
+    }
+
+    /// Returns true if a step of this kind leaves the processors to the steps beside it.
+    fn is_low_priority(self) -> bool {
+        matches!(self, Self::CompileDebug | Self::CompileOther)
+    }
+}
+
+/// The work of a step.
+type Work<'a> = Box<dyn FnOnce() -> Result<()> + Send + 'a>;
+
+/// A step: its name, the steps that it needs, what it does, how long it ran, and how far it is.
+struct Step<'a> {
     name: &'static str,
+    needs: Vec<StepId>,
+    kind: Kind,
     time: Duration,
-    outcome: Outcome,
+    state: State<'a>,
+}
+
+/// How far a step is.
+enum State<'a> {
+    Waiting(Work<'a>),
+    Running,
+    Done(Outcome),
 }
 
 /// The result of a step: passed, failed, not run because a needed step did not pass, or skipped.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
     Failed(String),
@@ -33,80 +80,268 @@ enum Outcome {
     Skipped(&'static str),
 }
 
-impl Plan {
-    /// Runs a step, unless one of `needs` did not pass.
-    pub(crate) fn step(&mut self, name: &'static str, needs: &[StepId], work: impl FnOnce() -> Result<()>) -> StepId {
-        let unmet = needs.iter().map(|need| &self.steps[need.0]).find(|step| step.outcome != Outcome::Passed);
-        eprintln!("\n== {name}");
-        let start = Instant::now();
-        let outcome = match unmet {
-            Some(step) => Outcome::NotRun(format!("needs \"{}\"", step.name)),
-            None => work().map_or_else(Outcome::Failed, |()| Outcome::Passed),
-        };
-        let step = Step { name, time: start.elapsed(), outcome };
-        eprintln!("{}", line(&step));
-        self.steps.push(step);
-        StepId(self.steps.len() - 1)
+impl<'a> Plan<'a> {
+    /// Adds a step, which is run unless one of `needs` does not pass.
+    pub(crate) fn step(
+        &mut self,
+        name: &'static str,
+        kind: Kind,
+        needs: &[StepId],
+        work: impl FnOnce() -> Result<()> + Send + 'a,
+    ) -> StepId {
+        let state = State::Waiting(Box::new(work));
+        self.add(Step { name, needs: needs.to_vec(), kind, time: Duration::ZERO, state })
     }
 
     /// Lists a step as skipped in the summary; it counts neither as passed nor as failed.
     pub(crate) fn skip(&mut self, name: &'static str, reason: &'static str) {
-        self.steps.push(Step { name, time: Duration::ZERO, outcome: Outcome::Skipped(reason) });
+        let state = State::Done(Outcome::Skipped(reason));
+        self.add(Step { name, needs: Vec::new(), kind: Kind::Test, time: Duration::ZERO, state });
     }
 
-    /// Prints the summary. Returns success if every step passed or was skipped.
-    pub(crate) fn finish(self) -> ExitCode {
+    fn add(&mut self, step: Step<'a>) -> StepId {
+        self.steps.push(step);
+        StepId(self.steps.len() - 1)
+    }
+
+    /// Runs all steps and prints the output of each when it ends; until then a file in the folder
+    /// `logs` has it. Returns success if every step passed or was skipped.
+    pub(crate) fn run(self, logs: &Path) -> Result<ExitCode> {
+        let start = Instant::now();
+        Ok(self.run_steps(logs)?.summarize(start.elapsed()))
+    }
+
+    /// Runs all steps. Returns the plan with their results.
+    fn run_steps(self, logs: &Path) -> Result<Self> {
+        fs::create_dir_all(logs).map_err(|error| format!("{}: {error}", logs.display()))?;
+        let plan = Mutex::new(self);
+        let changed = Condvar::new();
+        thread::scope(|scope| {
+            for _ in 0..WORKERS {
+                scope.spawn(|| work(&plan, &changed, logs));
+            }
+        });
+        Ok(plan.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Marks the steps as not run that need one which did not pass. Returns the number of the first
+    /// step that can start now.
+    fn next(&mut self) -> Option<usize> {
+        for index in 0..self.steps.len() {
+            if !matches!(self.steps[index].state, State::Waiting(_)) {
+                continue;
+            }
+            let unmet = self.steps[index].needs.iter().map(|need| &self.steps[need.0]);
+            let unmet = unmet.filter(|step| matches!(&step.state, State::Done(outcome) if *outcome != Outcome::Passed));
+            if let Some(reason) = unmet.map(|step| format!("needs \"{}\"", step.name)).next() {
+                self.steps[index].state = State::Done(Outcome::NotRun(reason));
+            }
+        }
+        (0..self.steps.len()).find(|index| self.can_start(&self.steps[*index]))
+    }
+
+    /// Returns true if the step waits for nothing.
+    fn can_start(&self, step: &Step<'_>) -> bool {
+        let is_passed = |need: &StepId| matches!(self.steps[need.0].state, State::Done(Outcome::Passed));
+        let is_ready = matches!(step.state, State::Waiting(_)) && step.needs.iter().all(is_passed);
+        let mut running = self.steps.iter().filter(|step| matches!(step.state, State::Running));
+        is_ready && running.all(|other| step.kind.runs_beside(other.kind))
+    }
+
+    /// Returns true if no step waits or runs.
+    fn is_done(&self) -> bool {
+        self.steps.iter().all(|step| matches!(step.state, State::Done(_)))
+    }
+
+    /// Prints the result of every step. Returns success if every step passed or was skipped.
+    fn summarize(self, time: Duration) -> ExitCode {
         eprintln!("\n== summary");
         for step in &self.steps {
             eprintln!("{}", line(step));
         }
-        let total: Duration = self.steps.iter().map(|step| step.time).sum();
-        let count = |is: fn(&Outcome) -> bool| self.steps.iter().filter(|step| is(&step.outcome)).count();
+        let count = |is: fn(&Outcome) -> bool| {
+            self.steps.iter().filter(|step| matches!(&step.state, State::Done(outcome) if is(outcome))).count()
+        };
         let passed = count(|outcome| *outcome == Outcome::Passed);
         let skipped = count(|outcome| matches!(outcome, Outcome::Skipped(_)));
         let not_passed = self.steps.len() - passed - skipped;
-        eprintln!("\n{passed} passed, {skipped} skipped, {not_passed} not passed, in {:.0} s", total.as_secs_f64());
+        eprintln!("\n{passed} passed, {skipped} skipped, {not_passed} not passed, in {:.0} s", time.as_secs_f64());
         if not_passed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
+/// Runs steps of the plan, one after the other, until all are done.
+fn work(plan: &Mutex<Plan<'_>>, changed: &Condvar, logs: &Path) {
+    let lock = || plan.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut guard = lock();
+    while !guard.is_done() {
+        let Some(index) = guard.next() else {
+            // `next` can have finished the last steps.
+            if !guard.is_done() {
+                guard = changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            }
+            continue;
+        };
+        let step = &mut guard.steps[index];
+        let State::Waiting(work) = std::mem::replace(&mut step.state, State::Running) else { continue };
+        let (name, kind) = (step.name, step.kind);
+        let log = logs.join(format!("{index:02}.log"));
+        eprintln!("-- {name}: started, output in {}", log.display());
+        drop(guard);
+        let start = Instant::now();
+        let result = run_logged(&log, kind, work);
+        guard = lock();
+        let step = &mut guard.steps[index];
+        step.time = start.elapsed();
+        step.state = State::Done(result.map_or_else(Outcome::Failed, |()| Outcome::Passed));
+        // Not as text: tests may print other bytes.
+        let output = fs::read(&log).unwrap_or_default();
+        eprintln!("\n== {name}\n{}{}", String::from_utf8_lossy(&output), line(step));
+        changed.notify_all();
+    }
+    changed.notify_all();
+}
+
+/// Runs the work of a step with its output in a file. A panic is a failure.
+fn run_logged(path: &Path, kind: Kind, work: Work<'_>) -> Result<()> {
+    let log = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let surroundings = Surroundings { log, is_low_priority: kind.is_low_priority() };
+    let result = catch_unwind(AssertUnwindSafe(|| shell::within(surroundings, work)));
+    result.unwrap_or_else(|_| Err("panicked".to_owned()))
+}
+
 /// Returns a step's line in the summary: result, name, seconds and reason.
-fn line(step: &Step) -> String {
-    let (word, detail) = match &step.outcome {
-        Outcome::Passed => ("passed", ""),
-        Outcome::Failed(message) => ("FAILED", message.as_str()),
-        Outcome::NotRun(reason) => ("NOT RUN", reason.as_str()),
-        Outcome::Skipped(reason) => ("SKIPPED", *reason),
+fn line(step: &Step<'_>) -> String {
+    let (word, detail) = match &step.state {
+        State::Done(Outcome::Passed) => ("passed", ""),
+        State::Done(Outcome::Failed(message)) => ("FAILED", message.as_str()),
+        State::Done(Outcome::NotRun(reason)) => ("NOT RUN", reason.as_str()),
+        State::Done(Outcome::Skipped(reason)) => ("SKIPPED", *reason),
+        State::Waiting(_) | State::Running => ("running", ""),
     };
     format!("{word:7}  {:40} {:7.1} s  {detail}", step.name, step.time.as_secs_f64()).trim_end().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::{Barrier, mpsc};
+
     use super::*;
+
+    fn run(plan: Plan<'_>) -> ExitCode {
+        let logs = tempfile::tempdir().expect("a temporary folder");
+        plan.run(logs.path()).expect("logs can be written")
+    }
 
     #[test]
     fn step_with_a_failed_dependency_is_not_run() {
         let mut plan = Plan::default();
-        let good = plan.step("good", &[], || Ok(()));
-        let bad = plan.step("bad", &[good], || Err("broken".to_owned()));
-        let unmet = plan.step("after bad", &[good, bad], || panic!("must not run"));
-        plan.step("after that", &[unmet], || panic!("must not run"));
-        plan.step("after good", &[good], || Ok(()));
-        let outcomes: Vec<_> = plan.steps.iter().map(|step| &step.outcome).collect();
-        assert_eq!(outcomes[0], &Outcome::Passed);
-        assert_eq!(outcomes[1], &Outcome::Failed("broken".to_owned()));
-        assert_eq!(outcomes[2], &Outcome::NotRun("needs \"bad\"".to_owned()));
-        assert_eq!(outcomes[3], &Outcome::NotRun("needs \"after bad\"".to_owned()));
-        assert_eq!(outcomes[4], &Outcome::Passed);
-        assert_eq!(plan.finish(), ExitCode::FAILURE);
+        let good = plan.step("good", Kind::Test, &[], || Ok(()));
+        let bad = plan.step("bad", Kind::Test, &[good], || Err("broken".to_owned()));
+        let panics = plan.step("panics", Kind::CompileOther, &[], || panic!("on purpose"));
+        let unmet = plan.step("after bad", Kind::Test, &[good, bad], || panic!("must not run"));
+        plan.step("after that", Kind::Test, &[unmet], || panic!("must not run"));
+        plan.step("after a panic", Kind::Test, &[panics], || panic!("must not run"));
+        plan.step("after good", Kind::Test, &[good], || Ok(()));
+        let logs = tempfile::tempdir().expect("a temporary folder");
+        let plan = plan.run_steps(logs.path()).expect("logs can be written");
+        let outcome = |step: &Step<'_>| match &step.state {
+            State::Done(outcome) => outcome.clone(),
+            State::Waiting(_) | State::Running => panic!("{} is not done", step.name),
+        };
+        let outcomes: Vec<_> = plan.steps.iter().map(outcome).collect();
+        let not_run = |needed: &str| Outcome::NotRun(format!("needs \"{needed}\""));
+        let failed = |reason: &str| Outcome::Failed(reason.to_owned());
+        let expected = [
+            Outcome::Passed,
+            failed("broken"),
+            failed("panicked"),
+            not_run("bad"),
+            not_run("after bad"),
+            not_run("panics"),
+            Outcome::Passed,
+        ];
+        assert_eq!(outcomes, expected);
+        assert_eq!(plan.summarize(Duration::ZERO), ExitCode::FAILURE);
     }
 
     #[test]
     fn plan_without_failures_succeeds() {
         let mut plan = Plan::default();
-        plan.step("good", &[], || Ok(()));
+        plan.step("good", Kind::Test, &[], || Ok(()));
         plan.skip("extra", "missing");
-        assert_eq!(plan.finish(), ExitCode::SUCCESS);
+        assert_eq!(run(plan), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn steps_of_different_kinds_run_at_once() {
+        let both = Barrier::new(2);
+        let mut plan = Plan::default();
+        for kind in [Kind::CompileDebug, Kind::Test] {
+            plan.step("meets the other", kind, &[], || {
+                both.wait();
+                Ok(())
+            });
+        }
+        assert_eq!(run(plan), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn steps_of_one_kind_run_one_after_the_other_and_measurements_alone() {
+        let (running, is_measuring) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let mut plan = Plan::default();
+        let kinds = [Kind::Measure, Kind::CompileDebug, Kind::CompileDebug, Kind::Test, Kind::Measure];
+        let numbers = kinds.map(|kind| kinds.iter().position(|one| *one == kind).unwrap_or_default());
+        let of_kind = [const { AtomicUsize::new(0) }; 5];
+        for (kind, number) in kinds.into_iter().zip(numbers) {
+            let (running, is_measuring, of_kind) = (&running, &is_measuring, &of_kind[number]);
+            plan.step("checks what runs", kind, &[], move || {
+                let others = running.fetch_add(1, Ordering::SeqCst);
+                let is_alone = of_kind.fetch_add(1, Ordering::SeqCst) == 0 && !is_measuring.load(Ordering::SeqCst);
+                if kind == Kind::Measure {
+                    is_measuring.store(true, Ordering::SeqCst);
+                }
+                thread::sleep(Duration::from_millis(10));
+                is_measuring.store(false, Ordering::SeqCst);
+                of_kind.fetch_sub(1, Ordering::SeqCst);
+                running.fetch_sub(1, Ordering::SeqCst);
+                let is_expected = is_alone && (kind != Kind::Measure || others == 0);
+                if is_expected { Ok(()) } else { Err("runs beside a step that it must not run beside".to_owned()) }
+            });
+        }
+        assert_eq!(run(plan), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn earlier_steps_start_first_as_far_as_they_can() {
+        let (sender, started) = mpsc::channel();
+        let mut plan = Plan::default();
+        let first = plan.step("first", Kind::Test, &[], || Ok(()));
+        for (name, needs) in [("second", vec![first]), ("third", vec![])] {
+            let sender = sender.clone();
+            plan.step(name, Kind::Test, &needs, move || sender.send(name).map_err(|error| error.to_string()));
+        }
+        assert_eq!(run(plan), ExitCode::SUCCESS);
+        drop(sender);
+        assert_eq!(started.iter().collect::<Vec<_>>(), ["second", "third"]);
+    }
+
+    #[test]
+    fn output_of_a_step_goes_to_its_log() {
+        let logs = tempfile::tempdir().expect("a temporary folder");
+        let mut plan = Plan::default();
+        for (name, kind) in [("one", Kind::Test), ("two", Kind::CompileOther)] {
+            plan.step(name, kind, &[], move || {
+                shell::print(&format!("message of {name}"));
+                shell::run(shell::cargo().arg("--version"))
+            });
+        }
+        assert_eq!(plan.run(logs.path()), Ok(ExitCode::SUCCESS));
+        for (file, name) in [("00.log", "one"), ("01.log", "two")] {
+            let log = fs::read_to_string(logs.path().join(file)).expect("a log");
+            assert!(log.starts_with(&format!("message of {name}\n$ ")), "{log}");
+            assert!(log.contains("\ncargo "), "{log}");
+        }
     }
 }

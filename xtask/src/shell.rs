@@ -1,8 +1,10 @@
 //! Runs other programs.
 
+use std::cell::RefCell;
 use std::env;
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -15,15 +17,54 @@ pub(crate) fn root() -> &'static Path {
     xtask.parent().unwrap_or(xtask)
 }
 
+/// Where the commands and messages of a thread go, and with what priority its commands run.
+#[derive(Debug)]
+pub(crate) struct Surroundings {
+    /// The file for all output.
+    pub(crate) log: File,
+    /// True if the commands leave the processors to the programs that run beside them.
+    pub(crate) is_low_priority: bool,
+}
+
+thread_local! {
+    /// The surroundings of the step that this thread runs; `None` outside of `cargo xtask test`.
+    static SURROUNDINGS: RefCell<Option<Surroundings>> = const { RefCell::new(None) };
+}
+
+/// Runs `work` with these surroundings for the commands and messages of this thread.
+pub(crate) fn within<T>(surroundings: Surroundings, work: impl FnOnce() -> T) -> T {
+    SURROUNDINGS.set(Some(surroundings));
+    let result = work();
+    SURROUNDINGS.set(None);
+    result
+}
+
+/// Prints a message on stderr, or into the log of the step that this thread runs.
+pub(crate) fn print(message: &str) {
+    SURROUNDINGS.with_borrow_mut(|surroundings| match surroundings {
+        // As on stderr, nothing can be done if it cannot be written.
+        Some(surroundings) => drop(writeln!(surroundings.log, "{message}")),
+        None => eprintln!("{message}"),
+    });
+}
+
 /// Returns a command for the cargo that runs this program.
 pub(crate) fn cargo() -> Command {
     command(&env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
 }
 
 /// Returns a command that runs in the workspace's root, without stdin, with stdout sent to stderr.
+/// In a step, both go to the step's log.
 pub(crate) fn command(program: &str) -> Command {
-    let mut command = Command::new(program);
-    command.current_dir(root()).stdin(Stdio::null()).stdout(Stdio::from(io::stderr()));
+    let mut command = SURROUNDINGS.with_borrow(|surroundings| match surroundings {
+        Some(surroundings) => command_within(surroundings, program),
+        None => {
+            let mut command = Command::new(program);
+            command.stdout(Stdio::from(io::stderr()));
+            command
+        }
+    });
+    command.current_dir(root()).stdin(Stdio::null());
     // The folder of `cargo install` may not be on the PATH.
     if let Ok(path) = env::join_paths(search_path()) {
         command.env("PATH", path);
@@ -31,10 +72,25 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
+/// Returns a command with the output and the priority of a step.
+fn command_within(surroundings: &Surroundings, program: &str) -> Command {
+    let mut command = if surroundings.is_low_priority && is_on_path("nice") {
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "10", program]);
+        nice
+    } else {
+        Command::new(program)
+    };
+    // Without its log, a command would print between the output of other steps.
+    let output = || surroundings.log.try_clone().map_or_else(|_| Stdio::null(), Stdio::from);
+    command.stdout(output()).stderr(output());
+    command
+}
+
 /// Prints a command and runs it. A failed exit status is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = shown(command);
-    eprintln!("$ {line}");
+    print(&format!("$ {line}"));
     let status = command.status().map_err(|error| format!("cannot run `{line}`: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("`{line}` failed: {status}")) }
 }

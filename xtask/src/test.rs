@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every test and check, fastest to fail first.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 
@@ -10,71 +11,84 @@ use crate::measure;
 use crate::nats;
 use crate::notebook;
 use crate::package;
-use crate::plan::Plan;
+use crate::plan::{Kind, Plan};
 use crate::shell::{self, Result, cargo, command};
 use crate::tools::{self, Tool};
 use crate::wheel;
 use crate::workspace;
 
-/// Runs every step; a failure does not stop the later ones.
+/// True where the Python package can be built.
+const HAS_WHEEL: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
+
+/// Runs every step; a failure does not stop the others.
+///
+/// Of the steps that can start, the first of its kind starts first. Those that take long and that
+/// many steps need are therefore early: clippy, the page, the native tests and the Python package.
 pub(crate) fn run() -> Result<ExitCode> {
     let mut plan = Plan::default();
 
-    let rustfmt = plan.step("set up rustfmt", &[], || Tool::Rustfmt.ensure());
-    let clippy = plan.step("set up clippy", &[], || Tool::Clippy.ensure());
-    let wasm_target = plan.step("set up the wasm32 target", &[], || Tool::WasmTarget.ensure());
-    let windows_target = plan.step("set up the Windows target", &[], || Tool::WindowsTarget.ensure());
-    let mingw = plan.step("set up mingw", &[], || Tool::Mingw.ensure());
-    let chromium = plan.step("set up Chromium", &[], || Tool::Chromium.ensure());
-    let python = plan.step("set up Python", &[], || Tool::Python.ensure());
-    let cargo_deny = plan.step("set up cargo-deny", &[], || Tool::CargoDeny.ensure());
-    let wasm_pack = plan.step("set up wasm-pack", &[], || Tool::WasmPack.ensure());
-    let test_runner = plan.step("set up wasm-bindgen-test-runner", &[], || Tool::TestRunner.ensure());
+    let mut set_up = |name, tool: Tool| plan.step(name, Kind::Install, &[], move || tool.ensure());
+    let clippy = set_up("set up clippy", Tool::Clippy);
+    let wasm_target = set_up("set up the wasm32 target", Tool::WasmTarget);
+    let python = set_up("set up Python", Tool::Python);
+    let rustfmt = set_up("set up rustfmt", Tool::Rustfmt);
+    let windows_target = set_up("set up the Windows target", Tool::WindowsTarget);
+    let mingw = set_up("set up mingw", Tool::Mingw);
+    let chromium = set_up("set up Chromium", Tool::Chromium);
+    let cargo_deny = set_up("set up cargo-deny", Tool::CargoDeny);
+    let wasm_pack = set_up("set up wasm-pack", Tool::WasmPack);
+    let test_runner = set_up("set up wasm-bindgen-test-runner", Tool::TestRunner);
 
-    plan.step("formatting", &[rustfmt], || shell::run(cargo().args(["fmt", "--all", "--check"])));
-    plan.step("licences, bans and duplicates", &[cargo_deny], || {
+    plan.step("formatting", Kind::Test, &[rustfmt], || shell::run(cargo().args(["fmt", "--all", "--check"])));
+    plan.step("licences, bans and duplicates", Kind::Test, &[cargo_deny], || {
         // Not advisories: their database is a git repository outside of the package registry.
         shell::run(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
     });
     // The fuzz targets link libFuzzer, which is C++. The native tests run each for a moment.
     let has_cxx = shell::is_on_path("c++");
-    plan.step("clippy, native", &[clippy], || {
-        let fuzz_targets: &[&str] = if has_cxx { &["--features", "vramscope-fuzz/libfuzzer"] } else { &[] };
-        let clippy = ["clippy", "--workspace", "--all-targets"];
-        shell::run(cargo().args(clippy).args(fuzz_targets).args(["--", "--deny", "warnings"]))?;
-        // Not with the tests, which no Python is there to link.
-        let python_module = ["clippy", "--package", "vramscope-hook", "--features", "python", "--lib"];
-        shell::run(cargo().args(python_module).args(["--", "--deny", "warnings"]))
-    });
+    plan.step("clippy, native", Kind::CompileDebug, &[clippy], move || clippy_native(has_cxx));
     if !has_cxx {
         plan.skip("clippy, fuzz targets", "no C++ compiler");
     }
-    plan.step("clippy, wasm32", &[clippy, wasm_target], clippy_wasm);
-    plan.step("features of the collector", &[clippy], check_features);
-    plan.step("documentation", &[], check_documentation);
-    plan.step("minimum supported Rust version", &[], check_minimum_rust_version);
-    plan.step("Windows", &[windows_target, mingw], || {
+    let page = plan.step("build the page", Kind::CompileOther, &[wasm_target], || build::page(Profile::Release));
+    // The native tests embed the page; a page that changes later rebuilds them.
+    let native_tests = plan.step("build the native tests", Kind::CompileDebug, &[page], || {
+        shell::run(cargo().args(["test", "--workspace", "--no-run"]))
+    });
+    // The command in the package is the one that the tests in a browser run.
+    let binary_needs: &[_] = if HAS_WHEEL { &[page, python] } else { &[page] };
+    let binary = plan.step("build the Python package", Kind::CompileOther, binary_needs, build_binary);
+    plan.step("clippy, wasm32", Kind::CompileDebug, &[clippy, wasm_target], clippy_wasm);
+    let viewer_tests = plan.step("build the tests of the viewer", Kind::CompileDebug, &[wasm_target], || {
+        let build = ["build", "--tests", "--package", "vramscope-viewer", "--target", tools::WASM_TARGET];
+        shell::run(cargo().args(build))?;
+        measure::wasm_benchmark(Profile::Dev).map(drop)
+    });
+    plan.step("features of the collector", Kind::CompileDebug, &[clippy], check_features);
+    plan.step("documentation", Kind::CompileDebug, &[], check_documentation);
+    plan.step("minimum supported Rust version", Kind::CompileDebug, &[], check_minimum_rust_version);
+    plan.step("Windows", Kind::CompileDebug, &[windows_target, mingw], || {
         shell::run(cargo().args(["check", "--package", "vramscope", "--target", tools::WINDOWS_TARGET]))
     });
-    // Built before the native tests, which embed it; a page that changes later rebuilds them.
-    let page = plan.step("build the page", &[wasm_target], || build::page(Profile::Release));
-    plan.step("tests, native", &[], || {
-        let test = ["test", "--workspace", "--no-fail-fast"];
-        // Many of these tests wait most of the time, for a network or a process.
-        let threads = thread::available_parallelism().map_or(2, |count| 2 * count.get());
-        shell::run(cargo().args(test).env("RUST_TEST_THREADS", threads.to_string()))
+    // Once each and unoptimized: shows that they still run, not how fast.
+    plan.step("benchmarks, run briefly", Kind::CompileDebug, &[native_tests], || {
+        shell::run(cargo().args(["test", "--workspace", "--bench", "*"]))
     });
-    plan.step("the hook at a million events a second", &[], || {
-        let test = ["test", "--workspace", "--lib", "--", "--ignored", "--nocapture"];
-        shell::run(cargo().args(test).arg("recording_has_every_entry_of_each_layout_at_a_million_events_a_second"))
-    });
-    plan.step("the ring in every interleaving", &[], || {
+    plan.step("packages", Kind::CompileDebug, &[page], package::check);
+    plan.step("the ring in every interleaving", Kind::CompileOther, &[], || {
         let test = ["test", "--package", "vramscope-collector", "--no-default-features", "--lib", "ring::"];
         // Its own folder: the flag changes every crate.
         let target = workspace::target_dir()?.join("loom");
         shell::run(cargo().args(test).env("RUSTFLAGS", "--cfg vramscope_loom").env("CARGO_TARGET_DIR", target))
     });
-    plan.step("recordings through a real broker", &[python], || {
+
+    plan.step("tests, native", Kind::Test, &[native_tests], || {
+        let test = ["test", "--workspace", "--no-fail-fast"];
+        // Many of these tests wait most of the time, for a network or a process.
+        let threads = thread::available_parallelism().map_or(2, |count| 2 * count.get());
+        shell::run(cargo().args(test).env("RUST_TEST_THREADS", threads.to_string()))
+    });
+    plan.step("recordings through a real broker", Kind::Test, &[native_tests, python], || {
         // --workspace: with the same features as the other native tests nothing is compiled twice.
         let test = ["test", "--workspace", "--test", "fleet", "--", "--ignored"];
         shell::run(cargo().args(test).env(nats::SERVER_VARIABLE, nats::server()?))
@@ -86,26 +100,56 @@ pub(crate) fn run() -> Result<ExitCode> {
     if shell::output(command("nvidia-smi").arg("--list-gpus")).is_none_or(|gpus| gpus.is_empty()) {
         plan.skip("tests on a GPU", "no GPU; run `cargo xtask gpu` and tests/gpu/run.sh on a machine with one");
     }
-    // Once each and unoptimized: shows that they still run, not how fast.
-    plan.step("benchmarks, run briefly", &[], || shell::run(cargo().args(["test", "--workspace", "--bench", "*"])));
-    plan.step("browser tests of the viewer", &[wasm_target, chromium, wasm_pack, test_runner], || {
+    let viewer_needs = [viewer_tests, chromium, wasm_pack, test_runner];
+    plan.step("browser tests of the viewer", Kind::Test, &viewer_needs, || {
         // `no-install`: the steps above installed what wasm-pack would download.
         let test = ["test", "--headless", "--chrome", "--mode", "no-install", "viewer"];
         shell::run(command("wasm-pack").args(test).env("WASM_BINDGEN_TEST_TIMEOUT", "120"))
     });
-
-    let binary = plan.step("build for release", &[page], || build::binary_with_built_page(Profile::Release).map(drop));
-    plan.step("packages", &[binary], package::check);
-    if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        let package = plan.step("the Python package", &[page, python], wheel::check);
-        plan.step("the notebook", &[package, chromium], notebook::check);
+    let browser_needs = [binary, native_tests, viewer_tests, chromium, python];
+    plan.step("the binary in the browser", Kind::Test, &browser_needs, || {
+        end_to_end(&["--skip", "live::", "--test-threads", "2"])
+    });
+    if HAS_WHEEL {
+        let package = plan.step("the Python package", Kind::Test, &[binary], wheel::check);
+        plan.step("the notebook", Kind::Test, &[package, chromium], notebook::check);
     } else {
         plan.skip("the Python package and the notebook", "the package is built for Linux on x86-64");
     }
-    plan.step("the binary in the browser", &[binary, chromium, python], end_to_end);
-    plan.step("exports read by other tools", &[binary, python], exports::check);
-    plan.step("the server for assistants, asked by the official client", &[binary, python], assistant::check);
-    Ok(plan.finish())
+    plan.step("exports read by other tools", Kind::Test, &[binary, python], || exports::check(&binary_path()?));
+    plan.step("the server for assistants, asked by the official client", Kind::Test, &[binary, python], || {
+        assistant::check(&binary_path()?)
+    });
+
+    plan.step("the hook at a million events a second", Kind::Measure, &[native_tests], || {
+        let test = ["test", "--workspace", "--lib", "--", "--ignored", "--nocapture"];
+        shell::run(cargo().args(test).arg("recording_has_every_entry_of_each_layout_at_a_million_events_a_second"))
+    });
+    plan.step("running programs in the browser", Kind::Measure, &browser_needs, || {
+        end_to_end(&["live::", "--test-threads", "1"])
+    });
+    plan.run(&workspace::target_dir()?.join("xtask-test"))
+}
+
+/// Builds the command with the page that exists already: where possible as a part of the Python
+/// package.
+fn build_binary() -> Result<()> {
+    if HAS_WHEEL { wheel::build_quick() } else { build::binary_with_built_page(Profile::Quick).map(drop) }
+}
+
+/// Returns the path of the command that [`build_binary`] builds.
+fn binary_path() -> Result<PathBuf> {
+    if HAS_WHEEL { wheel::quick_program() } else { build::binary_path(Profile::Quick) }
+}
+
+/// Runs clippy on the workspace, and on the Python module.
+fn clippy_native(has_cxx: bool) -> Result<()> {
+    let fuzz_targets: &[&str] = if has_cxx { &["--features", "vramscope-fuzz/libfuzzer"] } else { &[] };
+    let clippy = ["clippy", "--workspace", "--all-targets"];
+    shell::run(cargo().args(clippy).args(fuzz_targets).args(["--", "--deny", "warnings"]))?;
+    // Not with the tests, which no Python is there to link.
+    let python_module = ["clippy", "--package", "vramscope-hook", "--features", "python", "--lib"];
+    shell::run(cargo().args(python_module).args(["--", "--deny", "warnings"]))
 }
 
 /// Runs clippy on the crates that are compiled to WebAssembly.
@@ -153,7 +197,7 @@ fn check_minimum_rust_version() -> Result<()> {
     let running = shell::output(command("rustc").arg("--version")).ok_or("`rustc --version` failed")?;
     let running = running.split_whitespace().nth(1).unwrap_or_default();
     if is_release_of(running, minimum) {
-        eprintln!("this toolchain, {running}, is the minimum supported Rust version");
+        shell::print(&format!("this toolchain, {running}, is the minimum supported Rust version"));
         return Ok(());
     }
     // `--install`: rustup downloads the toolchain if it is missing.
@@ -194,7 +238,7 @@ fn check_features() -> Result<()> {
     let mut crates: Vec<&str> = tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
     crates.sort_unstable();
     crates.dedup();
-    eprintln!("a recorder without features: {} crates", crates.len());
+    shell::print(&format!("a recorder without features: {} crates", crates.len()));
     let unwanted = ["axum", "hyper", "rustls", "tokio"].into_iter().find(|name| crates.contains(name));
     match unwanted {
         Some(name) => Err(format!("vramscope-collector without features depends on {name}")),
@@ -208,10 +252,11 @@ fn check_features() -> Result<()> {
 /// Most crates that a program may need for recording alone.
 const MAX_RECORDER_CRATES: usize = 40;
 
-/// Runs the tests that need a browser and the release binary; `cargo test` ignores them elsewhere.
-fn end_to_end() -> Result<()> {
+/// Runs tests that need a browser and the command; `cargo test` ignores them elsewhere. `tests` are
+/// arguments that select them.
+fn end_to_end(tests: &[&str]) -> Result<()> {
     let variables = [
-        (measure::BINARY_VARIABLE, build::binary_path(Profile::Release)?),
+        (measure::BINARY_VARIABLE, binary_path()?),
         // Unoptimized, as the steps before built most of it; these tests do not measure speed.
         (measure::LOAD_VARIABLE, measure::load_generator(Profile::Dev)?),
         (measure::WASM_BENCHMARK_VARIABLE, measure::wasm_benchmark(Profile::Dev)?),
@@ -219,10 +264,7 @@ fn end_to_end() -> Result<()> {
     ];
     // --workspace: with the same features as the other native tests nothing is compiled twice.
     let test = ["test", "--workspace", "--test", "browser", "--", "--ignored"];
-    let run = |arguments: &[&str]| shell::run(cargo().args(test).args(arguments).envs(variables.clone()));
-    // Those that measure a running program have the processors to themselves.
-    run(&["--skip", "live::", "--test-threads", "2"])?;
-    run(&["live::", "--test-threads", "1"])
+    shell::run(cargo().args(test).args(tests).envs(variables))
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Tool {
         if self.is_installed()? {
             return Ok(());
         }
-        eprintln!("{} is missing", self.name());
+        shell::print(&format!("{} is missing", self.name()));
         let by_hand = |reason: String| format!("{reason}\n  Install {} by hand: {}", self.name(), self.by_hand());
         self.install().map_err(by_hand)?;
         if self.is_installed()? { Ok(()) } else { Err(by_hand("It was installed but cannot be found.".to_owned())) }

@@ -26,6 +26,10 @@ const GLIBC: &str = "2.28";
 /// The wheel's platform tag, for that version of glibc.
 const PLATFORM: &str = "manylinux_2_28";
 
+/// The environment variable with the program that maturin runs as compiler for C and as linker. By
+/// default it is maturin itself.
+const ZIG_VARIABLE: &str = "CARGO_BIN_EXE_cargo-zigbuild";
+
 /// Licences that the wheel must contain: of vramscope, and of the font in its page.
 const LICENSES: [&str; 3] = ["LICENSE-APACHE", "LICENSE-Inter.txt", "LICENSE-MIT"];
 
@@ -69,11 +73,11 @@ fn build(target_triple: &str, profile: Profile) -> Result<PathBuf> {
     let _ = fs::remove_dir_all(&wheels);
     let mut maturin = tool(&python, "maturin")?;
     maturin.current_dir(&package).args(["build", "--zig", "--target", target_triple, "--compatibility", PLATFORM]);
-    maturin.args(["--profile", profile.folder(), "--out"]).arg(&wheels);
+    maturin.args(["--profile", profile.folder(), "--config", &strip, "--out"]).arg(&wheels);
+    // With the same profile and the same compiler for C, dependencies are not compiled again.
+    maturin.env(ZIG_VARIABLE, python.with_file_name("cargo-zigbuild"));
     shell::run(&mut maturin)?;
-    let names = fs::read_dir(&wheels).map_err(|error| format!("{}: {error}", wheels.display()))?;
-    let mut found = names.filter_map(|entry| Some(entry.ok()?.path()));
-    let wheel = found.next().ok_or_else(|| format!("{}: maturin built no wheel", wheels.display()))?;
+    let wheel = built_wheel()?;
     let mut list = command(&python.to_string_lossy());
     let files = shell::output(list.args(["-m", "zipfile", "-l"]).arg(&wheel)).unwrap_or_default();
     match missing_licenses(&files)[..] {
@@ -102,9 +106,28 @@ pub(crate) fn release(for_arm: bool) -> Result<()> {
     Ok(())
 }
 
-/// Builds a wheel that compiles fast, installs it into an empty environment, and tests it there.
+/// Builds a wheel that compiles fast, with a page that exists already.
+pub(crate) fn build_quick() -> Result<()> {
+    build(TARGET, Profile::Quick).map(drop)
+}
+
+/// Returns the path of the command that [`build_quick`] puts into the wheel.
+pub(crate) fn quick_program() -> Result<PathBuf> {
+    Ok(workspace::target_dir()?.join(TARGET).join(Profile::Quick.folder()).join("vramscope"))
+}
+
+/// Returns the path of the wheel that was built last.
+pub(crate) fn built_wheel() -> Result<PathBuf> {
+    let folder = workspace::target_dir()?.join("wheels");
+    let names = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let paths = names.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut wheels = paths.filter(|path| path.extension().is_some_and(|extension| extension == "whl"));
+    wheels.next().ok_or_else(|| format!("{}: no wheel", folder.display()))
+}
+
+/// Installs the built wheel into an empty environment, and tests it there.
 pub(crate) fn check() -> Result<()> {
-    let wheel = build(TARGET, Profile::Quick)?;
+    let wheel = built_wheel()?;
     let folder = workspace::target_dir()?.join("wheel-test");
     let python = python_env::create(&folder)?;
     let run = |arguments: &[&str]| {
