@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
-use vramscope_collector::{Hub, HubLimits};
+use vramscope_collector::{DeviceFigures, Figures, Hub, HubLimits};
 use vramscope_trace::{
     Category, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, PoolKey, PoolKind,
     RecordingInfo, Sink, Site, SiteId, StackId, StreamId, StringId,
@@ -122,5 +122,11 @@ impl SimulatedRank {
         self.encoder.flush();
         let chunks: Vec<_> = self.encoder.take_output().into_iter().map(Arc::new).collect();
         self.hub.publish(&chunks);
+        let state = self.encoder.state();
+        let devices = state
+            .devices()
+            .map(|(device, state)| DeviceFigures::of(DeviceInfo { device: device.0, ..DeviceInfo::default() }, state));
+        let devices = devices.collect();
+        self.hub.set_figures(Figures { events: state.event(), devices, ..Figures::default() });
     }
 }

@@ -45,7 +45,7 @@ pub(crate) enum Credentials {
     /// A user's name and password.
     User(String, String),
     /// A credentials file with a user's JWT and seed.
-    CredentialsFile(PathBuf),
+    UserFile(PathBuf),
     /// A file with the seed of an NKey.
     NkeyFile(PathBuf),
 }
@@ -133,7 +133,7 @@ impl FleetAddress {
             let value = decode(value)?;
             let file = || PathBuf::from(value.clone());
             match name {
-                "creds" => self.set_credentials(Credentials::CredentialsFile(file()))?,
+                "creds" => self.set_credentials(Credentials::UserFile(file()))?,
                 "nkey" => self.set_credentials(Credentials::NkeyFile(file()))?,
                 "ca" => self.tls.ca = Some(file()),
                 "cert" => certificate = Some(file()),
@@ -213,7 +213,7 @@ impl fmt::Debug for FleetAddress {
 impl PushServer for FleetAddress {
     fn start(&self, program: &str, rank: Rank, hub: &Hub) -> io::Result<Push> {
         let process = Process::this(hub.identity().to_string(), program, rank);
-        Push::start_with(NatsTransport::new(self.clone())?, self.to_string(), process, hub)
+        Push::start_with(NatsTransport::new(self.clone(), hub)?, self.to_string(), process, hub)
     }
 }
 
@@ -247,7 +247,7 @@ mod tests {
         check("nats://a/r", Credentials::Anonymous);
         check("nats://secret@a/r", Credentials::Token("secret".to_owned()));
         check("nats://me:se%2Fcret%40@a/r", Credentials::User("me".to_owned(), "se/cret@".to_owned()));
-        check("nats://a/r?creds=/file", Credentials::CredentialsFile("/file".into()));
+        check("nats://a/r?creds=/file", Credentials::UserFile("/file".into()));
         check("tls://a/r?nkey=/file&push=all", Credentials::NkeyFile("/file".into()));
     }
 

@@ -95,7 +95,7 @@ async fn options(address: &FleetAddress) -> Result<ConnectOptions, String> {
         Credentials::Anonymous => options,
         Credentials::Token(token) => options.token(token.clone()),
         Credentials::User(name, password) => options.user_and_password(name.clone(), password.clone()),
-        Credentials::CredentialsFile(path) => options
+        Credentials::UserFile(path) => options
             .credentials_file(path)
             .await
             .map_err(|error| format!("cannot read the credentials file {}: {error}", path.display()))?,

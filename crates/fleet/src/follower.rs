@@ -13,10 +13,12 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use vramscope_collector::{Aggregator, Process, ProcessConnection};
+use vramscope_insight::fleet::FleetView;
 
 use crate::address::FleetAddress;
 use crate::assembler::{Assembled, Assembler};
 use crate::connection::{Connection, FleetError, describe};
+use crate::fleet_reader::{SharedFleet, compare_ranks, read_summaries};
 use crate::message::ChunkMessage;
 use crate::process_record::ProcessRecord;
 use crate::subject_reader::SubjectReader;
@@ -50,6 +52,7 @@ pub struct Follower {
     runtime: Option<Runtime>,
     connection: Connection,
     run: String,
+    fleet: SharedFleet,
 }
 
 impl Follower {
@@ -65,18 +68,26 @@ impl Follower {
         let run = address.run().to_owned();
         let ensured = runtime.block_on(ensure_readable(&connection, &run));
         ensured.map_err(|reason| FleetError::new(address, reason))?;
-        Ok(Self { runtime: Some(runtime), connection, run })
+        Ok(Self { runtime: Some(runtime), connection, run, fleet: SharedFleet::default() })
     }
 
     /// Starts to pass the recordings of the run's processes to the aggregator, which must have
     /// begun.
     pub fn follow(&self, aggregator: Aggregator, options: FollowerOptions) {
-        let (connection, run) = (self.connection.clone(), self.run.clone());
-        let shared = Arc::new(Shared { connection, run, aggregator, options, requested: Mutex::default() });
+        let (connection, run, fleet) = (self.connection.clone(), self.run.clone(), self.fleet.clone());
+        let shared = Arc::new(Shared { connection, run, fleet, aggregator, options, requested: Mutex::default() });
         if let Some(runtime) = &self.runtime {
             runtime.spawn(follow_run(Arc::clone(&shared)));
             runtime.spawn(renew_leases(shared));
+            runtime.spawn(read_summaries(self.connection.clone(), self.run.clone(), self.fleet.clone()));
+            runtime.spawn(compare_ranks(self.fleet.clone()));
         }
+    }
+
+    /// Returns all ranks of the run as of the last tick; there are ten ticks a second.
+    #[must_use]
+    pub fn view(&self) -> Arc<FleetView> {
+        self.fleet.view()
     }
 }
 
@@ -92,6 +103,7 @@ impl Drop for Follower {
 struct Shared {
     connection: Connection,
     run: String,
+    fleet: SharedFleet,
     aggregator: Aggregator,
     options: FollowerOptions,
     /// Control subjects of the processes that are asked for their events, by identity.
@@ -129,7 +141,7 @@ impl Shared {
 /// Checks that the run's streams can be read; creates them if they do not exist and the broker
 /// allows it, so that a server can start before the first process.
 async fn ensure_readable(connection: &Connection, run: &str) -> Result<(), String> {
-    for name in [subjects::processes_stream(run), subjects::events_stream(run)] {
+    for name in [subjects::processes_stream(run), subjects::events_stream(run), subjects::summaries_stream(run)] {
         if let Err(error) = connection.jetstream.get_stream(&name).await {
             return streams::ensure(connection, run)
                 .await
@@ -165,6 +177,7 @@ async fn follow_run(shared: Arc<Shared>) {
                 continue;
             }
         };
+        shared.fleet.describe(&record);
         while followed.try_join_next().is_some() {}
         if !is_current(&record, shared.options.history) || !known.insert(record.process.identity.clone()) {
             continue;

@@ -19,23 +19,26 @@
 //!
 //! # What the broker stores
 //!
-//! A run has two JetStream streams; [`subjects`] has their names.
+//! A run has three JetStream streams; [`subjects`] has their names.
 //!
 //! - `events`: the chunks of all recordings, on one subject for each process, limited by bytes and
 //!   age. Each message has a number, which counts up within a process. Every so often a process
 //!   repeats header, definitions and newest full state, so that a reader can start there.
+//! - `summaries`: what each process holds, ten times a second.
 //! - `processes`: the newest description of each process, with the place of its last start.
 #![forbid(unsafe_code)]
 
 mod address;
 mod assembler;
 mod connection;
+mod fleet_reader;
 mod follower;
 mod message;
 mod process_record;
 mod streams;
 mod subject_reader;
 pub mod subjects;
+mod summaries;
 mod transport;
 
 pub use address::{FleetAddress, PushMode, register};
@@ -44,3 +47,4 @@ pub use connection::FleetError;
 pub use follower::{Follower, FollowerOptions};
 pub use message::ChunkMessage;
 pub use streams::{StreamLimits, create_streams};
+pub use summaries::{Summarizer, SummaryBatch};

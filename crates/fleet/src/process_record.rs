@@ -2,9 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 use vramscope_collector::Process;
+use vramscope_insight::fleet::{Mesh, ProcessDescription};
 
 use crate::address::PushMode;
 use crate::subjects;
+
+/// The environment variable with the mesh of the run; see [`Mesh`].
+const MESH_VARIABLE: &str = "VRAMSCOPE_MESH";
 
 /// What a reader needs to know of a process: who it is, and where its newest start is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +26,8 @@ pub(crate) struct Details {
     pub(crate) start_sequence: u64,
     /// When that message was sent, in milliseconds since 1970 by the process's clock.
     pub(crate) start_unix_ms: u64,
+    /// The mesh of the run, such as `pp=4,dp=2,tp=8`; empty if it is unknown.
+    pub(crate) mesh: String,
     /// True if the process sends all events, false if it sends those that a server asks for.
     pub(crate) sends_all: bool,
     /// True once the recording is complete.
@@ -31,7 +37,8 @@ pub(crate) struct Details {
 impl Details {
     /// Returns the details of a process that has sent nothing.
     pub(crate) fn new(mode: PushMode) -> Self {
-        Self { sends_all: mode == PushMode::All, ..Self::default() }
+        let mesh = std::env::var(MESH_VARIABLE).ok().filter(|mesh| mesh.parse::<Mesh>().is_ok());
+        Self { sends_all: mode == PushMode::All, mesh: mesh.unwrap_or_default(), ..Self::default() }
     }
 }
 
@@ -49,6 +56,20 @@ impl ProcessRecord {
     pub(crate) fn to_json(&self) -> String {
         let encoded = Encoded { process: &self.process, details: &self.details };
         serde_json::to_string(&encoded).expect("texts and numbers always serialize")
+    }
+
+    /// Returns what the fleet shows of the process.
+    pub(crate) fn description(&self) -> ProcessDescription {
+        let process = &self.process;
+        let mesh: Mesh = self.details.mesh.parse().unwrap_or_default();
+        ProcessDescription {
+            rank: process.rank,
+            host: process.host.clone(),
+            program: process.program.clone(),
+            pid: process.pid,
+            coordinates: process.rank.and_then(|rank| mesh.coordinates(rank)),
+            has_ended: self.details.has_ended,
+        }
     }
 
     /// Parses the record in a message on `subject`.
@@ -77,7 +98,13 @@ mod tests {
         let identity = "0123456789abcdef0123456789abcdef".to_owned();
         let process =
             Process { identity: identity.clone(), rank: Some(3), program: "train.py".to_owned(), ..Process::default() };
-        let details = Details { start_sequence: 9, start_unix_ms: 10, sends_all: true, has_ended: false };
+        let details = Details {
+            start_sequence: 9,
+            start_unix_ms: 10,
+            mesh: "dp=8".to_owned(),
+            sends_all: true,
+            has_ended: false,
+        };
         let record = ProcessRecord { process, details };
         let json = record.to_json();
         let parse = |subject: &str| ProcessRecord::parse(subject, json.as_bytes());

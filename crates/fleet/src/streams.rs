@@ -11,6 +11,11 @@ use crate::subjects;
 
 /// The most bytes of process descriptions that the broker stores for a run.
 const PROCESS_BYTES: i64 = 64 << 20;
+/// The most bytes of summaries that the broker stores for a run: two minutes of 1,024 processes.
+const SUMMARY_BYTES: i64 = 512 << 20;
+/// How long the broker stores a summary. Servers need the newest seconds; longer histories are in
+/// an archive.
+const SUMMARY_AGE: Duration = Duration::from_secs(300);
 /// How long the broker stores the description of a process: 7 days.
 const PROCESS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long the broker recognizes a message that it already has. Longer than a process takes to
@@ -70,7 +75,7 @@ async fn create(jetstream: &jetstream::Context, run: &str, limits: StreamLimits)
 }
 
 /// Returns the configuration of a run's streams.
-fn configs(run: &str, limits: StreamLimits) -> [Config; 2] {
+fn configs(run: &str, limits: StreamLimits) -> [Config; 3] {
     let stream = |name: String, subject: String| Config {
         name,
         subjects: vec![subject],
@@ -86,6 +91,11 @@ fn configs(run: &str, limits: StreamLimits) -> [Config; 2] {
             max_bytes: i64::try_from(limits.bytes).unwrap_or(i64::MAX),
             max_age: limits.age,
             ..stream(subjects::events_stream(run), subjects::all_events(run))
+        },
+        Config {
+            max_bytes: SUMMARY_BYTES,
+            max_age: SUMMARY_AGE,
+            ..stream(subjects::summaries_stream(run), subjects::all_summaries(run))
         },
         Config {
             max_bytes: PROCESS_BYTES,

@@ -31,6 +31,24 @@ pub fn processes_stream(run: &str) -> String {
     format!("vramscope-{run}-processes")
 }
 
+/// Returns the name of the stream of summaries.
+#[must_use]
+pub fn summaries_stream(run: &str) -> String {
+    format!("vramscope-{run}-summaries")
+}
+
+/// Returns the subject of the summaries that a process sends.
+#[must_use]
+pub fn summaries(run: &str, rank: Option<u32>, identity: &str) -> String {
+    format!("vramscope.{run}.summaries.{}", process_token(rank, identity))
+}
+
+/// Returns the pattern of all subjects of the stream of summaries.
+#[must_use]
+pub fn all_summaries(run: &str) -> String {
+    format!("vramscope.{run}.summaries.>")
+}
+
 /// Returns the subject of a process's chunks.
 #[must_use]
 pub fn events(run: &str, rank: Option<u32>, identity: &str) -> String {

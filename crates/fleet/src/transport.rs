@@ -10,14 +10,14 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
-use vramscope_collector::{Demand, Process, PushMessage, Transport, ViewFrom};
+use vramscope_collector::{Demand, Hub, Process, PushMessage, Transport, ViewFrom};
 use vramscope_trace::ChunkKind;
 
 use crate::address::{FleetAddress, PushMode};
 use crate::connection::{Connection, describe};
 use crate::message::ChunkMessage;
 use crate::process_record::{Details, ProcessRecord};
-use crate::{streams, subjects};
+use crate::{streams, subjects, summaries};
 
 /// The most time that a lost connection may take to return; then the attempt fails.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -130,6 +130,9 @@ pub(crate) struct NatsTransport {
     lease: Lease,
     /// Receives requests for events; ends with the connection.
     control: Option<JoinHandle<()>>,
+    hub: Hub,
+    /// Sends summaries.
+    summaries: Option<JoinHandle<()>>,
 }
 
 impl NatsTransport {
@@ -137,7 +140,7 @@ impl NatsTransport {
     ///
     /// # Errors
     /// If the operating system cannot start a thread.
-    pub(crate) fn new(address: FleetAddress) -> io::Result<Self> {
+    pub(crate) fn new(address: FleetAddress, hub: &Hub) -> io::Result<Self> {
         let runtime =
             Builder::new_multi_thread().worker_threads(1).thread_name("vramscope-nats").enable_all().build()?;
         let details = Details::new(address.mode);
@@ -152,6 +155,8 @@ impl NatsTransport {
             start: StartDistance::new(),
             lease: Lease::new(),
             control: None,
+            hub: hub.clone(),
+            summaries: None,
         })
     }
 
@@ -218,6 +223,15 @@ impl NatsTransport {
         };
         self.control = self.runtime.as_ref().map(|runtime| runtime.spawn(listen));
         Ok(())
+    }
+
+    /// Starts to send summaries, unless they are being sent.
+    fn start_summaries(&mut self, connection: &Connection) {
+        if self.summaries.is_none() {
+            let (run, process) = (self.address.run().to_owned(), self.record.process.clone());
+            let send = summaries::send_summaries(self.hub.clone(), run, process, connection.clone());
+            self.summaries = self.runtime.as_ref().map(|runtime| runtime.spawn(send));
+        }
     }
 
     /// Gives a message the next number, sends it, and keeps it until it is acknowledged.
@@ -297,11 +311,15 @@ impl Transport for NatsTransport {
             self.record = ProcessRecord { process: process.clone(), details: Details::new(self.address.mode) };
             self.unacknowledged.clear();
             (self.next_number, self.sent_next) = (0, 0);
+            if let Some(summaries) = self.summaries.take() {
+                summaries.abort();
+            }
         }
         let connection = self.established()?;
         // A server that reads the description asks for events at once.
         self.listen(&connection)?;
         self.publish_record(&connection)?;
+        self.start_summaries(&connection);
         self.resend(&connection)?;
         Ok(self.sent_next)
     }
@@ -347,6 +365,9 @@ impl Transport for NatsTransport {
     }
 
     fn finish(&mut self) -> Result<(), String> {
+        if let Some(summaries) = self.summaries.take() {
+            summaries.abort();
+        }
         self.publish(ChunkMessage { next: self.sent_next, is_end: true, ..ChunkMessage::default() })?;
         let deadline = Instant::now() + RESEND_TIMEOUT;
         while !self.unacknowledged.is_empty() {

@@ -1,5 +1,6 @@
 //! Ranks that push to a broker, and servers that follow it.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use vramscope_collector::{Aggregator, Hub, HubLimits, Outputs, Push, PushAddress, Rank, ViewFrom, log_text};
 use vramscope_fleet::{FleetAddress, Follower, FollowerOptions};
+use vramscope_insight::fleet::FleetView;
 use vramscope_tests::SimulatedRank;
 use vramscope_trace::{Block, DeviceId, Recording, SiteId};
 
@@ -105,6 +107,11 @@ impl FollowingServer {
                 recording.push(&chunk.bytes).expect("the merged recording is valid");
             }
         }
+    }
+
+    /// Returns all ranks as the server compares them.
+    pub(crate) fn view(&self) -> Arc<FleetView> {
+        self.follower.as_ref().expect("the server runs").view()
     }
 
     /// Ends the server.

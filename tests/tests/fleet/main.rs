@@ -2,4 +2,5 @@
 //! runs these tests.
 
 mod harness;
+mod summaries;
 mod transport;

@@ -169,6 +169,13 @@ impl Fleet {
         true
     }
 
+    /// Returns true if two processes are known and run on the same machine.
+    #[must_use]
+    pub fn are_on_one_host(&self, a: &ProcessIdentity, b: &ProcessIdentity) -> bool {
+        let host = |identity| self.processes.get(identity).map(|process| &process.description.host);
+        host(a).is_some_and(|a| host(b) == Some(a))
+    }
+
     /// Returns the number of processes.
     #[must_use]
     pub fn len(&self) -> usize {

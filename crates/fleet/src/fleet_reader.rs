@@ -1,0 +1,171 @@
+//! Reads the summaries of all processes and keeps what the fleet view shows.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use async_nats::jetstream::Message;
+use async_nats::jetstream::consumer::DeliverPolicy;
+use tokio::time::MissedTickBehavior;
+use vramscope_insight::fleet::{Fleet, FleetView, ProcessIdentity};
+
+use crate::connection::Connection;
+use crate::process_record::ProcessRecord;
+use crate::subject_reader::SubjectReader;
+use crate::subjects;
+use crate::summaries::{INTERVAL, SummaryBatch, unix_ns};
+
+/// How far back summaries are read first: enough for every window of the fleet view.
+const HISTORY: Duration = Duration::from_secs(65);
+/// Interval over which the least delay of messages is taken for the offset of the broker's clock.
+const CLOCK_WINDOW: Duration = Duration::from_secs(60);
+
+/// The fleet that a follower shows. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedFleet(Arc<Mutex<FleetState>>);
+
+/// The fleet, the broker's clock, and what was shown last.
+#[derive(Debug, Default)]
+struct FleetState {
+    fleet: Fleet,
+    clock: BrokerClock,
+    view: Arc<FleetView>,
+    /// Messages that could not be used.
+    refused: u64,
+}
+
+impl SharedFleet {
+    fn with<T>(&self, act: impl FnOnce(&mut FleetState) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds or changes the description of a process.
+    pub(crate) fn describe(&self, record: &ProcessRecord) {
+        let identity = ProcessIdentity(record.process.identity.clone());
+        self.with(|state| state.fleet.describe(identity, record.description()));
+    }
+
+    /// Returns what was shown at the last tick.
+    pub(crate) fn view(&self) -> Arc<FleetView> {
+        self.with(|state| Arc::clone(&state.view))
+    }
+
+    /// Compares the ranks and computes what is shown now.
+    fn tick(&self) {
+        self.with(|state| {
+            let now_ns = state.clock.now_ns(unix_ns());
+            state.fleet.tick(now_ns);
+            state.view = Arc::new(state.fleet.view(now_ns));
+        });
+    }
+
+    /// Adds the summaries in a message. One that is invalid, or of a process on another machine
+    /// than the sender's, is refused.
+    fn add(&self, message: &Message) {
+        let added = read_batch(message);
+        self.with(|state| match added {
+            Ok((sender, broker_ns, batch)) => {
+                state.clock.add(unix_ns(), broker_ns);
+                for (identity, summary) in batch.summaries {
+                    let identity = if identity.is_empty() { sender.clone() } else { ProcessIdentity(identity) };
+                    if !state.fleet.are_on_one_host(&sender, &identity)
+                        || !state.fleet.add(&identity, summary, broker_ns)
+                    {
+                        state.refused += 1;
+                    }
+                }
+            }
+            Err(reason) => {
+                state.refused += 1;
+                if state.refused == 1 {
+                    tracing::warn!("ignored summaries on {}: {reason}", message.subject);
+                }
+            }
+        });
+    }
+}
+
+/// Returns the sender of a message, when the broker stored it, and its summaries.
+fn read_batch(message: &Message) -> Result<(ProcessIdentity, u64, SummaryBatch), String> {
+    let (_, identity) = subjects::parse_process(&message.subject).ok_or("the subject names no process")?;
+    let published = message.info().map_err(|error| error.to_string())?.published;
+    let broker_ns = SystemTime::from(published).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    Ok((ProcessIdentity(identity.to_owned()), broker_ns, SummaryBatch::parse(&message.payload)?))
+}
+
+/// Reads summaries for as long as the follower runs.
+pub(crate) async fn read_summaries(connection: Connection, run: String, shared: SharedFleet) {
+    let start = SystemTime::now().checked_sub(HISTORY).unwrap_or(UNIX_EPOCH);
+    let mut reader = SubjectReader::new(
+        connection,
+        subjects::summaries_stream(&run),
+        subjects::all_summaries(&run),
+        DeliverPolicy::ByStartTime { start_time: start.into() },
+    );
+    loop {
+        shared.add(&reader.next().await);
+    }
+}
+
+/// Compares the ranks ten times a second for as long as the follower runs.
+pub(crate) async fn compare_ranks(shared: SharedFleet) {
+    let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        interval.tick().await;
+        shared.tick();
+    }
+}
+
+/// Estimates the time by the broker's clock from the messages that arrive.
+///
+/// A message arrives some time after the broker stored it. The least difference of the two times is
+/// taken for the difference of the clocks; it is too large by the least delay of a message.
+#[derive(Debug, Default)]
+struct BrokerClock {
+    /// Differences, own time minus broker's, with the own time at which each was measured;
+    /// differences increase.
+    differences: VecDeque<(u64, i64)>,
+}
+
+impl BrokerClock {
+    /// Adds a message that was stored at `broker_ns` and arrived at `own_ns`.
+    fn add(&mut self, own_ns: u64, broker_ns: u64) {
+        let difference = (i128::from(own_ns) - i128::from(broker_ns)).clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        // A larger difference that is older never becomes the least.
+        while self.differences.pop_back_if(|(_, known)| *known >= difference).is_some() {}
+        self.differences.push_back((own_ns, difference));
+        let oldest_ns = own_ns.saturating_sub(CLOCK_WINDOW.as_nanos() as u64);
+        while self.differences.pop_front_if(|(measured_ns, _)| *measured_ns < oldest_ns).is_some() {}
+    }
+
+    /// Returns the time by the broker's clock at `own_ns`.
+    fn now_ns(&self, own_ns: u64) -> u64 {
+        let difference = self.differences.front().map_or(0, |(_, difference)| *difference);
+        own_ns.saturating_add_signed(difference.saturating_neg())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn least_delay_gives_the_brokers_time() {
+        let mut clock = BrokerClock::default();
+        assert_eq!(clock.now_ns(500), 500);
+        let second = 1_000_000_000;
+        // The own clock is 5 s ahead; messages take 1 to 300 ms.
+        for (tick, delay_ms) in [300, 20, 1, 90, 250].into_iter().enumerate() {
+            let broker_ns = (100 + tick as u64) * second;
+            clock.add(broker_ns + 5 * second + delay_ms * 1_000_000, broker_ns);
+        }
+        assert_eq!(clock.now_ns(205 * second), 200 * second - 1_000_000);
+        // After a minute, the measurement with the least delay is forgotten.
+        clock.add(175 * second, 169 * second);
+        assert_eq!(clock.differences.len(), 1);
+        assert_eq!(clock.now_ns(205 * second), 199 * second);
+        clock.add(0, u64::MAX);
+        clock.add(u64::MAX, 0);
+    }
+}
