@@ -13,7 +13,7 @@ const MAX_MARKS: usize = 32;
 
 /// Current totals of a recording in progress: numbers of recorded and lost events, file size, and
 /// each device's memory. The recorder updates them about once a second, or ten times a second while
-/// somebody [watches](crate::Hub::watch_figures) them.
+/// they are [watched](crate::Hub::watch_figures).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The program's name.

@@ -16,19 +16,20 @@ use vramscope_tests::rules::{
 };
 
 /// Which crates of the workspace each crate may import. A crate that is not listed may import none.
-const MAY_IMPORT: [(&str, &[&str]); 13] = [
+const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("vramscope-pool", &["trace"]),
     ("vramscope-formats", &["trace", "pool"]),
     ("vramscope-insight", &["trace", "pool"]),
     ("vramscope-importer", &["trace", "formats"]),
     ("vramscope-analyzer", &["trace", "pool", "insight"]),
     ("vramscope-collector", &["trace", "pool", "page"]),
-    ("vramscope-pluggable", &["trace", "pool", "formats", "collector"]),
-    ("vramscope-hook", &["trace", "pool", "formats", "insight", "collector"]),
+    ("vramscope-fleet", &["trace", "insight", "collector"]),
+    ("vramscope-pluggable", &["trace", "pool", "formats", "collector", "fleet"]),
+    ("vramscope-hook", &["trace", "pool", "formats", "insight", "collector", "fleet"]),
     ("vramscope-demo", &["trace", "formats", "collector"]),
     ("vramscope-viewer", &["trace", "pool", "insight"]),
-    ("vramscope", &["trace", "pool", "formats", "insight", "collector", "demo", "page", "viewer"]),
-    ("vramscope-tests", &["trace", "pool", "formats", "insight", "collector", "demo", "viewer"]),
+    ("vramscope", &["trace", "pool", "formats", "insight", "collector", "fleet", "demo", "page", "viewer"]),
+    ("vramscope-tests", &["trace", "pool", "formats", "insight", "collector", "fleet", "demo", "viewer"]),
     ("vramscope-fuzz", &["trace", "pool", "formats", "importer", "insight", "viewer"]),
 ];
 

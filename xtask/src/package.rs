@@ -9,7 +9,7 @@ use crate::shell::{self, Result, cargo, command};
 use crate::workspace;
 
 /// Published crates, each after those that it depends on.
-const PUBLISHED: [&str; 12] = [
+const PUBLISHED: [&str; 13] = [
     "vramscope-trace",
     "vramscope-pool",
     "vramscope-formats",
@@ -18,6 +18,7 @@ const PUBLISHED: [&str; 12] = [
     "vramscope-analyzer",
     "vramscope-page",
     "vramscope-collector",
+    "vramscope-fleet",
     "vramscope-pluggable",
     "vramscope-viewer",
     "vramscope-demo",

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Push;
+use super::pusher::Push;
 use super::websocket::WebSocketTransport;
 use crate::hub::Hub;
 use crate::process::{Process, Rank};
@@ -55,10 +55,18 @@ impl PushAddress {
             None => Ok(Self::from(Address::parse(url)?)),
         }
     }
+}
 
-    /// Starts to push; see [`PushServer::start`].
-    pub(super) fn start(&self, program: &str, rank: Rank, hub: &Hub) -> io::Result<Push> {
-        self.0.start(program, rank, hub)
+impl Push {
+    /// Starts to push the hub's recording. `program` is the program's name, `rank` its rank in a
+    /// distributed run.
+    ///
+    /// Logs when the server cannot be reached, and when it can be again.
+    ///
+    /// # Errors
+    /// If the operating system cannot start a thread.
+    pub fn start(address: impl Into<PushAddress>, program: &str, rank: Rank, hub: &Hub) -> io::Result<Self> {
+        address.into().0.start(program, rank, hub)
     }
 }
 
@@ -126,7 +134,7 @@ mod tests {
         assert_eq!(check("127.0.0.1:1"), Ok("http://127.0.0.1:1/".to_owned()));
         assert!(check("unknown://server").is_err_and(|error| error.contains("http, https, ws or wss")));
         let address = PushAddress::parse("test://server").expect("a registered scheme");
-        let error = address.start("train.py", Rank::default(), &Hub::default()).expect_err("it always fails");
+        let error = Push::start(address, "train.py", Rank::default(), &Hub::default()).expect_err("it always fails");
         assert_eq!(error.to_string(), "this server cannot be pushed to");
     }
 }

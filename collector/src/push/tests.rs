@@ -1,15 +1,18 @@
 //! Pushing over connections that break, and to servers that stop, restart or refuse.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tracing::Level;
 use vramscope_trace::{DecodedItem, Decoder};
 
+use super::pusher::SHUTDOWN_TIME;
 use super::*;
 use crate::aggregator::Aggregator;
 use crate::captured_log;
-use crate::hub::HubLimits;
 use crate::hub::testing::Source;
+use crate::hub::{Hub, HubLimits};
+use crate::process::{Process, Rank};
 use crate::recorder::Outputs;
 use crate::server::{Content, Server, ServerOptions, Token};
 use crate::socket::Address;

@@ -1,28 +1,17 @@
 //! The address of a run at a broker, as a user writes it.
 
 use std::fmt;
-use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
-use vramscope_collector::{AddressError, Hub, Process, Push, PushServer, Rank, register_push_scheme};
+use vramscope_collector::AddressError;
 
 use crate::subjects;
-use crate::transport::NatsTransport;
 
 /// The port of a NATS server if the address names none.
 const DEFAULT_PORT: u16 = 4222;
 /// The most servers in one address.
 const MAX_SERVERS: usize = 16;
-
-/// Makes `nats://` and `tls://` known to everything that reads an address to push to, such as the
-/// environment variable `VRAMSCOPE_PUSH`.
-pub fn register() {
-    for scheme in ["nats", "tls"] {
-        register_push_scheme(scheme, |url| Ok(Arc::new(FleetAddress::parse(url)?)));
-    }
-}
 
 /// Which events a process sends to the broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -207,13 +196,6 @@ impl fmt::Display for FleetAddress {
 impl fmt::Debug for FleetAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FleetAddress({self})")
-    }
-}
-
-impl PushServer for FleetAddress {
-    fn start(&self, program: &str, rank: Rank, hub: &Hub) -> io::Result<Push> {
-        let process = Process::this(hub.identity().to_string(), program, rank);
-        Push::start_with(NatsTransport::new(self.clone(), hub)?, self.to_string(), process, hub)
     }
 }
 

@@ -15,7 +15,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long the broker keeps a request for messages before the reader must repeat it.
 const REQUEST_EXPIRY: Duration = Duration::from_secs(10);
-/// Time after which the broker removes a consumer that nobody reads.
+/// Time after which the broker removes a consumer without a reader.
 const INACTIVE_THRESHOLD: Duration = Duration::from_secs(30);
 /// The most messages that the broker sends ahead.
 const MAX_AHEAD_MESSAGES: usize = 256;

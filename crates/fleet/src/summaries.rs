@@ -23,8 +23,8 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 const VERSION: u8 = 1;
 /// The most sites of a device in a summary.
 const MAX_SITES: usize = 4;
-/// Names of sites that are sent again are sent every so many summaries, for servers that come later:
-/// every ten seconds.
+/// The name of a site is sent again after this many summaries, ten seconds, for servers that come
+/// later.
 const NAME_INTERVAL: u64 = 100;
 /// The longest name of a site or mark in a summary, in characters.
 const MAX_NAME_CHARS: usize = 80;

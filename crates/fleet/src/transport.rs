@@ -381,7 +381,7 @@ impl Transport for NatsTransport {
     }
 
     fn close(&mut self) {
-        // The connection stays: it reconnects by itself, and unacknowledged messages are sent again.
+        // The connection stays: it reconnects by itself.
     }
 
     fn begin(&self) -> ViewFrom {

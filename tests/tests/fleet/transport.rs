@@ -100,7 +100,7 @@ fn events_are_sent_when_a_server_asks_for_them() {
     let options = FollowerOptions { max_requested: 0, ..FollowerOptions::default() };
     let watching = FollowingServer::with_options(&url, options);
     thread::sleep(Duration::from_secs(1));
-    assert_eq!(watching.recording().end_event(), 0, "nobody asked for events");
+    assert_eq!(watching.recording().end_event(), 0, "no server has asked for events");
     let asking = FollowingServer::start(&url);
     ranks.iter_mut().for_each(|rank| rank.program.run(1000));
     for server in [&asking, &watching] {

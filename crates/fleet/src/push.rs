@@ -1,0 +1,24 @@
+//! Starts a push to a broker, for addresses with the schemes `nats` and `tls`.
+
+use std::io;
+use std::sync::Arc;
+
+use vramscope_collector::{Hub, Process, Push, PushServer, Rank, register_push_scheme};
+
+use crate::address::FleetAddress;
+use crate::transport::NatsTransport;
+
+/// Makes `nats://` and `tls://` known to everything that reads an address to push to, such as the
+/// environment variable `VRAMSCOPE_PUSH`.
+pub fn register() {
+    for scheme in ["nats", "tls"] {
+        register_push_scheme(scheme, |url| Ok(Arc::new(FleetAddress::parse(url)?)));
+    }
+}
+
+impl PushServer for FleetAddress {
+    fn start(&self, program: &str, rank: Rank, hub: &Hub) -> io::Result<Push> {
+        let process = Process::this(hub.identity().to_string(), program, rank);
+        Push::start_with(NatsTransport::new(self.clone(), hub)?, self.to_string(), process, hub)
+    }
+}
