@@ -321,6 +321,7 @@ mod tests {
             segments: 12,
             blocks: 34,
             out_of_memory: 1,
+            largest_sites: Vec::new(),
         };
         let figures = Figures {
             program: "<script>alert(1)</script>\"\n".into(),

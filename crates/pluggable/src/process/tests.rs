@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vramscope_collector::{
-    Address, Aggregator, Content, HostDevice, Hub, Outputs, Server, ServerOptions, TlsFiles, Token,
+    Aggregator, Content, HostDevice, Hub, Outputs, PushAddress, Server, ServerOptions, TlsFiles, Token,
 };
 use vramscope_pool::rerun::{self, History};
 use vramscope_trace::{
@@ -287,7 +287,7 @@ fn recording_is_pushed_completely_before_it_stops() {
     let options = ServerOptions { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..ServerOptions::default() };
     let content = Content { aggregator: Some(aggregator.clone()), ..Content::live(hub.clone()) };
     let server = Server::start(options, content).expect("the server starts");
-    let push = Address::parse(&server.url()).ok();
+    let push = PushAddress::parse(&server.url()).ok();
     let (process, messages) =
         start(Ok(vec![64 * MIB, 64 * MIB]), Ok(""), RecordingOptions { push, ..RecordingOptions::default() });
     process.allocate(1000, 1, STREAM).expect("the pool is large enough");
