@@ -147,8 +147,9 @@ fn clippy_native(has_cxx: bool) -> Result<()> {
     let fuzz_targets: &[&str] = if has_cxx { &["--features", "vramscope-fuzz/libfuzzer"] } else { &[] };
     let clippy = ["clippy", "--workspace", "--all-targets"];
     shell::run(cargo().args(clippy).args(fuzz_targets).args(["--", "--deny", "warnings"]))?;
-    // Not with the tests, which no Python is there to link.
-    let python_module = ["clippy", "--package", "vramscope-hook", "--features", "python", "--lib"];
+    // Not with the tests, which no Python is there to link. --workspace: with the same features as
+    // above, only the module is checked again.
+    let python_module = ["clippy", "--workspace", "--lib", "--features", "vramscope-hook/python"];
     shell::run(cargo().args(python_module).args(["--", "--deny", "warnings"]))
 }
 
