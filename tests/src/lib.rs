@@ -11,6 +11,7 @@
 //!   the measurements made with them.
 //! - [`Broker`] is a NATS server that tests can kill and restart, [`SimulatedRank`] a rank of a
 //!   training run whose recording is pushed to it.
+//! - [`fleet`] simulates thousands of ranks at a broker and measures what a server shows.
 //! - [`fixtures`] are recordings with their ground truth, [`synthetic`] recordings of any length;
 //!   [`recorded`] computes answers from one, [`gallery`] reads the page's gallery, [`verify`] runs
 //!   the pool against a recording. [`snapshot_model`] computes the contents of a snapshot
@@ -21,6 +22,7 @@
 mod broker;
 mod browser;
 pub mod fixtures;
+pub mod fleet;
 pub mod gallery;
 mod golden;
 pub mod http;

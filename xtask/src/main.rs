@@ -62,6 +62,8 @@ Usage: cargo xtask COMMAND
   live NAME [KEY=NUMBER…]
                      run a live benchmark at full length; without NAME, list them
   nats [--cluster]   start a NATS broker, or a cluster of three, on this machine
+  fleet [KEY=NUMBER…]
+                     simulate thousands of ranks at a broker and measure what a server shows
   screenshots        take the README's screenshots into docs/images
   torch-layouts [--check] [VERSION…]
                      read the layout of PyTorch's classes from the wheels of these versions (default
@@ -85,6 +87,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         (Some("gpu"), []) => gpu::collect().map(done),
         (Some("bench-browser"), []) => measure::bench_browser().map(done),
         (Some("live"), arguments) => measure::live(arguments).map(done),
+        (Some("fleet"), arguments) => nats::simulate(arguments).map(done),
         (Some("nats"), arguments) => nats::run(arguments).map(done),
         (Some("screenshots"), []) => measure::screenshots().map(done),
         (Some("torch-layouts"), arguments) => torch_layouts::run(arguments).map(done),

@@ -1,11 +1,11 @@
-//! Starts NATS brokers for trying and for tests.
+//! Starts NATS brokers for trying and for tests, and simulates runs at them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use crate::python_env;
-use crate::shell::{self, Result};
+use crate::shell::{self, Result, cargo};
 use crate::workspace;
 
 /// The environment variable with the path of `nats-server`, for tests.
@@ -22,6 +22,12 @@ pub(crate) fn server() -> Result<PathBuf> {
     let python = python_env::environment("nats-server", PACKAGE)?;
     let server = python.with_file_name(format!("nats-server{}", std::env::consts::EXE_SUFFIX));
     if server.is_file() { Ok(server) } else { Err(format!("{PACKAGE} has no {}", server.display())) }
+}
+
+/// Simulates the ranks of a training run at a broker of its own, and prints what a server shows.
+pub(crate) fn simulate(arguments: &[&str]) -> Result<()> {
+    let run = ["run", "--package", "vramscope-tests", "--bin", "fleet", "--release", "--"];
+    shell::run(cargo().args(run).args(arguments).env(SERVER_VARIABLE, server()?))
 }
 
 /// Starts a broker, or a cluster of three, on this machine, and waits until it ends. Its store is

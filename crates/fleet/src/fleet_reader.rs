@@ -30,8 +30,8 @@ struct FleetState {
     fleet: Fleet,
     clock: BrokerClock,
     view: Arc<FleetView>,
-    /// Messages that could not be used.
-    refused: u64,
+    /// Messages that were no summaries.
+    invalid: u64,
 }
 
 impl SharedFleet {
@@ -59,8 +59,7 @@ impl SharedFleet {
         });
     }
 
-    /// Adds the summaries in a message. One that is invalid, or of a process on another machine
-    /// than the sender's, is refused.
+    /// Adds the summaries in a message; ignores one that is invalid.
     fn add(&self, message: &Message) {
         let added = read_batch(message);
         self.with(|state| match added {
@@ -68,16 +67,12 @@ impl SharedFleet {
                 state.clock.add(unix_ns(), broker_ns);
                 for (identity, summary) in batch.summaries {
                     let identity = if identity.is_empty() { sender.clone() } else { ProcessIdentity(identity) };
-                    if !state.fleet.are_on_one_host(&sender, &identity)
-                        || !state.fleet.add(&identity, summary, broker_ns)
-                    {
-                        state.refused += 1;
-                    }
+                    state.fleet.add(&sender, identity, summary, broker_ns);
                 }
             }
             Err(reason) => {
-                state.refused += 1;
-                if state.refused == 1 {
+                state.invalid += 1;
+                if state.invalid == 1 {
                     tracing::warn!("ignored summaries on {}: {reason}", message.subject);
                 }
             }

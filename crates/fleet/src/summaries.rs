@@ -158,30 +158,40 @@ fn device_summary(figures: &DeviceFigures) -> DeviceSummary {
     }
 }
 
-/// Sends summaries until the task is aborted. While the broker cannot be reached, they are left
-/// out; their numbers show how many.
-pub(crate) async fn send_summaries(hub: Hub, run: String, process: Process, connection: Connection) {
-    let subject = subjects::summaries(&run, process.rank, &process.identity);
-    let mut summarizer = Summarizer::new(&hub);
-    // The newest acknowledgement, from the tasks that wait for them.
-    let newest: Arc<Mutex<Option<Acknowledged>>> = Arc::default();
-    let mut interval = tokio::time::interval(INTERVAL);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    loop {
-        interval.tick().await;
-        let acknowledged = *newest.lock().unwrap_or_else(PoisonError::into_inner);
-        let summary = summarizer.summarize(unix_ns(), acknowledged);
-        if connection.client.connection_state() != State::Connected {
-            continue;
+/// Sends batches of summaries on the subject of one process, and knows which were acknowledged.
+#[derive(Debug)]
+pub(crate) struct SummarySender {
+    connection: Connection,
+    subject: String,
+    identity: String,
+    /// The newest acknowledgement, from the tasks that wait for them.
+    newest: Arc<Mutex<Option<Acknowledged>>>,
+}
+
+impl SummarySender {
+    /// Creates a sender for a process of the run.
+    pub(crate) fn new(connection: Connection, run: &str, process: &Process) -> Self {
+        let subject = subjects::summaries(run, process.rank, &process.identity);
+        Self { connection, subject, identity: process.identity.clone(), newest: Arc::default() }
+    }
+
+    /// Returns when the newest acknowledged batch was acknowledged.
+    pub(crate) fn acknowledged(&self) -> Option<Acknowledged> {
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends the batch with this number. Returns false, and sends nothing, while the broker cannot
+    /// be reached.
+    pub(crate) async fn send(&self, number: u64, batch: &SummaryBatch) -> bool {
+        if self.connection.client.connection_state() != State::Connected {
+            return false;
         }
-        let number = summary.number;
-        let batch = SummaryBatch { summaries: vec![(String::new(), summary)] };
         let mut headers = HeaderMap::new();
-        headers.insert("Nats-Msg-Id", format!("{}-s{number}", process.identity));
+        headers.insert("Nats-Msg-Id", format!("{}-s{number}", self.identity));
         let payload = Bytes::from(batch.to_bytes());
-        let sent = connection.jetstream.publish_with_headers(subject.clone(), headers, payload).await;
-        let Ok(acknowledgement) = sent else { continue };
-        let newest = Arc::clone(&newest);
+        let sent = self.connection.jetstream.publish_with_headers(self.subject.clone(), headers, payload).await;
+        let Ok(acknowledgement) = sent else { return false };
+        let newest = Arc::clone(&self.newest);
         tokio::spawn(async move {
             if acknowledgement.await.is_ok() {
                 let acknowledged = Acknowledged { number, time_unix_ns: unix_ns() };
@@ -191,6 +201,22 @@ pub(crate) async fn send_summaries(hub: Hub, run: String, process: Process, conn
                 }
             }
         });
+        true
+    }
+}
+
+/// Sends summaries until the task is aborted. While the broker cannot be reached, they are left
+/// out; their numbers show how many.
+pub(crate) async fn send_summaries(hub: Hub, run: String, process: Process, connection: Connection) {
+    let sender = SummarySender::new(connection, &run, &process);
+    let mut summarizer = Summarizer::new(&hub);
+    let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        interval.tick().await;
+        let summary = summarizer.summarize(unix_ns(), sender.acknowledged());
+        let number = summary.number;
+        sender.send(number, &SummaryBatch { summaries: vec![(String::new(), summary)] }).await;
     }
 }
 

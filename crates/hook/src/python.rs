@@ -14,7 +14,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use vramscope_collector::session::{RecordingOptions, lifecycle, read_recording_options, stderr_log};
-use vramscope_collector::{ANY_HOST, Address};
+use vramscope_collector::{ANY_HOST, PushAddress};
 use vramscope_trace::{AnnotationStage, Category, DeviceId, DeviceInfo};
 
 use crate::follower::Request;
@@ -209,7 +209,7 @@ impl PySession {
             options.record = record;
         }
         if let Some(push) = push {
-            options.push = Some(Address::parse(push).map_err(|error| PyValueError::new_err(error.to_string()))?);
+            options.push = Some(PushAddress::parse(push).map_err(|error| PyValueError::new_err(error.to_string()))?);
         }
         if any_host {
             options.allow_hosts.push(ANY_HOST.to_owned());

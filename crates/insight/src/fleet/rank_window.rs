@@ -4,12 +4,19 @@ use std::collections::VecDeque;
 
 use super::summary::DeviceSummary;
 
-/// Length of the window, in nanoseconds: 3 s. Longer than most training steps, so that ranks that
-/// are at different points of a step have the same peak.
-const WINDOW_NS: u64 = 3_000_000_000;
-/// The most summaries in a window: twice as many as arrive in that time.
-const MAX_SUMMARIES: usize = 60;
-/// Distance of the two moments between which growth is measured, in nanoseconds: 60 s.
+/// Shortest length of the window, in nanoseconds: 3 s.
+const MIN_WINDOW_NS: u64 = 3_000_000_000;
+/// Longest length of the window, in nanoseconds: two minutes.
+const MAX_WINDOW_NS: u64 = 120_000_000_000;
+/// The window covers this many tenths of a step: a rank then shows its peak, wherever in a step it
+/// is.
+const WINDOW_STEP_TENTHS: u64 = 22;
+/// The parts into which a window is divided; each keeps its extremes only.
+const PARTS: u64 = 30;
+/// Durations of steps of which the median is taken.
+const MAX_STEPS: usize = 5;
+/// Distance of the two moments between which growth is measured, in nanoseconds: 60 s, or four
+/// windows.
 const GROWTH_NS: u64 = 60_000_000_000;
 /// Interval of the stored minima for growth, in nanoseconds: 1 s.
 const GROWTH_INTERVAL_NS: u64 = 1_000_000_000;
@@ -17,14 +24,12 @@ const GROWTH_INTERVAL_NS: u64 = 1_000_000_000;
 /// What a rank held in the window; sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RankFigures {
-    /// Allocated bytes now.
-    pub allocated: u64,
-    /// Reserved bytes now.
-    pub reserved: u64,
     /// The most allocated bytes.
     pub peak_allocated: u64,
     /// The most reserved bytes.
     pub peak_reserved: u64,
+    /// The most free bytes outside of the largest free block.
+    pub fragmented: u64,
     /// The highest external fragmentation, from 0 to 1.
     pub fragmentation: f64,
     /// Growth of the fewest allocated bytes of each window, in bytes a second, over the last
@@ -32,33 +37,97 @@ pub struct RankFigures {
     pub growth: f64,
 }
 
-/// The totals of a rank in the newest seconds.
+/// The extremes of a part of the window.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    start_ns: u64,
+    end_ns: u64,
+    least_allocated: u64,
+    most: RankFigures,
+}
+
+/// What a rank held in the newest seconds, at least two training steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RankWindow {
-    /// Time by the broker's clock, and totals.
-    recent: VecDeque<(u64, DeviceSummary)>,
+    parts: VecDeque<Part>,
     /// The fewest allocated bytes in windows that ended at these times.
     minima: VecDeque<(u64, u64)>,
+    /// The newest step and when it began.
+    step: Option<(u64, u64)>,
+    /// Durations of the last steps, in nanoseconds.
+    step_durations: VecDeque<u64>,
 }
 
 impl RankWindow {
-    /// Adds totals. Forgets those that are older than the window.
-    pub(super) fn add(&mut self, time_ns: u64, total: DeviceSummary) {
+    /// Adds totals, and the step that the rank is in. Forgets what is older than the window.
+    pub(super) fn add(&mut self, time_ns: u64, total: &DeviceSummary, step: Option<u64>) {
         // A message that is stored later is newer, whatever its clock says.
-        let time_ns = self.recent.back().map_or(time_ns, |(newest, _)| time_ns.max(*newest));
-        self.recent.push_back((time_ns, total));
-        while self.recent.len() > MAX_SUMMARIES
-            || self.recent.front().is_some_and(|(oldest, _)| oldest.saturating_add(WINDOW_NS) < time_ns)
-        {
-            self.recent.pop_front();
+        let time_ns = self.parts.back().map_or(time_ns, |newest| time_ns.max(newest.end_ns));
+        self.add_step(time_ns, step);
+        let window_ns = self.window_ns();
+        let part = self.parts.back_mut().filter(|part| time_ns - part.start_ns < window_ns / PARTS);
+        let new = Part {
+            start_ns: time_ns,
+            end_ns: time_ns,
+            least_allocated: total.allocated,
+            most: RankFigures {
+                peak_allocated: total.allocated,
+                peak_reserved: total.reserved,
+                fragmented: total.free.saturating_sub(total.largest_free),
+                fragmentation: total.fragmentation(),
+                growth: 0.0,
+            },
+        };
+        match part {
+            Some(part) => {
+                part.end_ns = time_ns;
+                part.least_allocated = part.least_allocated.min(new.least_allocated);
+                part.most = part.most.or(new.most);
+            }
+            None => self.parts.push_back(new),
         }
+        let Some(begin_ns) = time_ns.checked_sub(window_ns) else { return };
+        let is_full = self.parts.front().is_some_and(|oldest| oldest.start_ns <= begin_ns);
+        while self.parts.front().is_some_and(|oldest| oldest.end_ns < begin_ns) {
+            self.parts.pop_front();
+        }
+        self.add_minimum(time_ns, window_ns, is_full);
+    }
+
+    /// Notes when a step began and how long the one before it took.
+    fn add_step(&mut self, time_ns: u64, step: Option<u64>) {
+        let Some(step) = step else { return };
+        match self.step {
+            Some((known, _)) if known == step => {}
+            Some((known, began_ns)) => {
+                if known.checked_add(1) == Some(step) {
+                    if self.step_durations.len() == MAX_STEPS {
+                        self.step_durations.pop_front();
+                    }
+                    self.step_durations.push_back(time_ns - began_ns);
+                }
+                self.step = Some((step, time_ns));
+            }
+            None => self.step = Some((step, time_ns)),
+        }
+    }
+
+    /// Returns the length of the window, in nanoseconds.
+    fn window_ns(&self) -> u64 {
+        let mut durations: Vec<u64> = self.step_durations.iter().copied().collect();
+        durations.sort_unstable();
+        let median = durations.get(durations.len() / 2).copied().unwrap_or(0);
+        (median.saturating_mul(WINDOW_STEP_TENTHS) / 10).clamp(MIN_WINDOW_NS, MAX_WINDOW_NS)
+    }
+
+    /// Stores the fewest allocated bytes of a full window, once a second.
+    fn add_minimum(&mut self, time_ns: u64, window_ns: u64, is_full: bool) {
         let is_due = self.minima.back().is_none_or(|(newest, _)| newest.saturating_add(GROWTH_INTERVAL_NS) <= time_ns);
-        let is_full =
-            self.recent.front().is_some_and(|(oldest, _)| oldest.saturating_add(WINDOW_NS * 9 / 10) <= time_ns);
         if is_due && is_full {
-            let least = self.recent.iter().map(|(_, total)| total.allocated).min().unwrap_or(0);
+            let least = self.parts.iter().map(|part| part.least_allocated).min().unwrap_or(0);
             self.minima.push_back((time_ns, least));
-            while self.minima.front().is_some_and(|(oldest, _)| oldest.saturating_add(GROWTH_NS) < time_ns) {
+            let begin_ns = time_ns.saturating_sub(GROWTH_NS.max(4 * window_ns));
+            while self.minima.front().is_some_and(|(oldest, _)| *oldest < begin_ns) {
                 self.minima.pop_front();
             }
         }
@@ -66,22 +135,26 @@ impl RankWindow {
 
     /// Returns what the rank held in the window.
     pub(super) fn figures(&self) -> RankFigures {
-        let Some((_, now)) = self.recent.back() else { return RankFigures::default() };
-        let most = |field: fn(&DeviceSummary) -> u64| self.recent.iter().map(|(_, total)| field(total)).max();
-        let fragmentation = self.recent.iter().map(|(_, total)| total.fragmentation()).fold(0.0, f64::max);
         let growth = match (self.minima.front(), self.minima.back()) {
             (Some(&(from_ns, from)), Some(&(to_ns, to))) if to_ns > from_ns => {
                 (to as f64 - from as f64) / ((to_ns - from_ns) as f64 / 1e9)
             }
             _ => 0.0,
         };
-        RankFigures {
-            allocated: now.allocated,
-            reserved: now.reserved,
-            peak_allocated: most(|total| total.allocated).unwrap_or(0),
-            peak_reserved: most(|total| total.reserved).unwrap_or(0),
-            fragmentation,
-            growth,
+        let most = self.parts.iter().map(|part| part.most).fold(RankFigures::default(), RankFigures::or);
+        RankFigures { growth, ..most }
+    }
+}
+
+impl RankFigures {
+    /// Returns the larger of each figure but the growth.
+    fn or(self, other: Self) -> Self {
+        Self {
+            peak_allocated: self.peak_allocated.max(other.peak_allocated),
+            peak_reserved: self.peak_reserved.max(other.peak_reserved),
+            fragmented: self.fragmented.max(other.fragmented),
+            fragmentation: self.fragmentation.max(other.fragmentation),
+            growth: self.growth,
         }
     }
 }
@@ -99,23 +172,36 @@ mod tests {
         // Allocated bytes swing between steps, and grow by 10 bytes a second below that.
         for tick in 0..300_u64 {
             let allocated = 1000 + tick + if tick % 10 == 3 { 500 } else { 0 };
-            let total =
-                DeviceSummary { allocated, reserved: 5000, free: 100, largest_free: 25, ..DeviceSummary::default() };
-            window.add(tick * 100 * MS, total);
+            let free = DeviceSummary { free: 100, largest_free: 25, ..DeviceSummary::default() };
+            window.add(tick * 100 * MS, &DeviceSummary { allocated, reserved: 5000, ..free }, None);
         }
         let figures = window.figures();
-        assert_eq!((figures.allocated, figures.reserved), (1299, 5000));
-        assert_eq!(figures.peak_allocated, 1793);
+        assert_eq!((figures.peak_allocated, figures.peak_reserved, figures.fragmented), (1793, 5000, 75));
         assert!((figures.growth - 10.0).abs() < 0.5, "{figures:?}");
         assert!((figures.fragmentation - 0.75).abs() < 1e-9);
-        assert!(window.recent.len() <= 31 && window.minima.len() <= 61);
+        assert!(window.parts.len() <= 32 && window.minima.len() <= 61);
+    }
+
+    #[test]
+    fn window_covers_two_steps_however_long_they_are() {
+        let mut window = RankWindow::default();
+        // A step takes 20 s, and its peak is a tenth of a second.
+        for tick in 0..2000_u64 {
+            let allocated = if tick % 200 == 90 { 5000 } else { 1000 };
+            window.add(tick * 100 * MS, &DeviceSummary { allocated, ..DeviceSummary::default() }, Some(tick / 200));
+            if tick > 800 {
+                assert_eq!(window.figures().peak_allocated, 5000, "tick {tick}");
+            }
+        }
+        assert_eq!(window.window_ns(), 44_000 * MS);
+        assert!(window.parts.len() <= 32, "{}", window.parts.len());
     }
 
     #[test]
     fn clock_that_goes_back_changes_nothing() {
         let mut window = RankWindow::default();
-        for time_ns in [5_000_000_000, 1_000_000_000, u64::MAX / 2, 0] {
-            window.add(time_ns, DeviceSummary { allocated: 7, ..DeviceSummary::default() });
+        for (time_ns, step) in [(5_000_000_000, 1), (1_000_000_000, u64::MAX), (u64::MAX / 2, 2), (0, 3)] {
+            window.add(time_ns, &DeviceSummary { allocated: 7, ..DeviceSummary::default() }, Some(step));
         }
         assert_eq!(window.figures().peak_allocated, 7);
     }

@@ -1,6 +1,6 @@
 //! All ranks of a run and what is shown of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,8 @@ use super::summary::Summary;
 
 /// The most processes of a run, including those that have ended. Further ones are not shown.
 const MAX_PROCESSES: usize = 16_384;
+/// The most summaries that wait for the description of their process.
+const MAX_EARLY: usize = 16_384;
 /// The most names of sites that are kept for one process.
 const MAX_NAMES: usize = 256;
 
@@ -46,6 +48,8 @@ struct ProcessState {
     newest: Summary,
     /// When the newest summary was stored, by the broker's clock.
     newest_broker_ns: u64,
+    /// Summaries that arrived.
+    summaries: u64,
     /// Summaries that are missing.
     lost_summaries: u64,
     /// Names of sites.
@@ -55,10 +59,23 @@ struct ProcessState {
     outlier: Option<Outlier>,
 }
 
+/// A summary of a process whose description has not arrived.
+#[derive(Debug)]
+struct EarlySummary {
+    sender: ProcessIdentity,
+    identity: ProcessIdentity,
+    summary: Summary,
+    broker_ns: u64,
+}
+
 /// All processes of a run.
 #[derive(Debug, Default)]
 pub struct Fleet {
     processes: BTreeMap<ProcessIdentity, ProcessState>,
+    /// Summaries that arrived before the description of their process, in order.
+    early: VecDeque<EarlySummary>,
+    /// Summaries that were refused: of unknown processes, and of other machines than the sender's.
+    refused: u64,
 }
 
 /// What is shown of a rank; sizes in bytes.
@@ -92,8 +109,11 @@ pub struct RankRow {
     pub largest_site: Option<(String, u64)>,
     /// Requests that failed with out of memory.
     pub ooms: u32,
-    /// Time since its newest summary, in nanoseconds.
+    /// Time since its newest summary was made, or stored at the broker if its clock's offset is
+    /// unknown; in nanoseconds.
     pub lag_ns: u64,
+    /// Summaries that arrived.
+    pub summaries: u64,
     /// Summaries that are missing.
     pub lost_summaries: u64,
     /// Offset of its clock and the largest error of the offset, in nanoseconds.
@@ -141,39 +161,46 @@ impl Fleet {
             return false;
         }
         self.processes.entry(identity).or_default().description = description;
-        true
-    }
-
-    /// Adds a process's next summary, which the broker stored at `broker_ns` of its clock. Returns
-    /// false if the process is unknown. A summary that is older than the newest is ignored.
-    pub fn add(&mut self, identity: &ProcessIdentity, summary: Summary, broker_ns: u64) -> bool {
-        let Some(process) = self.processes.get_mut(identity) else { return false };
-        let is_first = process.newest_broker_ns == 0;
-        if !is_first && summary.number <= process.newest.number {
-            return true;
-        }
-        if !is_first {
-            process.lost_summaries += summary.number - process.newest.number - 1;
-        }
-        process.clock.sent(summary.number, summary.time_unix_ns, broker_ns);
-        if let Some(acknowledged) = summary.acknowledged {
-            process.clock.acknowledged(acknowledged.number, acknowledged.time_unix_ns);
-        }
-        for (number, name) in &summary.names {
-            if process.names.len() < MAX_NAMES || process.names.contains_key(number) {
-                process.names.insert(*number, name.clone());
+        if !self.early.is_empty() {
+            for early in std::mem::take(&mut self.early) {
+                self.add(&early.sender, early.identity, early.summary, early.broker_ns);
             }
         }
-        process.window.add(broker_ns, summary.total());
-        (process.newest, process.newest_broker_ns) = (summary, broker_ns);
         true
     }
 
-    /// Returns true if two processes are known and run on the same machine.
+    /// Adds the next summary of the process `identity`, which `sender` sent and the broker stored at
+    /// `broker_ns` of its clock.
+    ///
+    /// A summary that is older than the newest is ignored, and one of a process on another machine
+    /// than the sender's is refused. The descriptions of both processes may arrive later.
+    pub fn add(&mut self, sender: &ProcessIdentity, identity: ProcessIdentity, summary: Summary, broker_ns: u64) {
+        let (Some(host), true) = (self.host(sender), self.processes.contains_key(&identity)) else {
+            if self.early.len() == MAX_EARLY {
+                self.early.pop_front();
+                self.refused += 1;
+            }
+            self.early.push_back(EarlySummary { sender: sender.clone(), identity, summary, broker_ns });
+            return;
+        };
+        if self.host(&identity) != Some(host) {
+            self.refused += 1;
+            return;
+        }
+        if let Some(process) = self.processes.get_mut(&identity) {
+            process.add(summary, broker_ns);
+        }
+    }
+
+    /// Returns the machine of a process.
+    fn host(&self, identity: &ProcessIdentity) -> Option<&str> {
+        self.processes.get(identity).map(|process| process.description.host.as_str())
+    }
+
+    /// Returns how many summaries were refused.
     #[must_use]
-    pub fn are_on_one_host(&self, a: &ProcessIdentity, b: &ProcessIdentity) -> bool {
-        let host = |identity| self.processes.get(identity).map(|process| &process.description.host);
-        host(a).is_some_and(|a| host(b) == Some(a))
+    pub fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Returns the number of processes.
@@ -268,6 +295,29 @@ fn stages(ranks: &[RankRow]) -> Vec<StageRow> {
 }
 
 impl ProcessState {
+    /// Adds the next summary, which the broker stored at `broker_ns` of its clock.
+    fn add(&mut self, summary: Summary, broker_ns: u64) {
+        let is_first = self.newest_broker_ns == 0;
+        if !is_first && summary.number <= self.newest.number {
+            return;
+        }
+        if !is_first {
+            self.lost_summaries += summary.number - self.newest.number - 1;
+        }
+        self.summaries += 1;
+        self.clock.sent(summary.number, summary.time_unix_ns, broker_ns);
+        if let Some(acknowledged) = summary.acknowledged {
+            self.clock.acknowledged(acknowledged.number, acknowledged.time_unix_ns);
+        }
+        for (number, name) in &summary.names {
+            if self.names.len() < MAX_NAMES || self.names.contains_key(number) {
+                self.names.insert(*number, name.clone());
+            }
+        }
+        self.window.add(broker_ns, &summary.total(), summary.step);
+        (self.newest, self.newest_broker_ns) = (summary, broker_ns);
+    }
+
     /// Returns the process's pipeline stage.
     fn stage(&self) -> Option<u32> {
         self.description.coordinates.as_ref().and_then(|coordinates| coordinates.get("pp"))
@@ -276,12 +326,11 @@ impl ProcessState {
     /// Returns the values of all metrics; `median_step` is the median of the group's steps.
     fn values_at(&self, now_ns: u64, median_step: Option<f64>) -> Values {
         let figures = self.window.figures();
-        let total = self.newest.total();
         let behind = self.newest.step.zip(median_step).map(|(step, median)| median - step as f64);
         [
             Some(figures.peak_allocated as f64),
             Some(figures.peak_reserved as f64),
-            Some(total.free.saturating_sub(total.largest_free) as f64),
+            Some(figures.fragmented as f64),
             Some(figures.growth),
             behind,
             Some(now_ns.saturating_sub(self.newest_broker_ns) as f64 / 1e9),
@@ -290,22 +339,26 @@ impl ProcessState {
 
     /// Returns what is shown of the process.
     fn row(&self, identity: ProcessIdentity, now_ns: u64) -> RankRow {
-        let RankFigures { allocated, reserved, peak_allocated, fragmentation, growth, .. } = self.window.figures();
+        let RankFigures { peak_allocated, fragmentation, growth, .. } = self.window.figures();
         let total = self.newest.total();
         let coordinates = self.description.coordinates.as_ref();
         let largest_site = total
             .sites
             .first()
             .map(|(number, bytes)| (self.names.get(number).cloned().unwrap_or_else(|| "unknown".to_owned()), *bytes));
-        let clock = self.clock.estimate().map(|OffsetEstimate { offset_ns, error_ns }| (offset_ns, error_ns));
+        let clock = self.clock.estimate();
+        let made_ns = clock.map_or(self.newest_broker_ns, |OffsetEstimate { offset_ns, .. }| {
+            self.newest.time_unix_ns.saturating_add_signed(offset_ns).min(self.newest_broker_ns)
+        });
+        let clock = clock.map(|OffsetEstimate { offset_ns, error_ns }| (offset_ns, error_ns));
         RankRow {
             identity,
             rank: self.description.rank,
             host: self.description.host.clone(),
             pipeline: self.stage(),
             tensor: coordinates.and_then(|coordinates| coordinates.get("tp")),
-            allocated,
-            reserved,
+            allocated: total.allocated,
+            reserved: total.reserved,
             peak_allocated,
             fragmentation,
             growth,
@@ -313,7 +366,8 @@ impl ProcessState {
             mark: self.newest.mark.clone(),
             largest_site,
             ooms: total.ooms,
-            lag_ns: now_ns.saturating_sub(self.newest_broker_ns),
+            lag_ns: now_ns.saturating_sub(made_ns),
+            summaries: self.summaries,
             lost_summaries: self.lost_summaries,
             clock,
             has_ended: self.description.has_ended,
@@ -373,7 +427,7 @@ mod tests {
                     devices: vec![device],
                     ..Summary::default()
                 };
-                assert!(self.fleet.add(&identity(rank), summary, self.now_ns()));
+                self.fleet.add(&identity(rank), identity(rank), summary, self.now_ns());
             }
             self.fleet.tick(self.now_ns());
             self.tick += 1;
@@ -442,12 +496,34 @@ mod tests {
     fn missing_and_repeated_summaries_are_counted() {
         let mut fleet = Fleet::new();
         let summary = |number| Summary { number, ..Summary::default() };
-        assert!(!fleet.add(&identity(0), summary(0), START_NS), "the process is unknown");
-        fleet.describe(identity(0), ProcessDescription::default());
-        for number in [5, 6, 6, 4, 9] {
-            assert!(fleet.add(&identity(0), summary(number), START_NS));
+        // The description may arrive late.
+        for number in [5, 6] {
+            fleet.add(&identity(0), identity(0), summary(number), START_NS);
         }
-        assert_eq!(fleet.view(START_NS).ranks[0].lost_summaries, 2);
+        assert_eq!(fleet.view(START_NS).ranks, []);
+        fleet.describe(identity(0), ProcessDescription::default());
+        for number in [6, 4, 9] {
+            fleet.add(&identity(0), identity(0), summary(number), START_NS);
+        }
+        let row = &fleet.view(START_NS).ranks[0];
+        assert_eq!((row.summaries, row.lost_summaries, fleet.refused()), (3, 2, 0));
+    }
+
+    #[test]
+    fn process_can_send_summaries_of_its_machine_only() {
+        let mut fleet = Fleet::new();
+        for (rank, host) in [(0, "a"), (1, "a"), (2, "b")] {
+            let description = ProcessDescription { host: host.to_owned(), ..ProcessDescription::default() };
+            fleet.describe(identity(rank), description);
+        }
+        for rank in 0..3 {
+            fleet.add(&identity(0), identity(rank), Summary::default(), START_NS);
+        }
+        assert_eq!((fleet.view(START_NS).ranks.len(), fleet.refused()), (2, 1));
+        for number in 0..2 * MAX_EARLY as u64 {
+            fleet.add(&identity(9), identity(9), Summary { number, ..Summary::default() }, START_NS);
+        }
+        assert_eq!((fleet.early.len(), fleet.refused()), (MAX_EARLY, MAX_EARLY as u64 + 1));
     }
 
     #[test]

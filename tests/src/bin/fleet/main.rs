@@ -1,0 +1,46 @@
+//! Simulates the ranks of a training run at a broker, and measures what a server shows:
+//! `cargo xtask fleet ranks=1024 [KEY=NUMBER…]`.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use vramscope_tests::fleet::{Figures, Plan, measure};
+
+const USAGE: &str = "\
+Usage: fleet [KEY=NUMBER…]
+
+  ranks=1024      simulated ranks
+  batch=1         ranks whose summaries are sent in one message, as of one machine
+  seconds=60      time of the measurement
+  outliers=20     planted outliers, one after the other
+  seed=1          decides the shifts of ranks and the outliers";
+
+fn plan(arguments: &[String]) -> Option<Plan> {
+    let number = |argument: &String| {
+        let (name, number) = argument.split_once('=')?;
+        Some((name.to_owned(), number.parse::<u64>().ok()?))
+    };
+    let mut numbers: BTreeMap<String, u64> = arguments.iter().map(number).collect::<Option<_>>()?;
+    let mut take = |name: &str, default: u64| numbers.remove(name).unwrap_or(default);
+    let plan = Plan {
+        ranks: u32::try_from(take("ranks", 1024)).ok().filter(|ranks| *ranks > 0)?,
+        batch: usize::try_from(take("batch", 1)).ok().filter(|batch| *batch > 0)?,
+        time: Duration::from_secs(take("seconds", 60)),
+        outliers: u32::try_from(take("outliers", 20)).ok()?,
+        seed: take("seed", 1),
+    };
+    numbers.is_empty().then_some(plan)
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some(plan) = plan(&arguments) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let figures: Figures = measure(&plan);
+    println!("{figures}");
+    ExitCode::SUCCESS
+}

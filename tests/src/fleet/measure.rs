@@ -1,0 +1,346 @@
+//! Measures what a server shows of a simulated run.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fastrand::Rng;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+use vramscope_collector::{Aggregator, Outputs, Process};
+use vramscope_fleet::{FleetAddress, Follower, FollowerOptions, SimulatedHost};
+use vramscope_insight::fleet::{DeviceSummary, FleetView, Summary};
+
+use super::recorded_training::RecordedTraining;
+use crate::broker::Broker;
+
+/// Interval between two summaries of a rank.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which the server's view is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Longest wait until all ranks are shown, and until the mark of an earlier outlier is gone.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Longest wait for the mark of a planted outlier.
+const MARK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of connections that are opened at once.
+const CONNECTING: usize = 32;
+/// No rank.
+const NO_RANK: u32 = u32::MAX;
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Ranks whose summaries are sent in one message.
+    pub batch: usize,
+    /// The least time of the measurement; it ends after the last outlier.
+    pub time: Duration,
+    /// Number of planted outliers.
+    pub outliers: u32,
+    /// Decides the shifts of ranks and the outliers.
+    pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Summaries that were sent.
+    pub sent: u64,
+    /// Summaries that the server lacks, and those that could not be sent.
+    pub lost: u64,
+    /// Lag of the ranks at all times, in milliseconds: median, 95th percentile, largest.
+    pub lag_ms: [u64; 3],
+    /// For each planted outlier, milliseconds until it was marked; `None` if it was not.
+    pub marked_ms: Vec<Option<u64>>,
+    /// Outliers that were ranked first once marked.
+    pub ranked_first: usize,
+    /// Ranks that were marked although they did not differ.
+    pub wrong_marks: u64,
+    /// Processor time in seconds for each second of the measurement: broker, and this process
+    /// (simulated ranks and server).
+    pub processors: [f64; 2],
+    /// Resident memory of the broker, in bytes.
+    pub broker_bytes: u64,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [median, p95, most] = self.lag_ms;
+        let marked: Vec<u64> = self.marked_ms.iter().flatten().copied().collect();
+        let [broker, own] = self.processors;
+        writeln!(f, "{} ranks: {} summaries sent, {} lost", self.ranks, self.sent, self.lost)?;
+        writeln!(f, "lag: median {median} ms, p95 {p95} ms, largest {most} ms")?;
+        writeln!(
+            f,
+            "outliers: {} of {} marked, {} ranked first, after at most {} ms; {} wrong marks",
+            marked.len(),
+            self.marked_ms.len(),
+            self.ranked_first,
+            marked.iter().max().unwrap_or(&0),
+            self.wrong_marks
+        )?;
+        write!(
+            f,
+            "processors: broker {broker:.2}, ranks and server {own:.2}; broker's memory {} MiB",
+            self.broker_bytes >> 20
+        )
+    }
+}
+
+/// How one rank differs from the others.
+#[derive(Debug)]
+struct Planted {
+    /// The rank; [`NO_RANK`] for none.
+    rank: AtomicU32,
+    /// Kind of the difference.
+    kind: AtomicU32,
+    /// When it began.
+    since: Mutex<Instant>,
+}
+
+impl Planted {
+    fn plant(&self, rank: u32, kind: u32) {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.kind.store(kind, Ordering::Relaxed);
+        self.rank.store(rank, Ordering::Release);
+    }
+
+    /// Changes what a rank holds if it is the planted one.
+    fn apply(&self, rank: u32, device: &mut DeviceSummary) {
+        if self.rank.load(Ordering::Acquire) != rank {
+            return;
+        }
+        let since = self.since.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+        match self.kind.load(Ordering::Relaxed) % 3 {
+            // A third more memory.
+            0 => {
+                device.allocated += device.allocated / 3;
+                device.reserved += device.reserved / 3;
+            }
+            // Fragmented: more reserved memory, in free blocks that are small.
+            1 => {
+                device.reserved += device.reserved / 2;
+                device.free += device.reserved / 2;
+            }
+            // A leak of 16 GiB a second.
+            _ => {
+                let leaked = (since.as_secs_f64() * (16_u64 << 30) as f64) as u64;
+                device.allocated += leaked;
+                device.reserved += leaked;
+            }
+        }
+    }
+}
+
+/// What the tasks of simulated machines share.
+struct Simulation {
+    training: RecordedTraining,
+    planted: Planted,
+    stopped: AtomicBool,
+    sent: AtomicU64,
+    unsent: AtomicU64,
+}
+
+/// Returns the current time in nanoseconds since 1970.
+fn unix_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Returns the description of a simulated rank.
+fn process(rank: u32, seed: u64) -> Process {
+    Process {
+        identity: format!("{seed:016x}{rank:016x}"),
+        program: "train.py".to_owned(),
+        pid: 1000 + rank,
+        rank: Some(rank),
+        local_rank: Some(rank % 8),
+        host: format!("node{:04}", rank / 8),
+        ..Process::default()
+    }
+}
+
+/// Sends the summaries of a machine's ranks until the simulation stops.
+async fn simulate(host: SimulatedHost, ranks: Vec<u32>, shift: Duration, simulation: Arc<Simulation>) {
+    tokio::time::sleep(shift).await;
+    let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut number = 0;
+    while !simulation.stopped.load(Ordering::Relaxed) {
+        interval.tick().await;
+        let acknowledged = host.acknowledged();
+        let summaries = ranks.iter().map(|&rank| {
+            // Ranks are at different points of a step.
+            let mut device = simulation.training.at(number + u64::from(rank) * 7);
+            simulation.planted.apply(rank, &mut device);
+            let names =
+                if number == 0 { device.sites.iter().map(|(site, _)| name(*site)).collect() } else { Vec::new() };
+            Summary {
+                number,
+                time_unix_ns: unix_ns(),
+                events: number * 500,
+                step: Some(simulation.training.step(number)),
+                mark: "forward".to_owned(),
+                devices: vec![device],
+                names,
+                acknowledged,
+                ..Summary::default()
+            }
+        });
+        let count = ranks.len() as u64;
+        let is_sent = host.send(number, summaries.collect()).await;
+        let counter = if is_sent { &simulation.sent } else { &simulation.unsent };
+        counter.fetch_add(count, Ordering::Relaxed);
+        number += 1;
+    }
+}
+
+/// Returns the name of a simulated site.
+fn name(site: u32) -> (u32, String) {
+    (site, format!("train.py:{site} forward"))
+}
+
+/// Connects all machines and starts to send.
+fn start(runtime: &Runtime, url: &str, plan: &Plan, simulation: &Arc<Simulation>) -> Vec<JoinHandle<()>> {
+    let address = FleetAddress::parse(url).expect("a valid address");
+    let ranks: Vec<u32> = (0..plan.ranks).collect();
+    let mut random = Rng::with_seed(plan.seed);
+    let mut tasks = Vec::new();
+    let machines: Vec<Vec<u32>> = ranks.chunks(plan.batch).map(<[u32]>::to_vec).collect();
+    for machines in machines.chunks(CONNECTING) {
+        let connecting: Vec<_> = machines
+            .iter()
+            .map(|ranks| {
+                let processes = ranks.iter().map(|&rank| process(rank, plan.seed)).collect();
+                runtime.spawn(SimulatedHost::connect(address.clone(), processes, ""))
+            })
+            .collect();
+        for (connecting, ranks) in connecting.into_iter().zip(machines) {
+            let host = runtime.block_on(connecting).expect("no task panics").expect("the broker accepts all ranks");
+            let shift = INTERVAL.mul_f64(random.f64());
+            tasks.push(runtime.spawn(simulate(host, ranks.clone(), shift, Arc::clone(simulation))));
+        }
+    }
+    tasks
+}
+
+/// Simulates the plan's ranks at a broker of its own, and measures what a server shows.
+///
+/// # Panics
+/// Panics if there is no `nats-server`, or the ranks are not shown in time.
+#[must_use]
+pub fn measure(plan: &Plan) -> Figures {
+    let broker = Broker::start();
+    let url = broker.address("fleet");
+    let simulation = Arc::new(Simulation {
+        training: RecordedTraining::read(),
+        planted: Planted { rank: AtomicU32::new(NO_RANK), kind: AtomicU32::new(0), since: Mutex::new(Instant::now()) },
+        stopped: AtomicBool::new(false),
+        sent: AtomicU64::new(0),
+        unsent: AtomicU64::new(0),
+    });
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads start");
+    let tasks = start(&runtime, &url, plan, &simulation);
+    let follower = Follower::connect(&FleetAddress::parse(&url).expect("a valid address")).expect("the broker runs");
+    let aggregator = Aggregator::new();
+    aggregator.begin(Outputs::default()).expect("a thread starts");
+    follower.follow(aggregator, FollowerOptions { max_requested: 0, ..FollowerOptions::default() });
+    let begin = Instant::now();
+    while follower.view().ranks.len() < plan.ranks as usize {
+        assert!(begin.elapsed() < TIMEOUT, "{} of {} ranks are shown", follower.view().ranks.len(), plan.ranks);
+        thread::sleep(POLL_INTERVAL);
+    }
+    // Until the windows of all ranks are full.
+    thread::sleep(Duration::from_secs(5));
+    let mut observer = Observer::new(&follower);
+    let (start_time, used) = (Instant::now(), usage(&broker));
+    let mut random = Rng::with_seed(plan.seed);
+    for number in 0..plan.outliers {
+        observer.plant(&simulation.planted, random.u32(..plan.ranks), number);
+    }
+    while start_time.elapsed() < plan.time {
+        observer.poll(NO_RANK);
+    }
+    let (seconds, used_now) = (start_time.elapsed().as_secs_f64(), usage(&broker));
+    simulation.stopped.store(true, Ordering::Relaxed);
+    tasks.into_iter().for_each(|task| runtime.block_on(task).expect("no task panics"));
+    let sent = simulation.sent.load(Ordering::Relaxed);
+    let received = || follower.view().ranks.iter().map(|row| row.summaries).sum::<u64>();
+    let waiting = Instant::now();
+    while received() < sent && waiting.elapsed() < Duration::from_secs(10) {
+        thread::sleep(POLL_INTERVAL);
+    }
+    let view = follower.view();
+    let missing = sent.saturating_sub(received());
+    let lost = view.ranks.iter().map(|row| row.lost_summaries).sum::<u64>();
+    observer.figures.ranks = plan.ranks;
+    observer.figures.sent = sent;
+    observer.figures.lost = lost.max(missing) + simulation.unsent.load(Ordering::Relaxed);
+    observer.figures.lag_ms = percentiles(&mut observer.lags);
+    observer.figures.processors =
+        std::array::from_fn(|index| (used_now[index] - used[index]) as f64 / 1000.0 / seconds);
+    observer.figures.broker_bytes = broker.usage().map_or(0, |usage| usage.resident_bytes);
+    observer.figures
+}
+
+/// Returns the processor time of broker and own process so far, in milliseconds.
+fn usage(broker: &Broker) -> [u64; 2] {
+    let own = crate::process::ProcessUsage::of(std::process::id());
+    [broker.usage(), own].map(|usage| usage.map_or(0, |usage| usage.cpu_ms))
+}
+
+/// Returns median, 95th percentile and maximum.
+fn percentiles(values: &mut [u64]) -> [u64; 3] {
+    values.sort_unstable();
+    let at = |share: f64| values.get((values.len() as f64 * share) as usize).or(values.last()).copied();
+    [at(0.5), at(0.95), values.last().copied()].map(Option::unwrap_or_default)
+}
+
+/// Reads the server's view again and again.
+struct Observer<'a> {
+    follower: &'a Follower,
+    lags: Vec<u64>,
+    seen: Option<Arc<FleetView>>,
+    figures: Figures,
+}
+
+impl<'a> Observer<'a> {
+    fn new(follower: &'a Follower) -> Self {
+        Self { follower, lags: Vec::new(), seen: None, figures: Figures::default() }
+    }
+
+    /// Waits for a new view, and returns the marked ranks in their order. `planted` is the rank
+    /// that differs, if any.
+    fn poll(&mut self, planted: u32) -> Vec<u32> {
+        thread::sleep(POLL_INTERVAL);
+        let view = self.follower.view();
+        let outliers: Vec<u32> = view.outliers().iter().filter_map(|row| row.rank).collect();
+        if self.seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, &view)) {
+            self.lags.extend(view.ranks.iter().map(|row| row.lag_ns / 1_000_000));
+            self.figures.wrong_marks += outliers.iter().filter(|rank| **rank != planted).count() as u64;
+            self.seen = Some(view);
+        }
+        outliers
+    }
+
+    /// Plants an outlier, waits until it is marked, removes it, and waits until the mark is gone.
+    fn plant(&mut self, planted: &Planted, rank: u32, kind: u32) {
+        let start = Instant::now();
+        planted.plant(rank, kind);
+        let mut marked = Vec::new();
+        while !marked.contains(&rank) && start.elapsed() < MARK_TIMEOUT {
+            marked = self.poll(rank);
+        }
+        let is_marked = marked.contains(&rank);
+        self.figures.marked_ms.push(is_marked.then(|| start.elapsed().as_millis() as u64));
+        self.figures.ranked_first += usize::from(marked.first() == Some(&rank));
+        planted.rank.store(NO_RANK, Ordering::Release);
+        let start = Instant::now();
+        while self.poll(rank).contains(&rank) && start.elapsed() < TIMEOUT {}
+    }
+}
