@@ -1,0 +1,159 @@
+//! Runs of simulated ranks.
+
+use super::*;
+use crate::fleet::{DeviceSummary, MarkedMetric, Mesh};
+
+const MIB: u64 = 1 << 20;
+const START_NS: u64 = 1_700_000_000_000_000_000;
+
+/// A run of ranks whose allocated bytes follow a step of training, each shifted in time.
+struct Run {
+    fleet: Fleet,
+    ranks: u32,
+    tick: u64,
+}
+
+impl Run {
+    fn new(ranks: u32, mesh: &str) -> Self {
+        let mesh: Mesh = mesh.parse().expect("a valid mesh");
+        let mut fleet = Fleet::new();
+        for rank in 0..ranks {
+            let description = ProcessDescription {
+                rank: Some(rank),
+                host: format!("node{}", rank / 8),
+                coordinates: mesh.coordinates(rank),
+                ..ProcessDescription::default()
+            };
+            assert!(fleet.describe(identity(rank), description));
+        }
+        Self { fleet, ranks, tick: 0 }
+    }
+
+    fn now_ns(&self) -> u64 {
+        START_NS + self.tick * 100_000_000
+    }
+
+    /// Lets a tenth of a second pass; `extra` is what a rank has allocated in addition, or
+    /// `None` if it sends nothing.
+    fn tick(&mut self, extra: impl Fn(u32, u64) -> Option<u64>) {
+        for rank in 0..self.ranks {
+            let Some(extra) = extra(rank, self.tick) else { continue };
+            let phase = (self.tick + u64::from(rank) * 7) % 10;
+            let stage = self.fleet.processes[&identity(rank)].stage().unwrap_or(0);
+            let allocated = (4000 + 300 * phase + 2000 * u64::from(stage)) * MIB + extra;
+            let device = DeviceSummary { allocated, reserved: 12_000 * MIB, ..DeviceSummary::default() };
+            let summary = Summary {
+                number: self.tick,
+                time_unix_ns: self.now_ns(),
+                step: Some(self.tick / 10),
+                devices: vec![device],
+                ..Summary::default()
+            };
+            self.fleet.add(&identity(rank), identity(rank), summary, self.now_ns());
+        }
+        self.fleet.tick(self.now_ns());
+        self.tick += 1;
+    }
+
+    fn outliers(&self) -> Vec<(u32, MarkedMetric)> {
+        let view = self.fleet.view(self.now_ns());
+        let named = |row: &&RankRow| Some((row.rank?, row.outlier?.metric));
+        view.outliers().iter().filter_map(named).collect()
+    }
+}
+
+fn identity(rank: u32) -> ProcessIdentity {
+    ProcessIdentity(format!("{rank:032x}"))
+}
+
+#[test]
+fn planted_outlier_is_marked_within_a_second_and_alone() {
+    for planted in 0..20 {
+        let mut run = Run::new(64, "");
+        for _ in 0..50 {
+            run.tick(|_, _| Some(0));
+        }
+        assert_eq!(run.outliers(), [], "ranks at different points of a step are alike");
+        let mut ticks = 0;
+        while run.outliers().is_empty() {
+            run.tick(|rank, _| Some(if rank == planted * 3 { 3000 * MIB } else { 0 }));
+            ticks += 1;
+            assert!(ticks <= 10, "rank {planted} is not marked within a second");
+        }
+        assert_eq!(run.outliers(), [(planted * 3, MarkedMetric::Allocated)]);
+    }
+}
+
+#[test]
+fn pipeline_stages_are_compared_within_themselves() {
+    let mut run = Run::new(64, "pp=4,dp=2,tp=8");
+    for _ in 0..50 {
+        run.tick(|_, _| Some(0));
+    }
+    assert_eq!(run.outliers(), []);
+    let stages = run.fleet.view(run.now_ns()).stages;
+    assert_eq!(stages.iter().map(|stage| stage.ranks).collect::<Vec<_>>(), [16; 4]);
+    let imbalance: Vec<f64> = stages.iter().map(|stage| (stage.imbalance * 100.0).round()).collect();
+    assert_eq!(imbalance, [69.0, 90.0, 110.0, 131.0]);
+}
+
+#[test]
+fn rank_that_grows_or_is_silent_is_marked() {
+    let mut run = Run::new(16, "");
+    for _ in 0..200 {
+        run.tick(|rank, tick| Some(if rank == 3 { tick * 2 * MIB } else { 0 }));
+    }
+    assert_eq!(run.outliers(), [(3, MarkedMetric::Growth)]);
+    for _ in 0..45 {
+        run.tick(|rank, _| (rank != 5).then_some(0));
+    }
+    let outliers = run.outliers();
+    assert!(outliers.iter().any(|(rank, _)| *rank == 5), "{outliers:?}");
+    let view = run.fleet.view(run.now_ns());
+    let row = view.ranks.iter().find(|row| row.rank == Some(5)).expect("it is shown");
+    assert_eq!(row.lag_ns, 4_600_000_000);
+}
+
+#[test]
+fn missing_and_repeated_summaries_are_counted() {
+    let mut fleet = Fleet::new();
+    let summary = |number| Summary { number, ..Summary::default() };
+    // The description may arrive late.
+    for number in [5, 6] {
+        fleet.add(&identity(0), identity(0), summary(number), START_NS);
+    }
+    assert_eq!(fleet.view(START_NS).ranks, []);
+    fleet.describe(identity(0), ProcessDescription::default());
+    for number in [6, 4, 9] {
+        fleet.add(&identity(0), identity(0), summary(number), START_NS);
+    }
+    let row = &fleet.view(START_NS).ranks[0];
+    assert_eq!((row.summaries, row.lost_summaries, fleet.refused()), (3, 2, 0));
+}
+
+#[test]
+fn process_can_send_summaries_of_its_machine_only() {
+    let mut fleet = Fleet::new();
+    for (rank, host) in [(0, "a"), (1, "a"), (2, "b")] {
+        let description = ProcessDescription { host: host.to_owned(), ..ProcessDescription::default() };
+        fleet.describe(identity(rank), description);
+    }
+    for rank in 0..3 {
+        fleet.add(&identity(0), identity(rank), Summary::default(), START_NS);
+    }
+    assert_eq!((fleet.view(START_NS).ranks.len(), fleet.refused()), (2, 1));
+    for number in 0..2 * MAX_EARLY as u64 {
+        fleet.add(&identity(9), identity(9), Summary { number, ..Summary::default() }, START_NS);
+    }
+    assert_eq!((fleet.early.len(), fleet.refused()), (MAX_EARLY, MAX_EARLY as u64 + 1));
+}
+
+#[test]
+fn number_of_processes_is_limited() {
+    let mut fleet = Fleet::new();
+    let added = (0..MAX_PROCESSES as u32 + 5).filter(|&rank| fleet.describe(identity(rank), Default::default()));
+    assert_eq!(added.count(), MAX_PROCESSES);
+    assert!(fleet.describe(identity(3), Default::default()), "known processes can change");
+    assert_eq!((fleet.len(), fleet.is_empty()), (MAX_PROCESSES, false));
+    assert_eq!(fleet.view(START_NS).ranks, [], "they have sent nothing");
+}
