@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares what vramscope records of the ranks of a job with PyTorch's own history of each.
 
-    ranks.py VRAMSCOPE [--ranks N] [--out FOLDER] [NAME...]
+    ranks.py VRAMSCOPE [--ranks N] [--out FOLDER] [--broker NATS_SERVER] [NAME...]
 
 Each program trains a model on several ranks under `vramscope run torchrun`, which makes one
-recording. Each rank's part of it must have the events of that rank's PyTorch, in order, its end
-state and its counters, and `vramscope verify` must match every decision. With one GPU for each rank
-they communicate through NCCL; with fewer GPUs the ranks share them and use gloo.
+recording. With --broker, the ranks push to this NATS server instead, and `vramscope serve --from`
+makes the recording. Each rank's part of it must have the events of that rank's PyTorch, in order,
+its end state and its counters, and `vramscope verify` must match every decision. With one GPU for
+each rank they communicate through NCCL; with fewer GPUs the ranks share them and use gloo.
 """
 
 import argparse
@@ -15,9 +16,11 @@ import gc
 import json
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 from hook import FIELDS, events
 from results import report
@@ -126,12 +129,56 @@ def compare(vramscope, folder, name, ranks):
     return f"{counts} events of the ranks, on {rank_result['backend']}"
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextlib.contextmanager
+def broker(nats_server, vramscope, folder, name, ranks):
+    """Runs a broker and a server that records the run; yields the address to push to."""
+    port, record = free_port(), os.path.join(folder, f"{name}.vram")
+    store = os.path.join(folder, f"{name}.nats")
+    log_path = os.path.join(folder, f"{name}.serve.log")
+    with open(log_path, "w") as log, contextlib.ExitStack() as started:
+
+        def start(*command, **options):
+            process = started.enter_context(subprocess.Popen(command, **options))
+            started.callback(process.kill)
+            return process
+
+        start(nats_server, "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", store, stderr=subprocess.DEVNULL)
+        wait_for(lambda: not socket.socket().connect_ex(("127.0.0.1", port)), "the broker")
+        address = f"nats://127.0.0.1:{port}/{name}"
+        serve = start(
+            *(vramscope, "serve", "--from", address, "--no-open", "--listen", "127.0.0.1:0"),
+            *("--record", record),
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+        )
+        yield f"{address}?push=all"
+        ended = lambda: open(log_path).read().count(" has ended")  # noqa: E731
+        wait_for(lambda: ended() >= ranks, "the ends of all ranks at the server")
+        serve.send_signal(signal.SIGINT)
+        assert serve.wait(60) == 0, open(log_path).read()[-1000:]
+
+
+def wait_for(condition, what):
+    """Waits until a condition holds."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
+        time.sleep(0.1)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("vramscope")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--out", default="ranks-out")
+    parser.add_argument("--broker", help="path of nats-server")
     parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_rank:
@@ -141,16 +188,22 @@ def main():
     vramscope = os.path.abspath(options.vramscope)
 
     def run_and_compare(name):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        command = [vramscope, "run", "--no-open", "--listen", "127.0.0.1:0"]
-        command += ["--record", os.path.join(options.out, f"{name}.vram")]
-        command += [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={options.ranks}"]
-        command += [f"--master-port={port}", __file__, vramscope, name, "--as-rank", "--out", options.out]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={options.ranks}"]
+        command += [f"--master-port={free_port()}", __file__, vramscope, name]
+        command += ["--as-rank", "--out", options.out]
+
+        def run(command, **variables):
+            environment = os.environ | variables
+            done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
             assert done.returncode == 0, (done.stdout + done.stderr)[-2500:]
+
+        try:
+            if options.broker:
+                with broker(options.broker, vramscope, options.out, name, options.ranks) as address:
+                    run(command, VRAMSCOPE_PUSH=address)
+            else:
+                record = ["--record", os.path.join(options.out, f"{name}.vram")]
+                run([vramscope, "run", "--no-open", "--listen", "127.0.0.1:0", *record, *command])
             return "PASS", name, compare(vramscope, options.out, name, options.ranks)
         except (AssertionError, subprocess.TimeoutExpired) as error:
             return "FAIL", name, str(error)
