@@ -203,8 +203,7 @@ pub struct ProcessConnection {
 impl ProcessConnection {
     /// Returns the number of the first chunk that the server does not have; the process sends from
     /// there.
-    #[must_use]
-    pub fn resume(&self) -> u64 {
+    pub(crate) fn resume(&self) -> u64 {
         self.joined.resume
     }
 

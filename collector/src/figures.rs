@@ -71,7 +71,8 @@ pub struct DeviceFigures {
     pub blocks: u64,
     /// Number of requests that failed with out of memory.
     pub out_of_memory: u64,
-    /// The sites that hold most memory, the largest first; at most 8.
+    /// The sites that hold most memory, the largest first; at most 8, and none while the figures
+    /// are not [watched](crate::Hub::watch_figures).
     pub largest_sites: Vec<SiteBytes>,
 }
 
@@ -80,10 +81,7 @@ impl DeviceFigures {
     /// every block, so the time grows with the number of blocks.
     #[must_use]
     pub fn of(info: DeviceInfo, state: &DeviceState) -> Self {
-        let mut largest_sites = live_bytes_by_site(state);
-        largest_sites.truncate(MAX_SITES);
         Self {
-            largest_sites,
             info,
             counters: state.counters(),
             free_space: state.free_space(),
@@ -91,7 +89,16 @@ impl DeviceFigures {
             segments: state.segments().len() as u64,
             blocks: state.blocks().len() as u64,
             out_of_memory: state.ooms(),
+            largest_sites: Vec::new(),
         }
+    }
+
+    /// Adds the sites that hold most memory, which takes longer than all other figures.
+    #[must_use]
+    pub fn with_largest_sites(self, state: &DeviceState) -> Self {
+        let mut largest_sites = live_bytes_by_site(state);
+        largest_sites.truncate(MAX_SITES);
+        Self { largest_sites, ..self }
     }
 }
 

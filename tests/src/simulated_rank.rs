@@ -123,9 +123,9 @@ impl SimulatedRank {
         let chunks: Vec<_> = self.encoder.take_output().into_iter().map(Arc::new).collect();
         self.hub.publish(&chunks);
         let state = self.encoder.state();
-        let devices = state
-            .devices()
-            .map(|(device, state)| DeviceFigures::of(DeviceInfo { device: device.0, ..DeviceInfo::default() }, state));
+        let devices = state.devices().map(|(device, state)| {
+            DeviceFigures::of(DeviceInfo { device: device.0, ..DeviceInfo::default() }, state).with_largest_sites(state)
+        });
         let devices = devices.collect();
         self.hub.set_figures(Figures { events: state.event(), devices, ..Figures::default() });
     }

@@ -119,9 +119,12 @@ impl Streams {
         let start = Instant::now();
         self.next_figures = Some(start + FIGURES_INTERVAL);
         let Some(hub) = &self.outputs.hub else { return };
+        let is_watched = hub.has_watched_figures();
         let devices = self.main.state().devices().map(|(id, state)| {
             let info = self.info.devices.iter().find(|info| info.device == id.0).cloned();
-            DeviceFigures::of(info.unwrap_or_else(|| DeviceInfo { device: id.0, ..DeviceInfo::default() }), state)
+            let info = info.unwrap_or_else(|| DeviceInfo { device: id.0, ..DeviceInfo::default() });
+            let figures = DeviceFigures::of(info, state);
+            if is_watched { figures.with_largest_sites(state) } else { figures }
         });
         hub.set_figures(Figures {
             program: self.info.source.clone(),
@@ -133,7 +136,7 @@ impl Streams {
             marks: self.marks.clone(),
             devices: devices.collect(),
         });
-        if hub.has_watched_figures() {
+        if is_watched {
             self.next_figures = Some(start + WATCHED_FIGURES_INTERVAL.max(start.elapsed() * FIGURES_SHARE));
         }
     }

@@ -60,12 +60,6 @@ impl Assembler {
         Self::default()
     }
 
-    /// Returns true if messages are missing, so that nothing is passed on before the next start.
-    #[must_use]
-    pub fn awaits_start(&self) -> bool {
-        !self.is_in_sync
-    }
-
     /// Takes the next message and returns the chunks in it that are new.
     ///
     /// # Errors

@@ -12,8 +12,8 @@ use vramscope_insight::fleet::{Fleet, FleetView, ProcessIdentity};
 use crate::connection::Connection;
 use crate::process_record::ProcessRecord;
 use crate::subject_reader::SubjectReader;
-use crate::subjects;
-use crate::summaries::{INTERVAL, SummaryBatch, unix_ns};
+use crate::summaries::{INTERVAL, SummaryBatch};
+use crate::{subjects, unix_time};
 
 /// How far back summaries are read first: enough for every window of the fleet view.
 const HISTORY: Duration = Duration::from_secs(65);
@@ -53,7 +53,7 @@ impl SharedFleet {
     /// Compares the ranks and computes what is shown now.
     fn tick(&self) {
         self.with(|state| {
-            let now_ns = state.clock.now_ns(unix_ns());
+            let now_ns = state.clock.now_ns(unix_time::now_ns());
             state.fleet.tick(now_ns);
             state.view = Arc::new(state.fleet.view(now_ns));
         });
@@ -64,7 +64,7 @@ impl SharedFleet {
         let added = read_batch(message);
         self.with(|state| match added {
             Ok((sender, broker_ns, batch)) => {
-                state.clock.add(unix_ns(), broker_ns);
+                state.clock.add(unix_time::now_ns(), broker_ns);
                 for (identity, summary) in batch.summaries {
                     let identity = if identity.is_empty() { sender.clone() } else { ProcessIdentity(identity) };
                     state.fleet.add(&sender, identity, summary, broker_ns);
@@ -84,7 +84,7 @@ impl SharedFleet {
 fn read_batch(message: &Message) -> Result<(ProcessIdentity, u64, SummaryBatch), String> {
     let (_, identity) = subjects::parse_process(&message.subject).ok_or("the subject names no process")?;
     let published = message.info().map_err(|error| error.to_string())?.published;
-    let broker_ns = SystemTime::from(published).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let broker_ns = unix_time::since_1970_ns(published.into());
     Ok((ProcessIdentity(identity.to_owned()), broker_ns, SummaryBatch::parse(&message.payload)?))
 }
 

@@ -5,12 +5,10 @@
 //! the same, and one that restarts continues with what is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::jetstream::consumer::DeliverPolicy;
-use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use vramscope_collector::{Aggregator, Process, ProcessConnection};
 use vramscope_insight::fleet::FleetView;
@@ -21,8 +19,9 @@ use crate::connection::{Connection, FleetError, describe};
 use crate::fleet_reader::{SharedFleet, compare_ranks, read_summaries};
 use crate::message::ChunkMessage;
 use crate::process_record::ProcessRecord;
+use crate::runtime::BackgroundRuntime;
 use crate::subject_reader::SubjectReader;
-use crate::{streams, subjects};
+use crate::{streams, subjects, unix_time};
 
 /// How often a process is asked to continue to send its events.
 const RENEW_INTERVAL: Duration = Duration::from_secs(5);
@@ -48,8 +47,7 @@ impl Default for FollowerOptions {
 /// Reads the processes of a run into an [`Aggregator`] until it is dropped.
 #[derive(Debug)]
 pub struct Follower {
-    /// `None` while the follower is dropped.
-    runtime: Option<Runtime>,
+    runtime: BackgroundRuntime,
     connection: Connection,
     run: String,
     fleet: SharedFleet,
@@ -62,13 +60,12 @@ impl Follower {
     /// If the broker cannot be reached or refuses the connection, or the operating system cannot
     /// start a thread. A connection that is lost later is restored.
     pub fn connect(address: &FleetAddress) -> Result<Self, FleetError> {
-        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("vramscope-fleet").enable_all().build();
-        let runtime = runtime.map_err(|error: io::Error| FleetError::new(address, error))?;
+        let runtime = BackgroundRuntime::new("vramscope-fleet").map_err(|error| FleetError::new(address, error))?;
         let connection = runtime.block_on(Connection::open(address, "vramscope serve"))?;
         let run = address.run().to_owned();
         let ensured = runtime.block_on(ensure_readable(&connection, &run));
         ensured.map_err(|reason| FleetError::new(address, reason))?;
-        Ok(Self { runtime: Some(runtime), connection, run, fleet: SharedFleet::default() })
+        Ok(Self { runtime, connection, run, fleet: SharedFleet::default() })
     }
 
     /// Starts to pass the recordings of the run's processes to the aggregator, which must have
@@ -76,26 +73,16 @@ impl Follower {
     pub fn follow(&self, aggregator: Aggregator, options: FollowerOptions) {
         let (connection, run, fleet) = (self.connection.clone(), self.run.clone(), self.fleet.clone());
         let shared = Arc::new(Shared { connection, run, fleet, aggregator, options, requested: Mutex::default() });
-        if let Some(runtime) = &self.runtime {
-            runtime.spawn(follow_run(Arc::clone(&shared)));
-            runtime.spawn(renew_leases(shared));
-            runtime.spawn(read_summaries(self.connection.clone(), self.run.clone(), self.fleet.clone()));
-            runtime.spawn(compare_ranks(self.fleet.clone()));
-        }
+        self.runtime.spawn(follow_run(Arc::clone(&shared)));
+        self.runtime.spawn(renew_leases(shared));
+        self.runtime.spawn(read_summaries(self.connection.clone(), self.run.clone(), self.fleet.clone()));
+        self.runtime.spawn(compare_ranks(self.fleet.clone()));
     }
 
     /// Returns all ranks of the run as of the last tick; there are ten ticks a second.
     #[must_use]
     pub fn view(&self) -> Arc<FleetView> {
         self.fleet.view()
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
@@ -192,8 +179,7 @@ async fn follow_run(shared: Arc<Shared>) {
 
 /// Returns false for a process that ended before the history that is read.
 fn is_current(record: &ProcessRecord, history: Duration) -> bool {
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let age_ms = now_ms.saturating_sub(record.details.start_unix_ms);
+    let age_ms = unix_time::now_ms().saturating_sub(record.details.start_unix_ms);
     !record.details.has_ended || u128::from(age_ms) <= history.as_millis()
 }
 

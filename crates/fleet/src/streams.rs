@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
-use async_nats::jetstream::{self};
 
-use crate::address::FleetAddress;
-use crate::connection::{Connection, FleetError, describe};
+use crate::connection::{Connection, describe};
 use crate::subjects;
 
+/// The most bytes of events that the broker stores for a run; beyond it, the oldest are dropped.
+const EVENT_BYTES: i64 = 1 << 30;
+/// How long the broker stores events.
+const EVENT_AGE: Duration = Duration::from_secs(3600);
 /// The most bytes of process descriptions that the broker stores for a run.
 const PROCESS_BYTES: i64 = 64 << 20;
 /// The most bytes of summaries that the broker stores for a run: two minutes of 1,024 processes.
@@ -22,41 +24,14 @@ const PROCESS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// reconnect and repeat a message; a later repetition is recognized by its reader.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
-/// How much of a run the broker stores. Beyond a limit, it drops the oldest events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamLimits {
-    /// The most bytes of events.
-    pub bytes: u64,
-    /// The longest time that events are stored.
-    pub age: Duration,
-    /// On how many servers of a cluster each message is stored: 1, 3 or 5.
-    pub replicas: usize,
-}
-
-impl Default for StreamLimits {
-    fn default() -> Self {
-        Self { bytes: 1 << 30, age: Duration::from_secs(3600), replicas: 1 }
-    }
-}
-
-/// Creates the streams of a run, or changes the limits of those that exist.
-///
-/// # Errors
-/// If the broker refuses, for lack of permission or storage.
-pub async fn create_streams(address: &FleetAddress, limits: StreamLimits) -> Result<(), FleetError> {
-    let connection = Connection::open(address, "vramscope setup").await?;
-    let created = create(&connection.jetstream, address.run(), limits).await;
-    created.map_err(|reason| FleetError::new(address, reason))
-}
-
-/// Creates the streams of a run with default limits if they do not exist. A running process or
+/// Creates the streams of a run if they do not exist. A running process or
 /// server calls this when the broker says that no stream takes its messages.
 pub(crate) async fn ensure(connection: &Connection, run: &str) -> Result<(), String> {
     let jetstream = &connection.jetstream;
     // A cluster stores every message on three servers, so that one may be lost.
     let is_cluster = connection.client.server_info().cluster.is_some_and(|name| !name.is_empty());
     let replicas = if is_cluster { 3 } else { 1 };
-    for config in configs(run, StreamLimits { replicas, ..StreamLimits::default() }) {
+    for config in configs(run, replicas) {
         let name = config.name.clone();
         let created = jetstream.get_or_create_stream(config).await;
         created.map_err(|error| format!("cannot create the stream {name}: {}", describe(&error)))?;
@@ -64,32 +39,22 @@ pub(crate) async fn ensure(connection: &Connection, run: &str) -> Result<(), Str
     Ok(())
 }
 
-/// Creates or changes the streams of a run.
-async fn create(jetstream: &jetstream::Context, run: &str, limits: StreamLimits) -> Result<(), String> {
-    for config in configs(run, limits) {
-        let name = config.name.clone();
-        let created = jetstream.create_or_update_stream(config).await;
-        created.map_err(|error| format!("cannot create the stream {name}: {}", describe(&error)))?;
-    }
-    Ok(())
-}
-
-/// Returns the configuration of a run's streams.
-fn configs(run: &str, limits: StreamLimits) -> [Config; 3] {
+/// Returns the configuration of a run's streams, each stored on `replicas` servers.
+fn configs(run: &str, replicas: usize) -> [Config; 3] {
     let stream = |name: String, subject: String| Config {
         name,
         subjects: vec![subject],
         storage: StorageType::File,
         discard: DiscardPolicy::Old,
-        num_replicas: limits.replicas,
-        duplicate_window: DUPLICATE_WINDOW.min(limits.age),
+        num_replicas: replicas,
+        duplicate_window: DUPLICATE_WINDOW,
         allow_direct: true,
         ..Config::default()
     };
     [
         Config {
-            max_bytes: i64::try_from(limits.bytes).unwrap_or(i64::MAX),
-            max_age: limits.age,
+            max_bytes: EVENT_BYTES,
+            max_age: EVENT_AGE,
             ..stream(subjects::events_stream(run), subjects::all_events(run))
         },
         Config {

@@ -73,7 +73,7 @@ pub fn all_processes(run: &str) -> String {
     format!("vramscope.{run}.processes.>")
 }
 
-/// Returns the subject on which a process is told to send its events.
+/// Returns the subject on which servers ask a process for its events.
 #[must_use]
 pub fn control(run: &str, rank: Option<u32>, identity: &str) -> String {
     format!("vramscope.{run}.control.{}", process_token(rank, identity))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::connection::State;
@@ -15,7 +15,7 @@ use vramscope_insight::steps::current_step;
 use vramscope_trace::{DecodedItem, Decoder, Definitions, SiteId, site_name};
 
 use crate::connection::Connection;
-use crate::subjects;
+use crate::{subjects, unix_time};
 
 /// Interval between two summaries.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
@@ -35,16 +35,15 @@ const MAX_BATCH: usize = 64;
 
 /// The summaries in one message: those of the sender, or of all processes of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SummaryBatch {
+pub(crate) struct SummaryBatch {
     /// The identity of each process's recording, which is empty for the sender's own, and its
     /// summary.
-    pub summaries: Vec<(String, Summary)>,
+    pub(crate) summaries: Vec<(String, Summary)>,
 }
 
 impl SummaryBatch {
     /// Encodes the batch: a version byte and the fields in postcard's format.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
     }
 
@@ -52,7 +51,7 @@ impl SummaryBatch {
     ///
     /// # Errors
     /// If the bytes are of another version, damaged, or exceed a limit.
-    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let (version, rest) = bytes.split_first().ok_or("the message is empty")?;
         if *version != VERSION {
             return Err(format!("summaries of version {version}; this vramscope reads version {VERSION}"));
@@ -74,7 +73,7 @@ impl SummaryBatch {
 
 /// Makes the summaries of a process from its hub.
 #[derive(Debug)]
-pub struct Summarizer {
+struct Summarizer {
     hub: Hub,
     _watch: FiguresWatch,
     decoder: Decoder,
@@ -88,8 +87,7 @@ pub struct Summarizer {
 
 impl Summarizer {
     /// Creates the summaries of the hub's recording.
-    #[must_use]
-    pub fn new(hub: &Hub) -> Self {
+    fn new(hub: &Hub) -> Self {
         Self {
             _watch: hub.watch_figures(),
             hub: hub.clone(),
@@ -102,7 +100,7 @@ impl Summarizer {
     }
 
     /// Returns the next summary, at `time_unix_ns`.
-    pub fn summarize(&mut self, time_unix_ns: u64, acknowledged: Option<Acknowledged>) -> Summary {
+    fn summarize(&mut self, time_unix_ns: u64, acknowledged: Option<Acknowledged>) -> Summary {
         self.read_definitions();
         let figures = self.hub.figures();
         let number = self.number;
@@ -194,7 +192,7 @@ impl SummarySender {
         let newest = Arc::clone(&self.newest);
         tokio::spawn(async move {
             if acknowledgement.await.is_ok() {
-                let acknowledged = Acknowledged { number, time_unix_ns: unix_ns() };
+                let acknowledged = Acknowledged { number, time_unix_ns: unix_time::now_ns() };
                 let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
                 if newest.is_none_or(|newest| newest.number < number) {
                     *newest = Some(acknowledged);
@@ -214,15 +212,10 @@ pub(crate) async fn send_summaries(hub: Hub, run: String, process: Process, conn
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         interval.tick().await;
-        let summary = summarizer.summarize(unix_ns(), sender.acknowledged());
+        let summary = summarizer.summarize(unix_time::now_ns(), sender.acknowledged());
         let number = summary.number;
         sender.send(number, &SummaryBatch { summaries: vec![(String::new(), summary)] }).await;
     }
-}
-
-/// Returns the current time in nanoseconds since 1970.
-pub(crate) fn unix_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 #[cfg(test)]

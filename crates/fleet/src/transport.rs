@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use vramscope_collector::{Demand, Hub, Process, PushMessage, Transport, ViewFrom};
 use vramscope_trace::ChunkKind;
@@ -17,7 +16,8 @@ use crate::address::{FleetAddress, PushMode};
 use crate::connection::{Connection, describe};
 use crate::message::ChunkMessage;
 use crate::process_record::{Details, ProcessRecord};
-use crate::{streams, subjects, summaries};
+use crate::runtime::BackgroundRuntime;
+use crate::{streams, subjects, summaries, unix_time};
 
 /// The most time that a lost connection may take to return; then the attempt fails.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -40,6 +40,12 @@ const START_AGE: Duration = Duration::from_secs(60);
 /// Age of the last start after which another is sent in any case, so that the broker never drops
 /// the only one. Much shorter than the hour for which a broker stores events by default.
 const MAX_START_AGE: Duration = Duration::from_secs(20 * 60);
+
+/// Bytes of a process's history with which its events begin when a server asks for them: some
+/// hundred thousand events, which a page shows at once.
+const DEMANDED_HISTORY_BYTES: u64 = 4 << 20;
+/// The longest time for which a server can ask for events at once.
+const MAX_LEASE: Duration = Duration::from_secs(60);
 
 /// A message that the broker has not acknowledged.
 struct Outgoing {
@@ -105,20 +111,13 @@ impl Lease {
     }
 }
 
-/// Bytes of a process's history with which its events begin when a server asks for them: some
-/// hundred thousand events, which a page shows at once.
-const DEMANDED_HISTORY_BYTES: u64 = 4 << 20;
-/// The longest time for which a server can ask for events at once.
-const MAX_LEASE: Duration = Duration::from_secs(60);
-
 /// A [`Transport`] to a NATS broker.
 ///
 /// Messages that the broker has not acknowledged are kept and sent again after a lost connection,
 /// with the same numbers; the broker and the readers recognize repetitions by them.
 pub(crate) struct NatsTransport {
     address: FleetAddress,
-    /// `None` while the transport is dropped.
-    runtime: Option<Runtime>,
+    runtime: BackgroundRuntime,
     connection: Option<Connection>,
     record: ProcessRecord,
     /// The number of the next message.
@@ -141,12 +140,11 @@ impl NatsTransport {
     /// # Errors
     /// If the operating system cannot start a thread.
     pub(crate) fn new(address: FleetAddress, hub: &Hub) -> io::Result<Self> {
-        let runtime =
-            Builder::new_multi_thread().worker_threads(1).thread_name("vramscope-nats").enable_all().build()?;
+        let runtime = BackgroundRuntime::new("vramscope-nats")?;
         let details = Details::new(address.mode);
         Ok(Self {
             address,
-            runtime: Some(runtime),
+            runtime,
             connection: None,
             record: ProcessRecord { process: Process::default(), details },
             next_number: 0,
@@ -160,22 +158,17 @@ impl NatsTransport {
         })
     }
 
-    /// Runs `future` to its end.
-    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.as_ref().expect("the runtime exists until the transport is dropped").block_on(future)
-    }
-
     /// Returns the connection, established; connects if there was none.
     fn established(&mut self) -> Result<Connection, String> {
         let connection = match &self.connection {
             Some(connection) => connection.clone(),
             None => {
-                let opened = self.block_on(Connection::open(&self.address, "vramscope process"));
+                let opened = self.runtime.block_on(Connection::open(&self.address, "vramscope process"));
                 opened.map_err(|error| error.to_string())?
             }
         };
         self.connection = Some(connection.clone());
-        if !self.block_on(connection.wait_connected(RECONNECT_TIMEOUT)) {
+        if !self.runtime.block_on(connection.wait_connected(RECONNECT_TIMEOUT)) {
             return Err("the broker cannot be reached".to_owned());
         }
         Ok(connection)
@@ -196,7 +189,7 @@ impl NatsTransport {
             Ok(acknowledgement) => acknowledgement.await.map(drop).map_err(|error| describe(&error)),
             Err(error) => Err(describe(&error)),
         };
-        self.block_on(async {
+        self.runtime.block_on(async {
             let Err(error) = publish().await else { return Ok(()) };
             streams::ensure(connection, self.address.run()).await.map_err(|why| format!("{error}; {why}"))?;
             publish().await
@@ -211,7 +204,7 @@ impl NatsTransport {
         let process = &self.record.process;
         let subject = subjects::control(self.address.run(), process.rank, &process.identity);
         let lease = self.lease.clone();
-        let subscribed = self.block_on(connection.client.subscribe(subject));
+        let subscribed = self.runtime.block_on(connection.client.subscribe(subject));
         let mut requests = subscribed.map_err(|error| describe(&error))?;
         let listen = async move {
             while let Some(request) = requests.next().await {
@@ -221,7 +214,7 @@ impl NatsTransport {
                 }
             }
         };
-        self.control = self.runtime.as_ref().map(|runtime| runtime.spawn(listen));
+        self.control = Some(self.runtime.spawn(listen));
         Ok(())
     }
 
@@ -230,7 +223,7 @@ impl NatsTransport {
         if self.summaries.is_none() {
             let (run, process) = (self.address.run().to_owned(), self.record.process.clone());
             let send = summaries::send_summaries(self.hub.clone(), run, process, connection.clone());
-            self.summaries = self.runtime.as_ref().map(|runtime| runtime.spawn(send));
+            self.summaries = Some(self.runtime.spawn(send));
         }
     }
 
@@ -250,8 +243,8 @@ impl NatsTransport {
         let subject = subjects::events(self.address.run(), process.rank, &process.identity);
         let (headers, payload) = (message.headers(&process.identity), message.payload.clone());
         // Sent before this returns, so that messages keep their order.
-        let sent = self.block_on(connection.jetstream.publish_with_headers(subject, headers, payload));
-        self.runtime.as_ref().expect("the runtime exists until the transport is dropped").spawn(async move {
+        let sent = self.runtime.block_on(connection.jetstream.publish_with_headers(subject, headers, payload));
+        self.runtime.spawn(async move {
             let acknowledgement = sent.map_err(|error| describe(&error))?.await;
             acknowledgement.map(|stored| stored.sequence).map_err(|error| describe(&error))
         })
@@ -278,26 +271,14 @@ impl NatsTransport {
     /// Waits for the acknowledgement of the oldest message. Returns `None` if it does not arrive
     /// within `timeout`.
     fn receive_one(&mut self, timeout: Duration) -> Result<Option<ChunkMessage>, String> {
-        let Some(mut oldest) = self.unacknowledged.pop_front() else { return Ok(None) };
-        let waited = self.block_on(async { tokio::time::timeout(timeout, &mut oldest.acknowledgement).await });
-        let sequence = match waited {
-            Ok(Ok(Ok(sequence))) => sequence,
-            Ok(Ok(Err(reason))) => {
-                self.unacknowledged.push_front(oldest);
-                return Err(reason);
-            }
-            Ok(Err(_)) => {
-                self.unacknowledged.push_front(oldest);
-                return Err("the connection to the broker has ended".to_owned());
-            }
-            Err(_) => {
-                self.unacknowledged.push_front(oldest);
-                return Ok(None);
-            }
-        };
+        let Some(oldest) = self.unacknowledged.front_mut() else { return Ok(None) };
+        let waiting = async { tokio::time::timeout(timeout, &mut oldest.acknowledgement).await };
+        let Ok(acknowledged) = self.runtime.block_on(waiting) else { return Ok(None) };
+        let sequence = acknowledged.map_err(|_| "the connection to the broker has ended".to_owned())??;
+        let Some(oldest) = self.unacknowledged.pop_front() else { return Ok(None) };
         if oldest.message.is_start {
             let details = &mut self.record.details;
-            (details.start_sequence, details.start_unix_ms) = (sequence, unix_ms());
+            (details.start_sequence, details.start_unix_ms) = (sequence, unix_time::now_ms());
             let connection = self.connection()?.clone();
             self.publish_record(&connection)?;
         }
@@ -405,18 +386,4 @@ impl Transport for NatsTransport {
             false => Demand::Next,
         }
     }
-}
-
-impl Drop for NatsTransport {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // The program's end must not wait for the connection.
-            runtime.shutdown_background();
-        }
-    }
-}
-
-/// Returns the current time in milliseconds since 1970.
-fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -53,7 +53,6 @@ fn parse_listen(text: &str) -> PyResult<SocketAddr> {
 
 /// Returns the options of the environment variables. Invalid ones are reported.
 fn environment_options() -> RecordingOptions {
-    vramscope_fleet::register();
     let (options, errors) = read_recording_options(|name| env::var_os(name));
     errors.iter().for_each(|error| stderr_log::print(&error.to_string()));
     options
@@ -404,6 +403,7 @@ fn end_at_out_of_memory(py: Python<'_>, path: PathBuf) -> PyResult<Option<String
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     stderr_log::install();
     lifecycle::install_handlers(at_exit);
+    vramscope_fleet::register();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("PINNED_SNAPSHOT_POOL", (PINNED_SNAPSHOT_POOL.0, PINNED_SNAPSHOT_POOL.1))?;
     module.add_class::<Interpreter>()?;

@@ -4,11 +4,9 @@
 //! The tests run each benchmark briefly.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use vramscope_tests::Browser;
 use vramscope_tests::live::chaos::{self, chaos};
 use vramscope_tests::live::demo::demo;
 use vramscope_tests::live::page;
@@ -16,6 +14,7 @@ use vramscope_tests::live::push::{self, push};
 use vramscope_tests::live::slow::slow;
 use vramscope_tests::live::soak::{self, soak};
 use vramscope_tests::live::throughput::{self, throughput};
+use vramscope_tests::{Browser, Numbers};
 
 const USAGE: &str = "\
 Usage: live BENCHMARK [KEY=NUMBER…]
@@ -32,24 +31,6 @@ Usage: live BENCHMARK [KEY=NUMBER…]
   screen rate=100000 seconds=60          latency from an event to the screen
   moments rate=100000 count=100 seed=1   page, native viewer and pool at random moments
   demo seconds=30                        start and steps of the default demo, with a page and without";
-
-/// The numbers given on the command line, by name.
-struct Numbers(BTreeMap<String, u64>);
-
-impl Numbers {
-    fn parse(arguments: &[String]) -> Option<Self> {
-        let number = |argument: &String| {
-            let (name, number) = argument.split_once('=')?;
-            Some((name.to_owned(), number.parse().ok()?))
-        };
-        arguments.iter().map(number).collect::<Option<_>>().map(Self)
-    }
-
-    /// Removes and returns a number, or `default` if it was not given.
-    fn take(&mut self, name: &str, default: u64) -> u64 {
-        self.0.remove(name).unwrap_or(default)
-    }
-}
 
 fn run(benchmark: &str, numbers: &mut Numbers) -> Option<Result<String, String>> {
     Some(match benchmark {
@@ -112,7 +93,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let parsed = arguments.split_first().and_then(|(benchmark, rest)| Some((benchmark, Numbers::parse(rest)?)));
     let answer =
-        parsed.and_then(|(benchmark, mut numbers)| run(benchmark, &mut numbers).filter(|_| numbers.0.is_empty()));
+        parsed.and_then(|(benchmark, mut numbers)| run(benchmark, &mut numbers).filter(|_| numbers.is_empty()));
     match answer {
         Some(Ok(figures)) => {
             println!("{figures}");

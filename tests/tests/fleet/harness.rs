@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
-use vramscope_collector::{Aggregator, Hub, HubLimits, Outputs, Push, PushAddress, Rank, ViewFrom, log_text};
+use vramscope_collector::{Aggregator, Hub, HubLimits, Outputs, Push, PushAddress, Rank, log_text};
 use vramscope_fleet::{FleetAddress, Follower, FollowerOptions};
 use vramscope_insight::fleet::FleetView;
 use vramscope_tests::SimulatedRank;
@@ -97,16 +97,10 @@ impl FollowingServer {
     /// Returns the merged recording so far.
     pub(crate) fn recording(&self) -> Recording {
         let mut recording = Recording::new();
-        let mut viewer = self.hub.viewer(ViewFrom::Oldest);
-        loop {
-            let chunks = viewer.take(1 << 20).chunks;
-            if chunks.is_empty() {
-                return recording;
-            }
-            for chunk in chunks {
-                recording.push(&chunk.bytes).expect("the merged recording is valid");
-            }
+        for chunk in self.hub.everything() {
+            recording.push(&chunk.bytes).expect("the merged recording is valid");
         }
+        recording
     }
 
     /// Returns all ranks as the server compares them.

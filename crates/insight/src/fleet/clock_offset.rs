@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 /// The most measurements in a window: a minute of summaries that are acknowledged one by one.
 const MAX_MEASUREMENTS: usize = 600;
 /// Age of the oldest measurement in a window, in nanoseconds: one minute. A quartz clock drifts by
@@ -15,7 +17,7 @@ const WINDOW_NS: u64 = 60_000_000_000;
 
 /// Bounds of a clock's offset, in nanoseconds: what must be added to a time of the process to get a
 /// time of the broker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OffsetEstimate {
     /// The middle of the bounds.
     pub offset_ns: i64,

@@ -18,6 +18,5 @@ mod view;
 pub use clock_offset::{ClockOffset, OffsetEstimate};
 pub use mesh::{Coordinates, Mesh, MeshError};
 pub use outliers::{MarkedMetric, Outlier};
-pub use rank_window::RankFigures;
 pub use summary::{Acknowledged, DeviceSummary, Summary};
 pub use view::{Fleet, FleetView, ProcessDescription, ProcessIdentity, RankRow, StageRow};

@@ -125,7 +125,7 @@ impl RankDistances {
 
 /// Compares the ranks of one group with each other, and adds the distances of this tick. Returns
 /// the group's medians.
-pub(super) fn compare(ranks: &mut [(&Values, &mut RankDistances)]) -> Values {
+pub(super) fn compare(ranks: &mut [(Values, &mut RankDistances)]) -> Values {
     let mut medians = Values::default();
     for (index, metric) in MarkedMetric::ALL.into_iter().enumerate() {
         let mut known: Vec<f64> = ranks.iter().filter_map(|(values, _)| values[index]).collect();
@@ -179,7 +179,7 @@ mod tests {
         let mut distances = vec![RankDistances::default(); values.len()];
         let mut medians = Values::default();
         for _ in 0..ticks {
-            medians = compare(&mut values.iter().zip(&mut distances).collect::<Vec<_>>());
+            medians = compare(&mut values.iter().copied().zip(&mut distances).collect::<Vec<_>>());
         }
         let outliers = distances.iter().zip(&values).map(|(distances, values)| distances.outlier(values, &medians));
         outliers.enumerate().filter_map(|(rank, outlier)| Some((rank, outlier?.distance))).collect()

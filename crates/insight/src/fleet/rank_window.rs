@@ -23,18 +23,18 @@ const GROWTH_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// What a rank held in the window; sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RankFigures {
+pub(super) struct RankFigures {
     /// The most allocated bytes.
-    pub peak_allocated: u64,
+    pub(super) peak_allocated: u64,
     /// The most reserved bytes.
-    pub peak_reserved: u64,
+    pub(super) peak_reserved: u64,
     /// The most free bytes outside of the largest free block.
-    pub fragmented: u64,
+    pub(super) fragmented: u64,
     /// The highest external fragmentation, from 0 to 1.
-    pub fragmentation: f64,
+    pub(super) fragmentation: f64,
     /// Growth of the fewest allocated bytes of each window, in bytes a second, over the last
     /// minute.
-    pub growth: f64,
+    pub(super) growth: f64,
 }
 
 /// The extremes of a part of the window.

@@ -57,7 +57,7 @@ struct ProcessState {
     lost_summaries: u64,
     /// Names of sites.
     names: BTreeMap<u32, String>,
-    /// Fragmented bytes and others, as compared last.
+    /// The values of all metrics, as compared last.
     values: Values,
     outlier: Option<Outlier>,
 }
@@ -119,8 +119,8 @@ pub struct RankRow {
     pub summaries: u64,
     /// Summaries that are missing.
     pub lost_summaries: u64,
-    /// Offset of its clock and the largest error of the offset, in nanoseconds.
-    pub clock: Option<(i64, u64)>,
+    /// Offset of its clock; `None` if it is unknown.
+    pub clock: Option<OffsetEstimate>,
     /// True once its recording is complete.
     pub has_ended: bool,
     /// How it differs from the ranks like it.
@@ -268,8 +268,7 @@ fn compare_group(group: &mut [&mut ProcessState], now_ns: u64) {
         process.values = process.values_at(now_ns, median_step);
     }
     let mut ranks: Vec<_> = group.iter_mut().map(|process| (process.values, &mut process.distances)).collect();
-    let mut borrowed: Vec<_> = ranks.iter_mut().map(|(values, distances)| (&*values, &mut **distances)).collect();
-    let medians = outliers::compare(&mut borrowed);
+    let medians = outliers::compare(&mut ranks);
     for process in group {
         process.outlier = process.distances.outlier(&process.values, &medians);
     }
@@ -353,7 +352,6 @@ impl ProcessState {
         let made_ns = clock.map_or(self.newest_broker_ns, |OffsetEstimate { offset_ns, .. }| {
             self.newest.time_unix_ns.saturating_add_signed(offset_ns).min(self.newest_broker_ns)
         });
-        let clock = clock.map(|OffsetEstimate { offset_ns, error_ns }| (offset_ns, error_ns));
         RankRow {
             identity,
             rank: self.description.rank,

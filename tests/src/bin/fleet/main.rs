@@ -2,10 +2,10 @@
 //! `cargo xtask fleet ranks=1024 [KEY=NUMBER…]`.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use vramscope_tests::Numbers;
 use vramscope_tests::fleet::{Figures, Plan, measure};
 
 const USAGE: &str = "\
@@ -18,12 +18,8 @@ Usage: fleet [KEY=NUMBER…]
   seed=1          decides the shifts of ranks and the outliers";
 
 fn plan(arguments: &[String]) -> Option<Plan> {
-    let number = |argument: &String| {
-        let (name, number) = argument.split_once('=')?;
-        Some((name.to_owned(), number.parse::<u64>().ok()?))
-    };
-    let mut numbers: BTreeMap<String, u64> = arguments.iter().map(number).collect::<Option<_>>()?;
-    let mut take = |name: &str, default: u64| numbers.remove(name).unwrap_or(default);
+    let mut numbers = Numbers::parse(arguments)?;
+    let mut take = |name: &str, default: u64| numbers.take(name, default);
     let plan = Plan {
         ranks: u32::try_from(take("ranks", 1024)).ok().filter(|ranks| *ranks > 0)?,
         batch: usize::try_from(take("batch", 1)).ok().filter(|batch| *batch > 0)?,
