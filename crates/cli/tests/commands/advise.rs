@@ -160,8 +160,11 @@ fn ctrl_c_ends_the_command() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
+    // Waiting for the command would close its input, and the end of the input could come first.
+    let input = child.stdin.take();
     std::thread::sleep(Duration::from_millis(500));
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(killed.expect("kill runs").success());
     assert_eq!(child.wait().expect("the command ends").code(), Some(130));
+    drop(input);
 }
