@@ -137,6 +137,13 @@ impl Access {
         })
     }
 
+    /// Returns the parameter of the URL's query that has the right token, as it was sent; `None`
+    /// without one.
+    pub(super) fn token_parameter<'a>(&self, uri: &'a Uri) -> Option<&'a str> {
+        let parameter = uri.query()?.split('&').find(|parameter| parameter.starts_with("token="))?;
+        token_in_query(uri).is_some_and(|token| self.is_token(&token)).then_some(parameter)
+    }
+
     /// Returns the `Set-Cookie` value that stores the token in a browser; `None` if the server has
     /// no token.
     ///

@@ -1,6 +1,9 @@
 //! What a server offers to its clients.
 
+use std::sync::Arc;
+
 use super::assets::Assets;
+use super::fleet::FleetFeed;
 use super::ranges::RecordingBytes;
 use crate::aggregator::Aggregator;
 use crate::controls::Controls;
@@ -34,6 +37,8 @@ pub struct Content {
     pub aggregator: Option<Aggregator>,
     /// True if processes may push their recordings to the aggregator, at `/push`.
     pub accepts_push: bool,
+    /// The ranks of a training run, served at `/fleet/`.
+    pub fleet: Option<Arc<dyn FleetFeed>>,
 }
 
 impl Content {
@@ -46,6 +51,14 @@ impl Content {
     /// Returns content with the page and complete recordings.
     #[must_use]
     pub fn files(files: Vec<ServedRecording>) -> Self {
-        Self { assets: Assets::default(), live: None, files, controls: None, aggregator: None, accepts_push: true }
+        Self {
+            assets: Assets::default(),
+            live: None,
+            files,
+            controls: None,
+            aggregator: None,
+            accepts_push: true,
+            fleet: None,
+        }
     }
 }

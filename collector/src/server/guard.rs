@@ -51,6 +51,12 @@ const TOKEN_REQUIRED_PAGE: &str = "<!doctype html><html lang=\"en\"><meta charse
 pub(super) const TOKEN_REQUIRED: &str = "this server needs the token that the program printed: \
     send it as `Authorization: Bearer TOKEN` or `?token=TOKEN`\n";
 
+/// Paths of pages. A browser that opens one without the token gets [`TOKEN_REQUIRED_PAGE`].
+const PAGES: [&str; 3] = ["/", "/index.html", FLEET_PAGE];
+
+/// The path of the page of all ranks.
+const FLEET_PAGE: &str = "/fleet/";
+
 /// The checks that every request must pass: host, origin and token.
 #[derive(Debug)]
 pub(super) struct Guard {
@@ -108,11 +114,21 @@ impl Guard {
             let headers = [(header::LOCATION, address), (header::SET_COOKIE, cookie)];
             return (StatusCode::SEE_OTHER, headers).into_response();
         }
+        if path == FLEET_PAGE
+            && !is_post
+            && let Some(parameter) = self.access.token_parameter(request.uri())
+        {
+            // The cookie of `/` is for all paths, and that of `/fleet/` would not be.
+            let headers = [(header::LOCATION, format!("../?{parameter}&fleet"))];
+            return (StatusCode::SEE_OTHER, headers).into_response();
+        }
         if !rights.can_view && !PATHS_WITHOUT_TOKEN.contains(&path) {
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
             let html = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
             return match path {
-                "/" | "/index.html" => (StatusCode::UNAUTHORIZED, challenge, html, TOKEN_REQUIRED_PAGE).into_response(),
+                path if PAGES.contains(&path) => {
+                    (StatusCode::UNAUTHORIZED, challenge, html, TOKEN_REQUIRED_PAGE).into_response()
+                }
                 _ => (StatusCode::UNAUTHORIZED, challenge, TOKEN_REQUIRED).into_response(),
             };
         }
@@ -219,7 +235,9 @@ fn check_fetch_site(request: &Request) -> Result<(), &'static str> {
     let is_foreign = has("sec-fetch-site", "cross-site") || has("sec-fetch-site", "same-site");
     // `HostPolicy` has checked the origin, and allows origins of other sites with an allowed name.
     let has_origin = headers.contains_key(header::ORIGIN);
-    let is_link = has("sec-fetch-mode", "navigate") && request.method() == Method::GET && request.uri().path() == "/";
+    let is_link = has("sec-fetch-mode", "navigate")
+        && request.method() == Method::GET
+        && ["/", FLEET_PAGE].contains(&request.uri().path());
     if !is_foreign || has_origin || is_link { Ok(()) } else { Err("the request comes from a page of another site") }
 }
 

@@ -259,7 +259,7 @@ impl Client {
 }
 
 /// Waits until the server begins to stop.
-async fn wait_until_stopping(stopping: &mut watch::Receiver<bool>) {
+pub(super) async fn wait_until_stopping(stopping: &mut watch::Receiver<bool>) {
     // An error means that the sender was dropped, and the server with it.
     let _ = stopping.wait_for(|&stopping| stopping).await;
 }

@@ -18,7 +18,7 @@ use super::content::ServedRecording;
 use super::metrics;
 use super::state::AppState;
 use super::urls::{page_address, recording_url};
-use super::{commands, live, push, ranges, sockets};
+use super::{commands, fleet, live, push, ranges, sockets};
 
 /// The server's state, as request handlers receive it.
 type SharedState = State<Arc<AppState>>;
@@ -33,6 +33,10 @@ pub(super) fn router(state: Arc<AppState>) -> Router {
         .route("/ws", get(follow))
         .route("/push", get(push::push))
         .route("/trace.vram", get(download))
+        .route("/fleet", get(async || Redirect::temporary("fleet/")))
+        .route("/fleet/", get(fleet_page))
+        .route("/fleet/ws", get(follow_fleet))
+        .route("/fleet.json", get(fleet_json))
         .route("/files", get(list))
         .route("/files/{index}/{name}", get(file))
         .route("/{*path}", get(asset));
@@ -47,8 +51,11 @@ fn not_found() -> Response {
 }
 
 /// Answers `GET /` with the page. With a single complete recording and no live one, redirects to
-/// the address that opens it.
+/// the address that opens it, and `GET /?fleet` to the fleet page.
 async fn page(State(state): SharedState, uri: Uri, headers: HeaderMap) -> Response {
+    if uri.query() == Some("fleet") && state.content.fleet.is_some() {
+        return Redirect::temporary("./fleet/").into_response();
+    }
     match state.content.files.as_slice() {
         // The URL alone tells the page what to open, so that a copied URL opens the same recording.
         [only] if state.content.live.is_none() && uri.query().is_none() => {
@@ -82,6 +89,35 @@ async fn follow(
     };
     let stopping = state.stopping.clone();
     sockets::open(state, rights, upgrade, async move |socket| live::follow(socket, hub, query, stopping).await)
+}
+
+/// Answers `GET /fleet/` with the page of all ranks, or "not found" without a fleet.
+async fn fleet_page(State(state): SharedState, headers: HeaderMap) -> Response {
+    match state.content.fleet {
+        Some(_) => asset_response(state.content.assets, "fleet/index.html", &headers),
+        None => not_found(),
+    }
+}
+
+/// Answers `GET /fleet.json` with all ranks, in JSON, or "not found" without a fleet.
+async fn fleet_json(State(state): SharedState) -> Response {
+    let Some(fleet) = &state.content.fleet else { return not_found() };
+    ([(header::CONTENT_TYPE, "application/json")], fleet.json()).into_response()
+}
+
+/// Answers `GET /fleet/ws`: opens the WebSocket of a page that shows all ranks.
+async fn follow_fleet(
+    State(state): SharedState,
+    Extension(rights): Extension<Rights>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    let Some(feed) = state.content.fleet.clone() else { return not_found() };
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return rejection.into_response(),
+    };
+    let stopping = state.stopping.clone();
+    sockets::open(state, rights, upgrade, async move |socket| fleet::follow(socket, feed, rights, stopping).await)
 }
 
 /// Answers `GET /trace.vram` with everything recorded so far, or "not found" without a live

@@ -1,0 +1,143 @@
+//! `/fleet/ws`: all ranks of a training run, for the page that shows them.
+//!
+//! The server sends one text message, a [`Greeting`], and then binary messages, at most ten a
+//! second. A client that receives slowly skips views, because a message is made when the last one
+//! has been sent. The client sends commands as JSON: `{"open": "IDENTITY"}` and
+//! `{"close": "IDENTITY"}`. Only a command that fails is answered: `{"error": "…"}`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::ws::{Message, WebSocket, close_code};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::access::Rights;
+use super::guard::TOKEN_REQUIRED;
+use super::live::wait_until_stopping;
+use super::sockets;
+
+/// Shortest time between two messages with views.
+const VIEW_INTERVAL: Duration = Duration::from_millis(100);
+/// Commands of a client that are carried out in one second; further ones fail.
+const MAX_COMMANDS: u32 = 20;
+
+/// The ranks of a training run, as a server shows them. Its functions must not block.
+pub trait FleetFeed: fmt::Debug + Send + Sync {
+    /// Returns the name of the run.
+    fn run(&self) -> String;
+
+    /// Returns what encodes the views for one more client.
+    fn client(&self) -> Box<dyn FleetClient>;
+
+    /// Returns the newest view as JSON.
+    fn json(&self) -> String;
+
+    /// Starts to read the events of the process with this identity.
+    ///
+    /// # Errors
+    /// Returns the reason, for the user.
+    fn open(&self, identity: &str) -> Result<(), String>;
+
+    /// Stops reading the events of the process with this identity, if this server asks for them.
+    ///
+    /// # Errors
+    /// Returns the reason, for the user.
+    fn close(&self, identity: &str) -> Result<(), String>;
+}
+
+/// Encodes the views for one client.
+pub trait FleetClient: Send {
+    /// Returns the message that brings the client up to date; `None` if it is.
+    fn update(&mut self) -> Option<Vec<u8>>;
+}
+
+/// The first message of a connection.
+#[derive(Debug, Serialize)]
+struct Greeting {
+    /// The name of the run.
+    run: String,
+    /// True if this client may give commands.
+    allowed: bool,
+}
+
+/// A command of a client. Its argument is the identity of a process.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum FleetCommand {
+    Open(String),
+    Close(String),
+}
+
+/// Sends the views of a fleet to a client and carries out its commands, until the client
+/// disconnects or the server stops.
+pub(super) async fn follow(
+    mut socket: WebSocket,
+    feed: Arc<dyn FleetFeed>,
+    rights: Rights,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut client = feed.client();
+    let greeting = Greeting { run: feed.run(), allowed: rights.can_command };
+    let greeting = serde_json::to_string(&greeting).expect("text always serializes");
+    if socket.send(Message::Text(greeting.into())).await.is_err() {
+        return;
+    }
+    let mut ticks = interval(VIEW_INTERVAL);
+    // After a message that took long to send, the next one follows a full interval later.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut tick, mut commands) = (0_u32, 0);
+    loop {
+        let message = tokio::select! {
+            biased;
+            () = wait_until_stopping(&mut stopping) => {
+                return sockets::close(socket, close_code::AWAY, "the server is stopping".into()).await;
+            }
+            _ = ticks.tick() => {
+                tick = tick.wrapping_add(1);
+                if tick.is_multiple_of(10) {
+                    commands = 0;
+                }
+                client.update().map(|view| Message::Binary(view.into()))
+            }
+            received = socket.recv() => match received {
+                Some(Ok(Message::Text(text))) => {
+                    commands += 1;
+                    run_command(&*feed, rights, commands, &text).map(|reason| {
+                        Message::Text(json!({ "error": reason }).to_string().into())
+                    })
+                }
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_))) => None,
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+            },
+        };
+        // A client that receives nothing for long ends with an error of the stream.
+        if let Some(message) = message
+            && socket.send(message).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// Carries out a client's command, its `count`th of this second. Returns why it failed; `None` if
+/// it succeeded.
+fn run_command(feed: &dyn FleetFeed, rights: Rights, count: u32, text: &str) -> Option<String> {
+    if !rights.can_command {
+        return Some(TOKEN_REQUIRED.trim_end().to_owned());
+    }
+    if count > MAX_COMMANDS {
+        return Some("too many commands; try again later".to_owned());
+    }
+    match serde_json::from_str(text) {
+        Ok(FleetCommand::Open(identity)) => feed.open(&identity).err(),
+        Ok(FleetCommand::Close(identity)) => feed.close(&identity).err(),
+        Err(_) => Some(r#"a command is {"open": "IDENTITY"} or {"close": "IDENTITY"}"#.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

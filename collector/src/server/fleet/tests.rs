@@ -1,0 +1,228 @@
+//! The fleet page's requests against a server with a made-up fleet.
+
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use serde_json::Value;
+use tungstenite::WebSocket;
+use vramscope_page::{Content::Plain, PageFile};
+
+use super::*;
+use crate::server::tests::{Response, send};
+use crate::server::{Assets, Content, Server, ServerOptions, Token};
+
+const TOKEN: &str = "right-Token_1";
+const ASSETS: Assets = Assets(&[
+    PageFile { path: "fleet/index.html", content: Plain(b"all ranks") },
+    PageFile { path: "fleet/main.js", content: Plain(b"start()") },
+    PageFile { path: "index.html", content: Plain(b"one rank") },
+]);
+
+/// A fleet whose views are numbers, and that notes its commands.
+#[derive(Debug, Default)]
+struct FakeFleet {
+    views: Arc<AtomicU64>,
+    commands: Mutex<Vec<String>>,
+}
+
+struct FakeClient(Arc<AtomicU64>);
+
+impl FleetClient for FakeClient {
+    fn update(&mut self) -> Option<Vec<u8>> {
+        Some(vec![self.0.fetch_add(1, Ordering::Relaxed) as u8; 200_000])
+    }
+}
+
+impl FleetFeed for FakeFleet {
+    fn run(&self) -> String {
+        "run\"1\"".to_owned()
+    }
+
+    fn client(&self) -> Box<dyn FleetClient> {
+        Box::new(FakeClient(Arc::clone(&self.views)))
+    }
+
+    fn json(&self) -> String {
+        r#"{"ranks":[]}"#.to_owned()
+    }
+
+    fn open(&self, identity: &str) -> Result<(), String> {
+        self.commands.lock().expect("no thread panicked").push(format!("open {identity}"));
+        if identity == "unknown" { Err("no such process".to_owned()) } else { Ok(()) }
+    }
+
+    fn close(&self, identity: &str) -> Result<(), String> {
+        self.commands.lock().expect("no thread panicked").push(format!("close {identity}"));
+        Ok(())
+    }
+}
+
+fn start(fleet: Option<Arc<FakeFleet>>, token: Option<&str>) -> Server {
+    let token = token.map(|token| Token::new(token).expect("a valid token"));
+    let options = ServerOptions { listen: Some(([127, 0, 0, 1], 0).into()), token, ..ServerOptions::default() };
+    let fleet = fleet.map(|fleet| fleet as Arc<dyn FleetFeed>);
+    Server::start(options, Content { assets: ASSETS, fleet, ..Content::files(Vec::new()) }).expect("a port is free")
+}
+
+fn get(server: &Server, path: &str, headers: &str) -> Response {
+    let host = server.address();
+    send(server, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n"))
+}
+
+fn connect(server: &Server, query: &str) -> WebSocket<TcpStream> {
+    let stream = TcpStream::connect(server.address()).expect("the server listens");
+    let url = format!("ws://{}/fleet/ws{query}", server.address());
+    tungstenite::client(url, stream).expect("the WebSocket opens").0
+}
+
+/// Reads messages until one of text arrives, and returns it.
+fn read_json(socket: &mut WebSocket<TcpStream>) -> Value {
+    loop {
+        if let tungstenite::Message::Text(text) = socket.read().expect("a message arrives") {
+            return serde_json::from_str(&text).expect("JSON");
+        }
+    }
+}
+
+#[test]
+fn fleet_is_served_only_where_there_is_one() {
+    let check = |has_fleet: bool, path: &str, status: u16, body_or_location: &str| {
+        let server = start(has_fleet.then(Arc::default), None);
+        let response = get(&server, path, "");
+        assert_eq!(response.status, status, "{path}: {}", response.head);
+        let body = String::from_utf8_lossy(&response.body).into_owned();
+        let is_expected =
+            body == body_or_location || response.head.contains(&format!("location: {body_or_location}\r\n"));
+        assert!(is_expected, "{path}: {}\n{body}", response.head);
+    };
+    check(true, "/fleet/", 200, "all ranks");
+    check(true, "/fleet/main.js", 200, "start()");
+    check(true, "/fleet", 307, "fleet/");
+    check(true, "/?fleet", 307, "./fleet/");
+    check(true, "/fleet.json", 200, r#"{"ranks":[]}"#);
+    check(true, "/fleet/ws", 400, "Connection header did not include 'upgrade'");
+    check(false, "/fleet/", 404, "not found\n");
+    check(false, "/fleet.json", 404, "not found\n");
+    check(false, "/fleet/ws", 404, "not found\n");
+    check(false, "/?fleet", 200, "one rank");
+}
+
+#[test]
+fn fleet_needs_the_token() {
+    let server = start(Some(Arc::default()), Some(TOKEN));
+    for path in ["/fleet/", "/fleet.json", "/fleet/ws", "/fleet/main.js"] {
+        assert_eq!(get(&server, path, "").status, 401, "{path}");
+        let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+        assert_ne!(get(&server, path, &bearer).status, 401, "{path}");
+    }
+    let page = get(&server, "/fleet/", "");
+    assert!(String::from_utf8_lossy(&page.body).contains("This server needs a token"));
+    // The token of the address becomes a cookie for all paths of the server.
+    let redirect = get(&server, &format!("/fleet/?token={TOKEN}"), "");
+    assert_eq!(redirect.status, 303);
+    assert!(redirect.head.contains("location: ../?token=right-token_1&fleet\r\n"), "{}", redirect.head);
+    let next = get(&server, &format!("/?token={TOKEN}&fleet"), "");
+    assert!(next.head.contains("location: ./?fleet\r\n") && next.head.contains("set-cookie"), "{}", next.head);
+    assert_eq!(get(&server, "/fleet/?token=wrong", "").status, 401);
+}
+
+#[test]
+fn links_of_other_sites_open_the_page_and_nothing_else() {
+    let server = start(Some(Arc::default()), None);
+    let link = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n";
+    assert_eq!(get(&server, "/fleet/", link).status, 200);
+    assert_eq!(get(&server, "/fleet.json", link).status, 403);
+    assert_eq!(get(&server, "/fleet/ws", link).status, 403);
+}
+
+#[test]
+fn commands_need_the_token() {
+    let fleet = Arc::new(FakeFleet::default());
+    // Without a token, viewing is free on this machine; commands are not possible.
+    let server = start(Some(Arc::clone(&fleet)), None);
+    let mut socket = connect(&server, "");
+    let greeting = read_json(&mut socket);
+    assert_eq!((&greeting["run"], &greeting["allowed"]), (&"run\"1\"".into(), &false.into()));
+    socket.send(r#"{"open":"a"}"#.into()).expect("sent");
+    let error = read_json(&mut socket);
+    assert!(error["error"].as_str().is_some_and(|error| error.contains("token")), "{error}");
+    assert!(fleet.commands.lock().expect("no thread panicked").is_empty());
+}
+
+#[test]
+fn commands_are_carried_out_and_failures_are_answered() {
+    let fleet = Arc::new(FakeFleet::default());
+    let server = start(Some(Arc::clone(&fleet)), Some(TOKEN));
+    let mut socket = connect(&server, &format!("?token={TOKEN}"));
+    assert_eq!(read_json(&mut socket)["allowed"], true);
+    for command in [r#"{"open":"a"}"#, r#"{"close":"a"}"#, r#"{"open":"unknown"}"#] {
+        socket.send(command.into()).expect("sent");
+    }
+    assert_eq!(read_json(&mut socket)["error"], "no such process");
+    let expected = ["open a", "close a", "open unknown"];
+    assert_eq!(*fleet.commands.lock().expect("no thread panicked"), expected);
+    for invalid in ["", "{}", "[1]", r#"{"open":1}"#, r#"{"delete":"a"}"#, r#"{"open":"a","close":"a"}"#] {
+        socket.send(invalid.into()).expect("sent");
+        let error = read_json(&mut socket);
+        assert!(error["error"].as_str().is_some_and(|error| error.starts_with("a command is")), "{error}");
+    }
+    // Too many commands at once fail.
+    for _ in 0..60 {
+        socket.send(r#"{"close":"b"}"#.into()).expect("sent");
+    }
+    let error = read_json(&mut socket);
+    assert!(error["error"].as_str().is_some_and(|error| error.starts_with("too many")), "{error}");
+}
+
+#[test]
+fn views_arrive_at_most_ten_times_a_second() {
+    let server = start(Some(Arc::default()), None);
+    let mut socket = connect(&server, "");
+    let start = Instant::now();
+    let mut views = 0;
+    while views < 6 {
+        views += u32::from(socket.read().expect("a message arrives").is_binary());
+    }
+    // The first view is sent at once.
+    assert!(start.elapsed() >= 4 * VIEW_INTERVAL, "{:?}", start.elapsed());
+}
+
+#[test]
+fn slow_client_skips_views() {
+    let fleet = Arc::new(FakeFleet::default());
+    let server = start(Some(Arc::clone(&fleet)), None);
+    let mut socket = connect(&server, "");
+    // Views of 200 kB fill what the system buffers for the connection.
+    let mut made = 0;
+    for _ in 0..100 {
+        std::thread::sleep(Duration::from_millis(300));
+        if std::mem::replace(&mut made, fleet.views.load(Ordering::Relaxed)) == fleet.views.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(fleet.views.load(Ordering::Relaxed), made, "no view is made while the client does not read");
+    let mut number_of_view = || loop {
+        if let tungstenite::Message::Binary(view) = socket.read().expect("a message arrives") {
+            return u64::from(view[0]);
+        }
+    };
+    // No view is lost, and new ones are made once the client reads again.
+    assert!((0..=made).all(|number| number_of_view() == number));
+}
+
+#[test]
+fn stopping_server_closes_the_connection() {
+    let server = start(Some(Arc::default()), None);
+    let mut socket = connect(&server, "");
+    read_json(&mut socket);
+    drop(server);
+    loop {
+        match socket.read().expect("a close frame arrives") {
+            tungstenite::Message::Close(Some(frame)) => break assert_eq!(u16::from(frame.code), 1001),
+            _ => {}
+        }
+    }
+}
