@@ -29,6 +29,8 @@
 #![forbid(unsafe_code)]
 
 mod address;
+#[cfg(feature = "archive")]
+pub mod archive;
 mod assembler;
 mod connection;
 mod fleet_reader;

@@ -1,0 +1,77 @@
+//! Why an archive cannot be read or written.
+
+use std::io;
+
+/// Why an archive cannot be read or written. The text shows no secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// The object store refused a request or could not be reached.
+    #[error("{name}: {}", describe(source))]
+    Store {
+        /// The name of the object, or the address of the archive.
+        name: String,
+        /// The error of the object store.
+        source: object_store::Error,
+    },
+    /// There is no archive at the address.
+    #[error("{0} is not an archive: it has no manifest.json")]
+    NoArchive(String),
+    /// The manifest is invalid.
+    #[error("manifest.json is invalid: {0}")]
+    Manifest(String),
+    /// An object differs from what the manifest says of it.
+    #[error("{name} is not what the manifest lists: {reason}")]
+    Object {
+        /// The name of the object.
+        name: String,
+        /// How it differs.
+        reason: String,
+    },
+    /// The archive belongs to another run.
+    #[error("the archive is of the run {0}: use another address for each run")]
+    OtherRun(String),
+    /// Another server writes the archive.
+    #[error("another server writes this archive: stop one of them, or use another address")]
+    Conflict,
+    /// A recording cannot be divided.
+    #[error("cannot archive the recording: {0}")]
+    Recording(String),
+    /// A process or name that the layout does not allow.
+    #[error("cannot archive the process: {0}")]
+    Process(String),
+    /// The archive's end was not reached in time, or data did not fit.
+    #[error("the archive is incomplete: {0}")]
+    Incomplete(String),
+    /// A local file or thread could not be created.
+    #[error("cannot write the archive: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Returns the text of an object store's error on one line. Queries of addresses are left out,
+/// because signatures and tokens are in them.
+fn describe(error: &object_store::Error) -> String {
+    let text = error.to_string();
+    let words = text.split_whitespace().map(|word| match word.split_once('?') {
+        Some((address, _)) if address.contains("://") => format!("{address}?…"),
+        _ => word.to_owned(),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_leave_out_the_queries_of_addresses() {
+        let source = object_store::Error::Generic {
+            store: "test",
+            source: "GET https://host/object?sig=secret&x=1\nfailed: try again?".into(),
+        };
+        let error = ArchiveError::Store { name: "manifest.json".to_owned(), source };
+        assert_eq!(
+            error.to_string(),
+            "manifest.json: Generic test error: GET https://host/object?… failed: try again?"
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! The list of an archive's objects, and the checks of a list that another program wrote.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use vramscope_collector::is_control;
+
+use super::error::ArchiveError;
+use super::layout::{MAX_NUMBER, Table, is_identity, parse_segment};
+use crate::subjects;
+
+/// The version of the manifest and the layout of names.
+const VERSION: u32 = 1;
+/// The largest manifest that is read: that of 64 ranks, written for a month.
+pub(crate) const MAX_MANIFEST_BYTES: u64 = 128 << 20;
+/// The largest object that a manifest may list.
+pub(crate) const MAX_OBJECT_BYTES: u64 = 1 << 30;
+/// The longest name of a machine or program, in characters.
+const MAX_TEXT_CHARS: usize = 80;
+/// Length of a SHA-256 hash, in hexadecimal digits.
+const HASH_CHARS: usize = 64;
+
+/// The size and content of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectEntry {
+    /// Its name in the archive.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The SHA-256 hash of its bytes, in hexadecimal digits.
+    pub sha256: String,
+    /// When its content begins, in milliseconds since 1970.
+    pub start_unix_ms: u64,
+    /// When its content ends, in milliseconds since 1970.
+    pub end_unix_ms: u64,
+}
+
+/// A part of a process's recording: a complete recording of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentEntry {
+    /// The object.
+    #[serde(flatten)]
+    pub object: ObjectEntry,
+    /// The moment at which it begins: the number of events before it.
+    pub first_event: u64,
+    /// The moment at which it ends.
+    pub end_event: u64,
+    /// The events in it.
+    pub events: u64,
+    /// Events that are missing in it.
+    pub lost_events: u64,
+    /// The moment of its first full state; `None` if memory was empty at its start.
+    pub first_state: Option<u64>,
+}
+
+/// A process and the segments of its recording, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankEntry {
+    /// Its rank among all processes; `None` if it has none.
+    pub rank: Option<u32>,
+    /// The identity of its recording.
+    pub identity: String,
+    /// The name of its machine.
+    pub host: String,
+    /// The name of its program.
+    pub program: String,
+    /// The segments.
+    pub segments: Vec<SegmentEntry>,
+}
+
+/// A part of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PartEntry {
+    #[serde(flatten)]
+    pub(crate) object: ObjectEntry,
+    /// Its number of rows.
+    pub(crate) rows: u64,
+}
+
+/// The content of `manifest.json`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) version: u32,
+    /// The name of the run.
+    pub(crate) run: String,
+    /// When the archive was created, in milliseconds since 1970.
+    pub(crate) created_unix_ms: u64,
+    /// A random number of the server that wrote the manifest, so that no two servers write equal
+    /// ones.
+    pub(crate) writer: u64,
+    pub(crate) ranks: Vec<RankEntry>,
+    pub(crate) rollups: Vec<PartEntry>,
+    pub(crate) sites: Vec<PartEntry>,
+}
+
+impl Manifest {
+    /// Creates an empty manifest.
+    pub(crate) fn new(run: &str, created_unix_ms: u64) -> Self {
+        Self { version: VERSION, run: run.to_owned(), created_unix_ms, ..Self::default() }
+    }
+
+    /// Returns the manifest as JSON.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts and numbers always serialize")
+    }
+
+    /// Parses and checks a manifest.
+    ///
+    /// # Errors
+    /// If it is not a manifest of this version, or lists an object twice, under a name that the
+    /// layout does not have, or with an impossible size.
+    pub(crate) fn parse(json: &[u8]) -> Result<Self, ArchiveError> {
+        let manifest: Self = serde_json::from_slice(json).map_err(|error| ArchiveError::Manifest(error.to_string()))?;
+        manifest.check().map_err(ArchiveError::Manifest)?;
+        Ok(manifest)
+    }
+
+    /// Returns the parts of a table.
+    pub(crate) fn parts(&self, table: Table) -> &[PartEntry] {
+        match table {
+            Table::Rollups => &self.rollups,
+            Table::Sites => &self.sites,
+        }
+    }
+
+    /// Returns the parts of a table mutably.
+    pub(crate) fn parts_mut(&mut self, table: Table) -> &mut Vec<PartEntry> {
+        match table {
+            Table::Rollups => &mut self.rollups,
+            Table::Sites => &mut self.sites,
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.version != VERSION {
+            return Err(format!(
+                "it has version {}, this vramscope reads version {VERSION}: use a newer vramscope",
+                self.version
+            ));
+        }
+        if !subjects::is_run_name(&self.run) {
+            return Err("the name of the run is invalid".to_owned());
+        }
+        let mut names = BTreeSet::new();
+        let mut identities = BTreeSet::new();
+        for rank in &self.ranks {
+            if !is_identity(&rank.identity) || !identities.insert(&rank.identity) {
+                return Err("the identity of a process is invalid or repeated".to_owned());
+            }
+            if [&rank.host, &rank.program].into_iter().any(|text| !is_plain(text)) {
+                return Err(format!("a name of the process {} is too long or has control characters", rank.identity));
+            }
+            for segment in &rank.segments {
+                check_segment(rank, segment)?;
+                check_object(&segment.object, &mut names)?;
+            }
+        }
+        for table in Table::ALL {
+            for part in self.parts(table) {
+                table.parse_part(&part.object.name).ok_or_else(|| invalid_name(&part.object.name))?;
+                check_object(&part.object, &mut names)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns true if a text is short and safe to show.
+fn is_plain(text: &str) -> bool {
+    text.chars().count() <= MAX_TEXT_CHARS && !text.chars().any(is_control)
+}
+
+/// Returns the message about a name of another form, cut off and safe to show.
+fn invalid_name(name: &str) -> String {
+    let shown: String = name.chars().take(MAX_TEXT_CHARS).collect();
+    format!("the name {shown:?} is not that of an object of an archive")
+}
+
+fn check_segment(rank: &RankEntry, segment: &SegmentEntry) -> Result<(), String> {
+    let name = &segment.object.name;
+    let number = parse_segment(rank.rank, &rank.identity, name).ok_or_else(|| invalid_name(name))?;
+    let moments = segment.first_event..=segment.end_event;
+    let has_valid_moments = segment.first_event.checked_add(segment.events).is_some_and(|end| moments.contains(&end))
+        && segment.first_state.is_none_or(|state| moments.contains(&state));
+    if number == 0 || number > MAX_NUMBER || !has_valid_moments {
+        return Err(format!("{name} has impossible event numbers"));
+    }
+    Ok(())
+}
+
+fn check_object<'a>(object: &'a ObjectEntry, names: &mut BTreeSet<&'a str>) -> Result<(), String> {
+    let ObjectEntry { name, bytes, sha256, start_unix_ms, end_unix_ms } = object;
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if !names.insert(name) {
+        return Err(format!("{name} is listed twice"));
+    }
+    if *bytes == 0 || *bytes > MAX_OBJECT_BYTES {
+        return Err(format!("{name} has {bytes} bytes; an object has 1 to {MAX_OBJECT_BYTES}"));
+    }
+    if sha256.len() != HASH_CHARS || !sha256.bytes().all(is_digit) {
+        return Err(format!("the SHA-256 hash of {name} is not {HASH_CHARS} hexadecimal digits"));
+    }
+    if start_unix_ms > end_unix_ms || i64::try_from(*end_unix_ms).is_err() {
+        return Err(format!("{name} has an impossible time"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::layout::segment_name;
+
+    const IDENTITY: &str = "0123456789abcdef0123456789abcdef";
+
+    fn manifest() -> Manifest {
+        let object = |name: String| ObjectEntry { name, bytes: 10, sha256: "a".repeat(64), ..ObjectEntry::default() };
+        let segment = SegmentEntry {
+            object: object(segment_name(Some(3), IDENTITY, 1)),
+            end_event: 10,
+            events: 10,
+            ..SegmentEntry::default()
+        };
+        let rank =
+            RankEntry { rank: Some(3), identity: IDENTITY.to_owned(), segments: vec![segment], ..RankEntry::default() };
+        let part = PartEntry { object: object(Table::Rollups.part_name(1)), rows: 1 };
+        Manifest { ranks: vec![rank], rollups: vec![part], ..Manifest::new("run", 5) }
+    }
+
+    #[test]
+    fn manifests_survive_json() {
+        let json = manifest().to_json();
+        assert_eq!(Manifest::parse(&json).expect("it is valid"), manifest());
+        assert!(String::from_utf8_lossy(&json).contains(r#""first_event":0,"end_event":10"#));
+    }
+
+    #[test]
+    fn tampered_manifests_are_refused() {
+        type Change = fn(&mut Manifest);
+        fn object(manifest: &mut Manifest) -> &mut ObjectEntry {
+            &mut manifest.ranks[0].segments[0].object
+        }
+        let changes: [(Change, &str); 25] = [
+            (|manifest| manifest.version = 2, "use a newer vramscope"),
+            (|manifest| manifest.run = "../run".to_owned(), "name of the run"),
+            (|manifest| object(manifest).name = "../../etc/passwd".to_owned(), "is not that of an object"),
+            (|manifest| object(manifest).name.insert(0, '/'), "is not that of an object"),
+            (|manifest| object(manifest).name.insert_str(0, "ranks/../"), "is not that of an object"),
+            (|manifest| object(manifest).name = "manifest.json".to_owned(), "is not that of an object"),
+            (|manifest| object(manifest).name = "\u{1b}[2J".to_owned(), r"\u{1b}[2J"),
+            (|manifest| object(manifest).name = segment_name(Some(4), IDENTITY, 1), "is not that of an object"),
+            (|manifest| object(manifest).name = segment_name(Some(3), IDENTITY, 0), "impossible event numbers"),
+            (|manifest| object(manifest).bytes = 0, "has 0 bytes"),
+            (|manifest| object(manifest).bytes = u64::MAX, "an object has 1 to"),
+            (|manifest| object(manifest).sha256 = "A".repeat(64), "SHA-256"),
+            (|manifest| object(manifest).sha256.truncate(63), "SHA-256"),
+            (|manifest| object(manifest).start_unix_ms = 1, "impossible time"),
+            (|manifest| object(manifest).end_unix_ms = u64::MAX, "impossible time"),
+            (|manifest| manifest.ranks[0].segments[0].first_event = 11, "impossible event numbers"),
+            (|manifest| manifest.ranks[0].segments[0].events = u64::MAX, "impossible event numbers"),
+            (|manifest| manifest.ranks[0].segments[0].first_state = Some(11), "impossible event numbers"),
+            (|manifest| manifest.ranks[0].identity = "../x".to_owned(), "identity of a process"),
+            (|manifest| manifest.ranks[0].rank = Some(4), "is not that of an object"),
+            (|manifest| manifest.ranks[0].host = "h\n".to_owned(), "control characters"),
+            (|manifest| manifest.ranks[0].program = "p".repeat(81), "too long"),
+            (|manifest| manifest.ranks.push(manifest.ranks[0].clone()), "repeated"),
+            (|manifest| manifest.rollups.push(manifest.rollups[0].clone()), "is listed twice"),
+            (|manifest| manifest.sites = manifest.rollups.clone(), "is not that of an object"),
+        ];
+        for (number, (change, expected)) in changes.into_iter().enumerate() {
+            let mut changed = manifest();
+            change(&mut changed);
+            let error = Manifest::parse(&changed.to_json()).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains(expected) && !error.contains('\u{1b}'), "{number}: {error}");
+        }
+        let segment = |manifest: &mut Manifest| {
+            let segment = manifest.ranks[0].segments[0].clone();
+            manifest.ranks[0].segments.push(segment);
+        };
+        let mut repeated = manifest();
+        segment(&mut repeated);
+        assert!(Manifest::parse(&repeated.to_json()).is_err_and(|error| error.to_string().contains("listed twice")));
+        for json in ["", "{}", "[]", r#"{"version":1}"#, "nul"] {
+            assert!(Manifest::parse(json.as_bytes()).is_err(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Brings objects and then the manifest to the object store.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::UpdateVersion;
+
+use super::error::ArchiveError;
+use super::layout::{MAX_NUMBER, parse_segment, segment_name};
+use super::manifest::{Manifest, ObjectEntry, PartEntry, SegmentEntry};
+use super::recording_segments::Segment;
+use super::store::{ArchiveStore, Created};
+use super::uploads::{Upload, UploadQueue};
+use crate::unix_time;
+
+/// The wait after a first failed request; it doubles up to [`MAX_RETRY_WAIT`].
+const RETRY_WAIT: Duration = Duration::from_millis(500);
+/// The longest wait between two requests.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(30);
+/// The most names that are tried for an object. Each server that ended before it could write the
+/// manifest leaves a few objects that no manifest lists.
+const MAX_TAKEN_NAMES: u32 = 1000;
+
+/// The manifest as stored, and as it is to be stored.
+#[derive(Debug)]
+pub(crate) struct ManifestSync {
+    store: ArchiveStore,
+    manifest: Manifest,
+    /// The version in the store; `None` if there is none.
+    version: Option<UpdateVersion>,
+    /// True if the store has an older manifest.
+    is_changed: bool,
+    /// The position of each process in the manifest, by identity.
+    ranks: BTreeMap<String, usize>,
+    /// Objects that were stored, and their bytes.
+    stored: (u64, u64),
+}
+
+impl ManifestSync {
+    /// Continues the archive of the run, or creates one.
+    ///
+    /// # Errors
+    /// If the store cannot be reached, or has an archive of another run or an invalid manifest.
+    pub(crate) async fn open(store: ArchiveStore, run: &str) -> Result<Self, ArchiveError> {
+        let (mut manifest, version) = match store.manifest().await? {
+            Some((json, version)) => (Manifest::parse(&json)?, Some(version)),
+            None => (Manifest::new(run, unix_time::now_ms()), None),
+        };
+        if manifest.run != run {
+            return Err(ArchiveError::OtherRun(manifest.run));
+        }
+        manifest.writer = fastrand::u64(..);
+        let ranks = manifest.ranks.iter().enumerate().map(|(index, rank)| (rank.identity.clone(), index)).collect();
+        let mut sync = Self { store, manifest, version, is_changed: true, ranks, stored: (0, 0) };
+        // Shows missing permissions at once, and another server that it is replaced.
+        sync.write().await?;
+        Ok(sync)
+    }
+
+    /// Returns the manifest.
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Stores the objects of the queue until it is closed and empty. Returns how many objects were
+    /// stored, and their bytes.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Conflict`] if another server writes the archive. Other errors are retried.
+    pub(crate) async fn run(mut self, queue: Arc<UploadQueue>) -> Result<(u64, u64), ArchiveError> {
+        loop {
+            while let Some(upload) = queue.take() {
+                self.upload(upload, &queue).await?;
+            }
+            let mut backoff = Backoff::new();
+            while let Err(error) = self.write().await {
+                backoff.after(error).await?;
+            }
+            if queue.is_closed() && queue.len() == 0 {
+                return Ok(self.stored);
+            }
+            queue.changed().await;
+        }
+    }
+
+    /// Stores an object and adds it to the manifest.
+    async fn upload(&mut self, mut upload: Upload, queue: &UploadQueue) -> Result<(), ArchiveError> {
+        let object = upload.object();
+        let (len, bytes) = (object.len, object.read());
+        match bytes {
+            Ok(bytes) => self.store_object(upload, bytes).await?,
+            Err(error) => {
+                tracing::warn!("lost a part of the archive: cannot read a temporary file: {error}");
+                queue.count_lost(1);
+            }
+        }
+        queue.release(len);
+        Ok(())
+    }
+
+    async fn store_object(&mut self, upload: Upload, bytes: Bytes) -> Result<(), ArchiveError> {
+        let first = self.next_number(&upload);
+        for number in first..first.saturating_add(MAX_TAKEN_NAMES).min(MAX_NUMBER) {
+            let name = match &upload {
+                Upload::Segment(rank, _) => segment_name(rank.rank, &rank.identity, number),
+                Upload::Part { table, .. } => table.part_name(number),
+            };
+            match self.create(&name, &bytes).await? {
+                Created::NameTaken => {}
+                Created::Stored => {
+                    self.stored = (self.stored.0 + 1, self.stored.1 + bytes.len() as u64);
+                    self.list(upload, name);
+                    return Ok(());
+                }
+            }
+        }
+        Err(ArchiveError::Incomplete("too many objects that no manifest lists: use another address".to_owned()))
+    }
+
+    /// Stores an object; repeats the request until the store answers.
+    async fn create(&self, name: &str, bytes: &Bytes) -> Result<Created, ArchiveError> {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.store.create(name, bytes.clone()).await {
+                Ok(created) => return Ok(created),
+                Err(error) => backoff.after(error).await?,
+            }
+        }
+    }
+
+    /// Returns the number after the last one that the manifest lists.
+    fn next_number(&self, upload: &Upload) -> u32 {
+        let last = match upload {
+            Upload::Segment(rank, _) => self.ranks.get(&rank.identity).and_then(|&index| {
+                let rank = &self.manifest.ranks[index];
+                let number = |segment: &SegmentEntry| parse_segment(rank.rank, &rank.identity, &segment.object.name);
+                rank.segments.iter().filter_map(number).max()
+            }),
+            Upload::Part { table, .. } => {
+                let parts = self.manifest.parts(*table);
+                parts.iter().filter_map(|part| table.parse_part(&part.object.name)).max()
+            }
+        };
+        last.unwrap_or(0) + 1
+    }
+
+    /// Adds a stored object to the manifest.
+    fn list(&mut self, upload: Upload, name: String) {
+        self.is_changed = true;
+        match upload {
+            Upload::Segment(rank, segment) => {
+                let index = *self.ranks.entry(rank.identity.clone()).or_insert_with(|| {
+                    self.manifest.ranks.push(rank);
+                    self.manifest.ranks.len() - 1
+                });
+                self.manifest.ranks[index].segments.push(segment_entry(name, &segment));
+            }
+            Upload::Part { table, object, rows, times_unix_ms: (start_unix_ms, end_unix_ms) } => {
+                let object = ObjectEntry { name, bytes: object.len, sha256: object.sha256, start_unix_ms, end_unix_ms };
+                self.manifest.parts_mut(table).push(PartEntry { object, rows });
+            }
+        }
+    }
+
+    /// Stores the manifest if it has changed.
+    async fn write(&mut self) -> Result<(), ArchiveError> {
+        if self.is_changed {
+            let json = Bytes::from(self.manifest.to_json());
+            self.version = Some(self.store.replace_manifest(json, self.version.clone()).await?);
+            self.is_changed = false;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the entry of a stored segment.
+fn segment_entry(name: String, segment: &Segment) -> SegmentEntry {
+    let (start_ns, end_ns) = segment.times_unix_ns;
+    let (bytes, sha256) = (segment.object.len, segment.object.sha256.clone());
+    SegmentEntry {
+        object: ObjectEntry {
+            name,
+            bytes,
+            sha256,
+            start_unix_ms: start_ns / 1_000_000,
+            end_unix_ms: end_ns / 1_000_000,
+        },
+        first_event: segment.first_event,
+        end_event: segment.end_event,
+        events: segment.events,
+        lost_events: segment.lost_events,
+        first_state: segment.first_state,
+    }
+}
+
+/// Waits between the repetitions of a request that fails.
+#[derive(Debug)]
+struct Backoff {
+    wait: Duration,
+}
+
+impl Backoff {
+    fn new() -> Self {
+        Self { wait: RETRY_WAIT }
+    }
+
+    /// Waits until a request is to be repeated. Returns an error that no repetition helps against.
+    async fn after(&mut self, error: ArchiveError) -> Result<(), ArchiveError> {
+        if !matches!(error, ArchiveError::Store { .. }) {
+            return Err(error);
+        }
+        if self.wait == RETRY_WAIT {
+            tracing::warn!("the archive's store refused a request, which is repeated: {error}");
+        }
+        tokio::time::sleep(self.wait).await;
+        self.wait = (self.wait * 2).min(MAX_RETRY_WAIT);
+        Ok(())
+    }
+}

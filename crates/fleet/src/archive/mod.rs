@@ -1,0 +1,39 @@
+//! The long history of a run in an object store: S3, Google Cloud Storage, Azure or files.
+//!
+//! A broker keeps hours at most. An [`ArchiveWriter`] stores the recordings of a run's processes,
+//! and one-second roll-ups of their summaries, for as long as the store keeps them; an
+//! [`ArchiveReader`] opens any part without the rest. `docs/archive.md` describes the objects.
+//!
+//! Objects never change once they are written, except for the manifest, which is written after the
+//! objects that it lists and replaced as a whole. A reader therefore never sees a partial object.
+//!
+//! - [`layout`] has the names of objects, [`manifest`] the list of them with its checks, [`store`]
+//!   the requests to the object store.
+//! - [`recording_segments`] divides the recording of a process into segments, [`rollups`] sums
+//!   summaries up and [`parquet_table`] writes them, [`uploads`] and [`manifest_sync`] bring both to
+//!   the store.
+
+mod address;
+mod error;
+mod layout;
+mod manifest;
+mod manifest_sync;
+mod parquet_table;
+mod reader;
+mod recording_segments;
+mod rollup_reader;
+mod rollups;
+mod spool;
+mod store;
+mod table_parts;
+#[cfg(test)]
+mod tests;
+mod uploads;
+mod writer;
+
+pub use address::ArchiveAddress;
+pub use error::ArchiveError;
+pub use manifest::{ObjectEntry, RankEntry, SegmentEntry};
+pub use reader::{ArchiveReader, ArchivedSegment};
+pub use rollup_reader::Rollup;
+pub use writer::{ArchiveOptions, ArchiveSummary, ArchiveWriter, ProcessArchive};

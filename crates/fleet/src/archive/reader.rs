@@ -1,0 +1,127 @@
+//! Reads the archive of a run.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use vramscope_trace::{ReadAt, Recording};
+
+use super::address::ArchiveAddress;
+use super::error::ArchiveError;
+use super::layout::Table;
+use super::manifest::{Manifest, ObjectEntry, RankEntry, SegmentEntry};
+use super::rollup_reader::{Rollup, read_rollups};
+use super::store::ArchiveStore;
+use crate::runtime::BackgroundRuntime;
+
+/// An archive and its manifest at the time of opening.
+///
+/// Its methods wait for the object store and must not be called from an asynchronous task.
+pub struct ArchiveReader {
+    runtime: Arc<BackgroundRuntime>,
+    store: ArchiveStore,
+    manifest: Manifest,
+}
+
+impl fmt::Debug for ArchiveReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArchiveReader").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl ArchiveReader {
+    /// Opens the archive at an address and reads its manifest.
+    ///
+    /// # Errors
+    /// If there is no archive, the store cannot be reached, or the manifest is invalid.
+    pub fn open(address: &ArchiveAddress) -> Result<Self, ArchiveError> {
+        Self::with_store(ArchiveStore::open(address, false)?)
+    }
+
+    /// Opens the archive in a store and reads its manifest.
+    pub(crate) fn with_store(store: ArchiveStore) -> Result<Self, ArchiveError> {
+        let runtime = Arc::new(BackgroundRuntime::new("vramscope-archive")?);
+        let manifest = runtime.block_on(store.read_manifest())?;
+        Ok(Self { runtime, store, manifest })
+    }
+
+    /// Returns the name of the run.
+    #[must_use]
+    pub fn run(&self) -> &str {
+        &self.manifest.run
+    }
+
+    /// Returns all processes with their segments.
+    #[must_use]
+    pub fn ranks(&self) -> &[RankEntry] {
+        &self.manifest.ranks
+    }
+
+    /// Returns the object of a segment, to be read by ranges.
+    #[must_use]
+    pub fn segment(&self, segment: &SegmentEntry) -> ArchivedSegment {
+        ArchivedSegment { runtime: Arc::clone(&self.runtime), store: self.store.clone(), entry: segment.object.clone() }
+    }
+
+    /// Opens the recording of a process at a time, in milliseconds since 1970: the segment with that
+    /// time, or else the next one. Reads only the index. Returns `None` if the recording ends
+    /// earlier.
+    ///
+    /// # Errors
+    /// If the segment cannot be read, or is not what the manifest lists.
+    pub fn recording_at(&self, rank: &RankEntry, unix_ms: u64) -> Result<Option<Recording>, ArchiveError> {
+        let Some(entry) = rank.segments.iter().find(|segment| segment.object.end_unix_ms >= unix_ms) else {
+            return Ok(None);
+        };
+        let (source, len) = (Arc::new(self.segment(entry)), entry.object.bytes);
+        let opened = Recording::open(source, len, |_, _| ());
+        let invalid = |error: String| ArchiveError::Object { name: entry.object.name.clone(), reason: error };
+        match opened {
+            Ok((_, Some(damage))) => Err(invalid(damage.to_string())),
+            Ok((recording, None)) => Ok(Some(recording)),
+            Err(error) => Err(invalid(error.to_string())),
+        }
+    }
+
+    /// Returns the roll-ups between two times, in milliseconds since 1970, of one rank or of all, in
+    /// the order of time and rank.
+    ///
+    /// # Errors
+    /// If a part cannot be read, or is not what the manifest lists.
+    pub fn rollups(&self, unix_ms: Range<u64>, rank: Option<u32>) -> Result<Vec<Rollup>, ArchiveError> {
+        let mut rollups = Vec::new();
+        for part in self.manifest.parts(Table::Rollups) {
+            let ObjectEntry { name, start_unix_ms, end_unix_ms, .. } = &part.object;
+            if *start_unix_ms >= unix_ms.end || *end_unix_ms < unix_ms.start {
+                continue;
+            }
+            let bytes = self.runtime.block_on(self.store.read_whole(&part.object))?;
+            let is_wanted =
+                |time: u64, of_rank: Option<u32>| unix_ms.contains(&time) && (rank.is_none() || of_rank == rank);
+            let rows = read_rollups(bytes, is_wanted);
+            rollups.extend(rows.map_err(|reason| ArchiveError::Object { name: name.clone(), reason })?);
+        }
+        Ok(rollups)
+    }
+}
+
+/// A segment in an archive. Reads ranges of it, and checks the hash if a range is all of it.
+pub struct ArchivedSegment {
+    runtime: Arc<BackgroundRuntime>,
+    store: ArchiveStore,
+    entry: ObjectEntry,
+}
+
+impl fmt::Debug for ArchivedSegment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArchivedSegment").field("entry", &self.entry).finish_non_exhaustive()
+    }
+}
+
+impl ReadAt for ArchivedSegment {
+    fn read_at(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let read = self.runtime.block_on(self.store.read_range(&self.entry, range));
+        read.map(Vec::from).map_err(io::Error::other)
+    }
+}

@@ -1,0 +1,220 @@
+//! Divides the recording of a process into segments, each a complete recording.
+//!
+//! The first segment is the recording up to some chunk, with an index at its end. Each further one
+//! begins with the header, all definitions so far and the full state at its start, so that it opens
+//! without the others. Chunks are copied, not encoded again: the segments together have every event
+//! once.
+
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use vramscope_trace::{Chunk, ChunkKind, Encoder, Recording, Sink as _};
+
+use super::spool::{Spool, SpooledObject};
+
+/// The most bytes of definitions of a process; each segment has all of them.
+const MAX_DEFINITION_BYTES: usize = 256 << 20;
+
+/// When a segment ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentLimits {
+    /// Its size in bytes.
+    pub(crate) bytes: u64,
+    /// The time between its first and its last event, and the time for which it has been open.
+    pub(crate) duration: Duration,
+}
+
+/// A complete segment, and what the manifest says of it.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) object: SpooledObject,
+    pub(crate) first_event: u64,
+    pub(crate) end_event: u64,
+    pub(crate) events: u64,
+    pub(crate) lost_events: u64,
+    pub(crate) first_state: Option<u64>,
+    /// When its content begins and ends, in nanoseconds since 1970.
+    pub(crate) times_unix_ns: (u64, u64),
+}
+
+/// The segment that is being written.
+#[derive(Debug)]
+struct OpenSegment {
+    spool: Spool,
+    opened: Instant,
+    first_state: Option<u64>,
+}
+
+/// The recording of one process, divided into segments.
+#[derive(Debug)]
+pub(crate) struct RecordingSegments {
+    limits: SegmentLimits,
+    /// The newest header chunk.
+    header: Vec<u8>,
+    /// All chunks of definitions.
+    definitions: Vec<u8>,
+    /// The content of the open segment; without one, of the part that is archived already.
+    recording: Recording,
+    open: Option<OpenSegment>,
+    /// The moment up to which the recording is archived already.
+    archived_end: u64,
+    /// True if relabels follow the last event: the next chunk of events repeats them, so no segment
+    /// begins here.
+    ends_with_relabels: bool,
+    /// Segments that were lost because their temporary files could not be written.
+    lost_segments: u64,
+}
+
+impl RecordingSegments {
+    /// Begins with a recording that is archived up to the moment `archived_end`.
+    pub(crate) fn new(limits: SegmentLimits, archived_end: u64) -> Self {
+        Self {
+            limits,
+            header: Vec::new(),
+            definitions: Vec::new(),
+            recording: Recording::overview_only(None),
+            open: None,
+            archived_end,
+            ends_with_relabels: false,
+            lost_segments: 0,
+        }
+    }
+
+    /// Returns how many segments were lost since the last call, because their temporary files could
+    /// not be written.
+    pub(crate) fn take_lost_segments(&mut self) -> u64 {
+        std::mem::take(&mut self.lost_segments)
+    }
+
+    /// Adds whole chunks. Returns the segments that they complete.
+    ///
+    /// # Errors
+    /// If the bytes are not chunks that follow the earlier ones. The text says why.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Segment>, String> {
+        let (mut at, mut complete) = (0, Vec::new());
+        while at < bytes.len() {
+            let chunk = Chunk::read(&bytes[at..], at as u64).map_err(|error| error.to_string())?;
+            let chunk = chunk.ok_or("the bytes end inside a chunk")?;
+            at += chunk.bytes.len();
+            self.push_chunk(&chunk)?;
+            if self.is_full() {
+                complete.extend(self.finish_segment());
+            }
+        }
+        Ok(complete)
+    }
+
+    /// Ends the open segment if it has been open for as long as allowed.
+    pub(crate) fn take_overdue(&mut self) -> Option<Segment> {
+        let is_overdue = self.open.as_ref().is_some_and(|open| open.opened.elapsed() >= self.limits.duration);
+        if is_overdue && !self.ends_with_relabels { self.finish_segment() } else { None }
+    }
+
+    /// Ends the open segment, if any.
+    pub(crate) fn finish_segment(&mut self) -> Option<Segment> {
+        let mut open = self.open.take()?;
+        let recording = &self.recording;
+        self.archived_end = recording.end_event();
+        let index: Vec<u8> = recording.index().into_iter().flat_map(|chunk| chunk.bytes).collect();
+        let object = match open.spool.write_all(&index).and_then(|()| open.spool.finish()) {
+            Ok(object) => object,
+            Err(error) => {
+                self.lose_segment(&error);
+                return None;
+            }
+        };
+        let time = |time_ns| recording.info().epoch_unix_ns.saturating_add(time_ns);
+        Some(Segment {
+            object,
+            first_event: recording.first_event(),
+            end_event: recording.end_event(),
+            events: recording.events(),
+            lost_events: recording.lost_events(),
+            first_state: open.first_state,
+            times_unix_ns: (time(recording.start_ns()), time(recording.end_ns().max(recording.start_ns()))),
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        let Some(open) = &self.open else { return false };
+        let span_ns = self.recording.end_ns().saturating_sub(self.recording.start_ns());
+        let is_long = u128::from(span_ns) >= self.limits.duration.as_nanos();
+        (open.spool.len() >= self.limits.bytes || is_long) && !self.ends_with_relabels
+    }
+
+    fn push_chunk(&mut self, chunk: &Chunk) -> Result<(), String> {
+        let is_new = self.open.is_none() && chunk.first_event.saturating_add(chunk.events) > self.archived_end;
+        match chunk.kind {
+            // Of another position than in the segment.
+            ChunkKind::Index | ChunkKind::End => return Ok(()),
+            ChunkKind::Header => self.header.clone_from(&chunk.bytes),
+            ChunkKind::Definitions => {
+                self.definitions.extend_from_slice(&chunk.bytes);
+                if self.definitions.len() > MAX_DEFINITION_BYTES {
+                    return Err(format!("it has more than {MAX_DEFINITION_BYTES} bytes of definitions"));
+                }
+            }
+            // A full state needs no other before it.
+            ChunkKind::State if is_new => self.begin(false)?,
+            ChunkKind::Events if is_new => self.begin(true)?,
+            ChunkKind::State | ChunkKind::Events | ChunkKind::Annotations => {}
+        }
+        self.recording.push(&chunk.bytes).map_err(|error| error.to_string())?;
+        match chunk.kind {
+            ChunkKind::Events => self.ends_with_relabels = chunk.events == 0,
+            ChunkKind::State => self.ends_with_relabels = false,
+            _ => {}
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if chunk.kind == ChunkKind::State && open.first_state.is_none() {
+            open.first_state = Some(chunk.first_event);
+        }
+        if let Err(error) = open.spool.write_all(&chunk.bytes) {
+            self.lose_segment(&error);
+        }
+        Ok(())
+    }
+
+    /// Drops the open segment after a write error; the next one begins with the next events.
+    fn lose_segment(&mut self, error: &io::Error) {
+        tracing::warn!("lost a part of the archive: cannot write a temporary file: {error}");
+        self.lost_segments += 1;
+        self.open = None;
+        self.archived_end = self.recording.end_event();
+    }
+
+    /// Begins a segment, at the present moment if it needs the full state.
+    fn begin(&mut self, needs_state: bool) -> Result<(), String> {
+        let moment = self.recording.end_event();
+        let has_memory = moment > 0 || self.recording.end_state().devices().next().is_some();
+        let state = if needs_state && has_memory { Some(self.full_state(moment)?) } else { None };
+        let mut recording = Recording::overview_only(None);
+        let prefix: Vec<&[u8]> =
+            [&self.header, &self.definitions].into_iter().chain(&state).map(Vec::as_slice).collect();
+        for bytes in &prefix {
+            recording.push(bytes).map_err(|error| error.to_string())?;
+        }
+        let written = Spool::new().and_then(|mut spool| {
+            prefix.iter().try_for_each(|bytes| spool.write_all(bytes))?;
+            Ok(spool)
+        });
+        self.recording = recording;
+        match written {
+            Ok(spool) => {
+                let first_state = state.map(|_| moment);
+                self.open = Some(OpenSegment { spool, opened: Instant::now(), first_state });
+            }
+            Err(error) => self.lose_segment(&error),
+        }
+        Ok(())
+    }
+
+    /// Returns the full state at the present moment as a chunk.
+    fn full_state(&self, moment: u64) -> Result<Vec<u8>, String> {
+        let mut encoder = Encoder::new(self.recording.info());
+        encoder.skip_to(moment);
+        encoder.full_state(self.recording.end_state());
+        let chunk = encoder.take_output().into_iter().find(|chunk| chunk.kind == ChunkKind::State);
+        chunk.map(|chunk| chunk.bytes).ok_or_else(|| "memory has too many blocks for a full state".to_owned())
+    }
+}

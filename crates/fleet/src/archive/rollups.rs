@@ -1,0 +1,270 @@
+//! Sums the summaries of all processes up: one row for each process and second.
+//!
+//! Summaries arrive in the order in which the broker stored them, so a second is complete once
+//! summaries of a later one arrive.
+
+use std::collections::BTreeMap;
+
+use parquet::data_type::ByteArray;
+use vramscope_insight::fleet::{DeviceSummary, ProcessDescription, Summary};
+
+use super::parquet_table::{Cell, ColumnKind};
+
+/// Seconds for which a row waits for further summaries, which may be delayed at the broker.
+const GRACE_SECONDS: u64 = 2;
+/// A summary that is older than this, in seconds, shows that the broker's clock was set back.
+const CLOCK_STEP_SECONDS: u64 = 60;
+/// The most processes whose summaries are summed up, as in the fleet view.
+const MAX_PROCESSES: usize = 16_384;
+/// The most seconds that are not complete; only a clock that was set ahead leads to more.
+const MAX_OPEN_SECONDS: usize = 64;
+/// The most names of sites that are kept for one process.
+const MAX_NAMES: usize = 4096;
+
+/// The columns of the table of roll-ups.
+pub(crate) const ROLLUP_COLUMNS: [(&str, ColumnKind); 31] = {
+    use ColumnKind::{Integer, Text, Time};
+    [
+        ("time", Time),
+        ("rank", Integer),
+        ("host", Text),
+        ("pp", Integer),
+        ("dp", Integer),
+        ("tp", Integer),
+        ("step", Integer),
+        ("mark", Text),
+        ("allocated_min", Integer),
+        ("allocated_max", Integer),
+        ("allocated_last", Integer),
+        ("reserved_min", Integer),
+        ("reserved_max", Integer),
+        ("reserved_last", Integer),
+        ("active_min", Integer),
+        ("active_max", Integer),
+        ("active_last", Integer),
+        ("requested_min", Integer),
+        ("requested_max", Integer),
+        ("requested_last", Integer),
+        ("free", Integer),
+        ("largest_free", Integer),
+        ("segments", Integer),
+        ("blocks", Integer),
+        ("ooms", Integer),
+        ("events", Integer),
+        ("lost_events", Integer),
+        ("summaries", Integer),
+        ("lost_summaries", Integer),
+        ("lag_ms", Integer),
+        ("identity", Text),
+    ]
+};
+
+/// The columns of the table of sites.
+pub(crate) const SITE_COLUMNS: [(&str, ColumnKind); 4] = [
+    ("time", ColumnKind::Time),
+    ("rank", ColumnKind::Integer),
+    ("site", ColumnKind::Text),
+    ("bytes", ColumnKind::Integer),
+];
+
+/// A counter within one second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Range {
+    least: u64,
+    most: u64,
+    last: u64,
+}
+
+/// A process within one second.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    description: ProcessDescription,
+    counters: [Range; 4],
+    newest: DeviceSummary,
+    step: Option<u64>,
+    mark: String,
+    events: u64,
+    lost_events: u64,
+    summaries: u64,
+    lost_summaries: u64,
+    lag_ms: u64,
+    /// The most bytes of each site, by name.
+    sites: BTreeMap<String, u64>,
+}
+
+/// What is kept of a process between seconds.
+#[derive(Debug, Default)]
+struct ProcessNames {
+    /// The number of the newest summary.
+    newest: Option<u64>,
+    names: BTreeMap<u32, String>,
+}
+
+/// The rows of a complete second: of both tables, in the order of rank.
+#[derive(Debug, Default)]
+pub(crate) struct SecondRows {
+    pub(crate) unix_ms: u64,
+    pub(crate) rollups: Vec<Vec<Cell>>,
+    pub(crate) sites: Vec<Vec<Cell>>,
+}
+
+/// Sums summaries up.
+#[derive(Debug, Default)]
+pub(crate) struct RollupBuilder {
+    /// The rows of each second that is not complete, by rank and identity.
+    seconds: BTreeMap<u64, BTreeMap<(Option<u32>, String), Row>>,
+    processes: BTreeMap<String, ProcessNames>,
+    /// Seconds up to this one are complete.
+    complete: u64,
+    /// Summaries that came after their second was complete, or of too many processes.
+    pub(crate) ignored: u64,
+}
+
+impl RollupBuilder {
+    /// Begins after the second `complete`, which an earlier server has archived.
+    pub(crate) fn new(complete: u64) -> Self {
+        Self { complete, ..Self::default() }
+    }
+
+    /// Adds a summary that the broker stored at `stored_ns`. Returns the seconds that are complete
+    /// by now. A repeated summary changes nothing.
+    pub(crate) fn add(
+        &mut self,
+        identity: &str,
+        description: &ProcessDescription,
+        summary: &Summary,
+        stored_ns: u64,
+    ) -> Vec<SecondRows> {
+        let second = stored_ns / 1_000_000_000;
+        let Some(missing) = self.register(identity, summary) else { return Vec::new() };
+        let mut finished = Vec::new();
+        if second + CLOCK_STEP_SECONDS < self.complete {
+            finished = self.finish();
+            self.complete = second.saturating_sub(1);
+        }
+        if second <= self.complete {
+            self.ignored += 1;
+            return finished;
+        }
+        let names = self.processes.get(identity).map(|process| &process.names);
+        let key = (description.rank, identity.to_owned());
+        let row = self.seconds.entry(second).or_default().entry(key).or_default();
+        row.add(description, summary, stored_ns, names);
+        row.lost_summaries += missing;
+        finished.extend(self.take_until(second.saturating_sub(GRACE_SECONDS)));
+        finished
+    }
+
+    /// Remembers the summary's names. Returns how many summaries are missing before it; `None` if
+    /// it is a repeated one, or of too many processes.
+    fn register(&mut self, identity: &str, summary: &Summary) -> Option<u64> {
+        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(identity) {
+            self.ignored += 1;
+            return None;
+        }
+        let process = self.processes.entry(identity.to_owned()).or_default();
+        let missing = match process.newest {
+            Some(newest) if summary.number <= newest => return None,
+            Some(newest) => summary.number - newest - 1,
+            None => 0,
+        };
+        process.newest = Some(summary.number);
+        for (number, name) in &summary.names {
+            if process.names.len() < MAX_NAMES || process.names.contains_key(number) {
+                process.names.insert(*number, name.clone());
+            }
+        }
+        Some(missing)
+    }
+
+    /// Returns the rows of all seconds so far.
+    pub(crate) fn finish(&mut self) -> Vec<SecondRows> {
+        self.take_until(u64::MAX)
+    }
+
+    /// Returns the rows of the seconds before `end`.
+    fn take_until(&mut self, end: u64) -> Vec<SecondRows> {
+        let mut complete = Vec::new();
+        loop {
+            let is_many = self.seconds.len() > MAX_OPEN_SECONDS;
+            let Some(entry) = self.seconds.first_entry().filter(|entry| is_many || *entry.key() < end) else { break };
+            let (second, rows) = entry.remove_entry();
+            self.complete = second;
+            complete.push(second_rows(second, rows));
+        }
+        complete
+    }
+}
+
+impl Row {
+    fn add(
+        &mut self,
+        description: &ProcessDescription,
+        summary: &Summary,
+        stored_ns: u64,
+        names: Option<&BTreeMap<u32, String>>,
+    ) {
+        let total = summary.total();
+        for (range, value) in self.counters.iter_mut().zip(counters(&total)) {
+            let is_first = self.summaries == 0;
+            range.least = if is_first { value } else { range.least.min(value) };
+            range.most = range.most.max(value);
+            range.last = value;
+        }
+        for (site, bytes) in summary.devices.iter().flat_map(|device| &device.sites) {
+            let name = names.and_then(|names| names.get(site)).cloned().unwrap_or_else(|| format!("site {site}"));
+            let most = self.sites.entry(name).or_default();
+            *most = (*most).max(*bytes);
+        }
+        self.summaries += 1;
+        self.description.clone_from(description);
+        self.newest = total;
+        self.step = summary.step;
+        self.mark.clone_from(&summary.mark);
+        (self.events, self.lost_events) = (summary.events, summary.lost_events);
+        self.lag_ms = self.lag_ms.max(stored_ns.saturating_sub(summary.time_unix_ns) / 1_000_000);
+    }
+}
+
+/// Returns the counters of which least, most and last are kept, in the order of the columns.
+fn counters(total: &DeviceSummary) -> [u64; 4] {
+    [total.allocated, total.reserved, total.active, total.requested]
+}
+
+fn second_rows(second: u64, rows: BTreeMap<(Option<u32>, String), Row>) -> SecondRows {
+    let unix_ms = second.saturating_mul(1000);
+    let mut complete = SecondRows { unix_ms, ..SecondRows::default() };
+    for ((rank, identity), row) in rows {
+        let rank = rank.map(u64::from);
+        complete.rollups.push(rollup_cells(unix_ms, rank, &identity, &row));
+        for (site, bytes) in &row.sites {
+            complete.sites.push(vec![
+                Cell::Integer(Some(unix_ms)),
+                Cell::Integer(rank),
+                Cell::Text(ByteArray::from(site.as_str())),
+                Cell::Integer(Some(*bytes)),
+            ]);
+        }
+    }
+    complete
+}
+
+/// Returns the cells of a row in the order of [`ROLLUP_COLUMNS`].
+fn rollup_cells(unix_ms: u64, rank: Option<u64>, identity: &str, row: &Row) -> Vec<Cell> {
+    let text = |text: &str| Cell::Text(ByteArray::from(text));
+    let count = |count: u64| Cell::Integer(Some(count));
+    let coordinates = row.description.coordinates.as_ref();
+    let place =
+        |dimension| Cell::Integer(coordinates.and_then(|coordinates| coordinates.get(dimension)).map(u64::from));
+    let mut cells = vec![count(unix_ms), Cell::Integer(rank), text(&row.description.host)];
+    cells.extend([place("pp"), place("dp"), place("tp"), Cell::Integer(row.step), text(&row.mark)]);
+    for range in &row.counters {
+        cells.extend([range.least, range.most, range.last].map(count));
+    }
+    let newest = &row.newest;
+    cells.extend([newest.free, newest.largest_free].map(count));
+    cells.extend([newest.segments, newest.blocks, newest.ooms].map(|number| count(u64::from(number))));
+    cells.extend([row.events, row.lost_events, row.summaries, row.lost_summaries, row.lag_ms].map(count));
+    cells.push(text(identity));
+    cells
+}

@@ -1,0 +1,69 @@
+//! Temporary files for objects that are not complete or not uploaded yet.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read as _, Seek as _, Write};
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+
+use super::store::hex;
+
+/// A temporary file with the bytes of an object, and their hash. The file has no name and ends with
+/// the process.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    file: BufWriter<File>,
+    hash: Sha256,
+    len: u64,
+}
+
+/// A complete object in a temporary file.
+#[derive(Debug)]
+pub(crate) struct SpooledObject {
+    file: File,
+    /// Its size in bytes.
+    pub(crate) len: u64,
+    /// The SHA-256 hash of its bytes, in hexadecimal digits.
+    pub(crate) sha256: String,
+}
+
+impl Spool {
+    /// Creates an empty file in the folder for temporary files.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { file: BufWriter::new(tempfile::tempfile()?), hash: Sha256::new(), len: 0 })
+    }
+
+    /// Returns the number of bytes written.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Completes the file.
+    pub(crate) fn finish(self) -> io::Result<SpooledObject> {
+        let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        Ok(SpooledObject { file, len: self.len, sha256: hex(&self.hash.finalize()) })
+    }
+}
+
+impl Write for Spool {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        self.len += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl SpooledObject {
+    /// Reads all bytes.
+    pub(crate) fn read(&mut self) -> io::Result<Bytes> {
+        let mut bytes = Vec::with_capacity(usize::try_from(self.len).unwrap_or(0));
+        self.file.rewind()?;
+        self.file.read_to_end(&mut bytes)?;
+        Ok(bytes.into())
+    }
+}

@@ -1,0 +1,180 @@
+//! Recordings in an archive equal those that were pushed.
+
+use std::time::Duration;
+
+use vramscope_trace::{Recording, Replay};
+
+use super::harness::*;
+use crate::archive::store::ArchiveStore;
+use crate::archive::{ArchiveError, ArchiveOptions};
+
+/// Checks that the archive has the whole recording of a program, in at least `segments` segments
+/// that each open by their own and continue one another.
+#[track_caller]
+fn check_archive(store: &ArchiveStore, program: &Program, segments: usize) {
+    let (reader, expected) = (reader(store), program.recording());
+    let rank = reader.ranks().iter().find(|rank| rank.identity == program.process.identity).expect("it is listed");
+    assert_eq!((rank.rank, rank.host.as_str(), rank.program.as_str()), (program.process.rank, "machine", "train.py"));
+    assert!(rank.segments.len() >= segments, "{} segments", rank.segments.len());
+    let mut replay = Replay::new();
+    let mut end = 0;
+    for segment in &rank.segments {
+        assert_eq!(segment.first_event, end, "{}", segment.object.name);
+        assert_eq!(segment.first_state, (end > 0).then_some(end));
+        let recording = reader.recording_at(rank, segment.object.end_unix_ms).expect("it opens").expect("it exists");
+        assert_eq!(recording.first_event(), segment.first_event);
+        assert_eq!((recording.events(), recording.lost_events()), (segment.events, 0));
+        for moment in [segment.first_event, segment.first_event + segment.events / 2, segment.end_event] {
+            let mut archived = Replay::new();
+            let archived = archived.seek(&recording, moment).expect("the moment is in the segment");
+            assert_eq!(archived, replay.seek(&expected, moment).expect("the moment is in the recording"));
+        }
+        end = segment.end_event;
+    }
+    assert_eq!(end, expected.end_event());
+    let last = rank.segments.last().expect("there are segments");
+    let recording = reader.recording_at(rank, last.object.end_unix_ms).expect("it opens").expect("it exists");
+    assert_eq!(*recording.end_state(), program.end_state());
+    assert_eq!(rank.segments.iter().map(|segment| segment.events).sum::<u64>(), expected.events());
+    let later = reader.recording_at(rank, last.object.end_unix_ms + 1);
+    assert!(later.expect("the manifest is valid").is_none());
+}
+
+#[test]
+fn archived_recording_equals_the_pushed_one() {
+    for_each_store(|store| {
+        let writer = writer(&store, small_segments());
+        let mut programs = [Program::new(0), Program::new(7)];
+        for program in &mut programs {
+            let archive = writer.process(&program.process).expect("a valid process");
+            let chunks = program.run(20_000);
+            for chunk in chunks {
+                archive.push(&program.chunks[chunk]).expect("valid chunks");
+            }
+        }
+        let summary = writer.finish().expect("everything is stored");
+        assert_eq!((summary.lost_objects, summary.lost_summaries), (0, 0));
+        assert!(summary.objects >= 10 && summary.bytes > 0, "{summary:?}");
+        programs.iter().for_each(|program| check_archive(&store, program, 3));
+        let concatenated = concatenated_segments(&store, &programs[0]);
+        assert_eq!(*concatenated.end_state(), programs[0].end_state());
+        assert_eq!(concatenated.events(), programs[0].recording().events());
+    });
+}
+
+/// Returns the recording that the concatenated segments of a program are.
+fn concatenated_segments(store: &ArchiveStore, program: &Program) -> Recording {
+    let reader = reader(store);
+    let rank = reader.ranks().iter().find(|rank| rank.identity == program.process.identity).expect("it is listed");
+    let mut recording = Recording::new();
+    for segment in &rank.segments {
+        let bytes = block_on(store.read_whole(&segment.object)).expect("the object is unchanged");
+        recording.push(&bytes).expect("segments can be concatenated");
+    }
+    recording
+}
+
+#[test]
+fn segments_end_by_the_time_of_events() {
+    let store = memory();
+    let writer = writer(&store, ArchiveOptions { segment_duration: Duration::from_secs(5), ..small_segments() });
+    let mut program = Program::new(1);
+    let archive = writer.process(&program.process).expect("a valid process");
+    let chunks = program.run(10_000);
+    archive.push(&program.bytes(chunks)).expect("valid chunks");
+    drop(archive);
+    writer.finish().expect("everything is stored");
+    check_archive(&store, &program, 2);
+    let reader = reader(&store);
+    for segment in &reader.ranks()[0].segments {
+        let object = &segment.object;
+        assert!(object.end_unix_ms - object.start_unix_ms <= 5_500, "{object:?}");
+        assert!(object.start_unix_ms >= EPOCH_NS / 1_000_000);
+    }
+}
+
+#[test]
+fn idle_segments_end_by_the_clock() {
+    let store = memory();
+    let options = ArchiveOptions { segment_duration: Duration::from_secs(1), ..ArchiveOptions::default() };
+    let writer = writer(&store, options);
+    let mut program = Program::new(1);
+    let archive = writer.process(&program.process).expect("a valid process");
+    let first = program.run(200);
+    archive.push(&program.bytes(first)).expect("valid chunks");
+    wait_until("the segment is stored", || !reader(&store).ranks().is_empty());
+    let second = program.run(200);
+    archive.push(&program.bytes(second)).expect("valid chunks");
+    writer.finish().expect("everything is stored");
+    check_archive(&store, &program, 2);
+}
+
+#[test]
+fn restarted_server_continues_the_archive() {
+    for_each_store(|store| {
+        let mut program = Program::new(2);
+        for _ in 0..3 {
+            let writer = writer(&store, small_segments());
+            let archive = writer.process(&program.process).expect("a valid process");
+            // The broker repeats what an earlier server has read.
+            let known = 0..program.chunks.len();
+            archive.push(&program.bytes(known)).expect("valid chunks");
+            let new = program.run(4_000);
+            archive.push(&program.bytes(new)).expect("valid chunks");
+            // A process that connects again.
+            drop(archive);
+            let archive = writer.process(&program.process).expect("a valid process");
+            archive.push(&program.bytes(0..program.chunks.len())).expect("valid chunks");
+            writer.finish().expect("everything is stored");
+        }
+        check_archive(&store, &program, 3);
+    });
+}
+
+#[test]
+fn missing_part_is_a_gap_between_segments() {
+    let store = memory();
+    let mut program = Program::new(3);
+    let first = program.run(2_000);
+    let writer = writer(&store, ArchiveOptions::default());
+    let archive = writer.process(&program.process).expect("a valid process");
+    archive.push(&program.bytes(first)).expect("valid chunks");
+    drop(archive);
+    program.run(2_000);
+    let start = program.start();
+    let rest = program.run(2_000);
+    let archive = writer.process(&program.process).expect("a valid process");
+    archive.push(&start).expect("a valid start");
+    archive.push(&program.bytes(rest)).expect("valid chunks");
+    writer.finish().expect("everything is stored");
+    let reader = reader(&store);
+    let rank = &reader.ranks()[0];
+    let moments: Vec<_> = rank.segments.iter().map(|segment| (segment.first_event, segment.end_event)).collect();
+    assert_eq!(moments, [(0, 2_000), (4_000, 6_000)]);
+    let last = reader.recording_at(rank, rank.segments[1].object.end_unix_ms).expect("it opens").expect("it exists");
+    assert_eq!(*last.end_state(), program.end_state());
+}
+
+#[test]
+fn invalid_recordings_and_processes_are_refused() {
+    let store = memory();
+    let writer = writer(&store, ArchiveOptions::default());
+    let mut program = Program::new(4);
+    let chunks = program.run(400);
+    let archive = writer.process(&program.process).expect("a valid process");
+    let check = |bytes: &[u8], expected: &str| {
+        let error = archive.push(bytes).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(expected), "{error}");
+    };
+    check(b"PK", "cannot archive the recording");
+    check(&program.chunks[0][..20], "end inside a chunk");
+    archive.push(&program.bytes(chunks.clone())).expect("valid chunks");
+    check(&program.bytes(chunks), "should follow");
+    let mut process = program.process.clone();
+    for identity in ["", "../../../../../../../../../../x/..", "0123456789ABCDEF0123456789ABCDEF"] {
+        process.identity = identity.to_owned();
+        assert!(matches!(writer.process(&process), Err(ArchiveError::Process(_))), "{identity}");
+    }
+    writer.finish().expect("the valid part is stored");
+    assert_eq!(reader(&store).ranks()[0].segments[0].events, 400);
+}

@@ -1,0 +1,131 @@
+//! The objects that wait for the object store, limited in bytes.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::layout::Table;
+use super::manifest::RankEntry;
+use super::recording_segments::Segment;
+use super::spool::SpooledObject;
+
+/// An object that waits, and what the manifest says of it.
+#[derive(Debug)]
+pub(crate) enum Upload {
+    /// A segment of a process's recording; the process has no segments here.
+    Segment(RankEntry, Segment),
+    /// A part of a table: its number of rows, and its first and last second in milliseconds since
+    /// 1970.
+    Part { table: Table, object: SpooledObject, rows: u64, times_unix_ms: (u64, u64) },
+}
+
+impl Upload {
+    /// Returns the object.
+    pub(crate) fn object(&mut self) -> &mut SpooledObject {
+        match self {
+            Self::Segment(_, segment) => &mut segment.object,
+            Self::Part { object, .. } => object,
+        }
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Self::Segment(_, segment) => segment.object.len,
+            Self::Part { object, .. } => object.len,
+        }
+    }
+}
+
+/// The waiting objects, and what was lost.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Upload>,
+    waiting_bytes: u64,
+    /// Objects that did not fit or could not be written.
+    lost: u64,
+    /// True if the last object did not fit, so that each period of loss is logged once.
+    is_full: bool,
+    /// True once no further objects come.
+    is_closed: bool,
+}
+
+/// The queue of objects that wait for the object store.
+#[derive(Debug)]
+pub(crate) struct UploadQueue {
+    queue: Mutex<Queue>,
+    /// The most bytes that wait.
+    limit: u64,
+    /// Signals a new object or the end.
+    changed: Notify,
+}
+
+impl UploadQueue {
+    /// Creates an empty queue that holds at most `limit` bytes.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { queue: Mutex::default(), limit, changed: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an object; drops and counts it if it does not fit. Returns true if it was added.
+    pub(crate) fn add(&self, upload: Upload) -> bool {
+        let mut queue = self.lock();
+        let len = upload.len();
+        if queue.is_closed || queue.waiting_bytes + len > self.limit {
+            queue.lost += 1;
+            if !std::mem::replace(&mut queue.is_full, true) {
+                tracing::warn!("the archive's store is too slow or cannot be reached; parts of the archive are lost");
+            }
+            return false;
+        }
+        queue.is_full = false;
+        queue.waiting_bytes += len;
+        queue.waiting.push_back(upload);
+        self.changed.notify_one();
+        true
+    }
+
+    /// Counts objects that were lost before they came here.
+    pub(crate) fn count_lost(&self, objects: u64) {
+        self.lock().lost += objects;
+    }
+
+    /// Returns how many objects were lost.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lock().lost
+    }
+
+    /// Returns how many objects wait.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Returns the first object, whose bytes count until [`release`](Self::release).
+    pub(crate) fn take(&self) -> Option<Upload> {
+        self.lock().waiting.pop_front()
+    }
+
+    /// Makes room for as many bytes as an object had that was taken.
+    pub(crate) fn release(&self, len: u64) {
+        self.lock().waiting_bytes -= len;
+    }
+
+    /// Accepts no further objects.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_one();
+    }
+
+    /// Returns true once it accepts no further objects.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
+    /// Waits for a new object or the end.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}

@@ -1,0 +1,344 @@
+//! Writes the archive of a run: recordings of processes and roll-ups of their summaries.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use vramscope_collector::Process;
+use vramscope_insight::fleet::{ProcessDescription, Summary};
+
+use super::address::ArchiveAddress;
+use super::error::ArchiveError;
+use super::layout::{Table, is_identity};
+use super::manifest::{Manifest, RankEntry};
+use super::manifest_sync::ManifestSync;
+use super::recording_segments::{RecordingSegments, Segment, SegmentLimits};
+use super::rollups::{RollupBuilder, SecondRows};
+use super::store::ArchiveStore;
+use super::table_parts::TableParts;
+use super::uploads::{Upload, UploadQueue};
+use crate::runtime::BackgroundRuntime;
+
+/// The most summaries that wait to be summed up: 3 s of 4,096 ranks.
+const MAX_WAITING_SUMMARIES: usize = 128 << 10;
+/// Interval at which segments and parts are checked for their age.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The longest wait for the object store at the end.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How an archive is divided into objects, and how much may wait for the object store.
+#[derive(Clone, Copy, Debug)]
+pub struct ArchiveOptions {
+    /// Size at which a segment of a recording ends, in bytes.
+    pub segment_bytes: u64,
+    /// Time after which a segment or a part of a table ends. A server that is killed loses at most
+    /// what it received in this time and cannot read from the broker again.
+    pub segment_duration: Duration,
+    /// The most bytes in temporary files that wait for the object store. What does not fit is
+    /// dropped and counted.
+    pub pending_bytes: u64,
+}
+
+impl Default for ArchiveOptions {
+    /// Segments of 64 MiB or 10 minutes, of which 4 GiB may wait.
+    fn default() -> Self {
+        Self { segment_bytes: 64 << 20, segment_duration: Duration::from_secs(600), pending_bytes: 4 << 30 }
+    }
+}
+
+/// What an archive received, at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArchiveSummary {
+    /// Objects that were stored.
+    pub objects: u64,
+    /// The bytes of those objects.
+    pub bytes: u64,
+    /// Objects that were lost: they did not fit, or a temporary file could not be written.
+    pub lost_objects: u64,
+    /// Summaries that did not fit or came too late for their second.
+    pub lost_summaries: u64,
+}
+
+/// A summary on its way to the roll-ups.
+struct StoredSummary {
+    identity: String,
+    description: ProcessDescription,
+    summary: Summary,
+    stored_ns: u64,
+}
+
+/// What the handles of an archive share with its thread and task.
+#[derive(Debug)]
+struct Shared {
+    options: ArchiveOptions,
+    queue: Arc<UploadQueue>,
+    /// The moment up to which the recording of each process is archived or waits.
+    archived: Mutex<BTreeMap<String, u64>>,
+    /// The recordings that are being archived.
+    open: Mutex<Vec<Weak<Mutex<ProcessState>>>>,
+    lost_summaries: Mutex<u64>,
+}
+
+/// A process whose recording is being archived.
+#[derive(Debug)]
+struct ProcessState {
+    entry: RankEntry,
+    segments: RecordingSegments,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Adds a complete segment to the queue.
+    fn add_segments(&self, state: &mut ProcessState, complete: impl IntoIterator<Item = Segment>) {
+        for segment in complete {
+            let end = segment.end_event;
+            if self.queue.add(Upload::Segment(state.entry.clone(), segment)) {
+                lock(&self.archived).insert(state.entry.identity.clone(), end);
+            }
+        }
+        self.queue.count_lost(state.segments.take_lost_segments());
+    }
+
+    /// Ends segments: those that have been open for as long as allowed, or all.
+    fn end_segments(&self, ends_all: bool) {
+        let open: Vec<_> = {
+            let mut open = lock(&self.open);
+            open.retain(|state| state.strong_count() > 0);
+            open.iter().filter_map(Weak::upgrade).collect()
+        };
+        for state in open {
+            let mut state = lock(&state);
+            let segments = &mut state.segments;
+            let complete = if ends_all { segments.finish_segment() } else { segments.take_overdue() };
+            self.add_segments(&mut state, complete);
+        }
+    }
+}
+
+/// The threads of an archive; `None` once it is finished.
+struct Running {
+    summaries: SyncSender<StoredSummary>,
+    rollups: JoinHandle<u64>,
+    uploads: tokio::task::JoinHandle<Result<(u64, u64), ArchiveError>>,
+}
+
+/// Writes the archive of a run, in the background. Clones write the same archive.
+///
+/// Objects are written to temporary files first. A store that is slow or cannot be reached never
+/// delays the caller: requests are repeated, and what does not fit meanwhile is dropped and counted.
+#[derive(Clone)]
+pub struct ArchiveWriter {
+    shared: Arc<Shared>,
+    runtime: Arc<BackgroundRuntime>,
+    running: Arc<Mutex<Option<Running>>>,
+}
+
+impl fmt::Debug for ArchiveWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArchiveWriter").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl ArchiveWriter {
+    /// Continues the archive of the run at an address, or creates one. Must not be called from an
+    /// asynchronous task.
+    ///
+    /// # Errors
+    /// If the store cannot be reached or written, or the address has an archive of another run.
+    pub fn open(address: &ArchiveAddress, run: &str, options: ArchiveOptions) -> Result<Self, ArchiveError> {
+        Self::with_store(ArchiveStore::open(address, true)?, run, options)
+    }
+
+    /// Continues the archive of the run in a store, or creates one.
+    pub(crate) fn with_store(store: ArchiveStore, run: &str, options: ArchiveOptions) -> Result<Self, ArchiveError> {
+        let runtime = BackgroundRuntime::new("vramscope-archive")?;
+        let sync = runtime.block_on(ManifestSync::open(store, run))?;
+        let (archived, complete_second) = archived_parts(sync.manifest());
+        let queue = Arc::new(UploadQueue::new(options.pending_bytes));
+        let shared = Arc::new(Shared {
+            options,
+            queue: Arc::clone(&queue),
+            archived: Mutex::new(archived),
+            open: Mutex::default(),
+            lost_summaries: Mutex::default(),
+        });
+        let (summaries, receiver) = sync_channel(MAX_WAITING_SUMMARIES);
+        let thread_shared = Arc::clone(&shared);
+        let rollups = std::thread::Builder::new()
+            .name("vramscope-rollups".into())
+            .spawn(move || write_rollups(&thread_shared, &receiver, RollupBuilder::new(complete_second)))?;
+        let uploads = runtime.spawn(run_uploads(sync, queue));
+        let running = Running { summaries, rollups, uploads };
+        Ok(Self { shared, runtime: Arc::new(runtime), running: Arc::new(Mutex::new(Some(running))) })
+    }
+
+    /// Begins or continues to archive the recording of a process. What the archive has of it already
+    /// is skipped when it is pushed again.
+    ///
+    /// # Errors
+    /// If the identity of the process is invalid.
+    pub fn process(&self, process: &Process) -> Result<ProcessArchive, ArchiveError> {
+        if !is_identity(&process.identity) {
+            return Err(ArchiveError::Process("its identity is not 32 hexadecimal digits".to_owned()));
+        }
+        let options = &self.shared.options;
+        let limits = SegmentLimits { bytes: options.segment_bytes, duration: options.segment_duration };
+        let archived_end = lock(&self.shared.archived).get(&process.identity).copied().unwrap_or(0);
+        let entry = RankEntry {
+            rank: process.rank,
+            identity: process.identity.clone(),
+            host: process.host.clone(),
+            program: process.program.clone(),
+            segments: Vec::new(),
+        };
+        let state = ProcessState { entry, segments: RecordingSegments::new(limits, archived_end) };
+        let state = Arc::new(Mutex::new(state));
+        lock(&self.shared.open).push(Arc::downgrade(&state));
+        Ok(ProcessArchive { shared: Arc::clone(&self.shared), state })
+    }
+
+    /// Adds a summary of a process, which the broker stored at `stored_ns`, in nanoseconds since
+    /// 1970. Never waits: a summary that does not fit is dropped and counted.
+    pub fn summary(&self, identity: &str, description: &ProcessDescription, summary: &Summary, stored_ns: u64) {
+        let stored = StoredSummary {
+            identity: identity.to_owned(),
+            description: description.clone(),
+            summary: summary.clone(),
+            stored_ns,
+        };
+        let sent = lock(&self.running).as_ref().map(|running| running.summaries.try_send(stored));
+        if matches!(sent, Some(Err(TrySendError::Full(_)))) {
+            *lock(&self.shared.lost_summaries) += 1;
+        }
+    }
+
+    /// Ends all segments and parts, and waits up to a minute until they and the manifest are stored.
+    /// What is pushed later is ignored. Must not be called from an asynchronous task.
+    ///
+    /// # Errors
+    /// If something was not stored in time, or another server writes the archive.
+    pub fn finish(&self) -> Result<ArchiveSummary, ArchiveError> {
+        let Some(Running { summaries, rollups, uploads }) = lock(&self.running).take() else {
+            return Ok(ArchiveSummary::default());
+        };
+        self.shared.end_segments(true);
+        drop(summaries);
+        let late = rollups.join().unwrap_or_default();
+        self.shared.queue.close();
+        let stored = self.runtime.block_on(async { tokio::time::timeout(FINISH_TIMEOUT, uploads).await });
+        let waiting = self.shared.queue.len();
+        let (objects, bytes) = match stored {
+            Ok(Ok(stored)) => stored?,
+            Ok(Err(error)) => return Err(ArchiveError::Incomplete(error.to_string())),
+            Err(_) => {
+                let reason = format!("the store could not be reached; at least {waiting} objects are lost");
+                return Err(ArchiveError::Incomplete(reason));
+            }
+        };
+        let lost_summaries = *lock(&self.shared.lost_summaries) + late;
+        Ok(ArchiveSummary { objects, bytes, lost_objects: self.shared.queue.lost(), lost_summaries })
+    }
+}
+
+/// The archive of one process's recording. Dropping it ends its segment.
+#[derive(Debug)]
+pub struct ProcessArchive {
+    shared: Arc<Shared>,
+    state: Arc<Mutex<ProcessState>>,
+}
+
+impl ProcessArchive {
+    /// Adds whole chunks of the recording, in order, the first with the header. They are decoded
+    /// and written to a temporary file, so the caller should not be an asynchronous task.
+    ///
+    /// # Errors
+    /// If the bytes are not chunks that follow the earlier ones. The rest of the recording cannot be
+    /// archived then.
+    pub fn push(&self, bytes: &[u8]) -> Result<(), ArchiveError> {
+        let mut state = lock(&self.state);
+        let complete = state.segments.push(bytes);
+        self.shared.add_segments(&mut state, complete.map_err(ArchiveError::Recording)?);
+        Ok(())
+    }
+}
+
+impl Drop for ProcessArchive {
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        let complete = state.segments.finish_segment();
+        self.shared.add_segments(&mut state, complete);
+    }
+}
+
+/// Returns the moment up to which each recording is archived, and the last second of the roll-ups.
+fn archived_parts(manifest: &Manifest) -> (BTreeMap<String, u64>, u64) {
+    let end = |rank: &RankEntry| rank.segments.iter().map(|segment| segment.end_event).max().unwrap_or(0);
+    let archived = manifest.ranks.iter().map(|rank| (rank.identity.clone(), end(rank))).collect();
+    let last_ms = manifest.rollups.iter().map(|part| part.object.end_unix_ms).max().unwrap_or(0);
+    (archived, last_ms / 1000)
+}
+
+/// Stores objects until the queue is closed; logs an error that ends it earlier.
+async fn run_uploads(sync: ManifestSync, queue: Arc<UploadQueue>) -> Result<(u64, u64), ArchiveError> {
+    let result = sync.run(Arc::clone(&queue)).await;
+    if let Err(error) = &result {
+        tracing::error!("the archive ends here: {error}");
+        queue.close();
+        while queue.take().is_some() {
+            queue.count_lost(1);
+        }
+    }
+    result
+}
+
+/// Sums summaries up and ends old segments until the archive is finished. Returns how many summaries
+/// came too late.
+fn write_rollups(shared: &Shared, summaries: &Receiver<StoredSummary>, mut builder: RollupBuilder) -> u64 {
+    let mut tables = Table::ALL.map(|table| TableParts::new(table, shared.options.segment_duration));
+    let mut checked = Instant::now();
+    loop {
+        let (complete, has_ended) = match summaries.recv_timeout(CHECK_INTERVAL) {
+            Ok(StoredSummary { identity, description, summary, stored_ns }) => {
+                (builder.add(&identity, &description, &summary, stored_ns), false)
+            }
+            Err(RecvTimeoutError::Timeout) => (Vec::new(), false),
+            Err(RecvTimeoutError::Disconnected) => (builder.finish(), true),
+        };
+        add_seconds(shared, &mut tables, &complete);
+        if has_ended {
+            for table in &mut tables {
+                add_part(shared, table, TableParts::finish);
+            }
+            return builder.ignored;
+        }
+        if checked.elapsed() >= CHECK_INTERVAL {
+            checked = Instant::now();
+            shared.end_segments(false);
+            for table in &mut tables {
+                add_part(shared, table, TableParts::take_complete);
+            }
+        }
+    }
+}
+
+fn add_seconds(shared: &Shared, tables: &mut [TableParts], seconds: &[SecondRows]) {
+    for second in seconds {
+        for table in &mut *tables {
+            add_part(shared, table, |table| table.push(second));
+        }
+    }
+}
+
+/// Adds the part that `end` returns to the queue.
+fn add_part(shared: &Shared, table: &mut TableParts, end: impl FnOnce(&mut TableParts) -> Option<Upload>) {
+    if let Some(upload) = end(table) {
+        shared.queue.add(upload);
+    }
+    shared.queue.count_lost(table.take_lost_parts());
+}
