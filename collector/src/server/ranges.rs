@@ -1,5 +1,6 @@
-//! Responses with a recording or a byte range of it, from memory or from a file.
+//! Responses with a recording or a byte range of it, from memory, a file or another source.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body::{Frame, SizeHint};
 use tokio::task::JoinHandle;
-use vramscope_trace::Chunk;
+use vramscope_trace::{Chunk, ReadAt};
 
 use crate::file::{self, FileView};
 use crate::hub::HistoryView;
@@ -21,14 +22,53 @@ use crate::hub::HistoryView;
 pub const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
 /// The most bytes of a file that are read at once for one response.
 const PIECE_BYTES: u64 = 256 << 10;
+/// The most bytes of another source, such as an object store, that are read at once: each request
+/// takes tens of milliseconds.
+const SOURCE_PIECE_BYTES: u64 = 4 << 20;
 
-/// The bytes of a recording: the first part of a file, bytes in memory, or both, the file's first.
+/// The bytes of a recording: the first part of a file or another source, bytes in memory, or both,
+/// those in memory last.
 ///
-/// The file is read while a response is sent, not before.
+/// File and source are read while a response is sent, not before.
 #[derive(Clone, Debug, Default)]
 pub struct RecordingBytes {
-    file: Option<(Arc<Mutex<File>>, u64)>,
+    stored: Option<(StoredBytes, u64)>,
     memory: MemoryBytes,
+}
+
+/// The part of a recording that is read when it is needed.
+#[derive(Clone)]
+enum StoredBytes {
+    File(Arc<Mutex<File>>),
+    Source(Arc<dyn ReadAt>),
+}
+
+impl fmt::Debug for StoredBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::File(_) => "File",
+            Self::Source(_) => "Source",
+        })
+    }
+}
+
+impl StoredBytes {
+    /// Returns the first piece of `range`, which is read at once.
+    fn first_piece(&self, range: Range<u64>) -> Range<u64> {
+        let len = match self {
+            Self::File(_) => PIECE_BYTES,
+            Self::Source(_) => SOURCE_PIECE_BYTES,
+        };
+        range.start..range.end.min(range.start + len)
+    }
+
+    fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
+        match self {
+            Self::File(file) => file::read(file, range),
+            Self::Source(source) => source.read_at(range),
+        }
+        .map(Bytes::from)
+    }
 }
 
 /// The part of a recording that is read from memory.
@@ -82,34 +122,42 @@ impl RecordingBytes {
     /// Creates a recording from the first `len` bytes of a file, followed by `appended`.
     #[must_use]
     pub fn from_file(file: File, len: u64, appended: Vec<u8>) -> Self {
-        Self { file: Some((Arc::new(Mutex::new(file)), len)), memory: MemoryBytes::Bytes(appended.into()) }
+        let stored = StoredBytes::File(Arc::new(Mutex::new(file)));
+        Self { stored: Some((stored, len)), memory: MemoryBytes::Bytes(appended.into()) }
+    }
+
+    /// Creates a recording of `len` bytes that are read from a source, such as an object store. Each
+    /// range is read on a thread that may block.
+    #[must_use]
+    pub fn from_source(source: Arc<dyn ReadAt>, len: u64) -> Self {
+        Self { stored: Some((StoredBytes::Source(source), len)), memory: MemoryBytes::default() }
     }
 
     /// Creates a recording from bytes in memory.
     #[must_use]
     pub fn from_vec(bytes: Vec<u8>) -> Self {
-        Self { file: None, memory: MemoryBytes::Bytes(bytes.into()) }
+        Self { stored: None, memory: MemoryBytes::Bytes(bytes.into()) }
     }
 
     /// Creates a recording from the first `len` bytes of a file that is still written to.
     pub(super) fn from_view(view: &FileView, len: u64) -> Self {
-        Self { file: Some((view.file(), len)), memory: MemoryBytes::default() }
+        Self { stored: Some((StoredBytes::File(view.file()), len)), memory: MemoryBytes::default() }
     }
 
     /// Creates a recording from the chunks that a hub holds.
     pub(super) fn from_history(history: HistoryView) -> Self {
-        Self { file: None, memory: MemoryBytes::History(history) }
+        Self { stored: None, memory: MemoryBytes::History(history) }
     }
 
-    /// Returns the number of bytes that come from the file; 0 without a file.
-    fn file_len(&self) -> u64 {
-        self.file.as_ref().map_or(0, |(_, len)| *len)
+    /// Returns the number of bytes that come from the file or source; 0 without one.
+    fn stored_len(&self) -> u64 {
+        self.stored.as_ref().map_or(0, |(_, len)| *len)
     }
 
     /// Returns the recording's size in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.file_len() + self.memory.len()
+        self.stored_len() + self.memory.len()
     }
 
     /// Returns true if the recording has no bytes.
@@ -126,18 +174,18 @@ impl RecordingBytes {
     /// Starts to read at least one byte from the beginning of `range`, which counts from the
     /// recording's start and must not be empty.
     fn first_piece(&self, range: &Range<u64>) -> Piece {
-        match &self.file {
-            Some((file, len)) if range.start < *len => {
-                let (file, range) = (Arc::clone(file), range.start..range.end.min(*len).min(range.start + PIECE_BYTES));
-                // Reading may wait for a disk, so it runs on a blocking thread.
-                Piece::Reading(tokio::task::spawn_blocking(move || file::read(&file, range).map(Bytes::from)))
+        match &self.stored {
+            Some((stored, len)) if range.start < *len => {
+                let (stored, range) = (stored.clone(), stored.first_piece(range.start..range.end.min(*len)));
+                // Reading may wait for a disk or a network, so it runs on a blocking thread.
+                Piece::Reading(tokio::task::spawn_blocking(move || stored.read(range)))
             }
-            _ => Piece::Ready(self.memory.first_piece(range.start - self.file_len()..range.end - self.file_len())),
+            _ => Piece::Ready(self.memory.first_piece(range.start - self.stored_len()..range.end - self.stored_len())),
         }
     }
 }
 
-/// The next bytes of a response: ready, or being read from the file.
+/// The next bytes of a response: ready, or being read from the file or source.
 #[derive(Debug)]
 enum Piece {
     Ready(io::Result<Bytes>),

@@ -10,7 +10,7 @@
 //! - Writing: [`output`] files appear complete or not at all, [`retention`] limits live
 //!   recordings, [`terminal`] and [`table`] print.
 //! - Serving: [`server`] starts the page for `demo` and `view`, [`merge_server`] that of processes
-//!   that push, for `serve`, `run` and `attach`.
+//!   that push, for `serve`, `run` and `attach`; `archive` opens recordings in object stores.
 //! - Assistants: `mcp` offers the analyses as tools of the Model Context Protocol.
 //! - Charts: [`bars`] compares amounts of memory.
 //! - Other processes: [`attach`] runs Python code in another process.
@@ -23,6 +23,8 @@
 //! Without the default features some commands are missing; `Cargo.toml` lists which.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "fleet")]
+mod archive;
 mod attach;
 mod bars;
 mod commands;

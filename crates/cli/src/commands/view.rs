@@ -7,6 +7,8 @@ use std::{io, process, thread};
 use clap::Args;
 use vramscope_collector::{Content, RecordingBytes, ServedRecording, page_address};
 
+#[cfg(feature = "fleet")]
+use crate::archive;
 use crate::error::{CommandError, Result};
 use crate::escape::escape_controls;
 use crate::input::{Input, StoredRecording};
@@ -18,13 +20,17 @@ use crate::terminal;
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   vramscope view run.vram
-  vramscope view before.pickle after.pickle.zst --no-open";
+  vramscope view before.pickle after.pickle.zst --no-open
+  vramscope view s3://bucket/run";
+
+/// The most addresses of recordings that are printed; the page lists all.
+const MAX_PRINTED: usize = 100;
 
 /// Arguments of `vramscope view`: the recordings and the server.
 #[derive(Args, Debug)]
 pub(crate) struct ViewArguments {
     /// Recordings (.vram, or .html exports), PyTorch snapshots (.pickle, .json) or RMM logs (.csv);
-    /// each also with .gz or .zst
+    /// each also with .gz or .zst. Or an archive: s3://BUCKET/RUN, gs://, az:// or file:///FOLDER
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Stop when stdin is closed, as it is when the process that started this one has ended
@@ -36,7 +42,10 @@ pub(crate) struct ViewArguments {
 
 /// Serves the page for recordings until the command is interrupted.
 pub(crate) fn run(arguments: &ViewArguments) -> Result {
-    let files: Vec<ServedRecording> = arguments.files.iter().map(|path| open(path)).collect::<Result<_>>()?;
+    let mut files = Vec::new();
+    for path in &arguments.files {
+        files.extend(open(path)?);
+    }
     let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
     let interrupts = Interrupts::listen()?;
     let server = arguments.server.start(Content::files(files))?;
@@ -45,8 +54,11 @@ pub(crate) fn run(arguments: &ViewArguments) -> Result {
         // Without the token, which is printed once; the browser keeps it from the first address.
         let url = server.url();
         let root = url.split('?').next().unwrap_or_default();
-        for (number, name) in names.iter().enumerate() {
+        for (number, name) in names.iter().enumerate().take(MAX_PRINTED) {
             terminal::print(&format!("{}: {root}{}\n", escape_controls(name), page_address(number, name)))?;
+        }
+        if names.len() > MAX_PRINTED {
+            terminal::print(&format!("{} more: {root}\n", names.len() - MAX_PRINTED))?;
         }
     }
     if arguments.until_stdin_closes {
@@ -66,9 +78,18 @@ fn exit_when_stdin_closes() -> Result {
     thread.map(drop).map_err(|error| CommandError::new(format_args!("cannot wait for stdin: {error}")))
 }
 
+/// Opens a file or an archive for the server.
+fn open(path: &Path) -> Result<Vec<ServedRecording>> {
+    #[cfg(feature = "fleet")]
+    if let Some(url) = path.to_str().filter(|url| archive::is_address(url)) {
+        return archive::open(url);
+    }
+    Ok(vec![open_file(path)?])
+}
+
 /// Opens a file for the server: an uncompressed recording is served from the disk, any other file
 /// is imported into memory. Both end with an index, so that the page can open them by ranges.
-fn open(path: &Path) -> Result<ServedRecording> {
+fn open_file(path: &Path) -> Result<ServedRecording> {
     let input = Input::open(path)?;
     let name = format!("{}.vram", input.name());
     let (bytes, events) = match input.stored_recording()? {

@@ -3,6 +3,8 @@
 
 mod access;
 mod advise;
+#[cfg(feature = "fleet")]
+mod archive;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod attach;
 mod autopsy;

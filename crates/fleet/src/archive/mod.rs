@@ -34,6 +34,6 @@ mod writer;
 pub use address::ArchiveAddress;
 pub use error::ArchiveError;
 pub use manifest::{ObjectEntry, RankEntry, SegmentEntry};
-pub use reader::{ArchiveReader, ArchivedSegment};
+pub use reader::{ArchiveReader, ArchivedSegment, file_name};
 pub use rollup_reader::Rollup;
 pub use writer::{ArchiveOptions, ArchiveSummary, ArchiveWriter, ProcessArchive};

@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use vramscope_trace::{ReadAt, Recording};
 
 use super::address::ArchiveAddress;
@@ -106,6 +107,34 @@ impl ArchiveReader {
     }
 }
 
+/// Returns the name of a segment as a recording's file: the rank, or else the program and the
+/// beginning of the identity, and its times.
+///
+/// ```
+/// use vramscope_fleet::archive::{ObjectEntry, RankEntry, SegmentEntry, file_name};
+///
+/// let rank = RankEntry { rank: Some(3), ..RankEntry::default() };
+/// let object = ObjectEntry { start_unix_ms: 1_800_000_000_000, end_unix_ms: 1_800_000_599_000, ..ObjectEntry::default() };
+/// let segment = SegmentEntry { object, ..SegmentEntry::default() };
+/// assert_eq!(file_name(&rank, &segment), "rank 3, 2027-01-15 08.00.00 to 08.09.59 UTC.vram");
+/// ```
+#[must_use]
+pub fn file_name(rank: &RankEntry, segment: &SegmentEntry) -> String {
+    let process = match rank.rank {
+        Some(rank) => format!("rank {rank}"),
+        None => format!("{} {}", rank.program.replace('/', " "), rank.identity.get(..8).unwrap_or_default()),
+    };
+    let time = |unix_ms: u64| {
+        let time = Timestamp::from_millisecond(i64::try_from(unix_ms).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX);
+        let time = time.strftime("%Y-%m-%d %H.%M.%S").to_string();
+        time.split_once(' ').map(|(date, clock)| (date.to_owned(), clock.to_owned())).unwrap_or_default()
+    };
+    let (start_date, start) = time(segment.object.start_unix_ms);
+    let (end_date, end) = time(segment.object.end_unix_ms);
+    let end_date = if end_date == start_date { String::new() } else { format!("{end_date} ") };
+    format!("{process}, {start_date} {start} to {end_date}{end} UTC.vram")
+}
+
 /// A segment in an archive. Reads ranges of it, and checks the hash if a range is all of it.
 pub struct ArchivedSegment {
     runtime: Arc<BackgroundRuntime>,
@@ -122,6 +151,9 @@ impl fmt::Debug for ArchivedSegment {
 impl ReadAt for ArchivedSegment {
     fn read_at(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         let read = self.runtime.block_on(self.store.read_range(&self.entry, range));
-        read.map(Vec::from).map_err(io::Error::other)
+        read.map(Vec::from).map_err(|error| {
+            tracing::warn!("cannot read the archive: {error}");
+            io::Error::other(error)
+        })
     }
 }

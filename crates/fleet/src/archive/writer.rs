@@ -212,8 +212,8 @@ impl ArchiveWriter {
             summary: summary.clone(),
             stored_ns,
         };
-        let sent = lock(&self.running).as_ref().map(|running| running.summaries.try_send(stored));
-        if matches!(sent, Some(Err(TrySendError::Full(_)))) {
+        let Some(Running { summaries, .. }) = &*lock(&self.running) else { return };
+        if matches!(summaries.try_send(stored), Err(TrySendError::Full(_))) {
             *lock(&self.shared.lost_summaries) += 1;
         }
     }

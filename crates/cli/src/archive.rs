@@ -1,0 +1,36 @@
+//! Opens the archive of a run in an object store, for the page's server.
+
+use std::sync::Arc;
+
+use vramscope_collector::{RecordingBytes, ServedRecording};
+use vramscope_fleet::archive::{ArchiveAddress, ArchiveReader, file_name};
+
+use crate::error::{CommandError, Result};
+
+/// Returns true if a command's argument is the address of an archive, and not a file's path.
+pub(crate) fn is_address(argument: &str) -> bool {
+    ArchiveAddress::is_url(argument)
+}
+
+/// Opens an archive. Returns all segments of all ranks, by rank and time; they are read from the
+/// object store when they are shown.
+pub(crate) fn open(url: &str) -> Result<Vec<ServedRecording>> {
+    let address = ArchiveAddress::parse(url)
+        .map_err(|error| CommandError::new(format_args!("the archive's address is invalid: {error}")))?;
+    let reader = ArchiveReader::open(&address)
+        .map_err(|error| CommandError::new(format_args!("cannot open {address}: {error}")))?;
+    let mut ranks: Vec<_> = reader.ranks().iter().collect();
+    ranks.sort_by_key(|rank| (rank.rank.is_none(), rank.rank));
+    let mut recordings = Vec::new();
+    for rank in ranks {
+        for segment in &rank.segments {
+            let source = Arc::new(reader.segment(segment));
+            let bytes = RecordingBytes::from_source(source, segment.object.bytes);
+            recordings.push(ServedRecording { name: file_name(rank, segment), bytes, events: Some(segment.events) });
+        }
+    }
+    if recordings.is_empty() {
+        return Err(CommandError::new(format_args!("{address} has no recordings yet")));
+    }
+    Ok(recordings)
+}
