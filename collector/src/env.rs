@@ -2,12 +2,27 @@
 //! read the environment.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use vramscope_pool::{CONF_VARIABLES, ConfError, Settings};
 
 #[cfg(feature = "push")]
 use crate::push::PushVariableError;
+
+/// Environment variable that removes names from recordings: any value but `0`.
+pub const REDACT_VARIABLE: &str = "VRAMSCOPE_REDACT";
+
+/// Returns true if [`REDACT_VARIABLE`] asks for recordings without names.
+#[must_use]
+pub fn redact_from_env() -> bool {
+    is_redaction_set(env::var_os(REDACT_VARIABLE).as_deref())
+}
+
+/// Returns true if this value of [`REDACT_VARIABLE`] asks for recordings without names. An unclear
+/// one does: names must not be revealed by a mistake.
+pub(crate) fn is_redaction_set(value: Option<&OsStr>) -> bool {
+    value.is_some_and(|value| !value.is_empty() && value != "0")
+}
 
 /// Reads the allocator's settings from the environment, as PyTorch does.
 ///
@@ -73,6 +88,16 @@ mod tests {
         assert_eq!(check(&[(second, "expandable_segments:True")]), Ok(expandable.clone()));
         assert_eq!(check(&[(second, "max_split_size_mb:64"), (first, "expandable_segments:True")]), Ok(expandable));
         assert_eq!(check(&[(first, ""), (second, "expandable_segments:True")]), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn unclear_values_redact() {
+        let check = |value: Option<&str>, expected| assert_eq!(is_redaction_set(value.map(OsStr::new)), expected);
+        check(None, false);
+        check(Some(""), false);
+        check(Some("0"), false);
+        check(Some("1"), true);
+        check(Some("no"), true);
     }
 
     #[test]

@@ -148,7 +148,7 @@ pub use controls::{CommandResult, Controls};
 pub use cuda::{CudaBuffer, CudaDevice, CudaError, CudaPool, PoolView, PoolViewMut};
 #[cfg(feature = "follow")]
 pub use download::download;
-pub use env::{EnvError, settings_from_env};
+pub use env::{EnvError, REDACT_VARIABLE, redact_from_env, settings_from_env};
 pub use figures::{DeviceFigures, Figures, MarkFigures};
 pub use file::{FileError, Keep, ParseKeepBytesError, ParseTimeError, RecordingFile, parse_keep_bytes, parse_time};
 #[cfg(feature = "follow")]

@@ -12,7 +12,7 @@ use vramscope_trace::{DeviceInfo, RecordingInfo};
 
 #[cfg(feature = "server")]
 use crate::controls::Controls;
-use crate::env::{EnvError, settings_from_env};
+use crate::env::{EnvError, redact_from_env, settings_from_env};
 use crate::file::{FileError, Keep, RecordingFile};
 use crate::hub::Hub;
 use crate::memory::MemoryDevice;
@@ -62,6 +62,7 @@ pub struct MonitorBuilder<D> {
     record: Option<PathBuf>,
     keep: Keep,
     overflow: Option<Overflow>,
+    redact: bool,
     #[cfg(feature = "server")]
     listen: Listen,
     #[cfg(feature = "server")]
@@ -84,6 +85,7 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
             record: None,
             keep: Keep::default(),
             overflow: None,
+            redact: false,
             #[cfg(feature = "server")]
             listen: Listen::default(),
             #[cfg(feature = "server")]
@@ -99,12 +101,13 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
 
     /// Creates a builder for `device` with the options that environment variables set: the
     /// allocator's settings as for PyTorch (`PYTORCH_CUDA_ALLOC_CONF` or `PYTORCH_ALLOC_CONF`), the
-    /// server to push to (`VRAMSCOPE_PUSH`), and the rank that a launcher assigned to this process.
+    /// server to push to (`VRAMSCOPE_PUSH`), whether names are recorded (`VRAMSCOPE_REDACT`), and the
+    /// rank that a launcher assigned to this process.
     ///
     /// # Errors
     /// If a variable's value is invalid.
     pub fn from_env(device: D) -> Result<Self, EnvError> {
-        let builder = Self::new(device).settings(settings_from_env()?);
+        let builder = Self::new(device).settings(settings_from_env()?).redact(redact_from_env());
         #[cfg(feature = "push")]
         let builder = Self { push: push_from_env()?, rank: Rank::from_env(), ..builder };
         Ok(builder)
@@ -113,6 +116,12 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
     /// Sets the program's name, which viewers show.
     pub fn program(self, name: impl Into<String>) -> Self {
         Self { program: name.into(), ..self }
+    }
+
+    /// Records placeholders such as `function_12` instead of the names of functions, files, scopes,
+    /// marks and the program. The default is false.
+    pub fn redact(self, redact: bool) -> Self {
+        Self { redact, ..self }
     }
 
     /// Sets the allocator's settings for all pools of this monitor. The default is PyTorch's
@@ -222,7 +231,8 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
             (controls, server)
         };
         let overflow = self.overflow.unwrap_or(if self.record.is_some() { Overflow::Wait } else { Overflow::Drop });
-        let mut outputs = Outputs { hub: Some(hub.clone()), overflow, ..Outputs::default() };
+        let redact = self.redact;
+        let mut outputs = Outputs { hub: Some(hub.clone()), overflow, redact, ..Outputs::default() };
         if let Some(path) = &self.record {
             outputs.file = Some(RecordingFile::create(path, self.keep)?);
             // Logged at once: the program may run for hours before its summary says that the disk

@@ -74,17 +74,22 @@ pub struct Process {
 
 impl Process {
     /// Describes the running process. `identity` is the identity of its recording, `program` its
-    /// name to show.
+    /// name to show. If `is_redacted`, the program is not named, and the machine is named by a
+    /// number, which is equal for all its processes.
     #[cfg(feature = "push")]
     #[must_use]
-    pub fn this(identity: String, program: &str, rank: Rank) -> Self {
+    pub fn this(identity: String, program: &str, rank: Rank, is_redacted: bool) -> Self {
+        let (program, host) = match is_redacted {
+            true => ("redacted".to_owned(), redacted_host(&host_name())),
+            false => (plain(program), plain(&host_name())),
+        };
         Self {
             identity,
-            program: plain(program),
+            program,
             pid: std::process::id(),
             rank: rank.global,
             local_rank: rank.local,
-            host: plain(&host_name()),
+            host,
             epoch_unix_ns: 0,
         }
     }
@@ -134,6 +139,15 @@ fn host_name() -> String {
     name
 }
 
+/// Returns a name for the machine `host` from which it cannot be read. Equal machines have equal
+/// names in processes with the same version of vramscope.
+#[cfg(feature = "push")]
+fn redacted_host(host: &str) -> String {
+    let mut hasher = std::hash::DefaultHasher::new();
+    std::hash::Hash::hash(host, &mut hasher);
+    format!("host_{:08x}", std::hash::Hasher::finish(&hasher) as u32)
+}
+
 /// Returns `name` without surrounding spaces, with control characters replaced by spaces, cut to
 /// [`MAX_NAME_CHARS`].
 pub(crate) fn plain(name: &str) -> String {
@@ -164,7 +178,7 @@ mod tests {
     #[test]
     fn descriptions_are_validated_and_made_safe_to_show() {
         let identity = "0123456789abcdef0123456789abcdef".to_owned();
-        let this = Process::this(identity, "train.py\n", Rank::default());
+        let this = Process::this(identity, "train.py\n", Rank::default(), false);
         assert_eq!(
             Process::parse(&serde_json::to_string(&this).expect("strings and numbers serialize")),
             Ok(this.clone())

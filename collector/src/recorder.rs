@@ -36,6 +36,7 @@ mod outputs;
 #[cfg(test)]
 mod overflow_tests;
 mod record;
+mod redacted;
 mod ring_reader;
 mod ring_writer;
 mod state;
@@ -48,6 +49,7 @@ pub use handle::RecorderHandle;
 use merge::RingMerger;
 pub use outputs::{FileErrorCallback, Outputs, Summary};
 pub(crate) use record::Unit;
+use redacted::{RecorderSink, redacted_streams};
 use ring_writer::RingWriter;
 pub use state::Overflow;
 use state::RecorderState;
@@ -91,13 +93,14 @@ impl Recorder {
         }
         let shared = Arc::new(RecorderState::new(outputs.overflow));
         let hub = outputs.hub.clone();
-        let streams = Streams::new(&info, outputs);
-        let (thread_state, thread_clock) = (Arc::clone(&shared), clock.clone());
-        let thread = std::thread::Builder::new().name("vramscope-recorder".into()).spawn(move || {
-            // Wakes waiting threads when this thread ends, even by a panic.
-            let closing = CloseOnDrop { shared: thread_state, hub };
-            run(&closing.shared, &thread_clock, streams)
-        })?;
+        let thread = if outputs.redact {
+            if let Some(hub) = &hub {
+                hub.set_redacted();
+            }
+            spawn(Arc::clone(&shared), clock.clone(), hub, redacted_streams(&info, outputs))?
+        } else {
+            spawn(Arc::clone(&shared), clock.clone(), hub, Streams::new(&info, outputs))?
+        };
         let handle = RecorderHandle::new(Arc::clone(&shared), clock, thread.thread().clone());
         Ok((Self { shared, thread: Some(thread) }, handle))
     }
@@ -150,19 +153,34 @@ impl Drop for CloseOnDrop {
     }
 }
 
-/// Merges the rings and passes events to `streams` until the recording is closed; returns the
+/// Starts the recorder's thread, which passes everything to `sink`.
+fn spawn(
+    shared: Arc<RecorderState<RingWriter>>,
+    clock: Clock,
+    hub: Option<Hub>,
+    sink: impl RecorderSink + Send + 'static,
+) -> io::Result<JoinHandle<Summary>> {
+    std::thread::Builder::new().name("vramscope-recorder".into()).spawn(move || {
+        // Wakes waiting threads when this thread ends, even by a panic.
+        let closing = CloseOnDrop { shared, hub };
+        run(&closing.shared, &clock, sink)
+    })
+}
+
+/// Merges the rings and passes events to `sink` until the recording is closed; returns the
 /// recording's number of events, size, waits and file error. Runs on the recorder's thread.
-fn run(shared: &RecorderState<RingWriter>, clock: &Clock, mut streams: Streams) -> Summary {
+fn run(shared: &RecorderState<RingWriter>, clock: &Clock, mut sink: impl RecorderSink) -> Summary {
     let mut merge = RingMerger::default();
     // Start times of the last two passes. Events taken in this pass were put after the start of the
     // pass before the last, because a pass may leave events for the next one.
     let mut pass_starts = [Instant::now(); 2];
     loop {
         // Handles end the wait early when a ring fills up.
-        std::thread::park_timeout(if streams.is_watched() { WATCHED_PASS_INTERVAL } else { PASS_INTERVAL });
+        std::thread::park_timeout(if sink.streams().is_watched() { WATCHED_PASS_INTERVAL } else { PASS_INTERVAL });
         let [before_last, last] = pass_starts;
         pass_starts = [last, Instant::now()];
-        let pass = merge.run_pass(shared, clock, &mut streams);
+        let pass = merge.run_pass(shared, clock, &mut sink);
+        let streams = sink.streams();
         streams.summary.events += pass.events;
         (streams.summary.waits, streams.summary.waited) = shared.waits();
         if shared.take_state_request() {
@@ -172,7 +190,7 @@ fn run(shared: &RecorderState<RingWriter>, clock: &Clock, mut streams: Streams) 
         streams.finish_pass((!pass.is_idle).then_some(before_last), pass.is_last || shared.is_flush_wanted());
         shared.finish_pass();
         if pass.is_last {
-            return streams.finish();
+            return sink.into_streams().finish();
         }
     }
 }

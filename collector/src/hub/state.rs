@@ -1,6 +1,6 @@
 //! The hub's state: history, totals and file of a live recording.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vramscope_trace::Chunk;
@@ -47,6 +47,8 @@ pub(super) struct HubState {
     /// Events that slow viewers skipped.
     pub(super) missed: AtomicU64,
     pub(super) viewers: AtomicUsize,
+    /// True if names are replaced before they are recorded.
+    pub(super) is_redacted: AtomicBool,
 }
 
 impl HubState {
@@ -95,8 +97,18 @@ impl Hub {
     pub fn new(limits: HubLimits) -> Self {
         let (history, published, figures) = (Mutex::default(), ChunkCount::default(), Mutex::default());
         let (identity, missed, viewers) = (RecordingIdentity::random(), AtomicU64::new(0), AtomicUsize::new(0));
-        let figures_watches = AtomicUsize::new(0);
-        Self(Arc::new(HubState { identity, limits, history, published, figures, figures_watches, missed, viewers }))
+        let (figures_watches, is_redacted) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self(Arc::new(HubState {
+            identity,
+            limits,
+            history,
+            published,
+            figures,
+            figures_watches,
+            missed,
+            viewers,
+            is_redacted,
+        }))
     }
 
     /// Returns the recording's identity, by which a client that reconnects recognizes the
@@ -104,6 +116,18 @@ impl Hub {
     #[must_use]
     pub fn identity(&self) -> RecordingIdentity {
         self.0.identity
+    }
+
+    /// Notes that the recording has no names.
+    pub(crate) fn set_redacted(&self) {
+        self.0.is_redacted.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the recording has no names, so that its process must not be described by
+    /// names either.
+    #[must_use]
+    pub fn is_redacted(&self) -> bool {
+        self.0.is_redacted.load(Ordering::Relaxed)
     }
 
     /// Appends the recording's next chunks and drops the oldest ones beyond the history's limit.

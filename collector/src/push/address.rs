@@ -100,7 +100,7 @@ impl fmt::Debug for PushAddress {
 impl PushServer for Address {
     fn start(&self, program: &str, rank: Rank, hub: &Hub) -> io::Result<Push> {
         let transport = WebSocketTransport::new(self.clone());
-        let process = Process::this(hub.identity().to_string(), program, rank);
+        let process = Process::this(hub.identity().to_string(), program, rank, hub.is_redacted());
         Push::start_with(transport, self.to_string(), process, hub)
     }
 }

@@ -90,7 +90,7 @@ impl Transport for BreakingTransport {
 }
 
 fn start(transport: BreakingTransport, hub: &Hub) -> Push {
-    let process = Process::this(hub.identity().to_string(), "train.py", Rank::default());
+    let process = Process::this(hub.identity().to_string(), "train.py", Rank::default(), false);
     Push::start_with(transport, "a test server".to_owned(), process, hub).expect("a thread starts")
 }
 

@@ -21,6 +21,9 @@ pub struct Outputs {
     pub on_file_error: Option<FileErrorCallback>,
     /// What happens if the program is faster than the recorder.
     pub overflow: Overflow,
+    /// True to replace the names of functions, files, scopes, marks and the program by placeholders
+    /// such as `function_12`.
+    pub redact: bool,
 }
 
 /// Totals of a finished recording: numbers of events and lost events, size in bytes, how often the

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
+use crate::env::{REDACT_VARIABLE, is_redaction_set};
 use crate::file::{Keep, parse_keep_bytes, parse_time};
 use crate::push::{PUSH_VARIABLE, PushAddress};
 use crate::recorder::Overflow;
@@ -56,6 +57,8 @@ pub struct RecordingOptions {
     pub overflow: Option<Overflow>,
     /// Address of the server to push to.
     pub push: Option<PushAddress>,
+    /// True to record without names; see [`Outputs::redact`](crate::Outputs::redact).
+    pub redact: bool,
 }
 
 impl RecordingOptions {
@@ -108,7 +111,8 @@ pub fn read_recording_options(variable: impl Fn(&str) -> Option<OsString>) -> (R
     let no_push = "nothing is pushed";
     let push = parse_value(PUSH_VARIABLE, value(PUSH_VARIABLE), from_text(parse_push), no_push, &mut errors);
     let keep = Keep { bytes, time };
-    (RecordingOptions { listen, token, allow_hosts, tls, record, keep, overflow, push }, errors)
+    let redact = is_redaction_set(variable(REDACT_VARIABLE).as_deref());
+    (RecordingOptions { listen, token, allow_hosts, tls, record, keep, overflow, push, redact }, errors)
 }
 
 /// Returns the parsed `value` of a variable; `None` if it is unset or invalid. For an invalid

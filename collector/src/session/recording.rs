@@ -46,7 +46,8 @@ impl ProcessRecording {
         let lacks_file = options.record.is_some() && file.is_none();
         let file_name = file.as_ref().map(|file| file.name().to_owned());
         let overflow = options.overflow(file.is_some());
-        let mut outputs = Outputs { file, hub: hub.cloned(), overflow, ..Outputs::default() };
+        let redact = options.redact;
+        let mut outputs = Outputs { file, hub: hub.cloned(), overflow, redact, ..Outputs::default() };
         let error_log = Arc::clone(log);
         outputs.on_file_error = Some(Box::new(move |error| error_log(&format!("{error}; the file ends here"))));
         let program = program_name(env::args_os());

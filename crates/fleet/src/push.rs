@@ -18,7 +18,7 @@ pub fn register() {
 
 impl PushServer for FleetAddress {
     fn start(&self, program: &str, rank: Rank, hub: &Hub) -> io::Result<Push> {
-        let process = Process::this(hub.identity().to_string(), program, rank);
+        let process = Process::this(hub.identity().to_string(), program, rank, hub.is_redacted());
         Push::start_with(NatsTransport::new(self.clone(), hub)?, self.to_string(), process, hub)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Once};
 
 use vramscope_collector::{
     Controls, FileError, HostDevice, HostPool, Hub, MemoryDevice, Outputs, Overflow, Recorder, RecorderHandle,
-    Settings, Summary,
+    Settings, Summary, redact_from_env,
 };
 use vramscope_demo::techniques::{DeviceKind, Plan, TechniqueError};
 use vramscope_demo::{CudaContext, CudaDevice, CudaError, CudaPool, Device};
@@ -175,7 +175,7 @@ pub(super) fn outputs(arguments: &DemoArguments, path: Option<&Path>, hub: Optio
         None if path.is_some() || hub.is_none() => Overflow::Wait,
         None => Overflow::Drop,
     };
-    let mut outputs = Outputs { hub, overflow, ..Outputs::default() };
+    let mut outputs = Outputs { hub, overflow, redact: redact_from_env(), ..Outputs::default() };
     if let Some(path) = path {
         outputs.file = Some(arguments.retention.create(path)?);
         outputs.on_file_error = Some(Box::new(|error| {
