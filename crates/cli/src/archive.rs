@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vramscope_collector::{RecordingBytes, ServedRecording};
-use vramscope_fleet::archive::{ArchiveAddress, ArchiveReader, file_name};
+use vramscope_fleet::archive::{ArchiveAddress, ArchiveError, ArchiveReader, file_name};
 
 use crate::error::{CommandError, Result};
 
@@ -17,8 +17,10 @@ pub(crate) fn is_address(argument: &str) -> bool {
 pub(crate) fn open(url: &str) -> Result<Vec<ServedRecording>> {
     let address = ArchiveAddress::parse(url)
         .map_err(|error| CommandError::new(format_args!("the archive's address is invalid: {error}")))?;
-    let reader = ArchiveReader::open(&address)
-        .map_err(|error| CommandError::new(format_args!("cannot open {address}: {error}")))?;
+    let reader = ArchiveReader::open(&address).map_err(|error| match error {
+        ArchiveError::NoArchive(_) => CommandError::new(error),
+        error => CommandError::new(format_args!("cannot open {address}: {error}")),
+    })?;
     let mut ranks: Vec<_> = reader.ranks().iter().collect();
     ranks.sort_by_key(|rank| (rank.rank.is_none(), rank.rank));
     let mut recordings = Vec::new();

@@ -1,19 +1,17 @@
 //! Divides the recording of a process into segments, each a complete recording.
 //!
-//! The first segment is the recording up to some chunk, with an index at its end. Each further one
-//! begins with the header, all definitions so far and the full state at its start, so that it opens
-//! without the others. Chunks are copied, not encoded again: the segments together have every event
-//! once.
+//! A segment begins with the header, all definitions so far and the full state at its start, and
+//! ends with an index, so that it opens without the others. Chunks of events are copied, not encoded
+//! again: the segments together have every event once.
 
+use std::collections::HashSet;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
+use sha2::{Digest as _, Sha256};
 use vramscope_trace::{Chunk, ChunkKind, Encoder, Recording, Sink as _};
 
 use super::spool::{Spool, SpooledObject};
-
-/// The most bytes of definitions of a process; each segment has all of them.
-const MAX_DEFINITION_BYTES: usize = 256 << 20;
 
 /// When a segment ends.
 #[derive(Clone, Copy, Debug)]
@@ -49,10 +47,10 @@ struct OpenSegment {
 #[derive(Debug)]
 pub(crate) struct RecordingSegments {
     limits: SegmentLimits,
-    /// The newest header chunk.
-    header: Vec<u8>,
-    /// All chunks of definitions.
-    definitions: Vec<u8>,
+    /// The hash of the newest header chunk.
+    header: Option<[u8; 32]>,
+    /// The hashes of all chunks of definitions.
+    definitions: HashSet<[u8; 32]>,
     /// The content of the open segment; without one, of the part that is archived already.
     recording: Recording,
     open: Option<OpenSegment>,
@@ -70,8 +68,8 @@ impl RecordingSegments {
     pub(crate) fn new(limits: SegmentLimits, archived_end: u64) -> Self {
         Self {
             limits,
-            header: Vec::new(),
-            definitions: Vec::new(),
+            header: None,
+            definitions: HashSet::new(),
             recording: Recording::overview_only(None),
             open: None,
             archived_end,
@@ -147,19 +145,13 @@ impl RecordingSegments {
         match chunk.kind {
             // Of another position than in the segment.
             ChunkKind::Index | ChunkKind::End => return Ok(()),
-            ChunkKind::Header => self.header.clone_from(&chunk.bytes),
-            ChunkKind::Definitions => {
-                self.definitions.extend_from_slice(&chunk.bytes);
-                if self.definitions.len() > MAX_DEFINITION_BYTES {
-                    return Err(format!("it has more than {MAX_DEFINITION_BYTES} bytes of definitions"));
-                }
-            }
+            ChunkKind::Header | ChunkKind::Definitions if self.is_repeated(chunk) => return Ok(()),
             // A full state needs no other before it.
             ChunkKind::State if is_new => self.begin(false)?,
             ChunkKind::Events if is_new => self.begin(true)?,
-            ChunkKind::State | ChunkKind::Events | ChunkKind::Annotations => {}
+            _ => {}
         }
-        self.recording.push(&chunk.bytes).map_err(|error| error.to_string())?;
+        self.read(chunk)?;
         match chunk.kind {
             ChunkKind::Events => self.ends_with_relabels = chunk.events == 0,
             ChunkKind::State => self.ends_with_relabels = false,
@@ -175,6 +167,20 @@ impl RecordingSegments {
         Ok(())
     }
 
+    fn read(&mut self, chunk: &Chunk) -> Result<(), String> {
+        self.recording.push(&chunk.bytes).map_err(|error| error.to_string())
+    }
+
+    /// Returns true for a header or definitions that were pushed before: a process repeats them for
+    /// readers that come later.
+    fn is_repeated(&mut self, chunk: &Chunk) -> bool {
+        let hash = Sha256::digest(&chunk.bytes).into();
+        match chunk.kind {
+            ChunkKind::Header => self.header.replace(hash) == Some(hash),
+            _ => !self.definitions.insert(hash),
+        }
+    }
+
     /// Drops the open segment after a write error; the next one begins with the next events.
     fn lose_segment(&mut self, error: &io::Error) {
         tracing::warn!("lost a part of the archive: cannot write a temporary file: {error}");
@@ -183,38 +189,36 @@ impl RecordingSegments {
         self.archived_end = self.recording.end_event();
     }
 
-    /// Begins a segment, at the present moment if it needs the full state.
+    /// Begins a segment with the header and all definitions so far and, if it needs it, the full
+    /// state at the present moment.
     fn begin(&mut self, needs_state: bool) -> Result<(), String> {
-        let moment = self.recording.end_event();
-        let has_memory = moment > 0 || self.recording.end_state().devices().next().is_some();
-        let state = if needs_state && has_memory { Some(self.full_state(moment)?) } else { None };
-        let mut recording = Recording::overview_only(None);
-        let prefix: Vec<&[u8]> =
-            [&self.header, &self.definitions].into_iter().chain(&state).map(Vec::as_slice).collect();
-        for bytes in &prefix {
-            recording.push(bytes).map_err(|error| error.to_string())?;
+        let mut encoder = Encoder::new(self.recording.info());
+        self.recording.definitions().iter().for_each(|definition| encoder.define(&definition));
+        let (moment, state) = (self.recording.end_event(), self.recording.end_state());
+        let has_memory = moment > 0 || state.devices().next().is_some();
+        if needs_state && has_memory {
+            encoder.skip_to(moment);
+            encoder.full_state(state);
         }
-        let written = Spool::new().and_then(|mut spool| {
-            prefix.iter().try_for_each(|bytes| spool.write_all(bytes))?;
-            Ok(spool)
-        });
-        self.recording = recording;
-        match written {
+        encoder.flush();
+        let prefix = encoder.take_output();
+        let has_state = prefix.iter().any(|chunk| chunk.kind == ChunkKind::State);
+        if needs_state && has_memory && !has_state {
+            return Err("memory has too many blocks for a full state".to_owned());
+        }
+        self.recording = Recording::overview_only(None);
+        let mut spool = Spool::new();
+        for chunk in &prefix {
+            self.read(chunk)?;
+            spool = spool.and_then(|mut spool| spool.write_all(&chunk.bytes).map(|()| spool));
+        }
+        match spool {
             Ok(spool) => {
-                let first_state = state.map(|_| moment);
+                let first_state = has_state.then_some(moment);
                 self.open = Some(OpenSegment { spool, opened: Instant::now(), first_state });
             }
             Err(error) => self.lose_segment(&error),
         }
         Ok(())
-    }
-
-    /// Returns the full state at the present moment as a chunk.
-    fn full_state(&self, moment: u64) -> Result<Vec<u8>, String> {
-        let mut encoder = Encoder::new(self.recording.info());
-        encoder.skip_to(moment);
-        encoder.full_state(self.recording.end_state());
-        let chunk = encoder.take_output().into_iter().find(|chunk| chunk.kind == ChunkKind::State);
-        chunk.map(|chunk| chunk.bytes).ok_or_else(|| "memory has too many blocks for a full state".to_owned())
     }
 }

@@ -96,17 +96,22 @@ impl Program {
         self.chunks[chunks].concat()
     }
 
+    /// Returns the header and the definitions of the first chunks.
+    pub(crate) fn header_and_definitions(&self, chunks: usize) -> Vec<u8> {
+        let is_permanent = |bytes: &&Vec<u8>| {
+            let chunk = Chunk::read(bytes, 0).expect("it is valid").expect("it is whole");
+            matches!(chunk.kind, ChunkKind::Header | ChunkKind::Definitions)
+        };
+        self.chunks[..chunks].iter().filter(is_permanent).cloned().collect::<Vec<_>>().concat()
+    }
+
     /// Returns the bytes with which a reader begins at the present moment: header, definitions and
     /// the full state.
     pub(crate) fn start(&self) -> Vec<u8> {
         let mut encoder = self.encoder.clone();
         encoder.full_state(&self.encoder.state().clone());
-        let state = encoder.take_output().into_iter().map(|chunk| chunk.bytes);
-        let is_permanent = |bytes: &&Vec<u8>| {
-            let chunk = Chunk::read(bytes, 0).expect("it is valid").expect("it is whole");
-            matches!(chunk.kind, ChunkKind::Header | ChunkKind::Definitions)
-        };
-        self.chunks.iter().filter(is_permanent).cloned().chain(state).collect::<Vec<_>>().concat()
+        let state = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes);
+        self.header_and_definitions(self.chunks.len()).into_iter().chain(state).collect()
     }
 
     /// Returns the recording so far.
@@ -133,9 +138,14 @@ pub(crate) fn folder(path: &Path) -> ArchiveStore {
     ArchiveStore::open(&address, true).expect("the folder can be created")
 }
 
-/// Runs a test with a store in memory and with a store in a folder.
+/// Runs a test with a store in memory, a store in a folder and, if `VRAMSCOPE_TEST_ARCHIVE` has the
+/// address of a prefix in a bucket for tests, a store there.
 pub(crate) fn for_each_store(test: impl Fn(ArchiveStore)) {
     test(memory());
+    if let Ok(url) = std::env::var("VRAMSCOPE_TEST_ARCHIVE") {
+        let address = ArchiveAddress::parse(&format!("{url}/{:016x}", fastrand::u64(..))).expect("a valid address");
+        test(ArchiveStore::open(&address, true).expect("the environment has credentials"));
+    }
     let folder_path = tempfile::tempdir().expect("a temporary folder");
     test(folder(folder_path.path()));
 }

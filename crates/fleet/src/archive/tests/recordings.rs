@@ -1,8 +1,9 @@
 //! Recordings in an archive equal those that were pushed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use vramscope_trace::{Recording, Replay};
+use vramscope_trace::{ReadAt, Recording, Replay};
 
 use super::harness::*;
 use crate::archive::store::ArchiveStore;
@@ -21,6 +22,9 @@ fn check_archive(store: &ArchiveStore, program: &Program, segments: usize) {
     for segment in &rank.segments {
         assert_eq!(segment.first_event, end, "{}", segment.object.name);
         assert_eq!(segment.first_state, (end > 0).then_some(end));
+        let source: Arc<dyn ReadAt> = Arc::new(reader.segment(segment));
+        let indexed = Recording::open_by_index(&source, segment.object.bytes).expect("it can be read");
+        assert!(indexed.is_some(), "{} has no index", segment.object.name);
         let recording = reader.recording_at(rank, segment.object.end_unix_ms).expect("it opens").expect("it exists");
         assert_eq!(recording.first_event(), segment.first_event);
         assert_eq!((recording.events(), recording.lost_events()), (segment.events, 0));
@@ -129,6 +133,26 @@ fn restarted_server_continues_the_archive() {
         }
         check_archive(&store, &program, 3);
     });
+}
+
+#[test]
+fn repeated_starts_take_no_space() {
+    let sizes = [false, true].map(|repeats| {
+        let store = memory();
+        let writer = writer(&store, ArchiveOptions::default());
+        let mut program = Program::new(1);
+        let archive = writer.process(&program.process).expect("a valid process");
+        for chunk in program.run(4_000) {
+            archive.push(&program.chunks[chunk]).expect("valid chunks");
+            if repeats {
+                archive.push(&program.header_and_definitions(chunk + 1)).expect("valid chunks");
+            }
+        }
+        writer.finish().expect("everything is stored");
+        check_archive(&store, &program, 1);
+        reader(&store).ranks()[0].segments[0].object.bytes
+    });
+    assert_eq!(sizes[0], sizes[1]);
 }
 
 #[test]
