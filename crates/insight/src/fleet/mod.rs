@@ -14,9 +14,11 @@ mod outliers;
 mod rank_window;
 mod summary;
 mod view;
+mod wire;
 
 pub use clock_offset::{ClockOffset, OffsetEstimate};
 pub use mesh::{Coordinates, Mesh, MeshError};
 pub use outliers::{MarkedMetric, Outlier};
 pub use summary::{Acknowledged, DeviceSummary, Summary};
-pub use view::{Fleet, FleetView, ProcessDescription, ProcessIdentity, RankRow, StageRow};
+pub use view::{EventsState, Fleet, FleetView, ProcessDescription, ProcessIdentity, RankRow, StageRow};
+pub use wire::{ViewDecoder, ViewEncoder, WireError};

@@ -17,6 +17,8 @@ mod tests;
 const MAX_PROCESSES: usize = 16_384;
 /// The most summaries that wait for the description of their process.
 const MAX_EARLY: usize = 16_384;
+/// Age at which the estimate of a clock is no longer used, in nanoseconds: one minute.
+const MAX_CLOCK_AGE_NS: u64 = 60_000_000_000;
 /// The most names of sites that are kept for one process.
 const MAX_NAMES: usize = 256;
 
@@ -41,10 +43,24 @@ pub struct ProcessDescription {
     pub has_ended: bool,
 }
 
+/// Whether a server reads the events of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventsState {
+    /// It does not: the process sends none, or the server has not asked for them.
+    #[default]
+    Closed,
+    /// It does, because this or another server asks for them.
+    Open,
+    /// It does, because the process sends all its events.
+    Always,
+}
+
 /// A process: who it is, and its newest seconds.
 #[derive(Debug, Default)]
 struct ProcessState {
     description: ProcessDescription,
+    events: EventsState,
+    device: Option<u16>,
     window: RankWindow,
     clock: ClockOffset,
     distances: RankDistances,
@@ -119,12 +135,17 @@ pub struct RankRow {
     pub summaries: u64,
     /// Summaries that are missing.
     pub lost_summaries: u64,
-    /// Offset of its clock; `None` if it is unknown.
+    /// Offset of its machine's clock; `None` if it is unknown.
     pub clock: Option<OffsetEstimate>,
     /// True once its recording is complete.
     pub has_ended: bool,
     /// How it differs from the ranks like it.
     pub outlier: Option<Outlier>,
+    /// Whether the server reads its events.
+    pub events: EventsState,
+    /// The number of its first device in the server's recording; `None` until the server has events
+    /// of it.
+    pub device: Option<u16>,
 }
 
 /// The memory of one pipeline stage; sizes in bytes.
@@ -195,9 +216,41 @@ impl Fleet {
         }
     }
 
+    /// Returns the offset of each machine's clock at `now_ns`: the estimate with the least error of
+    /// those of its processes. Only processes that send their summaries themselves have one.
+    fn host_clocks(&self, now_ns: u64) -> BTreeMap<&str, OffsetEstimate> {
+        let mut clocks = BTreeMap::new();
+        let oldest_ns = now_ns.saturating_sub(MAX_CLOCK_AGE_NS);
+        for process in self.processes.values().filter(|process| process.newest_broker_ns >= oldest_ns) {
+            if let Some(estimate) = process.clock.estimate() {
+                let best = clocks.entry(process.description.host.as_str()).or_insert(estimate);
+                if estimate.error_ns < best.error_ns {
+                    *best = estimate;
+                }
+            }
+        }
+        clocks
+    }
+
     /// Returns the machine of a process.
     fn host(&self, identity: &ProcessIdentity) -> Option<&str> {
         self.processes.get(identity).map(|process| process.description.host.as_str())
+    }
+
+    /// Sets whether the server reads a process's events, and its first device in the server's
+    /// recording. Does nothing if the process is unknown.
+    pub fn set_events(&mut self, identity: &ProcessIdentity, events: EventsState, device: Option<u16>) {
+        if let Some(process) = self.processes.get_mut(identity) {
+            (process.events, process.device) = (events, device);
+        }
+    }
+
+    /// Returns how long ago a process's newest summary was stored, in nanoseconds; `None` without a
+    /// summary. `now_ns` is the time by the broker's clock.
+    #[must_use]
+    pub fn silence_ns(&self, identity: &ProcessIdentity, now_ns: u64) -> Option<u64> {
+        let process = self.processes.get(identity).filter(|process| process.newest_broker_ns > 0)?;
+        Some(now_ns.saturating_sub(process.newest_broker_ns))
     }
 
     /// Returns how many summaries were refused.
@@ -241,8 +294,12 @@ impl Fleet {
     #[must_use]
     pub fn view(&self, now_ns: u64) -> FleetView {
         let with_summaries = self.processes.iter().filter(|(_, process)| process.newest_broker_ns > 0);
-        let mut ranks: Vec<RankRow> =
-            with_summaries.map(|(identity, process)| process.row(identity.clone(), now_ns)).collect();
+        let clocks = self.host_clocks(now_ns);
+        let row = |(identity, process): (&ProcessIdentity, &ProcessState)| {
+            let clock = clocks.get(process.description.host.as_str()).copied();
+            process.row(identity.clone(), clock, now_ns)
+        };
+        let mut ranks: Vec<RankRow> = with_summaries.map(row).collect();
         ranks.sort_by(|a, b| (a.rank.is_none(), a.rank, &a.identity).cmp(&(b.rank.is_none(), b.rank, &b.identity)));
         let stages = stages(&ranks);
         FleetView { time_unix_ns: now_ns, ranks, stages }
@@ -340,7 +397,7 @@ impl ProcessState {
     }
 
     /// Returns what is shown of the process.
-    fn row(&self, identity: ProcessIdentity, now_ns: u64) -> RankRow {
+    fn row(&self, identity: ProcessIdentity, clock: Option<OffsetEstimate>, now_ns: u64) -> RankRow {
         let RankFigures { peak_allocated, fragmentation, growth, .. } = self.window.figures();
         let total = self.newest.total();
         let coordinates = self.description.coordinates.as_ref();
@@ -348,7 +405,6 @@ impl ProcessState {
             .sites
             .first()
             .map(|(number, bytes)| (self.names.get(number).cloned().unwrap_or_else(|| "unknown".to_owned()), *bytes));
-        let clock = self.clock.estimate();
         let made_ns = clock.map_or(self.newest_broker_ns, |OffsetEstimate { offset_ns, .. }| {
             self.newest.time_unix_ns.saturating_add_signed(offset_ns).min(self.newest_broker_ns)
         });
@@ -373,6 +429,8 @@ impl ProcessState {
             clock,
             has_ended: self.description.has_ended,
             outlier: self.outlier,
+            events: self.events,
+            device: self.device,
         }
     }
 }

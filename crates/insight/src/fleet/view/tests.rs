@@ -1,7 +1,7 @@
 //! Runs of simulated ranks.
 
 use super::*;
-use crate::fleet::{DeviceSummary, MarkedMetric, Mesh};
+use crate::fleet::{Acknowledged, DeviceSummary, MarkedMetric, Mesh};
 
 const MIB: u64 = 1 << 20;
 const START_NS: u64 = 1_700_000_000_000_000_000;
@@ -156,4 +156,31 @@ fn number_of_processes_is_limited() {
     assert!(fleet.describe(identity(3), Default::default()), "known processes can change");
     assert_eq!((fleet.len(), fleet.is_empty()), (MAX_PROCESSES, false));
     assert_eq!(fleet.view(START_NS).ranks, [], "they have sent nothing");
+}
+
+#[test]
+fn processes_of_a_machine_share_its_clock() {
+    let mut fleet = Fleet::new();
+    for (rank, host) in [(0, "a"), (1, "a"), (2, "b")] {
+        let description =
+            ProcessDescription { rank: Some(rank), host: host.to_owned(), ..ProcessDescription::default() };
+        fleet.describe(identity(rank), description);
+    }
+    // The clock of machine a is a second behind; a message takes 10 ms each way.
+    let ms = 1_000_000;
+    let sent_ns = START_NS - 1000 * ms;
+    for number in 0..2 {
+        let acknowledged = (number == 1).then_some(Acknowledged { number: 0, time_unix_ns: sent_ns + 20 * ms });
+        let summary = Summary { number, time_unix_ns: sent_ns, acknowledged, ..Summary::default() };
+        fleet.add(&identity(0), identity(0), summary, START_NS + 10 * ms);
+    }
+    for rank in [1, 2] {
+        let sender = identity(if rank == 1 { 0 } else { 2 });
+        let summary = Summary { time_unix_ns: sent_ns, ..Summary::default() };
+        fleet.add(&sender, identity(rank), summary, START_NS + 10 * ms);
+    }
+    let clocks = |now_ns| fleet.view(now_ns).ranks.iter().map(|row| row.clock).collect::<Vec<_>>();
+    let of_a = Some(OffsetEstimate { offset_ns: 1000 * ms as i64, error_ns: 10 * ms });
+    assert_eq!(clocks(START_NS + 20 * ms), [of_a, of_a, None]);
+    assert_eq!(clocks(START_NS + 2 * MAX_CLOCK_AGE_NS), [None; 3]);
 }
