@@ -172,7 +172,7 @@ impl Aggregator {
         drop(state);
         let verb = if joined.is_reconnect { "reconnected" } else { "joined" };
         tracing::info!("{name} {verb}; {connected} connected");
-        Ok(ProcessConnection { aggregator: self.clone(), joined, name, failure: None })
+        Ok(ProcessConnection { aggregator: self.clone(), joined, name, failure: None, is_paused: false })
     }
 
     /// Ends the merged recording and returns its number of events, size and file error; `None` if
@@ -198,12 +198,15 @@ pub struct ProcessConnection {
     name: String,
     /// Why the process's stream was refused.
     failure: Option<String>,
+    /// True if the server itself ends the connection.
+    is_paused: bool,
 }
 
 impl ProcessConnection {
     /// Returns the number of the first chunk that the server does not have; the process sends from
     /// there.
-    pub(crate) fn resume(&self) -> u64 {
+    #[must_use]
+    pub fn resume(&self) -> u64 {
         self.joined.resume
     }
 
@@ -226,6 +229,20 @@ impl ProcessConnection {
         taken.map(drop)
     }
 
+    /// Returns the numbers of the process's devices in the merged recording; empty before its first
+    /// events.
+    #[must_use]
+    pub fn devices(&self) -> Vec<u16> {
+        let mut state = self.aggregator.0.lock();
+        state.merger().map_or_else(|_| Vec::new(), |merger| merger.devices(&self.joined))
+    }
+
+    /// Disconnects a process whose events the server does not want for now. The recording gets no
+    /// mark of a lost connection.
+    pub fn pause(mut self) {
+        self.is_paused = true;
+    }
+
     /// Marks the process's recording as complete, at the process's request.
     pub fn end(&mut self) {
         let now_unix_ns = self.aggregator.0.now_unix_ns();
@@ -240,7 +257,10 @@ impl Drop for ProcessConnection {
         let now_unix_ns = self.aggregator.0.now_unix_ns();
         let mut state = self.aggregator.0.lock();
         let Ok(merger) = state.merger() else { return };
-        let left = merger.leave(&self.joined, now_unix_ns);
+        let left = match self.is_paused {
+            true => merger.pause(&self.joined, now_unix_ns),
+            false => merger.leave(&self.joined, now_unix_ns),
+        };
         let connected = merger.connected();
         drop(state);
         let Some(left) = left else { return };
@@ -248,6 +268,7 @@ impl Drop for ProcessConnection {
         let (is_expected, message) = match &self.failure {
             Some(reason) => (false, format!("disconnected {name}: {reason}")),
             None if left.has_ended => (left.lost == 0, format!("{name} has ended")),
+            None if self.is_paused => (true, format!("{name} is no longer read")),
             None => (false, format!("{name} disconnected; waiting for it to reconnect")),
         };
         let lost = if left.lost > 0 { format!("; {} of its events are missing", left.lost) } else { String::new() };

@@ -87,6 +87,15 @@ impl Broker {
         }
     }
 
+    /// Kills the server and deletes its store, as after the loss of its disk.
+    ///
+    /// # Panics
+    /// Panics if the store cannot be deleted.
+    pub fn lose_store(&mut self) {
+        self.kill();
+        fs::remove_dir_all(self.folder.path().join("store")).expect("the store can be deleted");
+    }
+
     /// Starts the server again, with its store.
     ///
     /// # Panics

@@ -237,16 +237,26 @@ impl<O: Output> Merger<O> {
         }
     }
 
-    /// Disconnects a process, which may reconnect later. Returns `None`, and changes nothing, if a
-    /// newer connection of the process has replaced this one.
+    /// Returns the numbers of a process's devices in the merged recording.
+    pub(super) fn devices(&mut self, joined: &MergerConnection) -> Vec<u16> {
+        self.source(joined).map_or_else(Vec::new, |source| source.devices.values().map(|device| device.0).collect())
+    }
+
+    /// Disconnects a process whose connection is lost and which may reconnect later. Returns `None`,
+    /// and changes nothing, if a newer connection of the process has replaced this one.
     pub(super) fn leave(&mut self, joined: &MergerConnection, now_unix_ns: u64) -> Option<DisconnectReport> {
-        let has_ended = self.source(joined)?.has_ended;
-        if !has_ended {
+        if !self.source(joined)?.has_ended {
             self.mark(joined, LOST_MARK, now_unix_ns);
         }
+        self.pause(joined, now_unix_ns)
+    }
+
+    /// Disconnects a process whose events the server does not want for now: as
+    /// [`leave`](Self::leave), without a mark.
+    pub(super) fn pause(&mut self, joined: &MergerConnection, now_unix_ns: u64) -> Option<DisconnectReport> {
         let source = self.source(joined)?;
         (source.connection, source.disconnected_unix_ns) = (None, now_unix_ns);
-        Some(DisconnectReport { has_ended, lost: source.lost })
+        Some(DisconnectReport { has_ended: source.has_ended, lost: source.lost })
     }
 
     /// Adds a mark named `name` to each device of a process, behind the process's events that wait

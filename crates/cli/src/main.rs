@@ -34,6 +34,8 @@ mod demo;
 mod diff;
 mod error;
 mod escape;
+#[cfg(feature = "fleet")]
+mod fleet_feed;
 mod history;
 #[cfg(feature = "export")]
 mod html_page;
@@ -118,6 +120,10 @@ enum Command {
     /// Collect the recordings of several processes and show them together
     #[command(after_help = commands::serve::EXAMPLES)]
     Serve(commands::serve::ServeArguments),
+    /// Manage the keys of a run's users, and its streams at a NATS broker
+    #[cfg(feature = "fleet")]
+    #[command(after_help = commands::fleet::EXAMPLES)]
+    Fleet(commands::fleet::FleetArguments),
     /// Run a Python program and watch PyTorch's GPU memory in it
     #[command(after_help = commands::run::EXAMPLES)]
     Run(commands::run::RunArguments),
@@ -201,6 +207,8 @@ fn run(command: &Command) -> Result<bool> {
         Command::View(arguments) => commands::view::run(arguments),
         Command::Record(arguments) => commands::record::run(arguments),
         Command::Serve(arguments) => commands::serve::run(arguments),
+        #[cfg(feature = "fleet")]
+        Command::Fleet(arguments) => commands::fleet::run(arguments),
         Command::Run(_) => unreachable!("main runs it, for its exit code"),
         Command::Attach(arguments) => commands::attach::run(arguments),
         Command::Detach(arguments) => commands::detach::run(arguments),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 use vramscope_collector::AddressError;
@@ -154,6 +155,14 @@ impl FleetAddress {
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
+    }
+}
+
+impl FromStr for FleetAddress {
+    type Err = AddressError;
+
+    fn from_str(url: &str) -> Result<Self, AddressError> {
+        Self::parse(url)
     }
 }
 

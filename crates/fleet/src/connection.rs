@@ -5,8 +5,10 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::jetstream::{self, context::ContextBuilder};
 use async_nats::{Client, ConnectOptions, ServerAddr};
+use nkeys::KeyPair;
 
 use crate::address::{Credentials, FleetAddress};
+use crate::{roles, subjects};
 
 /// The most time that a connection to one server may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,6 +32,11 @@ impl FleetError {
     /// Creates the error that an operation at this address failed.
     pub(crate) fn new(address: &FleetAddress, reason: impl std::fmt::Display) -> Self {
         Self { broker: address.to_string(), reason: reason.to_string() }
+    }
+
+    /// Returns what failed, without the broker's address.
+    pub(crate) fn into_reason(self) -> String {
+        self.reason
     }
 }
 
@@ -72,7 +79,7 @@ pub(crate) fn describe(error: &(dyn std::error::Error + 'static)) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
+        if !text.contains(cause_text.trim_start_matches("nats: ")) {
             text = format!("{text}: {cause_text}");
         }
         source = cause.source();
@@ -94,7 +101,11 @@ async fn options(address: &FleetAddress) -> Result<ConnectOptions, String> {
     options = match &address.credentials {
         Credentials::Anonymous => options,
         Credentials::Token(token) => options.token(token.clone()),
-        Credentials::User(name, password) => options.user_and_password(name.clone(), password.clone()),
+        Credentials::User(name, password) => {
+            let options = options.user_and_password(name.clone(), password.clone());
+            // A name that cannot be part of a subject has the replies that every user may receive.
+            if subjects::is_run_name(name) { options.custom_inbox_prefix(roles::inbox(name)) } else { options }
+        }
         Credentials::UserFile(path) => options
             .credentials_file(path)
             .await
@@ -102,7 +113,9 @@ async fn options(address: &FleetAddress) -> Result<ConnectOptions, String> {
         Credentials::NkeyFile(path) => {
             let seed = std::fs::read_to_string(path)
                 .map_err(|error| format!("cannot read the NKey file {}: {error}", path.display()))?;
-            options.nkey(seed.trim().to_owned())
+            let user = KeyPair::from_seed(seed.trim())
+                .map_err(|error| format!("the NKey file {} has no seed: {error}", path.display()))?;
+            options.nkey(seed.trim().to_owned()).custom_inbox_prefix(roles::inbox(&user.public_key()))
         }
     };
     if let Some(ca) = &address.tls.ca {

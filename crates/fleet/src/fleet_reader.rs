@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use tokio::time::MissedTickBehavior;
-use vramscope_insight::fleet::{Fleet, FleetView, ProcessIdentity};
+use vramscope_insight::fleet::{EventsState, Fleet, FleetView, ProcessIdentity};
 
 use crate::connection::Connection;
+use crate::process_follower::SILENCE;
 use crate::process_record::ProcessRecord;
 use crate::subject_reader::SubjectReader;
 use crate::summaries::{INTERVAL, SummaryBatch};
@@ -43,6 +44,20 @@ impl SharedFleet {
     pub(crate) fn describe(&self, record: &ProcessRecord) {
         let identity = ProcessIdentity(record.process.identity.clone());
         self.with(|state| state.fleet.describe(identity, record.description()));
+    }
+
+    /// Sets whether the events of a process are read, and its first device in the recording.
+    pub(crate) fn set_events(&self, identity: &str, events: EventsState, device: Option<u16>) {
+        self.with(|state| state.fleet.set_events(&ProcessIdentity(identity.to_owned()), events, device));
+    }
+
+    /// Returns true if no summary of the process has arrived for [`SILENCE`].
+    pub(crate) fn is_silent(&self, identity: &str) -> bool {
+        let silence_ns = self.with(|state| {
+            let now_ns = state.clock.now_ns(unix_time::now_ns());
+            state.fleet.silence_ns(&ProcessIdentity(identity.to_owned()), now_ns)
+        });
+        silence_ns.is_none_or(|silence_ns| u128::from(silence_ns) >= SILENCE.as_nanos())
     }
 
     /// Returns what was shown at the last tick.

@@ -41,7 +41,8 @@ pub struct ChunkMessage {
 
 impl ChunkMessage {
     /// Returns the headers of the message. `identity` is the identity of the process's recording.
-    pub(crate) fn headers(&self, identity: &str) -> HeaderMap {
+    #[must_use]
+    pub fn headers(&self, identity: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(MESSAGE_ID, format!("{identity}-{}", self.number));
         headers.insert(NUMBER, self.number.to_string());

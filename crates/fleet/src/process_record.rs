@@ -11,7 +11,7 @@ use crate::subjects;
 const MESH_VARIABLE: &str = "VRAMSCOPE_MESH";
 
 /// What a reader needs to know of a process: who it is, and where its newest start is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessRecord {
     pub(crate) process: Process,
     pub(crate) details: Details,

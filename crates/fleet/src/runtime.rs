@@ -2,7 +2,7 @@
 
 use std::io;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
 /// A runtime with one thread. Dropping it ends its tasks and waits for none of them: the program's
@@ -25,6 +25,11 @@ impl BackgroundRuntime {
 
     fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("the runtime exists until it is dropped")
+    }
+
+    /// Returns a handle that starts tasks, also from the runtime's own.
+    pub(crate) fn handle(&self) -> Handle {
+        self.runtime().handle().clone()
     }
 
     /// Runs a future to its end, on the calling thread.

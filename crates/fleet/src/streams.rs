@@ -2,71 +2,131 @@
 
 use std::time::Duration;
 
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::DeleteStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 
-use crate::connection::{Connection, describe};
+use crate::address::FleetAddress;
+use crate::connection::{Connection, FleetError, describe};
+use crate::runtime::BackgroundRuntime;
 use crate::subjects;
 
-/// The most bytes of events that the broker stores for a run; beyond it, the oldest are dropped.
-const EVENT_BYTES: i64 = 1 << 30;
-/// How long the broker stores events.
-const EVENT_AGE: Duration = Duration::from_secs(3600);
 /// The most bytes of process descriptions that the broker stores for a run.
-const PROCESS_BYTES: i64 = 64 << 20;
-/// The most bytes of summaries that the broker stores for a run: two minutes of 1,024 processes.
-const SUMMARY_BYTES: i64 = 512 << 20;
-/// How long the broker stores a summary. Servers need the newest seconds; longer histories are in
-/// an archive.
-const SUMMARY_AGE: Duration = Duration::from_secs(300);
+const PROCESS_BYTES: u64 = 64 << 20;
 /// How long the broker stores the description of a process: 7 days.
 const PROCESS_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long the broker recognizes a message that it already has. Longer than a process takes to
 /// reconnect and repeat a message; a later repetition is recognized by its reader.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);
 
+/// What a broker stores of a run. Beyond a limit, it drops the oldest messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamLimits {
+    /// The most bytes of events.
+    pub event_bytes: u64,
+    /// How long an event is stored.
+    pub event_age: Duration,
+    /// The most bytes of summaries.
+    pub summary_bytes: u64,
+    /// How long a summary is stored.
+    pub summary_age: Duration,
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        Self {
+            event_bytes: 1 << 30,
+            event_age: Duration::from_secs(3600),
+            // Two minutes of 1,024 processes.
+            summary_bytes: 512 << 20,
+            // Servers need the newest minute; longer histories are in an archive.
+            summary_age: Duration::from_secs(300),
+        }
+    }
+}
+
 /// Creates the streams of a run if they do not exist. A running process or
 /// server calls this when the broker says that no stream takes its messages.
 pub(crate) async fn ensure(connection: &Connection, run: &str) -> Result<(), String> {
-    let jetstream = &connection.jetstream;
-    // A cluster stores every message on three servers, so that one may be lost.
-    let is_cluster = connection.client.server_info().cluster.is_some_and(|name| !name.is_empty());
-    let replicas = if is_cluster { 3 } else { 1 };
-    for config in configs(run, replicas) {
+    for config in configs(connection, run, &StreamLimits::default()) {
         let name = config.name.clone();
-        let created = jetstream.get_or_create_stream(config).await;
+        let created = connection.jetstream.get_or_create_stream(config).await;
         created.map_err(|error| format!("cannot create the stream {name}: {}", describe(&error)))?;
     }
     Ok(())
 }
 
-/// Returns the configuration of a run's streams, each stored on `replicas` servers.
-fn configs(run: &str, replicas: usize) -> [Config; 3] {
-    let stream = |name: String, subject: String| Config {
+/// Creates the streams of a run with these limits, or changes the limits of existing ones.
+///
+/// # Errors
+/// If the broker cannot be reached or refuses it.
+pub fn create_streams(address: &FleetAddress, limits: &StreamLimits) -> Result<(), FleetError> {
+    administrate(address, async |connection| {
+        for config in configs(connection, address.run(), limits) {
+            let name = config.name.clone();
+            let created = connection.jetstream.create_or_update_stream(config).await;
+            created.map_err(|error| format!("cannot create the stream {name}: {}", describe(&error)))?;
+        }
+        Ok(())
+    })
+}
+
+/// Deletes the streams of a run with all that is stored in them. Streams that do not exist are
+/// ignored.
+///
+/// # Errors
+/// If the broker cannot be reached or refuses it.
+pub fn delete_streams(address: &FleetAddress) -> Result<(), FleetError> {
+    administrate(address, async |connection| {
+        for name in subjects::streams(address.run()) {
+            let Err(error) = connection.jetstream.delete_stream(&name).await else { continue };
+            let is_missing = matches!(error.kind(), DeleteStreamErrorKind::JetStream(refusal)
+                if refusal.error_code() == ErrorCode::STREAM_NOT_FOUND);
+            if !is_missing {
+                return Err(format!("cannot delete the stream {name}: {}", describe(&error)));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Connects to the broker, and passes the connection to `act`.
+fn administrate(
+    address: &FleetAddress,
+    act: impl AsyncFnOnce(&Connection) -> Result<(), String>,
+) -> Result<(), FleetError> {
+    let fail = |reason: String| FleetError::new(address, reason);
+    let runtime = BackgroundRuntime::new("vramscope-fleet").map_err(|error| fail(error.to_string()))?;
+    runtime.block_on(async {
+        let connection = Connection::open(address, "vramscope fleet").await?;
+        act(&connection).await.map_err(fail)
+    })
+}
+
+/// Returns the configuration of a run's streams.
+fn configs(connection: &Connection, run: &str, limits: &StreamLimits) -> [Config; 3] {
+    // A cluster stores every message on three servers, so that one may be lost.
+    let is_cluster = connection.client.server_info().cluster.is_some_and(|name| !name.is_empty());
+    let replicas = if is_cluster { 3 } else { 1 };
+    let stream = |name: String, subject: String, bytes: u64, age: Duration| Config {
         name,
         subjects: vec![subject],
+        max_bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
+        max_age: age,
         storage: StorageType::File,
         discard: DiscardPolicy::Old,
         num_replicas: replicas,
-        duplicate_window: DUPLICATE_WINDOW,
+        duplicate_window: DUPLICATE_WINDOW.min(age),
         allow_direct: true,
         ..Config::default()
     };
+    let StreamLimits { event_bytes, event_age, summary_bytes, summary_age } = *limits;
     [
+        stream(subjects::events_stream(run), subjects::all_events(run), event_bytes, event_age),
+        stream(subjects::summaries_stream(run), subjects::all_summaries(run), summary_bytes, summary_age),
         Config {
-            max_bytes: EVENT_BYTES,
-            max_age: EVENT_AGE,
-            ..stream(subjects::events_stream(run), subjects::all_events(run))
-        },
-        Config {
-            max_bytes: SUMMARY_BYTES,
-            max_age: SUMMARY_AGE,
-            ..stream(subjects::summaries_stream(run), subjects::all_summaries(run))
-        },
-        Config {
-            max_bytes: PROCESS_BYTES,
-            max_age: PROCESS_AGE,
             max_messages_per_subject: 1,
-            ..stream(subjects::processes_stream(run), subjects::all_processes(run))
+            ..stream(subjects::processes_stream(run), subjects::all_processes(run), PROCESS_BYTES, PROCESS_AGE)
         },
     ]
 }

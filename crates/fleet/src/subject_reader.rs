@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use async_nats::datetime::DateTime;
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use futures_util::StreamExt;
@@ -32,6 +33,8 @@ pub(crate) struct SubjectReader {
     filter: String,
     /// Where the next consumer begins.
     position: DeliverPolicy,
+    /// When the broker created the stream in which the position counts.
+    stream_created: Option<DateTime>,
     /// The consumer's messages; `None` before it is created.
     messages: Option<pull::Stream>,
     /// Number of messages that the consumer has delivered.
@@ -44,7 +47,21 @@ impl SubjectReader {
     /// Creates a reader of the messages in `stream` on subjects that match `filter`, from
     /// `position` on.
     pub(crate) fn new(connection: Connection, stream: String, filter: String, position: DeliverPolicy) -> Self {
-        Self { connection, stream, filter, position, messages: None, delivered: 0, has_logged_failure: false }
+        Self {
+            connection,
+            stream,
+            filter,
+            position,
+            stream_created: None,
+            messages: None,
+            delivered: 0,
+            has_logged_failure: false,
+        }
+    }
+
+    /// Stops to receive messages until the next call of [`next`](Self::next).
+    pub(crate) fn pause(&mut self) {
+        self.messages = None;
     }
 
     /// Waits for the next message. Waits longer if the broker cannot be reached, and logs why.
@@ -87,9 +104,18 @@ impl SubjectReader {
         Ok(message)
     }
 
-    /// Creates a consumer at the position and returns its messages.
-    async fn create_consumer(&self) -> Result<pull::Stream, String> {
+    /// Creates a consumer at the position and returns its messages. In a stream that was created
+    /// again, because the broker lost its store, the position is the first message.
+    async fn create_consumer(&mut self) -> Result<pull::Stream, String> {
+        let stream = self.connection.jetstream.get_stream(&self.stream).await.map_err(|error| describe(&error))?;
+        let created = stream.cached_info().created;
+        if self.stream_created.replace(created).is_some_and(|known| known != created) {
+            tracing::warn!("the broker has lost the stream {}; reading what it has stored since", self.stream);
+            self.position = DeliverPolicy::All;
+        }
         let config = pull::Config {
+            // With a name, the request's subject has the filter, which permissions can limit.
+            name: Some(format!("{:016x}", fastrand::u64(..))),
             deliver_policy: self.position,
             ack_policy: AckPolicy::None,
             filter_subject: self.filter.clone(),
@@ -98,8 +124,7 @@ impl SubjectReader {
             num_replicas: 1,
             ..pull::Config::default()
         };
-        let consumer = self.connection.jetstream.create_consumer_on_stream(config, &self.stream).await;
-        let consumer = consumer.map_err(|error| describe(&error))?;
+        let consumer = stream.create_consumer(config).await.map_err(|error| describe(&error))?;
         let messages = consumer.stream().heartbeat(HEARTBEAT).expires(REQUEST_EXPIRY);
         let messages = messages.max_messages_per_batch(MAX_AHEAD_MESSAGES).max_bytes_per_batch(MAX_AHEAD_BYTES);
         messages.messages().await.map_err(|error| describe(&error))

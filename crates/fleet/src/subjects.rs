@@ -19,6 +19,12 @@ pub fn is_run_name(name: &str) -> bool {
     (1..=MAX_RUN_CHARS).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
+/// Returns the names of all streams of a run.
+#[must_use]
+pub fn streams(run: &str) -> [String; 3] {
+    [events_stream(run), summaries_stream(run), processes_stream(run)]
+}
+
 /// Returns the name of the stream of chunks.
 #[must_use]
 pub fn events_stream(run: &str) -> String {
@@ -77,6 +83,12 @@ pub fn all_processes(run: &str) -> String {
 #[must_use]
 pub fn control(run: &str, rank: Option<u32>, identity: &str) -> String {
     format!("vramscope.{run}.control.{}", process_token(rank, identity))
+}
+
+/// Returns the pattern of all subjects on which servers ask processes for their events.
+#[must_use]
+pub fn all_controls(run: &str) -> String {
+    format!("vramscope.{run}.control.>")
 }
 
 /// Returns the rank and the identity in a subject of a process; `None` if the subject has another

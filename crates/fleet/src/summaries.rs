@@ -1,11 +1,13 @@
 //! Makes and sends the summaries of a process, ten times a second.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::HeaderMap;
 use async_nats::connection::State;
+use async_nats::jetstream::context::PublishErrorKind;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::time::MissedTickBehavior;
@@ -14,11 +16,17 @@ use vramscope_insight::fleet::{Acknowledged, DeviceSummary, Summary};
 use vramscope_insight::steps::current_step;
 use vramscope_trace::{DecodedItem, Decoder, Definitions, SiteId, site_name};
 
+use crate::address::FleetAddress;
 use crate::connection::Connection;
+#[cfg(target_os = "linux")]
+use crate::host_exchange::HostExchange;
+use crate::record_publisher::RecordPublisher;
 use crate::{subjects, unix_time};
 
 /// Interval between two summaries.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
+/// The least time between two attempts to restore the run's streams.
+const RESTORE_INTERVAL: Duration = Duration::from_secs(2);
 /// The version of the encoding: the first byte of a message.
 const VERSION: u8 = 1;
 /// The most sites of a device in a summary.
@@ -31,7 +39,7 @@ const MAX_NAME_CHARS: usize = 80;
 /// The most devices of a process, names in a summary and sites of a device that a reader accepts.
 const MAX_ITEMS: usize = 64;
 /// The most processes in one message: those of one machine.
-const MAX_BATCH: usize = 64;
+pub(crate) const MAX_BATCH: usize = 64;
 
 /// The summaries in one message: those of the sender, or of all processes of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,13 +172,21 @@ pub(crate) struct SummarySender {
     identity: String,
     /// The newest acknowledgement, from the tasks that wait for them.
     newest: Arc<Mutex<Option<Acknowledged>>>,
+    /// True if the broker has no stream for the newest batch.
+    is_stream_missing: Arc<AtomicBool>,
 }
 
 impl SummarySender {
     /// Creates a sender for a process of the run.
     pub(crate) fn new(connection: Connection, run: &str, process: &Process) -> Self {
         let subject = subjects::summaries(run, process.rank, &process.identity);
-        Self { connection, subject, identity: process.identity.clone(), newest: Arc::default() }
+        let identity = process.identity.clone();
+        Self { connection, subject, identity, newest: Arc::default(), is_stream_missing: Arc::default() }
+    }
+
+    /// Returns true if the broker had no stream for a batch since the last call.
+    fn take_stream_missing(&self) -> bool {
+        self.is_stream_missing.swap(false, Ordering::Relaxed)
     }
 
     /// Returns when the newest acknowledged batch was acknowledged.
@@ -189,14 +205,20 @@ impl SummarySender {
         let payload = Bytes::from(batch.to_bytes());
         let sent = self.connection.jetstream.publish_with_headers(self.subject.clone(), headers, payload).await;
         let Ok(acknowledgement) = sent else { return false };
-        let newest = Arc::clone(&self.newest);
+        let (newest, is_stream_missing) = (Arc::clone(&self.newest), Arc::clone(&self.is_stream_missing));
         tokio::spawn(async move {
-            if acknowledgement.await.is_ok() {
-                let acknowledged = Acknowledged { number, time_unix_ns: unix_time::now_ns() };
-                let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
-                if newest.is_none_or(|newest| newest.number < number) {
-                    *newest = Some(acknowledged);
+            match acknowledgement.await {
+                Ok(_) => {
+                    let acknowledged = Acknowledged { number, time_unix_ns: unix_time::now_ns() };
+                    let mut newest = newest.lock().unwrap_or_else(PoisonError::into_inner);
+                    if newest.is_none_or(|newest| newest.number < number) {
+                        *newest = Some(acknowledged);
+                    }
                 }
+                Err(error) if error.kind() == PublishErrorKind::StreamNotFound => {
+                    is_stream_missing.store(true, Ordering::Relaxed);
+                }
+                Err(_) => {}
             }
         });
         true
@@ -204,9 +226,16 @@ impl SummarySender {
 }
 
 /// Sends summaries until the task is aborted. While the broker cannot be reached, they are left
-/// out; their numbers show how many.
-pub(crate) async fn send_summaries(hub: Hub, run: String, process: Process, connection: Connection) {
-    let sender = SummarySender::new(connection, &run, &process);
+/// out; their numbers show how many. Restores the run's streams, and the description `record`, if
+/// the broker has lost its store.
+///
+/// One process of a machine sends the summaries of all.
+pub(crate) async fn send_summaries(hub: Hub, address: FleetAddress, record: RecordPublisher, connection: Connection) {
+    let process = record.with(|record| record.process.clone());
+    let sender = SummarySender::new(connection.clone(), address.run(), &process);
+    #[cfg(target_os = "linux")]
+    let mut exchange = HostExchange::new(&address);
+    let mut restored_at = Instant::now();
     let mut summarizer = Summarizer::new(&hub);
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -214,7 +243,22 @@ pub(crate) async fn send_summaries(hub: Hub, run: String, process: Process, conn
         interval.tick().await;
         let summary = summarizer.summarize(unix_time::now_ns(), sender.acknowledged());
         let number = summary.number;
-        sender.send(number, &SummaryBatch { summaries: vec![(String::new(), summary)] }).await;
+        #[cfg(target_os = "linux")]
+        let summaries = match &mut exchange {
+            Some(exchange) => exchange.exchange(&process.identity, summary),
+            None => vec![(String::new(), summary)],
+        };
+        #[cfg(not(target_os = "linux"))]
+        let summaries = vec![(String::new(), summary)];
+        if !summaries.is_empty() {
+            sender.send(number, &SummaryBatch { summaries }).await;
+        }
+        if sender.take_stream_missing() && restored_at.elapsed() >= RESTORE_INTERVAL {
+            restored_at = Instant::now();
+            let (record, connection) = (record.clone(), connection.clone());
+            // Repeated at the next missing stream if it fails.
+            tokio::spawn(async move { record.publish(&connection).await });
+        }
     }
 }
 

@@ -6,18 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use async_nats::jetstream::publish::PublishAck;
+use bytes::BytesMut;
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 use vramscope_collector::{Demand, Hub, Process, PushMessage, Transport, ViewFrom};
 use vramscope_trace::ChunkKind;
 
 use crate::address::{FleetAddress, PushMode};
-use crate::connection::{Connection, describe};
+use crate::connection::{Connection, FleetError, describe};
+use crate::control::EventRequest;
 use crate::message::ChunkMessage;
 use crate::process_record::{Details, ProcessRecord};
+use crate::record_publisher::RecordPublisher;
 use crate::runtime::BackgroundRuntime;
-use crate::{streams, subjects, summaries, unix_time};
+use crate::{subjects, summaries, unix_time};
 
 /// The most time that a lost connection may take to return; then the attempt fails.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -44,14 +47,12 @@ const MAX_START_AGE: Duration = Duration::from_secs(20 * 60);
 /// Bytes of a process's history with which its events begin when a server asks for them: some
 /// hundred thousand events, which a page shows at once.
 const DEMANDED_HISTORY_BYTES: u64 = 4 << 20;
-/// The longest time for which a server can ask for events at once.
-const MAX_LEASE: Duration = Duration::from_secs(60);
 
 /// A message that the broker has not acknowledged.
 struct Outgoing {
     message: ChunkMessage,
     /// Its sequence number in the broker's stream, once acknowledged.
-    acknowledgement: JoinHandle<Result<u64, String>>,
+    acknowledgement: JoinHandle<Result<PublishAck, String>>,
 }
 
 /// Bytes and age of the newest start, which decide when the next one is due.
@@ -63,11 +64,13 @@ struct StartDistance {
     is_in_start: bool,
     /// Bytes sent since then.
     bytes: u64,
+    /// True if the broker has lost it.
+    is_lost: bool,
 }
 
 impl StartDistance {
     fn new() -> Self {
-        Self { sent_at: Instant::now(), start_bytes: 0, is_in_start: true, bytes: 0 }
+        Self { sent_at: Instant::now(), start_bytes: 0, is_in_start: true, bytes: 0, is_lost: false }
     }
 
     /// Counts the bytes of chunks that are sent.
@@ -82,7 +85,8 @@ impl StartDistance {
     /// Returns true if another start is due.
     fn is_due(&self) -> bool {
         let age = self.sent_at.elapsed();
-        age >= MAX_START_AGE
+        self.is_lost
+            || age >= MAX_START_AGE
             || (age >= START_AGE && self.bytes > self.start_bytes)
             || self.bytes > MIN_START_DISTANCE + START_SHARE * self.start_bytes
     }
@@ -100,9 +104,9 @@ impl Lease {
         Self { origin: Instant::now(), until_ms: Arc::default() }
     }
 
-    /// Extends the lease to `duration` from now, at most to [`MAX_LEASE`].
+    /// Extends the lease to `duration` from now.
     fn extend(&self, duration: Duration) {
-        let until = self.origin.elapsed() + duration.min(MAX_LEASE);
+        let until = self.origin.elapsed() + duration;
         self.until_ms.fetch_max(until.as_millis() as u64, Ordering::Relaxed);
     }
 
@@ -119,12 +123,18 @@ pub(crate) struct NatsTransport {
     address: FleetAddress,
     runtime: BackgroundRuntime,
     connection: Option<Connection>,
-    record: ProcessRecord,
+    record: RecordPublisher,
+    /// The identity of the recording.
+    identity: String,
+    /// Subject of the events.
+    subject: String,
     /// The number of the next message.
     next_number: u64,
     /// The number of the chunk after the last one sent.
     sent_next: u64,
     unacknowledged: VecDeque<Outgoing>,
+    /// Sequence number of the newest acknowledged message in the broker's stream.
+    newest_sequence: u64,
     start: StartDistance,
     lease: Lease,
     /// Receives requests for events; ends with the connection.
@@ -141,15 +151,18 @@ impl NatsTransport {
     /// If the operating system cannot start a thread.
     pub(crate) fn new(address: FleetAddress, hub: &Hub) -> io::Result<Self> {
         let runtime = BackgroundRuntime::new("vramscope-nats")?;
-        let details = Details::new(address.mode);
+        let record = RecordPublisher::new(address.run(), ProcessRecord::default());
         Ok(Self {
             address,
             runtime,
             connection: None,
-            record: ProcessRecord { process: Process::default(), details },
+            record,
+            identity: String::new(),
+            subject: String::new(),
             next_number: 0,
             sent_next: 0,
             unacknowledged: VecDeque::new(),
+            newest_sequence: 0,
             start: StartDistance::new(),
             lease: Lease::new(),
             control: None,
@@ -164,7 +177,7 @@ impl NatsTransport {
             Some(connection) => connection.clone(),
             None => {
                 let opened = self.runtime.block_on(Connection::open(&self.address, "vramscope process"));
-                opened.map_err(|error| error.to_string())?
+                opened.map_err(FleetError::into_reason)?
             }
         };
         self.connection = Some(connection.clone());
@@ -179,21 +192,14 @@ impl NatsTransport {
         self.connection.as_ref().ok_or_else(|| "not connected".to_owned())
     }
 
-    /// Stores the description of this process at the broker, and creates the run's streams if they
-    /// do not exist.
+    /// Stores the description of this process at the broker.
     fn publish_record(&self, connection: &Connection) -> Result<(), String> {
-        let process = &self.record.process;
-        let subject = subjects::process(self.address.run(), process.rank, &process.identity);
-        let json = Bytes::from(self.record.to_json());
-        let publish = async || match connection.jetstream.publish(subject.clone(), json.clone()).await {
-            Ok(acknowledgement) => acknowledgement.await.map(drop).map_err(|error| describe(&error)),
-            Err(error) => Err(describe(&error)),
-        };
-        self.runtime.block_on(async {
-            let Err(error) = publish().await else { return Ok(()) };
-            streams::ensure(connection, self.address.run()).await.map_err(|why| format!("{error}; {why}"))?;
-            publish().await
-        })
+        self.runtime.block_on(self.record.publish(connection))
+    }
+
+    /// Returns the process whose recording is pushed.
+    fn process(&self) -> Process {
+        self.record.with(|record| record.process.clone())
     }
 
     /// Listens to requests for this process's events.
@@ -201,16 +207,15 @@ impl NatsTransport {
         if let Some(control) = self.control.take() {
             control.abort();
         }
-        let process = &self.record.process;
+        let process = self.process();
         let subject = subjects::control(self.address.run(), process.rank, &process.identity);
         let lease = self.lease.clone();
         let subscribed = self.runtime.block_on(connection.client.subscribe(subject));
         let mut requests = subscribed.map_err(|error| describe(&error))?;
         let listen = async move {
             while let Some(request) = requests.next().await {
-                // Anything else is ignored: only the duration matters.
-                if let Ok(seconds) = std::str::from_utf8(&request.payload).unwrap_or_default().parse() {
-                    lease.extend(Duration::from_secs(seconds));
+                if let Some(EventRequest { lease: duration, .. }) = EventRequest::parse(&request.payload) {
+                    lease.extend(duration);
                 }
             }
         };
@@ -221,8 +226,8 @@ impl NatsTransport {
     /// Starts to send summaries, unless they are being sent.
     fn start_summaries(&mut self, connection: &Connection) {
         if self.summaries.is_none() {
-            let (run, process) = (self.address.run().to_owned(), self.record.process.clone());
-            let send = summaries::send_summaries(self.hub.clone(), run, process, connection.clone());
+            let (hub, address, record) = (self.hub.clone(), self.address.clone(), self.record.clone());
+            let send = summaries::send_summaries(hub, address, record, connection.clone());
             self.summaries = Some(self.runtime.spawn(send));
         }
     }
@@ -238,15 +243,14 @@ impl NatsTransport {
     }
 
     /// Sends a message and returns its acknowledgement, which arrives later.
-    fn start_publish(&self, connection: &Connection, message: &ChunkMessage) -> JoinHandle<Result<u64, String>> {
-        let process = &self.record.process;
-        let subject = subjects::events(self.address.run(), process.rank, &process.identity);
-        let (headers, payload) = (message.headers(&process.identity), message.payload.clone());
+    fn start_publish(&self, connection: &Connection, message: &ChunkMessage) -> JoinHandle<Result<PublishAck, String>> {
+        let subject = self.subject.clone();
+        let (headers, payload) = (message.headers(&self.identity), message.payload.clone());
         // Sent before this returns, so that messages keep their order.
         let sent = self.runtime.block_on(connection.jetstream.publish_with_headers(subject, headers, payload));
         self.runtime.spawn(async move {
             let acknowledgement = sent.map_err(|error| describe(&error))?.await;
-            acknowledgement.map(|stored| stored.sequence).map_err(|error| describe(&error))
+            acknowledgement.map_err(|error| describe(&error))
         })
     }
 
@@ -274,11 +278,18 @@ impl NatsTransport {
         let Some(oldest) = self.unacknowledged.front_mut() else { return Ok(None) };
         let waiting = async { tokio::time::timeout(timeout, &mut oldest.acknowledgement).await };
         let Ok(acknowledged) = self.runtime.block_on(waiting) else { return Ok(None) };
-        let sequence = acknowledged.map_err(|_| "the connection to the broker has ended".to_owned())??;
+        let stored = acknowledged.map_err(|_| "the connection to the broker has ended".to_owned())??;
         let Some(oldest) = self.unacknowledged.pop_front() else { return Ok(None) };
+        if !stored.duplicate {
+            // A broker that has lost its store counts anew, and has no start of this process.
+            self.start.is_lost |= stored.sequence <= self.newest_sequence;
+            self.newest_sequence = stored.sequence;
+        }
         if oldest.message.is_start {
-            let details = &mut self.record.details;
-            (details.start_sequence, details.start_unix_ms) = (sequence, unix_time::now_ms());
+            self.record.with(|record| {
+                let details = &mut record.details;
+                (details.start_sequence, details.start_unix_ms) = (stored.sequence, unix_time::now_ms());
+            });
             let connection = self.connection()?.clone();
             self.publish_record(&connection)?;
         }
@@ -288,8 +299,11 @@ impl NatsTransport {
 
 impl Transport for NatsTransport {
     fn connect(&mut self, process: &Process) -> Result<u64, String> {
-        if self.record.process.identity != process.identity {
-            self.record = ProcessRecord { process: process.clone(), details: Details::new(self.address.mode) };
+        if self.identity != process.identity {
+            let record = ProcessRecord { process: process.clone(), details: Details::new(self.address.mode) };
+            self.record = RecordPublisher::new(self.address.run(), record);
+            self.identity.clone_from(&process.identity);
+            self.subject = subjects::events(self.address.run(), process.rank, &process.identity);
             self.unacknowledged.clear();
             (self.next_number, self.sent_next) = (0, 0);
             if let Some(summaries) = self.summaries.take() {
@@ -356,7 +370,7 @@ impl Transport for NatsTransport {
                 return Err("the broker does not acknowledge the recording's end".to_owned());
             }
         }
-        self.record.details.has_ended = true;
+        self.record.with(|record| record.details.has_ended = true);
         let connection = self.connection()?.clone();
         self.publish_record(&connection)
     }

@@ -246,10 +246,12 @@ pub fn measure(plan: &Plan) -> Figures {
     });
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads start");
     let tasks = start(&runtime, &url, plan, &simulation);
-    let follower = Follower::connect(&FleetAddress::parse(&url).expect("a valid address")).expect("the broker runs");
     let aggregator = Aggregator::new();
     aggregator.begin(Outputs::default()).expect("a thread starts");
-    follower.follow(aggregator, FollowerOptions { max_requested: 0, ..FollowerOptions::default() });
+    let address = FleetAddress::parse(&url).expect("a valid address");
+    let options = FollowerOptions { max_open: 0, ..FollowerOptions::default() };
+    let follower = Follower::connect(&address, aggregator, options).expect("the broker runs");
+    follower.follow();
     let begin = Instant::now();
     while follower.view().ranks.len() < plan.ranks as usize {
         assert!(begin.elapsed() < TIMEOUT, "{} of {} ranks are shown", follower.view().ranks.len(), plan.ranks);

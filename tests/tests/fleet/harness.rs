@@ -1,6 +1,6 @@
 //! Ranks that push to a broker, and servers that follow it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,18 @@ use vramscope_insight::fleet::FleetView;
 use vramscope_tests::SimulatedRank;
 use vramscope_trace::{Block, DeviceId, Recording, SiteId};
 
-/// Prints what the libraries log, for the output of a failed test.
+/// What the libraries have logged in all tests so far.
+static LOG: Mutex<String> = Mutex::new(String::new());
+
+/// Keeps what the libraries log, and prints it for the output of a failed test.
 struct StderrLayer;
 
 impl<S: Subscriber> Layer<S> for StderrLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         if event.metadata().target().starts_with("vramscope") {
-            eprintln!("{} {}", event.metadata().level(), log_text(event));
+            let line = format!("{} {}\n", event.metadata().level(), log_text(event));
+            eprint!("{line}");
+            LOG.lock().unwrap_or_else(PoisonError::into_inner).push_str(&line);
         }
     }
 }
@@ -27,6 +32,11 @@ impl<S: Subscriber> Layer<S> for StderrLayer {
 fn print_log() {
     // The only failure is a second call.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(StderrLayer));
+}
+
+/// Returns what the libraries have logged in all tests so far.
+pub(crate) fn logged() -> String {
+    LOG.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Longest wait for anything, on a slow machine.
@@ -89,8 +99,8 @@ impl FollowingServer {
         let (aggregator, hub) = (Aggregator::new(), Hub::default());
         aggregator.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread starts");
         let address = FleetAddress::parse(url).expect("a valid address");
-        let follower = Follower::connect(&address).expect("the broker can be reached");
-        follower.follow(aggregator.clone(), options);
+        let follower = Follower::connect(&address, aggregator.clone(), options).expect("the broker can be reached");
+        follower.follow();
         Self { hub, aggregator, follower: Some(follower) }
     }
 
@@ -105,7 +115,12 @@ impl FollowingServer {
 
     /// Returns all ranks as the server compares them.
     pub(crate) fn view(&self) -> Arc<FleetView> {
-        self.follower.as_ref().expect("the server runs").view()
+        self.follower().view()
+    }
+
+    /// Returns what reads the run.
+    pub(crate) fn follower(&self) -> &Follower {
+        self.follower.as_ref().expect("the server runs")
     }
 
     /// Ends the server.

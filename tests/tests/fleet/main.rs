@@ -1,6 +1,8 @@
 //! Recordings through a real NATS broker. Needs `nats-server`: `cargo xtask test` installs it and
 //! runs these tests.
 
+mod attacks;
 mod harness;
+mod open;
 mod summaries;
 mod transport;

@@ -97,7 +97,7 @@ fn events_are_sent_when_a_server_asks_for_them() {
     let url = broker.address("run");
     let mut ranks: Vec<_> = (0..3).map(|rank| PushingRank::start(rank, &url)).collect();
     ranks.iter_mut().for_each(|rank| rank.program.run(1000));
-    let options = FollowerOptions { max_requested: 0, ..FollowerOptions::default() };
+    let options = FollowerOptions { max_open: 0, ..FollowerOptions::default() };
     let watching = FollowingServer::with_options(&url, options);
     thread::sleep(Duration::from_secs(1));
     assert_eq!(watching.recording().end_event(), 0, "no server has asked for events");

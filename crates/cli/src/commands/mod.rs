@@ -12,6 +12,8 @@ pub(crate) mod diagnose;
 pub(crate) mod diff;
 #[cfg(feature = "export")]
 pub(crate) mod export;
+#[cfg(feature = "fleet")]
+pub(crate) mod fleet;
 pub(crate) mod import;
 pub(crate) mod info;
 #[cfg(feature = "manual")]

@@ -28,7 +28,7 @@ Every process with VRAMSCOPE_PUSH in its environment pushes its recording to thi
 pub(crate) struct ServeArguments {
     /// Read the processes of a run from a NATS broker: nats://HOST:PORT/RUN
     #[cfg(feature = "fleet")]
-    #[arg(long, value_name = "URL", value_parser = parse_run)]
+    #[arg(long, value_name = "URL")]
     from: Option<vramscope_fleet::FleetAddress>,
     /// Also write the merged recording to this file
     #[arg(long, value_name = "FILE")]
@@ -37,12 +37,6 @@ pub(crate) struct ServeArguments {
     retention: RetentionArguments,
     #[command(flatten)]
     server: ServerArguments,
-}
-
-/// Parses the address of a run at a broker.
-#[cfg(feature = "fleet")]
-fn parse_run(url: &str) -> std::result::Result<vramscope_fleet::FleetAddress, String> {
-    vramscope_fleet::FleetAddress::parse(url).map_err(|error| error.to_string())
 }
 
 /// Merges the recordings that processes push, and serves the page, until the command is

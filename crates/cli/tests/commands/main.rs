@@ -13,6 +13,8 @@ mod diagnose;
 mod diff;
 mod errors;
 mod export;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod help;
 mod import_info;
 mod live;

@@ -1,0 +1,182 @@
+//! Joins the summaries of one machine's processes into one message.
+//!
+//! One process of a user on a machine is the sender for a run; the others hand their summaries to it
+//! through a socket in a folder that only this user can read. If the sender ends, the next process
+//! that notices takes its place. A process whose summary nobody takes sends it itself, so a summary
+//! is lost only with the sender that holds it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+
+use vramscope_insight::fleet::Summary;
+
+use crate::address::FleetAddress;
+use crate::summaries::{MAX_BATCH, SummaryBatch};
+
+/// The largest datagram that is sent or accepted, in bytes.
+const MAX_DATAGRAM: usize = 16 << 10;
+
+/// Hands summaries to the sender of this machine, or is the sender.
+#[derive(Debug)]
+pub(crate) struct HostExchange {
+    socket_path: PathBuf,
+    lock_path: PathBuf,
+    /// Sends to the sender.
+    socket: UnixDatagram,
+    /// The place to which others send, while this process is the sender.
+    receiving: Option<Receiving>,
+}
+
+/// What makes a process the sender. The lock ends with the process, however it ends.
+#[derive(Debug)]
+struct Receiving {
+    socket: UnixDatagram,
+    _lock: File,
+}
+
+impl HostExchange {
+    /// Creates the exchange of a run's processes on this machine. Returns `None` if there is no
+    /// private folder for it: then each process sends its own summaries.
+    pub(crate) fn new(address: &FleetAddress) -> Option<Self> {
+        let folder = private_folder()?;
+        let mut hasher = DefaultHasher::new();
+        address.to_string().hash(&mut hasher);
+        Self::in_folder(&folder, &format!("{:016x}", hasher.finish())).ok()
+    }
+
+    fn in_folder(folder: &Path, name: &str) -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        let (socket_path, lock_path) = (folder.join(format!("{name}.sock")), folder.join(format!("{name}.lock")));
+        Ok(Self { socket_path, lock_path, socket, receiving: None })
+    }
+
+    /// Returns the summaries to send now, the process's own first, with an empty identity; none if
+    /// another process has taken them.
+    pub(crate) fn exchange(&mut self, identity: &str, summary: Summary) -> Vec<(String, Summary)> {
+        if self.receiving.is_none() {
+            // A datagram has no place in a full queue if the sender hangs.
+            let batch = SummaryBatch { summaries: vec![(identity.to_owned(), summary.clone())] };
+            let bytes = batch.to_bytes();
+            if bytes.len() <= MAX_DATAGRAM && self.socket.send_to(&bytes, &self.socket_path).is_ok() {
+                return Vec::new();
+            }
+            // An error means that another process is the sender, or that there can be none.
+            self.receiving = self.become_sender().ok();
+        }
+        let own = (String::new(), summary);
+        match &self.receiving {
+            Some(receiving) => std::iter::once(own).chain(receiving.take()).collect(),
+            None => vec![own],
+        }
+    }
+
+    /// Takes the place of the sender, if no running process has it.
+    fn become_sender(&self) -> io::Result<Receiving> {
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&self.lock_path)?;
+        lock.try_lock()?;
+        // The socket of a sender that has ended stays as a file.
+        match fs::remove_file(&self.socket_path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = UnixDatagram::bind(&self.socket_path)?;
+        socket.set_nonblocking(true)?;
+        Ok(Receiving { socket, _lock: lock })
+    }
+}
+
+impl Receiving {
+    /// Returns the summaries that other processes have handed over since the last call, as many as
+    /// fit in a message. Ignores what is no summary.
+    fn take(&self) -> Vec<(String, Summary)> {
+        let mut summaries = Vec::new();
+        let mut bytes = [0; MAX_DATAGRAM + 1];
+        while summaries.len() + 1 < MAX_BATCH
+            && let Ok(len) = self.socket.recv(&mut bytes)
+        {
+            let parsed = SummaryBatch::parse(&bytes[..len]).unwrap_or_default();
+            let is_named = |(identity, _): &(String, Summary)| !identity.is_empty();
+            summaries.extend(parsed.summaries.into_iter().take(1).filter(is_named));
+        }
+        summaries
+    }
+}
+
+/// Returns a folder that only this user can read, and creates it if necessary; `None` if that is not
+/// possible.
+fn private_folder() -> Option<PathBuf> {
+    let user = fs::metadata("/proc/self").ok()?.uid();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
+    let folder = match runtime {
+        Some(runtime) => runtime.join("vramscope"),
+        None => std::env::temp_dir().join(format!("vramscope-{user}")),
+    };
+    // An error is usually that it exists.
+    let _ = DirBuilder::new().mode(0o700).create(&folder);
+    // Not through a link, which another user could have placed.
+    let metadata = fs::symlink_metadata(&folder).ok()?;
+    (metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o077 == 0).then_some(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exchange(folder: &Path) -> HostExchange {
+        HostExchange::in_folder(folder, "run").expect("a socket can be made")
+    }
+
+    /// Exchanges the summary with this number, and returns the numbers of those to send.
+    fn send(exchange: &mut HostExchange, identity: &str, number: u64) -> Vec<(String, u64)> {
+        let summaries = exchange.exchange(identity, Summary { number, ..Summary::default() });
+        summaries.into_iter().map(|(identity, summary)| (identity, summary.number)).collect()
+    }
+
+    fn named(identity: &str, number: u64) -> (String, u64) {
+        (identity.to_owned(), number)
+    }
+
+    #[test]
+    fn first_process_sends_for_all_and_the_next_takes_its_place() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [mut a, mut b, mut c] = std::array::from_fn(|_| exchange(folder.path()));
+        assert_eq!(send(&mut a, "a", 0), [named("", 0)]);
+        assert_eq!(send(&mut b, "b", 10), []);
+        assert_eq!(send(&mut c, "c", 20), []);
+        assert_eq!(send(&mut b, "b", 11), []);
+        assert_eq!(send(&mut a, "a", 1), [named("", 1), named("b", 10), named("c", 20), named("b", 11)]);
+        drop(a);
+        assert_eq!(send(&mut c, "c", 21), [named("", 21)]);
+        assert_eq!(send(&mut b, "b", 12), []);
+        assert_eq!(send(&mut c, "c", 22), [named("", 22), named("b", 12)]);
+        let mut late = exchange(folder.path());
+        assert_eq!(send(&mut late, "a", 0), []);
+    }
+
+    #[test]
+    fn foreign_bytes_are_ignored_and_no_sender_waits() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [mut a, mut b] = std::array::from_fn(|_| exchange(folder.path()));
+        send(&mut a, "a", 0);
+        for bytes in [&b""[..], b"junk", &[1, 1, 0], &[0; MAX_DATAGRAM]] {
+            b.socket.send_to(bytes, &b.socket_path).expect("the socket accepts it");
+        }
+        assert_eq!(send(&mut a, "a", 1), [named("", 1)]);
+        // A sender that does not read: once its queue is full, each process sends its own.
+        let sent: Vec<_> = (0..10_000).map(|number| send(&mut b, "b", number)).collect();
+        assert_eq!(sent.last(), Some(&vec![named("", 9999)]));
+        // It takes as many as fit in a message.
+        assert!((2..=MAX_BATCH).contains(&send(&mut a, "a", 2).len()));
+    }
+
+    #[test]
+    fn folder_is_private() {
+        let folder = private_folder().expect("this user has a folder");
+        assert_eq!(fs::metadata(folder).expect("it exists").mode() & 0o777, 0o700);
+    }
+}

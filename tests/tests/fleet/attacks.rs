@@ -1,0 +1,338 @@
+//! Attacks on a broker that is configured as `vramscope fleet keys` writes it, and on a server that
+//! reads from it. Each test is a row of the table in `docs/fleet.md`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use async_nats::jetstream::{self, consumer::pull};
+use async_nats::{Client, ConnectOptions, HeaderMap};
+use futures_util::StreamExt as _;
+use nkeys::KeyPair;
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+use vramscope_collector::Aggregator;
+use vramscope_fleet::{
+    ChunkMessage, FleetAddress, Follower, FollowerOptions, Role, StreamLimits, UserKey, broker_authorization,
+    create_streams, delete_streams, subjects,
+};
+use vramscope_tests::Broker;
+
+use crate::harness::{FollowingServer, PushingRank, logged, wait_until_shown};
+
+/// The run.
+const RUN: &str = "run";
+/// An identity that belongs to no process of a test.
+const FORGED: &str = "00000000000000000000000000000bad";
+
+/// A broker that knows the users of a run with two ranks, and the run's streams.
+struct SecuredRun {
+    broker: Broker,
+    keys: TempDir,
+    runtime: Runtime,
+}
+
+impl SecuredRun {
+    fn start() -> Self {
+        let keys = tempfile::tempdir().expect("a temporary folder can be created");
+        let roles = [Role::Program(Some(0)), Role::Program(Some(1)), Role::Viewer, Role::Admin];
+        let users = roles.map(UserKey::random);
+        for user in &users {
+            fs::write(keys.path().join(user.role().to_string()), user.seed()).expect("the folder is writable");
+        }
+        let broker = Broker::with_config(&broker_authorization(RUN, &users));
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread starts");
+        let run = Self { broker, keys, runtime };
+        create_streams(&run.parsed(Role::Admin), &StreamLimits::default()).expect("an admin creates streams");
+        run
+    }
+
+    fn key_path(&self, role: Role) -> PathBuf {
+        self.keys.path().join(role.to_string())
+    }
+
+    /// Returns the address of the run with the credentials of a role.
+    fn address(&self, role: Role) -> String {
+        format!("{}?nkey={}", self.broker.address(RUN), self.key_path(role).display())
+    }
+
+    fn parsed(&self, role: Role) -> FleetAddress {
+        self.address(role).parse().expect("a valid address")
+    }
+
+    /// Starts a rank that pushes all its events with its own key.
+    fn start_rank(&self, rank: u32) -> PushingRank {
+        PushingRank::start(rank, &format!("{}&push=all", self.address(Role::Program(Some(rank)))))
+    }
+
+    fn start_server(&self) -> FollowingServer {
+        FollowingServer::start(&self.address(Role::Viewer))
+    }
+
+    /// Connects a client that has the key of a role.
+    fn client(&self, role: Role) -> Client {
+        let seed = fs::read_to_string(self.key_path(role)).expect("the key exists");
+        let user = KeyPair::from_seed(&seed).expect("a valid seed").public_key();
+        let options = ConnectOptions::with_nkey(seed).custom_inbox_prefix(format!("_INBOX.{user}"));
+        let url = format!("nats://{}", self.broker.socket());
+        self.runtime.block_on(options.connect(url)).expect("the key is valid")
+    }
+
+    /// Connects an attacker that has the key of a role.
+    fn attacker(&self, role: Role) -> Attacker<'_> {
+        Attacker { run: self, client: self.client(role) }
+    }
+
+    /// Returns how many messages the streams of events and of descriptions have.
+    fn messages(&self) -> [u64; 2] {
+        let client = self.client(Role::Admin);
+        let _entered = self.runtime.enter();
+        let jetstream = jetstream::new(client);
+        [subjects::events_stream(RUN), subjects::processes_stream(RUN)].map(|name| {
+            let stream = self.runtime.block_on(jetstream.get_stream(name)).expect("an admin sees all streams");
+            stream.cached_info().state.messages
+        })
+    }
+
+    /// Returns headers and payload of the first messages of a process.
+    fn stored(&self, subject: &str, count: usize) -> Vec<(HeaderMap, Vec<u8>)> {
+        let client = self.client(Role::Viewer);
+        self.runtime.block_on(async {
+            let jetstream = jetstream::new(client);
+            let stream = jetstream.get_stream(subjects::events_stream(RUN)).await.expect("a viewer sees the stream");
+            let name = Some("attacker".to_owned());
+            let config = pull::Config { name, filter_subject: subject.to_owned(), ..pull::Config::default() };
+            let consumer = stream.create_consumer(config).await.expect("a viewer reads the stream");
+            let messages = consumer.fetch().max_messages(count).messages().await.expect("a viewer reads the stream");
+            let parts = messages.map(|message| {
+                let message = message.expect("the broker sends a message");
+                (message.headers.clone().expect("each message has headers"), message.payload.to_vec())
+            });
+            parts.collect().await
+        })
+    }
+}
+
+/// A client with a valid key that does what its role does not allow.
+struct Attacker<'a> {
+    run: &'a SecuredRun,
+    client: Client,
+}
+
+impl Attacker<'_> {
+    /// Publishes a message and waits until the broker has it, or has refused it.
+    fn publish(&self, subject: String, headers: HeaderMap, payload: Vec<u8>) {
+        self.run.runtime.block_on(async {
+            let published = self.client.publish_with_headers(subject, headers, payload.into()).await;
+            if published.is_ok() {
+                self.client.flush().await.expect("the connection stays");
+            }
+        });
+        // A refusal arrives later.
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Checks that a running rank and a server still work, and that nothing of the attack is shown.
+#[track_caller]
+fn check_unharmed(run: &SecuredRun, server: &FollowingServer, ranks: &mut [PushingRank]) {
+    ranks.iter_mut().for_each(|rank| rank.program.run(500));
+    let recording = wait_until_shown(server, ranks);
+    assert_eq!(recording.lost_events(), 0);
+    assert!(server.view().ranks.iter().all(|row| row.identity.0 != FORGED), "{}", run.broker.log());
+    wait_until_shown(&run.start_server(), ranks);
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn wrong_credentials_are_refused_and_appear_nowhere() {
+    let run = SecuredRun::start();
+    let seed_of_stranger = UserKey::random(Role::Viewer).seed();
+    let path = run.keys.path().join("stranger");
+    fs::write(&path, &seed_of_stranger).expect("the folder is writable");
+    let broker = run.broker.socket();
+    let secret = "hunter2-secret";
+    for url in [
+        run.broker.address(RUN),
+        format!("nats://{secret}@{broker}/{RUN}"),
+        format!("nats://viewer:{secret}@{broker}/{RUN}"),
+        format!("{}?nkey={}", run.broker.address(RUN), path.display()),
+        format!("{}?nkey={}", run.broker.address(RUN), run.keys.path().join("missing").display()),
+    ] {
+        let address: FleetAddress = url.parse().expect("a valid address");
+        let aggregator = Aggregator::new();
+        let error = Follower::connect(&address, aggregator, FollowerOptions::default()).expect_err(&url).to_string();
+        assert!(!error.contains(secret) && !error.contains(&seed_of_stranger), "{error}");
+        assert!(create_streams(&address, &StreamLimits::default()).is_err(), "{url}");
+        // A process logs why it cannot push, and runs on.
+        let mut rank = PushingRank::start(0, &url);
+        rank.program.run(100);
+    }
+    thread::sleep(Duration::from_secs(1));
+    let log = logged();
+    assert!(log.contains("push to nats://"), "{log}");
+    assert!(!log.contains(secret) && !log.contains(&seed_of_stranger), "{log}");
+    assert_eq!(run.messages(), [0, 0]);
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn programs_publish_on_their_own_subjects_only() {
+    let run = SecuredRun::start();
+    let mut ranks = [run.start_rank(0)];
+    let server = run.start_server();
+    check_unharmed(&run, &server, &mut ranks);
+    let attacker = run.attacker(Role::Program(Some(1)));
+    let before = run.messages();
+    let identity = &server.view().ranks[0].identity.0;
+    for subject in [
+        subjects::events(RUN, Some(0), identity),
+        subjects::summaries(RUN, Some(0), identity),
+        subjects::process(RUN, Some(0), identity),
+        subjects::process(RUN, None, FORGED),
+        subjects::events("other", Some(1), FORGED),
+        subjects::control(RUN, Some(0), identity),
+        format!("$JS.API.STREAM.DELETE.{}", subjects::events_stream(RUN)),
+        format!("$JS.API.STREAM.PURGE.{}", subjects::events_stream(RUN)),
+        format!("$JS.API.STREAM.INFO.{}", subjects::events_stream(RUN)),
+        format!("$JS.API.CONSUMER.CREATE.{}", subjects::events_stream(RUN)),
+        "vramscope.run.events.1".to_owned(),
+    ] {
+        attacker.publish(subject, HeaderMap::new(), b"forged".to_vec());
+    }
+    assert_eq!(run.messages(), before);
+    check_unharmed(&run, &server, &mut ranks);
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn programs_read_nothing_of_others() {
+    let run = SecuredRun::start();
+    let mut ranks = [run.start_rank(0)];
+    let server = run.start_server();
+    let attacker = run.attacker(Role::Program(Some(1)));
+    let mut heard = run.runtime.block_on(async {
+        let mut heard = Vec::new();
+        for subject in [">", "vramscope.>", "_INBOX.>", "vramscope.run.control.0.*", "$JS.API.>"] {
+            heard.push(attacker.client.subscribe(subject).await.expect("the client accepts it"));
+        }
+        heard
+    });
+    check_unharmed(&run, &server, &mut ranks);
+    for subscription in &mut heard {
+        let next =
+            run.runtime.block_on(async { tokio::time::timeout(Duration::from_millis(200), subscription.next()).await });
+        assert!(!matches!(next, Ok(Some(_))), "an attacker has received a message");
+    }
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn viewers_publish_and_delete_nothing() {
+    let run = SecuredRun::start();
+    let mut ranks = [run.start_rank(0)];
+    let server = run.start_server();
+    check_unharmed(&run, &server, &mut ranks);
+    let attacker = run.attacker(Role::Viewer);
+    let before = run.messages();
+    let identity = &server.view().ranks[0].identity.0;
+    for subject in [
+        subjects::events(RUN, Some(0), identity),
+        subjects::summaries(RUN, Some(0), identity),
+        subjects::process(RUN, Some(0), identity),
+        subjects::process(RUN, Some(0), FORGED),
+        format!("$JS.API.STREAM.DELETE.{}", subjects::events_stream(RUN)),
+        format!("$JS.API.STREAM.PURGE.{}", subjects::summaries_stream(RUN)),
+        format!("$JS.API.STREAM.UPDATE.{}", subjects::summaries_stream(RUN)),
+        "$JS.API.STREAM.CREATE.mine".to_owned(),
+    ] {
+        attacker.publish(subject, HeaderMap::new(), b"forged".to_vec());
+    }
+    assert!(delete_streams(&run.parsed(Role::Viewer)).is_err());
+    assert_eq!(run.messages(), before);
+    check_unharmed(&run, &server, &mut ranks);
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn forged_ranks_are_ignored() {
+    let run = SecuredRun::start();
+    let mut ranks = [run.start_rank(0)];
+    let server = run.start_server();
+    check_unharmed(&run, &server, &mut ranks);
+    let attacker = run.attacker(Role::Program(Some(1)));
+    // On its own subject, but as rank 0.
+    for json in [
+        format!("{{\"process\":\"{FORGED}\",\"rank\":0,\"program\":\"x\",\"host\":\"h\"}}"),
+        format!(
+            "{{\"process\":\"{}\",\"rank\":1,\"program\":\"x\",\"host\":\"h\"}}",
+            server.view().ranks[0].identity.0
+        ),
+        "{".to_owned(),
+        "[1]".to_owned(),
+    ] {
+        attacker.publish(subjects::process(RUN, Some(1), FORGED), HeaderMap::new(), json.into_bytes());
+    }
+    // A summary for a process of another machine, without a valid description of its own.
+    attacker.publish(subjects::summaries(RUN, Some(1), FORGED), HeaderMap::new(), vec![1, 1, 0, 0, 0]);
+    assert_eq!(server.view().ranks.len(), 1);
+    check_unharmed(&run, &server, &mut ranks);
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn replayed_messages_change_nothing() {
+    let run = SecuredRun::start();
+    let mut ranks = [run.start_rank(0)];
+    let server = run.start_server();
+    check_unharmed(&run, &server, &mut ranks);
+    // The attacker has stolen the key of rank 0.
+    let subject = subjects::events(RUN, Some(0), &server.view().ranks[0].identity.0);
+    let stored = run.stored(&subject, 5);
+    assert!(!stored.is_empty());
+    let attacker = run.attacker(Role::Program(Some(0)));
+    let before = run.messages();
+    for (headers, payload) in &stored {
+        attacker.publish(subject.clone(), headers.clone(), payload.clone());
+    }
+    assert_eq!(run.messages(), before, "the broker stores a repeated message once");
+    for (headers, payload) in &stored {
+        // As after the two minutes for which the broker recognizes repetitions.
+        let mut headers = headers.clone();
+        headers.insert("Nats-Msg-Id", format!("replayed-{}", fastrand::u64(..)));
+        attacker.publish(subject.clone(), headers, payload.clone());
+    }
+    assert_eq!(run.messages()[0], before[0] + stored.len() as u64);
+    check_unharmed(&run, &server, &mut ranks);
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn oversized_and_damaged_messages_end_their_own_process_only() {
+    let run = SecuredRun::start();
+    let mut ranks = [run.start_rank(0)];
+    let server = run.start_server();
+    check_unharmed(&run, &server, &mut ranks);
+    let attacker = run.attacker(Role::Program(Some(1)));
+    let limit = attacker.client.server_info().max_payload;
+    let description =
+        format!("{{\"process\":\"{FORGED}\",\"rank\":1,\"program\":\"x\",\"host\":\"h\",\"sends_all\":true}}");
+    let subject = subjects::events(RUN, Some(1), FORGED);
+    attacker.publish(subjects::process(RUN, Some(1), FORGED), HeaderMap::new(), description.into_bytes());
+    let before = run.messages();
+    attacker.publish(subject.clone(), HeaderMap::new(), vec![0; limit + 1]);
+    assert_eq!(run.messages(), before, "larger than the broker allows");
+    // The connection may have been closed for it.
+    let attacker = run.attacker(Role::Program(Some(1)));
+    attacker.publish(subject.clone(), HeaderMap::new(), b"no chunks".to_vec());
+    // A chunk that never ends: more than any full state has.
+    for number in 0..72 {
+        let message = ChunkMessage { number, is_start: number == 0, continues: true, ..ChunkMessage::default() };
+        attacker.publish(subject.clone(), message.headers(FORGED), vec![0; limit - 8192]);
+    }
+    for payload in [Vec::new(), vec![9; 100], vec![1; limit - 8192]] {
+        attacker.publish(subjects::summaries(RUN, Some(1), FORGED), HeaderMap::new(), payload);
+    }
+    check_unharmed(&run, &server, &mut ranks);
+}

@@ -1,0 +1,99 @@
+//! Servers read the events of the ranks that users open.
+
+use std::thread;
+use std::time::Duration;
+
+use vramscope_fleet::{FollowerOptions, OpenError};
+use vramscope_insight::fleet::{EventsState, ProcessIdentity, RankRow};
+use vramscope_tests::{Broker, Proxy};
+
+use crate::harness::{FollowingServer, PushingRank, shows, wait_until, wait_until_shown};
+
+/// Returns what a server shows of a rank, once it shows all of them.
+fn row(server: &FollowingServer, rank: u32) -> RankRow {
+    let mut row = None;
+    wait_until("the rank is in the view", || {
+        row = server.view().ranks.iter().find(|row| row.rank == Some(rank)).cloned();
+        row.is_some()
+    });
+    row.expect("the loop ends with a row")
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn rank_is_read_from_its_opening_to_its_closing_by_all_servers() {
+    let broker = Broker::start();
+    let url = broker.address("run");
+    let mut ranks: Vec<_> = (0..3).map(|rank| PushingRank::start(rank, &url)).collect();
+    ranks.iter_mut().for_each(|rank| rank.program.run(1000));
+    // The first process gets the only place, until a user opens another.
+    let options = FollowerOptions { max_open: 1, ..FollowerOptions::default() };
+    let servers = [FollowingServer::with_options(&url, options), FollowingServer::with_options(&url, options)];
+    let identity = row(&servers[0], 2).identity;
+    wait_until("the servers know the process", || servers[0].follower().open(&identity).is_ok());
+    let is_shown = |server: &FollowingServer, rank: &PushingRank| shows(&server.recording(), rank);
+    for server in &servers {
+        wait_until("the opened rank is shown", || is_shown(server, &ranks[2]));
+        let row = row(server, 2);
+        assert_eq!((row.events, row.device), (EventsState::Open, Some(2)));
+    }
+    let refused = servers[0].follower().open(&row(&servers[0], 1).identity);
+    assert_eq!(refused, Err(OpenError::Full(1)));
+    let unknown = ProcessIdentity("0".repeat(32));
+    assert_eq!(servers[0].follower().open(&unknown), Err(OpenError::Unknown));
+
+    servers[0].follower().close(&identity);
+    wait_until("no server reads the rank", || {
+        servers.iter().all(|server| row(server, 2).events == EventsState::Closed)
+    });
+    // Until the process sends no more: its last request is valid for 15 seconds.
+    thread::sleep(Duration::from_secs(16));
+    ranks[2].program.run(1000);
+    thread::sleep(Duration::from_secs(1));
+    assert!(!is_shown(&servers[0], &ranks[2]), "the process sends events that no server reads");
+    servers[1].follower().open(&identity).expect("a place is free");
+    for server in &servers {
+        wait_until("the rank is shown again", || is_shown(server, &ranks[2]));
+    }
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn killed_process_is_shown_as_lost() {
+    let broker = Broker::start();
+    let proxy = Proxy::start(broker.socket());
+    let mut ranks = [PushingRank::start(0, &format!("nats://{}/run", proxy.address()))];
+    let server = FollowingServer::start(&broker.address("run"));
+    ranks[0].program.run(1000);
+    wait_until_shown(&server, &ranks);
+    let events = ranks[0].program.events();
+    // Without its connection, a process looks as a killed one.
+    drop(proxy);
+    wait_until("the recording has the mark of the lost connection", || server.recording().end_event() == events + 1);
+    assert!(!row(&server, 0).has_ended);
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn broker_that_lost_its_store_is_filled_again() {
+    let mut broker = Broker::start();
+    let url = broker.address("run");
+    let all = format!("{url}?push=all");
+    let mut ranks = [PushingRank::start(0, &all), PushingRank::start(1, &url)];
+    let server = FollowingServer::start(&url);
+    let run = |ranks: &mut [PushingRank; 2]| ranks.iter_mut().for_each(|rank| rank.program.run(1000));
+    run(&mut ranks);
+    wait_until_shown(&server, &ranks);
+    broker.lose_store();
+    run(&mut ranks);
+    broker.run();
+    run(&mut ranks);
+    wait_until_shown(&server, &ranks);
+    let summaries = |rank| row(&server, rank).summaries;
+    let before = [0, 1].map(summaries);
+    wait_until("summaries arrive", || (0..2).all(|rank| summaries(rank) > before[rank as usize]));
+    // A new server, which has only what the broker has stored since.
+    let late = FollowingServer::start(&url);
+    run(&mut ranks);
+    wait_until_shown(&late, &ranks);
+}
