@@ -94,29 +94,43 @@ mod tests {
 
     /// Most bytes that opening the page may transfer with brotli, fonts included.
     const MAX_WIRE_BYTES: usize = 700_000;
+    /// Most bytes that opening the fleet page may transfer with brotli.
+    const MAX_FLEET_WIRE_BYTES: usize = 150_000;
     /// Files that the page loads later, when it needs them: the gallery, the importer, the
-    /// analyzer, and the script that keeps the page for use without the server.
-    const LATER_FILES: [&str; 9] = [
+    /// analyzer, and the script that keeps the page for use without the server. Or never: those of
+    /// the fleet page.
+    const LATER_FILES: [&str; 11] = [
         "analyzer.js",
         "examples/",
+        "fleet/",
         "gallery.",
         "importer.js",
         "pkg/vramscope_analyzer.js",
         "pkg/vramscope_analyzer_bg.wasm",
+        "pkg/vramscope_fleet_page",
         "pkg/vramscope_importer.js",
         "pkg/vramscope_importer_bg.wasm",
         "sw.js",
     ];
+    /// Files that opening the fleet page transfers.
+    const FLEET_FILES: [&str; 4] = ["fleet/", "icon.svg", "pkg/vramscope_fleet_page", "style.css"];
+
+    fn is_one_of(path: &str, files: &[&str]) -> bool {
+        files.iter().any(|file| path.starts_with(file))
+    }
 
     #[test]
-    fn page_fits_its_transfer_budget() {
-        let brotli = |file: &PageFile| match file.content {
-            Content::Plain(bytes) => bytes.len(),
-            Content::Compressed { brotli, .. } => brotli.len(),
+    fn pages_fit_their_transfer_budgets() {
+        let check = |page: &str, is_transferred: fn(&str) -> bool, most: usize| {
+            let bytes = |file: &PageFile| match file.content {
+                Content::Plain(bytes) => bytes.len(),
+                Content::Compressed { brotli, .. } => brotli.len(),
+            };
+            let total: usize = files().iter().filter(|file| is_transferred(file.path)).map(bytes).sum();
+            println!("{page}: {total} bytes with brotli, built: {}", is_built());
+            assert!(total <= most, "{page} is {total} bytes, more than {most}");
         };
-        let opening = files().iter().filter(|file| !LATER_FILES.iter().any(|later| file.path.starts_with(later)));
-        let total: usize = opening.map(brotli).sum();
-        println!("page: {total} bytes with brotli, built: {}", is_built());
-        assert!(total <= MAX_WIRE_BYTES, "the page is {total} bytes, more than {MAX_WIRE_BYTES}");
+        check("page", |path| !is_one_of(path, &LATER_FILES), MAX_WIRE_BYTES);
+        check("fleet page", |path| is_one_of(path, &FLEET_FILES), MAX_FLEET_WIRE_BYTES);
     }
 }

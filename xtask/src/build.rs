@@ -18,7 +18,7 @@ use crate::workspace;
 pub(crate) enum Profile {
     Dev,
     Release,
-    /// Optimizes the WebAssembly of viewer and importer for `Release`, for size.
+    /// Optimizes the WebAssembly of viewer, importer and fleet page for `Release`, for size.
     Page,
     /// Optimizes the analyzer's WebAssembly for `Release`, for speed.
     Analyzer,
@@ -84,10 +84,11 @@ pub(crate) fn binary_with_built_page(profile: Profile) -> Result<PathBuf> {
 
 /// Packages of the page that are compiled to WebAssembly, with the names of their modules and their
 /// profiles in a release.
-const MODULES: [(&str, &str, Profile); 3] = [
+const MODULES: [(&str, &str, Profile); 4] = [
     ("vramscope-viewer", "vramscope_viewer", Profile::Page),
     ("vramscope-importer", "vramscope_importer", Profile::Page),
     ("vramscope-analyzer", "vramscope_analyzer", Profile::Analyzer),
+    ("vramscope-fleet-page", "vramscope_fleet_page", Profile::Page),
 ];
 
 /// Compiles the page's modules to WebAssembly in `www/pkg` and compresses the page into `www/dist`.

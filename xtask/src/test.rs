@@ -173,6 +173,8 @@ fn clippy_wasm() -> Result<()> {
         "vramscope-importer",
         "--package",
         "vramscope-analyzer",
+        "--package",
+        "vramscope-fleet-page",
         "--lib",
     ])?;
     clippy(&["--package", "vramscope-viewer", "--lib", "--tests", "--examples"])

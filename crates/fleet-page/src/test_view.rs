@@ -1,0 +1,42 @@
+//! Made-up ranks for tests.
+
+use vramscope_insight::fleet::{EventsState, MarkedMetric, Outlier, ProcessIdentity, RankRow};
+
+/// Returns a rank's row.
+pub(crate) fn row(rank: u32) -> RankRow {
+    RankRow {
+        identity: ProcessIdentity(format!("{rank:032x}")),
+        rank: Some(rank),
+        host: format!("node{}", rank / 8),
+        pipeline: None,
+        tensor: None,
+        allocated: 0,
+        reserved: 0,
+        peak_allocated: 0,
+        fragmentation: 0.0,
+        growth: 0.0,
+        step: None,
+        mark: String::new(),
+        largest_site: None,
+        ooms: 0,
+        lag_ns: 0,
+        summaries: 0,
+        lost_summaries: 0,
+        clock: None,
+        has_ended: false,
+        outlier: None,
+        events: EventsState::Closed,
+        device: None,
+    }
+}
+
+/// Returns rows of ranks from 0 on.
+pub(crate) fn rows(count: u32) -> Vec<RankRow> {
+    (0..count).map(row).collect()
+}
+
+/// Returns an outlier with this distance.
+pub(crate) fn outlier(distance: f64) -> Outlier {
+    let gib = f64::from(1 << 30);
+    Outlier { metric: MarkedMetric::Allocated, value: 14.0 * gib, median: 10.0 * gib, distance }
+}

@@ -1,0 +1,312 @@
+//! What the page says about the ranks.
+
+use std::collections::BTreeSet;
+
+use vramscope_insight::fleet::{EventsState, FleetView, MarkedMetric, Outlier, RankRow, StageRow};
+use vramscope_trace::{ByteSize, Count, Percent};
+
+use crate::metric::{growth_text, seconds_text};
+use crate::model::lag_p95_ms;
+
+/// The largest distance that is shown.
+const MAX_DISTANCE: f64 = 9999.0;
+
+/// Names of the header's counters, in the order of [`counters`].
+pub const COUNTERS: [&str; 7] = ["ranks", "hosts", "steps", "marked", "lag p95", "lost summaries", "broker time"];
+
+/// Returns the values of the header's counters.
+#[must_use]
+pub fn counters(view: &FleetView) -> [String; COUNTERS.len()] {
+    let rows = &view.ranks;
+    let ended = rows.iter().filter(|row| row.has_ended).count();
+    let ranks = match ended {
+        0 => count(rows.len()),
+        ended => format!("{} ({} ended)", count(rows.len()), count(ended)),
+    };
+    let hosts = rows.iter().map(|row| row.host.as_str()).collect::<BTreeSet<_>>().len();
+    let steps = rows.iter().filter(|row| !row.has_ended).filter_map(|row| row.step);
+    let steps = steps.fold(None, |range: Option<(u64, u64)>, step| {
+        Some(range.map_or((step, step), |(least, most)| (least.min(step), most.max(step))))
+    });
+    let steps = match steps {
+        None => "–".to_owned(),
+        Some((least, most)) if least == most => Count(least).to_string(),
+        Some((least, most)) => format!("{}–{}", Count(least), Count(most)),
+    };
+    let lost: u64 = rows.iter().map(|row| row.lost_summaries).sum();
+    let marked = rows.iter().filter(|row| row.outlier.is_some()).count();
+    let lag = if rows.is_empty() { "–".to_owned() } else { seconds_text(lag_p95_ms(rows) / 1e3) };
+    let time = if rows.is_empty() { "–".to_owned() } else { time_text(view.time_unix_ns) };
+    [ranks, count(hosts), steps, count(marked), lag, Count(lost).to_string(), time]
+}
+
+fn count(count: usize) -> String {
+    Count(count as u64).to_string()
+}
+
+/// Returns the time of day of a time since 1970, in UTC.
+fn time_text(unix_ns: u64) -> String {
+    let seconds = unix_ns / 1_000_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+/// Returns a rank's name.
+#[must_use]
+pub fn name(row: &RankRow) -> String {
+    row.rank.map_or_else(|| "process without rank".to_owned(), |rank| format!("rank {rank}"))
+}
+
+/// Names of a rank's details, in the order of [`facts`].
+pub const FACTS: [&str; 14] = [
+    "host",
+    "stage, tensor rank",
+    "step",
+    "last mark",
+    "allocated",
+    "most of 3 s",
+    "reserved",
+    "fragmentation",
+    "growth",
+    "largest site",
+    "out of memory",
+    "lag",
+    "clock offset",
+    "events",
+];
+
+/// Returns a rank's details.
+#[must_use]
+pub fn facts(row: &RankRow) -> [String; FACTS.len()] {
+    let number = |number: Option<u32>| number.map_or_else(|| "–".to_owned(), |number| number.to_string());
+    let or_dash = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
+    let site = |(name, bytes): &(String, u64)| format!("{} in {name}", ByteSize(*bytes));
+    let clock = row.clock.map_or_else(
+        || "unknown".to_owned(),
+        |clock| format!("{} ± {}", offset_text(clock.offset_ns as f64), milliseconds(clock.error_ns as f64)),
+    );
+    let ooms = match row.ooms {
+        0 => "never".to_owned(),
+        ooms => Count(ooms.into()).of("failed request", "failed requests"),
+    };
+    let lag = match row.lost_summaries {
+        0 => seconds_text(row.lag_ns as f64 / 1e9),
+        lost => {
+            format!("{}, {}", seconds_text(row.lag_ns as f64 / 1e9), Count(lost).of("lost summary", "lost summaries"))
+        }
+    };
+    [
+        row.host.clone(),
+        format!("{}, {}", number(row.pipeline), number(row.tensor)),
+        row.step.map_or_else(|| "–".to_owned(), |step| Count(step).to_string()),
+        or_dash(&row.mark),
+        ByteSize(row.allocated).to_string(),
+        ByteSize(row.peak_allocated).to_string(),
+        ByteSize(row.reserved).to_string(),
+        Percent(row.fragmentation).to_string(),
+        growth_text(row.growth),
+        row.largest_site.as_ref().map_or_else(|| "–".to_owned(), site),
+        ooms,
+        lag,
+        clock,
+        events_text(row).to_owned(),
+    ]
+}
+
+/// Returns whether the server reads a rank's events.
+fn events_text(row: &RankRow) -> &'static str {
+    match (row.events, row.device) {
+        _ if row.has_ended => "the rank has ended",
+        (EventsState::Closed, _) => "not read",
+        (EventsState::Open, None) => "waiting for them",
+        (EventsState::Open, Some(_)) => "read",
+        (EventsState::Always, _) => "read, always sent",
+    }
+}
+
+/// Returns nanoseconds in milliseconds.
+fn milliseconds(ns: f64) -> String {
+    let ms = ns / 1e6;
+    if ms.abs() < 99.5 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
+}
+
+/// Returns a clock's offset with its sign.
+fn offset_text(ns: f64) -> String {
+    format!("{}{}", if ns < 0.0 { "−" } else { "+" }, milliseconds(ns.abs()))
+}
+
+/// Returns a metric's name, and a value of it with its unit.
+fn marked_text(metric: MarkedMetric, value: f64) -> (&'static str, String) {
+    let bytes = || ByteSize(value.max(0.0) as u64).to_string();
+    match metric {
+        MarkedMetric::Allocated => ("allocated", bytes()),
+        MarkedMetric::Reserved => ("reserved", bytes()),
+        MarkedMetric::FragmentedBytes => ("fragmented", bytes()),
+        MarkedMetric::Growth => ("growth", growth_text(value)),
+        MarkedMetric::StepsBehind => ("steps behind", format!("{value:.0}")),
+        MarkedMetric::Silence => ("silence", seconds_text(value.max(0.0))),
+    }
+}
+
+/// Returns a distance with its sign.
+fn distance_text(distance: f64) -> String {
+    let sign = if distance < 0.0 { "−" } else { "+" };
+    match distance.abs() {
+        distance if distance > MAX_DISTANCE => format!("{sign}{}…", Count(MAX_DISTANCE as u64)),
+        distance if distance >= 99.5 => format!("{sign}{}", Count(distance.round() as u64)),
+        distance => format!("{sign}{distance:.1}"),
+    }
+}
+
+/// Headings of the list of ranks that differ, in the order of [`outlier_texts`].
+pub const OUTLIER_HEADINGS: [&str; 6] = ["rank", "host", "differs in", "value", "median", "distance"];
+
+/// Returns what the list says about a rank that differs.
+#[must_use]
+pub fn outlier_texts(row: &RankRow, outlier: &Outlier) -> [String; OUTLIER_HEADINGS.len()] {
+    let (metric, value) = marked_text(outlier.metric, outlier.value);
+    let (_, median) = marked_text(outlier.metric, outlier.median);
+    let rank = row.rank.map_or_else(|| "–".to_owned(), |rank| rank.to_string());
+    [rank, row.host.clone(), metric.to_owned(), value, median, distance_text(outlier.distance)]
+}
+
+/// Returns in a sentence how a rank differs.
+#[must_use]
+pub fn difference(row: &RankRow) -> String {
+    let Some(outlier) = &row.outlier else { return String::new() };
+    let (metric, value) = marked_text(outlier.metric, outlier.value);
+    let (_, median) = marked_text(outlier.metric, outlier.median);
+    let distance = distance_text(outlier.distance);
+    format!("differs in {metric}: {value}, median {median}, distance {distance}")
+}
+
+/// Returns what a screen reader says when a rank is selected.
+#[must_use]
+pub fn announcement(row: &RankRow) -> String {
+    let name = name(row);
+    let allocated = ByteSize(row.peak_allocated);
+    let difference = difference(row);
+    let ended = if row.has_ended { ", ended" } else { "" };
+    let separator = if difference.is_empty() { "" } else { "; " };
+    format!("{name} on {}{ended}, {allocated} allocated{separator}{difference}", row.host)
+}
+
+/// What is shown of a pipeline stage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageTexts {
+    /// Its name and ranks.
+    pub name: String,
+    /// The length of its bar, from 0 to 1.
+    pub share: f64,
+    /// The median of its ranks' allocated bytes.
+    pub median: String,
+    /// How far the median is off the mean of all stages.
+    pub imbalance: String,
+}
+
+/// Returns what is shown of the pipeline stages.
+#[must_use]
+pub fn stages(stages: &[StageRow]) -> Vec<StageTexts> {
+    let most = stages.iter().map(|stage| stage.median_allocated).max().unwrap_or(0).max(1) as f64;
+    let texts = |stage: &StageRow| StageTexts {
+        name: format!("stage {}", stage.pipeline),
+        share: stage.median_allocated as f64 / most,
+        median: ByteSize(stage.median_allocated).to_string(),
+        imbalance: imbalance_text(stage.imbalance),
+    };
+    stages.iter().map(texts).collect()
+}
+
+/// Returns in percent how far a stage is off the mean.
+fn imbalance_text(imbalance: f64) -> String {
+    let percent = ((imbalance - 1.0) * 100.0).round();
+    match percent {
+        percent if percent > 0.0 => format!("+{percent:.0}%"),
+        percent if percent < 0.0 => format!("−{:.0}%", -percent),
+        _ => "±0%".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vramscope_insight::fleet::OffsetEstimate;
+
+    use super::*;
+    use crate::test_view::{outlier, row, rows};
+
+    #[test]
+    fn header_counts_ranks_hosts_and_steps() {
+        let check = |view: &FleetView, expected: [&str; 7]| assert_eq!(counters(view), expected);
+        check(&FleetView::default(), ["0", "0", "–", "0", "–", "0", "–"]);
+        let mut ranks = rows(1024);
+        for (index, row) in ranks.iter_mut().enumerate() {
+            row.step = Some(1204 + index as u64 % 3);
+        }
+        (ranks[0].has_ended, ranks[0].step, ranks[1].lost_summaries) = (true, Some(7), 3);
+        ranks[9].outlier = Some(outlier(9.0));
+        let view = FleetView { time_unix_ns: 1_700_000_000_000_000_000, ranks, stages: Vec::new() };
+        check(&view, ["1,024 (1 ended)", "128", "1,204–1,206", "1", "0 ms", "3", "22:13:20 UTC"]);
+    }
+
+    #[test]
+    fn details_are_complete_and_have_units() {
+        let mut row = row(12);
+        (row.pipeline, row.step, row.mark) = (Some(1), Some(1204), "backward".to_owned());
+        (row.allocated, row.peak_allocated, row.reserved) = (10 << 30, 12 << 30, 16 << 30);
+        row.largest_site = Some(("mlp.py:31 forward".to_owned(), 3 << 30));
+        (row.fragmentation, row.growth, row.ooms, row.lag_ns) = (0.125, 2048.0, 1, 35_000_000);
+        row.clock = Some(OffsetEstimate { offset_ns: -1_250_000, error_ns: 300_000 });
+        row.lost_summaries = 1;
+        row.events = EventsState::Open;
+        assert_eq!(
+            facts(&row),
+            [
+                "node1",
+                "1, –",
+                "1,204",
+                "backward",
+                "10 GiB",
+                "12 GiB",
+                "16 GiB",
+                "12.5%",
+                "+2 KiB/s",
+                "3 GiB in mlp.py:31 forward",
+                "1 failed request",
+                "35 ms, 1 lost summary",
+                "−1.2 ms ± 0.3 ms",
+                "waiting for them",
+            ]
+        );
+        assert_eq!(announcement(&row), "rank 12 on node1, 12 GiB allocated");
+    }
+
+    #[test]
+    fn differences_are_told_with_value_median_and_distance() {
+        let mut row = row(12);
+        let check = |row: &RankRow, outlier: Outlier, expected: [&str; 4]| {
+            assert_eq!(outlier_texts(row, &outlier)[2..], expected);
+        };
+        check(&row, outlier(19.96), ["allocated", "14 GiB", "10 GiB", "+20.0"]);
+        check(&row, outlier(-1e6), ["allocated", "14 GiB", "10 GiB", "−9,999…"]);
+        let other = |metric, value, median| Outlier { metric, value, median, distance: 1234.0 };
+        check(&row, other(MarkedMetric::StepsBehind, 3.0, 0.0), ["steps behind", "3", "0", "+1,234"]);
+        check(&row, other(MarkedMetric::Silence, 3.0, 0.05), ["silence", "3.0 s", "50 ms", "+1,234"]);
+        check(&row, other(MarkedMetric::Growth, 1e6, 0.0), ["growth", "+977 KiB/s", "0 B/s", "+1,234"]);
+        assert_eq!(difference(&row), "");
+        row.outlier = Some(outlier(7.0));
+        assert_eq!(difference(&row), "differs in allocated: 14 GiB, median 10 GiB, distance +7.0");
+        assert!(
+            announcement(&row).ends_with("0 B allocated; differs in allocated: 14 GiB, median 10 GiB, distance +7.0")
+        );
+    }
+
+    #[test]
+    fn stages_are_bars_with_their_imbalance() {
+        let stage =
+            |pipeline, median_allocated, imbalance| StageRow { pipeline, ranks: 4, median_allocated, imbalance };
+        let texts = stages(&[stage(0, 10 << 30, 1.25), stage(1, 6 << 30, 0.75), stage(2, 8 << 30, 1.001)]);
+        let shown: Vec<_> = texts.iter().map(|stage| (stage.share, stage.imbalance.as_str())).collect();
+        assert_eq!(shown, [(1.0, "+25%"), (0.6, "−25%"), (0.8, "±0%")]);
+        assert_eq!((texts[1].name.as_str(), texts[1].median.as_str()), ("stage 1", "6 GiB"));
+        assert_eq!(stages(&[]), []);
+    }
+}

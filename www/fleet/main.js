@@ -1,0 +1,19 @@
+// Loads and starts the fleet page. `window.vramscopeFleet.ready` exists first, so that
+// scripts can wait for the rest.
+import init, { start, state } from "../pkg/vramscope_fleet_page.js";
+
+// The color scheme that the user chose on the main page.
+try {
+  const theme = localStorage.getItem("vramscope.theme");
+  if (theme) document.documentElement.dataset.theme = theme;
+} catch {
+  // Without storage, the system's color scheme is used.
+}
+
+window.vramscopeFleet = {
+  state: () => JSON.parse(state()),
+  ready: init().then(() => start()).catch(error => {
+    document.getElementById("empty").textContent = `The page could not start: ${error}`;
+    throw error;
+  }),
+};
