@@ -54,7 +54,7 @@ pub(super) const TOKEN_REQUIRED: &str = "this server needs the token that the pr
 /// Paths of pages. A browser that opens one without the token gets [`TOKEN_REQUIRED_PAGE`].
 const PAGES: [&str; 3] = ["/", "/index.html", FLEET_PAGE];
 
-/// The path of the page of all ranks.
+/// The path of the fleet page.
 const FLEET_PAGE: &str = "/fleet/";
 
 /// The checks that every request must pass: host, origin and token.

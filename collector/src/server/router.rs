@@ -91,7 +91,7 @@ async fn follow(
     sockets::open(state, rights, upgrade, async move |socket| live::follow(socket, hub, query, stopping).await)
 }
 
-/// Answers `GET /fleet/` with the page of all ranks, or "not found" without a fleet.
+/// Answers `GET /fleet/` with the fleet page, or "not found" without a fleet.
 async fn fleet_page(State(state): SharedState, headers: HeaderMap) -> Response {
     match state.content.fleet {
         Some(_) => asset_response(state.content.assets, "fleet/index.html", &headers),
