@@ -2,6 +2,8 @@
 //! `run` and `attach`.
 
 use std::path::{Path, PathBuf};
+#[cfg(feature = "fleet")]
+use std::sync::Arc;
 
 use vramscope_collector::{Aggregator, Content, Controls, FileError, Hub, Outputs, Server};
 #[cfg(feature = "fleet")]
@@ -9,6 +11,8 @@ use vramscope_fleet::{FleetAddress, Follower, FollowerOptions};
 use vramscope_trace::{ByteSize, Count};
 
 use crate::error::{CommandError, Result};
+#[cfg(feature = "fleet")]
+use crate::fleet_feed::FollowedRun;
 use crate::retention::RetentionArguments;
 use crate::server::{AnnounceOn, ServerArguments};
 use crate::terminal;
@@ -27,7 +31,7 @@ pub(crate) enum Source {
 pub(crate) struct MergeServer {
     /// Reads from the broker; dropped before the aggregator stops.
     #[cfg(feature = "fleet")]
-    follower: Option<vramscope_fleet::Follower>,
+    follower: Option<Arc<Follower>>,
     aggregator: Aggregator,
     server: Server,
     record: Option<PathBuf>,
@@ -50,12 +54,18 @@ impl MergeServer {
         #[cfg(feature = "fleet")]
         let follower = match &source {
             Source::Push => None,
-            Source::Run(address) => Some(Follower::connect(address).map_err(CommandError::new)?),
+            Source::Run(address) => {
+                let options = FollowerOptions::default();
+                let follower = Follower::connect(address, aggregator.clone(), options).map_err(CommandError::new)?;
+                Some(Arc::new(follower))
+            }
         };
         let content = Content {
             aggregator: Some(aggregator.clone()),
             accepts_push: matches!(source, Source::Push),
             controls: Some(controls),
+            #[cfg(feature = "fleet")]
+            fleet: follower.as_ref().map(|follower| FollowedRun::feed(follower)),
             ..Content::live(hub.clone())
         };
         let server = arguments.start(content)?;
@@ -69,8 +79,12 @@ impl MergeServer {
         aggregator.begin(outputs).map_err(|error| CommandError::new(format_args!("cannot start merging: {error}")))?;
         #[cfg(feature = "fleet")]
         if let Some(follower) = &follower {
-            follower.follow(aggregator.clone(), FollowerOptions::default());
+            follower.follow();
+            arguments.announce_with_fleet(&server, output)?;
+        } else {
+            arguments.announce(&server, output)?;
         }
+        #[cfg(not(feature = "fleet"))]
         arguments.announce(&server, output)?;
         Ok(Self {
             #[cfg(feature = "fleet")]

@@ -111,16 +111,24 @@ impl ServerArguments {
     /// Prints and opens the address as [`announce`](Self::announce), of a page of the server:
     /// `page` begins with a question mark.
     pub(crate) fn announce_at(&self, server: &Server, output: AnnounceOn, page: &str) -> Result {
-        let mut url = server.url();
-        // The address already has parameters if it has the token.
-        match page.strip_prefix('?') {
-            Some(parameters) if url.contains('?') => url = format!("{url}&{parameters}"),
-            _ => url.push_str(page),
-        }
-        match output {
-            AnnounceOn::Stdout => terminal::print(&format!("listening: {url}\n"))?,
-            AnnounceOn::Stderr => terminal::message(format_args!("listening: {url}")),
-        }
+        let url = address_of(server, page);
+        print_address(output, "listening", &url)?;
+        self.warn_and_open(server, &url)
+    }
+
+    /// Prints the address as [`announce`](Self::announce), and that of the fleet page, which
+    /// is opened in the browser.
+    #[cfg(feature = "fleet")]
+    pub(crate) fn announce_with_fleet(&self, server: &Server, output: AnnounceOn) -> Result {
+        let fleet = address_of(server, "?fleet");
+        print_address(output, "listening", &server.url())?;
+        print_address(output, "fleet page", &fleet)?;
+        self.warn_and_open(server, &fleet)
+    }
+
+    /// Warns about the port and about who can reach the server, and opens an address in the browser
+    /// if wanted.
+    fn warn_and_open(&self, server: &Server, url: &str) -> Result {
         let requested_port = self.listen.map_or(DEFAULT_PORT, |address| address.port());
         let port = server.address().port();
         if requested_port != 0 && port != requested_port {
@@ -138,7 +146,7 @@ impl ServerArguments {
                 "warning: everyone who reaches the proxy can watch; set VRAMSCOPE_TOKEN or --token to require a token",
             );
         }
-        if self.wants_browser() && !open_browser(&url) {
+        if self.wants_browser() && !open_browser(url) {
             terminal::message("cannot open a browser; open the address above in a browser on this machine");
         }
         Ok(())
@@ -149,6 +157,26 @@ impl ServerArguments {
     fn wants_browser(&self) -> bool {
         self.open || (!self.no_open && cfg!(feature = "browser") && terminal::is_interactive() && has_desktop())
     }
+}
+
+/// Returns the address of a page of the server; `page` is empty or begins with a question mark.
+fn address_of(server: &Server, page: &str) -> String {
+    let mut url = server.url();
+    // The address already has parameters if it has the token.
+    match page.strip_prefix('?') {
+        Some(parameters) if url.contains('?') => url = format!("{url}&{parameters}"),
+        _ => url.push_str(page),
+    }
+    url
+}
+
+/// Prints an address with its name.
+fn print_address(output: AnnounceOn, name: &str, url: &str) -> Result {
+    match output {
+        AnnounceOn::Stdout => terminal::print(&format!("{name}: {url}\n"))?,
+        AnnounceOn::Stderr => terminal::message(format_args!("{name}: {url}")),
+    }
+    Ok(())
 }
 
 /// Returns true if this session has a desktop on which a browser can appear.

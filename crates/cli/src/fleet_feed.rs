@@ -1,0 +1,76 @@
+//! The ranks of a run, which a follower reads from a broker, for the page that shows them all.
+
+use std::sync::{Arc, Weak};
+
+use serde::Serialize;
+use vramscope_collector::{FleetClient, FleetFeed};
+use vramscope_fleet::Follower;
+use vramscope_insight::fleet::{FleetView, ProcessIdentity, ViewEncoder};
+
+/// Why a command fails while the server stops.
+const STOPPING: &str = "the server is stopping";
+
+/// The ranks of a run. Does not keep the follower from stopping.
+#[derive(Clone, Debug)]
+pub(crate) struct FollowedRun {
+    run: String,
+    follower: Weak<Follower>,
+}
+
+/// The view as JSON.
+#[derive(Serialize)]
+struct JsonView<'a> {
+    run: &'a str,
+    #[serde(flatten)]
+    view: &'a FleetView,
+}
+
+impl FollowedRun {
+    /// Returns the ranks that a follower reads.
+    pub(crate) fn feed(follower: &Arc<Follower>) -> Arc<dyn FleetFeed> {
+        Arc::new(Self { run: follower.run().to_owned(), follower: Arc::downgrade(follower) })
+    }
+
+    /// Returns the newest view; `None` while the server stops.
+    fn view(&self) -> Option<Arc<FleetView>> {
+        Some(self.follower.upgrade()?.view())
+    }
+}
+
+impl FleetFeed for FollowedRun {
+    fn run(&self) -> String {
+        self.run.clone()
+    }
+
+    fn client(&self) -> Box<dyn FleetClient> {
+        Box::new(RunClient { run: self.clone(), encoder: ViewEncoder::default() })
+    }
+
+    fn json(&self) -> String {
+        let view = self.view().unwrap_or_default();
+        serde_json::to_string(&JsonView { run: &self.run, view: &view }).expect("numbers and texts always serialize")
+    }
+
+    fn open(&self, identity: &str) -> Result<(), String> {
+        let follower = self.follower.upgrade().ok_or(STOPPING)?;
+        follower.open(&ProcessIdentity(identity.to_owned())).map_err(|error| error.to_string())
+    }
+
+    fn close(&self, identity: &str) -> Result<(), String> {
+        let follower = self.follower.upgrade().ok_or(STOPPING)?;
+        follower.close(&ProcessIdentity(identity.to_owned()));
+        Ok(())
+    }
+}
+
+/// Encodes the views for one client.
+struct RunClient {
+    run: FollowedRun,
+    encoder: ViewEncoder,
+}
+
+impl FleetClient for RunClient {
+    fn update(&mut self) -> Option<Vec<u8>> {
+        self.encoder.encode(&*self.run.view()?)
+    }
+}
