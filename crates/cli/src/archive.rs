@@ -1,11 +1,16 @@
-//! Opens the archive of a run in an object store, for the page's server.
+//! Opens the archive of a run in an object store for the page's server, and archives a run.
 
 use std::sync::Arc;
 
 use vramscope_collector::{RecordingBytes, ServedRecording};
-use vramscope_fleet::archive::{ArchiveAddress, ArchiveError, ArchiveReader, file_name};
+use vramscope_fleet::FleetAddress;
+use vramscope_fleet::archive::{
+    ArchiveAddress, ArchiveError, ArchiveOptions, ArchiveReader, ArchiveWriter, RunArchiver, file_name,
+};
+use vramscope_trace::{ByteSize, Count};
 
 use crate::error::{CommandError, Result};
+use crate::terminal;
 
 /// Returns true if a command's argument is the address of an archive, and not a file's path.
 pub(crate) fn is_address(argument: &str) -> bool {
@@ -35,4 +40,24 @@ pub(crate) fn open(url: &str) -> Result<Vec<ServedRecording>> {
         return Err(CommandError::new(format_args!("{address} has no recordings yet")));
     }
     Ok(recordings)
+}
+
+/// Starts to archive the run at a broker.
+pub(crate) fn start(archive: &ArchiveAddress, run: &FleetAddress) -> Result<RunArchiver> {
+    let writer = ArchiveWriter::open(archive, run.run(), ArchiveOptions::default());
+    let writer = writer.map_err(|error| CommandError::new(format_args!("cannot write {archive}: {error}")))?;
+    RunArchiver::start(run, writer).map_err(CommandError::new)
+}
+
+/// Ends an archive and prints what it received.
+pub(crate) fn finish(archiver: RunArchiver) -> Result {
+    let summary = archiver.finish().map_err(CommandError::new)?;
+    let (objects, bytes) = (Count(summary.objects).of("object", "objects"), ByteSize(summary.bytes));
+    terminal::message(format_args!("archived {objects}, {bytes}"));
+    if summary.lost_objects + summary.lost_summaries > 0 {
+        let lost = Count(summary.lost_objects).of("object", "objects");
+        let summaries = Count(summary.lost_summaries).of("summary", "summaries");
+        terminal::message(format_args!("warning: the archive lacks {lost} and {summaries}, which did not fit"));
+    }
+    Ok(())
 }

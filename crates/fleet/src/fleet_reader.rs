@@ -96,7 +96,7 @@ impl SharedFleet {
 }
 
 /// Returns the sender of a message, when the broker stored it, and its summaries.
-fn read_batch(message: &Message) -> Result<(ProcessIdentity, u64, SummaryBatch), String> {
+pub(crate) fn read_batch(message: &Message) -> Result<(ProcessIdentity, u64, SummaryBatch), String> {
     let (_, identity) = subjects::parse_process(&message.subject).ok_or("the subject names no process")?;
     let published = message.info().map_err(|error| error.to_string())?.published;
     let broker_ns = unix_time::since_1970_ns(published.into());

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use vramscope_collector::PUSH_VARIABLE;
 
+#[cfg(feature = "fleet")]
+use crate::archive;
 use crate::error::Result;
 use crate::merge_server::{MergeServer, Source};
 use crate::retention::RetentionArguments;
@@ -19,6 +21,7 @@ Examples:
   vramscope serve --record all.vram
   VRAMSCOPE_PUSH=ws://127.0.0.1:7791/ vramscope demo --listen 127.0.0.1:0
   vramscope serve --from nats://broker:4222/run
+  vramscope serve --from nats://broker:4222/run --archive s3://bucket/run
 
 Every process with VRAMSCOPE_PUSH in its environment pushes its recording to this server. With
 --from, the processes push to a NATS broker, and this server reads them from there.";
@@ -30,6 +33,10 @@ pub(crate) struct ServeArguments {
     #[cfg(feature = "fleet")]
     #[arg(long, value_name = "URL")]
     from: Option<vramscope_fleet::FleetAddress>,
+    /// Also store the whole history of the run: s3://BUCKET/PREFIX, gs://, az:// or file:///FOLDER
+    #[cfg(feature = "fleet")]
+    #[arg(long, value_name = "URL", requires = "from")]
+    archive: Option<vramscope_fleet::archive::ArchiveAddress>,
     /// Also write the merged recording to this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -46,11 +53,13 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result {
     let interrupts = Interrupts::listen()?;
     #[cfg(feature = "fleet")]
     if let Some(address) = &arguments.from {
+        let archiver = arguments.archive.as_ref().map(|archive| archive::start(archive, address)).transpose()?;
         let source = Source::Run(address.clone());
         let merge = MergeServer::start(source, server, record.as_deref(), retention, AnnounceOn::Stdout)?;
         terminal::message(format_args!("set {PUSH_VARIABLE}={address} for each process of the run"));
         interrupts.wait();
-        return merge.stop();
+        let stopped = merge.stop();
+        return archiver.map_or(Ok(()), archive::finish).and(stopped);
     }
     let merge = MergeServer::start(Source::Push, server, record.as_deref(), retention, AnnounceOn::Stdout)?;
     let url = merge.push_url();

@@ -1,8 +1,9 @@
 //! The long history of a run in an object store: S3, Google Cloud Storage, Azure or files.
 //!
 //! A broker keeps hours at most. An [`ArchiveWriter`] stores the recordings of a run's processes,
-//! and one-second roll-ups of their summaries, for as long as the store keeps them; an
-//! [`ArchiveReader`] opens any part without the rest. `docs/archive.md` describes the objects.
+//! and one-second roll-ups of their summaries, for as long as the store keeps them; a
+//! [`RunArchiver`] gives it what the broker has, and an [`ArchiveReader`] opens any part without the
+//! rest. `docs/archive.md` describes the objects.
 //!
 //! Objects never change once they are written, except for the manifest, which is written after the
 //! objects that it lists and replaced as a whole. A reader therefore never sees a partial object.
@@ -23,6 +24,7 @@ mod reader;
 mod recording_segments;
 mod rollup_reader;
 mod rollups;
+mod run_archiver;
 mod spool;
 mod store;
 mod table_parts;
@@ -36,4 +38,5 @@ pub use error::ArchiveError;
 pub use manifest::{ObjectEntry, RankEntry, SegmentEntry};
 pub use reader::{ArchiveReader, ArchivedSegment, file_name};
 pub use rollup_reader::Rollup;
+pub use run_archiver::RunArchiver;
 pub use writer::{ArchiveOptions, ArchiveSummary, ArchiveWriter, ProcessArchive};

@@ -80,6 +80,8 @@ struct Shared {
     /// The recordings that are being archived.
     open: Mutex<Vec<Weak<Mutex<ProcessState>>>>,
     lost_summaries: Mutex<u64>,
+    /// The second at which an earlier server's roll-ups end, since 1970; 0 if there are none.
+    rollups_end_unix_s: u64,
 }
 
 /// A process whose recording is being archived.
@@ -167,6 +169,7 @@ impl ArchiveWriter {
             archived: Mutex::new(archived),
             open: Mutex::default(),
             lost_summaries: Mutex::default(),
+            rollups_end_unix_s: complete_second.checked_add(1).filter(|_| complete_second > 0).unwrap_or(0),
         });
         let (summaries, receiver) = sync_channel(MAX_WAITING_SUMMARIES);
         let thread_shared = Arc::clone(&shared);
@@ -218,6 +221,12 @@ impl ArchiveWriter {
         }
     }
 
+    /// Returns the second at which the roll-ups of earlier servers end, since 1970; 0 if there are
+    /// none. Earlier summaries need not be added.
+    pub(crate) fn rollups_end_unix_s(&self) -> u64 {
+        self.shared.rollups_end_unix_s
+    }
+
     /// Ends all segments and parts, and waits up to a minute until they and the manifest are stored.
     /// What is pushed later is ignored. Must not be called from an asynchronous task.
     ///
@@ -254,6 +263,13 @@ pub struct ProcessArchive {
 }
 
 impl ProcessArchive {
+    /// Replaces what is known of the process, except for its rank and identity.
+    pub(crate) fn describe(&self, process: &Process) {
+        let entry = &mut lock(&self.state).entry;
+        entry.host.clone_from(&process.host);
+        entry.program.clone_from(&process.program);
+    }
+
     /// Adds whole chunks of the recording, in order, the first with the header. They are decoded
     /// and written to a temporary file, so the caller should not be an asynchronous task.
     ///
