@@ -1,6 +1,7 @@
 //! Recordings through a real NATS broker. Needs `nats-server`: `cargo xtask test` installs it and
 //! runs these tests.
 
+mod archive;
 mod attacks;
 mod harness;
 mod open;

@@ -1,0 +1,75 @@
+//! The archive of a run at a broker.
+
+use std::path::Path;
+use std::time::Duration;
+
+use vramscope_fleet::FleetAddress;
+use vramscope_fleet::archive::{ArchiveAddress, ArchiveOptions, ArchiveReader, ArchiveWriter, RankEntry, RunArchiver};
+use vramscope_tests::Broker;
+use vramscope_trace::{DeviceId, Recording};
+
+use crate::harness::{PushingRank, wait_until};
+
+fn archive_address(folder: &Path) -> ArchiveAddress {
+    ArchiveAddress::parse(&format!("file://{}/run", folder.display())).expect("a valid address")
+}
+
+/// Starts to archive the run at `url`, in short segments.
+fn start(url: &str, folder: &Path) -> RunArchiver {
+    let options = ArchiveOptions { segment_duration: Duration::from_secs(1), ..ArchiveOptions::default() };
+    let writer = ArchiveWriter::open(&archive_address(folder), "run", options).expect("the folder can be created");
+    RunArchiver::start(&FleetAddress::parse(url).expect("a valid address"), writer).expect("the broker can be reached")
+}
+
+/// Returns the archived events of a rank, and its recording's end.
+fn archived(reader: &ArchiveReader, rank: &RankEntry) -> (u64, Recording) {
+    let last = rank.segments.last().expect("a listed rank has segments");
+    let recording = reader.recording_at(rank, last.object.end_unix_ms).expect("the segment opens");
+    (rank.segments.iter().map(|segment| segment.events).sum(), recording.expect("the segment is the last"))
+}
+
+/// Returns true if the archive has all events of all ranks.
+fn has_all_events(folder: &Path, ranks: &[PushingRank]) -> bool {
+    let Ok(reader) = ArchiveReader::open(&archive_address(folder)) else { return false };
+    ranks.iter().all(|rank| {
+        let entry = reader.ranks().iter().find(|entry| entry.rank == Some(rank.rank));
+        entry.is_some_and(|entry| archived(&reader, entry).0 == rank.program.events())
+    })
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn archive_has_every_event_of_a_run_although_its_server_restarts() {
+    let broker = Broker::start();
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
+    let url = broker.address("run");
+    let mut ranks: Vec<_> = (0..4).map(|rank| PushingRank::start(rank, &format!("{url}?push=all"))).collect();
+    for restart in 0..3 {
+        let archiver = start(&url, folder.path());
+        ranks.iter_mut().for_each(|rank| rank.program.run(5_000));
+        if restart == 1 {
+            wait_until("the archive has all events", || has_all_events(folder.path(), &ranks));
+        }
+        let summary = archiver.finish().expect("everything read is stored");
+        assert_eq!((summary.lost_objects, summary.lost_summaries), (0, 0));
+    }
+    let archiver = start(&url, folder.path());
+    ranks.iter_mut().for_each(PushingRank::end);
+    wait_until("the archive has all events", || has_all_events(folder.path(), &ranks));
+    archiver.finish().expect("everything read is stored");
+
+    let reader = ArchiveReader::open(&archive_address(folder.path())).expect("the archive is valid");
+    for rank in &ranks {
+        let entry = reader.ranks().iter().find(|entry| entry.rank == Some(rank.rank)).expect("the rank is listed");
+        assert_eq!(entry.program, "train.py");
+        let continues = |pair: &[vramscope_fleet::archive::SegmentEntry]| pair[0].end_event == pair[1].first_event;
+        assert!(entry.segments.windows(2).all(continues), "{:?}", entry.segments);
+        let (_, recording) = archived(&reader, entry);
+        let device = recording.end_state().device(DeviceId(0)).expect("the rank has a device");
+        assert_eq!(device.counters(), rank.program.device().counters());
+        assert!(device.blocks().eq(rank.program.device().blocks()));
+        let rollups = reader.rollups(0..u64::MAX, Some(rank.rank)).expect("the parts are valid");
+        assert!(rollups.is_sorted_by(|a, b| a.unix_ms < b.unix_ms), "{rollups:?}");
+        assert!(rollups.last().is_some_and(|last| last.events > 0), "{rollups:?}");
+    }
+}
