@@ -6,6 +6,7 @@
 mod accessibility;
 mod benchmark;
 mod connection;
+mod fleet;
 mod golden;
 mod layout;
 mod live;

@@ -1,0 +1,163 @@
+//! The fleet page, with a made-up run.
+
+mod simulated;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use vramscope_tests::{Browser, ColorScheme, Window};
+
+use simulated::{Fault, SimulatedFleet, identity};
+
+/// Longest wait for the page, on a slow machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
+const ENTER: char = '\u{e007}';
+const RIGHT: char = '\u{e014}';
+const END: char = '\u{e010}';
+
+/// The fleet page in a browser.
+struct FleetPage<'b>(&'b Browser);
+
+impl<'b> FleetPage<'b> {
+    fn open(browser: &'b Browser, fleet: &SimulatedFleet) -> Self {
+        browser.open(&fleet.url());
+        let page = Self(browser);
+        page.wait_for_page();
+        page
+    }
+
+    /// Waits until the page has started.
+    #[track_caller]
+    fn wait_for_page(&self) {
+        let deadline = Instant::now() + TIMEOUT;
+        let script = "return window.vramscopeFleet?.ready.then(() => true) ?? false";
+        while self.0.run(script, &[]) != json!(true) {
+            assert!(Instant::now() < deadline, "waited {TIMEOUT:?} for the page");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn state(&self) -> Value {
+        self.0.run("return window.vramscopeFleet.state()", &[])
+    }
+
+    /// Waits until a JavaScript expression is true; `state` is the page's state.
+    #[track_caller]
+    fn wait(&self, expression: &str) {
+        let deadline = Instant::now() + TIMEOUT;
+        let script = format!("const state = window.vramscopeFleet?.state(); return Boolean({expression})");
+        while self.0.run(&script, &[]) != json!(true) {
+            assert!(Instant::now() < deadline, "waited {TIMEOUT:?} for {expression}: {}", self.state());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn focus_cells(&self) {
+        self.0.run("document.getElementById('grid').focus()", &[]);
+    }
+}
+
+fn window() -> Window {
+    Window { width: 1440, height: 900, scale: 1, colors: ColorScheme::Light }
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn planted_outlier_is_marked_within_a_second_and_listed_first() {
+    let fleet = SimulatedFleet::start(1024, "pp=4,dp=32,tp=8");
+    let browser = Browser::start(window());
+    let page = FleetPage::open(&browser, &fleet);
+    page.wait("state.ranks === 1024 && state.ticks > 40");
+    assert_eq!(page.state()["outliers"], json!([]));
+    let start = Instant::now();
+    fleet.set_fault(700, Fault::Extra(6000));
+    page.wait("state.outliers.length > 0");
+    println!("marked after {:?}", start.elapsed());
+    // The page needs 0.3 s by its definition, and 0.1 s for each of the two servers' ticks.
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    fleet.set_fault(3, Fault::Extra(3000));
+    page.wait("state.outliers.length === 2 && state.outliers[0].rank === 700");
+    let listed = browser.run("return document.querySelector('#marked-list button').textContent", &[]);
+    assert_eq!(listed, json!("700"));
+    page.wait("state.ticks > 80");
+    let state = page.state();
+    println!("frames: {} ms, drawing: {} ms", state["frame_ms_p95"], state["draw_ms_p95"]);
+    assert!(state["draw_ms_p95"].as_f64().is_some_and(|time| time < 33.0), "{state}");
+    assert_eq!((&state["connected"], &state["lost_summaries"]), (&json!(true), &json!(0)));
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn ranks_are_selected_and_opened_by_keyboard() {
+    let fleet = SimulatedFleet::start(64, "pp=4,dp=2,tp=8");
+    fleet.set_fault(40, Fault::Extra(6000));
+    let browser = Browser::start(window());
+    let page = FleetPage::open(&browser, &fleet);
+    page.wait("state.outliers.length === 1");
+    page.focus_cells();
+    for (key, rank) in [(RIGHT, 0), (RIGHT, 1), (END, 63), ('n', 40)] {
+        browser.press(key);
+        page.wait(&format!("state.selected === {rank}"));
+    }
+    page.wait("document.getElementById('announcement').textContent.startsWith('rank 40 on node005')");
+    // The events are started and stopped without leaving the page.
+    browser.press('e');
+    page.wait("document.getElementById('events').textContent === 'Stop its events'");
+    assert_eq!(fleet.opened(), [identity(40).0]);
+    browser.press('e');
+    let deadline = Instant::now() + TIMEOUT;
+    while !fleet.opened().is_empty() {
+        assert!(Instant::now() < deadline, "the events are stopped");
+        thread::sleep(Duration::from_millis(20));
+    }
+    browser.press(ENTER);
+    page.wait("location.pathname === '/' && location.hash.includes('device=40')");
+    assert_eq!(fleet.opened(), [identity(40).0]);
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn click_on_a_cell_opens_the_rank() {
+    let fleet = SimulatedFleet::start(8, "tp=8");
+    let browser = Browser::start(window());
+    let page = FleetPage::open(&browser, &fleet);
+    page.wait("state.ranks === 8 && state.ticks > 3");
+    // One host: the cells begin below its title, eight pixels from the edge.
+    let click = "
+        const grid = document.getElementById('grid');
+        const { left, top } = grid.getBoundingClientRect();
+        const at = { clientX: left + 8 + 64 * 2.5, clientY: top + 8 + 19 + 20, bubbles: true };
+        grid.dispatchEvent(new PointerEvent('pointermove', at));
+        grid.dispatchEvent(new MouseEvent('click', at));
+        return true";
+    browser.run(click, &[]);
+    page.wait("location.pathname === '/' && location.hash.includes('device=2')");
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn page_reconnects_and_keeps_its_choices() {
+    let mut fleet = SimulatedFleet::start(64, "pp=4,dp=2,tp=8");
+    let browser = Browser::start(window());
+    let page = FleetPage::open(&browser, &fleet);
+    page.wait("state.ranks === 64");
+    let choose = "
+        for (const [id, value] of [['color', 'lag'], ['group', 'host'], ['sort', 'value']]) {
+            const list = document.getElementById(id);
+            list.value = value;
+            list.dispatchEvent(new Event('change'));
+        }
+        return location.hash";
+    assert_eq!(browser.run(choose, &[]), json!("#color=lag&group=host&sort=value"));
+    fleet.restart_server();
+    page.wait("!state.connected || state.ticks > 0");
+    page.wait("state.connected && state.ranks === 64");
+    let ticks = page.state()["ticks"].as_u64().expect("a number");
+    page.wait(&format!("state.ticks > {ticks} + 3"));
+    browser.run("location.reload()", &[]);
+    page.wait_for_page();
+    page.wait("state.ranks === 64");
+    let chosen = browser.run("return ['color', 'group', 'sort'].map(id => document.getElementById(id).value)", &[]);
+    assert_eq!(chosen, json!(["lag", "host", "value"]));
+}
