@@ -17,6 +17,9 @@ const CHARACTER_WIDTH: f32 = 8.0;
 /// The least and the most width that a tile leaves to its title.
 const TITLE_WIDTHS: (f32, f32) = (44.0, 150.0);
 
+/// Rows of a group, up to which they are filled evenly.
+const FEW_ROWS: usize = 3;
+
 /// A key's direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -78,7 +81,9 @@ impl Layout {
     /// Places the cells of all groups in an area of this size.
     #[must_use]
     pub fn new(groups: &[Group], width: f32, height: f32) -> Self {
-        let rows = |pitch: f32| move |_: &Group| -> Shape { (columns_in(width, pitch), width) };
+        let rows = |pitch: f32| {
+            move |group: &Group| -> Shape { (row_columns(group.rows.len(), columns_in(width, pitch)), width) }
+        };
         let tiles = |pitch: f32| {
             move |group: &Group| -> Shape {
                 let columns = tile_columns(group.rows.len()).min(columns_in(width, pitch));
@@ -151,6 +156,14 @@ impl Layout {
 /// Returns how many cells fit beside each other; at least one.
 fn columns_in(width: f32, pitch: f32) -> usize {
     ((width / pitch) as usize).max(1)
+}
+
+/// Returns the columns of a group over the whole width, of which there are at most `most`. A few rows
+/// are all full, if possible; of many rows, only the last one is not.
+fn row_columns(cells: usize, most: usize) -> usize {
+    let has_few_rows = cells.div_ceil(most) <= FEW_ROWS;
+    let mut filled = (most / 2 + 1..=most.min(cells)).rev().filter(|columns| cells.is_multiple_of(*columns));
+    filled.next().filter(|_| has_few_rows).unwrap_or(most)
 }
 
 /// Returns the columns of a tile with this many cells: as many as rows, or up to twice as many if
@@ -265,6 +278,18 @@ mod tests {
         // Every machine of 4,096 ranks has a title.
         let machines = Layout::new(&groups(512, 8), 1050.0, 760.0);
         assert_eq!((machines.pitch, machines.titles.len()), (9.0, 512));
+    }
+
+    #[test]
+    fn few_rows_are_full_if_possible() {
+        let check = |cells: usize, most: usize, expected: usize| assert_eq!(row_columns(cells, most), expected);
+        check(16, 20, 16);
+        check(16, 15, 8);
+        check(48, 20, 16);
+        check(256, 42, 42);
+        check(37, 20, 20);
+        check(1, 1, 1);
+        check(0, 9, 9);
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub const FACTS: [&str; 14] = [
     "step",
     "last mark",
     "allocated",
-    "most of 3 s",
+    "peak of 3 s",
     "reserved",
     "fragmentation",
     "growth",
