@@ -126,8 +126,8 @@ impl RecordingBytes {
         Self { stored: Some((stored, len)), memory: MemoryBytes::Bytes(appended.into()) }
     }
 
-    /// Creates a recording of `len` bytes that are read from a source, such as an object store. Each
-    /// range is read on a thread that may block.
+    /// Creates a recording of `len` bytes that are read from a source, such as an object store.
+    /// Each range is read on a thread that may block.
     #[must_use]
     pub fn from_source(source: Arc<dyn ReadAt>, len: u64) -> Self {
         Self { stored: Some((StoredBytes::Source(source), len)), memory: MemoryBytes::default() }

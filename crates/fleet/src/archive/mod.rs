@@ -2,17 +2,16 @@
 //!
 //! A broker keeps hours at most. An [`ArchiveWriter`] stores the recordings of a run's processes,
 //! and one-second roll-ups of their summaries, for as long as the store keeps them; a
-//! [`RunArchiver`] gives it what the broker has, and an [`ArchiveReader`] opens any part without the
-//! rest. `docs/archive.md` describes the objects.
+//! [`RunArchiver`] gives it what the broker has, and an [`ArchiveReader`] opens any part without
+//! the rest. `docs/archive.md` describes the objects.
 //!
 //! Objects never change once they are written, except for the manifest, which is written after the
 //! objects that it lists and replaced as a whole. A reader therefore never sees a partial object.
 //!
-//! - [`layout`] has the names of objects, [`manifest`] the list of them with its checks, [`store`]
-//!   the requests to the object store.
-//! - [`recording_segments`] divides the recording of a process into segments, [`rollups`] sums
-//!   summaries up and [`parquet_table`] writes them, [`uploads`] and [`manifest_sync`] bring both to
-//!   the store.
+//! `layout` has the names of objects, `manifest` the list of them with its checks, `store` the
+//! requests to the object store. `recording_segments` divides the recording of a process into
+//! segments, `rollups` sums summaries up and `parquet_table` writes them; `uploads` and
+//! `manifest_sync` bring both to the store.
 
 mod address;
 mod error;

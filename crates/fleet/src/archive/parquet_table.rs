@@ -1,6 +1,7 @@
 //! Writes a table as a Parquet file, one row group at a time.
 //!
-//! The parquet crate's own column writers suffice: its writer for Arrow would need the arrow crates.
+//! The parquet crate's own column writers suffice: its writer for Arrow would need the arrow
+//! crates.
 
 use std::io::Write;
 use std::sync::Arc;

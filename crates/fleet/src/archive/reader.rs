@@ -65,8 +65,8 @@ impl ArchiveReader {
         ArchivedSegment { runtime: Arc::clone(&self.runtime), store: self.store.clone(), entry: segment.object.clone() }
     }
 
-    /// Opens the recording of a process at a time, in milliseconds since 1970: the segment with that
-    /// time, or else the next one. Reads only the index. Returns `None` if the recording ends
+    /// Opens the recording of a process at a time, in milliseconds since 1970: the segment with
+    /// that time, or else the next one. Reads only the index. Returns `None` if the recording ends
     /// earlier.
     ///
     /// # Errors
@@ -85,8 +85,8 @@ impl ArchiveReader {
         }
     }
 
-    /// Returns the roll-ups between two times, in milliseconds since 1970, of one rank or of all, in
-    /// the order of time and rank.
+    /// Returns the roll-ups between two times, in milliseconds since 1970, of one rank or of all,
+    /// in the order of time and rank.
     ///
     /// # Errors
     /// If a part cannot be read, or is not what the manifest lists.
@@ -114,7 +114,8 @@ impl ArchiveReader {
 /// use vramscope_fleet::archive::{ObjectEntry, RankEntry, SegmentEntry, file_name};
 ///
 /// let rank = RankEntry { rank: Some(3), ..RankEntry::default() };
-/// let object = ObjectEntry { start_unix_ms: 1_800_000_000_000, end_unix_ms: 1_800_000_599_000, ..ObjectEntry::default() };
+/// let (start_unix_ms, end_unix_ms) = (1_800_000_000_000, 1_800_000_599_000);
+/// let object = ObjectEntry { start_unix_ms, end_unix_ms, ..ObjectEntry::default() };
 /// let segment = SegmentEntry { object, ..SegmentEntry::default() };
 /// assert_eq!(file_name(&rank, &segment), "rank 3, 2027-01-15 08.00.00 to 08.09.59 UTC.vram");
 /// ```

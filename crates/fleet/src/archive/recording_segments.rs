@@ -1,8 +1,8 @@
 //! Divides the recording of a process into segments, each a complete recording.
 //!
 //! A segment begins with the header, all definitions so far and the full state at its start, and
-//! ends with an index, so that it opens without the others. Chunks of events are copied, not encoded
-//! again: the segments together have every event once.
+//! ends with an index, so that it opens without the others. Chunks of events are copied, not
+//! encoded again: the segments together have every event once.
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};

@@ -1,8 +1,8 @@
 //! Archives a run from the broker: all events and summaries that processes publish.
 //!
-//! It reads the broker on its own, so that neither the page nor the number of open ranks limits what
-//! is archived. It does not ask processes for their events: those that a server asked for, or that
-//! are sent with `push=all`, are archived.
+//! It reads the broker on its own, so that neither the page nor the number of open ranks limits
+//! what is archived. It does not ask processes for their events: those that a server asked for, or
+//! that are sent with `push=all`, are archived.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -47,7 +47,8 @@ impl ArchiveStore {
     /// If the folder does not exist or cannot be created, or the environment has credentials that
     /// are invalid.
     pub(crate) fn open(address: &ArchiveAddress, creates_folder: bool) -> Result<Self, ArchiveError> {
-        // The store's HTTP client uses the process's default; it is an error if there is one already.
+        // The store's HTTP client uses the process's default; it is an error if there is one
+        // already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let shown = address.to_string();
         let failed = |source| ArchiveError::Store { name: shown.clone(), source };

@@ -133,7 +133,8 @@ struct Running {
 /// Writes the archive of a run, in the background. Clones write the same archive.
 ///
 /// Objects are written to temporary files first. A store that is slow or cannot be reached never
-/// delays the caller: requests are repeated, and what does not fit meanwhile is dropped and counted.
+/// delays the caller: requests are repeated, and what does not fit meanwhile is dropped and
+/// counted.
 #[derive(Clone)]
 pub struct ArchiveWriter {
     shared: Arc<Shared>,
@@ -181,8 +182,8 @@ impl ArchiveWriter {
         Ok(Self { shared, runtime: Arc::new(runtime), running: Arc::new(Mutex::new(Some(running))) })
     }
 
-    /// Begins or continues to archive the recording of a process. What the archive has of it already
-    /// is skipped when it is pushed again.
+    /// Begins or continues to archive the recording of a process. What the archive has of it
+    /// already is skipped when it is pushed again.
     ///
     /// # Errors
     /// If the identity of the process is invalid.
@@ -227,8 +228,8 @@ impl ArchiveWriter {
         self.shared.rollups_end_unix_s
     }
 
-    /// Ends all segments and parts, and waits up to a minute until they and the manifest are stored.
-    /// What is pushed later is ignored. Must not be called from an asynchronous task.
+    /// Ends all segments and parts, and waits up to a minute until they and the manifest are
+    /// stored. What is pushed later is ignored. Must not be called from an asynchronous task.
     ///
     /// # Errors
     /// If something was not stored in time, or another server writes the archive.
@@ -274,8 +275,8 @@ impl ProcessArchive {
     /// and written to a temporary file, so the caller should not be an asynchronous task.
     ///
     /// # Errors
-    /// If the bytes are not chunks that follow the earlier ones. The rest of the recording cannot be
-    /// archived then.
+    /// If the bytes are not chunks that follow the earlier ones. The rest of the recording cannot
+    /// be archived then.
     pub fn push(&self, bytes: &[u8]) -> Result<(), ArchiveError> {
         let mut state = lock(&self.state);
         let complete = state.segments.push(bytes);
@@ -313,8 +314,8 @@ async fn run_uploads(sync: ManifestSync, queue: Arc<UploadQueue>) -> Result<(u64
     result
 }
 
-/// Sums summaries up and ends old segments until the archive is finished. Returns how many summaries
-/// came too late.
+/// Sums summaries up and ends old segments until the archive is finished. Returns how many
+/// summaries came too late.
 fn write_rollups(shared: &Shared, summaries: &Receiver<StoredSummary>, mut builder: RollupBuilder) -> u64 {
     let mut tables = Table::ALL.map(|table| TableParts::new(table, shared.options.segment_duration));
     let mut checked = Instant::now();

@@ -1,4 +1,4 @@
-//! Stores that fail, that another server writes, and that someone tampers with.
+//! Stores that fail, stores that two servers write, and tampered archives.
 
 use std::fmt;
 use std::ops::Range;
@@ -110,7 +110,7 @@ fn failed_writes_are_repeated() {
 }
 
 #[test]
-fn unreachable_store_delays_nobody_and_losses_are_counted() {
+fn unreachable_store_delays_no_push_and_losses_are_counted() {
     let failing = Arc::new(FailingStore::default());
     let store = ArchiveStore::new(failing.clone(), "failing".to_owned());
     let writer = writer(&store, ArchiveOptions { pending_bytes: 40 << 10, ..small_segments() });
