@@ -219,10 +219,10 @@ fn stopping_server_closes_the_connection() {
     let mut socket = connect(&server, "");
     read_json(&mut socket);
     drop(server);
-    loop {
-        match socket.read().expect("a close frame arrives") {
-            tungstenite::Message::Close(Some(frame)) => break assert_eq!(u16::from(frame.code), 1001),
-            _ => {}
+    let code = loop {
+        if let tungstenite::Message::Close(Some(frame)) = socket.read().expect("a close frame arrives") {
+            break u16::from(frame.code);
         }
-    }
+    };
+    assert_eq!(code, 1001);
 }

@@ -23,6 +23,9 @@ use crate::texts;
 /// Lists of the page in which the user chooses.
 const LISTS: [&str; 3] = ["color", "group", "sort"];
 
+/// A function that the browser calls with the time of a frame, in milliseconds.
+type FrameCallback = Closure<dyn FnMut(f64)>;
+
 /// What was drawn last.
 struct Drawing {
     canvas: Canvas,
@@ -56,7 +59,8 @@ pub(super) struct App {
     is_frame_requested: Cell<bool>,
     /// True if the model may have changed since the last frame.
     is_changed: Cell<bool>,
-    frame: RefCell<Option<Closure<dyn FnMut(f64)>>>,
+    /// The function that draws the next frame.
+    frame: RefCell<Option<FrameCallback>>,
 }
 
 impl App {
