@@ -8,7 +8,7 @@ pub enum ArchiveError {
     /// The object store refused a request or could not be reached.
     #[error("{name}: {}", describe(source))]
     Store {
-        /// The name of the object, or the address of the archive.
+        /// The name of the object, or what else the request was about.
         name: String,
         /// The error of the object store.
         source: object_store::Error,
@@ -47,15 +47,20 @@ pub enum ArchiveError {
     Io(#[from] io::Error),
 }
 
-/// Returns the text of an object store's error on one line. Queries of addresses are left out,
-/// because signatures and tokens are in them.
+/// Returns the text of an object store's error on one line. Users and queries of addresses are left
+/// out, because passwords, signatures and tokens are in them.
 fn describe(error: &object_store::Error) -> String {
     let text = error.to_string();
-    let words = text.split_whitespace().map(|word| match word.split_once('?') {
-        Some((address, _)) if address.contains("://") => format!("{address}?…"),
-        _ => word.to_owned(),
-    });
-    words.collect::<Vec<_>>().join(" ")
+    text.split_whitespace().map(without_secrets).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns a word without the user and the query of an address in it.
+fn without_secrets(word: &str) -> String {
+    let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
+    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?…"));
+    let host_end = rest.find('/').unwrap_or(rest.len());
+    let host_start = rest[..host_end].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}{query}", &rest[host_start..])
 }
 
 #[cfg(test)]
@@ -63,15 +68,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_leave_out_the_queries_of_addresses() {
-        let source = object_store::Error::Generic {
-            store: "test",
-            source: "GET https://host/object?sig=secret&x=1\nfailed: try again?".into(),
+    fn errors_leave_out_users_and_queries_of_addresses() {
+        let check = |text: &str, expected: &str| {
+            let source = object_store::Error::Generic { store: "test", source: text.into() };
+            let error = ArchiveError::Store { name: "manifest.json".to_owned(), source };
+            assert_eq!(error.to_string(), format!("manifest.json: Generic test error: {expected}"));
         };
-        let error = ArchiveError::Store { name: "manifest.json".to_owned(), source };
-        assert_eq!(
-            error.to_string(),
-            "manifest.json: Generic test error: GET https://host/object?… failed: try again?"
+        check(
+            "GET https://host/object?sig=secret&x=1\nfailed: try again?",
+            "GET https://host/object?… failed: try again?",
         );
+        check("GET http://user:secret@host:1/a@b failed", "GET http://host:1/a@b failed");
+        check("(http://user:se@cret@host?token=secret)", "(http://host?…");
     }
 }

@@ -51,7 +51,7 @@ impl ArchiveStore {
         // already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let shown = address.to_string();
-        let failed = |source| ArchiveError::Store { name: shown.clone(), source };
+        let failed = |source| failed("the environment's settings of the store", source);
         let objects: Arc<dyn ObjectStore> = match &address.store {
             StoreKind::Folder(path) => {
                 if creates_folder {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -80,6 +81,9 @@ struct Shared {
     /// The recordings that are being archived.
     open: Mutex<Vec<Weak<Mutex<ProcessState>>>>,
     lost_summaries: Mutex<u64>,
+    /// True once no further chunks are archived. Set before the last segments end, each under its
+    /// process's lock.
+    is_finished: AtomicBool,
     /// The second at which an earlier server's roll-ups end, since 1970; 0 if there are none.
     rollups_end_unix_s: u64,
 }
@@ -170,6 +174,7 @@ impl ArchiveWriter {
             archived: Mutex::new(archived),
             open: Mutex::default(),
             lost_summaries: Mutex::default(),
+            is_finished: AtomicBool::new(false),
             rollups_end_unix_s: complete_second.checked_add(1).filter(|_| complete_second > 0).unwrap_or(0),
         });
         let (summaries, receiver) = sync_channel(MAX_WAITING_SUMMARIES);
@@ -237,6 +242,7 @@ impl ArchiveWriter {
         let Some(Running { summaries, rollups, uploads }) = lock(&self.running).take() else {
             return Ok(ArchiveSummary::default());
         };
+        self.shared.is_finished.store(true, Ordering::SeqCst);
         self.shared.end_segments(true);
         drop(summaries);
         let late = rollups.join().unwrap_or_default();
@@ -279,6 +285,9 @@ impl ProcessArchive {
     /// be archived then.
     pub fn push(&self, bytes: &[u8]) -> Result<(), ArchiveError> {
         let mut state = lock(&self.state);
+        if self.shared.is_finished.load(Ordering::SeqCst) {
+            return Ok(());
+        }
         let complete = state.segments.push(bytes);
         self.shared.add_segments(&mut state, complete.map_err(ArchiveError::Recording)?);
         Ok(())

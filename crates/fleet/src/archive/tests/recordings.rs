@@ -200,5 +200,8 @@ fn invalid_recordings_and_processes_are_refused() {
         assert!(matches!(writer.process(&process), Err(ArchiveError::Process(_))), "{identity}");
     }
     writer.finish().expect("the valid part is stored");
+    let later = program.run(400);
+    archive.push(&program.bytes(later)).expect("it is ignored");
+    drop(archive);
     assert_eq!(reader(&store).ranks()[0].segments[0].events, 400);
 }
