@@ -1,5 +1,7 @@
 //! Reads the one-second roll-ups of an archive.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use bytes::Bytes;
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::reader::RowIter;
@@ -31,6 +33,12 @@ pub struct Rollup {
 /// # Errors
 /// If the bytes are no Parquet file with the columns of roll-ups.
 pub(crate) fn read_rollups(part: Bytes, is_wanted: impl Fn(u64, Option<u32>) -> bool) -> Result<Vec<Rollup>, String> {
+    // The parquet crate panics for some damaged files.
+    let read = catch_unwind(AssertUnwindSafe(|| decode_rollups(part, is_wanted)));
+    read.unwrap_or_else(|_| Err("it is damaged".to_owned()))
+}
+
+fn decode_rollups(part: Bytes, is_wanted: impl Fn(u64, Option<u32>) -> bool) -> Result<Vec<Rollup>, String> {
     let file = SerializedFileReader::new(part).map_err(|error| error.to_string())?;
     let mut rollups = Vec::new();
     for row in RowIter::from_file_into(Box::new(file)) {
