@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::assets::Assets;
-use super::fleet::FleetFeed;
+use super::fleet_feed::FleetFeed;
 use super::ranges::RecordingBytes;
 use crate::aggregator::Aggregator;
 use crate::controls::Controls;

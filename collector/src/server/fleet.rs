@@ -5,7 +5,6 @@
 //! has been sent. The client sends commands as JSON: `{"open": "IDENTITY"}` and
 //! `{"close": "IDENTITY"}`. Only a command that fails is answered: `{"error": "…"}`.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::access::Rights;
+use super::fleet_feed::FleetFeed;
 use super::guard::TOKEN_REQUIRED;
 use super::live::wait_until_stopping;
 use super::sockets;
@@ -24,36 +24,6 @@ use super::sockets;
 const VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// Commands of a client that are carried out in one second; further ones fail.
 const MAX_COMMANDS: u32 = 20;
-
-/// The ranks of a training run, as a server shows them. Its functions must not block.
-pub trait FleetFeed: fmt::Debug + Send + Sync {
-    /// Returns the name of the run.
-    fn run(&self) -> String;
-
-    /// Returns what encodes the views for one more client.
-    fn client(&self) -> Box<dyn FleetClient>;
-
-    /// Returns the newest view as JSON.
-    fn json(&self) -> String;
-
-    /// Starts to read the events of the process with this identity.
-    ///
-    /// # Errors
-    /// Returns the reason, for the user.
-    fn open(&self, identity: &str) -> Result<(), String>;
-
-    /// Stops reading the events of the process with this identity, if this server asks for them.
-    ///
-    /// # Errors
-    /// Returns the reason, for the user.
-    fn close(&self, identity: &str) -> Result<(), String>;
-}
-
-/// Encodes the views for one client.
-pub trait FleetClient: Send {
-    /// Returns the message that brings the client up to date; `None` if it is.
-    fn update(&mut self) -> Option<Vec<u8>>;
-}
 
 /// The first message of a connection.
 #[derive(Debug, Serialize)]

@@ -158,8 +158,8 @@ fn columns_in(width: f32, pitch: f32) -> usize {
     ((width / pitch) as usize).max(1)
 }
 
-/// Returns the columns of a group over the whole width, of which there are at most `most`. A few rows
-/// are all full, if possible; of many rows, only the last one is not.
+/// Returns the columns of a group over the whole width, at most `most`. A few rows are all full, if
+/// possible; of many rows, only the last one is not.
 fn row_columns(cells: usize, most: usize) -> usize {
     let has_few_rows = cells.div_ceil(most) <= FEW_ROWS;
     let mut filled = (most / 2 + 1..=most.min(cells)).rev().filter(|columns| cells.is_multiple_of(*columns));

@@ -10,6 +10,7 @@ use tungstenite::WebSocket;
 use vramscope_page::{Content::Plain, PageFile};
 
 use super::*;
+use crate::server::fleet_feed::FleetClient;
 use crate::server::tests::{Response, send};
 use crate::server::{Assets, Content, Server, ServerOptions, Token};
 
@@ -107,6 +108,16 @@ fn fleet_is_served_only_where_there_is_one() {
     check(false, "/fleet.json", 404, "not found\n");
     check(false, "/fleet/ws", 404, "not found\n");
     check(false, "/?fleet", 200, "one rank");
+}
+
+#[test]
+fn metrics_have_the_figures_of_all_ranks() {
+    let metrics = |fleet| String::from_utf8(get(&start(fleet, None), "/metrics", "").body).expect("text");
+    let text = metrics(Some(Arc::default()));
+    let sample = "vramscope_rank_lag_seconds{rank=\"3\",host=\"node\\\"1\\\"\"} 1.5\n";
+    assert!(text.contains(sample), "{text}");
+    assert!(text.contains("# TYPE vramscope_rank_lag_seconds gauge\n"), "{text}");
+    assert!(!metrics(None).contains("vramscope_rank"));
 }
 
 #[test]
