@@ -17,7 +17,7 @@ pub(crate) fn is_address(argument: &str) -> bool {
     ArchiveAddress::is_url(argument)
 }
 
-/// Opens an archive. Returns all segments of all ranks, by rank and time; they are read from the
+/// Opens an archive. Returns all parts of all ranks, by rank and time; they are read from the
 /// object store when they are shown.
 pub(crate) fn open(url: &str) -> Result<Vec<ServedRecording>> {
     let address = ArchiveAddress::parse(url)
@@ -30,10 +30,10 @@ pub(crate) fn open(url: &str) -> Result<Vec<ServedRecording>> {
     ranks.sort_by_key(|rank| (rank.rank.is_none(), rank.rank));
     let mut recordings = Vec::new();
     for rank in ranks {
-        for segment in &rank.segments {
-            let source = Arc::new(reader.segment(segment));
-            let bytes = RecordingBytes::from_source(source, segment.object.bytes);
-            recordings.push(ServedRecording { name: file_name(rank, segment), bytes, events: Some(segment.events) });
+        for part in &rank.parts {
+            let source = Arc::new(reader.part(part));
+            let bytes = RecordingBytes::from_source(source, part.object.bytes);
+            recordings.push(ServedRecording { name: file_name(rank, part), bytes, events: Some(part.events) });
         }
     }
     if recordings.is_empty() {

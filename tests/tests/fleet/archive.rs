@@ -14,18 +14,18 @@ fn archive_address(folder: &Path) -> ArchiveAddress {
     ArchiveAddress::parse(&format!("file://{}/run", folder.display())).expect("a valid address")
 }
 
-/// Starts to archive the run at `url`, in short segments.
+/// Starts to archive the run at `url`, in short parts.
 fn start(url: &str, folder: &Path) -> RunArchiver {
-    let options = ArchiveOptions { segment_duration: Duration::from_secs(1), ..ArchiveOptions::default() };
+    let options = ArchiveOptions { part_duration: Duration::from_secs(1), ..ArchiveOptions::default() };
     let writer = ArchiveWriter::open(&archive_address(folder), "run", options).expect("the folder can be created");
     RunArchiver::start(&FleetAddress::parse(url).expect("a valid address"), writer).expect("the broker can be reached")
 }
 
 /// Returns the archived events of a rank, and its recording's end.
 fn archived(reader: &ArchiveReader, rank: &RankEntry) -> (u64, Recording) {
-    let last = rank.segments.last().expect("a listed rank has segments");
-    let recording = reader.recording_at(rank, last.object.end_unix_ms).expect("the segment opens");
-    (rank.segments.iter().map(|segment| segment.events).sum(), recording.expect("the segment is the last"))
+    let last = rank.parts.last().expect("a listed rank has parts");
+    let recording = reader.recording_at(rank, last.object.end_unix_ms).expect("the part opens");
+    (rank.parts.iter().map(|part| part.events).sum(), recording.expect("the part is the last"))
 }
 
 /// Returns true if the archive has all events of all ranks.
@@ -62,8 +62,9 @@ fn archive_has_every_event_of_a_run_although_its_server_restarts() {
     for rank in &ranks {
         let entry = reader.ranks().iter().find(|entry| entry.rank == Some(rank.rank)).expect("the rank is listed");
         assert_eq!(entry.program, "train.py");
-        let continues = |pair: &[vramscope_fleet::archive::SegmentEntry]| pair[0].end_event == pair[1].first_event;
-        assert!(entry.segments.windows(2).all(continues), "{:?}", entry.segments);
+        let continues =
+            |pair: &[vramscope_fleet::archive::RecordingPartEntry]| pair[0].end_event == pair[1].first_event;
+        assert!(entry.parts.windows(2).all(continues), "{:?}", entry.parts);
         let (_, recording) = archived(&reader, entry);
         let device = recording.end_state().device(DeviceId(0)).expect("the rank has a device");
         assert_eq!(device.counters(), rank.program.device().counters());

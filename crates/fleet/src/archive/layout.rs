@@ -46,18 +46,18 @@ pub(crate) fn is_identity(text: &str) -> bool {
     text.len() == IDENTITY_CHARS && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// Returns the name of a segment of a process's recording.
-pub(crate) fn segment_name(rank: Option<u32>, identity: &str, number: u32) -> String {
+/// Returns the name of a part of a process's recording.
+pub(crate) fn recording_part_name(rank: Option<u32>, identity: &str, number: u32) -> String {
     match rank {
         Some(rank) => format!("ranks/{rank}-{identity}/{number:06}.vram"),
         None => format!("ranks/{NO_RANK}-{identity}/{number:06}.vram"),
     }
 }
 
-/// Returns the number in the name of a segment of this process; `None` for any other name.
-pub(crate) fn parse_segment(rank: Option<u32>, identity: &str, name: &str) -> Option<u32> {
+/// Returns the number in the name of a part of this process; `None` for any other name.
+pub(crate) fn parse_recording_part(rank: Option<u32>, identity: &str, name: &str) -> Option<u32> {
     let number = number_before(name, ".vram")?;
-    (is_identity(identity) && segment_name(rank, identity, number) == name).then_some(number)
+    (is_identity(identity) && recording_part_name(rank, identity, number) == name).then_some(number)
 }
 
 /// Returns the number of six digits before `extension`, at the end of a name.
@@ -76,13 +76,13 @@ mod tests {
     #[test]
     fn names_survive_parsing() {
         for (rank, number) in [(None, 1), (Some(0), 1), (Some(4095), MAX_NUMBER)] {
-            let name = segment_name(rank, IDENTITY, number);
-            assert_eq!(parse_segment(rank, IDENTITY, &name), Some(number), "{name}");
+            let name = recording_part_name(rank, IDENTITY, number);
+            assert_eq!(parse_recording_part(rank, IDENTITY, &name), Some(number), "{name}");
             for table in Table::ALL {
                 assert_eq!(table.parse_part(&table.part_name(number)), Some(number));
             }
         }
-        assert_eq!(segment_name(Some(3), IDENTITY, 7), format!("ranks/3-{IDENTITY}/000007.vram"));
+        assert_eq!(recording_part_name(Some(3), IDENTITY, 7), format!("ranks/3-{IDENTITY}/000007.vram"));
         assert_eq!(Table::Rollups.part_name(7), "rollups/part-000007.parquet");
     }
 
@@ -104,10 +104,10 @@ mod tests {
             format!("ranks/3-{IDENTITY}/%2e%2e/000001.vram"),
             format!("other/3-{IDENTITY}/000001.vram"),
         ] {
-            assert_eq!(parse_segment(Some(3), IDENTITY, &name), None, "{name}");
+            assert_eq!(parse_recording_part(Some(3), IDENTITY, &name), None, "{name}");
         }
         let upper = IDENTITY.to_uppercase();
-        assert_eq!(parse_segment(Some(3), &upper, &segment_name(Some(3), &upper, 1)), None);
+        assert_eq!(parse_recording_part(Some(3), &upper, &recording_part_name(Some(3), &upper, 1)), None);
         for name in
             ["", "sites/part-000001.parquet", "rollups/part-1.parquet", "rollups/../rollups/part-000001.parquet"]
         {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use vramscope_collector::is_control;
 
 use super::error::ArchiveError;
-use super::layout::{MAX_NUMBER, Table, is_identity, parse_segment};
+use super::layout::{MAX_NUMBER, Table, is_identity, parse_recording_part};
 use crate::subjects;
 
 /// The version of the manifest and the layout of names.
@@ -37,7 +37,7 @@ pub struct ObjectEntry {
 
 /// A part of a process's recording: a complete recording of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SegmentEntry {
+pub struct RecordingPartEntry {
     /// The object.
     #[serde(flatten)]
     pub object: ObjectEntry,
@@ -53,7 +53,7 @@ pub struct SegmentEntry {
     pub first_state: Option<u64>,
 }
 
-/// A process and the segments of its recording, in order.
+/// A process and the parts of its recording, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankEntry {
     /// Its rank among all processes; `None` if it has none.
@@ -64,13 +64,13 @@ pub struct RankEntry {
     pub host: String,
     /// The name of its program.
     pub program: String,
-    /// The segments.
-    pub segments: Vec<SegmentEntry>,
+    /// The parts.
+    pub parts: Vec<RecordingPartEntry>,
 }
 
 /// A part of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PartEntry {
+pub(crate) struct TablePartEntry {
     #[serde(flatten)]
     pub(crate) object: ObjectEntry,
     /// Its number of rows.
@@ -89,8 +89,8 @@ pub(crate) struct Manifest {
     /// ones.
     pub(crate) writer: u64,
     pub(crate) ranks: Vec<RankEntry>,
-    pub(crate) rollups: Vec<PartEntry>,
-    pub(crate) sites: Vec<PartEntry>,
+    pub(crate) rollups: Vec<TablePartEntry>,
+    pub(crate) sites: Vec<TablePartEntry>,
 }
 
 impl Manifest {
@@ -116,7 +116,7 @@ impl Manifest {
     }
 
     /// Returns the parts of a table.
-    pub(crate) fn parts(&self, table: Table) -> &[PartEntry] {
+    pub(crate) fn parts(&self, table: Table) -> &[TablePartEntry] {
         match table {
             Table::Rollups => &self.rollups,
             Table::Sites => &self.sites,
@@ -124,7 +124,7 @@ impl Manifest {
     }
 
     /// Returns the parts of a table mutably.
-    pub(crate) fn parts_mut(&mut self, table: Table) -> &mut Vec<PartEntry> {
+    pub(crate) fn parts_mut(&mut self, table: Table) -> &mut Vec<TablePartEntry> {
         match table {
             Table::Rollups => &mut self.rollups,
             Table::Sites => &mut self.sites,
@@ -150,9 +150,9 @@ impl Manifest {
             if [&rank.host, &rank.program].into_iter().any(|text| !is_plain(text)) {
                 return Err(format!("a name of the process {} is too long or has control characters", rank.identity));
             }
-            for segment in &rank.segments {
-                check_segment(rank, segment)?;
-                check_object(&segment.object, &mut names)?;
+            for part in &rank.parts {
+                check_recording_part(rank, part)?;
+                check_object(&part.object, &mut names)?;
             }
         }
         for table in Table::ALL {
@@ -176,12 +176,12 @@ fn invalid_name(name: &str) -> String {
     format!("the name {shown:?} is not that of an object of an archive")
 }
 
-fn check_segment(rank: &RankEntry, segment: &SegmentEntry) -> Result<(), String> {
-    let name = &segment.object.name;
-    let number = parse_segment(rank.rank, &rank.identity, name).ok_or_else(|| invalid_name(name))?;
-    let moments = segment.first_event..=segment.end_event;
-    let has_valid_moments = segment.first_event.checked_add(segment.events).is_some_and(|end| moments.contains(&end))
-        && segment.first_state.is_none_or(|state| moments.contains(&state));
+fn check_recording_part(rank: &RankEntry, part: &RecordingPartEntry) -> Result<(), String> {
+    let name = &part.object.name;
+    let number = parse_recording_part(rank.rank, &rank.identity, name).ok_or_else(|| invalid_name(name))?;
+    let moments = part.first_event..=part.end_event;
+    let has_valid_moments = part.first_event.checked_add(part.events).is_some_and(|end| moments.contains(&end))
+        && part.first_state.is_none_or(|state| moments.contains(&state));
     if number == 0 || number > MAX_NUMBER || !has_valid_moments {
         return Err(format!("{name} has impossible event numbers"));
     }
@@ -209,21 +209,21 @@ fn check_object<'a>(object: &'a ObjectEntry, names: &mut BTreeSet<&'a str>) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::archive::layout::segment_name;
+    use crate::archive::layout::recording_part_name;
 
     const IDENTITY: &str = "0123456789abcdef0123456789abcdef";
 
     fn manifest() -> Manifest {
         let object = |name: String| ObjectEntry { name, bytes: 10, sha256: "a".repeat(64), ..ObjectEntry::default() };
-        let segment = SegmentEntry {
-            object: object(segment_name(Some(3), IDENTITY, 1)),
+        let part = RecordingPartEntry {
+            object: object(recording_part_name(Some(3), IDENTITY, 1)),
             end_event: 10,
             events: 10,
-            ..SegmentEntry::default()
+            ..RecordingPartEntry::default()
         };
         let rank =
-            RankEntry { rank: Some(3), identity: IDENTITY.to_owned(), segments: vec![segment], ..RankEntry::default() };
-        let part = PartEntry { object: object(Table::Rollups.part_name(1)), rows: 1 };
+            RankEntry { rank: Some(3), identity: IDENTITY.to_owned(), parts: vec![part], ..RankEntry::default() };
+        let part = TablePartEntry { object: object(Table::Rollups.part_name(1)), rows: 1 };
         Manifest { ranks: vec![rank], rollups: vec![part], ..Manifest::new("run", 5) }
     }
 
@@ -238,7 +238,7 @@ mod tests {
     fn tampered_manifests_are_refused() {
         type Change = fn(&mut Manifest);
         fn object(manifest: &mut Manifest) -> &mut ObjectEntry {
-            &mut manifest.ranks[0].segments[0].object
+            &mut manifest.ranks[0].parts[0].object
         }
         let changes: [(Change, &str); 25] = [
             (|manifest| manifest.version = 2, "use a newer vramscope"),
@@ -248,17 +248,17 @@ mod tests {
             (|manifest| object(manifest).name.insert_str(0, "ranks/../"), "is not that of an object"),
             (|manifest| object(manifest).name = "manifest.json".to_owned(), "is not that of an object"),
             (|manifest| object(manifest).name = "\u{1b}[2J".to_owned(), r"\u{1b}[2J"),
-            (|manifest| object(manifest).name = segment_name(Some(4), IDENTITY, 1), "is not that of an object"),
-            (|manifest| object(manifest).name = segment_name(Some(3), IDENTITY, 0), "impossible event numbers"),
+            (|manifest| object(manifest).name = recording_part_name(Some(4), IDENTITY, 1), "is not that of an object"),
+            (|manifest| object(manifest).name = recording_part_name(Some(3), IDENTITY, 0), "impossible event numbers"),
             (|manifest| object(manifest).bytes = 0, "has 0 bytes"),
             (|manifest| object(manifest).bytes = u64::MAX, "an object has 1 to"),
             (|manifest| object(manifest).sha256 = "A".repeat(64), "SHA-256"),
             (|manifest| object(manifest).sha256.truncate(63), "SHA-256"),
             (|manifest| object(manifest).start_unix_ms = 1, "impossible time"),
             (|manifest| object(manifest).end_unix_ms = u64::MAX, "impossible time"),
-            (|manifest| manifest.ranks[0].segments[0].first_event = 11, "impossible event numbers"),
-            (|manifest| manifest.ranks[0].segments[0].events = u64::MAX, "impossible event numbers"),
-            (|manifest| manifest.ranks[0].segments[0].first_state = Some(11), "impossible event numbers"),
+            (|manifest| manifest.ranks[0].parts[0].first_event = 11, "impossible event numbers"),
+            (|manifest| manifest.ranks[0].parts[0].events = u64::MAX, "impossible event numbers"),
+            (|manifest| manifest.ranks[0].parts[0].first_state = Some(11), "impossible event numbers"),
             (|manifest| manifest.ranks[0].identity = "../x".to_owned(), "identity of a process"),
             (|manifest| manifest.ranks[0].rank = Some(4), "is not that of an object"),
             (|manifest| manifest.ranks[0].host = "h\n".to_owned(), "control characters"),
@@ -273,12 +273,9 @@ mod tests {
             let error = Manifest::parse(&changed.to_json()).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(error.contains(expected) && !error.contains('\u{1b}'), "{number}: {error}");
         }
-        let segment = |manifest: &mut Manifest| {
-            let segment = manifest.ranks[0].segments[0].clone();
-            manifest.ranks[0].segments.push(segment);
-        };
         let mut repeated = manifest();
-        segment(&mut repeated);
+        let part = repeated.ranks[0].parts[0].clone();
+        repeated.ranks[0].parts.push(part);
         assert!(Manifest::parse(&repeated.to_json()).is_err_and(|error| error.to_string().contains("listed twice")));
         for json in ["", "{}", "[]", r#"{"version":1}"#, "nul"] {
             assert!(Manifest::parse(json.as_bytes()).is_err(), "{json}");

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use object_store::UpdateVersion;
 
 use super::error::ArchiveError;
-use super::layout::{MAX_NUMBER, parse_segment, segment_name};
-use super::manifest::{Manifest, ObjectEntry, PartEntry, SegmentEntry};
-use super::recording_segments::Segment;
+use super::layout::{MAX_NUMBER, parse_recording_part, recording_part_name};
+use super::manifest::{Manifest, ObjectEntry, RecordingPartEntry, TablePartEntry};
+use super::recording_parts::RecordingPart;
 use super::store::{ArchiveStore, Created};
 use super::uploads::{Upload, UploadQueue};
 use crate::unix_time;
@@ -104,8 +104,8 @@ impl ManifestSync {
         let first = self.next_number(&upload);
         for number in first..first.saturating_add(MAX_TAKEN_NAMES).min(MAX_NUMBER) {
             let name = match &upload {
-                Upload::Segment(rank, _) => segment_name(rank.rank, &rank.identity, number),
-                Upload::Part { table, .. } => table.part_name(number),
+                Upload::Recording(rank, _) => recording_part_name(rank.rank, &rank.identity, number),
+                Upload::Table { table, .. } => table.part_name(number),
             };
             match self.create(&name, &bytes).await? {
                 Created::NameTaken => {}
@@ -133,12 +133,13 @@ impl ManifestSync {
     /// Returns the number after the last one that the manifest lists.
     fn next_number(&self, upload: &Upload) -> u32 {
         let last = match upload {
-            Upload::Segment(rank, _) => self.ranks.get(&rank.identity).and_then(|&index| {
+            Upload::Recording(rank, _) => self.ranks.get(&rank.identity).and_then(|&index| {
                 let rank = &self.manifest.ranks[index];
-                let number = |segment: &SegmentEntry| parse_segment(rank.rank, &rank.identity, &segment.object.name);
-                rank.segments.iter().filter_map(number).max()
+                let number =
+                    |part: &RecordingPartEntry| parse_recording_part(rank.rank, &rank.identity, &part.object.name);
+                rank.parts.iter().filter_map(number).max()
             }),
-            Upload::Part { table, .. } => {
+            Upload::Table { table, .. } => {
                 let parts = self.manifest.parts(*table);
                 parts.iter().filter_map(|part| table.parse_part(&part.object.name)).max()
             }
@@ -150,16 +151,16 @@ impl ManifestSync {
     fn list(&mut self, upload: Upload, name: String) {
         self.is_changed = true;
         match upload {
-            Upload::Segment(rank, segment) => {
+            Upload::Recording(rank, part) => {
                 let index = *self.ranks.entry(rank.identity.clone()).or_insert_with(|| {
                     self.manifest.ranks.push(rank);
                     self.manifest.ranks.len() - 1
                 });
-                self.manifest.ranks[index].segments.push(segment_entry(name, &segment));
+                self.manifest.ranks[index].parts.push(part_entry(name, &part));
             }
-            Upload::Part { table, object, rows, times_unix_ms: (start_unix_ms, end_unix_ms) } => {
+            Upload::Table { table, object, rows, times_unix_ms: (start_unix_ms, end_unix_ms) } => {
                 let object = ObjectEntry { name, bytes: object.len, sha256: object.sha256, start_unix_ms, end_unix_ms };
-                self.manifest.parts_mut(table).push(PartEntry { object, rows });
+                self.manifest.parts_mut(table).push(TablePartEntry { object, rows });
             }
         }
     }
@@ -175,11 +176,11 @@ impl ManifestSync {
     }
 }
 
-/// Returns the entry of a stored segment.
-fn segment_entry(name: String, segment: &Segment) -> SegmentEntry {
-    let (start_ns, end_ns) = segment.times_unix_ns;
-    let (bytes, sha256) = (segment.object.len, segment.object.sha256.clone());
-    SegmentEntry {
+/// Returns the entry of a stored part.
+fn part_entry(name: String, part: &RecordingPart) -> RecordingPartEntry {
+    let (start_ns, end_ns) = part.times_unix_ns;
+    let (bytes, sha256) = (part.object.len, part.object.sha256.clone());
+    RecordingPartEntry {
         object: ObjectEntry {
             name,
             bytes,
@@ -187,11 +188,11 @@ fn segment_entry(name: String, segment: &Segment) -> SegmentEntry {
             start_unix_ms: start_ns / 1_000_000,
             end_unix_ms: end_ns / 1_000_000,
         },
-        first_event: segment.first_event,
-        end_event: segment.end_event,
-        events: segment.events,
-        lost_events: segment.lost_events,
-        first_state: segment.first_state,
+        first_event: part.first_event,
+        end_event: part.end_event,
+        events: part.events,
+        lost_events: part.lost_events,
+        first_state: part.first_state,
     }
 }
 

@@ -9,8 +9,8 @@
 //! objects that it lists and replaced as a whole. A reader therefore never sees a partial object.
 //!
 //! `layout` has the names of objects, `manifest` the list of them with its checks, `store` the
-//! requests to the object store. `recording_segments` divides the recording of a process into
-//! segments, `rollups` sums summaries up and `parquet_table` writes them; `uploads` and
+//! requests to the object store. `recording_parts` divides the recording of a process into
+//! parts, `rollups` sums summaries up and `parquet_table` writes them; `uploads` and
 //! `manifest_sync` bring both to the store.
 
 mod address;
@@ -20,7 +20,7 @@ mod manifest;
 mod manifest_sync;
 mod parquet_table;
 mod reader;
-mod recording_segments;
+mod recording_parts;
 mod rollup_reader;
 mod rollups;
 mod run_archiver;
@@ -34,8 +34,8 @@ mod writer;
 
 pub use address::ArchiveAddress;
 pub use error::ArchiveError;
-pub use manifest::{ObjectEntry, RankEntry, SegmentEntry};
-pub use reader::{ArchiveReader, ArchivedSegment, file_name};
+pub use manifest::{ObjectEntry, RankEntry, RecordingPartEntry};
+pub use reader::{ArchiveReader, ArchivedPart, file_name};
 pub use rollup_reader::Rollup;
 pub use run_archiver::RunArchiver;
 pub use writer::{ArchiveOptions, ArchiveSummary, ArchiveWriter, ProcessArchive};

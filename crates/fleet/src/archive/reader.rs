@@ -11,7 +11,7 @@ use vramscope_trace::{ReadAt, Recording};
 use super::address::ArchiveAddress;
 use super::error::ArchiveError;
 use super::layout::Table;
-use super::manifest::{Manifest, ObjectEntry, RankEntry, SegmentEntry};
+use super::manifest::{Manifest, ObjectEntry, RankEntry, RecordingPartEntry};
 use super::rollup_reader::{Rollup, read_rollups};
 use super::store::ArchiveStore;
 use crate::runtime::BackgroundRuntime;
@@ -53,29 +53,29 @@ impl ArchiveReader {
         &self.manifest.run
     }
 
-    /// Returns all processes with their segments.
+    /// Returns all processes with their parts.
     #[must_use]
     pub fn ranks(&self) -> &[RankEntry] {
         &self.manifest.ranks
     }
 
-    /// Returns the object of a segment, to be read by ranges.
+    /// Returns the object of a part, to be read by ranges.
     #[must_use]
-    pub fn segment(&self, segment: &SegmentEntry) -> ArchivedSegment {
-        ArchivedSegment { runtime: Arc::clone(&self.runtime), store: self.store.clone(), entry: segment.object.clone() }
+    pub fn part(&self, part: &RecordingPartEntry) -> ArchivedPart {
+        ArchivedPart { runtime: Arc::clone(&self.runtime), store: self.store.clone(), entry: part.object.clone() }
     }
 
-    /// Opens the recording of a process at a time, in milliseconds since 1970: the segment with
+    /// Opens the recording of a process at a time, in milliseconds since 1970: the part with
     /// that time, or else the next one. Reads only the index. Returns `None` if the recording ends
     /// earlier.
     ///
     /// # Errors
-    /// If the segment cannot be read, or is not what the manifest lists.
+    /// If the part cannot be read, or is not what the manifest lists.
     pub fn recording_at(&self, rank: &RankEntry, unix_ms: u64) -> Result<Option<Recording>, ArchiveError> {
-        let Some(entry) = rank.segments.iter().find(|segment| segment.object.end_unix_ms >= unix_ms) else {
+        let Some(entry) = rank.parts.iter().find(|part| part.object.end_unix_ms >= unix_ms) else {
             return Ok(None);
         };
-        let (source, len) = (Arc::new(self.segment(entry)), entry.object.bytes);
+        let (source, len) = (Arc::new(self.part(entry)), entry.object.bytes);
         let opened = Recording::open(source, len, |_, _| ());
         let invalid = |error: String| ArchiveError::Object { name: entry.object.name.clone(), reason: error };
         match opened {
@@ -107,20 +107,20 @@ impl ArchiveReader {
     }
 }
 
-/// Returns the name of a segment as a recording's file: the rank, or else the program and the
+/// Returns the name of a part as a recording's file: the rank, or else the program and the
 /// beginning of the identity, and its times.
 ///
 /// ```
-/// use vramscope_fleet::archive::{ObjectEntry, RankEntry, SegmentEntry, file_name};
+/// use vramscope_fleet::archive::{ObjectEntry, RankEntry, RecordingPartEntry, file_name};
 ///
 /// let rank = RankEntry { rank: Some(3), ..RankEntry::default() };
 /// let (start_unix_ms, end_unix_ms) = (1_800_000_000_000, 1_800_000_599_000);
 /// let object = ObjectEntry { start_unix_ms, end_unix_ms, ..ObjectEntry::default() };
-/// let segment = SegmentEntry { object, ..SegmentEntry::default() };
-/// assert_eq!(file_name(&rank, &segment), "rank 3, 2027-01-15 08.00.00 to 08.09.59 UTC.vram");
+/// let part = RecordingPartEntry { object, ..RecordingPartEntry::default() };
+/// assert_eq!(file_name(&rank, &part), "rank 3, 2027-01-15 08.00.00 to 08.09.59 UTC.vram");
 /// ```
 #[must_use]
-pub fn file_name(rank: &RankEntry, segment: &SegmentEntry) -> String {
+pub fn file_name(rank: &RankEntry, part: &RecordingPartEntry) -> String {
     let process = match rank.rank {
         Some(rank) => format!("rank {rank}"),
         None => format!("{} {}", rank.program.replace('/', " "), rank.identity.get(..8).unwrap_or_default()),
@@ -130,26 +130,26 @@ pub fn file_name(rank: &RankEntry, segment: &SegmentEntry) -> String {
         let time = time.strftime("%Y-%m-%d %H.%M.%S").to_string();
         time.split_once(' ').map(|(date, clock)| (date.to_owned(), clock.to_owned())).unwrap_or_default()
     };
-    let (start_date, start) = time(segment.object.start_unix_ms);
-    let (end_date, end) = time(segment.object.end_unix_ms);
+    let (start_date, start) = time(part.object.start_unix_ms);
+    let (end_date, end) = time(part.object.end_unix_ms);
     let end_date = if end_date == start_date { String::new() } else { format!("{end_date} ") };
     format!("{process}, {start_date} {start} to {end_date}{end} UTC.vram")
 }
 
-/// A segment in an archive. Reads ranges of it, and checks the hash if a range is all of it.
-pub struct ArchivedSegment {
+/// A part in an archive. Reads ranges of it, and checks the hash if a range is all of it.
+pub struct ArchivedPart {
     runtime: Arc<BackgroundRuntime>,
     store: ArchiveStore,
     entry: ObjectEntry,
 }
 
-impl fmt::Debug for ArchivedSegment {
+impl fmt::Debug for ArchivedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArchivedSegment").field("entry", &self.entry).finish_non_exhaustive()
+        f.debug_struct("ArchivedPart").field("entry", &self.entry).finish_non_exhaustive()
     }
 }
 
-impl ReadAt for ArchivedSegment {
+impl ReadAt for ArchivedPart {
     fn read_at(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
         let read = self.runtime.block_on(self.store.read_range(&self.entry, range));
         read.map(Vec::from).map_err(|error| {

@@ -189,7 +189,7 @@ impl ArchivedProcess {
         let result = match assembled {
             Ok(assembled) if assembled.has_ended => {
                 self.archive = None;
-                // Ending the segment takes long.
+                // Ending the part takes long.
                 let _ = tokio::task::spawn_blocking(move || drop(archive)).await;
                 return;
             }

@@ -94,7 +94,7 @@ impl TableParts {
         let rows = file.rows();
         let object = file.finish().and_then(|spool| spool.finish().map_err(ParquetError::from));
         match object {
-            Ok(object) => Some(Upload::Part { table: self.table, object, rows, times_unix_ms }),
+            Ok(object) => Some(Upload::Table { table: self.table, object, rows, times_unix_ms }),
             Err(error) => {
                 tracing::warn!("lost a part of the archive: cannot write a temporary file: {error}");
                 self.lost_parts += 1;

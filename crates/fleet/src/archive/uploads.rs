@@ -7,32 +7,32 @@ use tokio::sync::Notify;
 
 use super::layout::Table;
 use super::manifest::RankEntry;
-use super::recording_segments::Segment;
+use super::recording_parts::RecordingPart;
 use super::spool::SpooledObject;
 
 /// An object that waits, and what the manifest says of it.
 #[derive(Debug)]
 pub(crate) enum Upload {
-    /// A segment of a process's recording; the process has no segments here.
-    Segment(RankEntry, Segment),
+    /// A part of a process's recording; the process has no parts here.
+    Recording(RankEntry, RecordingPart),
     /// A part of a table: its number of rows, and its first and last second in milliseconds since
     /// 1970.
-    Part { table: Table, object: SpooledObject, rows: u64, times_unix_ms: (u64, u64) },
+    Table { table: Table, object: SpooledObject, rows: u64, times_unix_ms: (u64, u64) },
 }
 
 impl Upload {
     /// Returns the object.
     pub(crate) fn object(&mut self) -> &mut SpooledObject {
         match self {
-            Self::Segment(_, segment) => &mut segment.object,
-            Self::Part { object, .. } => object,
+            Self::Recording(_, part) => &mut part.object,
+            Self::Table { object, .. } => object,
         }
     }
 
     fn len(&self) -> u64 {
         match self {
-            Self::Segment(_, segment) => segment.object.len,
-            Self::Part { object, .. } => object.len,
+            Self::Recording(_, part) => part.object.len,
+            Self::Table { object, .. } => object.len,
         }
     }
 }

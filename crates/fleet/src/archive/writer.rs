@@ -16,7 +16,7 @@ use super::error::ArchiveError;
 use super::layout::{Table, is_identity};
 use super::manifest::{Manifest, RankEntry};
 use super::manifest_sync::ManifestSync;
-use super::recording_segments::{RecordingSegments, Segment, SegmentLimits};
+use super::recording_parts::{PartLimits, RecordingPart, RecordingParts};
 use super::rollups::{RollupBuilder, SecondRows};
 use super::store::ArchiveStore;
 use super::table_parts::TableParts;
@@ -25,7 +25,7 @@ use crate::runtime::BackgroundRuntime;
 
 /// The most summaries that wait to be summed up: 3 s of 4,096 ranks.
 const MAX_WAITING_SUMMARIES: usize = 128 << 10;
-/// Interval at which segments and parts are checked for their age.
+/// Interval at which the parts of recordings and tables are checked for their age.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest wait for the object store at the end.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,20 +33,20 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How an archive is divided into objects, and how much may wait for the object store.
 #[derive(Clone, Copy, Debug)]
 pub struct ArchiveOptions {
-    /// Size at which a segment of a recording ends, in bytes.
-    pub segment_bytes: u64,
-    /// Time after which a segment or a part of a table ends. A server that is killed loses at most
+    /// Size at which a part of a recording ends, in bytes.
+    pub part_bytes: u64,
+    /// Time after which a part of a recording or table ends. A server that is killed loses at most
     /// what it received in this time and cannot read from the broker again.
-    pub segment_duration: Duration,
+    pub part_duration: Duration,
     /// The most bytes in temporary files that wait for the object store. What does not fit is
     /// dropped and counted.
     pub pending_bytes: u64,
 }
 
 impl Default for ArchiveOptions {
-    /// Segments of 64 MiB or 10 minutes, of which 4 GiB may wait.
+    /// Parts of 64 MiB or 10 minutes, of which 4 GiB may wait.
     fn default() -> Self {
-        Self { segment_bytes: 64 << 20, segment_duration: Duration::from_secs(600), pending_bytes: 4 << 30 }
+        Self { part_bytes: 64 << 20, part_duration: Duration::from_secs(600), pending_bytes: 4 << 30 }
     }
 }
 
@@ -81,7 +81,7 @@ struct Shared {
     /// The recordings that are being archived.
     open: Mutex<Vec<Weak<Mutex<ProcessState>>>>,
     lost_summaries: Mutex<u64>,
-    /// True once no further chunks are archived. Set before the last segments end, each under its
+    /// True once no further chunks are archived. Set before the last parts end, each under its
     /// process's lock.
     is_finished: AtomicBool,
     /// The second at which an earlier server's roll-ups end, since 1970; 0 if there are none.
@@ -92,7 +92,7 @@ struct Shared {
 #[derive(Debug)]
 struct ProcessState {
     entry: RankEntry,
-    segments: RecordingSegments,
+    parts: RecordingParts,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -100,19 +100,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// Adds a complete segment to the queue.
-    fn add_segments(&self, state: &mut ProcessState, complete: impl IntoIterator<Item = Segment>) {
-        for segment in complete {
-            let end = segment.end_event;
-            if self.queue.add(Upload::Segment(state.entry.clone(), segment)) {
+    /// Adds complete parts of a recording to the queue.
+    fn add_recording_parts(&self, state: &mut ProcessState, complete: impl IntoIterator<Item = RecordingPart>) {
+        for part in complete {
+            let end = part.end_event;
+            if self.queue.add(Upload::Recording(state.entry.clone(), part)) {
                 lock(&self.archived).insert(state.entry.identity.clone(), end);
             }
         }
-        self.queue.count_lost(state.segments.take_lost_segments());
+        self.queue.count_lost(state.parts.take_lost_parts());
     }
 
-    /// Ends segments: those that have been open for as long as allowed, or all.
-    fn end_segments(&self, ends_all: bool) {
+    /// Ends parts of recordings: those that have been open for as long as allowed, or all.
+    fn end_parts(&self, ends_all: bool) {
         let open: Vec<_> = {
             let mut open = lock(&self.open);
             open.retain(|state| state.strong_count() > 0);
@@ -120,9 +120,9 @@ impl Shared {
         };
         for state in open {
             let mut state = lock(&state);
-            let segments = &mut state.segments;
-            let complete = if ends_all { segments.finish_segment() } else { segments.take_overdue() };
-            self.add_segments(&mut state, complete);
+            let parts = &mut state.parts;
+            let complete = if ends_all { parts.finish_part() } else { parts.take_overdue() };
+            self.add_recording_parts(&mut state, complete);
         }
     }
 }
@@ -197,16 +197,16 @@ impl ArchiveWriter {
             return Err(ArchiveError::Process("its identity is not 32 hexadecimal digits".to_owned()));
         }
         let options = &self.shared.options;
-        let limits = SegmentLimits { bytes: options.segment_bytes, duration: options.segment_duration };
+        let limits = PartLimits { bytes: options.part_bytes, duration: options.part_duration };
         let archived_end = lock(&self.shared.archived).get(&process.identity).copied().unwrap_or(0);
         let entry = RankEntry {
             rank: process.rank,
             identity: process.identity.clone(),
             host: process.host.clone(),
             program: process.program.clone(),
-            segments: Vec::new(),
+            parts: Vec::new(),
         };
-        let state = ProcessState { entry, segments: RecordingSegments::new(limits, archived_end) };
+        let state = ProcessState { entry, parts: RecordingParts::new(limits, archived_end) };
         let state = Arc::new(Mutex::new(state));
         lock(&self.shared.open).push(Arc::downgrade(&state));
         Ok(ProcessArchive { shared: Arc::clone(&self.shared), state })
@@ -233,7 +233,7 @@ impl ArchiveWriter {
         self.shared.rollups_end_unix_s
     }
 
-    /// Ends all segments and parts, and waits up to a minute until they and the manifest are
+    /// Ends all parts, and waits up to a minute until they and the manifest are
     /// stored. What is pushed later is ignored. Must not be called from an asynchronous task.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl ArchiveWriter {
             return Ok(ArchiveSummary::default());
         };
         self.shared.is_finished.store(true, Ordering::SeqCst);
-        self.shared.end_segments(true);
+        self.shared.end_parts(true);
         drop(summaries);
         let late = rollups.join().unwrap_or_default();
         self.shared.queue.close();
@@ -262,7 +262,7 @@ impl ArchiveWriter {
     }
 }
 
-/// The archive of one process's recording. Dropping it ends its segment.
+/// The archive of one process's recording. Dropping it ends its part.
 #[derive(Debug)]
 pub struct ProcessArchive {
     shared: Arc<Shared>,
@@ -288,8 +288,8 @@ impl ProcessArchive {
         if self.shared.is_finished.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let complete = state.segments.push(bytes);
-        self.shared.add_segments(&mut state, complete.map_err(ArchiveError::Recording)?);
+        let complete = state.parts.push(bytes);
+        self.shared.add_recording_parts(&mut state, complete.map_err(ArchiveError::Recording)?);
         Ok(())
     }
 }
@@ -297,14 +297,14 @@ impl ProcessArchive {
 impl Drop for ProcessArchive {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
-        let complete = state.segments.finish_segment();
-        self.shared.add_segments(&mut state, complete);
+        let complete = state.parts.finish_part();
+        self.shared.add_recording_parts(&mut state, complete);
     }
 }
 
 /// Returns the moment up to which each recording is archived, and the last second of the roll-ups.
 fn archived_parts(manifest: &Manifest) -> (BTreeMap<String, u64>, u64) {
-    let end = |rank: &RankEntry| rank.segments.iter().map(|segment| segment.end_event).max().unwrap_or(0);
+    let end = |rank: &RankEntry| rank.parts.iter().map(|part| part.end_event).max().unwrap_or(0);
     let archived = manifest.ranks.iter().map(|rank| (rank.identity.clone(), end(rank))).collect();
     let last_ms = manifest.rollups.iter().map(|part| part.object.end_unix_ms).max().unwrap_or(0);
     (archived, last_ms / 1000)
@@ -323,10 +323,10 @@ async fn run_uploads(sync: ManifestSync, queue: Arc<UploadQueue>) -> Result<(u64
     result
 }
 
-/// Sums summaries up and ends old segments until the archive is finished. Returns how many
-/// summaries came too late.
+/// Sums summaries up, and ends old parts of recordings and tables, until the archive is finished.
+/// Returns how many summaries came too late.
 fn write_rollups(shared: &Shared, summaries: &Receiver<StoredSummary>, mut builder: RollupBuilder) -> u64 {
-    let mut tables = Table::ALL.map(|table| TableParts::new(table, shared.options.segment_duration));
+    let mut tables = Table::ALL.map(|table| TableParts::new(table, shared.options.part_duration));
     let mut checked = Instant::now();
     loop {
         let (complete, has_ended) = match summaries.recv_timeout(CHECK_INTERVAL) {
@@ -345,7 +345,7 @@ fn write_rollups(shared: &Shared, summaries: &Receiver<StoredSummary>, mut build
         }
         if checked.elapsed() >= CHECK_INTERVAL {
             checked = Instant::now();
-            shared.end_segments(false);
+            shared.end_parts(false);
             for table in &mut tables {
                 add_part(shared, table, TableParts::take_complete);
             }

@@ -20,9 +20,9 @@ pub(crate) const EPOCH_NS: u64 = 1_800_000_000_000_000_000;
 /// Events in a chunk of a program.
 const CHUNK_EVENTS: u64 = 200;
 
-/// Small segments, so that short recordings have several.
-pub(crate) fn small_segments() -> ArchiveOptions {
-    ArchiveOptions { segment_bytes: 8 << 10, ..ArchiveOptions::default() }
+/// Small parts, so that short recordings have several.
+pub(crate) fn small_parts() -> ArchiveOptions {
+    ArchiveOptions { part_bytes: 8 << 10, ..ArchiveOptions::default() }
 }
 
 /// Returns the identity of the process with this number.

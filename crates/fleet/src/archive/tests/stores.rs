@@ -17,7 +17,7 @@ use object_store::{
 };
 
 use super::harness::*;
-use crate::archive::layout::{MANIFEST, segment_name};
+use crate::archive::layout::{MANIFEST, recording_part_name};
 use crate::archive::manifest::Manifest;
 use crate::archive::store::ArchiveStore;
 use crate::archive::{ArchiveError, ArchiveOptions, ArchiveReader, ArchiveWriter};
@@ -93,7 +93,7 @@ fn failed_writes_are_repeated() {
     for loses_answers in [false, true] {
         let failing = Arc::new(FailingStore { failing: 5, loses_answers, ..FailingStore::default() });
         let store = ArchiveStore::new(failing.clone(), "failing".to_owned());
-        let writer = writer(&store, small_segments());
+        let writer = writer(&store, small_parts());
         let mut program = Program::new(0);
         let archive = writer.process(&program.process).expect("a valid process");
         let chunks = program.run(8_000);
@@ -102,10 +102,10 @@ fn failed_writes_are_repeated() {
         assert_eq!(summary.lost_objects, 0);
         assert!(failing.writes.load(Ordering::Relaxed) >= 5);
         let reader = reader(&store);
-        let numbers: Vec<_> = reader.ranks()[0].segments.iter().map(|segment| segment.object.name.clone()).collect();
-        let expected = (1..=numbers.len() as u32).map(|number| segment_name(Some(0), &identity(1), number));
+        let numbers: Vec<_> = reader.ranks()[0].parts.iter().map(|part| part.object.name.clone()).collect();
+        let expected = (1..=numbers.len() as u32).map(|number| recording_part_name(Some(0), &identity(1), number));
         assert_eq!(numbers, expected.collect::<Vec<_>>());
-        assert_eq!(reader.ranks()[0].segments.iter().map(|segment| segment.events).sum::<u64>(), 8_000);
+        assert_eq!(reader.ranks()[0].parts.iter().map(|part| part.events).sum::<u64>(), 8_000);
     }
 }
 
@@ -113,7 +113,7 @@ fn failed_writes_are_repeated() {
 fn unreachable_store_delays_no_push_and_losses_are_counted() {
     let failing = Arc::new(FailingStore::default());
     let store = ArchiveStore::new(failing.clone(), "failing".to_owned());
-    let writer = writer(&store, ArchiveOptions { pending_bytes: 40 << 10, ..small_segments() });
+    let writer = writer(&store, ArchiveOptions { pending_bytes: 40 << 10, ..small_parts() });
     failing.is_down.store(true, Ordering::Relaxed);
     let mut program = Program::new(0);
     let archive = writer.process(&program.process).expect("a valid process");
@@ -128,8 +128,8 @@ fn unreachable_store_delays_no_push_and_losses_are_counted() {
     assert!(summary.bytes <= 60 << 10, "{summary:?}");
     let reader = reader(&store);
     let rank = &reader.ranks()[0];
-    for segment in &rank.segments {
-        assert!(reader.recording_at(rank, segment.object.start_unix_ms).expect("it opens").is_some());
+    for part in &rank.parts {
+        assert!(reader.recording_at(rank, part.object.start_unix_ms).expect("it opens").is_some());
     }
 }
 
@@ -149,14 +149,14 @@ fn second_writer_ends_the_first() {
                 (result, _) => panic!("{result:?}"),
             }
         }
-        assert_eq!(reader(&store).ranks()[0].segments.len(), 1);
+        assert_eq!(reader(&store).ranks()[0].parts.len(), 1);
     });
 }
 
 #[test]
 fn names_of_unlisted_objects_are_not_used_again() {
     let objects = Arc::new(InMemory::new());
-    let taken = segment_name(Some(0), &identity(1), 1);
+    let taken = recording_part_name(Some(0), &identity(1), 1);
     block_on(objects.put(&Path::from(taken.as_str()), "left by a killed server".into())).expect("memory");
     let store = ArchiveStore::new(objects, "memory".to_owned());
     let writer = writer(&store, ArchiveOptions::default());
@@ -164,7 +164,7 @@ fn names_of_unlisted_objects_are_not_used_again() {
     let chunks = program.run(200);
     writer.process(&program.process).expect("a valid process").push(&program.bytes(chunks)).expect("valid chunks");
     writer.finish().expect("everything is stored");
-    assert_eq!(reader(&store).ranks()[0].segments[0].object.name, segment_name(Some(0), &identity(1), 2));
+    assert_eq!(reader(&store).ranks()[0].parts[0].object.name, recording_part_name(Some(0), &identity(1), 2));
 }
 
 #[test]
@@ -178,11 +178,11 @@ fn archives_of_other_runs_are_not_continued() {
     assert_eq!((reader.run(), reader.ranks().len()), ("run", 0));
 }
 
-/// An archive with one segment, and changes of it.
+/// An archive with one part, and changes of it.
 struct Tampered {
     objects: Arc<InMemory>,
     store: ArchiveStore,
-    segment: String,
+    part: String,
 }
 
 impl Tampered {
@@ -194,7 +194,7 @@ impl Tampered {
         let chunks = program.run(400);
         writer.process(&program.process).expect("a valid process").push(&program.bytes(chunks)).expect("valid chunks");
         writer.finish().expect("everything is stored");
-        Self { objects, store, segment: segment_name(Some(0), &identity(1), 1) }
+        Self { objects, store, part: recording_part_name(Some(0), &identity(1), 1) }
     }
 
     fn put(&self, name: &str, bytes: Vec<u8>) {
@@ -212,7 +212,7 @@ impl Tampered {
         self.put(MANIFEST, manifest.to_json());
     }
 
-    /// Opens the segment by its index, and reads all of it. Returns the errors.
+    /// Opens the part by its index, and reads all of it. Returns the errors.
     fn errors(&self) -> [String; 2] {
         let text = |error: Option<ArchiveError>| error.map(|error| error.to_string()).unwrap_or_default();
         let reader = match ArchiveReader::with_store(self.store.clone()) {
@@ -220,7 +220,7 @@ impl Tampered {
             Err(error) => return [error.to_string(), error.to_string()],
         };
         let rank = &reader.ranks()[0];
-        let whole = block_on(self.store.read_whole(&rank.segments[0].object));
+        let whole = block_on(self.store.read_whole(&rank.parts[0].object));
         [text(reader.recording_at(rank, 0).err()), text(whole.err())]
     }
 }
@@ -234,58 +234,58 @@ fn tampered_archives_are_refused() {
         (
             "truncated object",
             |tampered| {
-                let mut bytes = tampered.get(&tampered.segment);
+                let mut bytes = tampered.get(&tampered.part);
                 bytes.pop();
-                tampered.put(&tampered.segment, bytes);
+                tampered.put(&tampered.part, bytes);
             },
             ["bytes, not", "bytes, not"],
         ),
         (
             "longer object",
             |tampered| {
-                let mut bytes = tampered.get(&tampered.segment);
+                let mut bytes = tampered.get(&tampered.part);
                 bytes.push(0);
-                tampered.put(&tampered.segment, bytes);
+                tampered.put(&tampered.part, bytes);
             },
             ["bytes, not", "bytes, not"],
         ),
         (
             "other bytes in the middle",
             |tampered| {
-                let mut bytes = tampered.get(&tampered.segment);
+                let mut bytes = tampered.get(&tampered.part);
                 let middle = bytes.len() / 4;
                 bytes[middle] ^= 1;
-                tampered.put(&tampered.segment, bytes);
+                tampered.put(&tampered.part, bytes);
             },
             ["", "its SHA-256 hash is another"],
         ),
         (
             "other bytes at the end",
             |tampered| {
-                let mut bytes = tampered.get(&tampered.segment);
+                let mut bytes = tampered.get(&tampered.part);
                 let last = bytes.len() - 1;
                 bytes[last] ^= 1;
-                tampered.put(&tampered.segment, bytes);
+                tampered.put(&tampered.part, bytes);
             },
             ["its SHA-256 hash is another", "its SHA-256 hash is another"],
         ),
         (
             "another hash",
             |tampered| {
-                tampered.change_manifest(|manifest| manifest.ranks[0].segments[0].object.sha256 = "0".repeat(64));
+                tampered.change_manifest(|manifest| manifest.ranks[0].parts[0].object.sha256 = "0".repeat(64));
             },
             ["", "its SHA-256 hash is another"],
         ),
         (
             "missing object",
-            |tampered| block_on(tampered.objects.delete(&Path::from(tampered.segment.as_str()))).expect("memory"),
+            |tampered| block_on(tampered.objects.delete(&Path::from(tampered.part.as_str()))).expect("memory"),
             ["not found", "not found"],
         ),
         (
             "path out of the archive",
             |tampered| {
                 tampered.change_manifest(|manifest| {
-                    manifest.ranks[0].segments[0].object.name = "ranks/../../secret/000001.vram".to_owned();
+                    manifest.ranks[0].parts[0].object.name = "ranks/../../secret/000001.vram".to_owned();
                 });
             },
             ["is not that of an object of an archive", "is not that of an object of an archive"],

@@ -1,8 +1,8 @@
-//! Divides the recording of a process into segments, each a complete recording.
+//! Divides the recording of a process into parts, each a complete recording.
 //!
-//! A segment begins with the header, all definitions so far and the full state at its start, and
+//! A part begins with the header, all definitions so far and the full state at its start, and
 //! ends with an index, so that it opens without the others. Chunks of events are copied, not
-//! encoded again: the segments together have every event once.
+//! encoded again: the parts together have every event once.
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};
@@ -13,18 +13,18 @@ use vramscope_trace::{Chunk, ChunkKind, Encoder, Recording, Sink as _};
 
 use super::spool::{Spool, SpooledObject};
 
-/// When a segment ends.
+/// When a part ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SegmentLimits {
+pub(crate) struct PartLimits {
     /// Its size in bytes.
     pub(crate) bytes: u64,
     /// The time between its first and its last event, and the time for which it has been open.
     pub(crate) duration: Duration,
 }
 
-/// A complete segment, and what the manifest says of it.
+/// A complete part, and what the manifest says of it.
 #[derive(Debug)]
-pub(crate) struct Segment {
+pub(crate) struct RecordingPart {
     pub(crate) object: SpooledObject,
     pub(crate) first_event: u64,
     pub(crate) end_event: u64,
@@ -35,37 +35,37 @@ pub(crate) struct Segment {
     pub(crate) times_unix_ns: (u64, u64),
 }
 
-/// The segment that is being written.
+/// The part that is being written.
 #[derive(Debug)]
-struct OpenSegment {
+struct OpenPart {
     spool: Spool,
     opened: Instant,
     first_state: Option<u64>,
 }
 
-/// The recording of one process, divided into segments.
+/// The recording of one process, divided into parts.
 #[derive(Debug)]
-pub(crate) struct RecordingSegments {
-    limits: SegmentLimits,
+pub(crate) struct RecordingParts {
+    limits: PartLimits,
     /// The hash of the newest header chunk.
     header: Option<[u8; 32]>,
     /// The hashes of all chunks of definitions.
     definitions: HashSet<[u8; 32]>,
-    /// The content of the open segment; without one, of the part that is archived already.
+    /// The content of the open part; without one, of the part that is archived already.
     recording: Recording,
-    open: Option<OpenSegment>,
+    open: Option<OpenPart>,
     /// The moment up to which the recording is archived already.
     archived_end: u64,
-    /// True if relabels follow the last event: the next chunk of events repeats them, so no segment
+    /// True if relabels follow the last event: the next chunk of events repeats them, so no part
     /// begins here.
     ends_with_relabels: bool,
-    /// Segments that were lost because their temporary files could not be written.
-    lost_segments: u64,
+    /// Parts that were lost because their temporary files could not be written.
+    lost_parts: u64,
 }
 
-impl RecordingSegments {
+impl RecordingParts {
     /// Begins with a recording that is archived up to the moment `archived_end`.
-    pub(crate) fn new(limits: SegmentLimits, archived_end: u64) -> Self {
+    pub(crate) fn new(limits: PartLimits, archived_end: u64) -> Self {
         Self {
             limits,
             header: None,
@@ -74,21 +74,21 @@ impl RecordingSegments {
             open: None,
             archived_end,
             ends_with_relabels: false,
-            lost_segments: 0,
+            lost_parts: 0,
         }
     }
 
-    /// Returns how many segments were lost since the last call, because their temporary files could
+    /// Returns how many parts were lost since the last call, because their temporary files could
     /// not be written.
-    pub(crate) fn take_lost_segments(&mut self) -> u64 {
-        std::mem::take(&mut self.lost_segments)
+    pub(crate) fn take_lost_parts(&mut self) -> u64 {
+        std::mem::take(&mut self.lost_parts)
     }
 
-    /// Adds whole chunks. Returns the segments that they complete.
+    /// Adds whole chunks. Returns the parts that they complete.
     ///
     /// # Errors
     /// If the bytes are not chunks that follow the earlier ones. The text says why.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Segment>, String> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<RecordingPart>, String> {
         let (mut at, mut complete) = (0, Vec::new());
         while at < bytes.len() {
             let chunk = Chunk::read(&bytes[at..], at as u64).map_err(|error| error.to_string())?;
@@ -96,20 +96,20 @@ impl RecordingSegments {
             at += chunk.bytes.len();
             self.push_chunk(&chunk)?;
             if self.is_full() {
-                complete.extend(self.finish_segment());
+                complete.extend(self.finish_part());
             }
         }
         Ok(complete)
     }
 
-    /// Ends the open segment if it has been open for as long as allowed.
-    pub(crate) fn take_overdue(&mut self) -> Option<Segment> {
+    /// Ends the open part if it has been open for as long as allowed.
+    pub(crate) fn take_overdue(&mut self) -> Option<RecordingPart> {
         let is_overdue = self.open.as_ref().is_some_and(|open| open.opened.elapsed() >= self.limits.duration);
-        if is_overdue && !self.ends_with_relabels { self.finish_segment() } else { None }
+        if is_overdue && !self.ends_with_relabels { self.finish_part() } else { None }
     }
 
-    /// Ends the open segment, if any.
-    pub(crate) fn finish_segment(&mut self) -> Option<Segment> {
+    /// Ends the open part, if any.
+    pub(crate) fn finish_part(&mut self) -> Option<RecordingPart> {
         let mut open = self.open.take()?;
         let recording = &self.recording;
         self.archived_end = recording.end_event();
@@ -117,12 +117,12 @@ impl RecordingSegments {
         let object = match open.spool.write_all(&index).and_then(|()| open.spool.finish()) {
             Ok(object) => object,
             Err(error) => {
-                self.lose_segment(&error);
+                self.lose_part(&error);
                 return None;
             }
         };
         let time = |time_ns| recording.info().epoch_unix_ns.saturating_add(time_ns);
-        Some(Segment {
+        Some(RecordingPart {
             object,
             first_event: recording.first_event(),
             end_event: recording.end_event(),
@@ -143,7 +143,7 @@ impl RecordingSegments {
     fn push_chunk(&mut self, chunk: &Chunk) -> Result<(), String> {
         let is_new = self.open.is_none() && chunk.first_event.saturating_add(chunk.events) > self.archived_end;
         match chunk.kind {
-            // Of another position than in the segment.
+            // Of another position than in the part.
             ChunkKind::Index | ChunkKind::End => return Ok(()),
             ChunkKind::Header | ChunkKind::Definitions if self.is_repeated(chunk) => return Ok(()),
             // A full state needs no other before it.
@@ -162,7 +162,7 @@ impl RecordingSegments {
             open.first_state = Some(chunk.first_event);
         }
         if let Err(error) = open.spool.write_all(&chunk.bytes) {
-            self.lose_segment(&error);
+            self.lose_part(&error);
         }
         Ok(())
     }
@@ -181,15 +181,15 @@ impl RecordingSegments {
         }
     }
 
-    /// Drops the open segment after a write error; the next one begins with the next events.
-    fn lose_segment(&mut self, error: &io::Error) {
+    /// Drops the open part after a write error; the next one begins with the next events.
+    fn lose_part(&mut self, error: &io::Error) {
         tracing::warn!("lost a part of the archive: cannot write a temporary file: {error}");
-        self.lost_segments += 1;
+        self.lost_parts += 1;
         self.open = None;
         self.archived_end = self.recording.end_event();
     }
 
-    /// Begins a segment with the header and all definitions so far and, if it needs it, the full
+    /// Begins a part with the header and all definitions so far and, if it needs it, the full
     /// state at the present moment.
     fn begin(&mut self, needs_state: bool) -> Result<(), String> {
         let mut encoder = Encoder::new(self.recording.info());
@@ -215,9 +215,9 @@ impl RecordingSegments {
         match spool {
             Ok(spool) => {
                 let first_state = has_state.then_some(moment);
-                self.open = Some(OpenSegment { spool, opened: Instant::now(), first_state });
+                self.open = Some(OpenPart { spool, opened: Instant::now(), first_state });
             }
-            Err(error) => self.lose_segment(&error),
+            Err(error) => self.lose_part(&error),
         }
         Ok(())
     }
