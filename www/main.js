@@ -13,6 +13,16 @@ const connect = () => {
   return port1;
 };
 
+// The fleet page, if this page was opened from it.
+try {
+  const address = sessionStorage.getItem("vramscope.fleet");
+  const button = document.getElementById("fleet");
+  button.hidden = !address;
+  button.onclick = () => location.assign(address);
+} catch {
+  // Without storage, the browser's own button leads back.
+}
+
 window.vramscope = {};
 window.vramscope.ready = module
   .then(compiled => init({ module_or_path: compiled }))

@@ -10,10 +10,20 @@ try {
   // Without storage, the system's color scheme is used.
 }
 
-window.vramscopeFleet = {
-  state: () => JSON.parse(state()),
-  ready: init().then(() => start()).catch(error => {
+// The main page has a button that leads back here, with the choices that the address has.
+addEventListener("pagehide", () => {
+  try {
+    sessionStorage.setItem("vramscope.fleet", `./fleet/${location.hash}`);
+  } catch {
+    // Without storage, the browser's own button leads back.
+  }
+});
+
+window.vramscopeFleet = {};
+window.vramscopeFleet.ready = init()
+  .then(() => start())
+  .then(() => { window.vramscopeFleet.state = () => JSON.parse(state()); })
+  .catch(error => {
     document.getElementById("empty").textContent = `The page could not start: ${error}`;
     throw error;
-  }),
-};
+  });

@@ -46,7 +46,7 @@ impl<'b> FleetPage<'b> {
     #[track_caller]
     fn wait(&self, expression: &str) {
         let deadline = Instant::now() + TIMEOUT;
-        let script = format!("const state = window.vramscopeFleet?.state(); return Boolean({expression})");
+        let script = format!("const state = window.vramscopeFleet?.state?.(); return Boolean({expression})");
         while self.0.run(&script, &[]) != json!(true) {
             assert!(Instant::now() < deadline, "waited {TIMEOUT:?} for {expression}: {}", self.state());
             thread::sleep(Duration::from_millis(20));
@@ -133,6 +133,10 @@ fn click_on_a_cell_opens_the_rank() {
         return true";
     browser.run(click, &[]);
     page.wait("location.pathname === '/' && location.hash.includes('device=2')");
+    // A button of the main page leads back.
+    page.wait("document.getElementById('fleet')?.hidden === false");
+    browser.click("//*[@id='fleet']");
+    page.wait("location.pathname === '/fleet/'");
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub(super) struct Page {
     open: (TextElement, HtmlButtonElement),
     events: (TextElement, HtmlButtonElement),
     marked_title: TextElement,
+    marked_headings: HtmlElement,
     marked_list: HtmlElement,
     marked: Vec<ListedRank>,
     stages_section: HtmlElement,
@@ -77,6 +78,7 @@ impl Page {
             open: button("open")?,
             events: button("events")?,
             marked_title: TextElement::by_id("marked-title")?,
+            marked_headings: by_id("marked-headings")?,
             marked_list: by_id("marked-list")?,
             marked: Vec::new(),
             stages_section: by_id("stages")?,
@@ -105,7 +107,7 @@ impl Page {
         self.most.set(&metric.text(scale.most));
         let is_empty = model.view().ranks.is_empty();
         set_hidden(&self.empty.element, !is_empty);
-        self.empty.set(if model.is_connected() {
+        self.empty.set(if model.is_connected() && model.view().time_unix_ns > 0 {
             "No rank has sent a summary yet. Ranks appear here when they start."
         } else {
             "Connecting to the server…"
@@ -177,6 +179,7 @@ impl Page {
             }
         }
         self.marked.drain(count..).for_each(|listed| listed.row.remove());
+        set_hidden(&self.marked_headings, count == 0);
         Ok(())
     }
 
