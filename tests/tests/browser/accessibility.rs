@@ -14,10 +14,19 @@ use vramscope_viewer::commands::{COMMANDS, Command};
 const AXE_VARIABLE: &str = "VRAMSCOPE_AXE";
 
 /// Returns the violations that axe-core finds on the page: its rule, and the elements.
-const CHECK: &str = "
+pub(super) const CHECK: &str = "
     return axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) =>
         violations.map(({ id, nodes }) =>
             `${id}: ${nodes.slice(0, 3).map(node => node.html.slice(0, 200)).join(' | ')}`));";
+
+/// Returns axe-core's script; `None`, and says so, if it was not downloaded.
+pub(super) fn axe_script() -> Option<String> {
+    let Some(axe) = env::var_os(AXE_VARIABLE) else {
+        println!("SKIPPED: {AXE_VARIABLE} is not set; `cargo xtask test` downloads axe-core");
+        return None;
+    };
+    Some(fs::read_to_string(axe).expect("axe-core's script is readable"))
+}
 
 /// Opens recordings of the tour with a server for them.
 fn open<'b>(browser: &'b Browser, name: &str) -> (Program, Page<'b>) {
@@ -30,11 +39,7 @@ fn open<'b>(browser: &'b Browser, name: &str) -> (Program, Page<'b>) {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn no_view_violates_rules_of_accessibility() {
-    let Some(axe) = env::var_os(AXE_VARIABLE) else {
-        println!("SKIPPED: {AXE_VARIABLE} is not set; `cargo xtask test` downloads axe-core");
-        return;
-    };
-    let axe = fs::read_to_string(axe).expect("axe-core's script is readable");
+    let Some(axe) = axe_script() else { return };
     let mut found = Vec::new();
     for colors in [ColorScheme::Light, ColorScheme::Dark] {
         let browser = Browser::start(Window { width: 1400, height: 900, scale: 1, colors });

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use vramscope_tests::{Browser, ColorScheme, Window};
 
+use super::accessibility::{CHECK, axe_script};
 use simulated::{Fault, SimulatedFleet, identity};
 
 /// Longest wait for the page, on a slow machine.
@@ -89,6 +90,27 @@ fn planted_outlier_is_marked_within_a_second_and_listed_first() {
 
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
+fn faults_are_marked_and_ended_ranks_are_not() {
+    let fleet = SimulatedFleet::start(64, "pp=4,dp=2,tp=8");
+    let browser = Browser::start(window());
+    let page = FleetPage::open(&browser, &fleet);
+    page.wait("state.ranks === 64 && state.ticks > 10");
+    for (rank, fault) in [(5, Fault::Leak(300)), (20, Fault::Stuck), (37, Fault::Silent), (50, Fault::Ended)] {
+        fleet.set_fault(rank, fault);
+    }
+    let has = |rank: u32, metric: &str| {
+        page.wait(&format!("state.outliers.some(one => one.rank === {rank} && one.metric === '{metric}')"));
+    };
+    has(5, "Growth");
+    has(20, "StepsBehind");
+    // A rank that sends nothing also stays in its step, which soon is further from the others'.
+    page.wait("state.outliers.some(one => one.rank === 37)");
+    page.wait("document.getElementById('counters').textContent.includes('64 (1 ended)')");
+    page.wait("state.outliers.length === 3");
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
 fn ranks_are_selected_and_opened_by_keyboard() {
     let fleet = SimulatedFleet::start(64, "pp=4,dp=2,tp=8");
     fleet.set_fault(40, Fault::Extra(6000));
@@ -164,4 +186,48 @@ fn page_reconnects_and_keeps_its_choices() {
     page.wait("state.ranks === 64");
     let chosen = browser.run("return ['color', 'group', 'sort'].map(id => document.getElementById(id).value)", &[]);
     assert_eq!(chosen, json!(["lag", "host", "value"]));
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn fleet_page_follows_rules_of_accessibility() {
+    let Some(axe) = axe_script() else { return };
+    let fleet = SimulatedFleet::start(64, "pp=4,dp=2,tp=8");
+    fleet.set_fault(40, Fault::Extra(6000));
+    for colors in [ColorScheme::Light, ColorScheme::Dark] {
+        let browser = Browser::start(Window { colors, ..window() });
+        let page = FleetPage::open(&browser, &fleet);
+        page.wait("state.outliers.length === 1");
+        page.focus_cells();
+        browser.press('n');
+        page.wait("state.selected === 40");
+        browser.run(&axe, &[]);
+        assert_eq!(browser.run(CHECK, &[]), json!([]), "{colors:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs Chromium; run by cargo xtask test"]
+fn nothing_leaves_the_window_at_any_size() {
+    let fleet = SimulatedFleet::start(1024, "pp=4,dp=32,tp=8");
+    fleet.set_fault(40, Fault::Extra(6000));
+    let browser = Browser::start(window());
+    for (width, height) in [(1920, 1080), (1280, 720), (1024, 768), (768, 1024), (420, 860)] {
+        browser.emulate(Window { width, height, ..window() });
+        let page = FleetPage::open(&browser, &fleet);
+        page.wait("state.outliers.length === 1 && document.querySelector('#marked-list button')");
+        let misplaced = "
+            const parts = 'header *, .choices *, main, #grid, aside > *, aside h2, aside button, aside dd, .differ th';
+            const isOutside = element => {
+                const { left, right, width } = element.getBoundingClientRect();
+                return width > 0 && (left < -1 || right > innerWidth + 1);
+            };
+            const sections = [...document.querySelectorAll('aside section')];
+            const box = element => element.getBoundingClientRect();
+            const overlap = sections.some((one, index) => sections[index + 1]?.getClientRects().length > 0
+                && box(one.lastElementChild).bottom > box(sections[index + 1]).top + 1);
+            return [...document.querySelectorAll(parts)].filter(isOutside).map(element => element.outerHTML)
+                .concat(overlap ? ['sections overlap'] : []);";
+        assert_eq!(browser.run(misplaced, &[]), json!([]), "at {width} by {height}");
+    }
 }
