@@ -101,8 +101,8 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
 
     /// Creates a builder for `device` with the options that environment variables set: the
     /// allocator's settings as for PyTorch (`PYTORCH_CUDA_ALLOC_CONF` or `PYTORCH_ALLOC_CONF`), the
-    /// server to push to (`VRAMSCOPE_PUSH`), whether names are recorded (`VRAMSCOPE_REDACT`), and the
-    /// rank that a launcher assigned to this process.
+    /// server to push to (`VRAMSCOPE_PUSH`), whether names are recorded (`VRAMSCOPE_REDACT`), and
+    /// the rank that a launcher assigned to this process.
     ///
     /// # Errors
     /// If a variable's value is invalid.

@@ -12,6 +12,7 @@ mod fleet_feed;
 mod guard;
 mod listen;
 mod live;
+mod metric_family;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod options;
@@ -41,6 +42,7 @@ pub use content::{Content, ServedRecording};
 pub use fleet_feed::{FleetClient, FleetFeed};
 use guard::{Guard, HostPolicy};
 pub use listen::{DEFAULT_PORT, StartError};
+pub use metric_family::{MetricFamily, MetricSample, MetricValue};
 pub use options::{ANY_HOST, ServerLimits, ServerOptions, TlsFiles};
 pub use ranges::{MEDIA_TYPE, RecordingBytes};
 use state::AppState;

@@ -242,8 +242,8 @@ impl<O: Output> Merger<O> {
         self.source(joined).map_or_else(Vec::new, |source| source.devices.values().map(|device| device.0).collect())
     }
 
-    /// Disconnects a process whose connection is lost and which may reconnect later. Returns `None`,
-    /// and changes nothing, if a newer connection of the process has replaced this one.
+    /// Disconnects a process whose connection is lost and which may reconnect later. Returns
+    /// `None`, and changes nothing, if a newer connection of the process has replaced this one.
     pub(super) fn leave(&mut self, joined: &MergerConnection, now_unix_ns: u64) -> Option<DisconnectReport> {
         if !self.source(joined)?.has_ended {
             self.mark(joined, LOST_MARK, now_unix_ns);

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use super::metric_family::MetricFamily;
+
 /// The ranks of a training run, as a server shows them. Its functions must not block.
 pub trait FleetFeed: fmt::Debug + Send + Sync {
     /// Returns the name of the run.
@@ -13,6 +15,9 @@ pub trait FleetFeed: fmt::Debug + Send + Sync {
 
     /// Returns the newest view as JSON.
     fn json(&self) -> String;
+
+    /// Returns the figures of all ranks, for `/metrics`.
+    fn metrics(&self) -> Vec<MetricFamily>;
 
     /// Starts to read the events of the process with this identity.
     ///

@@ -14,6 +14,8 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::content::Content;
+use super::metric_family::{MetricFamily, MetricSample, MetricValue};
 use super::state::AppState;
 use crate::figures::{DeviceFigures, Figures};
 use crate::hub::Hub;
@@ -31,7 +33,10 @@ pub(super) async fn metrics(State(state): State<Arc<AppState>>, headers: HeaderM
     } else {
         "text/plain; version=0.0.4; charset=utf-8"
     };
-    match open_metrics_text(Metrics::read(&state)) {
+    let mut families = Families::default();
+    Metrics::read(&state.content).add_to(&mut families);
+    ConnectionMetrics::read(&state).add_to(&mut families);
+    match open_metrics_text(families) {
         Ok(text) => {
             let text = if is_open_metrics { text } else { prometheus_text(&text) };
             ([(header::CONTENT_TYPE, media_type)], text).into_response()
@@ -42,9 +47,9 @@ pub(super) async fn metrics(State(state): State<Arc<AppState>>, headers: HeaderM
 }
 
 /// Returns the metrics in the OpenMetrics text format.
-fn open_metrics_text(metrics: Metrics) -> Result<String, fmt::Error> {
+fn open_metrics_text(families: Families) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(metrics));
+    registry.register_collector(Box::new(families));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
@@ -70,14 +75,12 @@ fn prometheus_text(open_metrics: &str) -> String {
     text
 }
 
-/// The values of all Prometheus metrics in `/metrics` at one moment: of the live recording, the
-/// server's connections and this process.
+/// The values of metrics at one moment: of the live recording, the ranks of a run and this process.
 #[derive(Debug, Default)]
 struct Metrics {
     live: Option<LiveMetrics>,
-    connections: u64,
-    accepted: u64,
-    refused: u64,
+    /// Figures of all ranks of a run.
+    ranks: Vec<MetricFamily>,
     process: ProcessMetrics,
 }
 
@@ -91,10 +94,21 @@ struct LiveMetrics {
     held_bytes: u64,
 }
 
+impl Content {
+    /// Returns the metrics of the live recording, of the ranks of a run, and of this process, which
+    /// `/metrics` has too.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<MetricFamily> {
+        let mut families = Families::default();
+        Metrics::read(self).add_to(&mut families);
+        families.0
+    }
+}
+
 impl Metrics {
-    /// Returns the current values of all Prometheus metrics of the server.
-    fn read(state: &AppState) -> Self {
-        let figures = |hub: &Hub| match &state.content.aggregator {
+    /// Returns the current values of the metrics of what a server offers.
+    fn read(content: &Content) -> Self {
+        let figures = |hub: &Hub| match &content.aggregator {
             None => hub.figures(),
             // A disconnected process may have ended, so its last known memory is not reported.
             Some(aggregator) => {
@@ -103,20 +117,53 @@ impl Metrics {
                 Arc::new(figures)
             }
         };
-        let live = state.content.live.as_ref().map(|hub| LiveMetrics {
+        let live = content.live.as_ref().map(|hub| LiveMetrics {
             figures: figures(hub),
             viewers: hub.viewers() as u64,
             missed_events: hub.missed_events(),
             held_bytes: hub.held_bytes(),
         });
+        let ranks = content.fleet.as_ref().map(|fleet| fleet.metrics()).unwrap_or_default();
+        Self { live, ranks, process: ProcessMetrics::read() }
+    }
+
+    /// Adds all metrics that have samples.
+    fn add_to(&self, families: &mut Families) {
+        if let Some(live) = &self.live {
+            families.live(live);
+        }
+        families.0.extend(self.ranks.iter().cloned());
+        let process = &self.process;
+        families.gauge("process_resident_memory", "Resident memory of this process", "bytes", process.resident_bytes);
+        families.gauge("process_open_fds", "Open files of this process", "", process.open_files);
+        families.0.retain(|family| !family.samples.is_empty());
+    }
+}
+
+/// The server's connections since it started.
+#[derive(Clone, Copy, Debug, Default)]
+struct ConnectionMetrics {
+    open: u64,
+    accepted: u64,
+    refused: u64,
+}
+
+impl ConnectionMetrics {
+    fn read(state: &AppState) -> Self {
         let counts = &state.counts;
         Self {
-            live,
-            connections: counts.open.load(Ordering::Relaxed) as u64,
+            open: counts.open.load(Ordering::Relaxed) as u64,
             accepted: counts.accepted.load(Ordering::Relaxed),
             refused: counts.refused.load(Ordering::Relaxed),
-            process: ProcessMetrics::read(),
         }
+    }
+
+    fn add_to(self, families: &mut Families) {
+        let Self { open, accepted, refused } = self;
+        families.gauge("vramscope_connections", "Open connections", "", open);
+        families.counter("vramscope_accepted_connections", "Connections accepted since the server started", accepted);
+        let help = "Connections refused or replaced because the limit was reached";
+        families.counter("vramscope_refused_connections", help, refused);
     }
 }
 
@@ -147,13 +194,6 @@ impl ProcessMetrics {
     fn read() -> Self {
         Self::default()
     }
-}
-
-/// The value of one sample of a metric.
-#[derive(Clone, Copy, Debug)]
-enum Value {
-    Integer(u64),
-    Float(f64),
 }
 
 /// A gauge that each device has: name without the prefix `vramscope_`, help text, unit, and a
@@ -192,111 +232,103 @@ const DEVICE_GAUGES: [DeviceGauge; 13] = [
     }),
 ];
 
-/// Writes one sample of a gauge or counter.
-fn write_sample(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: Value) -> fmt::Result {
-    match (kind, value) {
-        (MetricType::Counter, Value::Integer(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
-        (MetricType::Counter, Value::Float(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
-        (_, Value::Integer(value)) => encoder.encode_gauge(&value),
-        (_, Value::Float(value)) => encoder.encode_gauge(&value),
+/// Collects metric families.
+#[derive(Debug, Default)]
+struct Families(Vec<MetricFamily>);
+
+impl Families {
+    /// Adds a metric family: name, help text, unit, and samples.
+    fn add(&mut self, (name, help, unit): (&str, &'static str, &'static str), samples: Vec<MetricSample>) {
+        self.0.push(MetricFamily { name: name.to_owned(), help, unit, is_counter: false, samples });
+    }
+
+    /// Adds a counter: name, help text, unit, and samples.
+    fn add_counter(&mut self, (name, help, unit): (&str, &'static str, &'static str), samples: Vec<MetricSample>) {
+        self.0.push(MetricFamily { name: name.to_owned(), help, unit, is_counter: true, samples });
+    }
+
+    /// Adds a gauge without labels; left out if `value` is `None`.
+    fn gauge(&mut self, name: &str, help: &'static str, unit: &'static str, value: impl Into<Option<u64>>) {
+        self.add(
+            (name, help, unit),
+            value.into().map(|value| unlabelled(MetricValue::Integer(value))).into_iter().collect(),
+        );
+    }
+
+    /// Adds a counter without labels or unit.
+    fn counter(&mut self, name: &str, help: &'static str, value: u64) {
+        self.add_counter((name, help, ""), vec![unlabelled(MetricValue::Integer(value))]);
+    }
+
+    /// Adds the metrics of the live recording and of each of its devices.
+    fn live(&mut self, live: &LiveMetrics) {
+        let LiveMetrics { figures, viewers, missed_events, held_bytes } = live;
+        let labels = vec![("program", figures.program.clone())];
+        let recording = ("vramscope_recording", "Always 1; the label names the recorded program", "");
+        self.add(recording, vec![MetricSample { labels, value: MetricValue::Integer(1) }]);
+        let per_device = |value: &dyn Fn(&DeviceFigures) -> Option<MetricValue>| -> Vec<_> {
+            let devices = figures.devices.iter();
+            let labels = |device: &DeviceFigures| {
+                vec![("device", device.info.device.to_string()), ("name", device.info.name.clone())]
+            };
+            devices.filter_map(|device| Some(MetricSample { labels: labels(device), value: value(device)? })).collect()
+        };
+        for (name, help, unit, value) in DEVICE_GAUGES {
+            let samples = per_device(&|device| value(device).map(MetricValue::Integer));
+            self.add((&format!("vramscope_{name}"), help, unit), samples);
+        }
+        let fragmentation = per_device(&|device| Some(MetricValue::Float(device.free_space.fragmentation())));
+        self.add(
+            ("vramscope_fragmentation", "1 - largest free block / free bytes in segments", "ratio"),
+            fragmentation,
+        );
+        let failures = per_device(&|device| Some(MetricValue::Integer(device.out_of_memory)));
+        self.add_counter(("vramscope_out_of_memory", "Requests that failed for lack of memory", ""), failures);
+        self.counter("vramscope_events", "Events recorded", figures.events);
+        self.counter("vramscope_lost_events", "Events missing from the recording", figures.lost_events);
+        self.counter("vramscope_recorder_waits", "Times that the program waited for the recorder", figures.waits);
+        let waited = vec![unlabelled(MetricValue::Float(figures.waited.as_secs_f64()))];
+        let family = ("vramscope_recorder_waited", "Time that the program waited for the recorder", "seconds");
+        self.add_counter(family, waited);
+        self.gauge("vramscope_file", "Size of the recording's file", "bytes", figures.file_bytes);
+        self.gauge("vramscope_viewers", "Viewers that follow the recording", "", *viewers);
+        self.counter("vramscope_viewers_missed_events", "Events left out for slow viewers", *missed_events);
+        self.gauge("vramscope_history", "Memory of the recording's history in this process", "bytes", *held_bytes);
     }
 }
 
-/// Writes metrics in the format of `/metrics`.
-struct MetricWriter<'a>(DescriptorEncoder<'a>);
+/// Returns a sample without labels.
+fn unlabelled(value: MetricValue) -> MetricSample {
+    MetricSample { labels: Vec::new(), value }
+}
 
-impl MetricWriter<'_> {
-    /// Writes a metric family: name, help text, unit, and samples, each with its labels. A family
-    /// without samples is left out.
-    fn family(
-        &mut self,
-        (name, help, unit): (&str, &str, &str),
-        kind: MetricType,
-        samples: &[(Vec<(&str, String)>, Value)],
-    ) -> fmt::Result {
-        if samples.is_empty() {
-            return Ok(());
-        }
-        let unit = (!unit.is_empty()).then(|| Unit::Other(unit.to_owned()));
-        let mut encoder = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
-        for (labels, value) in samples {
-            if labels.is_empty() {
-                write_sample(&mut encoder, kind, *value)?;
-            } else {
-                write_sample(&mut encoder.encode_family(labels)?, kind, *value)?;
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for MetricFamily { name, help, unit, is_counter, samples } in &self.0 {
+            let kind = if *is_counter { MetricType::Counter } else { MetricType::Gauge };
+            let unit = (!unit.is_empty()).then(|| Unit::Other((*unit).to_owned()));
+            let mut encoder = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+            for MetricSample { labels, value } in samples {
+                if labels.is_empty() {
+                    write_sample(&mut encoder, kind, *value)?;
+                } else {
+                    write_sample(&mut encoder.encode_family(labels)?, kind, *value)?;
+                }
             }
         }
         Ok(())
     }
-
-    /// Writes a gauge without labels; left out if `value` is `None`.
-    fn gauge(&mut self, name: &str, help: &str, unit: &str, value: impl Into<Option<u64>>) -> fmt::Result {
-        let value = value.into().map(|value| (Vec::new(), Value::Integer(value)));
-        self.family((name, help, unit), MetricType::Gauge, value.as_slice())
-    }
-
-    /// Writes a counter without labels or unit.
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.family((name, help, ""), MetricType::Counter, &[(Vec::new(), Value::Integer(value))])
-    }
-
-    /// Writes the metrics of the live recording and of each of its devices.
-    fn live(&mut self, live: &LiveMetrics) -> fmt::Result {
-        let LiveMetrics { figures, viewers, missed_events, held_bytes } = live;
-        let program = vec![("program", figures.program.clone())];
-        let recording = ("vramscope_recording", "Always 1; the label names the recorded program", "");
-        self.family(recording, MetricType::Gauge, &[(program, Value::Integer(1))])?;
-        let per_device = |value: &dyn Fn(&DeviceFigures) -> Option<Value>| -> Vec<_> {
-            let devices = figures.devices.iter();
-            let label = |device: &DeviceFigures| {
-                vec![("device", device.info.device.to_string()), ("name", device.info.name.clone())]
-            };
-            devices.filter_map(|device| Some((label(device), value(device)?))).collect()
-        };
-        for (name, help, unit, value) in DEVICE_GAUGES {
-            let samples = per_device(&|device| value(device).map(Value::Integer));
-            self.family((&format!("vramscope_{name}"), help, unit), MetricType::Gauge, &samples)?;
-        }
-        let fragmentation = per_device(&|device| Some(Value::Float(device.free_space.fragmentation())));
-        let family = ("vramscope_fragmentation", "1 - largest free block / free bytes in segments", "ratio");
-        self.family(family, MetricType::Gauge, &fragmentation)?;
-        let failures = per_device(&|device| Some(Value::Integer(device.out_of_memory)));
-        let family = ("vramscope_out_of_memory", "Requests that failed for lack of memory", "");
-        self.family(family, MetricType::Counter, &failures)?;
-        self.counter("vramscope_events", "Events recorded", figures.events)?;
-        self.counter("vramscope_lost_events", "Events missing from the recording", figures.lost_events)?;
-        self.counter("vramscope_recorder_waits", "Times that the program waited for the recorder", figures.waits)?;
-        let waited = [(Vec::new(), Value::Float(figures.waited.as_secs_f64()))];
-        let family = ("vramscope_recorder_waited", "Time that the program waited for the recorder", "seconds");
-        self.family(family, MetricType::Counter, &waited)?;
-        self.gauge("vramscope_file", "Size of the recording's file", "bytes", figures.file_bytes)?;
-        self.gauge("vramscope_viewers", "Viewers that follow the recording", "", *viewers)?;
-        self.counter("vramscope_viewers_missed_events", "Events left out for slow viewers", *missed_events)?;
-        self.gauge("vramscope_history", "Memory of the recording's history in this process", "bytes", *held_bytes)
-    }
 }
 
-impl Collector for Metrics {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut writer = MetricWriter(encoder);
-        if let Some(live) = &self.live {
-            writer.live(live)?;
+/// Writes one sample of a gauge or counter.
+fn write_sample(encoder: &mut MetricEncoder<'_>, kind: MetricType, value: MetricValue) -> fmt::Result {
+    match (kind, value) {
+        (MetricType::Counter, MetricValue::Integer(value)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
         }
-        writer.gauge("vramscope_connections", "Open connections", "", self.connections)?;
-        writer.counter(
-            "vramscope_accepted_connections",
-            "Connections accepted since the server started",
-            self.accepted,
-        )?;
-        let refused = "Connections refused or replaced because the limit was reached";
-        writer.counter("vramscope_refused_connections", refused, self.refused)?;
-        writer.gauge(
-            "process_resident_memory",
-            "Resident memory of this process",
-            "bytes",
-            self.process.resident_bytes,
-        )?;
-        writer.gauge("process_open_fds", "Open files of this process", "", self.process.open_files)
+        (MetricType::Counter, MetricValue::Float(value)) => encoder.encode_counter::<NoLabelSet, _, u64>(&value, None),
+        (_, MetricValue::Integer(value)) => encoder.encode_gauge(&value),
+        (_, MetricValue::Float(value)) => encoder.encode_gauge(&value),
     }
 }
 
@@ -306,7 +338,15 @@ mod tests {
 
     use super::*;
 
-    /// Answers `GET /metrics` with all metrics in the format that the client accepts.
+    /// Returns the metrics of a server without connections.
+    fn families(metrics: &Metrics) -> Families {
+        let mut families = Families::default();
+        metrics.add_to(&mut families);
+        ConnectionMetrics::default().add_to(&mut families);
+        families
+    }
+
+    /// Returns the metrics of a program with one device.
     fn metrics() -> Metrics {
         let device = DeviceFigures {
             info: DeviceInfo {
@@ -337,7 +377,7 @@ mod tests {
 
     #[test]
     fn metrics_have_names_units_and_labels_as_in_openmetrics() {
-        let text = open_metrics_text(metrics()).expect("formatting does not fail");
+        let text = open_metrics_text(families(&metrics())).expect("formatting does not fail");
         let device = "device=\"3\",name=\"NVIDIA \\\"H200\\\"\\n</b>\\\\\"";
         for line in [
             "vramscope_recording{program=\"<script>alert(1)</script>\\\"\\n\"} 1",
@@ -362,7 +402,7 @@ mod tests {
 
     #[test]
     fn older_format_has_the_same_samples() {
-        let open = open_metrics_text(metrics()).expect("formatting does not fail");
+        let open = open_metrics_text(families(&metrics())).expect("formatting does not fail");
         let older = prometheus_text(&open);
         let samples = |text: &str| -> Vec<String> {
             text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
@@ -386,7 +426,7 @@ mod tests {
 
     #[test]
     fn unknown_values_are_left_out() {
-        let text = open_metrics_text(Metrics::default()).expect("formatting does not fail");
+        let text = open_metrics_text(families(&Metrics::default())).expect("formatting does not fail");
         assert!(text.contains("\nvramscope_connections 0\n"), "{text}");
         for name in ["memory", "viewers", "process_"] {
             assert!(!text.contains(name), "unexpected {name} in\n{text}");
@@ -413,7 +453,7 @@ mod tests {
 
     #[test]
     fn documentation_and_dashboard_name_existing_metrics() {
-        let text = open_metrics_text(metrics()).expect("formatting does not fail");
+        let text = open_metrics_text(families(&metrics())).expect("formatting does not fail");
         let samples = text.lines().filter(|line| !line.starts_with('#'));
         let exported: std::collections::BTreeSet<_> =
             samples.filter_map(|line| line.split(['{', ' ']).next()).filter(|name| !name.is_empty()).collect();

@@ -43,7 +43,8 @@ pub(crate) fn open(url: &str) -> Result<Vec<ServedRecording>> {
 }
 
 /// Starts to archive the run at a broker.
-pub(crate) fn start(archive: &ArchiveAddress, run: &FleetAddress) -> Result<RunArchiver> {
+pub(crate) fn start(archive: &str, run: &FleetAddress) -> Result<RunArchiver> {
+    let archive = &ArchiveAddress::parse(archive).map_err(CommandError::new)?;
     let writer = ArchiveWriter::open(archive, run.run(), ArchiveOptions::default());
     let writer = writer.map_err(|error| CommandError::new(format_args!("cannot write {archive}: {error}")))?;
     RunArchiver::start(run, writer).map_err(CommandError::new)

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Weak};
 
 use serde::Serialize;
-use vramscope_collector::{FleetClient, FleetFeed};
+use vramscope_collector::{FleetClient, FleetFeed, MetricFamily, MetricSample, MetricValue};
 use vramscope_fleet::Follower;
-use vramscope_insight::fleet::{FleetView, ProcessIdentity, ViewEncoder};
+use vramscope_insight::fleet::{FleetView, ProcessIdentity, RankMetric, RankRow, ViewEncoder};
 
 /// Why a command fails while the server stops.
 const STOPPING: &str = "the server is stopping";
@@ -49,6 +49,22 @@ impl FleetFeed for FollowedRun {
     fn json(&self) -> String {
         let view = self.view().unwrap_or_default();
         serde_json::to_string(&JsonView { run: &self.run, view: &view }).expect("numbers and texts always serialize")
+    }
+
+    fn metrics(&self) -> Vec<MetricFamily> {
+        let view = self.view().unwrap_or_default();
+        let sample = |(row, value): (&RankRow, f64)| MetricSample {
+            labels: row.metric_labels().to_vec(),
+            value: MetricValue::Float(value),
+        };
+        let family = |metric: RankMetric| MetricFamily {
+            name: format!("vramscope_rank_{}", metric.name),
+            help: metric.help,
+            unit: metric.unit,
+            is_counter: false,
+            samples: metric.values(&view.ranks).map(sample).collect(),
+        };
+        RankMetric::ALL.map(family).to_vec()
     }
 
     fn open(&self, identity: &str) -> Result<(), String> {

@@ -12,6 +12,7 @@
 //! - Serving: [`server`] starts the page for `demo` and `view`, [`merge_server`] that of processes
 //!   that push, for `serve`, `run` and `attach`; `archive` opens recordings in object stores.
 //! - Assistants: `mcp` offers the analyses as tools of the Model Context Protocol.
+//! - Metrics: `otlp` exports those of `serve`.
 //! - Charts: [`bars`] compares amounts of memory.
 //! - Other processes: [`attach`] runs Python code in another process.
 //! - Comparing: [`diff`] has the operands, conditions and outputs of `diff`.
@@ -47,6 +48,8 @@ mod mcp;
 mod merge_server;
 mod number;
 mod operation;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod output;
 mod recorded;
 mod reports;

@@ -33,6 +33,8 @@ pub(crate) struct MergeServer {
     #[cfg(feature = "fleet")]
     follower: Option<Arc<Follower>>,
     aggregator: Aggregator,
+    #[cfg(feature = "otlp")]
+    content: Content,
     server: Server,
     record: Option<PathBuf>,
 }
@@ -68,6 +70,9 @@ impl MergeServer {
             fleet: follower.as_ref().map(|follower| FollowedRun::feed(follower)),
             ..Content::live(hub.clone())
         };
+        #[cfg(feature = "otlp")]
+        let server = arguments.start(content.clone())?;
+        #[cfg(not(feature = "otlp"))]
         let server = arguments.start(content)?;
         let mut outputs = Outputs { hub: Some(hub), ..Outputs::default() };
         if let Some(path) = record {
@@ -90,6 +95,8 @@ impl MergeServer {
             #[cfg(feature = "fleet")]
             follower,
             aggregator,
+            #[cfg(feature = "otlp")]
+            content,
             server,
             record: record.map(Path::to_owned),
         })
@@ -98,6 +105,13 @@ impl MergeServer {
     /// Returns the address to which processes push, with the server's token.
     pub(crate) fn push_url(&self) -> String {
         self.server.url().replacen("http", "ws", 1)
+    }
+
+    /// Returns what reads the server's metrics.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn metrics_reader(&self) -> impl Fn() -> Vec<vramscope_collector::MetricFamily> + use<> {
+        let content = self.content.clone();
+        move || content.metrics()
     }
 
     /// Returns true if other machines cannot reach the server.

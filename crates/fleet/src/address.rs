@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 use vramscope_collector::AddressError;
@@ -155,14 +154,6 @@ impl FleetAddress {
     #[must_use]
     pub fn run(&self) -> &str {
         &self.run
-    }
-}
-
-impl FromStr for FleetAddress {
-    type Err = AddressError;
-
-    fn from_str(url: &str) -> Result<Self, AddressError> {
-        Self::parse(url)
     }
 }
 

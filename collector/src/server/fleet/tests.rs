@@ -11,6 +11,7 @@ use vramscope_page::{Content::Plain, PageFile};
 
 use super::*;
 use crate::server::fleet_feed::FleetClient;
+use crate::server::metric_family::{MetricFamily, MetricSample, MetricValue};
 use crate::server::tests::{Response, send};
 use crate::server::{Assets, Content, Server, ServerOptions, Token};
 
@@ -47,6 +48,17 @@ impl FleetFeed for FakeFleet {
 
     fn json(&self) -> String {
         r#"{"ranks":[]}"#.to_owned()
+    }
+
+    fn metrics(&self) -> Vec<MetricFamily> {
+        let labels = vec![("rank", "3".to_owned()), ("host", "node\"1\"".to_owned())];
+        vec![MetricFamily {
+            name: "vramscope_rank_lag".to_owned(),
+            help: "Age of the newest summary",
+            unit: "seconds",
+            is_counter: false,
+            samples: vec![MetricSample { labels, value: MetricValue::Float(1.5) }],
+        }]
     }
 
     fn open(&self, identity: &str) -> Result<(), String> {

@@ -66,7 +66,7 @@ struct KeysArguments {
 struct CreateArguments {
     /// Address of the run, with the credentials of an admin: nats://HOST:PORT/RUN?nkey=FILE
     #[arg(value_name = "URL")]
-    address: FleetAddress,
+    address: String,
     /// Most bytes of events that the broker stores [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     event_bytes: Option<ByteSize>,
@@ -86,7 +86,7 @@ struct CreateArguments {
 struct DeleteArguments {
     /// Address of the run, with the credentials of an admin: nats://HOST:PORT/RUN?nkey=FILE
     #[arg(value_name = "URL")]
-    address: FleetAddress,
+    address: String,
 }
 
 /// Runs `vramscope fleet`.
@@ -94,16 +94,23 @@ pub(crate) fn run(arguments: &FleetArguments) -> Result {
     match &arguments.action {
         FleetAction::Keys(arguments) => make_keys(arguments),
         FleetAction::Create(arguments) => {
-            create_streams(&arguments.address, &arguments.limits()).map_err(CommandError::new)?;
-            terminal::message(format_args!("created the streams of {}", arguments.address));
+            let address = parse(&arguments.address)?;
+            create_streams(&address, &arguments.limits()).map_err(CommandError::new)?;
+            terminal::message(format_args!("created the streams of {address}"));
             Ok(())
         }
         FleetAction::Delete(arguments) => {
-            delete_streams(&arguments.address).map_err(CommandError::new)?;
-            terminal::message(format_args!("deleted the streams of {}", arguments.address));
+            let address = parse(&arguments.address)?;
+            delete_streams(&address).map_err(CommandError::new)?;
+            terminal::message(format_args!("deleted the streams of {address}"));
             Ok(())
         }
     }
+}
+
+/// Parses the address of a run. Not by clap, whose errors contain the value, with its secrets.
+fn parse(address: &str) -> Result<FleetAddress> {
+    FleetAddress::parse(address).map_err(CommandError::new)
 }
 
 impl CreateArguments {

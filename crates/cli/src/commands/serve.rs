@@ -8,8 +8,10 @@ use vramscope_collector::PUSH_VARIABLE;
 
 #[cfg(feature = "fleet")]
 use crate::archive;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::merge_server::{MergeServer, Source};
+#[cfg(feature = "otlp")]
+use crate::otlp::{OtlpExport, OtlpExporter};
 use crate::retention::RetentionArguments;
 use crate::server::{AnnounceOn, ServerArguments};
 use crate::signals::Interrupts;
@@ -32,11 +34,15 @@ pub(crate) struct ServeArguments {
     /// Read the processes of a run from a NATS broker: nats://HOST:PORT/RUN
     #[cfg(feature = "fleet")]
     #[arg(long, value_name = "URL")]
-    from: Option<vramscope_fleet::FleetAddress>,
+    from: Option<String>,
     /// Also store the whole history of the run: s3://BUCKET/PREFIX, gs://, az:// or file:///FOLDER
     #[cfg(feature = "fleet")]
     #[arg(long, value_name = "URL", requires = "from")]
-    archive: Option<vramscope_fleet::archive::ArchiveAddress>,
+    archive: Option<String>,
+    /// Export metrics to an OpenTelemetry collector: http://HOST:4318
+    #[cfg(feature = "otlp")]
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
     /// Also write the merged recording to this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -51,13 +57,21 @@ pub(crate) struct ServeArguments {
 pub(crate) fn run(arguments: &ServeArguments) -> Result {
     let ServeArguments { record, retention, server, .. } = arguments;
     let interrupts = Interrupts::listen()?;
+    #[cfg(feature = "otlp")]
+    let exporter = arguments.otlp.as_deref().map(OtlpExporter::new).transpose()?;
     #[cfg(feature = "fleet")]
     if let Some(address) = &arguments.from {
-        let archiver = arguments.archive.as_ref().map(|archive| archive::start(archive, address)).transpose()?;
+        // Not by clap, whose errors contain the value, with its secrets.
+        let address = &vramscope_fleet::FleetAddress::parse(address).map_err(CommandError::new)?;
+        let archiver = arguments.archive.as_deref().map(|archive| archive::start(archive, address)).transpose()?;
         let source = Source::Run(address.clone());
         let merge = MergeServer::start(source, server, record.as_deref(), retention, AnnounceOn::Stdout)?;
         terminal::message(format_args!("set {PUSH_VARIABLE}={address} for each process of the run"));
+        #[cfg(feature = "otlp")]
+        let export = exporter.map(|exporter| OtlpExport::start(exporter, merge.metrics_reader())).transpose()?;
         interrupts.wait();
+        #[cfg(feature = "otlp")]
+        drop(export);
         let stopped = merge.stop();
         return archiver.map_or(Ok(()), archive::finish).and(stopped);
     }
@@ -70,7 +84,10 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result {
     // The token is printed once, in the address of the page.
     let token = if is_open { "" } else { "?token=… (the token above)" };
     terminal::message(format_args!("set {PUSH_VARIABLE}={address}{token} for each process to show here"));
-
+    #[cfg(feature = "otlp")]
+    let export = exporter.map(|exporter| OtlpExport::start(exporter, merge.metrics_reader())).transpose()?;
     interrupts.wait();
+    #[cfg(feature = "otlp")]
+    drop(export);
     merge.stop()
 }

@@ -50,7 +50,7 @@ fn unsuitable_arguments_are_errors() {
         assert_eq!(finished.code, Some(2), "{arguments:?}");
         assert!(finished.stderr.contains(reason) && !finished.stderr.contains("secret"), "{}", finished.stderr);
     };
-    check(&["fleet"], "vramscope fleet");
+    check(&["fleet"], "no command given");
     check(&["fleet", "keys", "run.1", "-o", output], "cannot name a run");
     check(&["fleet", "keys", "run", "-o", output, "--ranks", "0"], "--ranks");
     check(&["fleet", "create", "http://secret@broker/run"], "the scheme must be nats or tls");

@@ -6,11 +6,12 @@ use tempfile::TempDir;
 
 use crate::process::{run, vramscope};
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "demo",
     "view",
     "record",
     "serve",
+    "fleet",
     "run",
     "attach",
     "detach",

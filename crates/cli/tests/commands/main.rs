@@ -19,6 +19,8 @@ mod help;
 mod import_info;
 mod live;
 mod mcp;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod output;
 mod pack;
 mod process;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 use vramscope_collector::AddressError;
@@ -88,14 +87,6 @@ fn parse_folder(rest: &str) -> Result<ArchiveAddress, AddressError> {
         return Err(AddressError::new("expected file:// and the absolute path of a folder, without `..`"));
     }
     Ok(ArchiveAddress { store: StoreKind::Folder(PathBuf::from(path.into_owned())), prefix: String::new() })
-}
-
-impl FromStr for ArchiveAddress {
-    type Err = AddressError;
-
-    fn from_str(url: &str) -> Result<Self, AddressError> {
-        Self::parse(url)
-    }
 }
 
 impl fmt::Display for ArchiveAddress {

@@ -11,6 +11,7 @@
 mod clock_offset;
 mod mesh;
 mod outliers;
+mod rank_metrics;
 mod rank_window;
 mod summary;
 mod view;
@@ -19,6 +20,7 @@ mod wire;
 pub use clock_offset::{ClockOffset, OffsetEstimate};
 pub use mesh::{Coordinates, Mesh, MeshError};
 pub use outliers::{MarkedMetric, Outlier};
+pub use rank_metrics::RankMetric;
 pub use summary::{Acknowledged, DeviceSummary, Summary};
 pub use view::{EventsState, Fleet, FleetView, ProcessDescription, ProcessIdentity, RankRow, StageRow};
 pub use wire::{ViewDecoder, ViewEncoder, WireError};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use vramscope_collector::{Content, Controls, FleetClient, FleetFeed, Hub, Server, ServerOptions};
+use vramscope_collector::{Content, Controls, FleetClient, FleetFeed, Hub, MetricFamily, Server, ServerOptions};
 use vramscope_insight::fleet::{
     Acknowledged, DeviceSummary, EventsState, Fleet, FleetView, Mesh, ProcessDescription, ProcessIdentity, Summary,
     ViewEncoder,
@@ -219,6 +219,10 @@ impl FleetFeed for Feed {
 
     fn json(&self) -> String {
         serde_json::to_string(&**self.0.view.lock().expect("no thread panicked")).expect("JSON")
+    }
+
+    fn metrics(&self) -> Vec<MetricFamily> {
+        Vec::new()
     }
 
     fn open(&self, identity: &str) -> Result<(), String> {
