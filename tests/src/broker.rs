@@ -41,6 +41,13 @@ impl Broker {
     /// Panics if the server does not start.
     #[must_use]
     pub fn with_config(lines: &str) -> Self {
+        let mut broker = Self::stopped(lines);
+        broker.run();
+        broker
+    }
+
+    /// Prepares a server with these lines in its configuration, and does not start it.
+    pub(crate) fn stopped(lines: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be created");
         let port = free_port();
         let store = folder.path().join("store");
@@ -49,9 +56,12 @@ impl Broker {
             store.display().to_string()
         );
         fs::write(folder.path().join("nats.conf"), config).expect("the folder is writable");
-        let mut broker = Self { folder, port, child: None };
-        broker.run();
-        broker
+        Self { folder, port, child: None }
+    }
+
+    /// Returns the folder of its store.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
     }
 
     /// Returns the address of a run at this broker: `nats://127.0.0.1:PORT/RUN`.
@@ -93,7 +103,10 @@ impl Broker {
     /// Panics if the store cannot be deleted.
     pub fn lose_store(&mut self) {
         self.kill();
-        fs::remove_dir_all(self.folder.path().join("store")).expect("the store can be deleted");
+        // Not the folder, which may be a file system of its own.
+        for entry in fs::read_dir(self.store()).expect("the server has created its store") {
+            fs::remove_dir_all(entry.expect("the store can be read").path()).expect("the store can be deleted");
+        }
     }
 
     /// Starts the server again, with its store.
@@ -143,7 +156,7 @@ fn binary() -> PathBuf {
 }
 
 /// Returns a port that is free now.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     listener.local_addr().expect("a bound socket has an address").port()
 }

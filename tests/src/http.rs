@@ -51,7 +51,27 @@ pub fn request(page: &str, method: &str, path: &str, body: &str) -> Result<Respo
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let status = head.split_whitespace().nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| format!("{method} {path}: {head:?}"))?;
-    Ok(Response { status, body: bytes.split_off(end + 4) })
+    let body = bytes.split_off(end + 4);
+    let body = match head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+        true => join_chunks(&body).ok_or_else(|| format!("{method} {path}: the chunks are incomplete"))?,
+        false => body,
+    };
+    Ok(Response { status, body })
+}
+
+/// Joins the chunks of a body; `None` if they are incomplete.
+fn join_chunks(mut body: &[u8]) -> Option<Vec<u8>> {
+    let mut joined = Vec::new();
+    loop {
+        let line_end = body.windows(2).position(|window| window == b"\r\n")?;
+        let length = usize::from_str_radix(std::str::from_utf8(&body[..line_end]).ok()?.trim(), 16).ok()?;
+        if length == 0 {
+            return Some(joined);
+        }
+        let start = line_end + 2;
+        joined.extend_from_slice(body.get(start..start + length)?);
+        body = body.get(start + length + 2..)?;
+    }
 }
 
 /// Returns true if a response has as much content as its headers name.

@@ -9,9 +9,10 @@
 //! - [`Load`] is a program that allocates at a given rate and reports what its pool holds.
 //!   [`NativeViewer`] follows it, [`Proxy`] is a faulty network between them, and [`live`] has
 //!   the measurements made with them.
-//! - [`Broker`] is a NATS server that tests can kill and restart, [`SimulatedRank`] a rank of a
-//!   training run whose recording is pushed to it.
-//! - [`fleet`] simulates thousands of ranks at a broker and measures what a server shows.
+//! - [`Broker`] is a NATS server that tests can kill and restart, [`BrokerCluster`] are several;
+//!   [`SimulatedRank`] is a rank of a training run whose recording is pushed to them.
+//! - [`fleet`] simulates thousands of ranks at a broker and measures what a server shows, or breaks
+//!   everything on the way.
 //! - [`fixtures`] are recordings with their ground truth, [`synthetic`] recordings of any length;
 //!   [`recorded`] computes answers from one, [`gallery`] reads the page's gallery, [`verify`] runs
 //!   the pool against a recording. [`snapshot_model`] computes the contents of a snapshot
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod broker;
+mod broker_cluster;
 mod browser;
 pub mod fixtures;
 pub mod fleet;
@@ -42,6 +44,7 @@ pub mod synthetic;
 mod verify_table;
 
 pub use broker::{BROKER_VARIABLE, Broker};
+pub use broker_cluster::BrokerCluster;
 pub use browser::{Browser, ColorScheme, Window};
 pub use golden::{Difference, Picture};
 pub use load::{Load, PoolSnapshot};

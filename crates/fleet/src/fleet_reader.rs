@@ -13,7 +13,8 @@ use crate::connection::Connection;
 use crate::process_follower::SILENCE;
 use crate::process_record::ProcessRecord;
 use crate::subject_reader::SubjectReader;
-use crate::summaries::{INTERVAL, SummaryBatch};
+use crate::summaries::INTERVAL;
+use crate::summary_batch::SummaryBatch;
 use crate::{subjects, unix_time};
 
 /// How far back summaries are read first: enough for every window of the fleet view.

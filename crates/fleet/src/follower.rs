@@ -266,7 +266,8 @@ async fn hear_requests(shared: Arc<Shared>) {
             tokio::select! {
                 request = requests.next() => {
                     let Some(request) = request else { break };
-                    let parsed = EventRequest::parse(&request.payload).filter(|request| request.server != shared.server);
+                    let parsed = EventRequest::parse(&request.payload);
+                    let parsed = parsed.filter(|request| request.server != shared.server);
                     if let (Some(EventRequest { lease, .. }), Some((_, identity))) =
                         (parsed, subjects::parse_process(&request.subject))
                     {
@@ -290,13 +291,16 @@ async fn follow_run(shared: Arc<Shared>) {
     );
     loop {
         let message = reader.next().await;
-        let record = match ProcessRecord::parse(&message.subject, &message.payload) {
+        let mut record = match ProcessRecord::parse(&message.subject, &message.payload) {
             Ok(record) => record,
             Err(reason) => {
                 tracing::warn!("ignored the description on {}: {reason}", message.subject);
                 continue;
             }
         };
+        if let Ok(info) = message.info() {
+            record.use_broker_clock(unix_time::since_1970_ns(info.published.into()) / 1_000_000);
+        }
         shared.fleet.describe(&record);
         let is_current = is_current(&record, shared.options.history);
         if shared.registry(|registry| registry.describe(&record, is_current, Instant::now())) {

@@ -1,9 +1,9 @@
 //! Joins the summaries of one machine's processes into one message.
 //!
-//! One process of a user on a machine is the sender for a run; the others hand their summaries to it
-//! through a socket in a folder that only this user can read. If the sender ends, the next process
-//! that notices takes its place. A process whose summary nobody takes sends it itself, so a summary
-//! is lost only with the sender that holds it.
+//! One process of a user on a machine is the sender for a run; the others hand their summaries to
+//! it through a socket in a folder that only this user can read. If the sender ends, the next
+//! process that notices takes its place. A process sends its summary itself if no other takes it,
+//! so a summary is lost only with the sender that holds it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use vramscope_insight::fleet::Summary;
 
 use crate::address::FleetAddress;
-use crate::summaries::{MAX_BATCH, SummaryBatch};
+use crate::summary_batch::{MAX_BATCH, SummaryBatch};
 
 /// The largest datagram that is sent or accepted, in bytes.
 const MAX_DATAGRAM: usize = 16 << 10;
@@ -107,8 +107,8 @@ impl Receiving {
     }
 }
 
-/// Returns a folder that only this user can read, and creates it if necessary; `None` if that is not
-/// possible.
+/// Returns a folder that only this user can read, and creates it if necessary; `None` if that is
+/// not possible.
 fn private_folder() -> Option<PathBuf> {
     let user = fs::metadata("/proc/self").ok()?.uid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());

@@ -44,6 +44,7 @@ mod process_record;
 mod process_registry;
 mod push;
 mod record_publisher;
+mod reorder_buffer;
 mod roles;
 mod runtime;
 mod simulated_host;
@@ -51,6 +52,7 @@ mod streams;
 mod subject_reader;
 pub mod subjects;
 mod summaries;
+mod summary_batch;
 mod transport;
 mod unix_time;
 

@@ -11,6 +11,7 @@ use crate::assembler::{Assembled, Assembler};
 use crate::connection::Connection;
 use crate::message::ChunkMessage;
 use crate::process_record::ProcessRecord;
+use crate::reorder_buffer::ReorderBuffer;
 use crate::subject_reader::SubjectReader;
 use crate::subjects;
 
@@ -34,6 +35,7 @@ pub(crate) struct ProcessFollower<O> {
     aggregator: Aggregator,
     observer: O,
     reader: SubjectReader,
+    order: ReorderBuffer,
     assembler: Assembler,
     connection: Option<ProcessConnection>,
     /// True from the first connection to the aggregator on.
@@ -65,6 +67,7 @@ impl<O: ProcessObserver> ProcessFollower<O> {
             process,
             aggregator,
             observer,
+            order: ReorderBuffer::default(),
             assembler: Assembler::new(),
             connection: None,
             was_connected: false,
@@ -97,6 +100,10 @@ impl<O: ProcessObserver> ProcessFollower<O> {
                     }
                 }
                 _ = check.tick() => {
+                    let overdue = self.order.take_overdue(Instant::now());
+                    if !matches!(self.assemble(overdue).await, Ok(false)) {
+                        break;
+                    }
                     if self.last_message.elapsed() >= SILENCE && self.observer.is_silent() {
                         self.with_connection(drop).await;
                     }
@@ -114,19 +121,34 @@ impl<O: ProcessObserver> ProcessFollower<O> {
 
     /// Takes the next message. Returns true after the end of the process's recording.
     async fn take(&mut self, message: Message) -> Result<bool, Refused> {
-        let parsed = ChunkMessage::parse(message.headers.as_ref(), message.payload.clone());
-        let assembled = parsed.and_then(|message| self.assembler.push(&message).map_err(|error| error.to_string()));
-        match assembled {
-            Ok(assembled) if assembled.has_ended => {
-                self.with_connection(|mut connection| connection.end()).await;
-                Ok(true)
+        match ChunkMessage::parse(message.headers.as_ref(), message.payload.clone()) {
+            Ok(message) => {
+                let usable = self.order.push(message, self.last_message);
+                self.assemble(usable).await
             }
-            Ok(assembled) => self.deliver(assembled).await.map(|()| false),
-            Err(reason) => {
-                tracing::warn!("disconnected {}: {reason}", self.process);
-                Err(Refused)
+            Err(reason) => Err(self.refuse(&reason)),
+        }
+    }
+
+    /// Takes messages that are in order. Returns true after the end of the process's recording.
+    async fn assemble(&mut self, messages: Vec<ChunkMessage>) -> Result<bool, Refused> {
+        for message in messages {
+            match self.assembler.push(&message) {
+                Ok(assembled) if assembled.has_ended => {
+                    self.with_connection(|mut connection| connection.end()).await;
+                    return Ok(true);
+                }
+                Ok(assembled) => self.deliver(assembled).await?,
+                Err(error) => return Err(self.refuse(&error)),
             }
         }
+        Ok(false)
+    }
+
+    /// Logs why the process's events cannot be read further.
+    fn refuse(&self, reason: &dyn std::fmt::Display) -> Refused {
+        tracing::warn!("disconnected {}: {reason}", self.process);
+        Refused
     }
 
     /// Passes new chunks to the aggregator. Waits while too many of the process's events wait for
@@ -181,8 +203,8 @@ impl<O: ProcessObserver> ProcessFollower<O> {
     }
 }
 
-/// Runs `act` on a blocking thread: the aggregator's lock may be held for long. Returns `None` after
-/// a panic, which the panic hook has reported.
+/// Runs `act` on a blocking thread: the aggregator's lock may be held for long. Returns `None`
+/// after a panic, which the panic hook has reported.
 async fn blocking<A: Send + 'static, T: Send + 'static>(
     argument: A,
     act: impl FnOnce(A) -> T + Send + 'static,

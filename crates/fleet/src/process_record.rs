@@ -26,6 +26,8 @@ pub(crate) struct Details {
     pub(crate) start_sequence: u64,
     /// When that message was sent, in milliseconds since 1970 by the process's clock.
     pub(crate) start_unix_ms: u64,
+    /// When this description was sent, likewise.
+    pub(crate) sent_unix_ms: u64,
     /// The mesh of the run, such as `pp=4,dp=2,tp=8`; empty if it is unknown.
     pub(crate) mesh: String,
     /// True if the process sends all events, false if it sends those that a server asks for.
@@ -72,6 +74,14 @@ impl ProcessRecord {
         }
     }
 
+    /// Replaces the time of the start by the broker's, which stored this record at `stored_unix_ms`
+    /// of its clock. The process's clock may be off, and counts for durations only.
+    pub(crate) fn use_broker_clock(&mut self, stored_unix_ms: u64) {
+        let details = &mut self.details;
+        let age_ms = details.sent_unix_ms.saturating_sub(details.start_unix_ms);
+        (details.start_unix_ms, details.sent_unix_ms) = (stored_unix_ms.saturating_sub(age_ms), stored_unix_ms);
+    }
+
     /// Parses the record in a message on `subject`.
     ///
     /// # Errors
@@ -94,6 +104,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn wrong_clock_does_not_move_the_start() {
+        let details = Details { start_unix_ms: 9_000, sent_unix_ms: 9_700, ..Details::default() };
+        let mut record = ProcessRecord { details, ..ProcessRecord::default() };
+        record.use_broker_clock(100_000);
+        assert_eq!((record.details.start_unix_ms, record.details.sent_unix_ms), (99_300, 100_000));
+        // The clock was set back in between.
+        record.details.sent_unix_ms = 5;
+        record.use_broker_clock(200_000);
+        assert_eq!(record.details.start_unix_ms, 200_000);
+    }
+
+    #[test]
     fn records_survive_json_and_match_their_subject() {
         let identity = "0123456789abcdef0123456789abcdef".to_owned();
         let process =
@@ -101,6 +123,7 @@ mod tests {
         let details = Details {
             start_sequence: 9,
             start_unix_ms: 10,
+            sent_unix_ms: 11,
             mesh: "dp=8".to_owned(),
             sends_all: true,
             has_ended: false,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::connection::{Connection, describe};
 use crate::process_record::ProcessRecord;
-use crate::{streams, subjects};
+use crate::{streams, subjects, unix_time};
 
 /// Publishes the description of a process. Clones share the description.
 #[derive(Clone, Debug)]
@@ -36,6 +36,7 @@ impl RecordPublisher {
 
     async fn try_publish(&self, connection: &Connection) -> Result<(), String> {
         let (subject, json) = self.with(|record| {
+            record.details.sent_unix_ms = unix_time::now_ms();
             let process = &record.process;
             (subjects::process(&self.run, process.rank, &process.identity), record.to_json())
         });

@@ -6,7 +6,8 @@ use vramscope_insight::fleet::{Acknowledged, Summary};
 use crate::address::FleetAddress;
 use crate::connection::{Connection, FleetError};
 use crate::process_record::{Details, ProcessRecord};
-use crate::summaries::{SummaryBatch, SummarySender};
+use crate::summaries::SummarySender;
+use crate::summary_batch::SummaryBatch;
 use crate::{streams, subjects};
 
 /// A connection to a broker that sends the summaries of several simulated processes of one machine.

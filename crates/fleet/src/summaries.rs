@@ -9,7 +9,6 @@ use async_nats::HeaderMap;
 use async_nats::connection::State;
 use async_nats::jetstream::context::PublishErrorKind;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use tokio::time::MissedTickBehavior;
 use vramscope_collector::{DeviceFigures, FiguresWatch, Hub, Process};
 use vramscope_insight::fleet::{Acknowledged, DeviceSummary, Summary};
@@ -21,64 +20,18 @@ use crate::connection::Connection;
 #[cfg(target_os = "linux")]
 use crate::host_exchange::HostExchange;
 use crate::record_publisher::RecordPublisher;
+use crate::summary_batch::{MAX_ITEMS, MAX_NAME_CHARS, SummaryBatch};
 use crate::{subjects, unix_time};
 
 /// Interval between two summaries.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 /// The least time between two attempts to restore the run's streams.
 const RESTORE_INTERVAL: Duration = Duration::from_secs(2);
-/// The version of the encoding: the first byte of a message.
-const VERSION: u8 = 1;
 /// The most sites of a device in a summary.
 const MAX_SITES: usize = 4;
 /// The name of a site is sent again after this many summaries, ten seconds, for servers that come
 /// later.
 const NAME_INTERVAL: u64 = 100;
-/// The longest name of a site or mark in a summary, in characters.
-const MAX_NAME_CHARS: usize = 80;
-/// The most devices of a process, names in a summary and sites of a device that a reader accepts.
-const MAX_ITEMS: usize = 64;
-/// The most processes in one message: those of one machine.
-pub(crate) const MAX_BATCH: usize = 64;
-
-/// The summaries in one message: those of the sender, or of all processes of a machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SummaryBatch {
-    /// The identity of each process's recording, which is empty for the sender's own, and its
-    /// summary.
-    pub(crate) summaries: Vec<(String, Summary)>,
-}
-
-impl SummaryBatch {
-    /// Encodes the batch: a version byte and the fields in postcard's format.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
-    }
-
-    /// Decodes a batch.
-    ///
-    /// # Errors
-    /// If the bytes are of another version, damaged, or exceed a limit.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let (version, rest) = bytes.split_first().ok_or("the message is empty")?;
-        if *version != VERSION {
-            return Err(format!("summaries of version {version}; this vramscope reads version {VERSION}"));
-        }
-        let batch: Self = postcard::from_bytes(rest).map_err(|error| format!("damaged summaries: {error}"))?;
-        let is_small = |summary: &Summary| {
-            summary.devices.len() <= MAX_ITEMS
-                && summary.names.len() <= MAX_ITEMS
-                && summary.devices.iter().all(|device| device.sites.len() <= MAX_ITEMS)
-                && summary.names.iter().all(|(_, name)| name.chars().count() <= MAX_NAME_CHARS)
-                && summary.mark.chars().count() <= MAX_NAME_CHARS
-        };
-        if batch.summaries.len() > MAX_BATCH || !batch.summaries.iter().all(|(_, summary)| is_small(summary)) {
-            return Err("the summaries exceed a limit".to_owned());
-        }
-        Ok(batch)
-    }
-}
-
 /// Makes the summaries of a process from its hub.
 #[derive(Debug)]
 struct Summarizer {
@@ -258,66 +211,6 @@ pub(crate) async fn send_summaries(hub: Hub, address: FleetAddress, record: Reco
             let (record, connection) = (record.clone(), connection.clone());
             // Repeated at the next missing stream if it fails.
             tokio::spawn(async move { record.publish(&connection).await });
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn summaries_are_small_and_survive_their_encoding() {
-        let device = DeviceSummary {
-            allocated: 61_234_567_890,
-            reserved: 70_234_567_890,
-            active: 61_234_567_890,
-            requested: 61_234_000_000,
-            free: 9_000_000_000,
-            largest_free: 2_000_000_000,
-            segments: 1234,
-            blocks: 5678,
-            sites: vec![(17, 30_000_000_000), (300, 20_000_000_000), (4000, 900_000_000), (5, 800_000_000)],
-            ..DeviceSummary::default()
-        };
-        let summary = Summary {
-            number: 36_000,
-            time_unix_ns: 1_800_000_000_000_000_000,
-            events: 123_456_789,
-            step: Some(1234),
-            mark: "forward".to_owned(),
-            devices: vec![device],
-            acknowledged: Some(Acknowledged { number: 35_999, time_unix_ns: 1_800_000_000_000_000_000 }),
-            ..Summary::default()
-        };
-        let batch = SummaryBatch { summaries: vec![(String::new(), summary)] };
-        let bytes = batch.to_bytes();
-        assert!(bytes.len() < 150, "{} bytes", bytes.len());
-        assert_eq!(SummaryBatch::parse(&bytes), Ok(batch));
-    }
-
-    #[test]
-    fn damaged_and_large_summaries_are_refused() {
-        let with = |change: fn(&mut Summary)| {
-            let mut summary = Summary::default();
-            change(&mut summary);
-            SummaryBatch { summaries: vec![(String::new(), summary)] }.to_bytes()
-        };
-        assert!(SummaryBatch::parse(&with(|_| {})).is_ok());
-        let large: [fn(&mut Summary); 4] = [
-            |summary| summary.devices = vec![DeviceSummary::default(); MAX_ITEMS + 1],
-            |summary| summary.names = vec![(0, String::new()); MAX_ITEMS + 1],
-            |summary| summary.names = vec![(0, "n".repeat(MAX_NAME_CHARS + 1))],
-            |summary| summary.mark = "m".repeat(MAX_NAME_CHARS + 1),
-        ];
-        for change in large {
-            assert_eq!(SummaryBatch::parse(&with(change)), Err("the summaries exceed a limit".to_owned()));
-        }
-        let many = SummaryBatch { summaries: vec![Default::default(); MAX_BATCH + 1] };
-        assert!(SummaryBatch::parse(&many.to_bytes()).is_err());
-        // A length that no message has takes no memory.
-        for bytes in [&[][..], &[2], &[VERSION], &[VERSION, 0xff, 0xff, 0xff, 0xff, 0x0f], &[VERSION, 1, 0xff]] {
-            assert!(SummaryBatch::parse(bytes).is_err(), "{bytes:?}");
         }
     }
 }

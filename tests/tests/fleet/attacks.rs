@@ -58,7 +58,7 @@ impl SecuredRun {
     }
 
     fn parsed(&self, role: Role) -> FleetAddress {
-        self.address(role).parse().expect("a valid address")
+        FleetAddress::parse(&self.address(role)).expect("a valid address")
     }
 
     /// Starts a rank that pushes all its events with its own key.
@@ -160,7 +160,7 @@ fn wrong_credentials_are_refused_and_appear_nowhere() {
         format!("{}?nkey={}", run.broker.address(RUN), path.display()),
         format!("{}?nkey={}", run.broker.address(RUN), run.keys.path().join("missing").display()),
     ] {
-        let address: FleetAddress = url.parse().expect("a valid address");
+        let address = FleetAddress::parse(&url).expect("a valid address");
         let aggregator = Aggregator::new();
         let error = Follower::connect(&address, aggregator, FollowerOptions::default()).expect_err(&url).to_string();
         assert!(!error.contains(secret) && !error.contains(&seed_of_stranger), "{error}");

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::DeliverPolicy;
@@ -21,6 +21,7 @@ use crate::connection::{Connection, FleetError};
 use crate::fleet_reader::read_batch;
 use crate::message::ChunkMessage;
 use crate::process_record::ProcessRecord;
+use crate::reorder_buffer::ReorderBuffer;
 use crate::runtime::BackgroundRuntime;
 use crate::subject_reader::SubjectReader;
 use crate::subjects;
@@ -163,6 +164,7 @@ async fn archive_events(shared: Arc<Shared>) {
 /// A process whose events are archived.
 struct ArchivedProcess {
     process: Process,
+    order: ReorderBuffer,
     assembler: Assembler,
     /// `None` after its end, or if its messages are invalid.
     archive: Option<Arc<ProcessArchive>>,
@@ -172,11 +174,25 @@ struct ArchivedProcess {
 impl ArchivedProcess {
     fn new(writer: &ArchiveWriter, process: Process) -> Self {
         let archive = writer.process(&process).map_err(|error| tracing::warn!("{error}"));
-        Self { process, assembler: Assembler::new(), archive: archive.ok().map(Arc::new), is_described: false }
+        let (order, assembler) = (ReorderBuffer::default(), Assembler::new());
+        Self { process, order, assembler, archive: archive.ok().map(Arc::new), is_described: false }
     }
 
-    /// Archives the chunks in a message.
+    /// Archives the chunks in a message, and in those that have waited for it.
     async fn take(&mut self, shared: &Shared, message: &Message) {
+        let now = Instant::now();
+        let mut usable = self.order.take_overdue(now);
+        match ChunkMessage::parse(message.headers.as_ref(), message.payload.clone()) {
+            Ok(message) => usable.extend(self.order.push(message, now)),
+            Err(reason) => self.refuse(&reason),
+        }
+        for message in usable {
+            self.archive(shared, &message).await;
+        }
+    }
+
+    /// Archives the chunks in a message that is in order.
+    async fn archive(&mut self, shared: &Shared, message: &ChunkMessage) {
         let Some(archive) = self.archive.clone() else { return };
         if !self.is_described
             && let Some(process) = shared.process(&self.process.identity)
@@ -184,9 +200,7 @@ impl ArchivedProcess {
             archive.describe(&process);
             (self.process, self.is_described) = (process, true);
         }
-        let parsed = ChunkMessage::parse(message.headers.as_ref(), message.payload.clone());
-        let assembled = parsed.and_then(|message| self.assembler.push(&message).map_err(|error| error.to_string()));
-        let result = match assembled {
+        let result = match self.assembler.push(message) {
             Ok(assembled) if assembled.has_ended => {
                 self.archive = None;
                 // Ending the part takes long.
@@ -198,11 +212,17 @@ impl ArchivedProcess {
                 // The panic hook has reported a panic.
                 pushed.map_or(Ok(()), |pushed| pushed.map_err(|error| error.to_string()))
             }
-            Err(reason) => Err(reason),
+            Err(error) => Err(error.to_string()),
         };
         if let Err(reason) = result {
+            self.refuse(&reason);
+        }
+    }
+
+    /// Stops to archive the process, and logs why.
+    fn refuse(&mut self, reason: &str) {
+        if self.archive.take().is_some() {
             tracing::warn!("stopped to archive {}: {reason}", self.process);
-            self.archive = None;
         }
     }
 }

@@ -1,0 +1,340 @@
+//! Breaks everything between ranks and servers, again and again, and checks what arrives.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use vramscope_collector::HubLimits;
+use vramscope_fleet::{FleetAddress, StreamLimits, create_streams};
+
+use super::clock_host::ClockHost;
+use super::faulty_rank::{FaultyRank, FollowingServer};
+use crate::broker_cluster::BrokerCluster;
+use crate::process::ProcessUsage;
+use crate::proxy::{Fault, Proxy};
+
+/// Number of broker nodes.
+const NODES: usize = 3;
+/// Faults after which everything that is shown is checked.
+const CHECK_INTERVAL: u32 = 25;
+/// Longest wait until a server shows all ranks as they are.
+const TIMEOUT: Duration = Duration::from_secs(180);
+/// Interval at which ranks train, and their events in it.
+const TRAIN_INTERVAL: Duration = Duration::from_millis(20);
+const TRAIN_EVENTS: u64 = 20;
+/// Limits of a rank that loses events while the broker cannot be reached.
+const SMALL_LIMITS: HubLimits = HubLimits { history_bytes: 200_000, lag_bytes: 100_000 };
+/// Limits of the streams: they fit on the nodes' disks.
+const LIMITS: StreamLimits = StreamLimits {
+    event_bytes: 128 << 20,
+    event_age: Duration::from_secs(3600),
+    summary_bytes: 32 << 20,
+    summary_age: Duration::from_secs(120),
+};
+
+/// What is broken.
+#[derive(Clone, Copy, Debug)]
+pub struct FaultPlan {
+    /// Number of faults.
+    pub faults: u32,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Decides the order of the faults.
+    pub seed: u64,
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A node of the broker is killed, and restarted with its store.
+    BrokerKilled,
+    /// A node of the broker is killed, and restarted without its store.
+    NodeLost,
+    /// The disk of a node is full; later, there is room again.
+    DiskFull,
+    /// A connection is cut, reset, delayed, throttled or stalled.
+    Network,
+    /// A process is killed, and another starts as its rank.
+    ProcessKilled,
+    /// A server ends, and another starts.
+    ServerKilled,
+    /// The clock of a machine jumps.
+    ClockJump,
+}
+
+impl Kind {
+    /// All kinds; frequent ones repeatedly.
+    const ALL: [Self; 12] = [
+        Self::BrokerKilled,
+        Self::NodeLost,
+        Self::DiskFull,
+        Self::Network,
+        Self::Network,
+        Self::Network,
+        Self::Network,
+        Self::Network,
+        Self::ProcessKilled,
+        Self::ServerKilled,
+        Self::ClockJump,
+        Self::ClockJump,
+    ];
+    /// Each kind once, with its name.
+    const NAMES: [(Self, &str); 7] = [
+        (Self::BrokerKilled, "broker nodes killed"),
+        (Self::NodeLost, "nodes lost with their store"),
+        (Self::DiskFull, "disks filled up"),
+        (Self::Network, "network faults"),
+        (Self::ProcessKilled, "processes killed"),
+        (Self::ServerKilled, "servers killed"),
+        (Self::ClockJump, "clock jumps"),
+    ];
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub struct FaultFigures {
+    /// Number of faults of each kind, with its name.
+    pub faults: Vec<(&'static str, u32)>,
+    /// Disks that were not filled up, because this machine does not allow small disks.
+    pub skipped: u32,
+    /// Events of all ranks.
+    pub events: u64,
+    /// How often everything that is shown was checked.
+    pub checks: u32,
+    /// Events that a rank with little memory could not send, and that are shown as gaps.
+    pub gaps: u64,
+    /// The longest time of a training step of [`TRAIN_EVENTS`] events.
+    pub longest_step: Duration,
+    /// The largest memory of this process (ranks and server) and of a broker node, in bytes.
+    pub memory: [u64; 2],
+    /// What was wrong.
+    pub failures: Vec<String>,
+}
+
+impl fmt::Display for FaultFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let total: u32 = self.faults.iter().map(|(_, count)| count).sum();
+        let kinds: Vec<String> = self.faults.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        writeln!(f, "{total} faults: {}; {} skipped", kinds.join(", "), self.skipped)?;
+        writeln!(
+            f,
+            "{} events; {} checks, {} failures; {} events shown as gaps of a rank with little memory",
+            self.events,
+            self.checks,
+            self.failures.len(),
+            self.gaps
+        )?;
+        write!(
+            f,
+            "longest step of {TRAIN_EVENTS} events {:.1} ms; memory at most {} MiB (ranks and server), {} MiB (a broker node)",
+            self.longest_step.as_secs_f64() * 1000.0,
+            self.memory[0] >> 20,
+            self.memory[1] >> 20
+        )?;
+        self.failures.iter().try_for_each(|failure| write!(f, "\nFAILED: {failure}"))
+    }
+}
+
+/// Ranks that train in a thread of their own.
+struct Training {
+    ranks: Arc<Mutex<Vec<FaultyRank>>>,
+    stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Duration>>,
+}
+
+impl Training {
+    fn start(ranks: Vec<FaultyRank>) -> Self {
+        let (ranks, stopped) = (Arc::new(Mutex::new(ranks)), Arc::new(AtomicBool::new(false)));
+        let (shared, is_stopped) = (Arc::clone(&ranks), Arc::clone(&stopped));
+        let thread = thread::spawn(move || {
+            let mut longest = Duration::ZERO;
+            while !is_stopped.load(Ordering::Relaxed) {
+                thread::sleep(TRAIN_INTERVAL);
+                for rank in shared.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+                    let start = Instant::now();
+                    rank.program.run(TRAIN_EVENTS);
+                    longest = longest.max(start.elapsed());
+                }
+            }
+            longest
+        });
+        Self { ranks, stopped, thread: Some(thread) }
+    }
+
+    /// Returns the ranks, which do not train while they are locked.
+    fn ranks(&self) -> MutexGuard<'_, Vec<FaultyRank>> {
+        self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the training. Returns the longest time of a step.
+    fn stop(&mut self) -> Duration {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.thread.take().map_or(Duration::ZERO, |thread| thread.join().expect("the training does not panic"))
+    }
+}
+
+/// Everything that can be broken.
+struct World {
+    cluster: BrokerCluster,
+    url: String,
+    training: Training,
+    server: FollowingServer,
+    clock: ClockHost,
+    random: Rng,
+    figures: FaultFigures,
+    /// Events of processes that were killed.
+    killed_events: u64,
+}
+
+/// Breaks things as planned, and checks what a server shows.
+///
+/// # Panics
+/// Panics if there is no `nats-server`.
+#[must_use]
+pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
+    let cluster = BrokerCluster::start(NODES);
+    let url = cluster.address("faults");
+    let address = FleetAddress::parse(&url).expect("a valid address");
+    create_streams(&address, &LIMITS).expect("the broker has room");
+    let ranks = (0..plan.ranks).map(|rank| {
+        let limits = if rank == 0 { SMALL_LIMITS } else { HubLimits::default() };
+        FaultyRank::start(rank, &cluster, limits)
+    });
+    let mut world = World {
+        training: Training::start(ranks.collect()),
+        server: FollowingServer::start(&url),
+        clock: ClockHost::start(&address, plan.ranks),
+        random: Rng::with_seed(plan.seed),
+        figures: FaultFigures { faults: Kind::NAMES.map(|(_, name)| (name, 0)).to_vec(), ..FaultFigures::default() },
+        killed_events: 0,
+        url,
+        cluster,
+    };
+    for number in 1..=plan.faults {
+        let kind = Kind::ALL[world.random.usize(..Kind::ALL.len())];
+        world.inject(kind);
+        if number % CHECK_INTERVAL == 0 || number == plan.faults {
+            world.check(number);
+        }
+    }
+    world.finish()
+}
+
+impl World {
+    /// Breaks one thing.
+    fn inject(&mut self, kind: Kind) {
+        let index = Kind::NAMES.iter().position(|(known, _)| *known == kind).expect("every kind has a name");
+        let node = self.random.usize(..NODES);
+        let pause = Duration::from_millis(self.random.u64(50..1500));
+        match kind {
+            Kind::BrokerKilled => {
+                self.cluster.kill(node);
+                thread::sleep(pause);
+                self.cluster.restart(node);
+            }
+            Kind::NodeLost => {
+                self.cluster.lose(node);
+                thread::sleep(pause);
+                self.cluster.restart(node);
+            }
+            Kind::DiskFull => {
+                if !self.cluster.fill_disk(node) {
+                    self.figures.skipped += 1;
+                    return;
+                }
+                thread::sleep(pause);
+                self.cluster.restart(node);
+            }
+            Kind::Network => self.break_network(pause),
+            Kind::ProcessKilled => self.kill_process(),
+            Kind::ServerKilled => self.server = FollowingServer::start(&self.url),
+            Kind::ClockJump => {
+                self.clock.jump(Duration::from_secs(self.random.u64(1..7200)), self.random.bool());
+                thread::sleep(pause / 10);
+            }
+        }
+        self.figures.faults[index].1 += 1;
+        let own = ProcessUsage::of(std::process::id()).map_or(0, |usage| usage.resident_bytes);
+        let [most_own, most_broker] = self.figures.memory;
+        self.figures.memory = [most_own.max(own), most_broker.max(self.cluster.largest_memory())];
+    }
+
+    /// Breaks the connections of a rank for some time.
+    fn break_network(&mut self, pause: Duration) {
+        let faults = [
+            Fault::Cut,
+            Fault::Reset,
+            Fault::HalfClose,
+            Fault::Stall,
+            Fault::Delay(Duration::from_millis(50)),
+            Fault::Throttle(20_000),
+        ];
+        let fault = faults[self.random.usize(..faults.len())];
+        let choice = self.random.usize(..);
+        let inject = |proxies: &[Proxy]| {
+            proxies.iter().for_each(|proxy| (0..8).for_each(|number| proxy.inject(number, fault)));
+        };
+        {
+            let ranks = self.training.ranks();
+            inject(&ranks[choice % ranks.len()].proxies);
+        }
+        thread::sleep(pause / 4);
+        let ranks = self.training.ranks();
+        ranks[choice % ranks.len()].proxies.iter().for_each(Proxy::clear_faults);
+    }
+
+    /// Kills a process and starts another as its rank.
+    fn kill_process(&mut self) {
+        let mut ranks = self.training.ranks();
+        // Not the first one, whose lost events are counted.
+        let index = self.random.usize(1..ranks.len());
+        let new = FaultyRank::start(ranks[index].rank, &self.cluster, HubLimits::default());
+        let killed = std::mem::replace(&mut ranks[index], new);
+        drop(ranks);
+        self.killed_events += killed.program.events();
+        killed.kill();
+    }
+
+    /// Waits until a server shows all ranks as they are. Adds what is wrong to the failures.
+    fn check(&mut self, number: u32) {
+        self.figures.checks += 1;
+        let ranks = self.training.ranks();
+        let deadline = Instant::now() + TIMEOUT;
+        let mut wrong = self.server.wrong_ranks(&ranks);
+        while !wrong.is_empty() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(200));
+            wrong = self.server.wrong_ranks(&ranks);
+        }
+        if !wrong.is_empty() {
+            self.figures.failures.push(format!("after fault {number}: not shown as they are: {}", wrong.join("; ")));
+        }
+        let lost = self.server.lost_events_by_rank(&ranks);
+        let complete = lost.iter().filter(|(rank, lost)| *rank != 0 && *lost > 0);
+        let complete: Vec<String> = complete.map(|(rank, lost)| format!("{lost} of rank {rank}")).collect();
+        if !complete.is_empty() {
+            self.figures.failures.push(format!("after fault {number}: lost events: {}", complete.join(", ")));
+        }
+        let gaps = lost.iter().find(|(rank, _)| *rank == 0).map_or(0, |(_, lost)| *lost);
+        self.figures.gaps = self.figures.gaps.max(gaps);
+        drop(ranks);
+        if let Err(failure) = self.clock.check(&self.server) {
+            self.figures.failures.push(format!("after fault {number}: {failure}"));
+        }
+    }
+
+    /// Ends everything and returns what was measured.
+    fn finish(mut self) -> FaultFigures {
+        self.figures.longest_step = self.training.stop();
+        let running: u64 = self.training.ranks().iter().map(|rank| rank.program.events()).sum();
+        self.figures.events = running + self.killed_events;
+        let missed = self.training.ranks()[0].program.hub().missed_events();
+        if self.figures.gaps > missed {
+            let failure = format!("rank 0 has lost {missed} events, but {} are shown", self.figures.gaps);
+            self.figures.failures.push(failure);
+        }
+        self.figures
+    }
+}
