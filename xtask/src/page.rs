@@ -86,8 +86,8 @@ const MAX_WIRE_BYTES: u64 = 700_000;
 const MAX_FLEET_WIRE_BYTES: u64 = 150_000;
 
 /// Compresses every file of the page. A file that was compressed already is left untouched, so that
-/// an unchanged page causes no rebuild. A page over [`MAX_WIRE_BYTES`] is an error, and so is a fleet
-/// page over [`MAX_FLEET_WIRE_BYTES`].
+/// an unchanged page causes no rebuild. It is an error if the page is over [`MAX_WIRE_BYTES`], or
+/// the fleet page over [`MAX_FLEET_WIRE_BYTES`].
 pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
     let dist = www.join("dist");
     // Files that are no longer part of the page would stay embedded.

@@ -226,7 +226,8 @@ fn nothing_leaves_the_window_at_any_size() {
             const box = element => element.getBoundingClientRect();
             const overlap = sections.some((one, index) => sections[index + 1]?.getClientRects().length > 0
                 && box(one.lastElementChild).bottom > box(sections[index + 1]).top + 1);
-            return [...document.querySelectorAll(parts)].filter(isOutside).map(element => `${element.tagName} ${element.id} ${element.className}`)
+            const name = element => `${element.tagName} ${element.id} ${element.className}`;
+            return [...document.querySelectorAll(parts)].filter(isOutside).map(name)
                 .concat(overlap ? ['sections overlap'] : []);";
         assert_eq!(browser.run(misplaced, &[]), json!([]), "at {width} by {height}");
     }
