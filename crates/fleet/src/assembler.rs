@@ -60,6 +60,12 @@ impl Assembler {
         Self::default()
     }
 
+    /// Returns true if it has a start and every message since.
+    #[must_use]
+    pub fn is_in_sync(&self) -> bool {
+        self.is_in_sync
+    }
+
     /// Takes the next message and returns the chunks in it that are new.
     ///
     /// # Errors

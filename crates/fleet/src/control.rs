@@ -3,16 +3,21 @@
 use std::fmt;
 use std::time::Duration;
 
+/// The word with which a server asks for a start.
+const START: &str = "start";
 /// The longest time for which a server can ask for events at once.
 const MAX_LEASE: Duration = Duration::from_secs(60);
 
-/// The request of a server for the events of a process, as text: `SECONDS SERVER`.
+/// The request of a server for the events of a process, as text: `SECONDS SERVER`, followed by
+/// ` start` if the process should repeat what a reader begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventRequest {
     /// How long the process should send its events: whole seconds, up to a minute.
     pub(crate) lease: Duration,
     /// A number that tells the server from others.
     pub(crate) server: u64,
+    /// True if the server has no full state of the process to begin with.
+    pub(crate) wants_start: bool,
 }
 
 impl EventRequest {
@@ -23,15 +28,19 @@ impl EventRequest {
 
     /// Parses the payload of a message; `None` if it has another form.
     pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
-        let (seconds, server) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
-        let lease = Duration::from_secs(seconds.parse().ok()?).min(MAX_LEASE);
-        Some(Self { lease, server: u64::from_str_radix(server, 16).ok()? })
+        let mut words = std::str::from_utf8(payload).ok()?.split(' ');
+        let lease = Duration::from_secs(words.next()?.parse().ok()?).min(MAX_LEASE);
+        let server = u64::from_str_radix(words.next()?, 16).ok()?;
+        let wants_start = words.next().map(|word| word == START);
+        let is_valid = wants_start.unwrap_or(true) && words.next().is_none();
+        is_valid.then_some(Self { lease, server, wants_start: wants_start.is_some() })
     }
 }
 
 impl fmt::Display for EventRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:016x}", self.lease.as_secs(), self.server)
+        write!(f, "{} {:016x}", self.lease.as_secs(), self.server)?;
+        if self.wants_start { write!(f, " {START}") } else { Ok(()) }
     }
 }
 
@@ -41,13 +50,17 @@ mod tests {
 
     #[test]
     fn requests_survive_their_encoding() {
-        let request = EventRequest { lease: Duration::from_secs(15), server: 0xab };
-        assert_eq!(request.to_string(), "15 00000000000000ab");
-        assert_eq!(EventRequest::parse(request.to_string().as_bytes()), Some(request));
+        let request = EventRequest { lease: Duration::from_secs(15), server: 0xab, wants_start: false };
+        for (request, text) in [
+            (request, "15 00000000000000ab"),
+            (EventRequest { wants_start: true, ..request }, "15 00000000000000ab start"),
+        ] {
+            assert_eq!((request.to_string().as_str(), EventRequest::parse(text.as_bytes())), (text, Some(request)));
+        }
         // Longer leases are cut.
         let long = EventRequest::parse(b"18446744073709551615 1");
-        assert_eq!(long, Some(EventRequest { lease: MAX_LEASE, server: 1 }));
-        for damaged in [&b""[..], b"15", b"15 ", b"x 1", b"-1 1", b"15 1 2", b"15 xyz", b"\xff 1"] {
+        assert_eq!(long, Some(EventRequest { lease: MAX_LEASE, server: 1, wants_start: false }));
+        for damaged in [&b""[..], b"15", b"15 ", b"x 1", b"-1 1", b"15 1 2", b"15 1 start 3", b"15 xyz", b"\xff 1"] {
             assert_eq!(EventRequest::parse(damaged), None, "{damaged:?}");
         }
     }

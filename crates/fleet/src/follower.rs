@@ -180,7 +180,9 @@ impl Shared {
     /// Starts to read the events of a process.
     fn start_following(self: &Arc<Self>, record: &ProcessRecord) -> watch::Sender<bool> {
         let (sender, is_open) = watch::channel(true);
-        let observer = Observer { shared: Arc::clone(self), identity: record.process.identity.clone() };
+        let process = &record.process;
+        let control_subject = subjects::control(&self.run, process.rank, &process.identity);
+        let observer = Observer { shared: Arc::clone(self), identity: process.identity.clone(), control_subject };
         let (connection, aggregator) = (self.connection.clone(), self.aggregator.clone());
         let history = self.options.history;
         let follower = ProcessFollower::new(connection, &self.run, record, history, aggregator, observer);
@@ -195,7 +197,7 @@ impl Shared {
 
     /// Sends a request to each process that this server has opened.
     async fn send_requests(&self) {
-        let request = EventRequest { lease: LEASE, server: self.server }.to_string();
+        let request = EventRequest { lease: LEASE, server: self.server, wants_start: false }.to_string();
         let subjects: Vec<String> = self.registry(|registry| {
             let processes = registry.opened().map(|record| &record.process);
             processes.map(|process| subjects::control(&self.run, process.rank, &process.identity)).collect()
@@ -211,11 +213,20 @@ impl Shared {
 struct Observer {
     shared: Arc<Shared>,
     identity: String,
+    control_subject: String,
 }
 
 impl ProcessObserver for Observer {
     fn is_silent(&self) -> bool {
         self.shared.fleet.is_silent(&self.identity)
+    }
+
+    async fn request_start(&self) {
+        // Without a lease: two servers that only hear each other would never stop to read.
+        let (lease, server) = (Duration::ZERO, self.shared.server);
+        let request = EventRequest { lease, server, wants_start: true }.to_string();
+        // Repeated soon, so a failure does no harm.
+        let _ = self.shared.connection.client.publish(self.control_subject.clone(), request.into()).await;
     }
 
     fn set_device(&self, device: u16) {

@@ -24,6 +24,8 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 pub(crate) trait ProcessObserver {
     /// Returns true if no summary of the process has arrived for [`SILENCE`].
     fn is_silent(&self) -> bool;
+    /// Asks the process to repeat what a reader begins with.
+    fn request_start(&self) -> impl Future<Output = ()> + Send;
     /// Takes the number of the process's first device in the aggregator's recording.
     fn set_device(&self, device: u16);
 }
@@ -77,7 +79,8 @@ impl<O: ProcessObserver> ProcessFollower<O> {
 
     /// Reads until the end. Ends early if the sender of `is_open` is dropped.
     pub(crate) async fn run(mut self, mut is_open: watch::Receiver<bool>) {
-        let mut check = tokio::time::interval(CHECK_INTERVAL);
+        // Not at once: what the broker has stored comes first.
+        let mut check = tokio::time::interval_at(tokio::time::Instant::now() + CHECK_INTERVAL, CHECK_INTERVAL);
         loop {
             if !*is_open.borrow_and_update() {
                 self.pause().await;
@@ -104,8 +107,12 @@ impl<O: ProcessObserver> ProcessFollower<O> {
                     if !matches!(self.assemble(overdue).await, Ok(false)) {
                         break;
                     }
-                    if self.last_message.elapsed() >= SILENCE && self.observer.is_silent() {
+                    let is_silent = self.observer.is_silent();
+                    if self.last_message.elapsed() >= SILENCE && is_silent {
                         self.with_connection(drop).await;
+                    }
+                    if !self.assembler.is_in_sync() && !is_silent {
+                        self.observer.request_start().await;
                     }
                 }
             }

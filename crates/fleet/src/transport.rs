@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::publish::PublishAck;
 use bytes::BytesMut;
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
@@ -40,6 +39,8 @@ const MIN_START_DISTANCE: u64 = 1 << 20;
 /// Age of the last start after which another is sent if any event was: readers that want the last
 /// minutes find one nearby.
 const START_AGE: Duration = Duration::from_secs(60);
+/// Age of the last start below which no server gets another: a start can be large.
+const MIN_START_AGE: Duration = Duration::from_secs(5);
 /// Age of the last start after which another is sent in any case, so that the broker never drops
 /// the only one. Much shorter than the hour for which a broker stores events by default.
 const MAX_START_AGE: Duration = Duration::from_secs(20 * 60);
@@ -52,7 +53,7 @@ const DEMANDED_HISTORY_BYTES: u64 = 4 << 20;
 struct Outgoing {
     message: ChunkMessage,
     /// Its sequence number in the broker's stream, once acknowledged.
-    acknowledgement: JoinHandle<Result<PublishAck, String>>,
+    acknowledgement: JoinHandle<Result<u64, String>>,
 }
 
 /// Bytes and age of the newest start, which decide when the next one is due.
@@ -64,13 +65,11 @@ struct StartDistance {
     is_in_start: bool,
     /// Bytes sent since then.
     bytes: u64,
-    /// True if the broker has lost it.
-    is_lost: bool,
 }
 
 impl StartDistance {
     fn new() -> Self {
-        Self { sent_at: Instant::now(), start_bytes: 0, is_in_start: true, bytes: 0, is_lost: false }
+        Self { sent_at: Instant::now(), start_bytes: 0, is_in_start: true, bytes: 0 }
     }
 
     /// Counts the bytes of chunks that are sent.
@@ -85,29 +84,32 @@ impl StartDistance {
     /// Returns true if another start is due.
     fn is_due(&self) -> bool {
         let age = self.sent_at.elapsed();
-        self.is_lost
-            || age >= MAX_START_AGE
+        age >= MAX_START_AGE
             || (age >= START_AGE && self.bytes > self.start_bytes)
             || self.bytes > MIN_START_DISTANCE + START_SHARE * self.start_bytes
     }
 }
 
-/// Until when a server has asked for events, by the clock of the transport.
+/// What servers have asked for.
 #[derive(Clone)]
 struct Lease {
     origin: Instant,
+    /// Until when they want events, by the time since `origin`.
     until_ms: Arc<AtomicU64>,
+    /// True if one lacks a start.
+    wants_start: Arc<AtomicBool>,
 }
 
 impl Lease {
     fn new() -> Self {
-        Self { origin: Instant::now(), until_ms: Arc::default() }
+        Self { origin: Instant::now(), until_ms: Arc::default(), wants_start: Arc::default() }
     }
 
-    /// Extends the lease to `duration` from now.
-    fn extend(&self, duration: Duration) {
-        let until = self.origin.elapsed() + duration;
+    /// Extends the lease as a server asks.
+    fn extend(&self, request: EventRequest) {
+        let until = self.origin.elapsed() + request.lease;
         self.until_ms.fetch_max(until.as_millis() as u64, Ordering::Relaxed);
+        self.wants_start.fetch_or(request.wants_start, Ordering::Relaxed);
     }
 
     fn is_valid(&self) -> bool {
@@ -133,8 +135,6 @@ pub(crate) struct NatsTransport {
     /// The number of the chunk after the last one sent.
     sent_next: u64,
     unacknowledged: VecDeque<Outgoing>,
-    /// Sequence number of the newest acknowledged message in the broker's stream.
-    newest_sequence: u64,
     start: StartDistance,
     lease: Lease,
     /// Receives requests for events; ends with the connection.
@@ -162,7 +162,6 @@ impl NatsTransport {
             next_number: 0,
             sent_next: 0,
             unacknowledged: VecDeque::new(),
-            newest_sequence: 0,
             start: StartDistance::new(),
             lease: Lease::new(),
             control: None,
@@ -214,8 +213,8 @@ impl NatsTransport {
         let mut requests = subscribed.map_err(|error| describe(&error))?;
         let listen = async move {
             while let Some(request) = requests.next().await {
-                if let Some(EventRequest { lease: duration, .. }) = EventRequest::parse(&request.payload) {
-                    lease.extend(duration);
+                if let Some(request) = EventRequest::parse(&request.payload) {
+                    lease.extend(request);
                 }
             }
         };
@@ -243,14 +242,14 @@ impl NatsTransport {
     }
 
     /// Sends a message and returns its acknowledgement, which arrives later.
-    fn start_publish(&self, connection: &Connection, message: &ChunkMessage) -> JoinHandle<Result<PublishAck, String>> {
+    fn start_publish(&self, connection: &Connection, message: &ChunkMessage) -> JoinHandle<Result<u64, String>> {
         let subject = self.subject.clone();
         let (headers, payload) = (message.headers(&self.identity), message.payload.clone());
         // Sent before this returns, so that messages keep their order.
         let sent = self.runtime.block_on(connection.jetstream.publish_with_headers(subject, headers, payload));
         self.runtime.spawn(async move {
             let acknowledgement = sent.map_err(|error| describe(&error))?.await;
-            acknowledgement.map_err(|error| describe(&error))
+            acknowledgement.map(|stored| stored.sequence).map_err(|error| describe(&error))
         })
     }
 
@@ -278,17 +277,12 @@ impl NatsTransport {
         let Some(oldest) = self.unacknowledged.front_mut() else { return Ok(None) };
         let waiting = async { tokio::time::timeout(timeout, &mut oldest.acknowledgement).await };
         let Ok(acknowledged) = self.runtime.block_on(waiting) else { return Ok(None) };
-        let stored = acknowledged.map_err(|_| "the connection to the broker has ended".to_owned())??;
+        let sequence = acknowledged.map_err(|_| "the connection to the broker has ended".to_owned())??;
         let Some(oldest) = self.unacknowledged.pop_front() else { return Ok(None) };
-        if !stored.duplicate {
-            // A broker that has lost its store counts anew, and has no start of this process.
-            self.start.is_lost |= stored.sequence <= self.newest_sequence;
-            self.newest_sequence = stored.sequence;
-        }
         if oldest.message.is_start {
             self.record.with(|record| {
                 let details = &mut record.details;
-                (details.start_sequence, details.start_unix_ms) = (stored.sequence, unix_time::now_ms());
+                (details.start_sequence, details.start_unix_ms) = (sequence, unix_time::now_ms());
             });
             let connection = self.connection()?.clone();
             self.publish_record(&connection)?;
@@ -391,7 +385,10 @@ impl Transport for NatsTransport {
         if self.address.mode == PushMode::OnDemand && !self.lease.is_valid() {
             return Demand::Nothing;
         }
-        match self.start.is_due() {
+        // Not at once: several servers can ask for the same one.
+        let is_wanted =
+            self.start.sent_at.elapsed() >= MIN_START_AGE && self.lease.wants_start.swap(false, Ordering::Relaxed);
+        match is_wanted || self.start.is_due() {
             // Reset at once: the start itself may take several messages.
             true => {
                 self.start = StartDistance::new();

@@ -129,7 +129,8 @@ impl fmt::Display for FaultFigures {
         )?;
         write!(
             f,
-            "longest step of {TRAIN_EVENTS} events {:.1} ms; memory at most {} MiB (ranks and server), {} MiB (a broker node)",
+            "longest step of {TRAIN_EVENTS} events {:.1} ms; memory at most {} MiB (ranks and server), \
+             {} MiB (a broker node)",
             self.longest_step.as_secs_f64() * 1000.0,
             self.memory[0] >> 20,
             self.memory[1] >> 20

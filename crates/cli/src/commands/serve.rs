@@ -8,7 +8,9 @@ use vramscope_collector::PUSH_VARIABLE;
 
 #[cfg(feature = "fleet")]
 use crate::archive;
-use crate::error::{CommandError, Result};
+#[cfg(feature = "fleet")]
+use crate::error::CommandError;
+use crate::error::Result;
 use crate::merge_server::{MergeServer, Source};
 #[cfg(feature = "otlp")]
 use crate::otlp::{OtlpExport, OtlpExporter};
