@@ -106,7 +106,7 @@ pub struct FaultFigures {
     pub checks: u32,
     /// Events that a rank with little memory could not send, and that are shown as gaps.
     pub gaps: u64,
-    /// The longest time of a training step of [`TRAIN_EVENTS`] events.
+    /// The longest time of a training step of 20 events.
     pub longest_step: Duration,
     /// The largest memory of this process (ranks and server) and of a broker node, in bytes.
     pub memory: [u64; 2],
