@@ -136,8 +136,13 @@ class NotebookTest(ProgramTest):
             json.dump(notebook, file)
         self.browser.open(server.url(f"lab/tree/test.ipynb?token={TOKEN}"))
         self.browser.wait("the kernel runs", """
-            const panel = window.jupyterapp?.shell.currentWidget;
-            return panel?.sessionContext?.isReady && panel.sessionContext.session?.kernel?.status === "idle";
+            const shell = window.jupyterapp?.shell;
+            const panel = [...shell?.widgets("main") ?? []].find(widget => widget.sessionContext);
+            // Without the focus, the window of a headless browser makes no widget the current one.
+            if (panel && shell.currentWidget !== panel) {
+                shell.activateById(panel.id);
+            }
+            return panel?.sessionContext.isReady && panel.sessionContext.session?.kernel?.status === "idle";
         """)
         self.browser.run("""
             jupyterapp.commands.execute("application:toggle-left-area");
