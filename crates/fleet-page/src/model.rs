@@ -264,7 +264,7 @@ impl FleetModel {
         std::mem::replace(&mut self.hovered, hovered) != hovered
     }
 
-    /// Selects the rank at a point of the area. Returns false if there is none.
+    /// Selects the rank at a point of the area. Returns false if no cell is there.
     pub fn select_at(&mut self, x: f32, y: f32) -> bool {
         let Some(cell) = self.layout.cell_at(x, y) else { return false };
         self.select_row(self.layout.cells[cell].row);

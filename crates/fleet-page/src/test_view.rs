@@ -1,6 +1,6 @@
 //! Made-up ranks for tests.
 
-use vramscope_insight::fleet::{EventsState, MarkedMetric, Outlier, ProcessIdentity, RankRow};
+use vramscope_insight::fleet::{MarkedMetric, Outlier, ProcessIdentity, RankRow};
 
 /// Returns a rank's row.
 pub(crate) fn row(rank: u32) -> RankRow {
@@ -8,25 +8,7 @@ pub(crate) fn row(rank: u32) -> RankRow {
         identity: ProcessIdentity(format!("{rank:032x}")),
         rank: Some(rank),
         host: format!("node{}", rank / 8),
-        pipeline: None,
-        tensor: None,
-        allocated: 0,
-        reserved: 0,
-        peak_allocated: 0,
-        fragmentation: 0.0,
-        growth: 0.0,
-        step: None,
-        mark: String::new(),
-        largest_site: None,
-        ooms: 0,
-        lag_ns: 0,
-        summaries: 0,
-        lost_summaries: 0,
-        clock: None,
-        has_ended: false,
-        outlier: None,
-        events: EventsState::Closed,
-        device: None,
+        ..RankRow::default()
     }
 }
 

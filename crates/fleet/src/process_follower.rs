@@ -42,6 +42,8 @@ pub(crate) struct ProcessFollower<O> {
     connection: Option<ProcessConnection>,
     /// True from the first connection to the aggregator on.
     was_connected: bool,
+    /// True once the process's first device in the aggregator's recording is known.
+    has_device: bool,
     /// When the last message arrived.
     last_message: Instant,
 }
@@ -73,6 +75,7 @@ impl<O: ProcessObserver> ProcessFollower<O> {
             assembler: Assembler::new(),
             connection: None,
             was_connected: false,
+            has_device: false,
             last_message: Instant::now(),
         }
     }
@@ -171,21 +174,23 @@ impl<O: ProcessObserver> ProcessFollower<O> {
                 if std::mem::replace(&mut self.was_connected, true) && connection.resume() == 0 {
                     // The aggregator has forgotten the process in favour of others: begin at a
                     // start.
-                    self.was_connected = false;
+                    (self.was_connected, self.has_device) = (false, false);
                     self.assembler = Assembler::new();
                     return Ok(());
                 }
                 connection
             }
         };
+        let has_device = self.has_device;
         let pushed = blocking(connection, move |mut connection| {
             connection.push(&new.bytes, new.next).map_err(|_| Refused)?;
-            let device = connection.devices().first().copied();
+            let device = if has_device { None } else { connection.devices().first().copied() };
             Ok((connection, device))
         });
         let (connection, device) = pushed.await.ok_or(Refused)??;
         self.connection = Some(connection);
         if let Some(device) = device {
+            self.has_device = true;
             self.observer.set_device(device);
         }
         Ok(())

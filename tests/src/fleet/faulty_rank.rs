@@ -5,7 +5,7 @@ use std::thread;
 
 use vramscope_collector::{Aggregator, Hub, HubLimits, Outputs, Push, PushAddress, Rank};
 use vramscope_fleet::{FleetAddress, Follower, FollowerOptions};
-use vramscope_trace::{Block, DecodedItem, Decoder, DeviceId, Event, EventKind, Recording, SiteId};
+use vramscope_trace::{DecodedItem, Decoder, DeviceId, Event, EventKind, Recording};
 
 use crate::broker_cluster::BrokerCluster;
 use crate::proxy::Proxy;
@@ -93,11 +93,8 @@ impl FollowingServer {
         let wrong = |rank: &FaultyRank| {
             let device = self.device(rank).and_then(|device| recording.end_state().device(device));
             let Some(shown) = device else { return Some(format!("rank {} has no device", rank.rank)) };
-            let expected = rank.program.device();
-            let is_equal = shown.counters() == expected.counters()
-                && plain_blocks(shown.blocks()) == plain_blocks(expected.blocks());
-            (!is_equal).then(|| {
-                let [shown, expected] = [shown, expected].map(|device| device.counters().allocated);
+            (!rank.program.is_shown_by(shown)).then(|| {
+                let [shown, expected] = [shown, rank.program.device()].map(|device| device.counters().allocated);
                 format!("rank {} has {expected} bytes allocated, {shown} are shown", rank.rank)
             })
         };
@@ -123,9 +120,4 @@ impl Drop for FollowingServer {
     fn drop(&mut self) {
         self.aggregator.stop();
     }
-}
-
-/// Returns what does not depend on other ranks: not the numbers of sites and events, and the times.
-fn plain_blocks<'a>(blocks: impl Iterator<Item = &'a Block>) -> Vec<Block> {
-    blocks.map(|block| Block { site: SiteId(0), since_event: 0, since_ns: 0, ..*block }).collect()
 }

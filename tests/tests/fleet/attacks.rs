@@ -134,6 +134,14 @@ impl Attacker<'_> {
     }
 }
 
+/// Starts a run with a rank that a server shows.
+fn start_with_rank() -> (SecuredRun, FollowingServer, [PushingRank; 1]) {
+    let run = SecuredRun::start();
+    let (mut ranks, server) = ([run.start_rank(0)], run.start_server());
+    check_unharmed(&run, &server, &mut ranks);
+    (run, server, ranks)
+}
+
 /// Checks that a running rank and a server still work, and that nothing of the attack is shown.
 #[track_caller]
 fn check_unharmed(run: &SecuredRun, server: &FollowingServer, ranks: &mut [PushingRank]) {
@@ -179,10 +187,7 @@ fn wrong_credentials_are_refused_and_appear_nowhere() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn programs_publish_on_their_own_subjects_only() {
-    let run = SecuredRun::start();
-    let mut ranks = [run.start_rank(0)];
-    let server = run.start_server();
-    check_unharmed(&run, &server, &mut ranks);
+    let (run, server, mut ranks) = start_with_rank();
     let attacker = run.attacker(Role::Program(Some(1)));
     let before = run.messages();
     let identity = &server.view().ranks[0].identity.0;
@@ -230,10 +235,7 @@ fn programs_read_nothing_of_others() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn viewers_publish_and_delete_nothing() {
-    let run = SecuredRun::start();
-    let mut ranks = [run.start_rank(0)];
-    let server = run.start_server();
-    check_unharmed(&run, &server, &mut ranks);
+    let (run, server, mut ranks) = start_with_rank();
     let attacker = run.attacker(Role::Viewer);
     let before = run.messages();
     let identity = &server.view().ranks[0].identity.0;
@@ -257,10 +259,7 @@ fn viewers_publish_and_delete_nothing() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn forged_ranks_are_ignored() {
-    let run = SecuredRun::start();
-    let mut ranks = [run.start_rank(0)];
-    let server = run.start_server();
-    check_unharmed(&run, &server, &mut ranks);
+    let (run, server, mut ranks) = start_with_rank();
     let attacker = run.attacker(Role::Program(Some(1)));
     // On its own subject, but as rank 0.
     for json in [
@@ -283,10 +282,7 @@ fn forged_ranks_are_ignored() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn replayed_messages_change_nothing() {
-    let run = SecuredRun::start();
-    let mut ranks = [run.start_rank(0)];
-    let server = run.start_server();
-    check_unharmed(&run, &server, &mut ranks);
+    let (run, server, mut ranks) = start_with_rank();
     // The attacker has stolen the key of rank 0.
     let subject = subjects::events(RUN, Some(0), &server.view().ranks[0].identity.0);
     let stored = run.stored(&subject, 5);
@@ -310,10 +306,7 @@ fn replayed_messages_change_nothing() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn oversized_and_damaged_messages_end_their_own_process_only() {
-    let run = SecuredRun::start();
-    let mut ranks = [run.start_rank(0)];
-    let server = run.start_server();
-    check_unharmed(&run, &server, &mut ranks);
+    let (run, server, mut ranks) = start_with_rank();
     let attacker = run.attacker(Role::Program(Some(1)));
     let limit = attacker.client.server_info().max_payload;
     let description =

@@ -10,7 +10,7 @@ use vramscope_collector::{Aggregator, Hub, HubLimits, Outputs, Push, PushAddress
 use vramscope_fleet::{FleetAddress, Follower, FollowerOptions};
 use vramscope_insight::fleet::FleetView;
 use vramscope_tests::SimulatedRank;
-use vramscope_trace::{Block, DeviceId, Recording, SiteId};
+use vramscope_trace::{DeviceId, Recording};
 
 /// What the libraries have logged in all tests so far.
 static LOG: Mutex<String> = Mutex::new(String::new());
@@ -130,17 +130,10 @@ impl FollowingServer {
     }
 }
 
-/// Returns what does not depend on other ranks: not the numbers of sites and events, and the times.
-fn plain_blocks<'a>(blocks: impl Iterator<Item = &'a Block>) -> Vec<Block> {
-    blocks.map(|block| Block { site: SiteId(0), since_event: 0, since_ns: 0, ..*block }).collect()
-}
-
 /// Returns true if the merged recording shows the rank's memory as it is.
 pub(crate) fn shows(recording: &Recording, rank: &PushingRank) -> bool {
     let merged = recording.end_state().device(DeviceId(u16::try_from(rank.rank).expect("a small rank")));
-    let Some(merged) = merged else { return false };
-    let expected = rank.program.device();
-    merged.counters() == expected.counters() && plain_blocks(merged.blocks()) == plain_blocks(expected.blocks())
+    merged.is_some_and(|merged| rank.program.is_shown_by(merged))
 }
 
 /// Waits until a server shows all ranks as they are.

@@ -28,7 +28,7 @@ const MAX_TAKEN_NAMES: u32 = 1000;
 pub(crate) struct ManifestSync {
     store: ArchiveStore,
     manifest: Manifest,
-    /// The version in the store; `None` if there is none.
+    /// The version in the store; `None` before the first manifest is stored.
     version: Option<UpdateVersion>,
     /// True if the store has an older manifest.
     is_changed: bool,

@@ -98,7 +98,7 @@ pub struct Fleet {
 }
 
 /// What is shown of a rank; sizes in bytes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankRow {
     /// The identity of its recording.
     pub identity: ProcessIdentity,

@@ -270,30 +270,7 @@ impl ViewDecoder {
 /// Returns the row of a rank whose numbers are all 0.
 fn empty_row(description: RankDescription) -> RankRow {
     let RankDescription { identity, rank, host, pipeline, tensor } = description;
-    RankRow {
-        identity: ProcessIdentity(identity),
-        rank,
-        host,
-        pipeline,
-        tensor,
-        allocated: 0,
-        reserved: 0,
-        peak_allocated: 0,
-        fragmentation: 0.0,
-        growth: 0.0,
-        step: None,
-        mark: String::new(),
-        largest_site: None,
-        ooms: 0,
-        lag_ns: 0,
-        summaries: 0,
-        lost_summaries: 0,
-        clock: None,
-        has_ended: false,
-        outlier: None,
-        events: EventsState::Closed,
-        device: None,
-    }
+    RankRow { identity: ProcessIdentity(identity), rank, host, pipeline, tensor, ..RankRow::default() }
 }
 
 /// Sets a row to these numbers, as [`numbers`] returned them; `None` if one is invalid.
