@@ -9,7 +9,8 @@ const START: &str = "start";
 const MAX_LEASE: Duration = Duration::from_secs(60);
 
 /// The request of a server for the events of a process, as text: `SECONDS SERVER`, followed by
-/// ` start` if the process should repeat what a reader begins with.
+/// ` start` if the process should repeat what a reader begins with. Zero seconds without it tell
+/// other servers that a user has closed the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EventRequest {
     /// How long the process should send its events: whole seconds, up to a minute.
@@ -24,6 +25,16 @@ impl EventRequest {
     /// Returns a number for a server.
     pub(crate) fn new_server() -> u64 {
         fastrand::u64(..)
+    }
+
+    /// Returns what a server sends after a user has closed a process.
+    pub(crate) fn end(server: u64) -> Self {
+        Self { lease: Duration::ZERO, server, wants_start: false }
+    }
+
+    /// Returns true if a user has closed the process.
+    pub(crate) fn is_end(&self) -> bool {
+        self.lease.is_zero() && !self.wants_start
     }
 
     /// Parses the payload of a message; `None` if it has another form.
@@ -54,7 +65,9 @@ mod tests {
         for (request, text) in [
             (request, "15 00000000000000ab"),
             (EventRequest { wants_start: true, ..request }, "15 00000000000000ab start"),
+            (EventRequest::end(0xab), "0 00000000000000ab"),
         ] {
+            assert_eq!(request.is_end(), text.starts_with('0'));
             assert_eq!((request.to_string().as_str(), EventRequest::parse(text.as_bytes())), (text, Some(request)));
         }
         // Longer leases are cut.

@@ -12,7 +12,7 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use vramscope_collector::Aggregator;
+use vramscope_collector::{Aggregator, Process};
 use vramscope_insight::fleet::{EventsState, FleetView, ProcessIdentity};
 
 use crate::address::FleetAddress;
@@ -132,11 +132,17 @@ impl Follower {
         Ok(())
     }
 
-    /// Stops to read the events of a process, unless another server asks for them or the process
-    /// sends all.
+    /// Stops to read the events of a process, on all servers of the run, unless a user has opened it
+    /// on another server or the process sends all.
     pub fn close(&self, identity: &ProcessIdentity) {
-        self.shared.registry(|registry| registry.close(&identity.0));
+        let subject = self.shared.registry(|registry| {
+            registry.close(&identity.0);
+            registry.process(&identity.0).map(|process| self.shared.control_subject(process))
+        });
         self.shared.update();
+        let Some(subject) = subject else { return };
+        let shared = Arc::clone(&self.shared);
+        self.runtime.spawn(async move { shared.send(subject, EventRequest::end(shared.server)).await });
     }
 }
 
@@ -180,9 +186,9 @@ impl Shared {
     /// Starts to read the events of a process.
     fn start_following(self: &Arc<Self>, record: &ProcessRecord) -> watch::Sender<bool> {
         let (sender, is_open) = watch::channel(true);
-        let process = &record.process;
-        let control_subject = subjects::control(&self.run, process.rank, &process.identity);
-        let observer = Observer { shared: Arc::clone(self), identity: process.identity.clone(), control_subject };
+        let control_subject = self.control_subject(&record.process);
+        let identity = record.process.identity.clone();
+        let observer = Observer { shared: Arc::clone(self), identity, control_subject };
         let (connection, aggregator) = (self.connection.clone(), self.aggregator.clone());
         let history = self.options.history;
         let follower = ProcessFollower::new(connection, &self.run, record, history, aggregator, observer);
@@ -197,15 +203,34 @@ impl Shared {
 
     /// Sends a request to each process that this server has opened.
     async fn send_requests(&self) {
-        let request = EventRequest { lease: LEASE, server: self.server, wants_start: false }.to_string();
-        let subjects: Vec<String> = self.registry(|registry| {
-            let processes = registry.opened().map(|record| &record.process);
-            processes.map(|process| subjects::control(&self.run, process.rank, &process.identity)).collect()
-        });
+        let request = EventRequest { lease: LEASE, server: self.server, wants_start: false };
+        let subjects: Vec<String> =
+            self.registry(|registry| registry.opened().map(|record| self.control_subject(&record.process)).collect());
         for subject in subjects {
-            // Repeated soon, so a failure does no harm.
-            let _ = self.connection.client.publish(subject, request.clone().into()).await;
+            self.send(subject, request).await;
         }
+    }
+
+    /// Returns the subject of the requests for a process's events.
+    fn control_subject(&self, process: &Process) -> String {
+        subjects::control(&self.run, process.rank, &process.identity)
+    }
+
+    /// Sends a request. Failures are ignored: requests are repeated, or expire.
+    async fn send(&self, subject: String, request: EventRequest) {
+        let _ = self.connection.client.publish(subject, request.to_string().into()).await;
+    }
+
+    /// Takes the request of another server.
+    fn hear(self: &Arc<Self>, identity: &str, request: EventRequest) {
+        self.registry(|registry| {
+            if request.is_end() {
+                registry.close_automatic(identity);
+            } else {
+                registry.requested(identity, Instant::now() + request.lease);
+            }
+        });
+        self.update();
     }
 }
 
@@ -224,9 +249,7 @@ impl ProcessObserver for Observer {
     async fn request_start(&self) {
         // Without a lease: two servers that only hear each other would never stop to read.
         let (lease, server) = (Duration::ZERO, self.shared.server);
-        let request = EventRequest { lease, server, wants_start: true }.to_string();
-        // Repeated soon, so a failure does no harm.
-        let _ = self.shared.connection.client.publish(self.control_subject.clone(), request.into()).await;
+        self.shared.send(self.control_subject.clone(), EventRequest { lease, server, wants_start: true }).await;
     }
 
     fn set_device(&self, device: u16) {
@@ -279,11 +302,8 @@ async fn hear_requests(shared: Arc<Shared>) {
                     let Some(request) = request else { break };
                     let parsed = EventRequest::parse(&request.payload);
                     let parsed = parsed.filter(|request| request.server != shared.server);
-                    if let (Some(EventRequest { lease, .. }), Some((_, identity))) =
-                        (parsed, subjects::parse_process(&request.subject))
-                    {
-                        shared.registry(|registry| registry.requested(identity, Instant::now() + lease));
-                        shared.update();
+                    if let (Some(parsed), Some((_, identity))) = (parsed, subjects::parse_process(&request.subject)) {
+                        shared.hear(identity, parsed);
                     }
                 }
                 _ = expiry.tick() => shared.update(),

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use vramscope_collector::Process;
 use vramscope_insight::fleet::EventsState;
 
 use crate::process_record::ProcessRecord;
@@ -164,6 +165,13 @@ impl ProcessRegistry {
         }
     }
 
+    /// Stops this server's requests for a process's events unless a user has opened it.
+    pub(crate) fn close_automatic(&mut self, identity: &str) {
+        if let Some(process) = self.processes.get_mut(identity) {
+            process.opened = process.opened.filter(|opened| !opened.is_automatic);
+        }
+    }
+
     /// Records that another server asked for the events of a process until `until`.
     pub(crate) fn requested(&mut self, identity: &str, until: Instant) {
         if let Some(process) = self.processes.get_mut(identity) {
@@ -185,6 +193,11 @@ impl ProcessRegistry {
         process.is_some_and(|process| process.device.replace(device) != Some(device))
     }
 
+    /// Returns the description of a process.
+    pub(crate) fn process(&self, identity: &str) -> Option<&Process> {
+        self.processes.get(identity).map(|known| &known.record.process)
+    }
+
     /// Returns the processes that this server has opened and that still run.
     pub(crate) fn opened(&self) -> impl Iterator<Item = &ProcessRecord> {
         let opened = self.processes.values().filter(|process| process.opened.is_some());
@@ -200,8 +213,6 @@ impl ProcessRegistry {
 
 #[cfg(test)]
 mod tests {
-    use vramscope_collector::Process;
-
     use super::*;
     use crate::process_record::Details;
 
@@ -234,13 +245,16 @@ mod tests {
     fn user_takes_the_place_of_automatic_and_silent_processes() {
         let (mut registry, now) = (registry(5, true), Instant::now());
         assert_eq!(read(&registry, now), [0, 1]);
+        registry.close_automatic(&name(1));
+        assert_eq!(read(&registry, now), [0]);
         let none_silent = |_: &str| false;
         assert_eq!(registry.open(&name(4), now, none_silent), Ok(()));
         assert_eq!(registry.open(&name(3), now, none_silent), Ok(()));
         assert_eq!(read(&registry, now), [3, 4]);
         assert_eq!(registry.open(&name(0), now, none_silent), Err(OpenError::Full(2)));
-        // An open process stays open.
+        // An open process stays open, also when a user closes it on another server.
         assert_eq!(registry.open(&name(3), now, none_silent), Ok(()));
+        registry.close_automatic(&name(3));
         let later = now + MIN_OPEN_TIME;
         assert_eq!(registry.open(&name(0), now, |name| name == self::name(4)), Err(OpenError::Full(2)));
         assert_eq!(registry.open(&name(0), later, |name| name == self::name(4)), Ok(()));
