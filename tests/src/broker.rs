@@ -64,6 +64,12 @@ impl Broker {
         self.folder.path().join("store")
     }
 
+    /// Returns the size of its store, in bytes.
+    #[must_use]
+    pub fn store_bytes(&self) -> u64 {
+        folder_bytes(&self.store())
+    }
+
     /// Returns the address of a run at this broker: `nats://127.0.0.1:PORT/RUN`.
     #[must_use]
     pub fn address(&self, run: &str) -> String {
@@ -147,6 +153,18 @@ impl Drop for Broker {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Returns the size of all files below a folder, in bytes. Files that are being deleted count as
+/// empty.
+fn folder_bytes(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let bytes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => folder_bytes(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    });
+    bytes.sum()
 }
 
 /// Returns the path of `nats-server`.

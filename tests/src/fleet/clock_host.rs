@@ -9,7 +9,7 @@ use vramscope_collector::Process;
 use vramscope_fleet::{FleetAddress, SimulatedHost};
 use vramscope_insight::fleet::{Acknowledged, DeviceSummary, OffsetEstimate, Summary};
 
-use super::faulty_rank::FollowingServer;
+use super::following_server::FollowingServer;
 
 /// Interval between two summaries.
 const INTERVAL: Duration = Duration::from_millis(100);

@@ -11,7 +11,8 @@ use vramscope_collector::HubLimits;
 use vramscope_fleet::{FleetAddress, StreamLimits, create_streams};
 
 use super::clock_host::ClockHost;
-use super::faulty_rank::{FaultyRank, FollowingServer};
+use super::faulty_rank::FaultyRank;
+use super::following_server::FollowingServer;
 use crate::broker_cluster::BrokerCluster;
 use crate::process::ProcessUsage;
 use crate::proxy::{Fault, Proxy};
@@ -156,7 +157,7 @@ impl Training {
                 thread::sleep(TRAIN_INTERVAL);
                 for rank in shared.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
                     let start = Instant::now();
-                    rank.program.run(TRAIN_EVENTS);
+                    rank.rank.program.run(TRAIN_EVENTS);
                     longest = longest.max(start.elapsed());
                 }
             }
@@ -292,10 +293,10 @@ impl World {
         let mut ranks = self.training.ranks();
         // Not the first one, whose lost events are counted.
         let index = self.random.usize(1..ranks.len());
-        let new = FaultyRank::start(ranks[index].rank, &self.cluster, HubLimits::default());
+        let new = FaultyRank::start(ranks[index].rank.rank, &self.cluster, HubLimits::default());
         let killed = std::mem::replace(&mut ranks[index], new);
         drop(ranks);
-        self.killed_events += killed.program.events();
+        self.killed_events += killed.rank.program.events();
         killed.kill();
     }
 
@@ -304,15 +305,16 @@ impl World {
         self.figures.checks += 1;
         let ranks = self.training.ranks();
         let deadline = Instant::now() + TIMEOUT;
-        let mut wrong = self.server.wrong_ranks(&ranks);
+        let pushing = || ranks.iter().map(|rank| &rank.rank);
+        let mut wrong = self.server.wrong_ranks(pushing());
         while !wrong.is_empty() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(200));
-            wrong = self.server.wrong_ranks(&ranks);
+            wrong = self.server.wrong_ranks(pushing());
         }
         if !wrong.is_empty() {
             self.figures.failures.push(format!("after fault {number}: not shown as they are: {}", wrong.join("; ")));
         }
-        let lost = self.server.lost_events_by_rank(&ranks);
+        let lost = self.server.lost_events_by_rank(pushing());
         let complete = lost.iter().filter(|(rank, lost)| *rank != 0 && *lost > 0);
         let complete: Vec<String> = complete.map(|(rank, lost)| format!("{lost} of rank {rank}")).collect();
         if !complete.is_empty() {
@@ -329,9 +331,9 @@ impl World {
     /// Ends everything and returns what was measured.
     fn finish(mut self) -> FaultFigures {
         self.figures.longest_step = self.training.stop();
-        let running: u64 = self.training.ranks().iter().map(|rank| rank.program.events()).sum();
+        let running: u64 = self.training.ranks().iter().map(|rank| rank.rank.program.events()).sum();
         self.figures.events = running + self.killed_events;
-        let missed = self.training.ranks()[0].program.hub().missed_events();
+        let missed = self.training.ranks()[0].rank.program.hub().missed_events();
         if self.figures.gaps > missed {
             let failure = format!("rank 0 has lost {missed} events, but {} are shown", self.figures.gaps);
             self.figures.failures.push(failure);

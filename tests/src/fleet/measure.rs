@@ -12,10 +12,12 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use vramscope_collector::{Aggregator, Outputs, Process};
 use vramscope_fleet::{FleetAddress, Follower, FollowerOptions, SimulatedHost};
-use vramscope_insight::fleet::{DeviceSummary, FleetView, Summary};
+use vramscope_insight::fleet::{DeviceSummary, Summary};
 
 use super::recorded_training::RecordedTraining;
+use super::watch::{FollowerWatch, PageWatch, Shown, Watch};
 use crate::broker::Broker;
+use crate::process::ProcessUsage;
 
 /// Interval between two summaries of a rank.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -43,6 +45,8 @@ pub struct Plan {
     pub outliers: u32,
     /// Decides the shifts of ranks and the outliers.
     pub seed: u64,
+    /// True to watch the page of a server of its own, in headless Chromium.
+    pub has_page: bool,
 }
 
 /// What was measured.
@@ -54,7 +58,8 @@ pub struct Figures {
     pub sent: u64,
     /// Summaries that the server lacks, and those that could not be sent.
     pub lost: u64,
-    /// Lag of the ranks at all times, in milliseconds: median, 95th percentile, largest.
+    /// Lag in milliseconds: median, 95th percentile, largest of all ranks at all times; with a
+    /// page, of what 95% of the ranks do not exceed at a time.
     pub lag_ms: [u64; 3],
     /// For each planted outlier, milliseconds until it was marked; `None` if it was not.
     pub marked_ms: Vec<Option<u64>>,
@@ -62,18 +67,23 @@ pub struct Figures {
     pub ranked_first: usize,
     /// Ranks that were marked although they did not differ.
     pub wrong_marks: u64,
-    /// Processor time in seconds for each second of the measurement: broker, and this process
-    /// (simulated ranks and server).
-    pub processors: [f64; 2],
-    /// Resident memory of the broker, in bytes.
-    pub broker_bytes: u64,
+    /// Processor time in seconds for each second of the measurement: broker, server of the page,
+    /// and this process (simulated ranks, and the server if there is no page).
+    pub processors: [f64; 3],
+    /// Resident memory of the broker and of the page's server, in bytes.
+    pub memory: [u64; 2],
+    /// Size of the broker's store, in bytes.
+    pub store_bytes: u64,
+    /// Times that 95% of the page's frames do not exceed, in milliseconds: from one frame to the
+    /// next, and drawing. `None` without a page.
+    pub frames_ms: Option<[f64; 2]>,
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [median, p95, most] = self.lag_ms;
         let marked: Vec<u64> = self.marked_ms.iter().flatten().copied().collect();
-        let [broker, own] = self.processors;
+        let ([broker, server, own], [broker_bytes, server_bytes]) = (self.processors, self.memory);
         writeln!(f, "{} ranks: {} summaries sent, {} lost", self.ranks, self.sent, self.lost)?;
         writeln!(f, "lag: median {median} ms, p95 {p95} ms, largest {most} ms")?;
         writeln!(
@@ -85,11 +95,19 @@ impl fmt::Display for Figures {
             marked.iter().max().unwrap_or(&0),
             self.wrong_marks
         )?;
+        let share = 100.0 * marked.iter().filter(|time| **time <= 1000).count() as f64 / marked.len().max(1) as f64;
+        let mib = |bytes: u64| bytes >> 20;
+        writeln!(f, "marked within 1 s: {share:.0}% of those marked: {marked:?} ms")?;
+        writeln!(f, "processors: broker {broker:.2}, page's server {server:.2}, this process {own:.2}")?;
         write!(
             f,
-            "processors: broker {broker:.2}, ranks and server {own:.2}; broker's memory {} MiB",
-            self.broker_bytes >> 20
-        )
+            "memory: broker {} MiB, page's server {} MiB; store {} MiB",
+            mib(broker_bytes),
+            mib(server_bytes),
+            mib(self.store_bytes)
+        )?;
+        let Some([frame, draw]) = self.frames_ms else { return Ok(()) };
+        write!(f, "\nframes of the page: 95% within {frame:.1} ms, drawing {draw:.1} ms")
     }
 }
 
@@ -246,21 +264,21 @@ pub fn measure(plan: &Plan) -> Figures {
     });
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads start");
     let tasks = start(&runtime, &url, plan, &simulation);
-    let aggregator = Aggregator::new();
-    aggregator.begin(Outputs::default()).expect("a thread starts");
-    let address = FleetAddress::parse(&url).expect("a valid address");
-    let options = FollowerOptions { max_open: 0, ..FollowerOptions::default() };
-    let follower = Follower::connect(&address, aggregator, options).expect("the broker runs");
-    follower.follow();
+    let watch: Box<dyn Watch> =
+        if plan.has_page { Box::new(PageWatch::start(&url)) } else { Box::new(FollowerWatch::new(follow(&url))) };
+    let mut observer = Observer::new(watch);
     let begin = Instant::now();
-    while follower.view().ranks.len() < plan.ranks as usize {
-        assert!(begin.elapsed() < TIMEOUT, "{} of {} ranks are shown", follower.view().ranks.len(), plan.ranks);
+    loop {
+        let shown = observer.watch.look().ranks;
+        if shown >= plan.ranks as usize {
+            break;
+        }
+        assert!(begin.elapsed() < TIMEOUT, "{shown} of {} ranks are shown", plan.ranks);
         thread::sleep(POLL_INTERVAL);
     }
     // Until the windows of all ranks are full.
     thread::sleep(Duration::from_secs(5));
-    let mut observer = Observer::new(&follower);
-    let (start_time, used) = (Instant::now(), usage(&broker));
+    let (start_time, used) = (Instant::now(), observer.processor_ms(&broker));
     let mut random = Rng::with_seed(plan.seed);
     for number in 0..plan.outliers {
         observer.plant(&simulation.planted, random.u32(..plan.ranks), number);
@@ -268,32 +286,42 @@ pub fn measure(plan: &Plan) -> Figures {
     while start_time.elapsed() < plan.time {
         observer.poll(NO_RANK);
     }
-    let (seconds, used_now) = (start_time.elapsed().as_secs_f64(), usage(&broker));
+    let (seconds, used_now) = (start_time.elapsed().as_secs_f64(), observer.processor_ms(&broker));
+    let frames_ms = observer.watch.frames_ms();
     simulation.stopped.store(true, Ordering::Relaxed);
     tasks.into_iter().for_each(|task| runtime.block_on(task).expect("no task panics"));
     let sent = simulation.sent.load(Ordering::Relaxed);
-    let received = || follower.view().ranks.iter().map(|row| row.summaries).sum::<u64>();
     let waiting = Instant::now();
-    while received() < sent && waiting.elapsed() < Duration::from_secs(10) {
+    let mut totals = observer.watch.totals();
+    while totals[0] < sent && waiting.elapsed() < Duration::from_secs(10) {
         thread::sleep(POLL_INTERVAL);
+        totals = observer.watch.totals();
     }
-    let view = follower.view();
-    let missing = sent.saturating_sub(received());
-    let lost = view.ranks.iter().map(|row| row.lost_summaries).sum::<u64>();
-    observer.figures.ranks = plan.ranks;
-    observer.figures.sent = sent;
-    observer.figures.lost = lost.max(missing) + simulation.unsent.load(Ordering::Relaxed);
-    observer.figures.lag_ms = percentiles(&mut observer.lags);
-    observer.figures.processors =
-        std::array::from_fn(|index| (used_now[index] - used[index]) as f64 / 1000.0 / seconds);
-    observer.figures.broker_bytes = broker.usage().map_or(0, |usage| usage.resident_bytes);
-    observer.figures
+    let server_bytes = observer.watch.server().and_then(ProcessUsage::of).map_or(0, |usage| usage.resident_bytes);
+    let [received, lost] = totals;
+    let missing = sent.saturating_sub(received);
+    Figures {
+        ranks: plan.ranks,
+        sent,
+        lost: lost.max(missing) + simulation.unsent.load(Ordering::Relaxed),
+        lag_ms: percentiles(&mut observer.lags_ms),
+        processors: std::array::from_fn(|index| (used_now[index] - used[index]) as f64 / 1000.0 / seconds),
+        memory: [broker.usage().map_or(0, |usage| usage.resident_bytes), server_bytes],
+        store_bytes: broker.store_bytes(),
+        frames_ms,
+        ..observer.figures
+    }
 }
 
-/// Returns the processor time of broker and own process so far, in milliseconds.
-fn usage(broker: &Broker) -> [u64; 2] {
-    let own = crate::process::ProcessUsage::of(std::process::id());
-    [broker.usage(), own].map(|usage| usage.map_or(0, |usage| usage.cpu_ms))
+/// Starts a server in this process.
+fn follow(url: &str) -> Follower {
+    let aggregator = Aggregator::new();
+    aggregator.begin(Outputs::default()).expect("a thread starts");
+    let address = FleetAddress::parse(url).expect("a valid address");
+    let options = FollowerOptions { max_open: 0, ..FollowerOptions::default() };
+    let follower = Follower::connect(&address, aggregator, options).expect("the broker runs");
+    follower.follow();
+    follower
 }
 
 /// Returns median, 95th percentile and maximum.
@@ -303,29 +331,36 @@ fn percentiles(values: &mut [u64]) -> [u64; 3] {
     [at(0.5), at(0.95), values.last().copied()].map(Option::unwrap_or_default)
 }
 
-/// Reads the server's view again and again.
-struct Observer<'a> {
-    follower: &'a Follower,
-    lags: Vec<u64>,
-    seen: Option<Arc<FleetView>>,
+/// Looks at what is shown again and again.
+struct Observer {
+    watch: Box<dyn Watch>,
+    lags_ms: Vec<u64>,
+    tick: u64,
     figures: Figures,
 }
 
-impl<'a> Observer<'a> {
-    fn new(follower: &'a Follower) -> Self {
-        Self { follower, lags: Vec::new(), seen: None, figures: Figures::default() }
+impl Observer {
+    fn new(watch: Box<dyn Watch>) -> Self {
+        Self { watch, lags_ms: Vec::new(), tick: 0, figures: Figures::default() }
     }
 
-    /// Waits for a new view, and returns the marked ranks in their order. `planted` is the rank
-    /// that differs, if any.
+    /// Returns the processor time so far, in milliseconds: broker, server of the page, this
+    /// process.
+    fn processor_ms(&self, broker: &Broker) -> [u64; 3] {
+        let server = self.watch.server().and_then(ProcessUsage::of);
+        let usage = [broker.usage(), server, ProcessUsage::of(std::process::id())];
+        usage.map(|usage| usage.map_or(0, |usage| usage.cpu_ms))
+    }
+
+    /// Waits for a moment. Returns the marked ranks in their order. `planted` is the rank that
+    /// differs, if any.
     fn poll(&mut self, planted: u32) -> Vec<u32> {
         thread::sleep(POLL_INTERVAL);
-        let view = self.follower.view();
-        let outliers: Vec<u32> = view.outliers().iter().filter_map(|row| row.rank).collect();
-        if self.seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, &view)) {
-            self.lags.extend(view.ranks.iter().map(|row| row.lag_ns / 1_000_000));
+        let Shown { tick, outliers, lags_ms, .. } = self.watch.look();
+        if tick != self.tick {
+            self.tick = tick;
+            self.lags_ms.extend(lags_ms);
             self.figures.wrong_marks += outliers.iter().filter(|rank| **rank != planted).count() as u64;
-            self.seen = Some(view);
         }
         outliers
     }

@@ -6,11 +6,23 @@
 //! what a server shows.
 
 mod clock_host;
+mod day;
+mod events;
 mod faults;
 mod faulty_rank;
+mod following_server;
+mod log;
 mod measure;
+mod pushing_rank;
 mod recorded_training;
+mod training;
+mod watch;
 
+pub use day::{DayFigures, DayPlan, archive_a_day};
+pub use events::{EventFigures, EventPlan, measure_events};
 pub use faults::{FaultFigures, FaultPlan, break_everything};
+pub use following_server::FollowingServer;
+pub use log::{logged, print_log};
 pub use measure::{Figures, Plan, measure};
+pub use pushing_rank::PushingRank;
 pub use recorded_training::RecordedTraining;

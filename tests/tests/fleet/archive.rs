@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use vramscope_fleet::FleetAddress;
 use vramscope_fleet::archive::{ArchiveAddress, ArchiveOptions, ArchiveReader, ArchiveWriter, RankEntry, RunArchiver};
-use vramscope_tests::Broker;
+use vramscope_tests::fleet::PushingRank;
 use vramscope_trace::{DeviceId, Recording};
 
-use crate::harness::{PushingRank, wait_until};
+use crate::harness::{start_broker, wait_until};
 
 fn archive_address(folder: &Path) -> ArchiveAddress {
     ArchiveAddress::parse(&format!("file://{}/run", folder.display())).expect("a valid address")
@@ -40,7 +40,7 @@ fn has_all_events(folder: &Path, ranks: &[PushingRank]) -> bool {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn archive_has_every_event_of_a_run_although_its_server_restarts() {
-    let broker = Broker::start();
+    let broker = start_broker();
     let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let url = broker.address("run");
     let mut ranks: Vec<_> = (0..4).map(|rank| PushingRank::start(rank, &format!("{url}?push=all"))).collect();

@@ -18,8 +18,9 @@ use vramscope_fleet::{
     create_streams, delete_streams, subjects,
 };
 use vramscope_tests::Broker;
+use vramscope_tests::fleet::{FollowingServer, PushingRank, logged, print_log};
 
-use crate::harness::{FollowingServer, PushingRank, logged, wait_until_shown};
+use crate::harness::wait_until_shown;
 
 /// The run.
 const RUN: &str = "run";
@@ -41,6 +42,7 @@ impl SecuredRun {
         for user in &users {
             fs::write(keys.path().join(user.role().to_string()), user.seed()).expect("the folder is writable");
         }
+        print_log();
         let broker = Broker::with_config(&broker_authorization(RUN, &users));
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread starts");
         let run = Self { broker, keys, runtime };

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use vramscope_fleet::{FollowerOptions, OpenError};
 use vramscope_insight::fleet::{EventsState, ProcessIdentity, RankRow};
-use vramscope_tests::{Broker, Proxy};
+use vramscope_tests::Proxy;
+use vramscope_tests::fleet::{FollowingServer, PushingRank};
 
-use crate::harness::{FollowingServer, PushingRank, shows, wait_until, wait_until_shown};
+use crate::harness::{shows, start_broker, wait_until, wait_until_shown};
 
 /// Returns what a server shows of a rank, once it shows all of them.
 fn row(server: &FollowingServer, rank: u32) -> RankRow {
@@ -22,7 +23,7 @@ fn row(server: &FollowingServer, rank: u32) -> RankRow {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn rank_is_read_from_its_opening_to_its_closing_by_all_servers() {
-    let broker = Broker::start();
+    let broker = start_broker();
     let url = broker.address("run");
     let mut ranks: Vec<_> = (0..3).map(|rank| PushingRank::start(rank, &url)).collect();
     ranks.iter_mut().for_each(|rank| rank.program.run(1000));
@@ -60,7 +61,7 @@ fn rank_is_read_from_its_opening_to_its_closing_by_all_servers() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn killed_process_is_shown_as_lost() {
-    let broker = Broker::start();
+    let broker = start_broker();
     let proxy = Proxy::start(broker.socket());
     let mut ranks = [PushingRank::start(0, &format!("nats://{}/run", proxy.address()))];
     let server = FollowingServer::start(&broker.address("run"));
@@ -76,7 +77,7 @@ fn killed_process_is_shown_as_lost() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn broker_that_lost_its_store_is_filled_again() {
-    let mut broker = Broker::start();
+    let mut broker = start_broker();
     let url = broker.address("run");
     let all = format!("{url}?push=all");
     let mut ranks = [PushingRank::start(0, &all), PushingRank::start(1, &url)];

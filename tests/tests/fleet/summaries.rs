@@ -3,14 +3,14 @@
 use std::thread;
 use std::time::Duration;
 
-use vramscope_tests::Broker;
+use vramscope_tests::fleet::{FollowingServer, PushingRank};
 
-use crate::harness::{FollowingServer, PushingRank, wait_until};
+use crate::harness::{start_broker, wait_until};
 
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn all_servers_show_the_summaries_of_all_ranks() {
-    let broker = Broker::start();
+    let broker = start_broker();
     let url = broker.address("run");
     let mut ranks: Vec<_> = (0..6).map(|rank| PushingRank::start(rank, &url)).collect();
     let servers = [FollowingServer::start(&url), FollowingServer::start(&url)];

@@ -6,8 +6,9 @@ use std::time::Duration;
 use vramscope_collector::HubLimits;
 use vramscope_fleet::FollowerOptions;
 use vramscope_tests::Broker;
+use vramscope_tests::fleet::{FollowingServer, PushingRank};
 
-use crate::harness::{FollowingServer, PushingRank, wait_until, wait_until_shown};
+use crate::harness::{start_broker, wait_until, wait_until_shown};
 
 /// Starts ranks that push all events to the broker.
 fn start_ranks(broker: &Broker, count: u32) -> Vec<PushingRank> {
@@ -18,7 +19,7 @@ fn start_ranks(broker: &Broker, count: u32) -> Vec<PushingRank> {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn every_event_of_all_ranks_arrives() {
-    let broker = Broker::start();
+    let broker = start_broker();
     let mut ranks = start_ranks(&broker, 4);
     let server = FollowingServer::start(&broker.address("run"));
     for _ in 0..20 {
@@ -36,7 +37,7 @@ fn every_event_of_all_ranks_arrives() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn nothing_is_lost_when_the_broker_is_killed() {
-    let mut broker = Broker::start();
+    let mut broker = start_broker();
     let mut ranks = start_ranks(&broker, 2);
     let server = FollowingServer::start(&broker.address("run"));
     for round in 0..12 {
@@ -56,7 +57,7 @@ fn nothing_is_lost_when_the_broker_is_killed() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn servers_that_come_later_show_the_same() {
-    let broker = Broker::start();
+    let broker = start_broker();
     let mut ranks = start_ranks(&broker, 2);
     let mut first = FollowingServer::start(&broker.address("run"));
     ranks.iter_mut().for_each(|rank| rank.program.run(50_000));
@@ -78,7 +79,7 @@ fn servers_that_come_later_show_the_same() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn newest_start_is_enough_for_a_server() {
-    let broker = Broker::start();
+    let broker = start_broker();
     let mut ranks = start_ranks(&broker, 1);
     ranks[0].program.run(100_000);
     let url = broker.address("run");
@@ -93,7 +94,7 @@ fn newest_start_is_enough_for_a_server() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn events_are_sent_when_a_server_asks_for_them() {
-    let broker = Broker::start();
+    let broker = start_broker();
     let url = broker.address("run");
     let mut ranks: Vec<_> = (0..3).map(|rank| PushingRank::start(rank, &url)).collect();
     ranks.iter_mut().for_each(|rank| rank.program.run(1000));
@@ -111,7 +112,7 @@ fn events_are_sent_when_a_server_asks_for_them() {
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
 fn events_that_no_broker_takes_are_a_gap() {
-    let mut broker = Broker::start();
+    let mut broker = start_broker();
     let limits = HubLimits { history_bytes: 200_000, lag_bytes: 100_000 };
     let url = format!("{}?push=all", broker.address("run"));
     let mut ranks = [PushingRank::with_limits(0, &url, limits)];

@@ -1,0 +1,55 @@
+//! A simulated rank that pushes to a broker.
+
+use vramscope_collector::{HubLimits, Push, PushAddress, Rank};
+
+use crate::simulated_rank::SimulatedRank;
+
+/// A simulated rank that pushes to a broker.
+#[derive(Debug)]
+pub struct PushingRank {
+    /// The number of the rank.
+    pub rank: u32,
+    /// What it does.
+    pub program: SimulatedRank,
+    /// Its connection; `None` once it has ended.
+    pub push: Option<Push>,
+}
+
+impl PushingRank {
+    /// Starts a rank that pushes to the server at `url`.
+    ///
+    /// # Panics
+    /// See [`with_limits`](Self::with_limits).
+    #[must_use]
+    pub fn start(rank: u32, url: &str) -> Self {
+        Self::with_limits(rank, url, HubLimits::default())
+    }
+
+    /// Starts a rank with a history of limited size.
+    ///
+    /// # Panics
+    /// Panics if the address is invalid or no thread can be started.
+    #[must_use]
+    pub fn with_limits(rank: u32, url: &str, limits: HubLimits) -> Self {
+        vramscope_fleet::register();
+        let mut program = SimulatedRank::new(u64::from(rank), limits);
+        // A rank without events has no device that a server could show.
+        program.run(10);
+        let address = PushAddress::parse(url).expect("a valid address");
+        let number = Rank { global: Some(rank), local: Some(rank % 8) };
+        let push = Push::start(address, "train.py", number, program.hub()).expect("a thread starts");
+        Self { rank, program, push: Some(push) }
+    }
+
+    /// Returns the identity of its recording.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        self.program.hub().identity().to_string()
+    }
+
+    /// Ends the rank's program and its recording.
+    pub fn end(&mut self) {
+        self.program.hub().end();
+        self.push = None;
+    }
+}
