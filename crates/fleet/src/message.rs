@@ -9,6 +9,8 @@ const NUMBER: &str = "Vramscope-Number";
 const NEXT: &str = "Vramscope-Next";
 /// Header with the events that are missing before the message's chunks.
 const MISSED: &str = "Vramscope-Missed";
+/// Header with the number below which the broker has all messages of the process.
+const STORED: &str = "Vramscope-Stored";
 /// Header with the message's [flags](ChunkMessage), separated by spaces.
 const FLAGS: &str = "Vramscope-Flags";
 /// The broker's header by which it recognizes a message that it already has.
@@ -29,6 +31,9 @@ pub struct ChunkMessage {
     pub next: u64,
     /// Events that are missing before its chunks, because the broker was too slow.
     pub missed_events: u64,
+    /// When it was sent first, the broker had acknowledged all messages with lower numbers than
+    /// this. The process sends all others again if need be. 0 if it does not say.
+    pub stored: u64,
     /// True if its chunks begin with the header and all definitions: a reader can begin here.
     pub is_start: bool,
     /// True if the chunks continue in the next message.
@@ -47,8 +52,10 @@ impl ChunkMessage {
         headers.insert(MESSAGE_ID, format!("{identity}-{}", self.number));
         headers.insert(NUMBER, self.number.to_string());
         headers.insert(NEXT, self.next.to_string());
-        if self.missed_events > 0 {
-            headers.insert(MISSED, self.missed_events.to_string());
+        for (name, number) in [(MISSED, self.missed_events), (STORED, self.stored)] {
+            if number > 0 {
+                headers.insert(name, number.to_string());
+            }
         }
         let flags = FLAG_NAMES.into_iter().zip([self.is_start, self.continues, self.is_end]);
         let flags: Vec<&str> = flags.filter_map(|(name, is_set)| is_set.then_some(name)).collect();
@@ -75,6 +82,7 @@ impl ChunkMessage {
             number: required(NUMBER)?,
             next: required(NEXT)?,
             missed_events: number(MISSED)?.unwrap_or(0),
+            stored: number(STORED)?.unwrap_or(0),
             is_start,
             continues,
             is_end,
@@ -93,7 +101,7 @@ mod tests {
             ChunkMessage { number: 7, next: 42, payload: Bytes::from_static(b"abc"), ..ChunkMessage::default() };
         for message in [
             plain.clone(),
-            ChunkMessage { missed_events: 3, is_start: true, continues: true, ..plain.clone() },
+            ChunkMessage { missed_events: 3, stored: 5, is_start: true, continues: true, ..plain.clone() },
             ChunkMessage { is_end: true, payload: Bytes::new(), ..plain },
         ] {
             let headers = message.headers("id");
@@ -113,6 +121,7 @@ mod tests {
         check(&[(NUMBER, "1")], "header Vramscope-Next is missing");
         check(&[(NUMBER, "-1"), (NEXT, "1")], "header Vramscope-Number is not a number");
         check(&[(NUMBER, "1"), (NEXT, "1"), (MISSED, "many")], "header Vramscope-Missed is not a number");
+        check(&[(NUMBER, "1"), (NEXT, "1"), (STORED, "-1")], "header Vramscope-Stored is not a number");
         assert_eq!(ChunkMessage::parse(None, Bytes::new()), Err("the message has no headers".to_owned()));
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! A process sends several messages before the first is acknowledged, and repeats those that were
 //! not. While a cluster elects a new leader, a message can be refused that is followed by stored
-//! ones; its repetition then comes after them. So a missing message usually arrives soon, and those
-//! after it wait.
+//! ones; its repetition then comes after them, maybe much later. Each message says which ones the
+//! broker had acknowledged before. If such a message is missing, the broker has lost it; any other
+//! will be sent again, and those after it wait.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,9 +16,9 @@ use crate::message::ChunkMessage;
 const MAX_MESSAGES: usize = 512;
 /// The most bytes of messages that wait: a full state and what was sent with it.
 const MAX_BYTES: usize = 70 << 20;
-/// How long messages wait for a missing one. Longer than a cluster takes to elect a leader and a
-/// process to connect again.
-const MAX_WAIT: Duration = Duration::from_secs(10);
+/// How long messages wait for a missing one, which a process that was killed does not send again.
+/// Longer than a cluster takes to elect a leader and a process to connect again on a busy machine.
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// The messages of one process that wait for an earlier one.
 #[derive(Debug, Default)]
@@ -25,6 +26,9 @@ pub(crate) struct ReorderBuffer {
     /// The number of the next message; `None` before the first.
     expected: Option<u64>,
     waiting: BTreeMap<u64, ChunkMessage>,
+    /// All messages with lower numbers had been acknowledged when a message was sent that has
+    /// arrived.
+    stored: u64,
     /// Bytes of the waiting messages.
     bytes: usize,
     /// Since when messages have been waiting.
@@ -40,11 +44,16 @@ impl ReorderBuffer {
             return Vec::new();
         }
         let bytes = message.payload.len();
+        // A forged number must not skip the message itself.
+        self.stored = self.stored.max(message.stored.min(message.number));
         if self.waiting.insert(message.number, message).is_none() {
             self.bytes += bytes;
         }
         let mut usable = Vec::new();
         self.release(&mut usable);
+        while !self.waiting.is_empty() && self.expected.is_some_and(|expected| expected < self.stored) {
+            self.skip_lost(&mut usable);
+        }
         while self.waiting.len() > MAX_MESSAGES || self.bytes > MAX_BYTES {
             self.skip_missing(&mut usable);
         }
@@ -74,6 +83,14 @@ impl ReorderBuffer {
             self.expected = Some(expected.saturating_add(1));
             usable.push(message);
         }
+    }
+
+    /// Continues with the first waiting message, or with the first one that may be sent again if
+    /// that comes earlier.
+    fn skip_lost(&mut self, usable: &mut Vec<ChunkMessage>) {
+        let first = self.waiting.keys().next().copied();
+        self.expected = first.map(|first| first.min(self.stored)).or(self.expected);
+        self.release(usable);
     }
 
     /// Continues with the first waiting message.
@@ -113,10 +130,30 @@ mod tests {
 
     #[test]
     fn missing_messages_are_given_up_after_a_while() {
-        assert_eq!(ordered(&[(0, 0), (2, 1), (5, 8)], 10), [0]);
-        assert_eq!(ordered(&[(0, 0), (2, 1), (5, 8)], 11), [0, 2, 5]);
+        assert_eq!(ordered(&[(0, 0), (2, 1), (5, 8)], 120), [0]);
+        assert_eq!(ordered(&[(0, 0), (2, 1), (5, 8)], 121), [0, 2, 5]);
         // Another one is waited for anew.
-        assert_eq!(ordered(&[(0, 0), (2, 1), (1, 2), (4, 3)], 12), [0, 1, 2]);
+        assert_eq!(ordered(&[(0, 0), (2, 1), (1, 2), (4, 3)], 122), [0, 1, 2]);
+    }
+
+    #[test]
+    fn acknowledged_messages_are_not_waited_for() {
+        let check = |arriving: &[(u64, u64)], expected: &[u64]| {
+            let (mut buffer, now) = (ReorderBuffer::default(), Instant::now());
+            let message = |&(number, stored)| ChunkMessage { number, stored, ..ChunkMessage::default() };
+            let usable = arriving.iter().flat_map(|numbers| buffer.push(message(numbers), now));
+            assert_eq!(usable.map(|message| message.number).collect::<Vec<_>>(), expected, "{arriving:?}");
+        };
+        // 1 will be sent again.
+        check(&[(0, 0), (2, 1), (3, 1)], &[0]);
+        check(&[(0, 0), (2, 1), (3, 1), (1, 1)], &[0, 1, 2, 3]);
+        // The broker has lost 1 to 3, but 4 and 5 will be sent again.
+        check(&[(0, 0), (6, 4), (7, 4)], &[0]);
+        check(&[(0, 0), (6, 4), (4, 4), (5, 4)], &[0, 4, 5, 6]);
+        check(&[(0, 0), (2, 1), (6, 4), (4, 4), (5, 4)], &[0, 2, 4, 5, 6]);
+        check(&[(0, 0), (9, 9), (10, 9)], &[0, 9, 10]);
+        // Impossible numbers skip nothing that has arrived.
+        check(&[(0, u64::MAX), (1, u64::MAX), (3, u64::MAX)], &[0, 1, 3]);
     }
 
     #[test]

@@ -234,7 +234,8 @@ impl NatsTransport {
     /// Gives a message the next number, sends it, and keeps it until it is acknowledged.
     fn publish(&mut self, message: ChunkMessage) -> Result<(), String> {
         let connection = self.connection()?.clone();
-        let message = ChunkMessage { number: self.next_number, ..message };
+        let stored = self.unacknowledged.front().map_or(self.next_number, |oldest| oldest.message.number);
+        let message = ChunkMessage { number: self.next_number, stored, ..message };
         self.next_number += 1;
         let acknowledgement = self.start_publish(&connection, &message);
         self.unacknowledged.push_back(Outgoing { message, acknowledgement });
