@@ -196,7 +196,7 @@ impl<const LEN: usize> Consumer<LEN> {
 }
 
 /// Every order in which two threads can access a ring, tried by loom:
-/// `RUSTFLAGS="--cfg vramscope_loom" cargo test -p vramscope-collector --no-default-features ring`.
+/// `cargo test -p vramscope-ring-model`.
 #[cfg(all(test, vramscope_loom))]
 mod loom_tests {
     use super::*;
