@@ -157,9 +157,20 @@ impl Browser {
     /// # Panics
     /// Panics if the browser accepts no keys.
     pub fn press(&self, key: char) {
-        let actions = KeyActions::new("keyboard".to_owned()).then(KeyAction::Down { value: key });
-        let pressed = self.runtime.block_on(self.client().perform_actions(actions.then(KeyAction::Up { value: key })));
-        pressed.unwrap_or_else(|error| panic!("cannot press {key:?}: {error}"));
+        self.type_keys(key.encode_utf8(&mut [0; 4]));
+    }
+
+    /// Presses and releases the key of each character, one after the other.
+    ///
+    /// # Panics
+    /// Panics if the browser cannot be controlled.
+    pub fn type_keys(&self, keys: &str) {
+        let mut actions = KeyActions::new("keyboard".to_owned());
+        for key in keys.chars() {
+            actions = actions.then(KeyAction::Down { value: key }).then(KeyAction::Up { value: key });
+        }
+        let typed = self.runtime.block_on(self.client().perform_actions(actions));
+        typed.unwrap_or_else(|error| panic!("cannot type {keys:?}: {error}"));
     }
 
     /// Clicks the middle of the first element that an XPath expression selects, as a mouse does.

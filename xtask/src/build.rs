@@ -72,12 +72,6 @@ fn registry_sources() -> String {
 /// Builds the page and the binary that embeds it, with all features. Returns the binary's path.
 pub(crate) fn binary(profile: Profile) -> Result<PathBuf> {
     page(profile)?;
-    binary_with_built_page(profile)
-}
-
-/// Builds the binary with all features, which embeds the page that [`page()`] built. Returns the
-/// binary's path.
-pub(crate) fn binary_with_built_page(profile: Profile) -> Result<PathBuf> {
     shell::run(cargo().args(["build", "--package", "vramscope"]).args(profile.flags()))?;
     binary_path(profile)
 }

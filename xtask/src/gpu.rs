@@ -3,11 +3,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-use serde_json::Value;
 
 use crate::build::{self, Profile};
+use crate::executables::{self, Executable};
 use crate::shell::{self, Result, cargo};
 use crate::workspace;
 
@@ -40,8 +38,9 @@ pub(crate) fn collect() -> Result<()> {
             "examples" => &["build", "--release"],
             _ => &["test", "--release", "--no-run"],
         };
-        let found = executables(&[command, &["--package", package], targets].concat())?;
-        built.extend(found.into_iter().map(|(name, path)| (kind, name, path)));
+        let found = executables::build(&[command, &["--package", package], targets].concat())?;
+        let name = |executable: &Executable| format!("{}-{}", executable.package, executable.name);
+        built.extend(found.into_iter().map(|executable| (kind, name(&executable), executable.path)));
     }
     let target = workspace::target_dir()?;
     let folder = target.join("gpu");
@@ -81,40 +80,6 @@ fn scripts(folder: &Path) -> Result<Vec<PathBuf>> {
     paths.filter(is_script).map(|path| copy(&path, &folder.join(path.file_name().unwrap_or_default()))).collect()
 }
 
-/// Runs a cargo build. Returns the executables with a name made of package and target.
-fn executables(arguments: &[&str]) -> Result<Vec<(String, PathBuf)>> {
-    let mut command = cargo();
-    command.args(arguments);
-    eprintln!("$ {}", shell::shown(&command));
-    let messages = stdout(command.args(["--message-format", "json-render-diagnostics"]))?;
-    let mut found: Vec<_> = messages.lines().filter_map(executable).collect();
-    found.sort();
-    if found.is_empty() { Err("cargo built no executable".to_owned()) } else { Ok(found) }
-}
-
-/// Runs a cargo command and returns its stdout; stderr is shown.
-fn stdout(command: &mut Command) -> Result<String> {
-    let output = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).output();
-    let output = output.map_err(|error| format!("cannot run cargo: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("`{}` failed: {}", shell::shown(command), output.status));
-    }
-    String::from_utf8(output.stdout).map_err(|_| "the output of cargo is not UTF-8".to_owned())
-}
-
-/// Parses a JSON message of cargo. Returns name and path if it reports an executable.
-fn executable(message: &str) -> Option<(String, PathBuf)> {
-    let message: Value = serde_json::from_str(message).ok()?;
-    let path = PathBuf::from(message["executable"].as_str()?);
-    // path+file:///the/folder#vramscope-pool@0.1.0
-    let package = message["package_id"].as_str()?.rsplit(['#', '/']).next()?.split('@').next()?.to_owned();
-    let target = &message["target"];
-    let is_library =
-        target["kind"].as_array()?.iter().any(|kind| ["lib", "rlib", "cdylib"].iter().any(|lib| kind == lib));
-    let name = if is_library { "unit" } else { target["name"].as_str()? };
-    Some((format!("{package}-{name}"), path))
-}
-
 /// Prints the size of each copied file, and the total with the command to run next.
 fn print_sizes(folder: &Path, copied: &[PathBuf]) -> Result<()> {
     let mut total = 0;
@@ -129,26 +94,4 @@ fn print_sizes(folder: &Path, copied: &[PathBuf]) -> Result<()> {
         folder.display()
     );
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn executables_are_named_by_package_and_target() {
-        let check = |kind: &str, target: &str, expected: Option<&str>| {
-            let message = format!(
-                r#"{{"reason":"compiler-artifact","package_id":"path+file:///a/b/pool#vramscope-pool@0.1.0",
-                    "target":{{"kind":["{kind}"],"name":"{target}"}},"executable":"/t/{target}-12ab"}}"#
-            );
-            let found = executable(&message).map(|(name, path)| (name, path.display().to_string()));
-            assert_eq!(found, expected.map(|name| (name.to_owned(), format!("/t/{target}-12ab"))));
-        };
-        check("test", "model", Some("vramscope-pool-model"));
-        check("rlib", "vramscope_pool", Some("vramscope-pool-unit"));
-        assert_eq!(executable(r#"{"reason":"build-finished","success":true}"#), None);
-        assert_eq!(executable(r#"{"executable":null}"#), None);
-        assert_eq!(executable("no JSON"), None);
-    }
 }

@@ -23,6 +23,7 @@
 
 mod assistant;
 mod build;
+mod executables;
 mod exports;
 mod fuzz;
 mod gpu;

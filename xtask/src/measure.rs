@@ -1,11 +1,11 @@
 //! Benchmarks that need the built binary: in a browser, and of live recordings. Also screenshots.
 
-use std::env;
 use std::path::PathBuf;
 
 use wasm_bindgen_cli_support::Bindgen;
 
 use crate::build::{self, Profile};
+use crate::executables;
 use crate::shell::{self, Result, cargo};
 use crate::tools::{self, Tool};
 use crate::workspace;
@@ -19,13 +19,21 @@ pub(crate) const BINARY_VARIABLE: &str = "VRAMSCOPE_BINARY";
 /// Environment variable with the path of the load generator, for the tests crate.
 pub(crate) const LOAD_VARIABLE: &str = "VRAMSCOPE_LOAD";
 
+/// Returns the folder of the wasm benchmark that was built last.
+pub(crate) fn wasm_benchmark_folder() -> Result<PathBuf> {
+    Ok(workspace::target_dir()?.join("measured"))
+}
+
+/// Package and name of the example that is the load generator.
+pub(crate) const LOAD_GENERATOR: [&str; 2] = ["vramscope-collector", "load"];
+
 /// Builds the wasm benchmark with `profile`. Returns the folder with its script and its wasm file.
 pub(crate) fn wasm_benchmark(profile: Profile) -> Result<PathBuf> {
     Tool::WasmTarget.ensure()?;
     let build = ["build", "--package", "vramscope-viewer", "--example", "measured", "--target", tools::WASM_TARGET];
     shell::run(cargo().args(build).args(profile.flags()))?;
     let built = workspace::target_dir()?.join(tools::WASM_TARGET).join(profile.folder()).join("examples");
-    let (wasm, folder) = (built.join("measured.wasm"), workspace::target_dir()?.join("measured"));
+    let (wasm, folder) = (built.join("measured.wasm"), wasm_benchmark_folder()?);
     let generated = Bindgen::new()
         .input_path(&wasm)
         .no_modules(true)
@@ -34,15 +42,12 @@ pub(crate) fn wasm_benchmark(profile: Profile) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Builds the load generator, a program that produces events at a given rate, with `profile`.
-/// Returns its path.
-pub(crate) fn load_generator(profile: Profile) -> Result<PathBuf> {
-    // With the features of the native tests, which built most of it.
-    let packages: &[&str] =
-        if profile == Profile::Dev { &["--workspace"] } else { &["--package", "vramscope-collector"] };
-    shell::run(cargo().args(["build", "--example", "load"]).args(packages).args(profile.flags()))?;
-    let name = format!("load{}", env::consts::EXE_SUFFIX);
-    Ok(workspace::target_dir()?.join(profile.folder()).join("examples").join(name))
+/// Builds the load generator, a program that produces events at a given rate, for release. Returns
+/// its path.
+fn load_generator() -> Result<PathBuf> {
+    let [package, example] = LOAD_GENERATOR;
+    let built = executables::build(&["build", "--release", "--package", package, "--example", example])?;
+    Ok(executables::find(&built, package, "example", example)?.path.clone())
 }
 
 /// Measures the page in headless Chromium.
@@ -61,7 +66,7 @@ pub(crate) fn live(arguments: &[&str]) -> Result<()> {
     let binary = build::binary(Profile::Release)?;
     let run = ["run", "--package", "vramscope-tests", "--bin", "live", "--release", "--"];
     let mut live = cargo();
-    let load = load_generator(Profile::Release)?;
+    let load = load_generator()?;
     shell::run(live.args(run).args(arguments).env(BINARY_VARIABLE, binary).env(LOAD_VARIABLE, load))
 }
 

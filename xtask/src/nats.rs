@@ -4,8 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+use crate::build::{self, Profile};
+use crate::measure;
 use crate::python_env;
 use crate::shell::{self, Result, cargo};
+use crate::tools::Tool;
 use crate::workspace;
 
 /// The environment variable with the path of `nats-server`, for tests.
@@ -27,7 +30,14 @@ pub(crate) fn server() -> Result<PathBuf> {
 /// Simulates the ranks of a training run at a broker of its own, and prints what a server shows.
 pub(crate) fn simulate(arguments: &[&str]) -> Result<()> {
     let run = ["run", "--package", "vramscope-tests", "--bin", "fleet", "--release", "--"];
-    shell::run(cargo().args(run).args(arguments).env(SERVER_VARIABLE, server()?))
+    let mut simulation = cargo();
+    simulation.args(run).args(arguments).env(SERVER_VARIABLE, server()?);
+    // Only some of the measurements run the command.
+    if arguments.iter().any(|argument| ["page=", "day="].iter().any(|name| argument.starts_with(name))) {
+        simulation.env(measure::BINARY_VARIABLE, build::binary(Profile::Release)?);
+        Tool::Chromium.ensure()?;
+    }
+    shell::run(&mut simulation)
 }
 
 /// Starts a broker, or a cluster of three, on this machine, and waits until it ends. Its store is

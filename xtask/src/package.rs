@@ -9,7 +9,7 @@ use crate::shell::{self, Result, cargo, command};
 use crate::workspace;
 
 /// Published crates, each after those that it depends on.
-const PUBLISHED: [&str; 13] = [
+const PUBLISHED: [&str; 14] = [
     "vramscope-trace",
     "vramscope-pool",
     "vramscope-formats",
@@ -19,6 +19,7 @@ const PUBLISHED: [&str; 13] = [
     "vramscope-page",
     "vramscope-collector",
     "vramscope-fleet",
+    "vramscope-query",
     "vramscope-pluggable",
     "vramscope-viewer",
     "vramscope-demo",

@@ -13,6 +13,10 @@ use crate::shell::{self, Result, Surroundings};
 /// Number of steps that run at once: two keep the processors of a small machine busy.
 const WORKERS: usize = 2;
 
+/// The most panics of a step that the summary shows, and the most lines of each.
+const MAX_PANICS: usize = 10;
+const MAX_PANIC_LINES: usize = 20;
+
 /// The steps of `cargo xtask test`. Those that come first start first, as far as possible.
 #[derive(Default)]
 pub(crate) struct Plan<'a> {
@@ -60,6 +64,8 @@ struct Step<'a> {
     needs: Vec<StepId>,
     kind: Kind,
     time: Duration,
+    /// The messages of the panics in its output, if it failed.
+    panics: Vec<String>,
     state: State<'a>,
 }
 
@@ -90,13 +96,14 @@ impl<'a> Plan<'a> {
         work: impl FnOnce() -> Result<()> + Send + 'a,
     ) -> StepId {
         let state = State::Waiting(Box::new(work));
-        self.add(Step { name, needs: needs.to_vec(), kind, time: Duration::ZERO, state })
+        self.add(Step { name, needs: needs.to_vec(), kind, time: Duration::ZERO, panics: Vec::new(), state })
     }
 
     /// Lists a step as skipped in the summary; it counts neither as passed nor as failed.
     pub(crate) fn skip(&mut self, name: &'static str, reason: &'static str) {
         let state = State::Done(Outcome::Skipped(reason));
-        self.add(Step { name, needs: Vec::new(), kind: Kind::Test, time: Duration::ZERO, state });
+        let (needs, panics) = (Vec::new(), Vec::new());
+        self.add(Step { name, needs, kind: Kind::Test, time: Duration::ZERO, panics, state });
     }
 
     fn add(&mut self, step: Step<'a>) -> StepId {
@@ -153,8 +160,12 @@ impl<'a> Plan<'a> {
         self.steps.iter().all(|step| matches!(step.state, State::Done(_)))
     }
 
-    /// Prints the result of every step. Returns success if every step passed or was skipped.
+    /// Prints the panics of failed steps and the result of every step. Returns success if every step
+    /// passed or was skipped.
     fn summarize(self, time: Duration) -> ExitCode {
+        for step in self.steps.iter().filter(|step| !step.panics.is_empty()) {
+            eprintln!("\n== panics of \"{}\"\n{}", step.name, step.panics.join("\n"));
+        }
         eprintln!("\n== summary");
         for step in &self.steps {
             eprintln!("{}", line(step));
@@ -190,16 +201,40 @@ fn work(plan: &Mutex<Plan<'_>>, changed: &Condvar, logs: &Path) {
         drop(guard);
         let start = Instant::now();
         let result = run_logged(&log, kind, work);
+        // Not as text: tests may print other bytes.
+        let output = fs::read(&log).unwrap_or_default();
+        let output = String::from_utf8_lossy(&output);
         guard = lock();
         let step = &mut guard.steps[index];
         step.time = start.elapsed();
+        if result.is_err() {
+            step.panics = panics(&output);
+        }
         step.state = State::Done(result.map_or_else(Outcome::Failed, |()| Outcome::Passed));
-        // Not as text: tests may print other bytes.
-        let output = fs::read(&log).unwrap_or_default();
-        eprintln!("\n== {name}\n{}{}", String::from_utf8_lossy(&output), line(step));
+        eprintln!("\n== {name}\n{output}{}", line(step));
         changed.notify_all();
     }
     changed.notify_all();
+}
+
+/// Returns the messages of the panics in a step's output, with their places in the code: the end of
+/// a long log shows why a step failed.
+fn panics(output: &str) -> Vec<String> {
+    let mut messages = Vec::new();
+    let mut lines = output.lines();
+    while let Some(line) = lines.next() {
+        if !line.contains("panicked at ") {
+            continue;
+        }
+        if messages.len() == MAX_PANICS {
+            messages.push("further panics are in the log".to_owned());
+            break;
+        }
+        let is_message = |line: &&str| !line.is_empty() && *line != "stack backtrace:" && !line.starts_with("note: ");
+        let message: Vec<&str> = lines.by_ref().take_while(is_message).take(MAX_PANIC_LINES).collect();
+        messages.push(format!("{line}\n{}", message.join("\n")));
+    }
+    messages
 }
 
 /// Runs the work of a step with its output in a file. A panic is a failure.
@@ -325,6 +360,17 @@ mod tests {
         assert_eq!(run(plan), ExitCode::SUCCESS);
         drop(sender);
         assert_eq!(started.iter().collect::<Vec<_>>(), ["second", "third"]);
+    }
+
+    #[test]
+    fn panics_of_a_failed_step_are_found_in_its_output() {
+        let first = "thread 'one' (7) panicked at src/lib.rs:3:9:\nassertion failed\n  left: 1";
+        let second = "thread 'two' (8) panicked at src/lib.rs:5:9:\nbroken";
+        let output = format!("test one ... FAILED\n\n{first}\nstack backtrace:\n   0: f\n{second}\n\nfailures:\n");
+        assert_eq!(panics(&output), [first, second]);
+        let many = panics(&format!("{second}\n\n").repeat(MAX_PANICS + 5));
+        assert_eq!((many.len(), many[0].as_str()), (MAX_PANICS + 1, second));
+        assert_eq!(panics("test one ... ok\n"), [""; 0]);
     }
 
     #[test]

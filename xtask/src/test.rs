@@ -1,11 +1,12 @@
 //! `cargo xtask test`: every test and check, fastest to fail first.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::thread;
 
 use crate::assistant;
 use crate::build::{self, Profile};
+use crate::executables::{self, Executable};
 use crate::exports;
 use crate::measure;
 use crate::nats;
@@ -17,6 +18,8 @@ use crate::tools::{self, Tool};
 use crate::wheel;
 use crate::workspace;
 
+/// The package with the tests that span crates.
+const TESTS_PACKAGE: &str = "vramscope-tests";
 /// True where the Python package can be built.
 const HAS_WHEEL: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
 
@@ -25,6 +28,9 @@ const HAS_WHEEL: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
 /// Of the steps that can start, the first of its kind starts first. Those that take long and that
 /// many steps need are therefore early: clippy, the page, the native tests and the Python package.
 pub(crate) fn run() -> Result<ExitCode> {
+    // Set by the step that builds them.
+    let native_executables = OnceLock::new();
+    let executables = || native_executables.get().map_or(&[][..], Vec::as_slice);
     let mut plan = Plan::default();
 
     let mut set_up = |name, tool: Tool| plan.step(name, Kind::Install, &[], move || tool.ensure());
@@ -53,11 +59,14 @@ pub(crate) fn run() -> Result<ExitCode> {
     let page = plan.step("build the page", Kind::CompileOther, &[wasm_target], || build::page(Profile::Release));
     // The native tests embed the page; a page that changes later rebuilds them.
     let native_tests = plan.step("build the native tests", Kind::CompileDebug, &[page], || {
-        shell::run(cargo().args(["test", "--workspace", "--no-run"]))
+        native_executables
+            .set(executables::build(&["test", "--workspace", "--no-run"])?)
+            .map_err(|_| "built twice".to_owned())
     });
-    // The command in the package is the one that the tests in a browser run.
-    let binary_needs: &[_] = if HAS_WHEEL { &[page, python] } else { &[page] };
-    let binary = plan.step("build the Python package", Kind::CompileOther, binary_needs, build_binary);
+    let wheel = HAS_WHEEL.then(|| {
+        let needs = [native_tests, python];
+        plan.step("build the Python package", Kind::CompileOther, &needs, wheel::build_for_tests)
+    });
     plan.step("clippy, wasm32", Kind::CompileDebug, &[clippy, wasm_target], clippy_wasm);
     let viewer_tests = plan.step("build the tests of the viewer", Kind::CompileDebug, &[wasm_target], || {
         let build = ["build", "--tests", "--package", "vramscope-viewer", "--target", tools::WASM_TARGET];
@@ -74,24 +83,21 @@ pub(crate) fn run() -> Result<ExitCode> {
     plan.step("benchmarks, run briefly", Kind::CompileDebug, &[native_tests], || {
         shell::run(cargo().args(["test", "--workspace", "--bench", "*"]))
     });
-    plan.step("packages", Kind::CompileDebug, &[page], package::check);
-    plan.step("the ring in every interleaving", Kind::CompileOther, &[], || {
-        let test = ["test", "--package", "vramscope-collector", "--no-default-features", "--lib", "ring::"];
-        // Its own folder: the flag changes every crate.
-        let target = workspace::target_dir()?.join("loom");
-        shell::run(cargo().args(test).env("RUSTFLAGS", "--cfg vramscope_loom").env("CARGO_TARGET_DIR", target))
+    plan.step("examples in the documentation", Kind::CompileDebug, &[native_tests], || {
+        shell::run(cargo().args(["test", "--workspace", "--doc"]))
     });
-
-    plan.step("tests, native", Kind::Test, &[native_tests], || {
-        let test = ["test", "--workspace", "--no-fail-fast"];
+    plan.step("packages", Kind::CompileDebug, &[page], package::check);
+    plan.step("queries of archived runs", Kind::CompileOther, &[clippy], check_queries);
+    plan.step("tests, native", Kind::Test, &[native_tests], move || {
         // Many of these tests wait most of the time, for a network or a process.
         let threads = thread::available_parallelism().map_or(2, |count| 2 * count.get());
-        shell::run(cargo().args(test).env("RUST_TEST_THREADS", threads.to_string()))
+        executables::run_tests(executables(), |command| {
+            command.env("RUST_TEST_THREADS", threads.to_string());
+        })
     });
-    plan.step("recordings through a real broker", Kind::Test, &[native_tests, python], || {
-        // --workspace: with the same features as the other native tests nothing is compiled twice.
-        let test = ["test", "--workspace", "--test", "fleet", "--", "--ignored"];
-        shell::run(cargo().args(test).env(nats::SERVER_VARIABLE, nats::server()?))
+    plan.step("recordings through a real broker", Kind::Test, &[native_tests, python], move || {
+        let mut test = executables::find(executables(), TESTS_PACKAGE, "test", "fleet")?.command();
+        shell::run(test.arg("--ignored").env(nats::SERVER_VARIABLE, nats::server()?))
     });
     if !workspace::root().join("../shared/snapshots").is_dir() {
         // Those tests report it themselves, but the output of a passing test is not shown.
@@ -106,40 +112,32 @@ pub(crate) fn run() -> Result<ExitCode> {
         let test = ["test", "--headless", "--chrome", "--mode", "no-install", "viewer"];
         shell::run(command("wasm-pack").args(test).env("WASM_BINDGEN_TEST_TIMEOUT", "120"))
     });
-    let browser_needs = [binary, native_tests, viewer_tests, chromium, python];
-    plan.step("the binary in the browser", Kind::Test, &browser_needs, || {
-        end_to_end(&["--skip", "live::", "--test-threads", "2"])
+    let browser_needs = [native_tests, viewer_tests, chromium, python];
+    plan.step("the binary in the browser", Kind::Test, &browser_needs, move || {
+        end_to_end(executables(), &["--skip", "live::", "--test-threads", "2"])
     });
-    if HAS_WHEEL {
-        let package = plan.step("the Python package", Kind::Test, &[binary], wheel::check);
+    if let Some(wheel) = wheel {
+        let package = plan.step("the Python package", Kind::Test, &[wheel], wheel::check);
         plan.step("the notebook", Kind::Test, &[package, chromium], notebook::check);
     } else {
         plan.skip("the Python package and the notebook", "the package is built for Linux on x86-64");
     }
-    plan.step("exports read by other tools", Kind::Test, &[binary, python], || exports::check(&binary_path()?));
-    plan.step("the server for assistants, asked by the official client", Kind::Test, &[binary, python], || {
-        assistant::check(&binary_path()?)
+    plan.step("exports read by other tools", Kind::Test, &[native_tests, python], || {
+        exports::check(&build::binary_path(Profile::Dev)?)
+    });
+    plan.step("the server for assistants, asked by the official client", Kind::Test, &[native_tests, python], || {
+        assistant::check(&build::binary_path(Profile::Dev)?)
     });
 
-    plan.step("the hook at a million events a second", Kind::Measure, &[native_tests], || {
-        let test = ["test", "--workspace", "--lib", "--", "--ignored", "--nocapture"];
-        shell::run(cargo().args(test).arg("recording_has_every_entry_of_each_layout_at_a_million_events_a_second"))
+    plan.step("the hook at a million events a second", Kind::Measure, &[native_tests], move || {
+        let mut tests = executables::find(executables(), "vramscope-hook", "lib", "unit")?.command();
+        tests.args(["--ignored", "--nocapture"]);
+        shell::run(tests.arg("recording_has_every_entry_of_each_layout_at_a_million_events_a_second"))
     });
-    plan.step("running programs in the browser", Kind::Measure, &browser_needs, || {
-        end_to_end(&["live::", "--test-threads", "1"])
+    plan.step("running programs in the browser", Kind::Measure, &browser_needs, move || {
+        end_to_end(executables(), &["live::", "--test-threads", "1"])
     });
     plan.run(&workspace::target_dir()?.join("xtask-test"))
-}
-
-/// Builds the command with the page that exists already: where possible as a part of the Python
-/// package.
-fn build_binary() -> Result<()> {
-    if HAS_WHEEL { wheel::build_quick() } else { build::binary_with_built_page(Profile::Quick).map(drop) }
-}
-
-/// Returns the path of the command that [`build_binary`] builds.
-fn binary_path() -> Result<PathBuf> {
-    if HAS_WHEEL { wheel::quick_program() } else { build::binary_path(Profile::Quick) }
 }
 
 /// Runs clippy on the workspace, and on the Python module.
@@ -191,6 +189,16 @@ fn check_documentation() -> Result<()> {
     runs.into_iter().try_for_each(|packages| {
         shell::run(cargo().args(["doc", "--no-deps"]).args(packages).env("RUSTDOCFLAGS", "--deny warnings"))
     })
+}
+
+/// Tests SQL over archives, and checks the command with it. No other step compiles DataFusion,
+/// which takes minutes: in the profile `quick`, so that no step that compiles into `target/debug`
+/// waits for it.
+fn check_queries() -> Result<()> {
+    let query = ["--profile", "quick", "--package", "vramscope-query", "--features", "vramscope-query/datafusion"];
+    shell::run(cargo().arg("test").args(query))?;
+    let command = ["--package", "vramscope", "--features", "vramscope/query", "--all-targets"];
+    shell::run(cargo().arg("clippy").args(query).args(command).args(["--", "--deny", "warnings"]))
 }
 
 /// Checks the workspace with `rust-version`, unless the toolchain that runs the other steps is of
@@ -257,17 +265,17 @@ const MAX_RECORDER_CRATES: usize = 40;
 
 /// Runs tests that need a browser and the command; `cargo test` ignores them elsewhere. `tests` are
 /// arguments that select them.
-fn end_to_end(tests: &[&str]) -> Result<()> {
+fn end_to_end(all: &[Executable], tests: &[&str]) -> Result<()> {
+    let [package, example] = measure::LOAD_GENERATOR;
     let variables = [
-        (measure::BINARY_VARIABLE, binary_path()?),
-        // Unoptimized, as the steps before built most of it; these tests do not measure speed.
-        (measure::LOAD_VARIABLE, measure::load_generator(Profile::Dev)?),
-        (measure::WASM_BENCHMARK_VARIABLE, measure::wasm_benchmark(Profile::Dev)?),
+        (measure::BINARY_VARIABLE, build::binary_path(Profile::Dev)?),
+        // Unoptimized, as the steps before built them; these tests do not measure speed.
+        (measure::LOAD_VARIABLE, executables::find(all, package, "example", example)?.path.clone()),
+        (measure::WASM_BENCHMARK_VARIABLE, measure::wasm_benchmark_folder()?),
         (measure::AXE_VARIABLE, exports::axe_script()?),
     ];
-    // --workspace: with the same features as the other native tests nothing is compiled twice.
-    let test = ["test", "--workspace", "--test", "browser", "--", "--ignored"];
-    shell::run(cargo().args(test).args(tests).envs(variables))
+    let mut browser = executables::find(all, TESTS_PACKAGE, "test", "browser")?.command();
+    shell::run(browser.arg("--ignored").args(tests).envs(variables))
 }
 
 #[cfg(test)]

@@ -26,6 +26,12 @@ const GLIBC: &str = "2.28";
 /// The wheel's platform tag, for that version of glibc.
 const PLATFORM: &str = "manylinux_2_28";
 
+/// The file name of the library that replaces PyTorch's allocator.
+const PLUGGABLE: &str = "libvramscope_pluggable.so";
+
+/// The option of cargo that leaves symbols out of what is built for release.
+const STRIP: &str = "profile.release.strip=true";
+
 /// The environment variable with the program that maturin runs as compiler for C and as linker. By
 /// default it is maturin itself.
 const ZIG_VARIABLE: &str = "CARGO_BIN_EXE_cargo-zigbuild";
@@ -45,36 +51,57 @@ fn tool(python: &Path, name: &str) -> Result<Command> {
     Ok(tool)
 }
 
-/// Builds the wheel for a target with a page that exists already. Returns its path in
-/// `target/wheels`.
-fn build(target_triple: &str, profile: Profile) -> Result<PathBuf> {
-    let python = python_env::environment("wheel-tools", TOOLS)?;
-    let target = workspace::target_dir()?;
-    let strip = format!("profile.{}.strip=true", profile.folder());
-    let packages = ["--package", "vramscope", "--package", "vramscope-pluggable"];
-    let versioned = format!("{target_triple}.{GLIBC}");
-    let mut programs = tool(&python, "cargo-zigbuild")?;
-    programs.args(["zigbuild", "--target", &versioned, "--config", &strip]).args(packages).args(profile.flags());
-    shell::run(&mut programs)?;
+/// The command and the library that replaces PyTorch's allocator, which the wheel contains as they
+/// are.
+struct Programs {
+    command: PathBuf,
+    pluggable: PathBuf,
+}
 
-    let package = workspace::root().join("python");
-    let built = target.join(target_triple).join(profile.folder());
-    let copies = [
-        (built.join("vramscope"), package.join("data/scripts/vramscope")),
-        (built.join("libvramscope_pluggable.so"), package.join("vramscope/libvramscope_pluggable.so")),
-    ];
-    for (from, to) in copies {
-        let copied = to.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::copy(&from, &to));
-        copied.map_err(|error| format!("{}: {error}", to.display()))?;
+impl Programs {
+    /// Returns the programs that `cargo test` has built.
+    fn of_tests() -> Result<Self> {
+        let folder = workspace::target_dir()?.join(Profile::Dev.folder());
+        // Libraries that only tests need stay in `deps`.
+        Ok(Self { command: folder.join("vramscope"), pluggable: folder.join("deps").join(PLUGGABLE) })
     }
 
-    let wheels = target.join("wheels");
+    /// Builds the programs for release, for a target, with a page that exists already.
+    fn build(python: &Path, target_triple: &str) -> Result<Self> {
+        let packages = ["--package", "vramscope", "--package", "vramscope-pluggable"];
+        let versioned = format!("{target_triple}.{GLIBC}");
+        let mut build = tool(python, "cargo-zigbuild")?;
+        build.args(["zigbuild", "--target", &versioned, "--config", STRIP]).args(packages);
+        build.args(Profile::Release.flags());
+        shell::run(&mut build)?;
+        let folder = workspace::target_dir()?.join(target_triple).join(Profile::Release.folder());
+        Ok(Self { command: folder.join("vramscope"), pluggable: folder.join(PLUGGABLE) })
+    }
+
+    /// Copies the programs to where maturin expects them. Returns the paths of the copies.
+    fn copy(&self) -> Result<[PathBuf; 2]> {
+        let package = workspace::root().join("python");
+        let command = package.join("data/scripts/vramscope");
+        let pluggable = package.join("vramscope").join(PLUGGABLE);
+        for (from, to) in [(&self.command, &command), (&self.pluggable, &pluggable)] {
+            let copied = to.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::copy(from, to));
+            copied.map_err(|error| format!("{} to {}: {error}", from.display(), to.display()))?;
+        }
+        Ok([command, pluggable])
+    }
+}
+
+/// Builds the wheel for a target around programs that exist already. Returns its path in
+/// `target/wheels`.
+fn build(python: &Path, target_triple: &str, profile: Profile) -> Result<PathBuf> {
+    let package = workspace::root().join("python");
+    let wheels = workspace::target_dir()?.join("wheels");
     // The name contains the version; an older wheel would be taken for the new one.
     let _ = fs::remove_dir_all(&wheels);
-    let mut maturin = tool(&python, "maturin")?;
+    let mut maturin = tool(python, "maturin")?;
     maturin.current_dir(&package).args(["build", "--zig", "--target", target_triple, "--compatibility", PLATFORM]);
-    maturin.args(["--profile", profile.folder(), "--config", &strip, "--out"]).arg(&wheels);
-    // With the same profile and the same compiler for C, dependencies are not compiled again.
+    maturin.args(profile.flags()).args(["--config", STRIP, "--out"]).arg(&wheels);
+    // With the same options and compiler for C as the programs, dependencies are not compiled again.
     maturin.env(ZIG_VARIABLE, python.with_file_name("cargo-zigbuild"));
     shell::run(&mut maturin)?;
     let wheel = built_wheel()?;
@@ -101,19 +128,21 @@ pub(crate) fn release(for_arm: bool) -> Result<()> {
     if for_arm {
         shell::run(command("rustup").args(["target", "add", target_triple]))?;
     }
-    let wheel = build(target_triple, Profile::Release)?;
+    let python = python_env::environment("wheel-tools", TOOLS)?;
+    let programs = Programs::build(&python, target_triple)?;
+    programs.copy()?;
+    let wheel = build(&python, target_triple, Profile::Release)?;
     eprintln!("{}", wheel.display());
     Ok(())
 }
 
-/// Builds a wheel that compiles fast, with a page that exists already.
-pub(crate) fn build_quick() -> Result<()> {
-    build(TARGET, Profile::Quick).map(drop)
-}
-
-/// Returns the path of the command that [`build_quick`] puts into the wheel.
-pub(crate) fn quick_program() -> Result<PathBuf> {
-    Ok(workspace::target_dir()?.join(TARGET).join(Profile::Quick.folder()).join("vramscope"))
+/// Builds a wheel for tests around the programs of the native tests. Only the library that follows
+/// PyTorch's allocator is compiled as for users, for an old glibc.
+pub(crate) fn build_for_tests() -> Result<()> {
+    let python = python_env::environment("wheel-tools", TOOLS)?;
+    let copies = Programs::of_tests()?.copy()?;
+    shell::run(command("strip").args(copies))?;
+    build(&python, TARGET, Profile::Dev).map(drop)
 }
 
 /// Returns the path of the wheel that was built last.

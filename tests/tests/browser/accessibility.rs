@@ -126,7 +126,7 @@ const BEFORE: [(&str, &str); 12] = [
 fn run_by_list(browser: &Browser, page: Page<'_>, command: &Command) {
     browser.press(':');
     page.wait("the list of commands is open", "return document.getElementById('command-list').open");
-    command.title.chars().for_each(|key| browser.press(key));
+    browser.type_keys(command.title);
     let selected = "return document.querySelector('#commands [aria-selected=true]')?.dataset.command ?? ''";
     for _ in 0..20 {
         if page.run(selected) == json!(command.name) {
@@ -172,7 +172,7 @@ fn every_command_works_by_keyboard_alone() {
         page.wait_until("the recording is open", |state| state.event == 500);
         page.run(COUNT_FILES);
         let before = BEFORE.iter().find(|(name, _)| *name == command.name).map_or("", |(_, keys)| keys);
-        before.chars().for_each(|key| browser.press(key));
+        browser.type_keys(before);
         let before: String = page.json(FINGERPRINT);
         match command.keys.iter().find_map(|key| character(key)) {
             Some(key) => browser.press(key),

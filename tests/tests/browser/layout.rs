@@ -86,7 +86,7 @@ fn escape_leaves_the_filter_of_a_view() {
     page.wait_until("the file is open", |state| state.events > 0);
     browser.press('/');
     page.wait("a filter has the focus", "return document.activeElement.closest('.pane-controls')");
-    ">1MiB".chars().for_each(|key| browser.press(key));
+    browser.type_keys(">1MiB");
     let filter = page.run("return document.activeElement.value");
     browser.press(ESCAPE);
     page.wait("no field has the focus", "return document.activeElement === document.body");

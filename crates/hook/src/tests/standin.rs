@@ -1,9 +1,11 @@
 //! Builds and loads the stand-in for PyTorch's library.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::torch::layout_of;
 use crate::torch::layouts::TorchLayout;
@@ -42,12 +44,20 @@ impl Build {
         self
     }
 
-    /// Compiles the library into a folder.
+    /// Puts the library into a folder. Each build is compiled once.
     #[track_caller]
     pub(super) fn library(&self, folder: &Path) {
-        let options = ["-shared", "-fPIC", "-O2", "-g", "-fvisibility=hidden", "c10_cuda.cpp"];
-        let errors = self.compile(&options, &folder.join("libc10_cuda.so"));
-        assert_eq!(errors, None, "g++ compiles the stand-in");
+        static BUILT: Mutex<BTreeMap<Vec<String>, Arc<OnceLock<Vec<u8>>>>> = Mutex::new(BTreeMap::new());
+        let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        let library = Arc::clone(built.entry(self.0.clone()).or_default());
+        drop(built);
+        let path = folder.join("libc10_cuda.so");
+        let library = library.get_or_init(|| {
+            let options = ["-shared", "-fPIC", "-O2", "-g", "-fvisibility=hidden", "c10_cuda.cpp"];
+            assert_eq!(self.compile(&options, &path), None, "g++ compiles the stand-in");
+            std::fs::read(&path).expect("g++ has written the library")
+        });
+        std::fs::write(&path, library).expect("the folder is writable");
     }
 
     /// Compiles the driver for ThreadSanitizer into a folder and returns its path; `None` if the

@@ -1,0 +1,140 @@
+//! Executables that cargo builds, and how to run those of tests without cargo.
+//!
+//! `cargo test` waits while another cargo compiles into the same folder, even if it has nothing to
+//! compile itself. A test that is run directly does not.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::shell::{self, Result, cargo};
+
+/// An executable of the workspace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Executable {
+    /// The package that it belongs to.
+    pub(crate) package: String,
+    /// The name of its target; `unit` for the unit tests of a library.
+    pub(crate) name: String,
+    /// The kind of its target, such as `test` or `bin`.
+    pub(crate) kind: String,
+    /// True if it runs tests.
+    pub(crate) is_test: bool,
+    pub(crate) path: PathBuf,
+    /// The folder of its package.
+    pub(crate) folder: PathBuf,
+}
+
+/// The kind of a library's unit tests.
+const LIBRARY: &str = "lib";
+
+/// Runs a cargo build and returns the executables, sorted by package and name.
+pub(crate) fn build(arguments: &[&str]) -> Result<Vec<Executable>> {
+    let mut command = cargo();
+    command.args(arguments);
+    let line = shell::shown(&command);
+    shell::print(&format!("$ {line}"));
+    command.args(["--message-format", "json-render-diagnostics"]).stdout(Stdio::piped());
+    let output = command.spawn().and_then(std::process::Child::wait_with_output);
+    let output = output.map_err(|error| format!("cannot run cargo: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("`{line}` failed: {}", output.status));
+    }
+    let messages = String::from_utf8(output.stdout).map_err(|_| "the output of cargo is not UTF-8".to_owned())?;
+    let mut found: Vec<_> = messages.lines().filter_map(Executable::parse).collect();
+    found.sort();
+    if found.is_empty() { Err("cargo built no executable".to_owned()) } else { Ok(found) }
+}
+
+/// Returns the executable of a package's target.
+pub(crate) fn find<'a>(all: &'a [Executable], package: &str, kind: &str, name: &str) -> Result<&'a Executable> {
+    let is_wanted =
+        |one: &&Executable| (one.package.as_str(), one.kind.as_str(), one.name.as_str()) == (package, kind, name);
+    all.iter().find(is_wanted).ok_or_else(|| format!("cargo built no {kind} {name} of {package}"))
+}
+
+/// Runs the tests of all executables that have some. A failure does not stop the others.
+pub(crate) fn run_tests(all: &[Executable], change: impl Fn(&mut Command)) -> Result<()> {
+    let mut failures = Vec::new();
+    for executable in all.iter().filter(|executable| executable.is_test) {
+        let mut command = executable.command();
+        change(&mut command);
+        failures.extend(shell::run(&mut command).err());
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+}
+
+impl Executable {
+    /// Parses a JSON message of cargo; `None` unless it reports an executable.
+    fn parse(message: &str) -> Option<Self> {
+        let message: Value = serde_json::from_str(message).ok()?;
+        let path = PathBuf::from(message["executable"].as_str()?);
+        // path+file:///the/folder#vramscope-pool@0.1.0
+        let package = message["package_id"].as_str()?.rsplit(['#', '/']).next()?.split('@').next()?.to_owned();
+        let folder = PathBuf::from(message["manifest_path"].as_str()?).parent()?.to_owned();
+        let target = &message["target"];
+        let kinds: Vec<&str> = target["kind"].as_array()?.iter().filter_map(Value::as_str).collect();
+        let is_library = kinds.iter().any(|kind| ["lib", "rlib", "cdylib"].contains(kind));
+        let (kind, name) = match kinds.first() {
+            _ if is_library => (LIBRARY, "unit"),
+            kind => (*kind?, target["name"].as_str()?),
+        };
+        let is_test = message["profile"]["test"].as_bool()?;
+        Some(Self { package, name: name.to_owned(), kind: kind.to_owned(), is_test, path, folder })
+    }
+
+    /// Returns a command that runs the executable in the folder of its package, as cargo does.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = shell::command(&self.path.to_string_lossy());
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn executables_are_named_by_package_and_target() {
+        let check = |kind: &str, target: &str, expected: (&str, &str)| {
+            let message = format!(
+                r#"{{"reason":"compiler-artifact","package_id":"path+file:///a/b/pool#vramscope-pool@0.1.0",
+                    "manifest_path":"/a/b/pool/Cargo.toml","target":{{"kind":["{kind}"],"name":"{target}"}},
+                    "profile":{{"test":true}},"executable":"/t/{target}-12ab"}}"#
+            );
+            let expected = Executable {
+                package: "vramscope-pool".to_owned(),
+                kind: expected.0.to_owned(),
+                name: expected.1.to_owned(),
+                is_test: true,
+                path: format!("/t/{target}-12ab").into(),
+                folder: "/a/b/pool".into(),
+            };
+            assert_eq!(Executable::parse(&message), Some(expected));
+        };
+        check("test", "model", ("test", "model"));
+        check("bin", "fleet", ("bin", "fleet"));
+        check("rlib", "vramscope_pool", ("lib", "unit"));
+        check("cdylib", "vramscope_pool", ("lib", "unit"));
+        for other in [r#"{"reason":"build-finished","success":true}"#, r#"{"executable":null}"#, "no JSON"] {
+            assert_eq!(Executable::parse(other), None);
+        }
+    }
+
+    #[test]
+    fn executable_is_found_by_package_kind_and_name() {
+        let executable = |kind: &str, path: &str| Executable {
+            package: "one".to_owned(),
+            name: "fleet".to_owned(),
+            kind: kind.to_owned(),
+            is_test: true,
+            path: path.into(),
+            folder: "/".into(),
+        };
+        let all = [executable("bin", "/bin"), executable("test", "/test")];
+        assert_eq!(find(&all, "one", "test", "fleet"), Ok(&all[1]));
+        assert!(find(&all, "one", "test", "other").is_err());
+    }
+}
