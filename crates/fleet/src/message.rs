@@ -32,7 +32,7 @@ pub struct ChunkMessage {
     /// Events that are missing before its chunks, because the broker was too slow.
     pub missed_events: u64,
     /// When it was sent first, the broker had acknowledged all messages with lower numbers than
-    /// this. The process sends all others again if need be. 0 if it does not say.
+    /// this. The process sends all others again if need be.
     pub stored: u64,
     /// True if its chunks begin with the header and all definitions: a reader can begin here.
     pub is_start: bool,
@@ -52,10 +52,9 @@ impl ChunkMessage {
         headers.insert(MESSAGE_ID, format!("{identity}-{}", self.number));
         headers.insert(NUMBER, self.number.to_string());
         headers.insert(NEXT, self.next.to_string());
-        for (name, number) in [(MISSED, self.missed_events), (STORED, self.stored)] {
-            if number > 0 {
-                headers.insert(name, number.to_string());
-            }
+        headers.insert(STORED, self.stored.to_string());
+        if self.missed_events > 0 {
+            headers.insert(MISSED, self.missed_events.to_string());
         }
         let flags = FLAG_NAMES.into_iter().zip([self.is_start, self.continues, self.is_end]);
         let flags: Vec<&str> = flags.filter_map(|(name, is_set)| is_set.then_some(name)).collect();
@@ -82,7 +81,7 @@ impl ChunkMessage {
             number: required(NUMBER)?,
             next: required(NEXT)?,
             missed_events: number(MISSED)?.unwrap_or(0),
-            stored: number(STORED)?.unwrap_or(0),
+            stored: required(STORED)?,
             is_start,
             continues,
             is_end,
@@ -120,8 +119,10 @@ mod tests {
         check(&[], "header Vramscope-Number is missing");
         check(&[(NUMBER, "1")], "header Vramscope-Next is missing");
         check(&[(NUMBER, "-1"), (NEXT, "1")], "header Vramscope-Number is not a number");
-        check(&[(NUMBER, "1"), (NEXT, "1"), (MISSED, "many")], "header Vramscope-Missed is not a number");
+        check(&[(NUMBER, "1"), (NEXT, "1")], "header Vramscope-Stored is missing");
         check(&[(NUMBER, "1"), (NEXT, "1"), (STORED, "-1")], "header Vramscope-Stored is not a number");
+        let missed = [(NUMBER, "1"), (NEXT, "1"), (STORED, "0"), (MISSED, "many")];
+        check(&missed, "header Vramscope-Missed is not a number");
         assert_eq!(ChunkMessage::parse(None, Bytes::new()), Err("the message has no headers".to_owned()));
     }
 }

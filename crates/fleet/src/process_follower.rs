@@ -143,7 +143,11 @@ impl<O: ProcessObserver> ProcessFollower<O> {
     /// Takes messages that are in order. Returns true after the end of the process's recording.
     async fn assemble(&mut self, messages: Vec<ChunkMessage>) -> Result<bool, Refused> {
         for message in messages {
-            match self.assembler.push(&message) {
+            let assembled = self.assembler.push(&message);
+            if let Ok(Assembled { lost_messages: lost @ 1.., .. }) = assembled {
+                tracing::warn!("the broker lacks {lost} messages of {} before number {}", self.process, message.number);
+            }
+            match assembled {
                 Ok(assembled) if assembled.has_ended => {
                     self.with_connection(|mut connection| connection.end()).await;
                     return Ok(true);

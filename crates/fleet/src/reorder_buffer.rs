@@ -19,6 +19,9 @@ const MAX_BYTES: usize = 70 << 20;
 /// How long messages wait for a missing one, which a process that was killed does not send again.
 /// Longer than a cluster takes to elect a leader and a process to connect again on a busy machine.
 const MAX_WAIT: Duration = Duration::from_secs(120);
+/// How long the first messages wait for earlier ones. A reader that begins in the middle does not
+/// know whether they are before that.
+const MAX_FIRST_WAIT: Duration = Duration::from_secs(30);
 
 /// The messages of one process that wait for an earlier one.
 #[derive(Debug, Default)]
@@ -33,13 +36,16 @@ pub(crate) struct ReorderBuffer {
     bytes: usize,
     /// Since when messages have been waiting.
     since: Option<Instant>,
+    /// True once a message could be used.
+    has_begun: bool,
 }
 
 impl ReorderBuffer {
-    /// Takes a message that arrived at `now`, and returns those that can be used, in order. The
-    /// first message begins the order; repetitions are left out.
+    /// Takes a message that arrived at `now`, and returns those that can be used, in order. The order
+    /// begins with the first message, or an earlier one that may be sent again; repetitions are
+    /// left out.
     pub(crate) fn push(&mut self, message: ChunkMessage, now: Instant) -> Vec<ChunkMessage> {
-        let expected = *self.expected.get_or_insert(message.number);
+        let expected = *self.expected.get_or_insert(message.number.min(message.stored));
         if message.number < expected {
             return Vec::new();
         }
@@ -65,7 +71,8 @@ impl ReorderBuffer {
     /// lost.
     pub(crate) fn take_overdue(&mut self, now: Instant) -> Vec<ChunkMessage> {
         let mut usable = Vec::new();
-        if self.since.is_some_and(|since| now.duration_since(since) >= MAX_WAIT) {
+        let longest = if self.has_begun { MAX_WAIT } else { MAX_FIRST_WAIT };
+        if self.since.is_some_and(|since| now.duration_since(since) >= longest) {
             while !self.waiting.is_empty() {
                 self.skip_missing(&mut usable);
             }
@@ -80,6 +87,7 @@ impl ReorderBuffer {
             && let Some(message) = self.waiting.remove(&expected)
         {
             self.bytes -= message.payload.len();
+            self.has_begun = true;
             self.expected = Some(expected.saturating_add(1));
             usable.push(message);
         }
@@ -108,7 +116,9 @@ mod tests {
     fn ordered(arriving: &[(u64, u64)], checked_at: u64) -> Vec<u64> {
         let (mut buffer, start) = (ReorderBuffer::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        let message = |number| ChunkMessage { number, ..ChunkMessage::default() };
+        // The first one says that all before it are stored.
+        let stored = arriving.first().map_or(0, |(number, _)| *number);
+        let message = |number| ChunkMessage { number, stored, ..ChunkMessage::default() };
         let pushed = arriving.iter().flat_map(|&(number, seconds)| buffer.push(message(number), at(seconds)));
         let mut numbers: Vec<u64> = pushed.map(|message| message.number).collect();
         numbers.extend(buffer.take_overdue(at(checked_at)).iter().map(|message| message.number));
@@ -144,7 +154,8 @@ mod tests {
             let usable = arriving.iter().flat_map(|numbers| buffer.push(message(numbers), now));
             assert_eq!(usable.map(|message| message.number).collect::<Vec<_>>(), expected, "{arriving:?}");
         };
-        // 1 will be sent again.
+        // 0 or 1 will be sent again.
+        check(&[(1, 0), (2, 0), (0, 0), (3, 2)], &[0, 1, 2, 3]);
         check(&[(0, 0), (2, 1), (3, 1)], &[0]);
         check(&[(0, 0), (2, 1), (3, 1), (1, 1)], &[0, 1, 2, 3]);
         // The broker has lost 1 to 3, but 4 and 5 will be sent again.
@@ -152,8 +163,19 @@ mod tests {
         check(&[(0, 0), (6, 4), (4, 4), (5, 4)], &[0, 4, 5, 6]);
         check(&[(0, 0), (2, 1), (6, 4), (4, 4), (5, 4)], &[0, 2, 4, 5, 6]);
         check(&[(0, 0), (9, 9), (10, 9)], &[0, 9, 10]);
+        // A reader that begins in the middle.
+        check(&[(7, 5), (8, 6)], &[]);
+        check(&[(7, 5), (8, 6), (9, 7)], &[7, 8, 9]);
         // Impossible numbers skip nothing that has arrived.
         check(&[(0, u64::MAX), (1, u64::MAX), (3, u64::MAX)], &[0, 1, 3]);
+    }
+
+    #[test]
+    fn first_messages_wait_less() {
+        let (mut buffer, start) = (ReorderBuffer::default(), Instant::now());
+        assert!(buffer.push(ChunkMessage { number: 3, ..ChunkMessage::default() }, start).is_empty());
+        assert!(buffer.take_overdue(start + Duration::from_secs(29)).is_empty());
+        assert_eq!(buffer.take_overdue(start + Duration::from_secs(30)).len(), 1);
     }
 
     #[test]

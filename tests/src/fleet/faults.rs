@@ -185,6 +185,7 @@ struct World {
     training: Training,
     server: FollowingServer,
     clock: ClockHost,
+    start: Instant,
     random: Rng,
     figures: FaultFigures,
     /// Events of processes that were killed.
@@ -197,6 +198,7 @@ struct World {
 /// Panics if there is no `nats-server`.
 #[must_use]
 pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
+    super::print_log();
     let cluster = BrokerCluster::start(NODES);
     let url = cluster.address("faults");
     let address = FleetAddress::parse(&url).expect("a valid address");
@@ -209,6 +211,7 @@ pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
         training: Training::start(ranks.collect()),
         server: FollowingServer::start(&url),
         clock: ClockHost::start(&address, plan.ranks),
+        start: Instant::now(),
         random: Rng::with_seed(plan.seed),
         figures: FaultFigures { faults: Kind::NAMES.map(|(_, name)| (name, 0)).to_vec(), ..FaultFigures::default() },
         killed_events: 0,
@@ -217,6 +220,7 @@ pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
     };
     for number in 1..=plan.faults {
         let kind = Kind::ALL[world.random.usize(..Kind::ALL.len())];
+        eprintln!("fault {number} after {:.1} s: {kind:?}", world.start.elapsed().as_secs_f64());
         world.inject(kind);
         if number % CHECK_INTERVAL == 0 || number == plan.faults {
             world.check(number);
