@@ -17,15 +17,21 @@ pub(crate) fn is_address(argument: &str) -> bool {
     ArchiveAddress::is_url(argument)
 }
 
-/// Opens an archive. Returns all parts of all ranks, by rank and time; they are read from the
-/// object store when they are shown.
-pub(crate) fn open(url: &str) -> Result<Vec<ServedRecording>> {
+/// Opens an archive and reads its manifest. Returns it with its address for messages.
+pub(crate) fn open(url: &str) -> Result<(ArchiveReader, ArchiveAddress)> {
     let address = ArchiveAddress::parse(url)
         .map_err(|error| CommandError::new(format_args!("the archive's address is invalid: {error}")))?;
     let reader = ArchiveReader::open(&address).map_err(|error| match error {
         ArchiveError::NoArchive(_) => CommandError::new(error),
         error => CommandError::new(format_args!("cannot open {address}: {error}")),
     })?;
+    Ok((reader, address))
+}
+
+/// Opens an archive. Returns all parts of all ranks, by rank and time; they are read from the
+/// object store when they are shown.
+pub(crate) fn open_recordings(url: &str) -> Result<Vec<ServedRecording>> {
+    let (reader, address) = open(url)?;
     let mut ranks: Vec<_> = reader.ranks().iter().collect();
     ranks.sort_by_key(|rank| (rank.rank.is_none(), rank.rank));
     let mut recordings = Vec::new();

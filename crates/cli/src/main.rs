@@ -127,6 +127,10 @@ enum Command {
     #[cfg(feature = "fleet")]
     #[command(after_help = commands::fleet::EXAMPLES)]
     Fleet(commands::fleet::FleetArguments),
+    /// Ask the archive of a run with SQL
+    #[cfg(feature = "fleet")]
+    #[command(after_help = commands::query::EXAMPLES)]
+    Query(commands::query::QueryArguments),
     /// Run a Python program and watch PyTorch's GPU memory in it
     #[command(after_help = commands::run::EXAMPLES)]
     Run(commands::run::RunArguments),
@@ -212,6 +216,8 @@ fn run(command: &Command) -> Result<bool> {
         Command::Serve(arguments) => commands::serve::run(arguments),
         #[cfg(feature = "fleet")]
         Command::Fleet(arguments) => commands::fleet::run(arguments),
+        #[cfg(feature = "fleet")]
+        Command::Query(arguments) => commands::query::run(arguments),
         Command::Run(_) => unreachable!("main runs it, for its exit code"),
         Command::Attach(arguments) => commands::attach::run(arguments),
         Command::Detach(arguments) => commands::detach::run(arguments),

@@ -21,6 +21,8 @@ pub(crate) mod man;
 #[cfg(feature = "mcp")]
 pub(crate) mod mcp;
 pub(crate) mod pack;
+#[cfg(feature = "fleet")]
+pub(crate) mod query;
 pub(crate) mod record;
 #[cfg(feature = "report")]
 pub(crate) mod report;

@@ -82,7 +82,7 @@ fn exit_when_stdin_closes() -> Result {
 fn open(path: &Path) -> Result<Vec<ServedRecording>> {
     #[cfg(feature = "fleet")]
     if let Some(url) = path.to_str().filter(|url| archive::is_address(url)) {
-        return archive::open(url);
+        return archive::open_recordings(url);
     }
     Ok(vec![open_file(path)?])
 }

@@ -52,6 +52,16 @@ fn usage_errors() {
     check(&["demo", "--tls-cert", "a.pem"], &["--tls-key"]);
     check(&["demo", "--no-open", "--tls-cert", "no.pem", "--tls-key", "no.key"], &["no.pem", "No such file"]);
     check(&["record", "http://127.0.0.1:1/", "-o", "x.vram", "--for", "never"], &["never"]);
+    check(&["query", "SELECT 1"], &["--from", "(try vramscope query --help)"]);
+    check(&["query", "--from", "file:///a"], &["SQL"]);
+    check(&["query", "SELECT 1", "--from", "file:///a", "--json", "--csv"], &["--json", "--csv"]);
+    check(&["query", "SELECT 1", "--from", "file:///a", "--limit", "0"], &["--limit"]);
+}
+
+#[cfg(not(feature = "query"))]
+#[test]
+fn query_in_a_build_without_sql_says_so() {
+    check(&["query", "SELECT 1", "--from", "file:///a"], &["built without SQL", "--features query"]);
 }
 
 #[test]

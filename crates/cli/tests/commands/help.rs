@@ -6,12 +6,13 @@ use tempfile::TempDir;
 
 use crate::process::{run, vramscope};
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 24] = [
     "demo",
     "view",
     "record",
     "serve",
     "fleet",
+    "query",
     "run",
     "attach",
     "detach",

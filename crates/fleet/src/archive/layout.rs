@@ -11,9 +11,9 @@ const IDENTITY_CHARS: usize = 32;
 /// The largest number in a name.
 pub(crate) const MAX_NUMBER: u32 = 999_999;
 
-/// A table of the archive, divided into parts.
+/// A table of an archive, divided into parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Table {
+pub enum Table {
     /// One row for each rank and second.
     Rollups,
     /// The largest sites of each rank and second.
@@ -22,15 +22,20 @@ pub(crate) enum Table {
 
 impl Table {
     /// Both tables.
-    pub(crate) const ALL: [Self; 2] = [Self::Rollups, Self::Sites];
+    pub const ALL: [Self; 2] = [Self::Rollups, Self::Sites];
+
+    /// Returns the table's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rollups => "rollups",
+            Self::Sites => "sites",
+        }
+    }
 
     /// Returns the name of the table's part with this number.
     pub(crate) fn part_name(self, number: u32) -> String {
-        let folder = match self {
-            Self::Rollups => "rollups",
-            Self::Sites => "sites",
-        };
-        format!("{folder}/part-{number:06}.parquet")
+        format!("{}/part-{number:06}.parquet", self.name())
     }
 
     /// Returns the number in the name of one of the table's parts; `None` for any other name.

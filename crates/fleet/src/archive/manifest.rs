@@ -68,13 +68,14 @@ pub struct RankEntry {
     pub parts: Vec<RecordingPartEntry>,
 }
 
-/// A part of a table.
+/// A part of a table: a Parquet file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TablePartEntry {
+pub struct TablePartEntry {
+    /// The object. Its times are those of the first and the last row.
     #[serde(flatten)]
-    pub(crate) object: ObjectEntry,
+    pub object: ObjectEntry,
     /// Its number of rows.
-    pub(crate) rows: u64,
+    pub rows: u64,
 }
 
 /// The content of `manifest.json`.

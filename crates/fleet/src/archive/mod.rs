@@ -34,7 +34,9 @@ mod writer;
 
 pub use address::ArchiveAddress;
 pub use error::ArchiveError;
-pub use manifest::{ObjectEntry, RankEntry, RecordingPartEntry};
+pub use layout::Table;
+pub use manifest::{ObjectEntry, RankEntry, RecordingPartEntry, TablePartEntry};
+pub use parquet_table::ColumnKind;
 pub use reader::{ArchiveReader, ArchivedPart, file_name};
 pub use rollup_reader::Rollup;
 pub use run_archiver::RunArchiver;

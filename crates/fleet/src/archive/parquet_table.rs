@@ -19,7 +19,7 @@ pub(crate) const ROW_GROUP_ROWS: usize = 122_880;
 
 /// What a column holds. Every value may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ColumnKind {
+pub enum ColumnKind {
     /// Milliseconds since 1970.
     Time,
     /// A number of at most 63 bits.

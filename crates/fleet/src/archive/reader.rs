@@ -5,13 +5,14 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use vramscope_trace::{ReadAt, Recording};
 
 use super::address::ArchiveAddress;
 use super::error::ArchiveError;
 use super::layout::Table;
-use super::manifest::{Manifest, ObjectEntry, RankEntry, RecordingPartEntry};
+use super::manifest::{Manifest, ObjectEntry, RankEntry, RecordingPartEntry, TablePartEntry};
 use super::rollup_reader::{Rollup, read_rollups};
 use super::store::ArchiveStore;
 use crate::runtime::BackgroundRuntime;
@@ -62,6 +63,18 @@ impl ArchiveReader {
     /// Returns the object of a part, to be read by ranges.
     #[must_use]
     pub fn part(&self, part: &RecordingPartEntry) -> ArchivedPart {
+        ArchivedPart { runtime: Arc::clone(&self.runtime), store: self.store.clone(), entry: part.object.clone() }
+    }
+
+    /// Returns the parts of a table, in the order in which they were written.
+    #[must_use]
+    pub fn table_parts(&self, table: Table) -> &[TablePartEntry] {
+        self.manifest.parts(table)
+    }
+
+    /// Returns the object of a table's part, to be read by ranges.
+    #[must_use]
+    pub fn table_part(&self, part: &TablePartEntry) -> ArchivedPart {
         ArchivedPart { runtime: Arc::clone(&self.runtime), store: self.store.clone(), entry: part.object.clone() }
     }
 
@@ -146,6 +159,16 @@ pub struct ArchivedPart {
 impl fmt::Debug for ArchivedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ArchivedPart").field("entry", &self.entry).finish_non_exhaustive()
+    }
+}
+
+impl ArchivedPart {
+    /// Reads a range, in a task of any Tokio runtime. [`ReadAt`] is for other callers.
+    ///
+    /// # Errors
+    /// If the request fails, or the object is not what the manifest lists.
+    pub async fn read_range(&self, range: Range<u64>) -> Result<Bytes, ArchiveError> {
+        self.store.read_range(&self.entry, range).await
     }
 }
 

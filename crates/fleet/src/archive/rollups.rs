@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use parquet::data_type::ByteArray;
 use vramscope_insight::fleet::{DeviceSummary, ProcessDescription, Summary};
 
+use super::layout::Table;
 use super::parquet_table::{Cell, ColumnKind};
 
 /// Seconds for which a row waits for further summaries, which may be delayed at the broker.
@@ -60,12 +61,23 @@ pub(crate) const ROLLUP_COLUMNS: [(&str, ColumnKind); 31] = {
 };
 
 /// The columns of the table of sites.
-pub(crate) const SITE_COLUMNS: [(&str, ColumnKind); 4] = [
+const SITE_COLUMNS: [(&str, ColumnKind); 4] = [
     ("time", ColumnKind::Time),
     ("rank", ColumnKind::Integer),
     ("site", ColumnKind::Text),
     ("bytes", ColumnKind::Integer),
 ];
+
+impl Table {
+    /// Returns the names and kinds of the table's columns.
+    #[must_use]
+    pub fn columns(self) -> &'static [(&'static str, ColumnKind)] {
+        match self {
+            Self::Rollups => &ROLLUP_COLUMNS,
+            Self::Sites => &SITE_COLUMNS,
+        }
+    }
+}
 
 /// A counter within one second.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use parquet::errors::ParquetError;
 
 use super::layout::Table;
-use super::parquet_table::{Cell, ColumnKind, ParquetTable};
-use super::rollups::{ROLLUP_COLUMNS, SITE_COLUMNS, SecondRows};
+use super::parquet_table::{Cell, ParquetTable};
+use super::rollups::SecondRows;
 use super::spool::Spool;
 use super::uploads::Upload;
 
@@ -64,11 +64,7 @@ impl TableParts {
 
     fn write(&mut self, unix_ms: u64, rows: &[Vec<Cell>]) -> Result<(), ParquetError> {
         if self.open.is_none() {
-            let columns: &[(&str, ColumnKind)] = match self.table {
-                Table::Rollups => &ROLLUP_COLUMNS,
-                Table::Sites => &SITE_COLUMNS,
-            };
-            let file = ParquetTable::new(Spool::new()?, columns)?;
+            let file = ParquetTable::new(Spool::new()?, self.table.columns())?;
             self.open = Some(OpenPart { file, opened: Instant::now(), times_unix_ms: (unix_ms, unix_ms) });
         }
         let Some(open) = &mut self.open else { return Ok(()) };

@@ -213,18 +213,21 @@ impl ArchiveWriter {
     }
 
     /// Adds a summary of a process, which the broker stored at `stored_ns`, in nanoseconds since
-    /// 1970. Never waits: a summary that does not fit is dropped and counted.
-    pub fn summary(&self, identity: &str, description: &ProcessDescription, summary: &Summary, stored_ns: u64) {
+    /// 1970. Never waits: a summary that does not fit is dropped and counted. Returns false then,
+    /// and after [`finish`](Self::finish).
+    pub fn summary(&self, identity: &str, description: &ProcessDescription, summary: &Summary, stored_ns: u64) -> bool {
         let stored = StoredSummary {
             identity: identity.to_owned(),
             description: description.clone(),
             summary: summary.clone(),
             stored_ns,
         };
-        let Some(Running { summaries, .. }) = &*lock(&self.running) else { return };
-        if matches!(summaries.try_send(stored), Err(TrySendError::Full(_))) {
+        let Some(Running { summaries, .. }) = &*lock(&self.running) else { return false };
+        let sent = summaries.try_send(stored);
+        if matches!(sent, Err(TrySendError::Full(_))) {
             *lock(&self.shared.lost_summaries) += 1;
         }
+        sent.is_ok()
     }
 
     /// Returns the second at which the roll-ups of earlier servers end, since 1970; 0 if there are
