@@ -93,10 +93,31 @@ fn viewer_restarted_before_its_first_chunk_begins_as_a_new_one() {
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     viewer.restart();
     source.run(1000);
+    source.full_state();
+    source.run(1000);
     viewer.restart();
     let mut recording = Recording::new();
     take_all(&mut viewer, &mut recording);
     check_same(&recording, &source);
+    assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
+}
+
+#[test]
+fn viewer_restarted_after_its_state_was_dropped_counts_the_skipped_events() {
+    let mut source = Source::new(HubLimits { history_bytes: 20_000, lag_bytes: u64::MAX });
+    let mut viewer = source.hub.viewer(ViewFrom::Oldest);
+    let mut recording = Recording::new();
+    source.run(1000);
+    take_all(&mut viewer, &mut recording);
+    for _ in 0..20 {
+        source.run(1000);
+        source.full_state();
+    }
+    viewer.restart();
+    take_all(&mut viewer, &mut recording);
+    check_same(&recording, &source);
+    assert!(recording.lost_events() > 0);
+    assert_eq!(source.hub.missed_events(), recording.lost_events());
 }
 
 #[test]

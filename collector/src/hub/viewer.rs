@@ -222,14 +222,24 @@ impl Viewer {
             self.before_skip = self.next;
         }
         (self.has_begun, self.next, self.least_lag) = (true, target, u64::MAX);
+        self.missed = self.events_until(target, history);
+    }
+
+    /// Returns how many events lie between the last one taken and the full state in chunk number
+    /// `target`.
+    fn events_until(&self, target: u64, history: &History) -> u64 {
         let moment = history.chunks_from(target).next().and_then(|entry| end_event(&entry.chunk));
-        self.missed = moment.zip(self.end_event).map_or(0, |(moment, last_taken)| moment.saturating_sub(last_taken));
+        moment.zip(self.end_event).map_or(0, |(moment, last_taken)| moment.saturating_sub(last_taken))
     }
 
     /// Goes back to the newest full state that was taken: the next chunks are the header, all
     /// definitions, that state and what follows it. If it has been dropped, or the viewer still
-    /// [reads from a file](Self::reads_file), the viewer begins like a new one at the newest state.
+    /// [reads from a file](Self::reads_file), the viewer begins like a new one at the newest state,
+    /// and counts the skipped events. A viewer that has taken nothing begins as it would have.
     pub fn restart(&mut self) {
+        if !self.has_begun && self.file_reader.is_none() {
+            return;
+        }
         let shared = Arc::clone(&self.hub.0);
         let history = shared.lock();
         let begin = history.state_before(self.next).unwrap_or_else(|| history.begin(ViewFrom::Newest));
@@ -237,6 +247,7 @@ impl Viewer {
         // Definitions alone are no progress, and what follows the state is repeated.
         (self.before_skip, self.defined, self.next) = (begin, 0, begin);
         (self.has_begun, self.least_lag) = (history.end > 0, u64::MAX);
+        self.missed = self.events_until(begin, &history);
     }
 
     /// Waits until there is something to take (returns true), or everything has been taken and
