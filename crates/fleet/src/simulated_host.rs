@@ -63,4 +63,10 @@ impl SimulatedHost {
         let batch = SummaryBatch { summaries: identities.zip(summaries).collect() };
         self.sender.send(number, &batch).await
     }
+
+    /// Waits until the broker has received everything that was sent.
+    pub async fn finish(self) {
+        // A lost connection also ends the wait.
+        let _ = self.connection.client.flush().await;
+    }
 }

@@ -216,6 +216,7 @@ async fn simulate(host: SimulatedHost, ranks: Vec<u32>, shift: Duration, simulat
         counter.fetch_add(count, Ordering::Relaxed);
         number += 1;
     }
+    host.finish().await;
 }
 
 /// Returns the name of a simulated site.
