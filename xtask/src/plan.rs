@@ -160,8 +160,8 @@ impl<'a> Plan<'a> {
         self.steps.iter().all(|step| matches!(step.state, State::Done(_)))
     }
 
-    /// Prints the panics of failed steps and the result of every step. Returns success if every step
-    /// passed or was skipped.
+    /// Prints the panics of failed steps and the result of every step. Returns success if every
+    /// step passed or was skipped.
     fn summarize(self, time: Duration) -> ExitCode {
         for step in self.steps.iter().filter(|step| !step.panics.is_empty()) {
             eprintln!("\n== panics of \"{}\"\n{}", step.name, step.panics.join("\n"));

@@ -140,15 +140,16 @@ pub(crate) fn run() -> Result<ExitCode> {
     plan.run(&workspace::target_dir()?.join("xtask-test"))
 }
 
-/// Runs clippy on the workspace, and on the Python module.
+/// Runs clippy on the workspace with SQL over archives, and on the Python module.
 fn clippy_native(has_cxx: bool) -> Result<()> {
+    const QUERIES: [&str; 2] = ["--features", "vramscope/query,vramscope-query/datafusion"];
     let fuzz_targets: &[&str] = if has_cxx { &["--features", "vramscope-fuzz/libfuzzer"] } else { &[] };
     let clippy = ["clippy", "--workspace", "--all-targets"];
-    shell::run(cargo().args(clippy).args(fuzz_targets).args(["--", "--deny", "warnings"]))?;
+    shell::run(cargo().args(clippy).args(QUERIES).args(fuzz_targets).args(["--", "--deny", "warnings"]))?;
     // Not with the tests, which no Python is there to link. --workspace: with the same features as
     // above, only the module is checked again.
     let python_module = ["clippy", "--workspace", "--lib", "--features", "vramscope-hook/python"];
-    shell::run(cargo().args(python_module).args(["--", "--deny", "warnings"]))
+    shell::run(cargo().args(python_module).args(QUERIES).args(["--", "--deny", "warnings"]))
 }
 
 /// Runs clippy on the crates that are compiled to WebAssembly.
@@ -191,16 +192,11 @@ fn check_documentation() -> Result<()> {
     })
 }
 
-/// Tests SQL over archives, and checks the command with it. No other step compiles DataFusion,
-/// which takes minutes: in the profile `quick`, so that no step that compiles into `target/debug`
-/// waits for it.
+/// Tests SQL over archives. Only this step builds DataFusion, which takes minutes: in the profile
+/// `quick`, so that no step that compiles into `target/debug` waits for it.
 fn check_queries() -> Result<()> {
-    let query = ["--profile", "quick", "--package", "vramscope-query", "--features", "vramscope-query/datafusion"];
-    shell::run(cargo().arg("test").args(query))?;
-    let command = ["--package", "vramscope", "--features", "vramscope/query", "--all-targets"];
-    // --no-deps: other crates are checked with the features that they have without DataFusion.
-    let clippy = ["clippy", "--no-deps"];
-    shell::run(cargo().args(clippy).args(query).args(command).args(["--", "--deny", "warnings"]))
+    let test = ["test", "--profile", "quick", "--package", "vramscope-query"];
+    shell::run(cargo().args(test).args(["--features", "vramscope-query/datafusion"]))
 }
 
 /// Checks the workspace with `rust-version`, unless the toolchain that runs the other steps is of

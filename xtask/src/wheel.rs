@@ -101,7 +101,8 @@ fn build(python: &Path, target_triple: &str, profile: Profile) -> Result<PathBuf
     let mut maturin = tool(python, "maturin")?;
     maturin.current_dir(&package).args(["build", "--zig", "--target", target_triple, "--compatibility", PLATFORM]);
     maturin.args(profile.flags()).args(["--config", STRIP, "--out"]).arg(&wheels);
-    // With the same options and compiler for C as the programs, dependencies are not compiled again.
+    // With the same options and compiler for C as the programs, dependencies are not compiled
+    // again.
     maturin.env(ZIG_VARIABLE, python.with_file_name("cargo-zigbuild"));
     shell::run(&mut maturin)?;
     let wheel = built_wheel()?;

@@ -132,8 +132,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Stops to read the events of a process, on all servers of the run, unless a user has opened it
-    /// on another server or the process sends all.
+    /// Stops to read the events of a process, on all servers of the run, unless a user has opened
+    /// it on another server or the process sends all.
     pub fn close(&self, identity: &ProcessIdentity) {
         let subject = self.shared.registry(|registry| {
             registry.close(&identity.0);

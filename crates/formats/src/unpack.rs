@@ -105,7 +105,7 @@ pub(crate) struct Unpacker {
 enum Decoder {
     /// Passes on the bytes of a file that is not packed.
     Plain,
-    Gzip(GzipDecoder),
+    Gzip(Box<GzipDecoder>),
     Zstd(ZstdDecoder),
 }
 
@@ -179,7 +179,7 @@ impl Unpacker {
     fn start(&mut self, packing: Packing) -> Result<(), ReadError> {
         self.decoder = Some(match packing {
             Packing::None => Decoder::Plain,
-            Packing::Gzip => Decoder::Gzip(GzipDecoder::default()),
+            Packing::Gzip => Decoder::Gzip(Box::default()),
             Packing::Zstd => {
                 let decoder = ZstdDecoder::new();
                 Decoder::Zstd(decoder.map_err(|error| UnpackError::Data(error).into_read_error("zstd", 0, 0))?)

@@ -13,6 +13,9 @@ use crate::torch::layouts::TorchLayout;
 /// Folder of the stand-in's source.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/standin");
 
+/// The bytes of a library, once it is compiled.
+type CompiledLibrary = Arc<OnceLock<Vec<u8>>>;
+
 /// How the stand-in is compiled.
 pub(super) struct Build(Vec<String>);
 
@@ -47,7 +50,7 @@ impl Build {
     /// Puts the library into a folder. Each build is compiled once.
     #[track_caller]
     pub(super) fn library(&self, folder: &Path) {
-        static BUILT: Mutex<BTreeMap<Vec<String>, Arc<OnceLock<Vec<u8>>>>> = Mutex::new(BTreeMap::new());
+        static BUILT: Mutex<BTreeMap<Vec<String>, CompiledLibrary>> = Mutex::new(BTreeMap::new());
         let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
         let library = Arc::clone(built.entry(self.0.clone()).or_default());
         drop(built);
