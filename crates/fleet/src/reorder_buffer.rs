@@ -41,9 +41,9 @@ pub(crate) struct ReorderBuffer {
 }
 
 impl ReorderBuffer {
-    /// Takes a message that arrived at `now`, and returns those that can be used, in order. The order
-    /// begins with the first message, or an earlier one that may be sent again; repetitions are
-    /// left out.
+    /// Takes a message that arrived at `now`, and returns those that can be used, in order. The
+    /// order begins with the first message, or an earlier one that may be sent again; repetitions
+    /// are left out.
     pub(crate) fn push(&mut self, message: ChunkMessage, now: Instant) -> Vec<ChunkMessage> {
         let expected = *self.expected.get_or_insert(message.number.min(message.stored));
         if message.number < expected {
