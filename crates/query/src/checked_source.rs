@@ -128,56 +128,43 @@ impl Morselizer for CheckedMorselizer {
     fn plan_file(&self, file: PartitionedFile) -> Result<Box<dyn MorselPlanner>> {
         let name: Arc<str> = file.object_meta.location.as_ref().into();
         let inner = check(&name, || self.0.plan_file(file))?;
-        Ok(CheckedPlanner::boxed(name, inner))
+        Ok(Checked::boxed(name, inner) as _)
     }
 }
 
-/// A planner of an object.
+/// A planner or the rows of an object.
 #[derive(Debug)]
-struct CheckedPlanner {
+struct Checked<T: ?Sized> {
     name: Arc<str>,
-    inner: Box<dyn MorselPlanner>,
+    inner: Box<T>,
 }
 
-impl CheckedPlanner {
-    fn boxed(name: Arc<str>, inner: Box<dyn MorselPlanner>) -> Box<dyn MorselPlanner> {
+impl<T: ?Sized> Checked<T> {
+    fn boxed(name: Arc<str>, inner: Box<T>) -> Box<Self> {
         Box::new(Self { name, inner })
     }
 }
 
-impl MorselPlanner for CheckedPlanner {
+impl MorselPlanner for Checked<dyn MorselPlanner> {
     fn plan(self: Box<Self>) -> Result<Option<MorselPlan>> {
         let Self { name, inner } = *self;
         let Some(mut plan) = check(&name, || inner.plan())? else { return Ok(None) };
-        let morsels = plan.take_morsels().into_iter().map(|inner| CheckedMorsel::boxed(Arc::clone(&name), inner));
+        let morsels = plan.take_morsels().into_iter().map(|inner| Checked::boxed(Arc::clone(&name), inner) as _);
         let planners =
-            plan.take_ready_planners().into_iter().map(|inner| CheckedPlanner::boxed(Arc::clone(&name), inner));
+            plan.take_ready_planners().into_iter().map(|inner| Checked::boxed(Arc::clone(&name), inner) as _);
         let mut checked = MorselPlan::new().with_morsels(morsels.collect()).with_planners(planners.collect());
         if let Some(pending) = plan.take_pending_planner() {
             checked.set_pending_planner(async move {
                 let planned = AssertUnwindSafe(pending.into_future()).catch_unwind().await;
                 let inner = name_failure(&name, planned)?;
-                Ok(CheckedPlanner::boxed(name, inner))
+                Ok(Checked::boxed(name, inner) as _)
             });
         }
         Ok(Some(checked))
     }
 }
 
-/// Rows of an object.
-#[derive(Debug)]
-struct CheckedMorsel {
-    name: Arc<str>,
-    inner: Box<dyn Morsel>,
-}
-
-impl CheckedMorsel {
-    fn boxed(name: Arc<str>, inner: Box<dyn Morsel>) -> Box<dyn Morsel> {
-        Box::new(Self { name, inner })
-    }
-}
-
-impl Morsel for CheckedMorsel {
+impl Morsel for Checked<dyn Morsel> {
     fn into_stream(self: Box<Self>) -> BoxStream<'static, Result<RecordBatch>> {
         let Self { name, inner } = *self;
         match check(&name, || Ok(inner.into_stream())) {

@@ -1,6 +1,6 @@
 //! Reads ranges of an archive's objects for DataFusion.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,8 +42,8 @@ const MAX_KEPT_FOOTERS: usize = 512;
 /// How much was read from the archive.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCounters {
-    /// Objects whose footer was read.
-    objects: Mutex<BTreeMap<String, ()>>,
+    /// The names of objects that were read.
+    objects: Mutex<BTreeSet<String>>,
     bytes: AtomicU64,
 }
 
@@ -56,7 +56,7 @@ impl ReadCounters {
 
     fn add(&self, name: &str, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), ());
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
     }
 }
 
