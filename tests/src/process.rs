@@ -38,6 +38,12 @@ impl ProcessUsage {
             cpu_ms: ticks * 10,
         })
     }
+
+    /// Returns the processor time since `before`, in seconds for each of the `seconds` in between.
+    #[must_use]
+    pub fn cores_since(&self, before: &Self, seconds: f64) -> f64 {
+        self.cpu_ms.saturating_sub(before.cpu_ms) as f64 / 1000.0 / seconds
+    }
 }
 
 #[cfg(test)]

@@ -129,8 +129,7 @@ pub fn archive_a_day(plan: &DayPlan) -> DayFigures {
     training.stop();
     figures.seconds = start.elapsed().as_secs_f64();
     let after = usage(&server);
-    figures.processors =
-        std::array::from_fn(|index| (after[index].cpu_ms - before[index].cpu_ms) as f64 / 1000.0 / figures.seconds);
+    figures.processors = std::array::from_fn(|index| after[index].cores_since(&before[index], figures.seconds));
     figures.events[0] = training.events();
     training.ranks().iter_mut().for_each(super::PushingRank::end);
     let stopped = Instant::now();

@@ -97,8 +97,7 @@ pub fn measure_events(plan: &EventPlan) -> EventFigures {
     training.stop();
     figures.seconds = start.elapsed().as_secs_f64();
     let after = usage(&broker);
-    figures.processors =
-        std::array::from_fn(|index| (after[index].cpu_ms - before[index].cpu_ms) as f64 / 1000.0 / figures.seconds);
+    figures.processors = std::array::from_fn(|index| after[index].cores_since(&before[index], figures.seconds));
     figures.events = training.events();
     let stopped = Instant::now();
     let ranks = training.ranks();

@@ -279,7 +279,7 @@ pub fn measure(plan: &Plan) -> Figures {
     }
     // Until the windows of all ranks are full.
     thread::sleep(Duration::from_secs(5));
-    let (start_time, used) = (Instant::now(), observer.processor_ms(&broker));
+    let (start_time, used) = (Instant::now(), observer.usage(&broker));
     let mut random = Rng::with_seed(plan.seed);
     for number in 0..plan.outliers {
         observer.plant(&simulation.planted, random.u32(..plan.ranks), number);
@@ -287,7 +287,7 @@ pub fn measure(plan: &Plan) -> Figures {
     while start_time.elapsed() < plan.time {
         observer.poll(NO_RANK);
     }
-    let (seconds, used_now) = (start_time.elapsed().as_secs_f64(), observer.processor_ms(&broker));
+    let (seconds, used_now) = (start_time.elapsed().as_secs_f64(), observer.usage(&broker));
     let frames_ms = observer.watch.frames_ms();
     simulation.stopped.store(true, Ordering::Relaxed);
     tasks.into_iter().for_each(|task| runtime.block_on(task).expect("no task panics"));
@@ -298,7 +298,7 @@ pub fn measure(plan: &Plan) -> Figures {
         thread::sleep(POLL_INTERVAL);
         totals = observer.watch.totals();
     }
-    let server_bytes = observer.watch.server().and_then(ProcessUsage::of).map_or(0, |usage| usage.resident_bytes);
+    let [broker_bytes, server_bytes, _] = observer.usage(&broker).map(|usage| usage.resident_bytes);
     let [received, lost] = totals;
     let missing = sent.saturating_sub(received);
     Figures {
@@ -306,8 +306,8 @@ pub fn measure(plan: &Plan) -> Figures {
         sent,
         lost: lost.max(missing) + simulation.unsent.load(Ordering::Relaxed),
         lag_ms: percentiles(&mut observer.lags_ms),
-        processors: std::array::from_fn(|index| (used_now[index] - used[index]) as f64 / 1000.0 / seconds),
-        memory: [broker.usage().map_or(0, |usage| usage.resident_bytes), server_bytes],
+        processors: std::array::from_fn(|index| used_now[index].cores_since(&used[index], seconds)),
+        memory: [broker_bytes, server_bytes],
         store_bytes: broker.store_bytes(),
         frames_ms,
         ..observer.figures
@@ -345,12 +345,10 @@ impl Observer {
         Self { watch, lags_ms: Vec::new(), tick: 0, figures: Figures::default() }
     }
 
-    /// Returns the processor time so far, in milliseconds: broker, server of the page, this
-    /// process.
-    fn processor_ms(&self, broker: &Broker) -> [u64; 3] {
+    /// Returns what the broker, the server of the page, and this process use.
+    fn usage(&self, broker: &Broker) -> [ProcessUsage; 3] {
         let server = self.watch.server().and_then(ProcessUsage::of);
-        let usage = [broker.usage(), server, ProcessUsage::of(std::process::id())];
-        usage.map(|usage| usage.map_or(0, |usage| usage.cpu_ms))
+        [broker.usage(), server, ProcessUsage::of(std::process::id())].map(Option::unwrap_or_default)
     }
 
     /// Waits for a moment. Returns the marked ranks in their order. `planted` is the rank that
