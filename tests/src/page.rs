@@ -70,6 +70,8 @@ impl<'b> Page<'b> {
     pub fn open(browser: &'b Browser, url: &str) -> Self {
         browser.open(url);
         let page = Self { browser };
+        // On a busy machine, chromedriver can return before the page's first script has run.
+        page.wait("the page's script has run", "return window.vramscope?.ready");
         page.run("return window.vramscope.ready.then(() => true)");
         page
     }

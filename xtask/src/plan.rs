@@ -14,8 +14,8 @@ use crate::shell::{self, Result, Surroundings};
 const WORKERS: usize = 2;
 
 /// The most panics of a step that the summary shows, and the most lines of each.
-const MAX_PANICS: usize = 10;
-const MAX_PANIC_LINES: usize = 20;
+const MAX_PANICS: usize = 6;
+const MAX_PANIC_LINES: usize = 5;
 
 /// The steps of `cargo xtask test`. Those that come first start first, as far as possible.
 #[derive(Default)]
@@ -160,15 +160,15 @@ impl<'a> Plan<'a> {
         self.steps.iter().all(|step| matches!(step.state, State::Done(_)))
     }
 
-    /// Prints the panics of failed steps and the result of every step. Returns success if every
-    /// step passed or was skipped.
+    /// Prints the result of every step, then the panics of failed steps: readers of a log that was
+    /// cut see its end. Returns success if every step passed or was skipped.
     fn summarize(self, time: Duration) -> ExitCode {
-        for step in self.steps.iter().filter(|step| !step.panics.is_empty()) {
-            eprintln!("\n== panics of \"{}\"\n{}", step.name, step.panics.join("\n"));
-        }
         eprintln!("\n== summary");
         for step in &self.steps {
             eprintln!("{}", line(step));
+        }
+        for step in self.steps.iter().filter(|step| !step.panics.is_empty()) {
+            eprintln!("\n== panics of \"{}\"\n{}", step.name, step.panics.join("\n"));
         }
         let count = |is: fn(&Outcome) -> bool| {
             self.steps.iter().filter(|step| matches!(&step.state, State::Done(outcome) if is(outcome))).count()

@@ -35,8 +35,10 @@ fn rank_is_read_from_its_opening_to_its_closing_by_all_servers() {
     let is_shown = |server: &FollowingServer, rank: &PushingRank| shows(&server.recording(), rank);
     for server in &servers {
         wait_until("the opened rank is shown", || is_shown(server, &ranks[2]));
-        let row = row(server, 2);
-        assert_eq!((row.events, row.device), (EventsState::Open, Some(2)));
+        wait_until("the view says that the rank is open", || {
+            let row = row(server, 2);
+            (row.events, row.device) == (EventsState::Open, Some(2))
+        });
     }
     let refused = servers[0].follower().open(&row(&servers[0], 1).identity);
     assert_eq!(refused, Err(OpenError::Full(1)));
