@@ -54,10 +54,19 @@ pub(crate) fn find<'a>(all: &'a [Executable], package: &str, kind: &str, name: &
     all.iter().find(is_wanted).ok_or_else(|| format!("cargo built no {kind} {name} of {package}"))
 }
 
-/// Runs the tests of all executables that have some. A failure does not stop the others.
-pub(crate) fn run_tests(all: &[Executable], change: impl Fn(&mut Command)) -> Result<()> {
+/// Which executables to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Those with tests.
+    Tests,
+    /// Benchmarks, which run each case once if they are not asked to measure.
+    Benchmarks,
+}
+
+/// Runs all executables of a kind. A failure does not stop the others.
+pub(crate) fn run_all(all: &[Executable], purpose: Purpose, change: impl Fn(&mut Command)) -> Result<()> {
     let mut failures = Vec::new();
-    for executable in all.iter().filter(|executable| executable.is_test) {
+    for executable in all.iter().filter(|executable| executable.purpose() == Some(purpose)) {
         let mut command = executable.command();
         change(&mut command);
         failures.extend(shell::run(&mut command).err());
@@ -82,6 +91,14 @@ impl Executable {
         };
         let is_test = message["profile"]["test"].as_bool()?;
         Some(Self { package, name: name.to_owned(), kind: kind.to_owned(), is_test, path, folder })
+    }
+
+    /// Returns what the executable runs; `None` for programs.
+    fn purpose(&self) -> Option<Purpose> {
+        match self.kind.as_str() {
+            "bench" => Some(Purpose::Benchmarks),
+            _ => self.is_test.then_some(Purpose::Tests),
+        }
     }
 
     /// Returns a command that runs the executable in the folder of its package, as cargo does.
@@ -123,16 +140,26 @@ mod tests {
         }
     }
 
-    #[test]
-    fn executable_is_found_by_package_kind_and_name() {
-        let executable = |kind: &str, path: &str| Executable {
+    fn executable(kind: &str, path: &str) -> Executable {
+        Executable {
             package: "one".to_owned(),
             name: "fleet".to_owned(),
             kind: kind.to_owned(),
             is_test: true,
             path: path.into(),
             folder: "/".into(),
-        };
+        }
+    }
+
+    #[test]
+    fn benchmarks_are_no_tests() {
+        assert_eq!(executable("bench", "/bench").purpose(), Some(Purpose::Benchmarks));
+        assert_eq!(executable("lib", "/unit").purpose(), Some(Purpose::Tests));
+        assert_eq!(Executable { is_test: false, ..executable("bin", "/bin") }.purpose(), None);
+    }
+
+    #[test]
+    fn executable_is_found_by_package_kind_and_name() {
         let all = [executable("bin", "/bin"), executable("test", "/test")];
         assert_eq!(find(&all, "one", "test", "fleet"), Ok(&all[1]));
         assert!(find(&all, "one", "test", "other").is_err());

@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::assistant;
 use crate::build::{self, Profile};
-use crate::executables::{self, Executable};
+use crate::executables::{self, Executable, Purpose};
 use crate::exports;
 use crate::measure;
 use crate::nats;
@@ -20,6 +20,11 @@ use crate::workspace;
 
 /// The package with the tests that span crates.
 const TESTS_PACKAGE: &str = "vramscope-tests";
+/// Features of the tested workspace that are not default: SQL over archives. The command's feature
+/// stays off, so that the tested command is the one that users install.
+const TESTED_FEATURES: [&str; 2] = ["--features", "vramscope-query/datafusion"];
+/// Features that clippy and rustdoc check: also SQL in the command.
+const CHECKED_FEATURES: [&str; 2] = ["--features", "vramscope/query,vramscope-query/datafusion"];
 /// True where the Python package can be built.
 const HAS_WHEEL: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
 
@@ -59,9 +64,13 @@ pub(crate) fn run() -> Result<ExitCode> {
     let page = plan.step("build the page", Kind::CompileOther, &[wasm_target], || build::page(Profile::Release));
     // The native tests embed the page; a page that changes later rebuilds them.
     let native_tests = plan.step("build the native tests", Kind::CompileDebug, &[page], || {
-        native_executables
-            .set(executables::build(&["test", "--workspace", "--no-run"])?)
-            .map_err(|_| "built twice".to_owned())
+        let build = [&["test", "--workspace", "--all-targets", "--no-run"][..], &TESTED_FEATURES].concat();
+        native_executables.set(executables::build(&build)?).map_err(|_| "built twice".to_owned())
+    });
+    // Before other steps compile: cargo would compile dependencies again if a step between had
+    // other variables in its environment or other features.
+    plan.step("examples in the documentation", Kind::CompileDebug, &[native_tests], || {
+        shell::run(cargo().args(["test", "--workspace", "--doc"]).args(TESTED_FEATURES))
     });
     let wheel = HAS_WHEEL.then(|| {
         let needs = [native_tests, python];
@@ -79,21 +88,17 @@ pub(crate) fn run() -> Result<ExitCode> {
     plan.step("Windows", Kind::CompileDebug, &[windows_target, mingw], || {
         shell::run(cargo().args(["check", "--package", "vramscope", "--target", tools::WINDOWS_TARGET]))
     });
-    // Once each and unoptimized: shows that they still run, not how fast.
-    plan.step("benchmarks, run briefly", Kind::CompileDebug, &[native_tests], || {
-        shell::run(cargo().args(["test", "--workspace", "--bench", "*"]))
-    });
-    plan.step("examples in the documentation", Kind::CompileDebug, &[native_tests], || {
-        shell::run(cargo().args(["test", "--workspace", "--doc"]))
-    });
     plan.step("packages", Kind::CompileDebug, &[page], package::check);
-    plan.step("queries of archived runs", Kind::CompileOther, &[clippy], check_queries);
     plan.step("tests, native", Kind::Test, &[native_tests], move || {
         // Many of these tests wait most of the time, for a network or a process.
         let threads = thread::available_parallelism().map_or(2, |count| 2 * count.get());
-        executables::run_tests(executables(), |command| {
+        executables::run_all(executables(), Purpose::Tests, |command| {
             command.env("RUST_TEST_THREADS", threads.to_string());
         })
+    });
+    // Once each and unoptimized: shows that they still run, not how fast.
+    plan.step("benchmarks, run briefly", Kind::Test, &[native_tests], move || {
+        executables::run_all(executables(), Purpose::Benchmarks, |_| ())
     });
     plan.step("recordings through a real broker", Kind::Test, &[native_tests, python], move || {
         let mut test = executables::find(executables(), TESTS_PACKAGE, "test", "fleet")?.command();
@@ -142,14 +147,13 @@ pub(crate) fn run() -> Result<ExitCode> {
 
 /// Runs clippy on the workspace with SQL over archives, and on the Python module.
 fn clippy_native(has_cxx: bool) -> Result<()> {
-    const QUERIES: [&str; 2] = ["--features", "vramscope/query,vramscope-query/datafusion"];
     let fuzz_targets: &[&str] = if has_cxx { &["--features", "vramscope-fuzz/libfuzzer"] } else { &[] };
     let clippy = ["clippy", "--workspace", "--all-targets"];
-    shell::run(cargo().args(clippy).args(QUERIES).args(fuzz_targets).args(["--", "--deny", "warnings"]))?;
+    shell::run(cargo().args(clippy).args(CHECKED_FEATURES).args(fuzz_targets).args(["--", "--deny", "warnings"]))?;
     // Not with the tests, which no Python is there to link. --workspace: with the same features as
     // above, only the module is checked again.
     let python_module = ["clippy", "--workspace", "--lib", "--features", "vramscope-hook/python"];
-    shell::run(cargo().args(python_module).args(QUERIES).args(["--", "--deny", "warnings"]))
+    shell::run(cargo().args(python_module).args(CHECKED_FEATURES).args(["--", "--deny", "warnings"]))
 }
 
 /// Runs clippy on the crates that are compiled to WebAssembly.
@@ -179,24 +183,14 @@ fn clippy_wasm() -> Result<()> {
     clippy(&["--package", "vramscope-viewer", "--lib", "--tests", "--examples"])
 }
 
-/// Documents the workspace, then two crates with the features that docs.rs documents. In the
-/// workspace, features that other crates need hide a link that is broken without them.
+/// Documents the workspace with the features that clippy checked, then the collector alone: in the
+/// workspace, a feature that other crates need hides links that are broken without it.
 fn check_documentation() -> Result<()> {
-    let runs: [&[&str]; 3] = [
-        &["--workspace"],
-        &["--package", "vramscope-formats", "--all-features"],
-        &["--package", "vramscope-collector"],
-    ];
+    let runs: [&[&str]; 2] =
+        [&["--workspace", CHECKED_FEATURES[0], CHECKED_FEATURES[1]], &["--package", "vramscope-collector"]];
     runs.into_iter().try_for_each(|packages| {
         shell::run(cargo().args(["doc", "--no-deps"]).args(packages).env("RUSTDOCFLAGS", "--deny warnings"))
     })
-}
-
-/// Tests SQL over archives. Only this step builds DataFusion, which takes minutes: in the profile
-/// `quick`, so that no step that compiles into `target/debug` waits for it.
-fn check_queries() -> Result<()> {
-    let test = ["test", "--profile", "quick", "--package", "vramscope-query"];
-    shell::run(cargo().args(test).args(["--features", "vramscope-query/datafusion"]))
 }
 
 /// Checks the workspace with `rust-version`, unless the toolchain that runs the other steps is of
