@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use vramscope_collector::Process;
@@ -121,7 +122,8 @@ impl Archive {
     /// Writes the archive of the first rows of each rank.
     pub(crate) fn with_rows(rows: u64) -> Self {
         let archive = Self { folder: tempfile::tempdir().expect("a temporary folder") };
-        let writer = ArchiveWriter::open(&archive.address(), "run", ArchiveOptions::default());
+        let options = ArchiveOptions { table_duration: Duration::from_secs(600), ..ArchiveOptions::default() };
+        let writer = ArchiveWriter::open(&archive.address(), "run", options);
         let writer = writer.expect("the folder can be created");
         for rank in 0..2 {
             let process = Process {
