@@ -1,6 +1,6 @@
 //! A cluster of NATS servers for tests, whose nodes they can kill, wipe and fill up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -142,35 +142,50 @@ impl BrokerCluster {
         self.wait_healthy();
     }
 
+    /// Kills all nodes at once, and starts them again after `pause`, with their stores.
+    pub fn restart_all(&mut self, pause: Duration) {
+        self.nodes.iter_mut().for_each(|node| node.broker.kill());
+        thread::sleep(pause);
+        self.nodes.iter_mut().for_each(|node| node.broker.run());
+        self.wait_healthy();
+    }
+
     /// Waits until every node has what the others store.
     fn wait_healthy(&self) {
         let deadline = Instant::now() + HEALTH_TIMEOUT;
-        while !self.is_healthy() {
-            let logs: Vec<String> = self.nodes.iter().map(|node| node.broker.log()).collect();
-            assert!(Instant::now() < deadline, "a node does not recover: {}", logs.join("\n"));
+        // What every node must have: that a leader counts a node as current does not say that the
+        // node has stored everything.
+        let mut wanted: Option<BTreeMap<String, u64>> = None;
+        loop {
+            let states = self.stream_states();
+            match (&wanted, states) {
+                (Some(wanted), Some(states)) if has_all(&states, wanted) => return,
+                (None, Some(states)) => wanted = Some(last_messages(&states)),
+                _ => {}
+            }
+            let logs = || self.nodes.iter().map(|node| node.broker.log()).collect::<Vec<_>>().join("\n");
+            assert!(Instant::now() < deadline, "a node does not recover: {}", logs());
             thread::sleep(Duration::from_millis(100));
         }
     }
 
-    /// Returns true if every node is up, and every stream is complete on all nodes: a node without
-    /// its store is healthy before it knows which streams it should have.
-    fn is_healthy(&self) -> bool {
+    /// Returns what each node has of each stream. `None` unless every node is up, and every stream is
+    /// current on all nodes: a node without its store is healthy before it knows which streams it
+    /// should have.
+    fn stream_states(&self) -> Option<Vec<BTreeMap<String, StreamState>>> {
         let get = |node: &Node, path: &str| {
             let page = format!("http://127.0.0.1:{}/", node.http_port);
             http::request(&page, "GET", path, "").ok().filter(|response| response.status == 200)
         };
-        let mut streams_of_nodes = Vec::new();
-        let mut complete = BTreeSet::new();
+        let mut states_of_nodes = Vec::new();
+        let mut current = BTreeSet::new();
         for node in &self.nodes {
-            if get(node, "/healthz").is_none() {
-                return false;
-            }
-            let Some(response) = get(node, "/jsz?accounts=1&streams=1") else { return false };
-            let Ok(details) = serde_json::from_slice::<Value>(&response.body) else { return false };
+            get(node, "/healthz")?;
+            let details: Value = serde_json::from_slice(&get(node, "/jsz?accounts=1&streams=1")?.body).ok()?;
             let accounts = details["account_details"].as_array().cloned().unwrap_or_default();
             let streams = accounts.iter().filter_map(|account| account["stream_detail"].as_array()).flatten();
             let name = |stream: &Value| stream["name"].as_str().unwrap_or_default().to_owned();
-            streams_of_nodes.push(streams.clone().map(name).collect::<BTreeSet<_>>());
+            states_of_nodes.push(streams.clone().map(|stream| (name(stream), StreamState::of(stream))).collect());
             // Only the leader of a stream knows how far the other nodes are.
             let is_current = |replica: &Value| replica["current"] == true && replica["offline"] != true;
             let are_current = |stream: &&Value| {
@@ -178,9 +193,10 @@ impl BrokerCluster {
                     .as_array()
                     .is_some_and(|replicas| replicas.len() + 1 == self.nodes.len() && replicas.iter().all(is_current))
             };
-            complete.extend(streams.filter(are_current).map(name));
+            current.extend(streams.filter(are_current).map(name));
         }
-        streams_of_nodes.iter().all(|streams| *streams == complete)
+        let has_current = |states: &BTreeMap<String, StreamState>| states.keys().eq(current.iter());
+        states_of_nodes.iter().all(has_current).then_some(states_of_nodes)
     }
 
     /// Returns the memory of the node that uses most, in bytes.
@@ -189,6 +205,54 @@ impl BrokerCluster {
         let usages = self.nodes.iter().filter_map(|node| node.broker.usage());
         usages.map(|ProcessUsage { resident_bytes, .. }| resident_bytes).max().unwrap_or(0)
     }
+}
+
+/// What a node has of a stream.
+#[derive(Clone, Copy, Debug)]
+struct StreamState {
+    first: u64,
+    last: u64,
+    messages: u64,
+    /// True if the broker deletes messages within the stream: older descriptions of a process.
+    has_deleted: bool,
+}
+
+impl StreamState {
+    /// Reads the state from the broker's description of a stream.
+    fn of(stream: &Value) -> Self {
+        let number = |name: &str| stream["state"][name].as_u64().unwrap_or(0);
+        let (first, last, messages) = (number("first_seq"), number("last_seq"), number("messages"));
+        Self {
+            first,
+            last,
+            messages,
+            has_deleted: stream["name"].as_str().is_some_and(|name| name.ends_with("processes")),
+        }
+    }
+
+    /// Returns true if it has every message up to `wanted` that the broker has not dropped.
+    fn has_all(self, wanted: u64) -> bool {
+        let is_whole = self.messages == 0 || self.messages == self.last - self.first + 1;
+        self.last >= wanted && (self.has_deleted || is_whole)
+    }
+}
+
+/// Returns the number of the last message of each stream on any node.
+fn last_messages(states: &[BTreeMap<String, StreamState>]) -> BTreeMap<String, u64> {
+    let mut last = BTreeMap::new();
+    for (name, state) in states.iter().flatten() {
+        let most: &mut u64 = last.entry(name.clone()).or_default();
+        *most = state.last.max(*most);
+    }
+    last
+}
+
+/// Returns true if each node has every message up to those that are `wanted`.
+fn has_all(states: &[BTreeMap<String, StreamState>], wanted: &BTreeMap<String, u64>) -> bool {
+    let has_all = |states: &BTreeMap<String, StreamState>| {
+        wanted.iter().all(|(name, last)| states.get(name).is_some_and(|state| state.has_all(*last)))
+    };
+    states.iter().all(has_all)
 }
 
 impl Drop for BrokerCluster {

@@ -19,6 +19,8 @@ use crate::program::Program;
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest wait until the archive has everything.
 const TIMEOUT: Duration = Duration::from_secs(900);
+/// The longest time to open a moment of a rank, in milliseconds.
+const MAX_OPEN_MS: u64 = 2000;
 /// Seconds of a day.
 const DAY_SECONDS: f64 = 86_400.0;
 /// Limits of the streams: far less than the run has, so that the broker must delete messages.
@@ -187,6 +189,13 @@ impl DayFigures {
             }
         }
         self.open_moments(plan, address, &reader);
+        let [store, limit] = self.store;
+        if store > limit {
+            self.failures.push(format!("the broker's store had {store} bytes"));
+        }
+        if self.open_ms[1] > MAX_OPEN_MS {
+            self.failures.push(format!("opening a moment took {} ms", self.open_ms[1]));
+        }
     }
 
     /// Opens random moments, each with a reader of its own, as a user does.

@@ -47,11 +47,19 @@ pub struct FaultPlan {
     pub seed: u64,
 }
 
+/// The longest time of a training step. A step that waits for the network or the broker takes much
+/// longer; one that only waits for a processor of a busy machine does not.
+const MAX_STEP: Duration = Duration::from_millis(100);
+/// The most memory of this process (ranks and server), and of a node of the broker, in bytes.
+const MAX_MEMORY: [u64; 2] = [1 << 30, 1 << 30];
+
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A node of the broker is killed, and restarted with its store.
     BrokerKilled,
+    /// All nodes of the broker are killed, and restarted with their stores.
+    AllKilled,
     /// A node of the broker is killed, and restarted without its store.
     NodeLost,
     /// The disk of a node is full; later, there is room again.
@@ -68,8 +76,9 @@ enum Kind {
 
 impl Kind {
     /// All kinds; frequent ones repeatedly.
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::BrokerKilled,
+        Self::AllKilled,
         Self::NodeLost,
         Self::DiskFull,
         Self::Network,
@@ -83,8 +92,9 @@ impl Kind {
         Self::ClockJump,
     ];
     /// Each kind once, with its name.
-    const NAMES: [(Self, &str); 7] = [
+    const NAMES: [(Self, &str); 8] = [
         (Self::BrokerKilled, "broker nodes killed"),
+        (Self::AllKilled, "times all nodes killed"),
         (Self::NodeLost, "nodes lost with their store"),
         (Self::DiskFull, "disks filled up"),
         (Self::Network, "network faults"),
@@ -241,6 +251,7 @@ impl World {
                 thread::sleep(pause);
                 self.cluster.restart(node);
             }
+            Kind::AllKilled => self.cluster.restart_all(pause),
             Kind::NodeLost => {
                 self.cluster.lose(node);
                 thread::sleep(pause);
@@ -341,6 +352,16 @@ impl World {
         if self.figures.gaps > missed {
             let failure = format!("rank 0 has lost {missed} events, but {} are shown", self.figures.gaps);
             self.figures.failures.push(failure);
+        }
+        let FaultFigures { longest_step, memory: [own, broker], .. } = self.figures;
+        for (is_kept, limit) in [
+            (longest_step <= MAX_STEP, "100 ms for a step: the training waited"),
+            (own <= MAX_MEMORY[0], "1 GiB for ranks and server"),
+            (broker <= MAX_MEMORY[1], "1 GiB for a node of the broker"),
+        ] {
+            if !is_kept {
+                self.figures.failures.push(format!("the limit is {limit}"));
+            }
         }
         self.figures
     }

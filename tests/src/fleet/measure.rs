@@ -79,6 +79,34 @@ pub struct Figures {
     pub frames_ms: Option<[f64; 2]>,
 }
 
+/// The largest lag of 95% of the ranks, and the longest time until an outlier is marked.
+const MAX_DELAY_MS: u64 = 1000;
+/// The longest time of 95% of the page's frames.
+const MAX_FRAME_MS: f64 = 33.0;
+
+impl Figures {
+    /// Returns what is not as it should be.
+    #[must_use]
+    pub fn failures(&self) -> Vec<String> {
+        let planted = self.marked_ms.len();
+        let is_late = |time: &&Option<u64>| time.is_none_or(|time| time > MAX_DELAY_MS);
+        let late = self.marked_ms.iter().filter(is_late).count();
+        let frame_ms = self.frames_ms.map_or(0.0, |[frame, _]| frame);
+        let mut failures = Vec::new();
+        let mut check = |is_right: bool, failure: String| {
+            if !is_right {
+                failures.push(failure);
+            }
+        };
+        check(self.lost == 0, format!("{} summaries are lost", self.lost));
+        check(self.lag_ms[1] <= MAX_DELAY_MS, format!("the lag of 95% is {} ms", self.lag_ms[1]));
+        check(late == 0, format!("{late} outliers are marked after {MAX_DELAY_MS} ms, or not at all"));
+        check(self.ranked_first == planted, format!("{} outliers are not ranked first", planted - self.ranked_first));
+        check(frame_ms <= MAX_FRAME_MS, format!("95% of the frames take up to {frame_ms:.1} ms"));
+        failures
+    }
+}
+
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [median, p95, most] = self.lag_ms;

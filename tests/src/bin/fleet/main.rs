@@ -90,13 +90,15 @@ fn work(arguments: &[String]) -> Option<Work> {
 fn run(work: &Work) -> bool {
     match work {
         Work::Summaries(plan) => {
-            println!("{}", measure(plan));
-            true
+            let figures = measure(plan);
+            println!("{figures}");
+            figures.failures().iter().for_each(|failure| println!("FAILED: {failure}"));
+            figures.failures().is_empty()
         }
         Work::Events(plan) => {
             let figures = measure_events(plan);
             println!("{figures}");
-            figures.wrong.is_empty()
+            figures.wrong.is_empty() && figures.lost == 0
         }
         Work::Day(plan) => {
             let figures = archive_a_day(plan);
