@@ -139,8 +139,9 @@ fn host_name() -> String {
     name
 }
 
-/// Returns a name for the machine `host` from which it cannot be read. Equal machines have equal
-/// names in processes with the same version of vramscope.
+/// Returns a name for the machine `host` that does not contain it: a hash, which a viewer who
+/// guesses the machine's name can confirm. Equal machines have equal names in processes with the
+/// same version of vramscope.
 #[cfg(feature = "push")]
 fn redacted_host(host: &str) -> String {
     let mut hasher = std::hash::DefaultHasher::new();

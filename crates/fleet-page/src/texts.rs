@@ -63,7 +63,7 @@ pub const FACTS: [&str; 14] = [
     "step",
     "last mark",
     "allocated",
-    "peak of 3 s",
+    "recent peak",
     "reserved",
     "fragmentation",
     "growth",

@@ -16,17 +16,17 @@ const MAX_SERVERS: usize = 16;
 /// Which events a process sends to the broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PushMode {
-    /// None until a server asks for them.
+    /// Events are sent while a server asks for them.
     #[default]
     OnDemand,
-    /// All, from its start.
+    /// All events are sent, from the start of the process.
     All,
 }
 
 /// How a client identifies itself to the broker.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) enum Credentials {
-    /// Not at all.
+    /// The client does not identify itself.
     #[default]
     Anonymous,
     /// A token.
@@ -61,6 +61,8 @@ pub(crate) struct TlsFiles {
 /// | `ca` | extra CA certificates (PEM) |
 /// | `cert`, `key` | the client's certificate and its key (PEM) |
 /// | `push` | events on `demand` of a server (default), or `all` from the start |
+///
+/// Processes replace `{rank}` in the paths of `creds`, `nkey`, `cert` and `key` by their rank.
 ///
 /// Neither `{}` nor `{:?}` shows secrets.
 #[derive(Clone, PartialEq, Eq)]
@@ -139,6 +141,20 @@ impl FleetAddress {
             _ => return Err(AddressError::new("cert and key belong together")),
         };
         Ok(())
+    }
+
+    /// Returns the address with `{rank}` in the paths of the keys and certificates of its user
+    /// replaced by a rank, or by `none`: all ranks of a program get one address.
+    pub(crate) fn for_rank(&self, rank: Option<u32>) -> Self {
+        let rank = rank.map_or_else(|| "none".to_owned(), |rank| rank.to_string());
+        let expand = |path: &PathBuf| PathBuf::from(path.to_string_lossy().replace("{rank}", &rank));
+        let credentials = match &self.credentials {
+            Credentials::UserFile(path) => Credentials::UserFile(expand(path)),
+            Credentials::NkeyFile(path) => Credentials::NkeyFile(expand(path)),
+            other => other.clone(),
+        };
+        let client = self.tls.client.as_ref().map(|(certificate, key)| (expand(certificate), expand(key)));
+        Self { credentials, tls: TlsFiles { client, ..self.tls.clone() }, ..self.clone() }
     }
 
     /// Sets the credentials; fails if the address has some already.
@@ -242,6 +258,17 @@ mod tests {
         for url in ["nats://a/r", "nats://a/r?push=demand"] {
             assert_eq!(parsed(url).mode, PushMode::OnDemand);
         }
+    }
+
+    #[test]
+    fn ranks_have_keys_of_their_own() {
+        let address = parsed("tls://a/r?nkey=/keys/program-{rank}.nk&cert={rank}.pem&key=k{rank}.pem");
+        let third = address.for_rank(Some(3));
+        assert!(third.credentials == Credentials::NkeyFile("/keys/program-3.nk".into()));
+        assert_eq!(third.tls.client, Some(("3.pem".into(), "k3.pem".into())));
+        assert!(address.for_rank(None).credentials == Credentials::NkeyFile("/keys/program-none.nk".into()));
+        let shared = parsed("nats://a/r?creds=/all.creds");
+        assert!(shared.for_rank(Some(3)) == shared);
     }
 
     #[test]

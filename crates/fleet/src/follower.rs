@@ -132,7 +132,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Stops to read the events of a process, on all servers of the run, unless a user has opened
+    /// Stops reading the events of a process, on all servers of the run, unless a user has opened
     /// it on another server or the process sends all.
     pub fn close(&self, identity: &ProcessIdentity) {
         let subject = self.shared.registry(|registry| {
@@ -166,7 +166,7 @@ impl Shared {
         act(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Starts and stops to read processes, and shows their states, as the registry says.
+    /// Starts and stops reading processes, and shows their states, as the registry says.
     fn update(self: &Arc<Self>) {
         let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
         self.registry(|registry| {

@@ -46,6 +46,8 @@ pub(crate) struct ProcessFollower<O> {
     has_device: bool,
     /// When the last message arrived.
     last_message: Instant,
+    /// True once an ignored message was logged.
+    has_logged_invalid: bool,
 }
 
 /// The events of a process cannot be read further; the reason was logged.
@@ -77,6 +79,7 @@ impl<O: ProcessObserver> ProcessFollower<O> {
             was_connected: false,
             has_device: false,
             last_message: Instant::now(),
+            has_logged_invalid: false,
         }
     }
 
@@ -130,13 +133,21 @@ impl<O: ProcessObserver> ProcessFollower<O> {
     }
 
     /// Takes the next message. Returns true after the end of the process's recording.
+    ///
+    /// A message with invalid headers is ignored: the process did not send it. A broker can be made
+    /// to publish messages of other streams on the process's subject.
     async fn take(&mut self, message: Message) -> Result<bool, Refused> {
         match ChunkMessage::parse(message.headers.as_ref(), message.payload.clone()) {
             Ok(message) => {
                 let usable = self.order.push(message, self.last_message);
                 self.assemble(usable).await
             }
-            Err(reason) => Err(self.refuse(&reason)),
+            Err(reason) => {
+                if !std::mem::replace(&mut self.has_logged_invalid, true) {
+                    tracing::warn!("ignored a message on {}: {reason}", message.subject);
+                }
+                Ok(false)
+            }
         }
     }
 

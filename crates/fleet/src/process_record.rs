@@ -10,6 +10,9 @@ use crate::subjects;
 /// The environment variable with the mesh of the run; see [`Mesh`].
 const MESH_VARIABLE: &str = "VRAMSCOPE_MESH";
 
+/// The longest mesh, in bytes: a mesh has a few dimensions with short names.
+const MAX_MESH_BYTES: usize = 256;
+
 /// What a reader needs to know of a process: who it is, and where its newest start is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessRecord {
@@ -41,6 +44,12 @@ impl Details {
     pub(crate) fn new(mode: PushMode) -> Self {
         let mesh = std::env::var(MESH_VARIABLE).ok().filter(|mesh| mesh.parse::<Mesh>().is_ok());
         Self { sends_all: mode == PushMode::All, mesh: mesh.unwrap_or_default(), ..Self::default() }
+    }
+
+    /// Returns a key that sorts descriptions by what to forget first if there are too many: ended
+    /// processes, then those with the oldest description.
+    pub(crate) fn forget_first(&self) -> (bool, u64) {
+        (!self.has_ended, self.sent_unix_ms)
     }
 }
 
@@ -90,8 +99,11 @@ impl ProcessRecord {
     pub(crate) fn parse(subject: &str, json: &[u8]) -> Result<Self, String> {
         let json = std::str::from_utf8(json).map_err(|_| "the description of the process is not text".to_owned())?;
         let process = Process::parse(json)?;
-        let details = serde_json::from_str(json)
+        let details: Details = serde_json::from_str(json)
             .map_err(|error| format!("the description of the process is invalid: {error}"))?;
+        if details.mesh.len() > MAX_MESH_BYTES {
+            return Err(format!("the mesh has more than {MAX_MESH_BYTES} bytes"));
+        }
         if subjects::parse_process(subject) != Some((process.rank, process.identity.as_str())) {
             return Err("the description is of another process than its subject".to_owned());
         }
@@ -117,7 +129,7 @@ mod tests {
 
     #[test]
     fn records_survive_json_and_match_their_subject() {
-        let identity = "0123456789abcdef0123456789abcdef".to_owned();
+        let identity = "0123456789abcdef0123456700000003".to_owned();
         let process =
             Process { identity: identity.clone(), rank: Some(3), program: "train.py".to_owned(), ..Process::default() };
         let details = Details {
@@ -140,6 +152,11 @@ mod tests {
         ] {
             assert!(parse(&forged).is_err_and(|error| error.contains("another process")), "{forged}");
         }
+        let mut long =
+            ProcessRecord::parse(&subjects::process("run", Some(3), &identity), json.as_bytes()).expect("valid");
+        long.details.mesh = "d".repeat(MAX_MESH_BYTES + 1);
+        let error = ProcessRecord::parse(&subjects::process("run", Some(3), &identity), long.to_json().as_bytes());
+        assert_eq!(error, Err("the mesh has more than 256 bytes".to_owned()));
         assert!(ProcessRecord::parse("", b"{}").is_err());
         assert!(ProcessRecord::parse("", &[0xff]).is_err());
     }

@@ -12,7 +12,7 @@ use vramscope_insight::fleet::EventsState;
 
 use crate::process_record::ProcessRecord;
 
-/// The most processes of a run that are remembered. Further ones are ignored.
+/// The most processes of a run that are remembered. For further ones, old ones are forgotten.
 const MAX_PROCESSES: usize = 16_384;
 /// A process that was opened this long ago, and is silent, gives its place to another.
 const MIN_OPEN_TIME: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ impl ProcessRegistry {
             known.record = record.clone();
             return false;
         }
-        if self.processes.len() == MAX_PROCESSES {
+        if self.processes.len() == MAX_PROCESSES && !self.forget_oldest() {
             return false;
         }
         let mut known = KnownProcess {
@@ -114,6 +114,19 @@ impl ProcessRegistry {
         let is_read = known.events(now) != EventsState::Closed;
         self.processes.insert(record.process.identity.clone(), known);
         is_read
+    }
+
+    /// Forgets a process that is not read: one that has ended, or else the one whose description is
+    /// oldest. Returns false if all are read.
+    fn forget_oldest(&mut self) -> bool {
+        let is_read = |process: &KnownProcess| {
+            process.is_always_read || process.opened.is_some() || process.requested_until.is_some()
+        };
+        let forgettable = self.processes.iter().filter(|(_, process)| process.is_finished || !is_read(process));
+        let oldest =
+            forgettable.min_by_key(|(_, process)| (!process.is_finished, process.record.details.forget_first()));
+        let oldest = oldest.map(|(identity, _)| identity.clone());
+        oldest.is_some_and(|identity| self.processes.remove(&identity).is_some())
     }
 
     /// Returns how many processes are read on request at `now`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vramscope_collector::{Hub, Process, Push, PushServer, Rank, register_push_scheme};
 
 use crate::address::FleetAddress;
+use crate::subjects;
 use crate::transport::NatsTransport;
 
 /// Makes `nats://` and `tls://` known to everything that reads an address to push to, such as the
@@ -18,7 +19,8 @@ pub fn register() {
 
 impl PushServer for FleetAddress {
     fn start(&self, program: &str, rank: Rank, hub: &Hub) -> io::Result<Push> {
-        let process = Process::this(hub.identity().to_string(), program, rank, hub.is_redacted());
-        Push::start_with(NatsTransport::new(self.clone(), hub)?, self.to_string(), process, hub)
+        let identity = subjects::process_identity(&hub.identity().to_string(), rank.global);
+        let process = Process::this(identity, program, rank, hub.is_redacted());
+        Push::start_with(NatsTransport::new(self.for_rank(rank.global), hub)?, self.to_string(), process, hub)
     }
 }

@@ -7,6 +7,7 @@
 //! will be sent again, and those after it wait.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
 use crate::message::ChunkMessage;
@@ -49,18 +50,19 @@ impl ReorderBuffer {
         if message.number < expected {
             return Vec::new();
         }
-        let bytes = message.payload.len();
         // A forged number must not skip the message itself.
         self.stored = self.stored.max(message.stored.min(message.number));
-        if self.waiting.insert(message.number, message).is_none() {
-            self.bytes += bytes;
+        // A number that waits already is a repetition, whatever its content.
+        if let Entry::Vacant(place) = self.waiting.entry(message.number) {
+            self.bytes += message.payload.len();
+            place.insert(message);
         }
         let mut usable = Vec::new();
         self.release(&mut usable);
         while !self.waiting.is_empty() && self.expected.is_some_and(|expected| expected < self.stored) {
             self.skip_lost(&mut usable);
         }
-        while self.waiting.len() > MAX_MESSAGES || self.bytes > MAX_BYTES {
+        while !self.waiting.is_empty() && (self.waiting.len() > MAX_MESSAGES || self.bytes > MAX_BYTES) {
             self.skip_missing(&mut usable);
         }
         self.since = if self.waiting.is_empty() { None } else { self.since.or(Some(now)) };
@@ -176,6 +178,20 @@ mod tests {
         assert!(buffer.push(ChunkMessage { number: 3, ..ChunkMessage::default() }, start).is_empty());
         assert!(buffer.take_overdue(start + Duration::from_secs(29)).is_empty());
         assert_eq!(buffer.take_overdue(start + Duration::from_secs(30)).len(), 1);
+    }
+
+    #[test]
+    fn repetitions_of_another_size_change_nothing() {
+        let (mut buffer, now) = (ReorderBuffer::default(), Instant::now());
+        let message = |number, bytes: usize| {
+            let payload = bytes::Bytes::from(vec![0; bytes]);
+            ChunkMessage { number, payload, ..ChunkMessage::default() }
+        };
+        for size in [0, 100, 7] {
+            assert!(buffer.push(message(1, size), now).is_empty());
+        }
+        let sizes: Vec<usize> = buffer.push(message(0, 3), now).iter().map(|message| message.payload.len()).collect();
+        assert_eq!((sizes, buffer.bytes), (vec![3, 0], 0));
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Default for StreamLimits {
         Self {
             event_bytes: 1 << 30,
             event_age: Duration::from_secs(3600),
-            // Two minutes of 1,024 processes.
+            // Three minutes of 1,024 processes.
             summary_bytes: 512 << 20,
             // Servers need the newest minute; longer histories are in an archive.
             summary_age: Duration::from_secs(300),

@@ -6,6 +6,7 @@ use async_nats::datetime::DateTime;
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use futures_util::StreamExt;
+use tokio::task::JoinHandle;
 
 use crate::connection::{Connection, describe};
 
@@ -23,6 +24,9 @@ const MAX_AHEAD_MESSAGES: usize = 256;
 /// The most bytes that the broker sends ahead; larger than the largest message.
 const MAX_AHEAD_BYTES: usize = 8 << 20;
 
+/// A task that creates a consumer: its messages, and when the broker created the stream.
+type CreatingConsumer = JoinHandle<Result<(pull::Stream, DateTime), String>>;
+
 /// A read position in a stream, for the messages of some subjects.
 ///
 /// The broker keeps nothing for it but a consumer in memory, which is created again whenever it is
@@ -35,6 +39,9 @@ pub(crate) struct SubjectReader {
     position: DeliverPolicy,
     /// When the broker created the stream in which the position counts.
     stream_created: Option<DateTime>,
+    /// Creates the consumer. A task, so that a caller that waits for something else meanwhile does
+    /// not begin anew.
+    creating: Option<CreatingConsumer>,
     /// The consumer's messages; `None` before it is created.
     messages: Option<pull::Stream>,
     /// Number of messages that the consumer has delivered.
@@ -53,18 +60,24 @@ impl SubjectReader {
             filter,
             position,
             stream_created: None,
+            creating: None,
             messages: None,
             delivered: 0,
             has_logged_failure: false,
         }
     }
 
-    /// Stops to receive messages until the next call of [`next`](Self::next).
+    /// Stops receiving messages until the next call of [`next`](Self::next).
     pub(crate) fn pause(&mut self) {
         self.messages = None;
+        if let Some(creating) = self.creating.take() {
+            creating.abort();
+        }
     }
 
     /// Waits for the next message. Waits longer if the broker cannot be reached, and logs why.
+    ///
+    /// The future can be dropped: the next call continues where it was.
     pub(crate) async fn next(&mut self) -> Message {
         loop {
             match self.try_next().await {
@@ -73,7 +86,7 @@ impl SubjectReader {
                     return message;
                 }
                 Err(reason) => {
-                    self.messages = None;
+                    self.pause();
                     if !std::mem::replace(&mut self.has_logged_failure, true) {
                         tracing::warn!("cannot read {}: {reason}; trying again", self.filter);
                     }
@@ -83,14 +96,31 @@ impl SubjectReader {
         }
     }
 
+    /// Creates a consumer at the position, or continues to create one, and returns its messages.
+    async fn create_consumer(&mut self) -> Result<pull::Stream, String> {
+        let creating = self.creating.get_or_insert_with(|| {
+            let (stream, filter) = (self.stream.clone(), self.filter.clone());
+            let connection = self.connection.clone();
+            tokio::spawn(create_consumer(connection, stream, filter, self.position, self.stream_created))
+        });
+        let created = creating.await;
+        self.creating = None;
+        let (messages, created) = created.map_err(|error| error.to_string())??;
+        if self.stream_created.replace(created).is_some_and(|known| known != created) {
+            tracing::warn!("the broker has lost the stream {}; reading what it has stored since", self.stream);
+            self.position = DeliverPolicy::All;
+        }
+        Ok(messages)
+    }
+
     /// Returns the next message; fails if the consumer is lost or cannot be created.
     async fn try_next(&mut self) -> Result<Message, String> {
         let messages = match &mut self.messages {
             Some(messages) => messages,
             None => {
-                let created = self.create_consumer().await?;
+                let messages = self.create_consumer().await?;
                 self.delivered = 0;
-                self.messages.insert(created)
+                self.messages.insert(messages)
             }
         };
         let message = messages.next().await.ok_or("the broker ended the consumer")?;
@@ -103,30 +133,34 @@ impl SubjectReader {
         self.position = DeliverPolicy::ByStartSequence { start_sequence: info.stream_sequence + 1 };
         Ok(message)
     }
+}
 
-    /// Creates a consumer at the position and returns its messages. In a stream that was created
-    /// again, because the broker lost its store, the position is the first message.
-    async fn create_consumer(&mut self) -> Result<pull::Stream, String> {
-        let stream = self.connection.jetstream.get_stream(&self.stream).await.map_err(|error| describe(&error))?;
-        let created = stream.cached_info().created;
-        if self.stream_created.replace(created).is_some_and(|known| known != created) {
-            tracing::warn!("the broker has lost the stream {}; reading what it has stored since", self.stream);
-            self.position = DeliverPolicy::All;
-        }
-        let config = pull::Config {
-            // With a name, the request's subject has the filter, which permissions can limit.
-            name: Some(format!("{:016x}", fastrand::u64(..))),
-            deliver_policy: self.position,
-            ack_policy: AckPolicy::None,
-            filter_subject: self.filter.clone(),
-            inactive_threshold: INACTIVE_THRESHOLD,
-            memory_storage: true,
-            num_replicas: 1,
-            ..pull::Config::default()
-        };
-        let consumer = stream.create_consumer(config).await.map_err(|error| describe(&error))?;
-        let messages = consumer.stream().heartbeat(HEARTBEAT).expires(REQUEST_EXPIRY);
-        let messages = messages.max_messages_per_batch(MAX_AHEAD_MESSAGES).max_bytes_per_batch(MAX_AHEAD_BYTES);
-        messages.messages().await.map_err(|error| describe(&error))
-    }
+/// Creates a consumer at `position` and returns its messages, with the time at which the broker
+/// created the stream. If that is not `known_created`, because the broker lost its store and the
+/// stream was created again, the consumer begins at the first message.
+async fn create_consumer(
+    connection: Connection,
+    stream: String,
+    filter: String,
+    position: DeliverPolicy,
+    known_created: Option<DateTime>,
+) -> Result<(pull::Stream, DateTime), String> {
+    let stream = connection.jetstream.get_stream(&stream).await.map_err(|error| describe(&error))?;
+    let created = stream.cached_info().created;
+    let is_new = known_created.is_some_and(|known| known != created);
+    let config = pull::Config {
+        // With a name, the request's subject has the filter, which permissions can limit.
+        name: Some(format!("{:016x}", fastrand::u64(..))),
+        deliver_policy: if is_new { DeliverPolicy::All } else { position },
+        ack_policy: AckPolicy::None,
+        filter_subject: filter,
+        inactive_threshold: INACTIVE_THRESHOLD,
+        memory_storage: true,
+        num_replicas: 1,
+        ..pull::Config::default()
+    };
+    let consumer = stream.create_consumer(config).await.map_err(|error| describe(&error))?;
+    let messages = consumer.stream().heartbeat(HEARTBEAT).expires(REQUEST_EXPIRY);
+    let messages = messages.max_messages_per_batch(MAX_AHEAD_MESSAGES).max_bytes_per_batch(MAX_AHEAD_BYTES);
+    Ok((messages.messages().await.map_err(|error| describe(&error))?, created))
 }

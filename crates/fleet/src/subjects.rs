@@ -1,14 +1,20 @@
 //! The names of a run's streams and subjects at the broker.
 //!
 //! All subjects of the run `RUN` begin with `vramscope.RUN.`, so that a broker's permissions can
-//! name them. The subjects of a process contain its rank and the identity of its recording:
+//! name them. The subjects of a process contain its rank and its identity:
 //! `vramscope.RUN.events.RANK.IDENTITY`; a process without a rank has `none` in its place. A
-//! broker can therefore limit a process's user to one rank.
+//! broker can therefore limit a process's user to one rank. The last digits of an identity are the
+//! rank: a user of another rank cannot publish anything that readers take for this process's.
 
 /// The longest name of a run, in characters.
 pub const MAX_RUN_CHARS: usize = 64;
 /// The part of a subject that stands for the rank of a process without one.
 const NO_RANK: &str = "none";
+
+/// The number of hexadecimal digits of an identity that are its process's rank.
+const RANK_DIGITS: usize = 8;
+/// What stands in an identity for the rank of a process without one.
+const NO_RANK_NUMBER: u32 = u32::MAX;
 
 /// Returns true if `name` can name a run: 1 to 64 ASCII letters, digits, `-` and `_`.
 ///
@@ -98,7 +104,21 @@ pub fn parse_process(subject: &str) -> Option<(Option<u32>, &str)> {
     let mut tokens = subject.split('.').skip(3);
     let (rank, identity) = (tokens.next()?, tokens.next()?);
     let rank = if rank == NO_RANK { None } else { Some(rank.parse().ok()?) };
-    tokens.next().is_none().then_some((rank, identity))
+    let is_valid = tokens.next().is_none() && identity.ends_with(&rank_digits(rank));
+    is_valid.then_some((rank, identity))
+}
+
+/// Returns the identity of the process with this rank whose recording has the identity `recording`,
+/// 32 hexadecimal digits: of the recording's identity, all but the last digits, then the rank.
+#[must_use]
+pub fn process_identity(recording: &str, rank: Option<u32>) -> String {
+    let kept = recording.len().saturating_sub(RANK_DIGITS);
+    format!("{}{}", recording.get(..kept).unwrap_or_default(), rank_digits(rank))
+}
+
+/// Returns the last digits of the identities of processes with this rank.
+fn rank_digits(rank: Option<u32>) -> String {
+    format!("{:0RANK_DIGITS$x}", rank.unwrap_or(NO_RANK_NUMBER))
 }
 
 /// Returns the end of a process's subjects: its rank and its identity.
@@ -125,10 +145,13 @@ mod tests {
 
     #[test]
     fn subject_has_rank_and_identity() {
-        let identity = "0123456789abcdef0123456789abcdef";
-        for rank in [None, Some(0), Some(4095)] {
+        let recording = "0123456789abcdef0123456789abcdef";
+        for (rank, digits) in [(None, "ffffffff"), (Some(0), "00000000"), (Some(4095), "00000fff")] {
+            let identity = &*process_identity(recording, rank);
+            assert_eq!(identity, format!("0123456789abcdef01234567{digits}"));
             assert_eq!(parse_process(&events("run", rank, identity)), Some((rank, identity)));
             assert_eq!(parse_process(&process("run", rank, identity)), Some((rank, identity)));
+            assert_eq!(parse_process(&events("run", Some(7), identity)), None, "another rank");
         }
         for subject in ["", "vramscope.run.events", "vramscope.run.events.3", "vramscope.run.events.x.y", "a.b.c.3.x.y"]
         {

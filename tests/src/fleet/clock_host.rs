@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
 use vramscope_collector::Process;
-use vramscope_fleet::{FleetAddress, SimulatedHost};
+use vramscope_fleet::{FleetAddress, SimulatedHost, subjects};
 use vramscope_insight::fleet::{Acknowledged, DeviceSummary, OffsetEstimate, Summary};
 
 use super::following_server::FollowingServer;
@@ -30,7 +30,7 @@ impl ClockHost {
     pub(super) fn start(address: &FleetAddress, rank: u32) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread starts");
         let process = Process {
-            identity: format!("{:032x}", fastrand::u128(..)),
+            identity: subjects::process_identity(&format!("{:032x}", fastrand::u128(..)), Some(rank)),
             rank: Some(rank),
             host: "clock".to_owned(),
             ..Process::default()

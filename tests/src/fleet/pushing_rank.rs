@@ -1,6 +1,7 @@
 //! A simulated rank that pushes to a broker.
 
 use vramscope_collector::{HubLimits, Push, PushAddress, Rank};
+use vramscope_fleet::subjects;
 
 use crate::simulated_rank::SimulatedRank;
 
@@ -41,10 +42,10 @@ impl PushingRank {
         Self { rank, program, push: Some(push) }
     }
 
-    /// Returns the identity of its recording.
+    /// Returns its identity at the broker.
     #[must_use]
     pub fn identity(&self) -> String {
-        self.program.hub().identity().to_string()
+        subjects::process_identity(&self.program.hub().identity().to_string(), Some(self.rank))
     }
 
     /// Ends the rank's program and its recording.

@@ -16,7 +16,8 @@ fn archive_address(folder: &Path) -> ArchiveAddress {
 
 /// Starts to archive the run at `url`, in short parts.
 fn start(url: &str, folder: &Path) -> RunArchiver {
-    let options = ArchiveOptions { part_duration: Duration::from_secs(1), ..ArchiveOptions::default() };
+    let second = Duration::from_secs(1);
+    let options = ArchiveOptions { part_duration: second, table_duration: second, ..ArchiveOptions::default() };
     let writer = ArchiveWriter::open(&archive_address(folder), "run", options).expect("the folder can be created");
     RunArchiver::start(&FleetAddress::parse(url).expect("a valid address"), writer).expect("the broker can be reached")
 }

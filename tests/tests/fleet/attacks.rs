@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use async_nats::jetstream::{self, consumer::pull};
+use async_nats::jetstream::{self, consumer::pull, consumer::push};
 use async_nats::{Client, ConnectOptions, HeaderMap};
 use futures_util::StreamExt as _;
 use nkeys::KeyPair;
@@ -20,12 +20,12 @@ use vramscope_fleet::{
 use vramscope_tests::Broker;
 use vramscope_tests::fleet::{FollowingServer, PushingRank, logged, print_log};
 
-use crate::harness::wait_until_shown;
+use crate::harness::{wait_until, wait_until_shown};
 
 /// The run.
 const RUN: &str = "run";
-/// An identity that belongs to no process of a test.
-const FORGED: &str = "00000000000000000000000000000bad";
+/// An identity of a process of rank 1 that belongs to no process of a test.
+const FORGED: &str = "000000000000000000000bad00000001";
 
 /// A broker that knows the users of a run with two ranks, and the run's streams.
 struct SecuredRun {
@@ -134,6 +134,20 @@ impl Attacker<'_> {
         // A refusal arrives later.
         thread::sleep(Duration::from_millis(100));
     }
+
+    /// Asks the broker to publish the messages of a stream on another subject, as consumers that
+    /// deliver messages by themselves do.
+    fn deliver(&self, stream: String, subject: String) {
+        let _entered = self.run.runtime.enter();
+        let jetstream = jetstream::new(self.client.clone());
+        let created = self.run.runtime.block_on(async {
+            let name = format!("push-{:016x}", fastrand::u64(..));
+            let config = push::Config { name: Some(name), deliver_subject: subject, ..push::Config::default() };
+            jetstream.get_stream(stream).await.expect("a viewer sees the stream").create_consumer(config).await
+        });
+        eprintln!("a consumer that delivers by itself: {:?}", created.map(drop));
+        thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Starts a run with a rank that a server shows.
@@ -141,6 +155,7 @@ fn start_with_rank() -> (SecuredRun, FollowingServer, [PushingRank; 1]) {
     let run = SecuredRun::start();
     let (mut ranks, server) = ([run.start_rank(0)], run.start_server());
     check_unharmed(&run, &server, &mut ranks);
+    wait_until("the view has the rank", || !server.view().ranks.is_empty());
     (run, server, ranks)
 }
 
@@ -254,6 +269,12 @@ fn viewers_publish_and_delete_nothing() {
         attacker.publish(subject, HeaderMap::new(), b"forged".to_vec());
     }
     assert!(delete_streams(&run.parsed(Role::Viewer)).is_err());
+    attacker.deliver(subjects::summaries_stream(RUN), subjects::events(RUN, Some(0), identity));
+    attacker.deliver(subjects::events_stream(RUN), subjects::summaries(RUN, Some(0), identity));
+    attacker.deliver(subjects::events_stream(RUN), subjects::process(RUN, Some(0), identity));
+    for request in ["DELETE", "PURGE"] {
+        attacker.deliver(subjects::summaries_stream(RUN), format!("$JS.API.STREAM.{request}.vramscope-run-events"));
+    }
     assert_eq!(run.messages(), before);
     check_unharmed(&run, &server, &mut ranks);
 }
@@ -274,6 +295,15 @@ fn forged_ranks_are_ignored() {
         "[1]".to_owned(),
     ] {
         attacker.publish(subjects::process(RUN, Some(1), FORGED), HeaderMap::new(), json.into_bytes());
+    }
+    // On subjects of its own rank, but with the identity of rank 0.
+    let identity = &server.view().ranks[0].identity.0;
+    let description = format!("{{\"process\":\"{identity}\",\"rank\":1,\"program\":\"x\",\"host\":\"h\"}}");
+    attacker.publish(subjects::process(RUN, Some(1), identity), HeaderMap::new(), description.into_bytes());
+    attacker.publish(subjects::summaries(RUN, Some(1), identity), HeaderMap::new(), vec![1, 1, 0, 0, 0]);
+    let message = ChunkMessage { is_end: true, ..ChunkMessage::default() };
+    for headers in [HeaderMap::new(), message.headers(identity)] {
+        attacker.publish(subjects::events(RUN, Some(1), identity), headers, b"forged".to_vec());
     }
     // A summary for a process of another machine, without a valid description of its own.
     attacker.publish(subjects::summaries(RUN, Some(1), FORGED), HeaderMap::new(), vec![1, 1, 0, 0, 0]);
@@ -321,6 +351,12 @@ fn oversized_and_damaged_messages_end_their_own_process_only() {
     // The connection may have been closed for it.
     let attacker = run.attacker(Role::Program(Some(1)));
     attacker.publish(subject.clone(), HeaderMap::new(), b"no chunks".to_vec());
+    // A number that stands for two messages of different sizes.
+    for (number, id, bytes) in [(1, "a", 0), (1, "b", 100), (0, "c", 1)] {
+        let mut headers = ChunkMessage { number, ..ChunkMessage::default() }.headers(FORGED);
+        headers.insert("Nats-Msg-Id", id);
+        attacker.publish(subject.clone(), headers, vec![0; bytes]);
+    }
     // A chunk that never ends: more than any full state has.
     for number in 0..72 {
         let message = ChunkMessage { number, is_start: number == 0, continues: true, ..ChunkMessage::default() };

@@ -6,5 +6,6 @@ mod attacks;
 mod faults;
 mod harness;
 mod open;
+mod redaction;
 mod summaries;
 mod transport;

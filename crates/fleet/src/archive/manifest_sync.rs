@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use object_store::UpdateVersion;
 
 use super::error::ArchiveError;
 use super::layout::{MAX_NUMBER, parse_recording_part, recording_part_name};
-use super::manifest::{Manifest, ObjectEntry, RecordingPartEntry, TablePartEntry};
+use super::manifest::{MAX_MANIFEST_BYTES, Manifest, ObjectEntry, RecordingPartEntry, TablePartEntry};
 use super::recording_parts::RecordingPart;
 use super::store::{ArchiveStore, Created};
 use super::uploads::{Upload, UploadQueue};
@@ -19,6 +19,11 @@ use crate::unix_time;
 const RETRY_WAIT: Duration = Duration::from_millis(500);
 /// The longest wait between two requests.
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(30);
+/// Interval at which the manifest is stored while objects wait for the store: readers see only what
+/// it lists.
+const MANIFEST_INTERVAL: Duration = Duration::from_secs(10);
+/// The least time between two manifests, as a multiple of the time that storing one takes.
+const WRITE_TIME_FACTOR: u32 = 10;
 /// The most names that are tried for an object. Each server that ended before it could write the
 /// manifest leaves a few objects that no manifest lists.
 const MAX_TAKEN_NAMES: u32 = 1000;
@@ -36,6 +41,9 @@ pub(crate) struct ManifestSync {
     ranks: BTreeMap<String, usize>,
     /// Objects that were stored, and their bytes.
     stored: (u64, u64),
+    /// When the manifest was stored, and how long that took.
+    written: Instant,
+    write_time: Duration,
 }
 
 impl ManifestSync {
@@ -53,7 +61,8 @@ impl ManifestSync {
         }
         manifest.writer = fastrand::u64(..);
         let ranks = manifest.ranks.iter().enumerate().map(|(index, rank)| (rank.identity.clone(), index)).collect();
-        let mut sync = Self { store, manifest, version, is_changed: true, ranks, stored: (0, 0) };
+        let (stored, written, write_time) = ((0, 0), Instant::now(), Duration::ZERO);
+        let mut sync = Self { store, manifest, version, is_changed: true, ranks, stored, written, write_time };
         // Shows missing permissions at once, and another server that it is replaced.
         sync.write().await?;
         Ok(sync)
@@ -73,11 +82,11 @@ impl ManifestSync {
         loop {
             while let Some(upload) = queue.take() {
                 self.upload(upload, &queue).await?;
+                if self.written.elapsed() >= MANIFEST_INTERVAL.max(self.write_time * WRITE_TIME_FACTOR) {
+                    self.write_until_stored().await?;
+                }
             }
-            let mut backoff = Backoff::new();
-            while let Err(error) = self.write().await {
-                backoff.after(error).await?;
-            }
+            self.write_until_stored().await?;
             if queue.is_closed() && queue.len() == 0 {
                 return Ok(self.stored);
             }
@@ -165,13 +174,28 @@ impl ManifestSync {
         }
     }
 
+    /// Stores the manifest if it has changed; repeats the request until the store answers.
+    async fn write_until_stored(&mut self) -> Result<(), ArchiveError> {
+        let mut backoff = Backoff::new();
+        while let Err(error) = self.write().await {
+            backoff.after(error).await?;
+        }
+        Ok(())
+    }
+
     /// Stores the manifest if it has changed.
     async fn write(&mut self) -> Result<(), ArchiveError> {
+        let start = Instant::now();
         if self.is_changed {
             let json = Bytes::from(self.manifest.to_json());
+            if json.len() as u64 > MAX_MANIFEST_BYTES {
+                let reason = format!("its manifest would have more than {} MiB", MAX_MANIFEST_BYTES >> 20);
+                return Err(ArchiveError::Incomplete(format!("{reason}: use another address for the rest of the run")));
+            }
             self.version = Some(self.store.replace_manifest(json, self.version.clone()).await?);
             self.is_changed = false;
         }
+        (self.written, self.write_time) = (Instant::now(), start.elapsed());
         Ok(())
     }
 }

@@ -17,6 +17,8 @@ const GRACE_SECONDS: u64 = 2;
 const CLOCK_STEP_SECONDS: u64 = 60;
 /// The most processes whose summaries are summed up, as in the fleet view.
 const MAX_PROCESSES: usize = 16_384;
+/// Seconds after which a silent process is forgotten if there are too many.
+const MAX_SILENCE_SECONDS: u64 = 600;
 /// The most seconds that are not complete; only a clock that was set ahead leads to more.
 const MAX_OPEN_SECONDS: usize = 64;
 /// The most names of sites that are kept for one process.
@@ -109,6 +111,8 @@ struct Row {
 struct ProcessNames {
     /// The number of the newest summary.
     newest: Option<u64>,
+    /// The second in which it was stored, since 1970.
+    newest_second: u64,
     names: BTreeMap<u32, String>,
 }
 
@@ -148,7 +152,7 @@ impl RollupBuilder {
         stored_ns: u64,
     ) -> Vec<SecondRows> {
         let second = stored_ns / 1_000_000_000;
-        let Some(missing) = self.register(identity, summary) else { return Vec::new() };
+        let Some(missing) = self.register(identity, summary, second) else { return Vec::new() };
         let mut finished = Vec::new();
         if second + CLOCK_STEP_SECONDS < self.complete {
             finished = self.finish();
@@ -167,12 +171,16 @@ impl RollupBuilder {
         finished
     }
 
-    /// Remembers the summary's names. Returns how many summaries are missing before it; `None` if
-    /// it is a repeated one, or of too many processes.
-    fn register(&mut self, identity: &str, summary: &Summary) -> Option<u64> {
+    /// Remembers the names of a summary of the second `second`. Returns how many summaries are
+    /// missing before it; `None` if it is a repeated one, or of too many processes at once.
+    fn register(&mut self, identity: &str, summary: &Summary, second: u64) -> Option<u64> {
         if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(identity) {
-            self.ignored += 1;
-            return None;
+            let oldest = second.saturating_sub(MAX_SILENCE_SECONDS);
+            self.processes.retain(|_, process| process.newest_second >= oldest);
+            if self.processes.len() >= MAX_PROCESSES {
+                self.ignored += 1;
+                return None;
+            }
         }
         let process = self.processes.entry(identity.to_owned()).or_default();
         let missing = match process.newest {
@@ -180,7 +188,7 @@ impl RollupBuilder {
             Some(newest) => summary.number - newest - 1,
             None => 0,
         };
-        process.newest = Some(summary.number);
+        (process.newest, process.newest_second) = (Some(summary.number), second);
         for (number, name) in &summary.names {
             if process.names.len() < MAX_NAMES || process.names.contains_key(number) {
                 process.names.insert(*number, name.clone());

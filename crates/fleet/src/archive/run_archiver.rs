@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::DeliverPolicy;
+use tokio::time::MissedTickBehavior;
 use vramscope_collector::Process;
 use vramscope_insight::fleet::{ProcessDescription, ProcessIdentity};
 
@@ -26,10 +27,13 @@ use crate::runtime::BackgroundRuntime;
 use crate::subject_reader::SubjectReader;
 use crate::subjects;
 
-/// The most processes of a run that are archived.
+/// The most processes of a run that are archived at once.
 const MAX_PROCESSES: usize = 16_384;
 /// After this long without another description of a process, the known ones have been read.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
+
+/// Interval at which messages are archived that have waited too long for a missing one.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Archives a run until it is finished or dropped.
 #[derive(Debug)]
@@ -110,9 +114,13 @@ async fn archive_run(shared: Arc<Shared>) {
         // The follower logs invalid descriptions.
         let Ok(record) = ProcessRecord::parse(&message.subject, &message.payload) else { continue };
         let mut descriptions = shared.descriptions();
-        if descriptions.len() < MAX_PROCESSES || descriptions.contains_key(&record.process.identity) {
-            descriptions.insert(record.process.identity.clone(), record);
+        if descriptions.len() == MAX_PROCESSES && !descriptions.contains_key(&record.process.identity) {
+            let oldest = descriptions.iter().min_by_key(|(_, known)| known.details.forget_first());
+            if let Some(oldest) = oldest.map(|(identity, _)| identity.clone()) {
+                descriptions.remove(&oldest);
+            }
         }
+        descriptions.insert(record.process.identity.clone(), record);
     }
 }
 
@@ -145,12 +153,22 @@ async fn archive_events(shared: Arc<Shared>) {
     let (stream, filter) = (subjects::events_stream(&shared.run), subjects::all_events(&shared.run));
     let mut reader = SubjectReader::new(shared.connection.clone(), stream, filter, DeliverPolicy::All);
     let mut processes: BTreeMap<String, ArchivedProcess> = BTreeMap::new();
+    let mut check = tokio::time::interval(CHECK_INTERVAL);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let message = reader.next().await;
+        let message = tokio::select! {
+            message = reader.next() => message,
+            _ = check.tick() => {
+                for process in processes.values_mut() {
+                    process.take_overdue(&shared).await;
+                }
+                continue;
+            }
+        };
         let Some((rank, identity)) = subjects::parse_process(&message.subject) else { continue };
         if !processes.contains_key(identity) {
             if processes.len() == MAX_PROCESSES {
-                continue;
+                forget_oldest(&mut processes).await;
             }
             let process = Process { identity: identity.to_owned(), rank, ..Process::default() };
             processes.insert(identity.to_owned(), ArchivedProcess::new(&shared.writer, process));
@@ -158,6 +176,18 @@ async fn archive_events(shared: Arc<Shared>) {
         if let Some(process) = processes.get_mut(identity) {
             process.take(&shared, &message).await;
         }
+    }
+}
+
+/// Forgets a process: one whose events are not archived any more, or else the one that has been
+/// silent for longest, whose part ends. If it sends again, another part begins.
+async fn forget_oldest(processes: &mut BTreeMap<String, ArchivedProcess>) {
+    let oldest = processes.iter().min_by_key(|(_, process)| (process.archive.is_some(), process.last_message));
+    if let Some(identity) = oldest.map(|(identity, _)| identity.clone())
+        && let Some(process) = processes.remove(&identity)
+    {
+        // Ending the part takes long.
+        let _ = tokio::task::spawn_blocking(move || drop(process)).await;
     }
 }
 
@@ -169,24 +199,30 @@ struct ArchivedProcess {
     /// `None` after its end, or if its messages are invalid.
     archive: Option<Arc<ProcessArchive>>,
     is_described: bool,
+    last_message: Instant,
 }
 
 impl ArchivedProcess {
     fn new(writer: &ArchiveWriter, process: Process) -> Self {
         let archive = writer.process(&process).map_err(|error| tracing::warn!("{error}"));
         let (order, assembler) = (ReorderBuffer::default(), Assembler::new());
-        Self { process, order, assembler, archive: archive.ok().map(Arc::new), is_described: false }
+        let (archive, last_message) = (archive.ok().map(Arc::new), Instant::now());
+        Self { process, order, assembler, archive, is_described: false, last_message }
     }
 
     /// Archives the chunks in a message, and in those that have waited for it.
     async fn take(&mut self, shared: &Shared, message: &Message) {
-        let now = Instant::now();
-        let mut usable = self.order.take_overdue(now);
-        match ChunkMessage::parse(message.headers.as_ref(), message.payload.clone()) {
-            Ok(message) => usable.extend(self.order.push(message, now)),
-            Err(reason) => self.refuse(&reason),
+        // The follower logs messages with invalid headers.
+        let Ok(message) = ChunkMessage::parse(message.headers.as_ref(), message.payload.clone()) else { return };
+        self.last_message = Instant::now();
+        for message in self.order.push(message, self.last_message) {
+            self.archive(shared, &message).await;
         }
-        for message in usable {
+    }
+
+    /// Archives the chunks in messages that have waited too long for one that is missing.
+    async fn take_overdue(&mut self, shared: &Shared) {
+        for message in self.order.take_overdue(Instant::now()) {
             self.archive(shared, &message).await;
         }
     }
@@ -219,10 +255,10 @@ impl ArchivedProcess {
         }
     }
 
-    /// Stops to archive the process, and logs why.
+    /// Stops archiving the process, and logs why.
     fn refuse(&mut self, reason: &str) {
         if self.archive.take().is_some() {
-            tracing::warn!("stopped to archive {}: {reason}", self.process);
+            tracing::warn!("stopped archiving {}: {reason}", self.process);
         }
     }
 }

@@ -35,18 +35,22 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct ArchiveOptions {
     /// Size at which a part of a recording ends, in bytes.
     pub part_bytes: u64,
-    /// Time after which a part of a recording or table ends. A server that is killed loses at most
-    /// what it received in this time and cannot read from the broker again.
+    /// Time after which a part of a recording ends. A server that is killed loses at most what it
+    /// received in this time and cannot read from the broker again.
     pub part_duration: Duration,
+    /// Likewise for a part of a table. Less than the time for which the broker keeps summaries.
+    pub table_duration: Duration,
     /// The most bytes in temporary files that wait for the object store. What does not fit is
     /// dropped and counted.
     pub pending_bytes: u64,
 }
 
 impl Default for ArchiveOptions {
-    /// Parts of 64 MiB or 10 minutes, of which 4 GiB may wait.
+    /// Parts of recordings of 64 MiB or 10 minutes and of tables of 1 minute, of which 4 GiB may
+    /// wait.
     fn default() -> Self {
-        Self { part_bytes: 64 << 20, part_duration: Duration::from_secs(600), pending_bytes: 4 << 30 }
+        let (part_duration, table_duration) = (Duration::from_secs(600), Duration::from_secs(60));
+        Self { part_bytes: 64 << 20, part_duration, table_duration, pending_bytes: 4 << 30 }
     }
 }
 
@@ -329,7 +333,7 @@ async fn run_uploads(sync: ManifestSync, queue: Arc<UploadQueue>) -> Result<(u64
 /// Sums summaries up, and ends old parts of recordings and tables, until the archive is finished.
 /// Returns how many summaries came too late.
 fn write_rollups(shared: &Shared, summaries: &Receiver<StoredSummary>, mut builder: RollupBuilder) -> u64 {
-    let mut tables = Table::ALL.map(|table| TableParts::new(table, shared.options.part_duration));
+    let mut tables = Table::ALL.map(|table| TableParts::new(table, shared.options.table_duration));
     let mut checked = Instant::now();
     loop {
         let (complete, has_ended) = match summaries.recv_timeout(CHECK_INTERVAL) {

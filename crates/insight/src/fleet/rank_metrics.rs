@@ -19,18 +19,18 @@ impl RankMetric {
     pub const ALL: [Self; 9] = [
         Self::bytes("allocated", "Memory of allocated blocks", |row| Some(row.allocated as f64)),
         Self::bytes("reserved", "Memory of all segments", |row| Some(row.reserved as f64)),
-        Self::bytes("peak_allocated", "The most allocated memory of the last 3 seconds", |row| {
+        Self::bytes("peak_allocated", "The most allocated memory of the last two steps, or 3 seconds", |row| {
             Some(row.peak_allocated as f64)
         }),
         Self {
             name: "fragmentation",
-            help: "1 - largest free block / free bytes in segments, the highest of the last 3 seconds",
+            help: "1 - largest free block / free bytes in segments, the highest of the last two steps, or 3 seconds",
             unit: "ratio",
             value: |row| Some(row.fragmentation),
         },
         Self {
             name: "growth",
-            help: "Growth of allocated memory over the last minute",
+            help: "Growth of allocated memory over a minute, or longer if steps are long",
             unit: "bytes_per_second",
             value: |row| Some(row.growth),
         },

@@ -26,7 +26,7 @@ const MAX_NAMES: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessIdentity(pub String);
 
-/// Who a process is.
+/// What a process says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessDescription {
     /// Its rank among all processes; `None` if it has none.
@@ -55,7 +55,7 @@ pub enum EventsState {
     Always,
 }
 
-/// A process: who it is, and its newest seconds.
+/// A process: its description, and its newest seconds.
 #[derive(Debug, Default)]
 struct ProcessState {
     description: ProcessDescription,
@@ -65,7 +65,8 @@ struct ProcessState {
     clock: ClockOffset,
     distances: RankDistances,
     newest: Summary,
-    /// When the newest summary was stored, by the broker's clock.
+    /// When the first and the newest summary were stored, by the broker's clock; 0 before the first.
+    first_broker_ns: u64,
     newest_broker_ns: u64,
     /// Summaries that arrived.
     summaries: u64,
@@ -114,11 +115,11 @@ pub struct RankRow {
     pub allocated: u64,
     /// Reserved bytes now.
     pub reserved: u64,
-    /// The most allocated bytes of the last seconds.
+    /// The most allocated bytes of the last two steps: of 3 seconds to 2 minutes.
     pub peak_allocated: u64,
-    /// The highest fragmentation of the last seconds, from 0 to 1.
+    /// The highest fragmentation of the same time, from 0 to 1.
     pub fragmentation: f64,
-    /// Growth in bytes a second, over the last minute.
+    /// Growth in bytes a second, over a minute, or four times that time if it is longer.
     pub growth: f64,
     /// The step that it is in.
     pub step: Option<u64>,
@@ -179,18 +180,38 @@ impl Fleet {
         Self::default()
     }
 
-    /// Adds a process or changes its description. Returns false if there are too many.
+    /// Adds a process or changes its description. If there are too many, those that have ended or
+    /// were replaced are forgotten. Returns false if that is not enough.
     pub fn describe(&mut self, identity: ProcessIdentity, description: ProcessDescription) -> bool {
         if self.processes.len() == MAX_PROCESSES && !self.processes.contains_key(&identity) {
-            return false;
+            let starts = self.newest_starts();
+            self.processes.retain(|_, process| !process.description.has_ended && !process.is_replaced(&starts));
+            if self.processes.len() == MAX_PROCESSES {
+                return false;
+            }
         }
-        self.processes.entry(identity).or_default().description = description;
-        if !self.early.is_empty() {
-            for early in std::mem::take(&mut self.early) {
+        self.processes.entry(identity.clone()).or_default().description = description;
+        let is_of = |early: &EarlySummary| early.sender == identity || early.identity == identity;
+        if self.early.iter().any(is_of) {
+            let (known, early): (Vec<_>, Vec<_>) = std::mem::take(&mut self.early).into_iter().partition(is_of);
+            self.early = early.into();
+            for early in known {
                 self.add(&early.sender, early.identity, early.summary, early.broker_ns);
             }
         }
         true
+    }
+
+    /// Returns, for each rank, when the first summary of its newest process was stored.
+    fn newest_starts(&self) -> BTreeMap<u32, u64> {
+        let mut starts = BTreeMap::new();
+        for process in self.processes.values() {
+            if let Some(rank) = process.description.rank {
+                let start: &mut u64 = starts.entry(rank).or_default();
+                *start = process.first_broker_ns.max(*start);
+            }
+        }
+        starts
     }
 
     /// Adds the next summary of the process `identity`, which `sender` sent and the broker stored
@@ -271,13 +292,15 @@ impl Fleet {
         self.processes.is_empty()
     }
 
-    /// Compares the ranks with each other. Call it ten times a second; `now_ns` is the time by the
+    /// Compares the ranks with each other, but for those that have ended and those whose rank has a
+    /// newer process. Call it ten times a second; `now_ns` is the time by the
     /// broker's clock.
     pub fn tick(&mut self, now_ns: u64) {
+        let starts = self.newest_starts();
         let mut stages: BTreeMap<Option<u32>, Vec<&mut ProcessState>> = BTreeMap::new();
         for process in self.processes.values_mut() {
             process.outlier = None;
-            if process.newest_broker_ns > 0 && !process.description.has_ended {
+            if process.newest_broker_ns > 0 && !process.description.has_ended && !process.is_replaced(&starts) {
                 stages.entry(process.stage()).or_default().push(process);
             }
         }
@@ -290,10 +313,13 @@ impl Fleet {
         }
     }
 
-    /// Returns what is shown at `now_ns`, a time by the broker's clock.
+    /// Returns what is shown at `now_ns`, a time by the broker's clock: of each rank, its newest
+    /// process. An earlier one that sends again is shown, too.
     #[must_use]
     pub fn view(&self, now_ns: u64) -> FleetView {
-        let with_summaries = self.processes.iter().filter(|(_, process)| process.newest_broker_ns > 0);
+        let starts = self.newest_starts();
+        let is_shown = |process: &ProcessState| process.newest_broker_ns > 0 && !process.is_replaced(&starts);
+        let with_summaries = self.processes.iter().filter(|(_, process)| is_shown(process));
         let clocks = self.host_clocks(now_ns);
         let row = |(identity, process): (&ProcessIdentity, &ProcessState)| {
             let clock = clocks.get(process.description.host.as_str()).copied();
@@ -373,8 +399,18 @@ impl ProcessState {
                 self.names.insert(*number, name.clone());
             }
         }
+        if is_first {
+            self.first_broker_ns = broker_ns;
+        }
         self.window.add(broker_ns, &summary.total(), summary.step);
         (self.newest, self.newest_broker_ns) = (summary, broker_ns);
+    }
+
+    /// Returns true if its rank has another process that began after this one's newest summary.
+    /// `starts` has the first summary of each rank's newest process.
+    fn is_replaced(&self, starts: &BTreeMap<u32, u64>) -> bool {
+        let start = self.description.rank.and_then(|rank| starts.get(&rank));
+        start.is_some_and(|start| *start > self.newest_broker_ns)
     }
 
     /// Returns the process's pipeline stage.

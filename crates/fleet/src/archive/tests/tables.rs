@@ -132,7 +132,7 @@ fn repeated_summaries_of_a_restarted_server_are_left_out() {
 #[test]
 fn parts_end_by_time_and_after_the_clock_was_set_back() {
     let store = memory();
-    let options = ArchiveOptions { part_duration: Duration::from_secs(10), ..ArchiveOptions::default() };
+    let options = ArchiveOptions { table_duration: Duration::from_secs(10), ..ArchiveOptions::default() };
     let writer = writer(&store, options);
     send(&writer, 1, 200..230);
     // The numbers of summaries continue, the broker's clock does not.

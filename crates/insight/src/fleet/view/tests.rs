@@ -184,3 +184,45 @@ fn processes_of_a_machine_share_its_clock() {
     assert_eq!(clocks(START_NS + 20 * ms), [of_a, of_a, None]);
     assert_eq!(clocks(START_NS + 2 * MAX_CLOCK_AGE_NS), [None; 3]);
 }
+
+#[test]
+fn restarted_rank_has_one_row() {
+    let mut run = Run::new(16, "");
+    for _ in 0..20 {
+        run.tick(|_, _| Some(0));
+    }
+    // Rank 3 is killed, and its process starts again.
+    let restarted = ProcessIdentity("f".repeat(32));
+    let description = run.fleet.processes[&identity(3)].description.clone();
+    assert!(run.fleet.describe(restarted.clone(), description));
+    let rows = |run: &Run| -> Vec<ProcessIdentity> {
+        let view = run.fleet.view(run.now_ns());
+        view.ranks.iter().filter(|row| row.rank == Some(3)).map(|row| row.identity.clone()).collect()
+    };
+    assert_eq!(rows(&run), [identity(3)]);
+    for number in 0..300 {
+        let allocated = (4000 + 300 * ((run.tick + 21) % 10)) * MIB;
+        let device = DeviceSummary { allocated, reserved: 12_000 * MIB, ..DeviceSummary::default() };
+        let step = Some(run.tick / 10);
+        let summary = Summary { number, step, devices: vec![device], ..Summary::default() };
+        run.fleet.add(&restarted, restarted.clone(), summary, run.now_ns());
+        run.tick(|rank, _| (rank != 3).then_some(0));
+    }
+    assert_eq!(rows(&run), std::slice::from_ref(&restarted));
+    assert_eq!(run.fleet.view(run.now_ns()).outliers(), Vec::<&RankRow>::new(), "the killed process is not compared");
+    // It was cut off, not killed.
+    let summary = Summary { number: 900, ..Summary::default() };
+    run.fleet.add(&identity(3), identity(3), summary, run.now_ns());
+    assert_eq!(rows(&run), [identity(3), restarted]);
+}
+
+#[test]
+fn ended_processes_make_room_for_others() {
+    let mut fleet = Fleet::new();
+    let ended = ProcessDescription { has_ended: true, ..ProcessDescription::default() };
+    for rank in 0..MAX_PROCESSES as u32 {
+        assert!(fleet.describe(identity(rank), if rank < 2 { ended.clone() } else { ProcessDescription::default() }));
+    }
+    assert!(fleet.describe(identity(MAX_PROCESSES as u32), ProcessDescription::default()));
+    assert_eq!(fleet.len(), MAX_PROCESSES - 1);
+}
