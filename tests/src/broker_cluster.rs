@@ -169,9 +169,9 @@ impl BrokerCluster {
         }
     }
 
-    /// Returns what each node has of each stream. `None` unless every node is up, and every stream is
-    /// current on all nodes: a node without its store is healthy before it knows which streams it
-    /// should have.
+    /// Returns what each node has of each stream. `None` unless every node is up, and every stream
+    /// is current on all nodes: a node without its store is healthy before it knows which streams
+    /// it should have.
     fn stream_states(&self) -> Option<Vec<BTreeMap<String, StreamState>>> {
         let get = |node: &Node, path: &str| {
             let page = format!("http://127.0.0.1:{}/", node.http_port);

@@ -65,7 +65,8 @@ struct ProcessState {
     clock: ClockOffset,
     distances: RankDistances,
     newest: Summary,
-    /// When the first and the newest summary were stored, by the broker's clock; 0 before the first.
+    /// When the first and the newest summary were stored, by the broker's clock; 0 without a
+    /// summary.
     first_broker_ns: u64,
     newest_broker_ns: u64,
     /// Summaries that arrived.
