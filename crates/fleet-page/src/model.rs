@@ -81,7 +81,7 @@ pub struct PageState {
 pub struct StateOutlier {
     /// The rank.
     pub rank: Option<u32>,
-    /// The identity of its recording.
+    /// Its identity.
     pub identity: String,
     /// In what it differs.
     pub metric: MarkedMetric,

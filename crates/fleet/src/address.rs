@@ -146,7 +146,7 @@ impl FleetAddress {
     /// Returns the address with `{rank}` in the paths of the keys and certificates of its user
     /// replaced by a rank, or by `none`: all ranks of a program get one address.
     pub(crate) fn for_rank(&self, rank: Option<u32>) -> Self {
-        let rank = rank.map_or_else(|| "none".to_owned(), |rank| rank.to_string());
+        let rank = subjects::rank_name(rank);
         let expand = |path: &PathBuf| PathBuf::from(path.to_string_lossy().replace("{rank}", &rank));
         let credentials = match &self.credentials {
             Credentials::UserFile(path) => Credentials::UserFile(expand(path)),

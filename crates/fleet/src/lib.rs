@@ -34,6 +34,7 @@ pub mod archive;
 mod assembler;
 mod connection;
 mod control;
+mod eviction;
 mod fleet_reader;
 mod follower;
 #[cfg(target_os = "linux")]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use vramscope_collector::Process;
 use vramscope_insight::fleet::EventsState;
 
+use crate::eviction::remove_least;
 use crate::process_record::ProcessRecord;
 
 /// The most processes of a run that are remembered. For further ones, old ones are forgotten.
@@ -122,11 +123,11 @@ impl ProcessRegistry {
         let is_read = |process: &KnownProcess| {
             process.is_always_read || process.opened.is_some() || process.requested_until.is_some()
         };
-        let forgettable = self.processes.iter().filter(|(_, process)| process.is_finished || !is_read(process));
-        let oldest =
-            forgettable.min_by_key(|(_, process)| (!process.is_finished, process.record.details.forget_first()));
-        let oldest = oldest.map(|(identity, _)| identity.clone());
-        oldest.is_some_and(|identity| self.processes.remove(&identity).is_some())
+        let forgotten = remove_least(&mut self.processes, |process| {
+            let key = (!process.is_finished, process.record.details.forget_first());
+            (process.is_finished || !is_read(process)).then_some(key)
+        });
+        forgotten.is_some()
     }
 
     /// Returns how many processes are read on request at `now`.

@@ -123,10 +123,12 @@ fn rank_digits(rank: Option<u32>) -> String {
 
 /// Returns the end of a process's subjects: its rank and its identity.
 fn process_token(rank: Option<u32>, identity: &str) -> String {
-    match rank {
-        Some(rank) => format!("{rank}.{identity}"),
-        None => format!("{NO_RANK}.{identity}"),
-    }
+    format!("{}.{identity}", rank_name(rank))
+}
+
+/// Returns a rank as names of subjects and files have it: its number, or `none`.
+pub(crate) fn rank_name(rank: Option<u32>) -> String {
+    rank.map_or_else(|| NO_RANK.to_owned(), |rank| rank.to_string())
 }
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ pub(crate) struct NatsTransport {
     runtime: BackgroundRuntime,
     connection: Option<Connection>,
     record: RecordPublisher,
-    /// The identity of the recording.
+    /// The identity of the process.
     identity: String,
     /// Subject of the events.
     subject: String,

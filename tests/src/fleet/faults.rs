@@ -51,7 +51,7 @@ pub struct FaultPlan {
 /// longer; one that only waits for a processor of a busy machine does not.
 const MAX_STEP: Duration = Duration::from_millis(100);
 /// The most memory of this process (ranks and server), and of a node of the broker, in bytes.
-const MAX_MEMORY: [u64; 2] = [1 << 30, 1 << 30];
+const MAX_MEMORY: u64 = 1 << 30;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -354,14 +354,11 @@ impl World {
             self.figures.failures.push(failure);
         }
         let FaultFigures { longest_step, memory: [own, broker], .. } = self.figures;
-        for (is_kept, limit) in [
-            (longest_step <= MAX_STEP, "100 ms for a step: the training waited"),
-            (own <= MAX_MEMORY[0], "1 GiB for ranks and server"),
-            (broker <= MAX_MEMORY[1], "1 GiB for a node of the broker"),
-        ] {
-            if !is_kept {
-                self.figures.failures.push(format!("the limit is {limit}"));
-            }
+        if longest_step > MAX_STEP {
+            self.figures.failures.push(format!("a step takes more than {MAX_STEP:?}: the training waits"));
+        }
+        if own.max(broker) > MAX_MEMORY {
+            self.figures.failures.push(format!("a process uses more than {} MiB", MAX_MEMORY >> 20));
         }
         self.figures
     }

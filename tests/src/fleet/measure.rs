@@ -134,8 +134,10 @@ impl fmt::Display for Figures {
             mib(server_bytes),
             mib(self.store_bytes)
         )?;
-        let Some([frame, draw]) = self.frames_ms else { return Ok(()) };
-        write!(f, "\nframes of the page: 95% within {frame:.1} ms, drawing {draw:.1} ms")
+        if let Some([frame, draw]) = self.frames_ms {
+            write!(f, "\nframes of the page: 95% within {frame:.1} ms, drawing {draw:.1} ms")?;
+        }
+        self.failures().iter().try_for_each(|failure| write!(f, "\nFAILED: {failure}"))
     }
 }
 

@@ -26,6 +26,8 @@ use crate::harness::{wait_until, wait_until_shown};
 const RUN: &str = "run";
 /// An identity of a process of rank 1 that belongs to no process of a test.
 const FORGED: &str = "000000000000000000000bad00000001";
+/// Another identity of that kind.
+const FORGED_TOO: &str = "00000000000000000000bad200000001";
 
 /// A broker that knows the users of a run with two ranks, and the run's streams.
 struct SecuredRun {
@@ -135,8 +137,7 @@ impl Attacker<'_> {
         thread::sleep(Duration::from_millis(100));
     }
 
-    /// Asks the broker to publish the messages of a stream on another subject, as consumers that
-    /// deliver messages by themselves do.
+    /// Creates a consumer that is to deliver the messages of a stream on another subject.
     fn deliver(&self, stream: String, subject: String) {
         let _entered = self.run.runtime.enter();
         let jetstream = jetstream::new(self.client.clone());
@@ -145,7 +146,7 @@ impl Attacker<'_> {
             let config = push::Config { name: Some(name), deliver_subject: subject, ..push::Config::default() };
             jetstream.get_stream(stream).await.expect("a viewer sees the stream").create_consumer(config).await
         });
-        eprintln!("a consumer that delivers by itself: {:?}", created.map(drop));
+        created.expect("the broker cannot forbid a viewer's consumers to deliver elsewhere");
         thread::sleep(Duration::from_millis(100));
     }
 }
@@ -296,7 +297,7 @@ fn forged_ranks_are_ignored() {
     ] {
         attacker.publish(subjects::process(RUN, Some(1), FORGED), HeaderMap::new(), json.into_bytes());
     }
-    // On subjects of its own rank, but with the identity of rank 0.
+    // The key of rank 1 publishes on subjects of rank 1, with the identity of rank 0's process.
     let identity = &server.view().ranks[0].identity.0;
     let description = format!("{{\"process\":\"{identity}\",\"rank\":1,\"program\":\"x\",\"host\":\"h\"}}");
     attacker.publish(subjects::process(RUN, Some(1), identity), HeaderMap::new(), description.into_bytes());
@@ -341,21 +342,24 @@ fn oversized_and_damaged_messages_end_their_own_process_only() {
     let (run, server, mut ranks) = start_with_rank();
     let attacker = run.attacker(Role::Program(Some(1)));
     let limit = attacker.client.server_info().max_payload;
-    let description =
-        format!("{{\"process\":\"{FORGED}\",\"rank\":1,\"program\":\"x\",\"host\":\"h\",\"sends_all\":true}}");
+    for identity in [FORGED, FORGED_TOO] {
+        let description =
+            format!("{{\"process\":\"{identity}\",\"rank\":1,\"program\":\"x\",\"host\":\"h\",\"sends_all\":true}}");
+        attacker.publish(subjects::process(RUN, Some(1), identity), HeaderMap::new(), description.into_bytes());
+    }
     let subject = subjects::events(RUN, Some(1), FORGED);
-    attacker.publish(subjects::process(RUN, Some(1), FORGED), HeaderMap::new(), description.into_bytes());
     let before = run.messages();
     attacker.publish(subject.clone(), HeaderMap::new(), vec![0; limit + 1]);
     assert_eq!(run.messages(), before, "larger than the broker allows");
     // The connection may have been closed for it.
     let attacker = run.attacker(Role::Program(Some(1)));
     attacker.publish(subject.clone(), HeaderMap::new(), b"no chunks".to_vec());
-    // A number that stands for two messages of different sizes.
+    // A number that stands for two messages of different sizes. Of a process of its own, because it
+    // ends there.
     for (number, id, bytes) in [(1, "a", 0), (1, "b", 100), (0, "c", 1)] {
-        let mut headers = ChunkMessage { number, ..ChunkMessage::default() }.headers(FORGED);
+        let mut headers = ChunkMessage { number, ..ChunkMessage::default() }.headers(FORGED_TOO);
         headers.insert("Nats-Msg-Id", id);
-        attacker.publish(subject.clone(), headers, vec![0; bytes]);
+        attacker.publish(subjects::events(RUN, Some(1), FORGED_TOO), headers, vec![0; bytes]);
     }
     // A chunk that never ends: more than any full state has.
     for number in 0..72 {

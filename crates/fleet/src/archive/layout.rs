@@ -2,11 +2,11 @@
 //!
 //! Names consist of a rank, an identity and numbers only, so that no name leads out of the archive.
 
+use crate::subjects::rank_name;
+
 /// The name of the object that lists all others.
 pub(crate) const MANIFEST: &str = "manifest.json";
-/// The part of a name that stands for the rank of a process without one.
-const NO_RANK: &str = "none";
-/// Length of a recording's identity, in hexadecimal digits.
+/// Length of a process's identity, in hexadecimal digits.
 const IDENTITY_CHARS: usize = 32;
 /// The largest number in a name.
 pub(crate) const MAX_NUMBER: u32 = 999_999;
@@ -45,18 +45,15 @@ impl Table {
     }
 }
 
-/// Returns true if `text` can be the identity of a recording: 32 hexadecimal digits, as the
-/// collector writes them.
+/// Returns true if `text` can be the identity of a process: 32 hexadecimal digits, as the collector
+/// writes them.
 pub(crate) fn is_identity(text: &str) -> bool {
     text.len() == IDENTITY_CHARS && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 /// Returns the name of a part of a process's recording.
 pub(crate) fn recording_part_name(rank: Option<u32>, identity: &str, number: u32) -> String {
-    match rank {
-        Some(rank) => format!("ranks/{rank}-{identity}/{number:06}.vram"),
-        None => format!("ranks/{NO_RANK}-{identity}/{number:06}.vram"),
-    }
+    format!("ranks/{}-{identity}/{number:06}.vram", rank_name(rank))
 }
 
 /// Returns the number in the name of a part of this process; `None` for any other name.

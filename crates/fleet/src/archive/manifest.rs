@@ -58,7 +58,7 @@ pub struct RecordingPartEntry {
 pub struct RankEntry {
     /// Its rank among all processes; `None` if it has none.
     pub rank: Option<u32>,
-    /// The identity of its recording.
+    /// Its identity.
     pub identity: String,
     /// The name of its machine.
     pub host: String,

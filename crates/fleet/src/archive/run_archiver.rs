@@ -19,6 +19,7 @@ use super::writer::{ArchiveSummary, ArchiveWriter, ProcessArchive};
 use crate::address::FleetAddress;
 use crate::assembler::Assembler;
 use crate::connection::{Connection, FleetError};
+use crate::eviction::remove_least;
 use crate::fleet_reader::read_batch;
 use crate::message::ChunkMessage;
 use crate::process_record::ProcessRecord;
@@ -31,7 +32,6 @@ use crate::subjects;
 const MAX_PROCESSES: usize = 16_384;
 /// After this long without another description of a process, the known ones have been read.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
-
 /// Interval at which messages are archived that have waited too long for a missing one.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -115,10 +115,7 @@ async fn archive_run(shared: Arc<Shared>) {
         let Ok(record) = ProcessRecord::parse(&message.subject, &message.payload) else { continue };
         let mut descriptions = shared.descriptions();
         if descriptions.len() == MAX_PROCESSES && !descriptions.contains_key(&record.process.identity) {
-            let oldest = descriptions.iter().min_by_key(|(_, known)| known.details.forget_first());
-            if let Some(oldest) = oldest.map(|(identity, _)| identity.clone()) {
-                descriptions.remove(&oldest);
-            }
+            remove_least(&mut descriptions, |known| Some(known.details.forget_first()));
         }
         descriptions.insert(record.process.identity.clone(), record);
     }
@@ -182,13 +179,9 @@ async fn archive_events(shared: Arc<Shared>) {
 /// Forgets a process: one whose events are not archived any more, or else the one that has been
 /// silent for longest, whose part ends. If it sends again, another part begins.
 async fn forget_oldest(processes: &mut BTreeMap<String, ArchivedProcess>) {
-    let oldest = processes.iter().min_by_key(|(_, process)| (process.archive.is_some(), process.last_message));
-    if let Some(identity) = oldest.map(|(identity, _)| identity.clone())
-        && let Some(process) = processes.remove(&identity)
-    {
-        // Ending the part takes long.
-        let _ = tokio::task::spawn_blocking(move || drop(process)).await;
-    }
+    let oldest = remove_least(processes, |process| Some((process.archive.is_some(), process.last_message)));
+    // Ending the part takes long.
+    let _ = tokio::task::spawn_blocking(move || drop(oldest)).await;
 }
 
 /// A process whose events are archived.
@@ -212,7 +205,7 @@ impl ArchivedProcess {
 
     /// Archives the chunks in a message, and in those that have waited for it.
     async fn take(&mut self, shared: &Shared, message: &Message) {
-        // The follower logs messages with invalid headers.
+        // The process did not send a message with invalid headers, see the follower.
         let Ok(message) = ChunkMessage::parse(message.headers.as_ref(), message.payload.clone()) else { return };
         self.last_message = Instant::now();
         for message in self.order.push(message, self.last_message) {

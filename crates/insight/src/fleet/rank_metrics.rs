@@ -66,7 +66,7 @@ impl RankMetric {
 
 impl RankRow {
     /// Returns what tells the rank's figures from those of others: its rank, its machine, and the
-    /// first digits of its recording's identity.
+    /// first digits of its identity.
     #[must_use]
     pub fn metric_labels(&self) -> [(&'static str, String); 3] {
         let rank = self.rank.map_or_else(|| "none".to_owned(), |rank| rank.to_string());

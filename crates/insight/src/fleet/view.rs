@@ -22,7 +22,7 @@ const MAX_CLOCK_AGE_NS: u64 = 60_000_000_000;
 /// The most names of sites that are kept for one process.
 const MAX_NAMES: usize = 256;
 
-/// The identity of a process's recording: 32 hexadecimal digits.
+/// The identity of a process: 32 hexadecimal digits, the last eight of which are its rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessIdentity(pub String);
 
@@ -102,7 +102,7 @@ pub struct Fleet {
 /// What is shown of a rank; sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankRow {
-    /// The identity of its recording.
+    /// Its identity.
     pub identity: ProcessIdentity,
     /// Its rank; `None` if it has none.
     pub rank: Option<u32>,
@@ -293,9 +293,8 @@ impl Fleet {
         self.processes.is_empty()
     }
 
-    /// Compares the ranks with each other, but for those that have ended and those whose rank has a
-    /// newer process. Call it ten times a second; `now_ns` is the time by the
-    /// broker's clock.
+    /// Compares the running ranks with each other. Leaves out processes whose rank has a newer one.
+    /// Call it ten times a second; `now_ns` is the time by the broker's clock.
     pub fn tick(&mut self, now_ns: u64) {
         let starts = self.newest_starts();
         let mut stages: BTreeMap<Option<u32>, Vec<&mut ProcessState>> = BTreeMap::new();

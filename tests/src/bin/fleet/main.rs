@@ -92,7 +92,6 @@ fn run(work: &Work) -> bool {
         Work::Summaries(plan) => {
             let figures = measure(plan);
             println!("{figures}");
-            figures.failures().iter().for_each(|failure| println!("FAILED: {failure}"));
             figures.failures().is_empty()
         }
         Work::Events(plan) => {
