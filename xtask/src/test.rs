@@ -67,8 +67,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         let build = [&["test", "--workspace", "--all-targets", "--no-run"][..], &TESTED_FEATURES].concat();
         native_executables.set(executables::build(&build)?).map_err(|_| "built twice".to_owned())
     });
-    // Before other steps compile: cargo would compile dependencies again if a step between had
-    // other variables in its environment or other features.
+    // Right after the build: cargo has been seen to compile dependencies again after other steps.
     plan.step("examples in the documentation", Kind::CompileDebug, &[native_tests], || {
         shell::run(cargo().args(["test", "--workspace", "--doc"]).args(TESTED_FEATURES))
     });
@@ -186,11 +185,11 @@ fn clippy_wasm() -> Result<()> {
 /// Documents the workspace with the features that clippy checked, then the collector alone: in the
 /// workspace, a feature that other crates need hides links that are broken without it.
 fn check_documentation() -> Result<()> {
-    let runs: [&[&str]; 2] =
-        [&["--workspace", CHECKED_FEATURES[0], CHECKED_FEATURES[1]], &["--package", "vramscope-collector"]];
-    runs.into_iter().try_for_each(|packages| {
+    let document = |packages: &[&str]| {
         shell::run(cargo().args(["doc", "--no-deps"]).args(packages).env("RUSTDOCFLAGS", "--deny warnings"))
-    })
+    };
+    document(&[&["--workspace"][..], &CHECKED_FEATURES].concat())?;
+    document(&["--package", "vramscope-collector"])
 }
 
 /// Checks the workspace with `rust-version`, unless the toolchain that runs the other steps is of
