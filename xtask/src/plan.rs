@@ -1,5 +1,6 @@
 //! Runs named steps, two at a time, times them, and prints a summary.
 
+use std::cmp::Reverse;
 use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -16,6 +17,9 @@ const WORKERS: usize = 2;
 /// The most panics of a step that the summary shows, and the most lines of each.
 const MAX_PANICS: usize = 6;
 const MAX_PANIC_LINES: usize = 5;
+
+/// Number of steps that the summary lists as the longest.
+const LONGEST_SHOWN: usize = 12;
 
 /// The steps of `cargo xtask test`. Those that come first start first, as far as possible.
 #[derive(Default)]
@@ -160,8 +164,9 @@ impl<'a> Plan<'a> {
         self.steps.iter().all(|step| matches!(step.state, State::Done(_)))
     }
 
-    /// Prints the result of every step, then the panics of failed steps: readers of a log that was
-    /// cut see its end. Returns success if every step passed or was skipped.
+    /// Prints the result of every step, then the panics of failed steps and the longest steps:
+    /// readers of a log that was cut see its end. Returns success if every step passed or was
+    /// skipped.
     fn summarize(self, time: Duration) -> ExitCode {
         eprintln!("\n== summary");
         for step in &self.steps {
@@ -176,8 +181,17 @@ impl<'a> Plan<'a> {
         let passed = count(|outcome| *outcome == Outcome::Passed);
         let skipped = count(|outcome| matches!(outcome, Outcome::Skipped(_)));
         let not_passed = self.steps.len() - passed - skipped;
+        eprintln!("\nlongest steps: {}", self.longest());
         eprintln!("\n{passed} passed, {skipped} skipped, {not_passed} not passed, in {:.0} s", time.as_secs_f64());
         if not_passed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    /// Returns the names and seconds of the steps that ran longest, longest first.
+    fn longest(&self) -> String {
+        let mut steps: Vec<&Step<'_>> = self.steps.iter().collect();
+        steps.sort_by_key(|step| Reverse(step.time));
+        let shown = steps.iter().take(LONGEST_SHOWN);
+        shown.map(|step| format!("{} {:.0} s", step.name, step.time.as_secs_f64())).collect::<Vec<_>>().join(", ")
     }
 }
 

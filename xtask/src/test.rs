@@ -64,8 +64,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let page = plan.step("build the page", Kind::CompileOther, &[wasm_target], || build::page(Profile::Release));
     // The native tests embed the page; a page that changes later rebuilds them.
     let native_tests = plan.step("build the native tests", Kind::CompileDebug, &[page], || {
-        let build = [&["test", "--workspace", "--all-targets", "--no-run"][..], &TESTED_FEATURES].concat();
-        native_executables.set(executables::build(&build)?).map_err(|_| "built twice".to_owned())
+        native_executables.set(build_native_tests()?).map_err(|_| "built twice".to_owned())
     });
     // Right after the build: cargo has been seen to compile dependencies again after other steps.
     plan.step("examples in the documentation", Kind::CompileDebug, &[native_tests], || {
@@ -142,6 +141,21 @@ pub(crate) fn run() -> Result<ExitCode> {
         end_to_end(executables(), &["live::", "--test-threads", "1"])
     });
     plan.run(&workspace::target_dir()?.join("xtask-test"))
+}
+
+/// Builds the native tests, then the benchmarks, and returns all executables.
+///
+/// Two commands: with `--all-targets`, cargo builds each example as a test instead of the program
+/// that other tests run.
+fn build_native_tests() -> Result<Vec<Executable>> {
+    let build = |targets: &[&str]| {
+        executables::build(&[&["test", "--workspace", "--no-run"][..], targets, &TESTED_FEATURES].concat())
+    };
+    let mut all = build(&[])?;
+    all.extend(build(&["--benches"])?);
+    all.sort();
+    all.dedup();
+    Ok(all)
 }
 
 /// Runs clippy on the workspace with SQL over archives, and on the Python module.
