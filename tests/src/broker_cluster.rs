@@ -17,7 +17,7 @@ use crate::process::ProcessUsage;
 /// Longest time until a node has joined and has what the others store, on a slow machine.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(120);
 /// Size of a node's disk if it can be filled up, in MiB.
-const DISK_MIB: u32 = 384;
+const DISK_MIB: u32 = 768;
 
 /// Nodes of one cluster. Dropping it ends them and deletes their files.
 #[derive(Debug)]

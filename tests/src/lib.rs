@@ -37,6 +37,7 @@ mod process;
 mod program;
 mod proxy;
 pub mod recorded;
+mod recorded_events;
 pub mod rules;
 mod simulated_rank;
 pub mod snapshot_model;

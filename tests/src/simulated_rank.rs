@@ -1,20 +1,13 @@
-//! A simulated rank of a training run: it allocates and frees, and its recording goes to a hub.
+//! A simulated rank of a training run: it repeats a recorded training, and its recording goes to a
+//! hub.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use fastrand::Rng;
 use vramscope_collector::{DeviceFigures, Figures, Hub, HubLimits};
-use vramscope_trace::{
-    Block, Category, Definition, DeviceId, DeviceInfo, DeviceState, Encoder, Event, EventKind, PoolKey, PoolKind,
-    RecordingInfo, Sink, Site, SiteId, StackId, StreamId, StringId,
-};
+use vramscope_trace::{Block, DeviceId, DeviceInfo, DeviceState, Encoder, Event, RecordingInfo, Sink, SiteId};
 
-/// Size of every block, in bytes.
-const BLOCK_BYTES: u64 = 2 << 20;
-/// The most blocks that are live.
-const MAX_LIVE: usize = 64;
+use crate::recorded_events::RecordedEvents;
 
 /// A simulated rank with one device.
 #[derive(Debug)]
@@ -22,19 +15,19 @@ pub struct SimulatedRank {
     encoder: Encoder,
     hub: Hub,
     start: Instant,
-    live: VecDeque<u64>,
-    random: Rng,
-    sites: u32,
-    next_address: u64,
+    recorded: Arc<RecordedEvents>,
+    /// The index of the next recorded event.
+    next: usize,
 }
 
 impl SimulatedRank {
-    /// Creates a rank that has done nothing. `seed` decides its allocations.
+    /// Creates a rank that has done the first `shift` events of a recorded training. It repeats
+    /// the training when it has done all.
     ///
     /// # Panics
-    /// Panics if the system's clock is before 1970.
+    /// Panics if the system's clock is before 1970, or the recording is missing.
     #[must_use]
-    pub fn new(seed: u64, limits: HubLimits) -> Self {
+    pub fn new(shift: u64, limits: HubLimits) -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is right");
         let device = DeviceInfo { total_bytes: 80 << 30, history_complete: true, ..DeviceInfo::default() };
         let info = RecordingInfo {
@@ -43,15 +36,12 @@ impl SimulatedRank {
             devices: vec![device],
             ..RecordingInfo::default()
         };
-        Self {
-            encoder: Encoder::new(&info),
-            hub: Hub::new(limits),
-            start: Instant::now(),
-            live: VecDeque::new(),
-            random: Rng::with_seed(seed),
-            sites: 0,
-            next_address: 1 << 40,
-        }
+        let recorded = RecordedEvents::of_training();
+        let mut encoder = Encoder::new(&info);
+        recorded.definitions.iter().for_each(|definition| encoder.define(definition));
+        let mut rank = Self { encoder, hub: Hub::new(limits), start: Instant::now(), recorded, next: 0 };
+        rank.run(shift);
+        rank
     }
 
     /// Returns the hub with the rank's recording.
@@ -89,46 +79,16 @@ impl SimulatedRank {
         merged.counters() == expected.counters() && plain_blocks(merged).eq(plain_blocks(expected))
     }
 
-    /// Makes about this many events and publishes them.
+    /// Makes this many events and publishes them.
     pub fn run(&mut self, events: u64) {
         let end = self.events() + events;
-        if self.sites.is_multiple_of(16) {
-            self.define_site();
-        }
         while self.events() < end {
-            self.step();
+            let kind = self.recorded.events[self.next];
+            self.next = (self.next + 1) % self.recorded.events.len();
+            let time_ns = self.start.elapsed().as_nanos() as u64;
+            self.encoder.event(&Event { device: DeviceId(0), time_ns, kind });
         }
         self.publish();
-    }
-
-    /// Defines another site.
-    fn define_site(&mut self) {
-        self.sites += 1;
-        self.encoder.define(&Definition::String(format!("step/layer{}", self.sites)));
-        let (stack, scope, category) = (StackId(0), StringId(self.sites), Category::Activation);
-        self.encoder.define(&Definition::Site(Site { stack, scope, category, compile_context: StringId(0) }));
-    }
-
-    /// Allocates a block, or frees one.
-    fn step(&mut self) {
-        let site = SiteId(self.random.u32(1..=self.sites));
-        if self.live.len() == MAX_LIVE || (!self.live.is_empty() && self.random.u8(..3) == 0) {
-            let index = self.random.usize(..self.live.len());
-            let address = self.live.swap_remove_back(index).expect("the index is of a live block");
-            self.event(EventKind::FreeRequested { address, site });
-            self.event(EventKind::FreeCompleted { address, site });
-        } else {
-            let (address, size, requested) = (self.next_address, BLOCK_BYTES, BLOCK_BYTES - 100);
-            self.next_address += BLOCK_BYTES;
-            let (stream, pool) = (StreamId(0), PoolKey::default_of(PoolKind::Large));
-            self.event(EventKind::BlockAllocated { address, size, requested, stream, pool, site });
-            self.live.push_back(address);
-        }
-    }
-
-    fn event(&mut self, kind: EventKind) {
-        let time_ns = self.start.elapsed().as_nanos() as u64;
-        self.encoder.event(&Event { device: DeviceId(0), time_ns, kind });
     }
 
     /// Passes the events so far to the hub.

@@ -10,6 +10,7 @@ use fastrand::Rng;
 use vramscope_collector::HubLimits;
 use vramscope_fleet::{FleetAddress, StreamLimits, create_streams};
 
+use super::broker_audit::BrokerAudit;
 use super::clock_host::ClockHost;
 use super::faulty_rank::FaultyRank;
 use super::following_server::FollowingServer;
@@ -30,7 +31,7 @@ const TRAIN_EVENTS: u64 = 20;
 const SMALL_LIMITS: HubLimits = HubLimits { history_bytes: 200_000, lag_bytes: 100_000 };
 /// Limits of the streams: they fit on the nodes' disks.
 const LIMITS: StreamLimits = StreamLimits {
-    event_bytes: 128 << 20,
+    event_bytes: 192 << 20,
     event_age: Duration::from_secs(3600),
     summary_bytes: 32 << 20,
     summary_age: Duration::from_secs(120),
@@ -45,6 +46,9 @@ pub struct FaultPlan {
     pub ranks: u32,
     /// Decides the order of the faults.
     pub seed: u64,
+    /// The digits of the kinds of faults to inject, each from 1: their places in
+    /// [`FaultFigures::faults`]. 0: all kinds.
+    pub kinds: u64,
 }
 
 /// The longest time of a training step. A step that waits for the network or the broker takes much
@@ -102,6 +106,19 @@ impl Kind {
         (Self::ServerKilled, "servers killed"),
         (Self::ClockJump, "clock jumps"),
     ];
+
+    /// Returns the kinds with these digits, frequent ones repeatedly; all kinds for 0.
+    fn with_digits(digits: u64) -> Vec<Self> {
+        let digits = digits.to_string();
+        let has_digit = |kind: Self| digits.contains(&(kind.name_index() + 1).to_string());
+        let selected: Vec<Self> = Self::ALL.into_iter().filter(|kind| has_digit(*kind)).collect();
+        if selected.is_empty() { Self::ALL.to_vec() } else { selected }
+    }
+
+    /// Returns the place of the kind in [`Self::NAMES`].
+    fn name_index(self) -> usize {
+        Self::NAMES.iter().position(|(known, _)| *known == self).expect("every kind has a name")
+    }
 }
 
 /// What was measured.
@@ -117,6 +134,10 @@ pub struct FaultFigures {
     pub checks: u32,
     /// Events that a rank with little memory could not send, and that are shown as gaps.
     pub gaps: u64,
+    /// Messages in the broker's stream of events.
+    pub messages: u64,
+    /// Messages in the stream that repeat another.
+    pub repeated: u64,
     /// The longest time of a training step of 20 events.
     pub longest_step: Duration,
     /// The largest memory of this process (ranks and server) and of a broker node, in bytes.
@@ -138,6 +159,7 @@ impl fmt::Display for FaultFigures {
             self.failures.len(),
             self.gaps
         )?;
+        writeln!(f, "{} messages stored, {} of them repeated", self.messages, self.repeated)?;
         write!(
             f,
             "longest step of {TRAIN_EVENTS} events {:.1} ms; memory at most {} MiB (ranks and server), \
@@ -228,8 +250,9 @@ pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
         url,
         cluster,
     };
+    let kinds = Kind::with_digits(plan.kinds);
     for number in 1..=plan.faults {
-        let kind = Kind::ALL[world.random.usize(..Kind::ALL.len())];
+        let kind = kinds[world.random.usize(..kinds.len())];
         eprintln!("fault {number} after {:.1} s: {kind:?}", world.start.elapsed().as_secs_f64());
         world.inject(kind);
         if number % CHECK_INTERVAL == 0 || number == plan.faults {
@@ -242,7 +265,6 @@ pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
 impl World {
     /// Breaks one thing.
     fn inject(&mut self, kind: Kind) {
-        let index = Kind::NAMES.iter().position(|(known, _)| *known == kind).expect("every kind has a name");
         let node = self.random.usize(..NODES);
         let pause = Duration::from_millis(self.random.u64(50..1500));
         match kind {
@@ -273,7 +295,7 @@ impl World {
                 thread::sleep(pause / 10);
             }
         }
-        self.figures.faults[index].1 += 1;
+        self.figures.faults[kind.name_index()].1 += 1;
         let own = ProcessUsage::of(std::process::id()).map_or(0, |usage| usage.resident_bytes);
         let [most_own, most_broker] = self.figures.memory;
         self.figures.memory = [most_own.max(own), most_broker.max(self.cluster.largest_memory())];
@@ -340,6 +362,20 @@ impl World {
         drop(ranks);
         if let Err(failure) = self.clock.check(&self.server) {
             self.figures.failures.push(format!("after fault {number}: {failure}"));
+        }
+        self.audit(number);
+    }
+
+    /// Reads what the broker has stored of all processes, killed ones included. Adds acknowledged
+    /// messages that are missing to the failures.
+    fn audit(&mut self, number: u32) {
+        match BrokerAudit::read(&self.url) {
+            Ok(audit) => {
+                (self.figures.messages, self.figures.repeated) = (audit.messages, audit.repeated);
+                let lost = audit.lost.iter().map(|lost| format!("after fault {number}: {lost}"));
+                self.figures.failures.extend(lost);
+            }
+            Err(error) => self.figures.failures.push(format!("after fault {number}: {error}")),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Measures what a server shows of a simulated run.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use vramscope_collector::{Aggregator, Outputs, Process};
-use vramscope_fleet::{FleetAddress, Follower, FollowerOptions, SimulatedHost};
+use vramscope_fleet::{FleetAddress, FleetError, Follower, FollowerOptions, SimulatedHost};
 use vramscope_insight::fleet::{DeviceSummary, Summary};
 
 use super::recorded_training::RecordedTraining;
@@ -25,7 +26,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest wait until all ranks are shown, and until the mark of an earlier outlier is gone.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Longest wait for the mark of a planted outlier.
+/// Longest wait for the mark of a planted outlier, and for the rows of new processes.
 const MARK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of connections that are opened at once.
 const CONNECTING: usize = 32;
@@ -43,6 +44,8 @@ pub struct Plan {
     pub time: Duration,
     /// Number of planted outliers.
     pub outliers: u32,
+    /// Machines that are killed after that, one after the other, and whose ranks start again.
+    pub kills: u32,
     /// Decides the shifts of ranks and the outliers.
     pub seed: u64,
     /// True to watch the page of a server of its own, in headless Chromium.
@@ -67,6 +70,9 @@ pub struct Figures {
     pub ranked_first: usize,
     /// Ranks that were marked although they did not differ.
     pub wrong_marks: u64,
+    /// For each killed machine, milliseconds from its new start until all its ranks were shown as
+    /// new processes; `None` if they were not.
+    pub restarted_ms: Vec<Option<u64>>,
     /// Processor time in seconds for each second of the measurement: broker, server of the page,
     /// and this process (simulated ranks, and the server if there is no page).
     pub processors: [f64; 3],
@@ -102,6 +108,8 @@ impl Figures {
         check(self.lag_ms[1] <= MAX_DELAY_MS, format!("the lag of 95% is {} ms", self.lag_ms[1]));
         check(late == 0, format!("{late} outliers are marked after {MAX_DELAY_MS} ms, or not at all"));
         check(self.ranked_first == planted, format!("{} outliers are not ranked first", planted - self.ranked_first));
+        let missing = self.restarted_ms.iter().filter(|time| time.is_none()).count();
+        check(missing == 0, format!("the new ranks of {missing} killed machines are not shown"));
         check(frame_ms <= MAX_FRAME_MS, format!("95% of the frames take up to {frame_ms:.1} ms"));
         failures
     }
@@ -126,6 +134,14 @@ impl fmt::Display for Figures {
         let share = 100.0 * marked.iter().filter(|time| **time <= 1000).count() as f64 / marked.len().max(1) as f64;
         let mib = |bytes: u64| bytes >> 20;
         writeln!(f, "marked within 1 s: {share:.0}% of those marked: {marked:?} ms")?;
+        let restarted: Vec<u64> = self.restarted_ms.iter().flatten().copied().collect();
+        writeln!(
+            f,
+            "killed machines: ranks of {} of {} shown again, after at most {} ms",
+            restarted.len(),
+            self.restarted_ms.len(),
+            restarted.iter().max().unwrap_or(&0)
+        )?;
         writeln!(f, "processors: broker {broker:.2}, page's server {server:.2}, this process {own:.2}")?;
         write!(
             f,
@@ -191,8 +207,15 @@ struct Simulation {
     training: RecordedTraining,
     planted: Planted,
     stopped: AtomicBool,
-    sent: AtomicU64,
     unsent: AtomicU64,
+}
+
+/// A simulated machine.
+struct Machine {
+    ranks: Vec<u32>,
+    task: JoinHandle<()>,
+    /// Summaries that it has sent.
+    sent: Arc<AtomicU64>,
 }
 
 /// Returns the current time in nanoseconds since 1970.
@@ -214,7 +237,13 @@ fn process(rank: u32, seed: u64) -> Process {
 }
 
 /// Sends the summaries of a machine's ranks until the simulation stops.
-async fn simulate(host: SimulatedHost, ranks: Vec<u32>, shift: Duration, simulation: Arc<Simulation>) {
+async fn simulate(
+    host: SimulatedHost,
+    ranks: Vec<u32>,
+    shift: Duration,
+    sent: Arc<AtomicU64>,
+    simulation: Arc<Simulation>,
+) {
     tokio::time::sleep(shift).await;
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -242,7 +271,7 @@ async fn simulate(host: SimulatedHost, ranks: Vec<u32>, shift: Duration, simulat
         });
         let count = ranks.len() as u64;
         let is_sent = host.send(number, summaries.collect()).await;
-        let counter = if is_sent { &simulation.sent } else { &simulation.unsent };
+        let counter = if is_sent { &*sent } else { &simulation.unsent };
         counter.fetch_add(count, Ordering::Relaxed);
         number += 1;
     }
@@ -255,27 +284,41 @@ fn name(site: u32) -> (u32, String) {
 }
 
 /// Connects all machines and starts to send.
-fn start(runtime: &Runtime, url: &str, plan: &Plan, simulation: &Arc<Simulation>) -> Vec<JoinHandle<()>> {
-    let address = FleetAddress::parse(url).expect("a valid address");
+fn start(runtime: &Runtime, url: &str, plan: &Plan, simulation: &Arc<Simulation>) -> Vec<Machine> {
     let ranks: Vec<u32> = (0..plan.ranks).collect();
+    let ranks_of_machines: Vec<&[u32]> = ranks.chunks(plan.batch).collect();
     let mut random = Rng::with_seed(plan.seed);
-    let mut tasks = Vec::new();
-    let machines: Vec<Vec<u32>> = ranks.chunks(plan.batch).map(<[u32]>::to_vec).collect();
-    for machines in machines.chunks(CONNECTING) {
-        let connecting: Vec<_> = machines
-            .iter()
-            .map(|ranks| {
-                let processes = ranks.iter().map(|&rank| process(rank, plan.seed)).collect();
-                runtime.spawn(SimulatedHost::connect(address.clone(), processes, ""))
-            })
-            .collect();
-        for (connecting, ranks) in connecting.into_iter().zip(machines) {
-            let host = runtime.block_on(connecting).expect("no task panics").expect("the broker accepts all ranks");
-            let shift = INTERVAL.mul_f64(random.f64());
-            tasks.push(runtime.spawn(simulate(host, ranks.clone(), shift, Arc::clone(simulation))));
-        }
+    let mut machines = Vec::new();
+    for ranks_of_machines in ranks_of_machines.chunks(CONNECTING) {
+        machines.extend(connect(runtime, url, plan.seed, &mut random, ranks_of_machines, simulation));
     }
-    tasks
+    machines
+}
+
+/// Connects machines with these ranks at once and starts to send. `seed` is a part of the
+/// identities of their processes.
+fn connect(
+    runtime: &Runtime,
+    url: &str,
+    seed: u64,
+    random: &mut Rng,
+    ranks_of_machines: &[&[u32]],
+    simulation: &Arc<Simulation>,
+) -> Vec<Machine> {
+    let address = FleetAddress::parse(url).expect("a valid address");
+    let connect = |ranks: &&[u32]| {
+        let processes = ranks.iter().map(|&rank| process(rank, seed)).collect();
+        runtime.spawn(SimulatedHost::connect(address.clone(), processes, ""))
+    };
+    let connecting: Vec<_> = ranks_of_machines.iter().map(connect).collect();
+    let begin = |(connecting, ranks): (JoinHandle<_>, &&[u32])| {
+        let connected: Result<SimulatedHost, FleetError> = runtime.block_on(connecting).expect("no task panics");
+        let (host, ranks) = (connected.expect("the broker accepts all ranks"), ranks.to_vec());
+        let (shift, sent) = (INTERVAL.mul_f64(random.f64()), Arc::default());
+        let task = simulate(host, ranks.clone(), shift, Arc::clone(&sent), Arc::clone(simulation));
+        Machine { ranks, task: runtime.spawn(task), sent }
+    };
+    connecting.into_iter().zip(ranks_of_machines).map(begin).collect()
 }
 
 /// Simulates the plan's ranks at a broker of its own, and measures what a server shows.
@@ -290,11 +333,10 @@ pub fn measure(plan: &Plan) -> Figures {
         training: RecordedTraining::read(),
         planted: Planted { rank: AtomicU32::new(NO_RANK), kind: AtomicU32::new(0), since: Mutex::new(Instant::now()) },
         stopped: AtomicBool::new(false),
-        sent: AtomicU64::new(0),
         unsent: AtomicU64::new(0),
     });
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads start");
-    let tasks = start(&runtime, &url, plan, &simulation);
+    let mut machines = start(&runtime, &url, plan, &simulation);
     let watch: Box<dyn Watch> =
         if plan.has_page { Box::new(PageWatch::start(&url)) } else { Box::new(FollowerWatch::new(follow(&url))) };
     let mut observer = Observer::new(watch);
@@ -319,9 +361,23 @@ pub fn measure(plan: &Plan) -> Figures {
     }
     let (seconds, used_now) = (start_time.elapsed().as_secs_f64(), observer.usage(&broker));
     let frames_ms = observer.watch.frames_ms();
+    for number in 0..plan.kills {
+        let index = random.usize(..machines.len());
+        let Machine { ranks, task, .. } = &machines[index];
+        task.abort();
+        let (ranks, seed) = (ranks.clone(), plan.seed + 1 + u64::from(number));
+        let start = Instant::now();
+        // The summaries of the killed processes are not counted: the server forgets them.
+        let mut new = connect(&runtime, &url, seed, &mut random, &[ranks.as_slice()], &simulation);
+        machines[index] = new.remove(0);
+        observer.expect_restart(start, ranks.iter().map(|rank| process(*rank, seed).identity));
+    }
     simulation.stopped.store(true, Ordering::Relaxed);
-    tasks.into_iter().for_each(|task| runtime.block_on(task).expect("no task panics"));
-    let sent = simulation.sent.load(Ordering::Relaxed);
+    let stop = |machine: Machine| {
+        runtime.block_on(machine.task).expect("no task panics");
+        machine.sent.load(Ordering::Relaxed)
+    };
+    let sent = machines.into_iter().map(stop).sum();
     let waiting = Instant::now();
     let mut totals = observer.watch.totals();
     while totals[0] < sent && waiting.elapsed() < Duration::from_secs(10) {
@@ -392,6 +448,18 @@ impl Observer {
             self.figures.wrong_marks += outliers.iter().filter(|rank| **rank != planted).count() as u64;
         }
         outliers
+    }
+
+    /// Waits until each rank of a machine that was started at `start` has the row of its new
+    /// process.
+    fn expect_restart(&mut self, start: Instant, identities: impl Iterator<Item = String>) {
+        let wanted: BTreeSet<String> = identities.collect();
+        let mut is_shown = false;
+        while !is_shown && start.elapsed() < MARK_TIMEOUT {
+            self.poll(NO_RANK);
+            is_shown = wanted.is_subset(&self.watch.identities());
+        }
+        self.figures.restarted_ms.push(is_shown.then(|| start.elapsed().as_millis() as u64));
     }
 
     /// Plants an outlier, waits until it is marked, removes it, and waits until the mark is gone.

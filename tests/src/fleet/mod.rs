@@ -5,6 +5,7 @@
 //! was marked. [`break_everything`] breaks ranks, network, brokers, disks and servers, and checks
 //! what a server shows.
 
+mod broker_audit;
 mod clock_host;
 mod day;
 mod events;

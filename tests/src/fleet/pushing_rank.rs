@@ -5,6 +5,9 @@ use vramscope_fleet::subjects;
 
 use crate::simulated_rank::SimulatedRank;
 
+/// Events by which each rank is ahead of the one before it.
+const SHIFT_EVENTS: u64 = 37;
+
 /// A simulated rank that pushes to a broker.
 #[derive(Debug)]
 pub struct PushingRank {
@@ -33,9 +36,9 @@ impl PushingRank {
     #[must_use]
     pub fn with_limits(rank: u32, url: &str, limits: HubLimits) -> Self {
         vramscope_fleet::register();
-        let mut program = SimulatedRank::new(u64::from(rank), limits);
-        // A rank without events has no device that a server could show.
-        program.run(10);
+        // Each rank is elsewhere in its training. A rank without events would have no device that a
+        // server could show.
+        let program = SimulatedRank::new(10 + SHIFT_EVENTS * u64::from(rank), limits);
         let address = PushAddress::parse(url).expect("a valid address");
         let number = Rank { global: Some(rank), local: Some(rank % 8) };
         let push = Push::start(address, "train.py", number, program.hub()).expect("a thread starts");

@@ -9,9 +9,8 @@ use vramscope_trace::{DeviceId, live_bytes_by_site};
 
 use crate::fixtures::workspace_root;
 use crate::recorded;
+use crate::recorded_events::RECORDED_TRAINING;
 
-/// The recording that is repeated: training with Adam, recorded from PyTorch on a GPU.
-const RECORDING: &str = "examples/pytorch/recordings/optimizers-adam.vram";
 /// Samples of each step; at ten summaries a second, a step takes one second.
 const STEP_SAMPLES: u64 = 10;
 /// Steps at the start of the recording that are left out: the optimizer's state grows in them.
@@ -30,7 +29,7 @@ impl RecordedTraining {
     /// Panics if the recording is missing or damaged.
     #[must_use]
     pub fn read() -> Self {
-        let recording = recorded::Recorded::open(&Path::new(workspace_root()).join(RECORDING));
+        let recording = recorded::Recorded::open(&Path::new(workspace_root()).join(RECORDED_TRAINING));
         let mut marks = Marks::default();
         marks.update(&recording.recording);
         let steps = find_steps(&recording.recording, &marks, DeviceId(0), recording.lifetimes(), None, |event| event);

@@ -1,5 +1,6 @@
 //! Watches what is shown of a run: by a server in this process, or on the page in a browser.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ pub(super) trait Watch {
     fn look(&mut self) -> Shown;
     /// Returns how many summaries of all ranks have arrived, and how many are missing.
     fn totals(&self) -> [u64; 2];
+    /// Returns the identities of the processes that the server shows.
+    fn identities(&self) -> BTreeSet<String>;
     /// Returns the process id of the server, unless it is this process.
     fn server(&self) -> Option<u32>;
     /// Returns the times that 95% of the page's frames do not exceed, in milliseconds: from one
@@ -75,6 +78,10 @@ impl Watch for FollowerWatch {
         [sum(|row| row.summaries), sum(|row| row.lost_summaries)]
     }
 
+    fn identities(&self) -> BTreeSet<String> {
+        self.follower.view().ranks.iter().map(|row| row.identity.0.clone()).collect()
+    }
+
     fn server(&self) -> Option<u32> {
         None
     }
@@ -108,6 +115,7 @@ struct FleetJson {
 
 #[derive(Debug, Deserialize)]
 struct RankJson {
+    identity: String,
     summaries: u64,
     lost_summaries: u64,
 }
@@ -133,6 +141,12 @@ impl PageWatch {
         Self { browser, server }
     }
 
+    /// Returns what the server knows of all ranks.
+    fn fleet(&self) -> FleetJson {
+        let response = http::request(self.server.url(), "GET", "/fleet.json", "").expect("the server answers");
+        serde_json::from_slice(&response.body).expect("the server sends JSON")
+    }
+
     fn state(&self) -> PageState {
         let state = self.browser.run("return window.vramscopeFleet.state()", &[]);
         serde_json::from_value(state).expect("the page's state has these fields")
@@ -151,10 +165,13 @@ impl Watch for PageWatch {
     }
 
     fn totals(&self) -> [u64; 2] {
-        let response = http::request(self.server.url(), "GET", "/fleet.json", "").expect("the server answers");
-        let fleet: FleetJson = serde_json::from_slice(&response.body).expect("the server sends JSON");
+        let fleet = self.fleet();
         let sum = |get: fn(&RankJson) -> u64| fleet.ranks.iter().map(get).sum();
         [sum(|rank| rank.summaries), sum(|rank| rank.lost_summaries)]
+    }
+
+    fn identities(&self) -> BTreeSet<String> {
+        self.fleet().ranks.into_iter().map(|rank| rank.identity).collect()
     }
 
     fn server(&self) -> Option<u32> {

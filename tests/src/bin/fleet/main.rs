@@ -21,6 +21,7 @@ Usage: fleet [KEY=NUMBER…]
   batch=1         ranks whose summaries are sent in one message, as of one machine
   seconds=60      time of the measurement
   outliers=20     planted outliers, one after the other
+  kills=5         machines that are killed after that, and whose ranks start again
   page=0          1: watch the fleet page of `vramscope serve` in headless Chromium
   seed=1          decides the shifts of ranks and the outliers
 
@@ -37,6 +38,9 @@ Usage: fleet [KEY=NUMBER…]
   faults=500      instead: breaks ranks, network, brokers, disks and servers this often
   ranks=6         ranks that send all events
   seed=1          decides the order of the faults
+  kinds=0         digits of the kinds of faults, 0 for all: 1 node killed, 2 all nodes killed,
+                  3 node lost, 4 disk full, 5 network, 6 process killed, 7 server killed,
+                  8 clock jump
 
 VRAMSCOPE_NATS_SERVER is the path of nats-server, VRAMSCOPE_BINARY that of vramscope;
 VRAMSCOPE_ARCHIVE the folder for the archive of a day, which stays.";
@@ -60,7 +64,7 @@ fn work(arguments: &[String]) -> Option<Work> {
     let count = |number: u64, least: u32| u32::try_from(number).ok().filter(|number| *number >= least);
     let work = if has("faults") {
         let (faults, ranks) = (count(take("faults", 500), 1)?, count(take("ranks", 6), 2)?);
-        Work::Faults(FaultPlan { faults, ranks, seed: take("seed", 1) })
+        Work::Faults(FaultPlan { faults, ranks, seed: take("seed", 1), kinds: take("kinds", 0) })
     } else if has("events") {
         let (rate, ranks) = (take("events", 5000), count(take("ranks", 64), 1)?);
         Work::Events(EventPlan { ranks, rate, time: Duration::from_secs(take("seconds", 60)) })
@@ -79,6 +83,7 @@ fn work(arguments: &[String]) -> Option<Work> {
             batch: count(take("batch", 1), 1)? as usize,
             time: Duration::from_secs(take("seconds", 60)),
             outliers: count(take("outliers", 20), 0)?,
+            kills: count(take("kills", 5), 0)?,
             seed: take("seed", 1),
             has_page: take("page", 0) != 0,
         })
