@@ -109,7 +109,7 @@ impl<O: ProcessObserver> ProcessFollower<O> {
                     }
                 }
                 _ = check.tick() => {
-                    let overdue = self.order.take_overdue(Instant::now());
+                    let overdue = self.order.take_overdue(Instant::now(), self.reader.receiving_since());
                     if !matches!(self.assemble(overdue).await, Ok(false)) {
                         break;
                     }

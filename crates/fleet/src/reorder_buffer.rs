@@ -17,11 +17,12 @@ use crate::message::ChunkMessage;
 const MAX_MESSAGES: usize = 512;
 /// The most bytes of messages that wait: a full state and what was sent with it.
 const MAX_BYTES: usize = 70 << 20;
-/// How long messages wait for a missing one, which a process that was killed does not send again.
-/// Longer than a cluster takes to elect a leader and a process to connect again on a busy machine.
+/// How long messages wait for a missing one while the reader receives nothing else of the process:
+/// one that was killed does not send it again. Longer than a cluster takes to elect a leader and a
+/// process to connect again on a busy machine.
 const MAX_WAIT: Duration = Duration::from_secs(120);
-/// How long the first messages wait for earlier ones. A reader that begins in the middle does not
-/// know whether they are before that.
+/// How long the first messages wait for earlier ones if some are stored: a reader that begins in
+/// the middle does not know whether they are before that.
 const MAX_FIRST_WAIT: Duration = Duration::from_secs(30);
 
 /// The messages of one process that wait for an earlier one.
@@ -35,8 +36,8 @@ pub(crate) struct ReorderBuffer {
     stored: u64,
     /// Bytes of the waiting messages.
     bytes: usize,
-    /// Since when messages have been waiting.
-    since: Option<Instant>,
+    /// When the newest message arrived; `None` if no message is waiting.
+    newest: Option<Instant>,
     /// True once a message could be used.
     has_begun: bool,
 }
@@ -65,20 +66,23 @@ impl ReorderBuffer {
         while !self.waiting.is_empty() && (self.waiting.len() > MAX_MESSAGES || self.bytes > MAX_BYTES) {
             self.skip_missing(&mut usable);
         }
-        self.since = if self.waiting.is_empty() { None } else { self.since.or(Some(now)) };
+        self.newest = (!self.waiting.is_empty()).then_some(now);
         usable
     }
 
-    /// Returns the messages that have waited for too long at `now`. What is missing before them is
-    /// lost.
-    pub(crate) fn take_overdue(&mut self, now: Instant) -> Vec<ChunkMessage> {
+    /// Returns the waiting messages if none has arrived for too long at `now`; what is missing
+    /// before them is lost. Only time counts in which the reader receives messages, which it does
+    /// since `receiving_since`: while the broker cannot be reached, no process can send.
+    pub(crate) fn take_overdue(&mut self, now: Instant, receiving_since: Option<Instant>) -> Vec<ChunkMessage> {
         let mut usable = Vec::new();
-        let longest = if self.has_begun { MAX_WAIT } else { MAX_FIRST_WAIT };
-        if self.since.is_some_and(|since| now.duration_since(since) >= longest) {
+        // Before the first acknowledgement, all messages are sent again.
+        let longest = if self.has_begun || self.stored == 0 { MAX_WAIT } else { MAX_FIRST_WAIT };
+        let (Some(newest), Some(receiving)) = (self.newest, receiving_since) else { return usable };
+        if now.duration_since(newest.max(receiving)) >= longest {
             while !self.waiting.is_empty() {
                 self.skip_missing(&mut usable);
             }
-            self.since = None;
+            self.newest = None;
         }
         usable
     }
@@ -123,7 +127,8 @@ mod tests {
         let message = |number| ChunkMessage { number, stored, ..ChunkMessage::default() };
         let pushed = arriving.iter().flat_map(|&(number, seconds)| buffer.push(message(number), at(seconds)));
         let mut numbers: Vec<u64> = pushed.map(|message| message.number).collect();
-        numbers.extend(buffer.take_overdue(at(checked_at)).iter().map(|message| message.number));
+        let overdue = buffer.take_overdue(at(checked_at), Some(start));
+        numbers.extend(overdue.iter().map(|message| message.number));
         numbers
     }
 
@@ -142,10 +147,21 @@ mod tests {
 
     #[test]
     fn missing_messages_are_given_up_after_a_while() {
-        assert_eq!(ordered(&[(0, 0), (2, 1), (5, 8)], 120), [0]);
-        assert_eq!(ordered(&[(0, 0), (2, 1), (5, 8)], 121), [0, 2, 5]);
-        // Another one is waited for anew.
+        assert_eq!(ordered(&[(0, 0), (2, 1), (5, 8)], 127), [0]);
+        assert_eq!(ordered(&[(0, 0), (2, 1), (5, 8)], 128), [0, 2, 5]);
         assert_eq!(ordered(&[(0, 0), (2, 1), (1, 2), (4, 3)], 122), [0, 1, 2]);
+    }
+
+    #[test]
+    fn missing_messages_are_waited_for_while_the_broker_cannot_be_reached() {
+        let (mut buffer, start) = (ReorderBuffer::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let message = |number| ChunkMessage { number, ..ChunkMessage::default() };
+        assert_eq!(buffer.push(message(0), start).len(), 1);
+        assert!(buffer.push(message(2), start).is_empty());
+        assert!(buffer.take_overdue(at(500), None).is_empty());
+        assert!(buffer.take_overdue(at(500), Some(at(400))).is_empty());
+        assert_eq!(buffer.take_overdue(at(520), Some(at(400))).len(), 1);
     }
 
     #[test]
@@ -173,11 +189,15 @@ mod tests {
     }
 
     #[test]
-    fn first_messages_wait_less() {
-        let (mut buffer, start) = (ReorderBuffer::default(), Instant::now());
-        assert!(buffer.push(ChunkMessage { number: 3, ..ChunkMessage::default() }, start).is_empty());
-        assert!(buffer.take_overdue(start + Duration::from_secs(29)).is_empty());
-        assert_eq!(buffer.take_overdue(start + Duration::from_secs(30)).len(), 1);
+    fn first_messages_wait_less_unless_none_is_acknowledged() {
+        let check = |stored: u64, seconds: u64| {
+            let (mut buffer, start) = (ReorderBuffer::default(), Instant::now());
+            assert!(buffer.push(ChunkMessage { number: 3, stored, ..ChunkMessage::default() }, start).is_empty());
+            let mut overdue = |seconds| buffer.take_overdue(start + Duration::from_secs(seconds), Some(start)).len();
+            assert_eq!([overdue(seconds - 1), overdue(seconds)], [0, 1], "{stored} stored");
+        };
+        check(2, 30);
+        check(0, 120);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reads a stream's messages in order, each once, whatever happens to the connection.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::datetime::DateTime;
 use async_nats::jetstream::Message;
@@ -46,6 +46,8 @@ pub(crate) struct SubjectReader {
     messages: Option<pull::Stream>,
     /// Number of messages that the consumer has delivered.
     delivered: u64,
+    /// When the consumer was created; `None` without one.
+    receiving_since: Option<Instant>,
     /// True from a logged failure until the next message.
     has_logged_failure: bool,
 }
@@ -63,16 +65,23 @@ impl SubjectReader {
             creating: None,
             messages: None,
             delivered: 0,
+            receiving_since: None,
             has_logged_failure: false,
         }
     }
 
     /// Stops receiving messages until the next call of [`next`](Self::next).
     pub(crate) fn pause(&mut self) {
-        self.messages = None;
+        (self.messages, self.receiving_since) = (None, None);
         if let Some(creating) = self.creating.take() {
             creating.abort();
         }
+    }
+
+    /// Returns since when the broker has delivered messages, or signs that there are none, without
+    /// an interruption; `None` while it does not.
+    pub(crate) fn receiving_since(&self) -> Option<Instant> {
+        self.receiving_since
     }
 
     /// Waits for the next message. Waits longer if the broker cannot be reached, and logs why.
@@ -119,7 +128,7 @@ impl SubjectReader {
             Some(messages) => messages,
             None => {
                 let messages = self.create_consumer().await?;
-                self.delivered = 0;
+                (self.delivered, self.receiving_since) = (0, Some(Instant::now()));
                 self.messages.insert(messages)
             }
         };

@@ -157,7 +157,7 @@ async fn archive_events(shared: Arc<Shared>) {
             message = reader.next() => message,
             _ = check.tick() => {
                 for process in processes.values_mut() {
-                    process.take_overdue(&shared).await;
+                    process.take_overdue(&shared, reader.receiving_since()).await;
                 }
                 continue;
             }
@@ -213,9 +213,10 @@ impl ArchivedProcess {
         }
     }
 
-    /// Archives the chunks in messages that have waited too long for one that is missing.
-    async fn take_overdue(&mut self, shared: &Shared) {
-        for message in self.order.take_overdue(Instant::now()) {
+    /// Archives the chunks in messages that have waited too long for one that is missing, see
+    /// [`ReorderBuffer::take_overdue`].
+    async fn take_overdue(&mut self, shared: &Shared, receiving_since: Option<Instant>) {
+        for message in self.order.take_overdue(Instant::now(), receiving_since) {
             self.archive(shared, &message).await;
         }
     }
