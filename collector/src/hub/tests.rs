@@ -103,6 +103,25 @@ fn viewer_restarted_before_its_first_chunk_begins_as_a_new_one() {
 }
 
 #[test]
+fn viewer_restarted_before_the_first_state_repeats_everything() {
+    let mut source = Source::new(HubLimits::default());
+    let mut viewer = source.hub.viewer(ViewFrom::Oldest);
+    source.run(1000);
+    take_all(&mut viewer, &mut Recording::new());
+    // Published while the viewer takes nothing.
+    for _ in 0..3 {
+        source.run(1000);
+        source.full_state();
+    }
+    viewer.restart();
+    let mut recording = Recording::new();
+    take_all(&mut viewer, &mut recording);
+    check_same(&recording, &source);
+    assert_eq!((recording.first_event(), recording.lost_events()), (0, 0));
+    assert_eq!(source.hub.missed_events(), 0);
+}
+
+#[test]
 fn viewer_restarted_after_its_state_was_dropped_counts_the_skipped_events() {
     let mut source = Source::new(HubLimits { history_bytes: 20_000, lag_bytes: u64::MAX });
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
