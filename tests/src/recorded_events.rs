@@ -8,7 +8,8 @@ use vramscope_trace::{DecodedItem, Decoder, Definition, DeviceId, DeviceState, E
 
 use crate::fixtures::workspace_root;
 
-/// The recording that is repeated: training with Adam, recorded from PyTorch on a GPU.
+/// The recording that is repeated: training with Adam, recorded from PyTorch on a GPU since the
+/// allocator was empty.
 pub(crate) const RECORDED_TRAINING: &str = "examples/pytorch/recordings/optimizers-adam.vram";
 
 /// The events of a recording's first device. They begin and end with empty memory, so that they
@@ -38,39 +39,22 @@ impl RecordedEvents {
         while let Some(item) = decoder.next_item().expect("the recording is valid") {
             match item {
                 DecodedItem::Define(definition) => definitions.push(definition),
-                // What was allocated before the recording began.
-                DecodedItem::FullState(state) if events.is_empty() => {
-                    events.extend(state.device(DeviceId(0)).map(allocations).unwrap_or_default());
-                }
                 DecodedItem::Event(event) if event.device == DeviceId(0) => events.push(event.kind),
                 _ => {}
             }
         }
-        events.retain(|event| !matches!(event, EventKind::Gap { .. }));
-        let mut state = MemoryState::default();
-        for kind in &events {
-            state.apply(&Event { device: DeviceId(0), time_ns: 0, kind: *kind });
-        }
-        events.extend(state.device(DeviceId(0)).map(releases).unwrap_or_default());
+        events.extend(state_after(&events).device(DeviceId(0)).map(releases).unwrap_or_default());
         Self { definitions, events }
     }
 }
 
-/// Returns events that allocate what the device holds.
-fn allocations(device: &DeviceState) -> Vec<EventKind> {
-    let segments = device.segments().map(|segment| {
-        let (address, size, stream, pool, site) =
-            (segment.address, segment.size, segment.stream, segment.pool, segment.site);
-        match segment.expandable {
-            true => EventKind::SegmentMapped { address, size, stream, pool, site },
-            false => EventKind::SegmentAllocated { address, size, stream, pool, site },
-        }
-    });
-    let blocks = device.blocks().filter(|block| !block.pending_free).map(|block| {
-        let (address, size, requested) = (block.address, block.size, block.requested);
-        EventKind::BlockAllocated { address, size, requested, stream: block.stream, pool: block.pool, site: block.site }
-    });
-    segments.chain(blocks).collect()
+/// Returns the memory after these events of a device that begins empty.
+fn state_after<'e>(events: impl IntoIterator<Item = &'e EventKind>) -> MemoryState {
+    let mut state = MemoryState::default();
+    for kind in events {
+        state.apply(&Event { device: DeviceId(0), time_ns: 0, kind: *kind });
+    }
+    state
 }
 
 /// Returns events that release what the device holds, as at the end of a training.
@@ -97,10 +81,7 @@ mod tests {
     #[test]
     fn recorded_events_can_follow_each_other() {
         let recorded = RecordedEvents::of_training();
-        let mut state = MemoryState::default();
-        for kind in recorded.events.iter().chain(&recorded.events) {
-            state.apply(&Event { device: DeviceId(0), time_ns: 0, kind: *kind });
-        }
+        let state = state_after(recorded.events.iter().chain(&recorded.events));
         let device = state.device(DeviceId(0)).expect("the device has events");
         assert_eq!((device.blocks().len(), device.segments().len(), device.inconsistencies()), (0, 0, 0));
         // More than a simulated rank does at its start.

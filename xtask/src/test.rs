@@ -66,7 +66,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let native_tests = plan.step("build the native tests", Kind::CompileDebug, &[page], || {
         native_executables.set(build_native_tests()?).map_err(|_| "built twice".to_owned())
     });
-    // Right after the build: cargo has been seen to compile dependencies again after other steps.
+    // It compiles nothing that the native tests did not.
     plan.step("examples in the documentation", Kind::CompileDebug, &[native_tests], || {
         shell::run(cargo().args(["test", "--workspace", "--doc"]).args(TESTED_FEATURES))
     });

@@ -132,11 +132,13 @@ impl History {
         self.states.back().copied()
     }
 
-    /// Returns the number of the newest full state before chunk number `end`, or `None` if the
-    /// history has none.
-    pub(super) fn state_before(&self, end: u64) -> Option<u64> {
+    /// Returns the number of the chunk at which a viewer begins that wants nothing before chunk
+    /// number `end` to be missing: the newest full state before it, or the oldest chunk held.
+    /// `None` if the chunks before `end` have been dropped.
+    pub(super) fn begin_before(&self, end: u64) -> Option<u64> {
         let count = self.states.partition_point(|&state| state < end);
-        count.checked_sub(1).map(|index| self.states[index])
+        let oldest = || Some(self.first()).filter(|&first| first <= end);
+        count.checked_sub(1).map(|index| self.states[index]).or_else(oldest)
     }
 
     /// Returns the number of the chunk at which a new viewer begins: the newest full state, an

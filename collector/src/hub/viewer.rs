@@ -232,23 +232,18 @@ impl Viewer {
         moment.zip(self.end_event).map_or(0, |(moment, last_taken)| moment.saturating_sub(last_taken))
     }
 
-    /// Goes back to the newest full state that was taken, or to the recording's beginning before the
-    /// first: the next chunks are the header, all definitions, that state and what follows it. If
-    /// it has been dropped, or the viewer still [reads from a file](Self::reads_file), the viewer
-    /// begins like a new one at the newest state, and counts the skipped events. A viewer that has
-    /// taken nothing begins as it would have.
+    /// Goes back to the newest full state that was taken, or before the first one to the
+    /// recording's beginning: the next chunks are the header, all definitions, that state and what
+    /// follows it. If it has been dropped, or the viewer still [reads from a
+    /// file](Self::reads_file), the viewer begins like a new one at the newest state, and counts
+    /// the skipped events. A viewer that has taken nothing begins as it would have.
     pub fn restart(&mut self) {
         if !self.has_begun && self.file_reader.is_none() {
             return;
         }
         let shared = Arc::clone(&self.hub.0);
         let history = shared.lock();
-        let oldest = history.begin(ViewFrom::Oldest);
-        let begin = history.state_before(self.next).unwrap_or_else(|| {
-            // Not the newest state if all chunks are still there: a viewer that is far behind would
-            // skip those between.
-            if oldest <= self.next { oldest } else { history.begin(ViewFrom::Newest) }
-        });
+        let begin = history.begin_before(self.next).unwrap_or_else(|| history.begin(ViewFrom::Newest));
         self.file_reader = None;
         // Definitions alone are no progress, and what follows the state is repeated.
         (self.before_skip, self.defined, self.next) = (begin, 0, begin);

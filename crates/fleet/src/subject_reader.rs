@@ -27,6 +27,15 @@ const MAX_AHEAD_BYTES: usize = 8 << 20;
 /// A task that creates a consumer: its messages, and when the broker created the stream.
 type CreatingConsumer = JoinHandle<Result<(pull::Stream, DateTime), String>>;
 
+/// A consumer at the broker that delivers messages.
+struct Consumer {
+    messages: pull::Stream,
+    /// Number of messages that it has delivered.
+    delivered: u64,
+    /// Since when it delivers.
+    since: Instant,
+}
+
 /// A read position in a stream, for the messages of some subjects.
 ///
 /// The broker keeps nothing for it but a consumer in memory, which is created again whenever it is
@@ -42,12 +51,8 @@ pub(crate) struct SubjectReader {
     /// Creates the consumer. A task, so that a caller that waits for something else meanwhile does
     /// not begin anew.
     creating: Option<CreatingConsumer>,
-    /// The consumer's messages; `None` before it is created.
-    messages: Option<pull::Stream>,
-    /// Number of messages that the consumer has delivered.
-    delivered: u64,
-    /// When the consumer was created; `None` without one.
-    receiving_since: Option<Instant>,
+    /// `None` before it is created.
+    consumer: Option<Consumer>,
     /// True from a logged failure until the next message.
     has_logged_failure: bool,
 }
@@ -63,16 +68,14 @@ impl SubjectReader {
             position,
             stream_created: None,
             creating: None,
-            messages: None,
-            delivered: 0,
-            receiving_since: None,
+            consumer: None,
             has_logged_failure: false,
         }
     }
 
     /// Stops receiving messages until the next call of [`next`](Self::next).
     pub(crate) fn pause(&mut self) {
-        (self.messages, self.receiving_since) = (None, None);
+        self.consumer = None;
         if let Some(creating) = self.creating.take() {
             creating.abort();
         }
@@ -81,7 +84,7 @@ impl SubjectReader {
     /// Returns since when the broker has delivered messages, or signs that there are none, without
     /// an interruption; `None` while it does not.
     pub(crate) fn receiving_since(&self) -> Option<Instant> {
-        self.receiving_since
+        self.consumer.as_ref().map(|consumer| consumer.since)
     }
 
     /// Waits for the next message. Waits longer if the broker cannot be reached, and logs why.
@@ -124,19 +127,18 @@ impl SubjectReader {
 
     /// Returns the next message; fails if the consumer is lost or cannot be created.
     async fn try_next(&mut self) -> Result<Message, String> {
-        let messages = match &mut self.messages {
-            Some(messages) => messages,
+        let consumer = match &mut self.consumer {
+            Some(consumer) => consumer,
             None => {
                 let messages = self.create_consumer().await?;
-                (self.delivered, self.receiving_since) = (0, Some(Instant::now()));
-                self.messages.insert(messages)
+                self.consumer.insert(Consumer { messages, delivered: 0, since: Instant::now() })
             }
         };
-        let message = messages.next().await.ok_or("the broker ended the consumer")?;
+        let message = consumer.messages.next().await.ok_or("the broker ended the consumer")?;
         let message = message.map_err(|error| describe(&error))?;
         let info = message.info().map_err(|error| error.to_string())?;
-        self.delivered += 1;
-        if info.consumer_sequence != self.delivered {
+        consumer.delivered += 1;
+        if info.consumer_sequence != consumer.delivered {
             return Err("messages were lost on the way".to_owned());
         }
         self.position = DeliverPolicy::ByStartSequence { start_sequence: info.stream_sequence + 1 };
