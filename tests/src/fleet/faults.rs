@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use vramscope_collector::HubLimits;
-use vramscope_fleet::{FleetAddress, StreamLimits, create_streams};
+use vramscope_fleet::{FleetAddress, FollowerOptions, StreamLimits, create_streams};
 
 use super::broker_audit::BrokerAudit;
 use super::clock_host::ClockHost;
@@ -241,7 +241,7 @@ pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
     });
     let mut world = World {
         training: Training::start(ranks.collect()),
-        server: FollowingServer::start(&url),
+        server: start_server(&url),
         clock: ClockHost::start(&address, plan.ranks),
         start: Instant::now(),
         random: Rng::with_seed(plan.seed),
@@ -260,6 +260,12 @@ pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
         }
     }
     world.finish()
+}
+
+/// Starts a server that reads all events that the streams hold, however long the run takes.
+fn start_server(url: &str) -> FollowingServer {
+    let options = FollowerOptions { history: LIMITS.event_age, ..FollowerOptions::default() };
+    FollowingServer::with_options(url, options)
 }
 
 impl World {
@@ -289,7 +295,7 @@ impl World {
             }
             Kind::Network => self.break_network(pause),
             Kind::ProcessKilled => self.kill_process(),
-            Kind::ServerKilled => self.server = FollowingServer::start(&self.url),
+            Kind::ServerKilled => self.server = start_server(&self.url),
             Kind::ClockJump => {
                 self.clock.jump(Duration::from_secs(self.random.u64(1..7200)), self.random.bool());
                 thread::sleep(pause / 10);
