@@ -148,8 +148,8 @@ fn each_technique_changes_its_figures_as_stated() {
             if *what == "time" && device_kind() == DeviceKind::Cuda {
                 continue;
             }
-            let ratio = value(&with) / value(&without);
-            assert!((*low..=*high).contains(&ratio), "{name}: {what} is {ratio} of {}", value(&without));
+            let ratio = value(with) / value(without);
+            assert!((*low..=*high).contains(&ratio), "{name}: {what} is {ratio} of {}", value(without));
         }
         let differences = with.report.losses.iter().zip(&without.report.losses).map(|(a, b)| (a - b).abs());
         let difference = differences.fold(0.0, f32::max);
@@ -201,8 +201,8 @@ fn gradients_that_are_kept_show_at_the_lines_of_the_model() {
             });
             sites.map(|(_, bytes)| bytes).sum()
         };
-        assert!(at_layer(&with) > 4 * 128 * 128 * 4, "{layer}: {} bytes", at_layer(&with));
-        assert!(at_layer(&without) < at_layer(&with), "{layer}");
+        assert!(at_layer(with) > 4 * 128 * 128 * 4, "{layer}: {} bytes", at_layer(with));
+        assert!(at_layer(without) < at_layer(with), "{layer}");
     }
 }
 
@@ -224,7 +224,7 @@ fn record_stream_delays_frees_and_a_wait_does_not() {
     let [with, without] = run_with_baseline("record-stream");
     assert_eq!(figure(&with.report, "pending_free_bytes"), figure(&with.report, "data_bytes"));
     assert_eq!(figure(&without.report, "pending_free_bytes"), 0);
-    for recorded in [&with, &without] {
+    for recorded in [with, without] {
         assert_eq!(figure(&recorded.report, "overwritten_steps"), 0);
     }
     let overwritten = figure(&run("no-record-stream").report, "overwritten_steps");

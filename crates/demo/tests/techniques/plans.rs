@@ -3,7 +3,7 @@
 use vramscope_demo::techniques::{DeviceKind, Plan, Sizes, Technique};
 use vramscope_trace::Category;
 
-use crate::recorded::{NOT_ON_HOST, SMALL, device_kind, is_recorded, run, run_plan};
+use crate::recorded::{NOT_ON_HOST, SMALL, device_kind, is_recorded, plan, run, run_plan};
 
 #[test]
 fn categories_cover_nearly_all_bytes_at_the_peak() {
@@ -20,7 +20,7 @@ fn categories_cover_nearly_all_bytes_at_the_peak() {
 #[test]
 fn runs_are_reproducible_and_techniques_combine() {
     let names = "checkpoint-blocks,mixed-bf16,adam-8bit,expandable-segments";
-    let [first, second] = [run(names), run(names)];
+    let [first, second] = [plan(names), plan(names)].map(|plan| run_plan(&plan));
     assert_eq!(first.report.losses, second.report.losses);
     assert_eq!(first.report.peak_requested_bytes, second.report.peak_requested_bytes);
     assert_eq!(first.report.technique, names);

@@ -3,10 +3,10 @@
 //! Tests run on the host. With `VRAMSCOPE_TEST_DEVICE=cuda`, they run on the first GPU, with equal
 //! sizes and bounds.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use vramscope_collector::{HostDevice, HostPool};
@@ -172,15 +172,29 @@ pub(crate) fn run_plan(plan: &Plan) -> Recorded {
     recorded
 }
 
-/// Runs techniques by their names, joined by commas.
-pub(crate) fn run(names: &str) -> Recorded {
-    let names: Vec<&str> = names.split(',').collect();
-    run_plan(&Plan::new(&names, device_kind(), &SMALL).expect("the techniques fit"))
+/// Runs a plan, or returns the run of an equal plan by another test: most tests compare with one of
+/// few baselines.
+fn run_plan_once(plan: &Plan) -> &'static Recorded {
+    static RUNS: Mutex<BTreeMap<String, &'static OnceLock<Recorded>>> = Mutex::new(BTreeMap::new());
+    let run =
+        *RUNS.lock().expect("no thread panics").entry(format!("{plan:?}")).or_insert_with(|| Box::leak(Box::default()));
+    run.get_or_init(|| run_plan(plan))
 }
 
-/// Runs a technique and its baseline with equal sizes.
-pub(crate) fn run_with_baseline(name: &str) -> [Recorded; 2] {
+/// Returns the plan of techniques by their names, joined by commas.
+pub(crate) fn plan(names: &str) -> Plan {
+    let names: Vec<&str> = names.split(',').collect();
+    Plan::new(&names, device_kind(), &SMALL).expect("the techniques fit")
+}
+
+/// Runs techniques by their names, joined by commas; once in all tests.
+pub(crate) fn run(names: &str) -> &'static Recorded {
+    run_plan_once(&plan(names))
+}
+
+/// Runs a technique and its baseline with equal sizes; once in all tests.
+pub(crate) fn run_with_baseline(name: &str) -> [&'static Recorded; 2] {
     let technique = Technique::by_name(name).expect("the technique exists");
     let names = [&[technique.name][..], &[technique.baseline]];
-    Plan::pair(names, device_kind(), &SMALL).expect("they fit").map(|plan| run_plan(&plan))
+    Plan::pair(names, device_kind(), &SMALL).expect("they fit").map(|plan| run_plan_once(&plan))
 }
