@@ -77,9 +77,10 @@ impl BrokerCluster {
         let urls: Vec<String> = routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
         let nodes = routes.iter().enumerate().map(|(number, port)| {
             let http_port = free_port();
+            // Clients that learn of other nodes would reconnect to them without the tests' proxies.
             let config = format!(
                 "server_name: node{number}\nhttp: 127.0.0.1:{http_port}\n\
-                 cluster {{ name: test, listen: 127.0.0.1:{port}, routes: [{}] }}\n",
+                 cluster {{ name: test, listen: 127.0.0.1:{port}, no_advertise: true, routes: [{}] }}\n",
                 urls.join(", ")
             );
             let mut broker = Broker::stopped(&config);

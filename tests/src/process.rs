@@ -1,7 +1,8 @@
-//! Memory, files, threads and processor time of a process, from `/proc`.
+//! Memory, files, threads and processor time of a process, and waits of a thread, from `/proc`.
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// What a process uses at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,9 +47,57 @@ impl ProcessUsage {
     }
 }
 
+/// A stopwatch that tells a thread's waiting from its work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitTimer {
+    start: Instant,
+    scheduled: Duration,
+}
+
+impl WaitTimer {
+    /// Starts a stopwatch for this thread.
+    #[must_use]
+    pub(crate) fn start() -> Self {
+        Self { start: Instant::now(), scheduled: scheduled_time() }
+    }
+
+    /// Returns the time since the start, and for how much of it this thread waited for anything but
+    /// a processor, to a few milliseconds. Without `/proc`, all time counts as waiting.
+    #[must_use]
+    pub(crate) fn elapsed(&self) -> [Duration; 2] {
+        let scheduled = scheduled_time().saturating_sub(self.scheduled);
+        let elapsed = self.start.elapsed();
+        [elapsed, elapsed.saturating_sub(scheduled)]
+    }
+}
+
+/// Returns for how long this thread ran or was ready to run so far.
+fn scheduled_time() -> Duration {
+    let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    // Nanoseconds that it ran, and that it waited for a processor.
+    let times = stat.split_whitespace().take(2).filter_map(|time| time.parse().ok());
+    times.map(Duration::from_nanos).sum()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn sleep_is_a_wait_and_work_is_not() {
+        let pause = Duration::from_millis(100);
+        let timer = WaitTimer::start();
+        while timer.start.elapsed() < pause {}
+        let [total, waited] = timer.elapsed();
+        assert!(total >= pause && waited < pause / 2, "{waited:?} of {total:?}");
+        let timer = WaitTimer::start();
+        thread::sleep(pause);
+        let [total, waited] = timer.elapsed();
+        assert!(total >= pause && waited > pause / 2, "{waited:?} of {total:?}");
+    }
 
     #[test]
     #[cfg(target_os = "linux")]

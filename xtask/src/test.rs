@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every test and check, fastest to fail first.
 
+use std::fs;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::thread;
@@ -140,6 +141,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     plan.step("running programs in the browser", Kind::Measure, &browser_needs, move || {
         end_to_end(executables(), &["live::", "--test-threads", "1"])
     });
+    plan.step("many machines, simulated briefly", Kind::Measure, &browser_needs, move || simulate_fleet(executables()));
     plan.run(&workspace::target_dir()?.join("xtask-test"))
 }
 
@@ -267,6 +269,31 @@ fn check_features() -> Result<()> {
 
 /// Most crates that a program may need for recording alone.
 const MAX_RECORDER_CRATES: usize = 40;
+
+/// Arguments of brief simulations of a run: summaries of ranks with the fleet page open, every event
+/// of ranks, and an archived history.
+const SIMULATIONS: [&[&str]; 3] = [
+    &["ranks=64", "batch=8", "seconds=5", "outliers=3", "kills=1", "page=1"],
+    &["events=1000", "ranks=4", "seconds=3"],
+    &["day=1", "ranks=2", "seconds=10", "moments=10"],
+];
+
+/// The environment variable with the folder for the archive of a simulated run.
+const ARCHIVE_VARIABLE: &str = "VRAMSCOPE_ARCHIVE";
+
+/// Runs brief simulations of a run on many machines. Each fails if something is lost or late.
+fn simulate_fleet(all: &[Executable]) -> Result<()> {
+    let simulator = executables::find(all, TESTS_PACKAGE, "bin", "fleet")?;
+    let archive = workspace::target_dir()?.join("simulated-archive");
+    // The archive of an earlier simulation would be continued.
+    let _ = fs::remove_dir_all(&archive);
+    let (server, binary) = (nats::server()?, build::binary_path(Profile::Dev)?);
+    SIMULATIONS.iter().try_for_each(|arguments| {
+        let mut command = simulator.command();
+        command.env(nats::SERVER_VARIABLE, &server).env(measure::BINARY_VARIABLE, &binary);
+        shell::run(command.env(ARCHIVE_VARIABLE, &archive).args(*arguments))
+    })
+}
 
 /// Runs tests that need a browser and the command; `cargo test` ignores them elsewhere. `tests` are
 /// arguments that select them.

@@ -12,11 +12,12 @@ use vramscope_fleet::{FleetAddress, FollowerOptions, StreamLimits, create_stream
 
 use super::broker_audit::BrokerAudit;
 use super::clock_host::ClockHost;
+use super::cluster_proxies::ClusterProxies;
 use super::faulty_rank::FaultyRank;
 use super::following_server::FollowingServer;
 use crate::broker_cluster::BrokerCluster;
-use crate::process::ProcessUsage;
-use crate::proxy::{Fault, Proxy};
+use crate::process::{ProcessUsage, WaitTimer};
+use crate::proxy::Fault;
 
 /// Number of broker nodes.
 const NODES: usize = 3;
@@ -51,9 +52,9 @@ pub struct FaultPlan {
     pub kinds: u64,
 }
 
-/// The longest time of a training step. A step that waits for the network or the broker takes much
-/// longer; one that only waits for a processor of a busy machine does not.
-const MAX_STEP: Duration = Duration::from_millis(100);
+/// The longest time in which a training step may wait for anything but a processor. A step that
+/// waits for the network or the broker takes much longer.
+const MAX_WAIT: Duration = Duration::from_millis(20);
 /// The most memory of this process (ranks and server), and of a node of the broker, in bytes.
 const MAX_MEMORY: u64 = 1 << 30;
 
@@ -140,6 +141,8 @@ pub struct FaultFigures {
     pub repeated: u64,
     /// The longest time of a training step of 20 events.
     pub longest_step: Duration,
+    /// The longest time that a step waited for anything but a processor.
+    pub longest_wait: Duration,
     /// The largest memory of this process (ranks and server) and of a broker node, in bytes.
     pub memory: [u64; 2],
     /// What was wrong.
@@ -162,9 +165,10 @@ impl fmt::Display for FaultFigures {
         writeln!(f, "{} messages stored, {} of them repeated", self.messages, self.repeated)?;
         write!(
             f,
-            "longest step of {TRAIN_EVENTS} events {:.1} ms; memory at most {} MiB (ranks and server), \
-             {} MiB (a broker node)",
+            "longest step of {TRAIN_EVENTS} events {:.1} ms, longest wait in a step {:.1} ms; memory at most {} MiB \
+             (ranks and server), {} MiB (a broker node)",
             self.longest_step.as_secs_f64() * 1000.0,
+            self.longest_wait.as_secs_f64() * 1000.0,
             self.memory[0] >> 20,
             self.memory[1] >> 20
         )?;
@@ -176,7 +180,7 @@ impl fmt::Display for FaultFigures {
 struct Training {
     ranks: Arc<Mutex<Vec<FaultyRank>>>,
     stopped: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Duration>>,
+    thread: Option<JoinHandle<[Duration; 2]>>,
 }
 
 impl Training {
@@ -184,13 +188,14 @@ impl Training {
         let (ranks, stopped) = (Arc::new(Mutex::new(ranks)), Arc::new(AtomicBool::new(false)));
         let (shared, is_stopped) = (Arc::clone(&ranks), Arc::clone(&stopped));
         let thread = thread::spawn(move || {
-            let mut longest = Duration::ZERO;
+            let mut longest = [Duration::ZERO; 2];
             while !is_stopped.load(Ordering::Relaxed) {
                 thread::sleep(TRAIN_INTERVAL);
                 for rank in shared.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
-                    let start = Instant::now();
+                    let timer = WaitTimer::start();
                     rank.rank.program.run(TRAIN_EVENTS);
-                    longest = longest.max(start.elapsed());
+                    let [step, wait] = timer.elapsed();
+                    longest = [longest[0].max(step), longest[1].max(wait)];
                 }
             }
             longest
@@ -203,10 +208,10 @@ impl Training {
         self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the training. Returns the longest time of a step.
-    fn stop(&mut self) -> Duration {
+    /// Ends the training. Returns the longest time of a step, and how long a step waited at most.
+    fn stop(&mut self) -> [Duration; 2] {
         self.stopped.store(true, Ordering::Relaxed);
-        self.thread.take().map_or(Duration::ZERO, |thread| thread.join().expect("the training does not panic"))
+        self.thread.take().map_or([Duration::ZERO; 2], |thread| thread.join().expect("the training does not panic"))
     }
 }
 
@@ -216,6 +221,7 @@ struct World {
     url: String,
     training: Training,
     server: FollowingServer,
+    server_network: ClusterProxies,
     clock: ClockHost,
     start: Instant,
     random: Rng,
@@ -239,9 +245,11 @@ pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
         let limits = if rank == 0 { SMALL_LIMITS } else { HubLimits::default() };
         FaultyRank::start(rank, &cluster, limits)
     });
+    let server_network = ClusterProxies::start(&cluster);
     let mut world = World {
         training: Training::start(ranks.collect()),
-        server: start_server(&url),
+        server: start_server(&server_network),
+        server_network,
         clock: ClockHost::start(&address, plan.ranks),
         start: Instant::now(),
         random: Rng::with_seed(plan.seed),
@@ -251,8 +259,14 @@ pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
         cluster,
     };
     let kinds = Kind::with_digits(plan.kinds);
+    let mut next_kinds = Vec::new();
     for number in 1..=plan.faults {
-        let kind = kinds[world.random.usize(..kinds.len())];
+        // Every kind is in each sequence of as many faults.
+        if next_kinds.is_empty() {
+            next_kinds.clone_from(&kinds);
+            world.random.shuffle(&mut next_kinds);
+        }
+        let Some(kind) = next_kinds.pop() else { break };
         eprintln!("fault {number} after {:.1} s: {kind:?}", world.start.elapsed().as_secs_f64());
         world.inject(kind);
         if number % CHECK_INTERVAL == 0 || number == plan.faults {
@@ -263,9 +277,9 @@ pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
 }
 
 /// Starts a server that reads all events that the streams hold, however long the run takes.
-fn start_server(url: &str) -> FollowingServer {
+fn start_server(network: &ClusterProxies) -> FollowingServer {
     let options = FollowerOptions { history: LIMITS.event_age, ..FollowerOptions::default() };
-    FollowingServer::with_options(url, options)
+    FollowingServer::with_options(&network.address("faults"), options)
 }
 
 impl World {
@@ -295,7 +309,7 @@ impl World {
             }
             Kind::Network => self.break_network(pause),
             Kind::ProcessKilled => self.kill_process(),
-            Kind::ServerKilled => self.server = start_server(&self.url),
+            Kind::ServerKilled => self.server = start_server(&self.server_network),
             Kind::ClockJump => {
                 self.clock.jump(Duration::from_secs(self.random.u64(1..7200)), self.random.bool());
                 thread::sleep(pause / 10);
@@ -307,7 +321,7 @@ impl World {
         self.figures.memory = [most_own.max(own), most_broker.max(self.cluster.largest_memory())];
     }
 
-    /// Breaks the connections of a rank for some time.
+    /// Breaks the connections of a rank or of the server for some time.
     fn break_network(&mut self, pause: Duration) {
         let faults = [
             Fault::Cut,
@@ -318,17 +332,17 @@ impl World {
             Fault::Throttle(20_000),
         ];
         let fault = faults[self.random.usize(..faults.len())];
-        let choice = self.random.usize(..);
-        let inject = |proxies: &[Proxy]| {
-            proxies.iter().for_each(|proxy| (0..8).for_each(|number| proxy.inject(number, fault)));
-        };
-        {
-            let ranks = self.training.ranks();
-            inject(&ranks[choice % ranks.len()].proxies);
-        }
+        let choice = self.random.usize(..self.training.ranks().len() + 1);
+        self.network(choice, |network| network.inject(fault));
         thread::sleep(pause / 4);
+        self.network(choice, ClusterProxies::clear_faults);
+    }
+
+    /// Changes the network of the rank with an index, or of the server for the index after the last
+    /// rank.
+    fn network(&self, index: usize, change: impl FnOnce(&ClusterProxies)) {
         let ranks = self.training.ranks();
-        ranks[choice % ranks.len()].proxies.iter().for_each(Proxy::clear_faults);
+        change(ranks.get(index).map_or(&self.server_network, |rank| &rank.network));
     }
 
     /// Kills a process and starts another as its rank.
@@ -363,9 +377,13 @@ impl World {
         if !complete.is_empty() {
             self.figures.failures.push(format!("after fault {number}: lost events: {}", complete.join(", ")));
         }
-        let gaps = lost.iter().find(|(rank, _)| *rank == 0).map_or(0, |(_, lost)| *lost);
-        self.figures.gaps = self.figures.gaps.max(gaps);
+        self.figures.gaps = lost.iter().find(|(rank, _)| *rank == 0).map_or(0, |(_, lost)| *lost);
+        let missed = ranks[0].rank.program.hub().missed_events();
         drop(ranks);
+        if self.figures.gaps != missed {
+            let failure = format!("after fault {number}: rank 0 lost {missed} events, {} are shown", self.figures.gaps);
+            self.figures.failures.push(failure);
+        }
         if let Err(failure) = self.clock.check(&self.server) {
             self.figures.failures.push(format!("after fault {number}: {failure}"));
         }
@@ -387,17 +405,12 @@ impl World {
 
     /// Ends everything and returns what was measured.
     fn finish(mut self) -> FaultFigures {
-        self.figures.longest_step = self.training.stop();
+        [self.figures.longest_step, self.figures.longest_wait] = self.training.stop();
         let running: u64 = self.training.ranks().iter().map(|rank| rank.rank.program.events()).sum();
         self.figures.events = running + self.killed_events;
-        let missed = self.training.ranks()[0].rank.program.hub().missed_events();
-        if self.figures.gaps > missed {
-            let failure = format!("rank 0 has lost {missed} events, but {} are shown", self.figures.gaps);
-            self.figures.failures.push(failure);
-        }
-        let FaultFigures { longest_step, memory: [own, broker], .. } = self.figures;
-        if longest_step > MAX_STEP {
-            self.figures.failures.push(format!("a step takes more than {MAX_STEP:?}: the training waits"));
+        let FaultFigures { longest_wait, memory: [own, broker], .. } = self.figures;
+        if longest_wait > MAX_WAIT {
+            self.figures.failures.push(format!("a step waits for more than {MAX_WAIT:?}"));
         }
         if own.max(broker) > MAX_MEMORY {
             self.figures.failures.push(format!("a process uses more than {} MiB", MAX_MEMORY >> 20));

@@ -108,6 +108,7 @@ impl Figures {
         check(self.lag_ms[1] <= MAX_DELAY_MS, format!("the lag of 95% is {} ms", self.lag_ms[1]));
         check(late == 0, format!("{late} outliers are marked after {MAX_DELAY_MS} ms, or not at all"));
         check(self.ranked_first == planted, format!("{} outliers are not ranked first", planted - self.ranked_first));
+        check(self.wrong_marks == 0, format!("ranks that do not differ are marked {} times", self.wrong_marks));
         let missing = self.restarted_ms.iter().filter(|time| time.is_none()).count();
         check(missing == 0, format!("the new ranks of {missing} killed machines are not shown"));
         check(frame_ms <= MAX_FRAME_MS, format!("95% of the frames take up to {frame_ms:.1} ms"));

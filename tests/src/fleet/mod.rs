@@ -7,6 +7,7 @@
 
 mod broker_audit;
 mod clock_host;
+mod cluster_proxies;
 mod day;
 mod events;
 mod faults;
