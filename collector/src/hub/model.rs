@@ -82,6 +82,8 @@ impl Client {
         assert!(self.viewer.failure().is_none(), "{:?}", self.viewer.failure());
         // A jump goes to a state; a gap just before that state is part of it.
         let mut has_skipped = taken.missed_events > 0;
+        // A recording without an event begins with the state that follows: nothing is missing in it.
+        self.missed += if self.has_begun { taken.missed_events } else { 0 };
         for chunk in &taken.chunks {
             let end_event = self.recording.end_event();
             let is_gap = source.gaps.contains(&(end_event, chunk.first_event.saturating_sub(end_event)));
@@ -92,7 +94,6 @@ impl Client {
             self.recording.push(&chunk.bytes).expect("a viewer receives a valid recording");
             self.bytes.extend_from_slice(&chunk.bytes);
         }
-        self.missed += taken.missed_events;
         self.next = taken.next;
         !taken.chunks.is_empty()
     }
