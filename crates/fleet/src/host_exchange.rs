@@ -1,9 +1,10 @@
 //! Joins the summaries of one machine's processes into one message.
 //!
 //! One process of a user on a machine is the sender for a run; the others hand their summaries to
-//! it through a socket in a folder that only this user can read. If the sender ends, the next
-//! process that notices takes its place. A process sends its summary itself if no other takes it,
-//! so a summary is lost only with the sender that holds it.
+//! it through a socket in a folder that only this user can read. If the sender ends, or gives up
+//! because the broker does not take what it sends, the next process that notices takes its place. A
+//! process sends its summary itself if no other takes it, so a summary of another process is lost
+//! only if the sender holds it when it ends or its connection fails.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -11,6 +12,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use vramscope_insight::fleet::Summary;
 
@@ -19,6 +21,8 @@ use crate::summary_batch::{MAX_BATCH, SummaryBatch};
 
 /// The largest datagram that is sent or accepted, in bytes.
 const MAX_DATAGRAM: usize = 16 << 10;
+/// Time for which a process that gave up does not become the sender: another one does meanwhile.
+const GIVE_UP_TIME: Duration = Duration::from_secs(5);
 
 /// Hands summaries to the sender of this machine, or is the sender.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub(crate) struct HostExchange {
     socket: UnixDatagram,
     /// The place to which others send, while this process is the sender.
     receiving: Option<Receiving>,
+    /// When it gave up to be the sender, or could not send its own summaries.
+    gave_up: Option<Instant>,
 }
 
 /// What makes a process the sender. The lock ends with the process, however it ends.
@@ -52,7 +58,7 @@ impl HostExchange {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
         let (socket_path, lock_path) = (folder.join(format!("{name}.sock")), folder.join(format!("{name}.lock")));
-        Ok(Self { socket_path, lock_path, socket, receiving: None })
+        Ok(Self { socket_path, lock_path, socket, receiving: None, gave_up: None })
     }
 
     /// Returns the summaries to send now, the process's own first, with an empty identity; none if
@@ -65,14 +71,22 @@ impl HostExchange {
             if bytes.len() <= MAX_DATAGRAM && self.socket.send_to(&bytes, &self.socket_path).is_ok() {
                 return Vec::new();
             }
-            // An error means that another process is the sender, or that there can be none.
-            self.receiving = self.become_sender().ok();
+            if self.gave_up.is_none_or(|gave_up| gave_up.elapsed() >= GIVE_UP_TIME) {
+                // An error means that another process is the sender, or that there can be none.
+                self.receiving = self.become_sender().ok();
+            }
         }
         let own = (String::new(), summary);
         match &self.receiving {
             Some(receiving) => std::iter::once(own).chain(receiving.take()).collect(),
             None => vec![own],
         }
+    }
+
+    /// Stops being the sender, because the broker does not take what this process sends: another
+    /// process may have a better connection, or a key that is valid.
+    pub(crate) fn give_up(&mut self) {
+        (self.receiving, self.gave_up) = (None, Some(Instant::now()));
     }
 
     /// Takes the place of the sender, if no running process has it.
@@ -156,6 +170,25 @@ mod tests {
         assert_eq!(send(&mut c, "c", 22), [named("", 22), named("b", 12)]);
         let mut late = exchange(folder.path());
         assert_eq!(send(&mut late, "a", 0), []);
+    }
+
+    #[test]
+    fn sender_that_gives_up_hands_its_summaries_to_another() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [mut a, mut b] = std::array::from_fn(|_| exchange(folder.path()));
+        assert_eq!(send(&mut a, "a", 0), [named("", 0)]);
+        assert_eq!(send(&mut b, "b", 10), []);
+        a.give_up();
+        // Alone, it sends its own.
+        assert_eq!(send(&mut a, "a", 1), [named("", 1)]);
+        assert_eq!(send(&mut b, "b", 11), [named("", 11)]);
+        assert_eq!(send(&mut a, "a", 2), []);
+        assert_eq!(send(&mut b, "b", 12), [named("", 12), named("a", 2)]);
+        b.give_up();
+        assert_eq!(send(&mut b, "b", 13), [named("", 13)]);
+        a.gave_up = Instant::now().checked_sub(GIVE_UP_TIME);
+        assert_eq!(send(&mut a, "a", 3), [named("", 3)]);
+        assert_eq!(send(&mut b, "b", 14), []);
     }
 
     #[test]

@@ -127,6 +127,8 @@ pub(crate) struct SummarySender {
     newest: Arc<Mutex<Option<Acknowledged>>>,
     /// True if the broker has no stream for the newest batch.
     is_stream_missing: Arc<AtomicBool>,
+    /// True if the broker did not acknowledge a batch, for another reason.
+    has_failed: Arc<AtomicBool>,
 }
 
 impl SummarySender {
@@ -134,12 +136,18 @@ impl SummarySender {
     pub(crate) fn new(connection: Connection, run: &str, process: &Process) -> Self {
         let subject = subjects::summaries(run, process.rank, &process.identity);
         let identity = process.identity.clone();
-        Self { connection, subject, identity, newest: Arc::default(), is_stream_missing: Arc::default() }
+        let (newest, is_stream_missing, has_failed) = Default::default();
+        Self { connection, subject, identity, newest, is_stream_missing, has_failed }
     }
 
     /// Returns true if the broker had no stream for a batch since the last call.
     fn take_stream_missing(&self) -> bool {
         self.is_stream_missing.swap(false, Ordering::Relaxed)
+    }
+
+    /// Returns true if the broker has refused or not answered a batch since the last call.
+    fn take_failed(&self) -> bool {
+        self.has_failed.swap(false, Ordering::Relaxed)
     }
 
     /// Returns when the newest acknowledged batch was acknowledged.
@@ -159,6 +167,7 @@ impl SummarySender {
         let sent = self.connection.jetstream.publish_with_headers(self.subject.clone(), headers, payload).await;
         let Ok(acknowledgement) = sent else { return false };
         let (newest, is_stream_missing) = (Arc::clone(&self.newest), Arc::clone(&self.is_stream_missing));
+        let has_failed = Arc::clone(&self.has_failed);
         tokio::spawn(async move {
             match acknowledgement.await {
                 Ok(_) => {
@@ -171,7 +180,7 @@ impl SummarySender {
                 Err(error) if error.kind() == PublishErrorKind::StreamNotFound => {
                     is_stream_missing.store(true, Ordering::Relaxed);
                 }
-                Err(_) => {}
+                Err(_) => has_failed.store(true, Ordering::Relaxed),
             }
         });
         true
@@ -182,7 +191,8 @@ impl SummarySender {
 /// out; their numbers show how many. Restores the run's streams, and the description `record`, if
 /// the broker has lost its store.
 ///
-/// One process of a machine sends the summaries of all.
+/// One process of a machine sends the summaries of all, and gives up if the broker does not take
+/// them from it.
 pub(crate) async fn send_summaries(hub: Hub, address: FleetAddress, record: RecordPublisher, connection: Connection) {
     let process = record.with(|record| record.process.clone());
     let sender = SummarySender::new(connection.clone(), address.run(), &process);
@@ -203,8 +213,10 @@ pub(crate) async fn send_summaries(hub: Hub, address: FleetAddress, record: Reco
         };
         #[cfg(not(target_os = "linux"))]
         let summaries = vec![(String::new(), summary)];
-        if !summaries.is_empty() {
-            sender.send(number, &SummaryBatch { summaries }).await;
+        let is_sent = summaries.is_empty() || sender.send(number, &SummaryBatch { summaries }).await;
+        if sender.take_failed() || !is_sent {
+            #[cfg(target_os = "linux")]
+            exchange.iter_mut().for_each(HostExchange::give_up);
         }
         if sender.take_stream_missing() && restored_at.elapsed() >= RESTORE_INTERVAL {
             restored_at = Instant::now();

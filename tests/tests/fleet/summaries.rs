@@ -1,9 +1,11 @@
 //! Every rank sends what it holds, and the one that differs is marked.
 
+use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use vramscope_tests::fleet::{FollowingServer, PushingRank};
+use vramscope_tests::Broker;
+use vramscope_tests::fleet::{FollowingServer, PushingRank, print_log};
 
 use crate::harness::{start_broker, wait_until};
 
@@ -38,4 +40,38 @@ fn all_servers_show_the_summaries_of_all_ranks() {
     }
     ranks.iter_mut().for_each(PushingRank::end);
     wait_until("the ends are shown", || servers[0].view().ranks.iter().all(|row| row.has_ended));
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn revoked_key_of_one_rank_does_not_silence_its_machine() {
+    print_log();
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
+    let allow = |names: &[&str]| {
+        let users: Vec<String> = names.iter().map(|name| format!("{{user: {name}, password: secret}}")).collect();
+        let config = format!("authorization {{ users: [{}] }}", users.join(", "));
+        fs::write(folder.path().join("users.conf"), config).expect("the folder is writable");
+    };
+    allow(&["rank0", "rank1", "viewer"]);
+    // Relative to the folder of the broker's configuration, which is beside this one.
+    let name = folder.path().file_name().expect("the folder has a name").display();
+    let mut broker = Broker::with_config(&format!("include \"../{name}/users.conf\""));
+    let server = FollowingServer::start(&broker.address_for("viewer", "secret", "run"));
+    let summaries = |rank: u32| {
+        let view = server.view();
+        view.ranks.iter().find(|row| row.rank == Some(rank)).map_or(0, |row| row.summaries)
+    };
+    // The first process sends the summaries of both.
+    let ranks = [0, 1].map(|rank| {
+        let started = PushingRank::start(rank, &broker.address_for(&format!("rank{rank}"), "secret", "run"));
+        wait_until("summaries of the rank arrive", || summaries(rank) > 2);
+        started
+    });
+    allow(&["rank1", "viewer"]);
+    broker.run();
+    let before = [0, 1].map(summaries);
+    wait_until("summaries of both ranks arrive", || {
+        (0..2).all(|rank: u32| summaries(rank) > before[rank as usize] + 20)
+    });
+    drop(ranks);
 }
