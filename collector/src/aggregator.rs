@@ -29,7 +29,8 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use merge::{Merger, MergerConnection, Output};
+pub use merge::JoinError;
+use merge::{MAX_PROCESSES, Merger, MergerConnection, Output};
 
 /// Interval between merge passes: 20 ms, as in the recorder.
 const MERGE_INTERVAL: Duration = Duration::from_millis(20);
@@ -99,6 +100,9 @@ impl fmt::Debug for Aggregator {
 }
 
 impl Aggregator {
+    /// The most processes that are connected at once.
+    pub const MAX_PROCESSES: usize = MAX_PROCESSES;
+
     /// Creates an aggregator that accepts no process until [`begin`](Self::begin).
     #[must_use]
     pub fn new() -> Self {
@@ -160,13 +164,14 @@ impl Aggregator {
     /// Connects a process.
     ///
     /// # Errors
-    /// If the process is refused, with the reason.
-    pub fn join(&self, process: Process) -> Result<ProcessConnection, String> {
+    /// If [`MAX_PROCESSES`](Self::MAX_PROCESSES) are connected, the process's stream was refused
+    /// before, or the merged recording has not begun or has ended.
+    pub fn join(&self, process: Process) -> Result<ProcessConnection, JoinError> {
         let name = format!("{} ({process})", process.short_name());
         let name = if process.rank.is_some() { name } else { process.to_string() };
         let now_unix_ns = self.0.now_unix_ns();
         let mut state = self.0.lock();
-        let merger = state.merger()?;
+        let merger = state.merger().map_err(JoinError::Refused)?;
         let joined = merger.join(process, now_unix_ns)?;
         let connected = merger.connected();
         drop(state);

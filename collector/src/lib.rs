@@ -140,7 +140,7 @@ mod time;
 mod torch;
 
 #[cfg(feature = "server")]
-pub use aggregator::{Aggregator, ProcessConnection};
+pub use aggregator::{Aggregator, JoinError, ProcessConnection};
 pub use buffer::PoolSlice;
 #[cfg(feature = "server")]
 pub use controls::{CommandResult, Controls};

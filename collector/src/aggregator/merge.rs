@@ -28,7 +28,7 @@ const CATCH_UP_NS: u64 = 30_000_000_000;
 /// The most processes that the merger remembers, including disconnected ones that may reconnect. A
 /// further process replaces the one that has been disconnected the longest; if all are connected,
 /// it is refused.
-const MAX_PROCESSES: usize = 256;
+pub(super) const MAX_PROCESSES: usize = 256;
 /// The most segments and blocks of all processes together, which is the limit of a full state. The
 /// stream of a process that exceeds it is refused, and the process's memory is removed.
 const MAX_SEGMENTS_AND_BLOCKS: usize = 1 << 20;
@@ -39,6 +39,17 @@ const ENDED_MARK: &str = "process ended";
 const LOST_MARK: &str = "connection to the process lost";
 /// Error message for a connection whose process has opened a newer connection.
 const REPLACED: &str = "the process has opened another connection";
+
+/// Why the aggregator does not connect a process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// As many processes are connected as allowed; a later attempt can succeed.
+    #[error("the limit of {MAX_PROCESSES} processes is reached")]
+    Full,
+    /// The process is refused. The text is the reason.
+    #[error("{0}")]
+    Refused(String),
+}
 
 /// The destination of the merged recording: a [`Sink`] of events that also takes the recording's
 /// header and keeps its memory state.
@@ -117,13 +128,12 @@ impl<O: Output> Merger<O> {
     /// nanoseconds since 1970, as in all methods of the merger.
     ///
     /// # Errors
-    /// If the process's stream was refused before, or [`MAX_PROCESSES`] are connected. The text is
-    /// the reason.
-    pub(super) fn join(&mut self, process: Process, now_unix_ns: u64) -> Result<MergerConnection, String> {
+    /// If the process's stream was refused before, or [`MAX_PROCESSES`] are connected.
+    pub(super) fn join(&mut self, process: Process, now_unix_ns: u64) -> Result<MergerConnection, JoinError> {
         let identity = process.identity.clone();
         let known = self.source_index(&identity);
         if let Some(reason) = known.and_then(|index| self.sources[index].failure.as_ref()) {
-            return Err(reason.clone());
+            return Err(JoinError::Refused(reason.clone()));
         }
         if known.is_none() {
             self.ensure_capacity(now_unix_ns)?;
@@ -148,14 +158,14 @@ impl<O: Output> Merger<O> {
 
     /// Makes room for another process: at [`MAX_PROCESSES`], forgets the process that has been
     /// disconnected the longest. Returns an error if all are connected.
-    fn ensure_capacity(&mut self, now_unix_ns: u64) -> Result<(), String> {
+    fn ensure_capacity(&mut self, now_unix_ns: u64) -> Result<(), JoinError> {
         if self.sources.len() < MAX_PROCESSES {
             return Ok(());
         }
         self.merge(now_unix_ns, true);
         let disconnected = self.sources.iter().enumerate().filter(|(_, source)| source.connection.is_none());
         let oldest = disconnected.min_by_key(|(_, source)| source.disconnected_unix_ns).map(|(index, _)| index);
-        let oldest = oldest.ok_or_else(|| format!("the limit of {MAX_PROCESSES} processes is reached"))?;
+        let oldest = oldest.ok_or(JoinError::Full)?;
         let forgotten = self.sources.remove(oldest);
         self.context.table.forget(&forgotten.numbers);
         Ok(())

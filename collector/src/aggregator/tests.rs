@@ -9,7 +9,7 @@ mod held_marks;
 mod limits;
 mod walks;
 
-use super::merge::{HOLD_NS, Merger, MergerConnection, Output};
+use super::merge::{HOLD_NS, JoinError, Merger, MergerConnection, Output};
 use super::source::WAIT_NS;
 use crate::process::Process;
 
@@ -419,7 +419,8 @@ fn malformed_stream_disconnects_only_its_process() {
         // The process stays refused.
         assert_eq!(merger.push(&joined_bad, &malformed, 1, START_NS + 10), Err(error.clone()));
         merger.leave(&joined_bad, START_NS + 10);
-        assert_eq!(merger.join(bad.process.clone(), START_NS + 20).expect_err("the process stays refused"), error);
+        let refused = merger.join(bad.process.clone(), START_NS + 20);
+        assert_eq!(refused, Err(JoinError::Refused(error)));
         good.allocate(20, 8192, "b");
         good.push(&mut merger, &joined_good, 30);
         merger.merge(END_NS, true);

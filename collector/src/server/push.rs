@@ -101,7 +101,7 @@ impl PushClient {
     async fn join(&mut self, process: Process) -> Result<u64, Disconnect> {
         let aggregator = self.aggregator.clone();
         let joined = tokio::task::spawn_blocking(move || aggregator.join(process)).await;
-        let connection = joined.map_err(|_| panicked())?.map_err(Disconnect::Invalid)?;
+        let connection = joined.map_err(|_| panicked())?.map_err(|error| invalid(&error.to_string()))?;
         Ok(self.connection.insert(connection).resume())
     }
 

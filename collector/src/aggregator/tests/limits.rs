@@ -55,7 +55,7 @@ fn at_the_process_limit_the_longest_disconnected_is_forgotten() {
     let mut merger = merger();
     let joined: Vec<_> = (0..256).map(|number| Program::new(number, None, 0).join(&mut merger, 0)).collect();
     let new_process = Program::new(1000, None, 0).process;
-    assert!(merger.join(new_process.clone(), START_NS).is_err());
+    assert_eq!(merger.join(new_process.clone(), START_NS), Err(JoinError::Full));
     merger.leave(&joined[7], START_NS + 1);
     merger.leave(&joined[5], START_NS + 2);
     merger.join(new_process, START_NS + 3).expect("the process is accepted");
