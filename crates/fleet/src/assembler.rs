@@ -66,6 +66,17 @@ impl Assembler {
         self.is_in_sync
     }
 
+    /// Returns true if it has the first parts of chunks that continue in the next message.
+    pub(crate) fn has_parts(&self) -> bool {
+        !self.joined.is_empty()
+    }
+
+    /// Forgets everything but which chunks were passed on, or all before the chunk `next` if that
+    /// is later: continues at the next start.
+    pub(crate) fn restart_from(&mut self, next: u64) {
+        *self = Self { next: self.next.max(next), ..Self::default() };
+    }
+
     /// Takes the next message and returns the chunks in it that are new.
     ///
     /// # Errors

@@ -5,13 +5,14 @@
 //! followers show the same, and one that restarts continues with what is stored.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::DeliverPolicy;
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::MissedTickBehavior;
 use vramscope_collector::{Aggregator, Process};
 use vramscope_insight::fleet::{EventsState, FleetView, ProcessIdentity};
 
@@ -21,7 +22,7 @@ use crate::control::EventRequest;
 use crate::fleet_reader::{SharedFleet, compare_ranks, read_summaries};
 use crate::process_follower::{ProcessFollower, ProcessObserver};
 use crate::process_record::ProcessRecord;
-use crate::process_registry::{OpenError, ProcessRegistry};
+use crate::process_registry::{OpenError, ProcessRegistry, Stop};
 use crate::runtime::BackgroundRuntime;
 use crate::subject_reader::SubjectReader;
 use crate::{streams, subjects, unix_time};
@@ -31,8 +32,12 @@ const RENEW_INTERVAL: Duration = Duration::from_secs(5);
 /// For how long a process is asked to send its events: three intervals, so that a lost request does
 /// no harm.
 const LEASE: Duration = Duration::from_secs(15);
-/// How often requests of other servers that are no longer valid are noticed.
-const EXPIRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How often free places are given to other processes, and requests of other servers that are no
+/// longer valid are noticed.
+const FILL_INTERVAL: Duration = Duration::from_secs(1);
+/// The least time between two changes of what is read, because of new processes: each takes time
+/// that grows with the number of processes.
+const MIN_CHANGE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What a [`Follower`] reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +45,9 @@ pub struct FollowerOptions {
     /// Events that happened up to this time before now are read, if the broker has them.
     pub history: Duration,
     /// The most processes that are asked for their events at once. The first ones are asked without
-    /// [`Follower::open`]. Those that send all are always read.
+    /// [`Follower::open`]. Those that send all are read without being asked. At most
+    /// [`Aggregator::MAX_PROCESSES`] are read, and those that send nothing for long give their
+    /// places to others.
     pub max_open: usize,
 }
 
@@ -89,6 +96,7 @@ impl Follower {
             server: EventRequest::new_server(),
             registry: Mutex::new(ProcessRegistry::new(options.max_open)),
             followed: Mutex::default(),
+            has_new: Notify::new(),
         });
         Ok(Self { runtime, shared })
     }
@@ -98,6 +106,7 @@ impl Follower {
     pub fn follow(&self) {
         let shared = || Arc::clone(&self.shared);
         self.runtime.spawn(follow_run(shared()));
+        self.runtime.spawn(apply_changes(shared()));
         self.runtime.spawn(renew_requests(shared()));
         self.runtime.spawn(hear_requests(shared()));
         let Shared { connection, run, fleet, .. } = &*self.shared;
@@ -118,11 +127,12 @@ impl Follower {
     }
 
     /// Starts to read the events of a process: asks for them until [`close`](Self::close). Takes the
-    /// place of a process that no user has opened if as many as allowed are open.
+    /// place of a process that no user has opened if as many as allowed are open. Does nothing if
+    /// the process has ended and the aggregator has its events.
     ///
     /// # Errors
-    /// If the process is unknown, has ended without its events being at the broker, or as many
-    /// processes are open as allowed.
+    /// If the process is unknown, has ended without its events being at the broker, its events were
+    /// refused, or as many processes are open as allowed.
     pub fn open(&self, identity: &ProcessIdentity) -> Result<(), OpenError> {
         let is_silent = |name: &str| self.shared.fleet.is_silent(name);
         self.shared.registry(|registry| registry.open(&identity.0, Instant::now(), is_silent))?;
@@ -157,8 +167,11 @@ struct Shared {
     /// Tells this server's requests from those of others.
     server: u64,
     registry: Mutex<ProcessRegistry>,
-    /// Whether each process that was read at any time is open now, by identity.
+    /// Whether each process that was read at any time, and is not at its end, is open now, by
+    /// identity.
     followed: Mutex<BTreeMap<String, watch::Sender<bool>>>,
+    /// Wakes [`apply_changes`] when a new process is to be read.
+    has_new: Notify,
 }
 
 impl Shared {
@@ -166,10 +179,16 @@ impl Shared {
         act(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    fn followed(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<bool>>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Starts and stops reading processes, and shows their states, as the registry says.
     fn update(self: &Arc<Self>) {
-        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = self.followed();
         self.registry(|registry| {
+            // Forgotten processes are not read further.
+            followed.retain(|identity, _| registry.process(identity).is_some());
             for (record, events, device) in registry.states(Instant::now()) {
                 let identity = &record.process.identity;
                 self.fleet.set_events(identity, events, device);
@@ -194,11 +213,27 @@ impl Shared {
         let follower = ProcessFollower::new(connection, &self.run, record, history, aggregator, observer);
         let (shared, identity) = (Arc::clone(self), record.process.identity.clone());
         self.handle.spawn(async move {
-            follower.run(is_open).await;
-            shared.registry(|registry| registry.finish(&identity));
-            shared.update();
+            if let Some(stop) = follower.run(is_open).await {
+                shared.stop_following(&identity, stop);
+            }
         });
         sender
+    }
+
+    /// Notes why a process is not read any more.
+    fn stop_following(self: &Arc<Self>, identity: &str, stop: Stop) {
+        let record = self.registry(|registry| registry.stop(identity, stop, Instant::now()).cloned());
+        // After the registry, which would start it again.
+        self.followed().remove(identity);
+        if let Some(record) = record {
+            self.fleet.describe(&record);
+        }
+        self.update();
+    }
+
+    /// Gives free places to other processes. Returns true if others are read from now on.
+    fn fill_places(&self) -> bool {
+        self.registry(|registry| registry.fill_places(Instant::now(), |name| self.fleet.is_silent(name)))
     }
 
     /// Sends a request to each process that this server has opened.
@@ -223,14 +258,16 @@ impl Shared {
 
     /// Takes the request of another server.
     fn hear(self: &Arc<Self>, identity: &str, request: EventRequest) {
-        self.registry(|registry| {
+        let now = Instant::now();
+        let is_changed = self.registry(|registry| {
             if request.is_end() {
-                registry.close_automatic(identity);
-            } else {
-                registry.requested(identity, Instant::now() + request.lease);
+                return registry.close_automatic(identity);
             }
+            !request.lease.is_zero() && registry.requested(identity, now + request.lease, now)
         });
-        self.update();
+        if is_changed {
+            self.update();
+        }
     }
 }
 
@@ -257,6 +294,12 @@ impl ProcessObserver for Observer {
             self.shared.update();
         }
     }
+
+    fn set_lost(&self) {
+        if self.shared.registry(|registry| registry.yield_place(&self.identity)) {
+            self.shared.update();
+        }
+    }
 }
 
 /// Checks that the run's streams can be read; creates them if they do not exist and the broker
@@ -272,6 +315,23 @@ async fn ensure_readable(connection: &Connection, run: &str) -> Result<(), Strin
     Ok(())
 }
 
+/// Starts to read new processes, and gives free places to others, for as long as the follower runs.
+async fn apply_changes(shared: Arc<Shared>) {
+    let mut fill = tokio::time::interval(FILL_INTERVAL);
+    fill.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let has_new = tokio::select! {
+            _ = fill.tick() => shared.fill_places(),
+            () = shared.has_new.notified() => true,
+        };
+        shared.update();
+        if has_new {
+            shared.send_requests().await;
+        }
+        tokio::time::sleep(MIN_CHANGE_INTERVAL).await;
+    }
+}
+
 /// Asks for events for as long as the follower runs.
 async fn renew_requests(shared: Arc<Shared>) {
     loop {
@@ -283,7 +343,6 @@ async fn renew_requests(shared: Arc<Shared>) {
 /// Listens to the requests of other servers for as long as the follower runs, so that all servers
 /// read the same processes.
 async fn hear_requests(shared: Arc<Shared>) {
-    let mut expiry = tokio::time::interval(EXPIRY_INTERVAL);
     let mut has_logged_failure = false;
     loop {
         let mut requests = match shared.connection.client.subscribe(subjects::all_controls(&shared.run)).await {
@@ -292,21 +351,15 @@ async fn hear_requests(shared: Arc<Shared>) {
                 if !std::mem::replace(&mut has_logged_failure, true) {
                     tracing::warn!("cannot listen to other servers: {}; trying again", describe(&error));
                 }
-                expiry.tick().await;
+                tokio::time::sleep(FILL_INTERVAL).await;
                 continue;
             }
         };
-        loop {
-            tokio::select! {
-                request = requests.next() => {
-                    let Some(request) = request else { break };
-                    let parsed = EventRequest::parse(&request.payload);
-                    let parsed = parsed.filter(|request| request.server != shared.server);
-                    if let (Some(parsed), Some((_, identity))) = (parsed, subjects::parse_process(&request.subject)) {
-                        shared.hear(identity, parsed);
-                    }
-                }
-                _ = expiry.tick() => shared.update(),
+        while let Some(request) = requests.next().await {
+            let parsed = EventRequest::parse(&request.payload);
+            let parsed = parsed.filter(|request| request.server != shared.server);
+            if let (Some(parsed), Some((_, identity))) = (parsed, subjects::parse_process(&request.subject)) {
+                shared.hear(identity, parsed);
             }
         }
     }
@@ -335,8 +388,7 @@ async fn follow_run(shared: Arc<Shared>) {
         shared.fleet.describe(&record);
         let is_current = is_current(&record, shared.options.history);
         if shared.registry(|registry| registry.describe(&record, is_current, Instant::now())) {
-            shared.update();
-            shared.send_requests().await;
+            shared.has_new.notify_one();
         }
     }
 }

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use tokio::sync::watch;
-use vramscope_collector::{Aggregator, Process, ProcessConnection};
+use vramscope_collector::{Aggregator, JoinError, Process, ProcessConnection};
 
 use crate::assembler::{Assembled, Assembler};
 use crate::connection::Connection;
 use crate::message::ChunkMessage;
 use crate::process_record::ProcessRecord;
+use crate::process_registry::Stop;
 use crate::reorder_buffer::ReorderBuffer;
 use crate::subject_reader::SubjectReader;
 use crate::subjects;
@@ -28,6 +29,8 @@ pub(crate) trait ProcessObserver {
     fn request_start(&self) -> impl Future<Output = ()> + Send;
     /// Takes the number of the process's first device in the aggregator's recording.
     fn set_device(&self, device: u16);
+    /// Learns that the process seems to be lost, and everything of it at the broker has been read.
+    fn set_lost(&self);
 }
 
 /// Reads the events of one process while `is_open` is true, until they have been read to their end,
@@ -49,10 +52,6 @@ pub(crate) struct ProcessFollower<O> {
     /// True once an ignored message was logged.
     has_logged_invalid: bool,
 }
-
-/// The events of a process cannot be read further; the reason was logged.
-#[derive(Debug)]
-struct Refused;
 
 impl<O: ProcessObserver> ProcessFollower<O> {
     /// Creates a follower that begins at the start of the `history`, or at the process's newest
@@ -83,60 +82,74 @@ impl<O: ProcessObserver> ProcessFollower<O> {
         }
     }
 
-    /// Reads until the end. Ends early if the sender of `is_open` is dropped.
-    pub(crate) async fn run(mut self, mut is_open: watch::Receiver<bool>) {
+    /// Reads until the end, and returns why that is; `None` if the sender of `is_open` was dropped.
+    pub(crate) async fn run(mut self, is_open: watch::Receiver<bool>) -> Option<Stop> {
+        let stop = self.read(is_open).await.err();
+        self.with_connection(drop).await;
+        stop
+    }
+
+    /// Reads until the sender of `is_open` is dropped; fails if nothing can be read any more.
+    async fn read(&mut self, mut is_open: watch::Receiver<bool>) -> Result<(), Stop> {
         // Not at once: what the broker has stored comes first.
         let mut check = tokio::time::interval_at(tokio::time::Instant::now() + CHECK_INTERVAL, CHECK_INTERVAL);
         loop {
             if !*is_open.borrow_and_update() {
                 self.pause().await;
                 if is_open.wait_for(|is_open| *is_open).await.is_err() {
-                    return;
+                    return Ok(());
                 }
                 self.last_message = Instant::now();
             }
             tokio::select! {
                 changed = is_open.changed() => {
                     if changed.is_err() {
-                        break;
+                        return Ok(());
                     }
                 }
                 message = self.reader.next() => {
                     self.last_message = Instant::now();
-                    match self.take(message).await {
-                        Ok(false) => {}
-                        Ok(true) | Err(Refused) => break,
-                    }
+                    self.take(message).await?;
                 }
-                _ = check.tick() => {
-                    let overdue = self.order.take_overdue(Instant::now(), self.reader.receiving_since());
-                    if !matches!(self.assemble(overdue).await, Ok(false)) {
-                        break;
-                    }
-                    let is_silent = self.observer.is_silent();
-                    if self.last_message.elapsed() >= SILENCE && is_silent {
-                        self.with_connection(drop).await;
-                    }
-                    if !self.assembler.is_in_sync() && !is_silent {
-                        self.observer.request_start().await;
-                    }
-                }
+                _ = check.tick() => self.check().await?,
             }
         }
-        self.with_connection(drop).await;
     }
 
-    /// Stops reading until the process is opened again.
+    /// Passes on what has waited for too long, and notices that the process is lost.
+    async fn check(&mut self) -> Result<(), Stop> {
+        let overdue = self.order.take_overdue(Instant::now(), self.reader.receiving_since());
+        self.assemble(overdue).await?;
+        let is_silent = self.observer.is_silent();
+        if self.last_message.elapsed() >= SILENCE && is_silent {
+            self.with_connection(drop).await;
+            let is_receiving = self.reader.receiving_since().is_some_and(|since| since.elapsed() >= SILENCE);
+            if is_receiving && self.order.is_empty() {
+                self.observer.set_lost();
+            }
+        }
+        if !self.assembler.is_in_sync() && !is_silent {
+            self.observer.request_start().await;
+        }
+        Ok(())
+    }
+
+    /// Stops reading until the process is opened again. Keeps no messages: the number of paused
+    /// processes is not limited.
     async fn pause(&mut self) {
         self.reader.pause();
+        if !self.order.is_empty() || self.assembler.has_parts() {
+            self.order = ReorderBuffer::default();
+            self.assembler.restart_from(0);
+        }
         self.with_connection(ProcessConnection::pause).await;
     }
 
-    /// Takes the next message. Returns true after the end of the process's recording.
+    /// Takes the next message.
     ///
     /// A message with invalid headers is ignored: the process did not send it. A broker can be made
     /// to publish messages of other streams on the process's subject.
-    async fn take(&mut self, message: Message) -> Result<bool, Refused> {
+    async fn take(&mut self, message: Message) -> Result<(), Stop> {
         match ChunkMessage::parse(message.headers.as_ref(), message.payload.clone()) {
             Ok(message) => {
                 let usable = self.order.push(message, self.last_message);
@@ -146,13 +159,13 @@ impl<O: ProcessObserver> ProcessFollower<O> {
                 if !std::mem::replace(&mut self.has_logged_invalid, true) {
                     tracing::warn!("ignored a message on {}: {reason}", message.subject);
                 }
-                Ok(false)
+                Ok(())
             }
         }
     }
 
-    /// Takes messages that are in order. Returns true after the end of the process's recording.
-    async fn assemble(&mut self, messages: Vec<ChunkMessage>) -> Result<bool, Refused> {
+    /// Takes messages that are in order.
+    async fn assemble(&mut self, messages: Vec<ChunkMessage>) -> Result<(), Stop> {
         for message in messages {
             let assembled = self.assembler.push(&message);
             if let Ok(Assembled { lost_messages: lost @ 1.., .. }) = assembled {
@@ -161,24 +174,21 @@ impl<O: ProcessObserver> ProcessFollower<O> {
             match assembled {
                 Ok(assembled) if assembled.has_ended => {
                     self.with_connection(|mut connection| connection.end()).await;
-                    return Ok(true);
+                    return Err(Stop::AtEnd);
                 }
                 Ok(assembled) => self.deliver(assembled).await?,
-                Err(error) => return Err(self.refuse(&error)),
+                Err(error) => {
+                    tracing::warn!("disconnected {}: {error}", self.process);
+                    return Err(Stop::Refused(error.to_string()));
+                }
             }
         }
-        Ok(false)
-    }
-
-    /// Logs why the process's events cannot be read further.
-    fn refuse(&self, reason: &dyn std::fmt::Display) -> Refused {
-        tracing::warn!("disconnected {}: {reason}", self.process);
-        Refused
+        Ok(())
     }
 
     /// Passes new chunks to the aggregator. Waits while too many of the process's events wait for
     /// those of others.
-    async fn deliver(&mut self, new: Assembled) -> Result<(), Refused> {
+    async fn deliver(&mut self, new: Assembled) -> Result<(), Stop> {
         if new.bytes.is_empty() {
             return Ok(());
         }
@@ -186,11 +196,19 @@ impl<O: ProcessObserver> ProcessFollower<O> {
             Some(connection) => connection,
             None => {
                 let connection = self.join().await?;
-                if std::mem::replace(&mut self.was_connected, true) && connection.resume() == 0 {
+                let resume = connection.resume();
+                let was_connected = std::mem::replace(&mut self.was_connected, true);
+                if was_connected && resume == 0 {
                     // The aggregator has forgotten the process in favour of others: begin at a
                     // start.
                     (self.was_connected, self.has_device) = (false, false);
                     self.assembler = Assembler::new();
+                    return Ok(());
+                }
+                if !was_connected && resume > 0 {
+                    // The process was read before: leave out what the aggregator has.
+                    self.assembler.restart_from(resume);
+                    self.connection = Some(connection);
                     return Ok(());
                 }
                 connection
@@ -198,11 +216,11 @@ impl<O: ProcessObserver> ProcessFollower<O> {
         };
         let has_device = self.has_device;
         let pushed = blocking(connection, move |mut connection| {
-            connection.push(&new.bytes, new.next).map_err(|_| Refused)?;
+            connection.push(&new.bytes, new.next).map_err(Stop::Refused)?;
             let device = if has_device { None } else { connection.devices().first().copied() };
             Ok((connection, device))
         });
-        let (connection, device) = pushed.await.ok_or(Refused)??;
+        let (connection, device) = pushed.await.ok_or_else(panicked)??;
         self.connection = Some(connection);
         if let Some(device) = device {
             self.has_device = true;
@@ -212,14 +230,15 @@ impl<O: ProcessObserver> ProcessFollower<O> {
     }
 
     /// Connects the process to the aggregator.
-    async fn join(&self) -> Result<ProcessConnection, Refused> {
+    async fn join(&self) -> Result<ProcessConnection, Stop> {
         let joined = blocking((self.aggregator.clone(), self.process.clone()), |(aggregator, process)| {
-            aggregator.join(process.clone()).map_err(|reason| {
-                tracing::warn!("refused {process}: {reason}");
-                Refused
+            aggregator.join(process.clone()).map_err(|error| {
+                tracing::warn!("refused {process}: {error}");
+                let reason = error.to_string();
+                if error == JoinError::Full { Stop::NoPlace(reason) } else { Stop::Refused(reason) }
             })
         });
-        joined.await.ok_or(Refused)?
+        joined.await.ok_or_else(panicked)?
     }
 
     /// Takes the connection to the aggregator, if there is one, and passes it to `act`.
@@ -228,6 +247,11 @@ impl<O: ProcessObserver> ProcessFollower<O> {
             blocking(connection, act).await;
         }
     }
+}
+
+/// Returns that the aggregator has panicked, which the panic hook has reported.
+fn panicked() -> Stop {
+    Stop::Refused("internal error in the aggregator; see the server's output".to_owned())
 }
 
 /// Runs `act` on a blocking thread: the aggregator's lock may be held for long. Returns `None`

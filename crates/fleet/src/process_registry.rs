@@ -3,23 +3,37 @@
 //! A server reads the events of a process for one of three reasons: the process sends all its
 //! events, this server has opened it, or another server has and its request is still valid. Servers
 //! see each other's requests, so all of them read the same processes.
+//!
+//! The number of processes that are read is limited. A process that seems to be lost gives its
+//! place to another, unless a user has opened it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use vramscope_collector::Process;
+use vramscope_collector::{Aggregator, Process};
 use vramscope_insight::fleet::EventsState;
 
 use crate::eviction::remove_least;
 use crate::process_record::ProcessRecord;
 
+#[cfg(test)]
+mod tests;
+
 /// The most processes of a run that are remembered. For further ones, old ones are forgotten.
 const MAX_PROCESSES: usize = 16_384;
+/// The most processes that are read at once: those that an aggregator merges.
+const MAX_READ: usize = Aggregator::MAX_PROCESSES;
+/// The most processes of one rank that are read because they send all events. With the key of one
+/// rank, a program can describe any number of them, and must not take the places of other ranks.
+const MAX_ALWAYS_READ_OF_RANK: usize = 4;
 /// A process that was opened this long ago, and is silent, gives its place to another.
 const MIN_OPEN_TIME: Duration = Duration::from_secs(10);
+/// Time after which a process for which the aggregator had no place is read again.
+const RETRY_TIME: Duration = Duration::from_secs(10);
 
 /// Why a process cannot be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The run has no such process.
     #[error("the run has no such process")]
@@ -27,9 +41,23 @@ pub enum OpenError {
     /// It has ended, and the broker has none of its events.
     #[error("the process has ended and its events are not at the broker: open it from the archive")]
     Ended,
+    /// Its events cannot be read. The text is the reason.
+    #[error("cannot read the events of the process: {0}")]
+    Refused(String),
     /// As many processes are open as allowed.
     #[error("{0} processes are open, the most at once: close one first")]
     Full(usize),
+}
+
+/// Why a process is not read any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Its recording has been read to its end.
+    AtEnd,
+    /// Its events are invalid, or the aggregator has refused them. The text is the reason.
+    Refused(String),
+    /// The aggregator had no place for it. The text is the reason.
+    NoPlace(String),
 }
 
 /// That this server has opened a process.
@@ -40,39 +68,57 @@ struct Opened {
     is_automatic: bool,
 }
 
+/// Why the events of a process are read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    /// True if they are read without a request: the process sends all.
+    is_always: bool,
+    opened: Option<Opened>,
+    /// Until when the requests of other servers are valid.
+    requested_until: Option<Instant>,
+}
+
+impl Reading {
+    /// Returns true if a user of this server has not asked for it.
+    fn is_automatic(&self) -> bool {
+        self.is_always || self.opened.is_some_and(|opened| opened.is_automatic)
+    }
+
+    fn is_open(&self, now: Instant) -> bool {
+        self.opened.is_some() || self.requested_until.is_some_and(|until| now < until)
+    }
+
+    /// Removes a request that is no longer valid. Returns false if no reason is left.
+    fn expire(&mut self, now: Instant) -> bool {
+        self.requested_until = self.requested_until.filter(|until| now < *until);
+        self.is_always || self.is_open(now)
+    }
+}
+
 /// What is known of a process.
 #[derive(Debug)]
 struct KnownProcess {
     record: ProcessRecord,
-    /// True if its events are read without a request: it sends all, and did so recently.
-    is_always_read: bool,
-    opened: Option<Opened>,
-    /// Until when the requests of other servers are valid.
-    requested_until: Option<Instant>,
-    /// True once its recording has been read to its end, or was refused.
-    is_finished: bool,
+    /// False if it ended before the history that is read.
+    is_current: bool,
+    /// True if a user has closed it, and none has opened it since.
+    is_closed: bool,
+    /// Why it is not read any more, and when that was.
+    stopped: Option<(Stop, Instant)>,
     /// Its first device in the server's recording.
     device: Option<u16>,
 }
 
 impl KnownProcess {
-    /// Returns whether its events are read at `now`.
-    fn events(&self, now: Instant) -> EventsState {
-        if self.is_finished {
-            EventsState::Closed
-        } else if self.is_always_read {
-            EventsState::Always
-        } else if self.opened.is_some() || self.requested_until.is_some_and(|until| now < until) {
-            EventsState::Open
-        } else {
-            EventsState::Closed
-        }
-    }
-
     /// Returns true if its events can be read: it runs, or the broker may have them.
     fn can_be_read(&self) -> bool {
         let details = &self.record.details;
-        !self.is_finished && (!details.has_ended || details.start_sequence > 0)
+        self.stopped.is_none() && (!details.has_ended || details.start_sequence > 0)
+    }
+
+    /// Returns true if its events can be read and no user is needed to ask for them.
+    fn may_be_automatic(&self) -> bool {
+        self.is_current && !self.is_closed && self.can_be_read()
     }
 }
 
@@ -80,124 +126,269 @@ impl KnownProcess {
 #[derive(Debug)]
 pub(crate) struct ProcessRegistry {
     processes: BTreeMap<String, KnownProcess>,
+    /// The processes that are read, by identity: at most [`MAX_READ`].
+    reading: BTreeMap<String, Reading>,
     /// The most processes that this server opens at once.
     max_open: usize,
+    /// Places of processes that were opened automatically, and are lost or have ended: other
+    /// processes are opened instead.
+    yielded: usize,
 }
 
 impl ProcessRegistry {
     /// Creates a registry without processes.
     pub(crate) fn new(max_open: usize) -> Self {
-        Self { processes: BTreeMap::new(), max_open }
+        Self { processes: BTreeMap::new(), reading: BTreeMap::new(), max_open, yielded: 0 }
     }
 
     /// Adds a process or changes its description. A new process that `is_current` is read if it
     /// sends all its events, or else if fewer processes than allowed are read on request, by this
     /// or another server. Returns true if it is read from now on.
     pub(crate) fn describe(&mut self, record: &ProcessRecord, is_current: bool, now: Instant) -> bool {
-        if let Some(known) = self.processes.get_mut(&record.process.identity) {
+        let Process { identity, rank, .. } = &record.process;
+        if let Some(known) = self.processes.get_mut(identity) {
             known.record = record.clone();
             return false;
         }
-        if self.processes.len() == MAX_PROCESSES && !self.forget_oldest() {
-            return false;
+        if self.processes.len() >= MAX_PROCESSES {
+            self.forget_one();
         }
-        let mut known = KnownProcess {
-            record: record.clone(),
-            is_always_read: record.details.sends_all && is_current,
-            opened: None,
-            requested_until: None,
-            is_finished: false,
-            device: None,
-        };
-        if is_current && !known.is_always_read && known.can_be_read() && self.open_count(now) < self.max_open {
-            known.opened = Some(Opened { since: now, is_automatic: true });
+        let (record, sends_all) = (record.clone(), record.details.sends_all);
+        let known = KnownProcess { record, is_current, is_closed: false, stopped: None, device: None };
+        let may_be_automatic = known.may_be_automatic();
+        self.processes.insert(identity.clone(), known);
+        if may_be_automatic && sends_all {
+            self.make_room_in_rank(*rank);
         }
-        let is_read = known.events(now) != EventsState::Closed;
-        self.processes.insert(record.process.identity.clone(), known);
-        is_read
+        may_be_automatic && self.read_automatically(identity, now)
     }
 
-    /// Forgets a process that is not read: one that has ended, or else the one whose description is
-    /// oldest. Returns false if all are read.
-    fn forget_oldest(&mut self) -> bool {
-        let is_read = |process: &KnownProcess| {
-            process.is_always_read || process.opened.is_some() || process.requested_until.is_some()
-        };
-        let forgotten = remove_least(&mut self.processes, |process| {
-            let key = (!process.is_finished, process.record.details.forget_first());
-            (process.is_finished || !is_read(process)).then_some(key)
+    /// Forgets a process that is not read, of the rank with the most processes: one that has ended,
+    /// or else the one whose description is oldest. So one rank cannot push out others.
+    fn forget_one(&mut self) {
+        let mut counts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
+        for process in self.processes.values() {
+            *counts.entry(process.record.process.rank).or_default() += 1;
+        }
+        remove_least(&mut self.processes, |process| {
+            let Process { identity, rank, .. } = &process.record.process;
+            let key = (Reverse(counts.get(rank).copied()), process.record.details.forget_first());
+            (!self.reading.contains_key(identity)).then_some(key)
         });
-        forgotten.is_some()
+    }
+
+    /// Returns the processes of a rank that are read because they send all events. Processes
+    /// without a rank count as of different ranks.
+    fn always_read_of_rank(&self, rank: Option<u32>) -> impl Iterator<Item = &ProcessRecord> {
+        let always = self.reading.iter().filter(|(_, reading)| reading.is_always);
+        let records = always.filter_map(|(identity, _)| Some(&self.processes.get(identity)?.record));
+        records.filter(move |record| rank.is_some() && record.process.rank == rank)
+    }
+
+    /// Stops reading the process of a rank with the oldest description if as many of the rank that
+    /// send all are read as allowed.
+    fn make_room_in_rank(&mut self, rank: Option<u32>) {
+        if self.always_read_of_rank(rank).count() >= MAX_ALWAYS_READ_OF_RANK {
+            let oldest = self.always_read_of_rank(rank).min_by_key(|record| record.details.sent_unix_ms);
+            if let Some(identity) = oldest.map(|record| record.process.identity.clone()) {
+                self.change(&identity, |reading| reading.is_always = false);
+            }
+        }
+    }
+
+    /// Starts to read a process without a request of a user. Returns false if there is no place.
+    fn read_automatically(&mut self, identity: &str, now: Instant) -> bool {
+        let Some(process) = self.processes.get(identity) else { return false };
+        let sends_all = process.record.details.sends_all;
+        let has_place = if sends_all {
+            self.always_read_of_rank(process.record.process.rank).count() < MAX_ALWAYS_READ_OF_RANK
+        } else {
+            self.open_count(now) < self.max_open
+        };
+        if !has_place || (self.reading.len() >= MAX_READ && !self.reading.contains_key(identity)) {
+            return false;
+        }
+        let reading = self.reading.entry(identity.to_owned()).or_default();
+        if sends_all {
+            reading.is_always = true;
+        } else {
+            reading.opened = Some(Opened { since: now, is_automatic: true });
+            self.yielded = self.yielded.saturating_sub(1);
+        }
+        true
+    }
+
+    /// Changes why a process is read; stops reading it if no reason is left.
+    fn change(&mut self, identity: &str, act: impl FnOnce(&mut Reading)) {
+        if let Some(reading) = self.reading.get_mut(identity) {
+            act(reading);
+            if !reading.is_always && reading.opened.is_none() && reading.requested_until.is_none() {
+                self.reading.remove(identity);
+            }
+        }
     }
 
     /// Returns how many processes are read on request at `now`.
     fn open_count(&self, now: Instant) -> usize {
-        self.processes.values().filter(|process| process.events(now) == EventsState::Open).count()
+        self.reading.values().filter(|reading| !reading.is_always && reading.is_open(now)).count()
+    }
+
+    /// Gives the place of a process that seems to be lost to others, unless a user has opened it.
+    /// Returns true if it had such a place.
+    pub(crate) fn yield_place(&mut self, identity: &str) -> bool {
+        let Some(reading) = self.reading.get(identity).copied() else { return false };
+        if reading.opened.is_some_and(|opened| opened.is_automatic) {
+            self.yielded = self.max_open.min(self.yielded + 1);
+        }
+        self.change(identity, |reading| {
+            reading.is_always = false;
+            reading.opened = reading.opened.filter(|opened| !opened.is_automatic);
+        });
+        reading.is_automatic()
+    }
+
+    /// Gives free places to processes that send summaries and wait for one: those that were read
+    /// before, then the lowest ranks. Call it every second. Returns true if others are read from
+    /// now on.
+    pub(crate) fn fill_places(&mut self, now: Instant, is_silent: impl Fn(&str) -> bool) -> bool {
+        self.reading.retain(|_, reading| reading.expire(now));
+        let (mut has_new, mut waiting) = (false, Vec::new());
+        for (identity, process) in &mut self.processes {
+            let is_over = |(stop, at): &(Stop, Instant)| matches!(stop, Stop::NoPlace(_)) && now >= *at + RETRY_TIME;
+            if process.stopped.as_ref().is_some_and(is_over) {
+                process.stopped = None;
+                has_new |= self.reading.contains_key(identity);
+            }
+            let sends_all = process.record.details.sends_all;
+            let is_waiting = process.may_be_automatic() && !self.reading.contains_key(identity);
+            if is_waiting && (sends_all || self.yielded > 0) {
+                let order = (process.device.is_none(), process.record.process.rank, identity.clone());
+                waiting.push((order, sends_all));
+            }
+        }
+        waiting.sort_unstable();
+        for ((_, _, identity), sends_all) in waiting {
+            if self.reading.len() >= MAX_READ {
+                break;
+            }
+            if (sends_all || self.yielded > 0) && !is_silent(&identity) {
+                has_new |= self.read_automatically(&identity, now);
+            }
+        }
+        has_new
     }
 
     /// Opens a process for a user. If as many are open as allowed, it takes the place of a silent
-    /// process, or of one that was opened automatically.
+    /// process, or of one that no user has opened. A process that was read to its end stays as it
+    /// is: the server's recording has its events.
     pub(crate) fn open(
         &mut self,
         identity: &str,
         now: Instant,
         is_silent: impl Fn(&str) -> bool,
     ) -> Result<(), OpenError> {
-        let process = self.processes.get_mut(identity).ok_or(OpenError::Unknown)?;
-        if process.is_always_read {
+        let process = self.processes.get(identity).ok_or(OpenError::Unknown)?;
+        match &process.stopped {
+            Some((Stop::AtEnd, _)) if process.device.is_some() => return Ok(()),
+            Some((Stop::Refused(reason) | Stop::NoPlace(reason), _)) => return Err(OpenError::Refused(reason.clone())),
+            _ if !process.can_be_read() => return Err(OpenError::Ended),
+            _ => {}
+        }
+        let reading = self.reading.get(identity).copied();
+        if reading.is_some_and(|reading| reading.is_always) {
             return Ok(());
         }
-        if !process.can_be_read() {
-            return Err(OpenError::Ended);
+        if reading.is_none_or(|reading| reading.opened.is_none()) {
+            self.make_room(self.max_open, |reading| reading.opened.is_some(), now, &is_silent)?;
         }
-        let opened = Some(Opened { since: now, is_automatic: false });
-        if process.opened.is_some() {
-            process.opened = opened;
-            return Ok(());
+        if reading.is_none() && self.reading.len() >= MAX_READ {
+            self.reading.retain(|_, reading| reading.expire(now));
+            let can_end = |reading: &Reading| reading.requested_until.is_none();
+            let requested = self.reading.values().filter(|reading| !can_end(reading)).count();
+            self.make_room(MAX_READ - requested, can_end, now, &is_silent).map_err(|_| OpenError::Full(MAX_READ))?;
         }
-        let open = self.processes.iter().filter(|(_, process)| process.opened.is_some());
-        if open.clone().count() >= self.max_open {
-            let replaceable = open.filter_map(|(name, process)| {
-                let Opened { since, is_automatic } = process.opened?;
-                let is_lost = now.duration_since(since) >= MIN_OPEN_TIME && is_silent(name);
-                // The ranks with the highest numbers first.
-                (is_lost || is_automatic).then_some((is_lost, process.record.process.rank, name.clone()))
-            });
-            let (_, _, replaced) = replaceable.max().ok_or(OpenError::Full(self.max_open))?;
-            self.close(&replaced);
-        }
+        let opened = Opened { since: now, is_automatic: false };
+        self.reading.entry(identity.to_owned()).or_default().opened = Some(opened);
         if let Some(process) = self.processes.get_mut(identity) {
-            process.opened = opened;
+            process.is_closed = false;
         }
+        Ok(())
+    }
+
+    /// Makes sure that fewer than `limit` of the processes that `counts` selects are read: stops
+    /// reading a silent one, or one that no user has opened, with the highest rank.
+    fn make_room(
+        &mut self,
+        limit: usize,
+        counts: impl Fn(&Reading) -> bool,
+        now: Instant,
+        is_silent: impl Fn(&str) -> bool,
+    ) -> Result<(), OpenError> {
+        let counted = self.reading.iter().filter(|(_, reading)| counts(reading));
+        if counted.clone().count() < limit {
+            return Ok(());
+        }
+        let replaceable = counted.filter_map(|(identity, reading)| {
+            let is_old = reading.opened.is_some_and(|opened| now.duration_since(opened.since) >= MIN_OPEN_TIME);
+            let is_lost = is_old && is_silent(identity);
+            let rank = self.processes.get(identity).map(|process| process.record.process.rank);
+            (is_lost || reading.is_automatic()).then(|| (is_lost, rank, identity.clone()))
+        });
+        let (_, _, replaced) = replaceable.max().ok_or(OpenError::Full(limit))?;
+        self.change(&replaced, |reading| (reading.is_always, reading.opened) = (false, None));
         Ok(())
     }
 
     /// Stops this server's requests for a process's events. Requests of other servers stay valid.
     pub(crate) fn close(&mut self, identity: &str) {
-        if let Some(process) = self.processes.get_mut(identity) {
-            process.opened = None;
-        }
+        self.close_if(identity, |_| true);
     }
 
-    /// Stops this server's requests for a process's events unless a user has opened it.
-    pub(crate) fn close_automatic(&mut self, identity: &str) {
-        if let Some(process) = self.processes.get_mut(identity) {
-            process.opened = process.opened.filter(|opened| !opened.is_automatic);
-        }
+    /// Stops this server's requests for a process's events unless a user has opened it. Returns
+    /// true if there were any.
+    pub(crate) fn close_automatic(&mut self, identity: &str) -> bool {
+        self.close_if(identity, |opened| opened.is_automatic)
     }
 
-    /// Records that another server asked for the events of a process until `until`.
-    pub(crate) fn requested(&mut self, identity: &str, until: Instant) {
-        if let Some(process) = self.processes.get_mut(identity) {
-            process.requested_until = process.requested_until.max(Some(until));
+    /// Stops this server's requests if `may_close` allows it. Returns true if there were any.
+    fn close_if(&mut self, identity: &str, may_close: impl Fn(&Opened) -> bool) -> bool {
+        let opened = self.reading.get(identity).and_then(|reading| reading.opened);
+        if !opened.is_some_and(|opened| may_close(&opened)) {
+            return false;
         }
+        self.change(identity, |reading| reading.opened = None);
+        if let Some(process) = self.processes.get_mut(identity) {
+            process.is_closed = true;
+        }
+        true
     }
 
-    /// Records that a process's events have been read to their end, or were refused.
-    pub(crate) fn finish(&mut self, identity: &str) {
-        if let Some(process) = self.processes.get_mut(identity) {
-            (process.is_finished, process.opened) = (true, None);
+    /// Records that another server asked for the events of a process until `until`. Returns true if
+    /// they were not read before.
+    pub(crate) fn requested(&mut self, identity: &str, until: Instant, now: Instant) -> bool {
+        let is_known = self.processes.get(identity).is_some_and(|process| process.stopped.is_none());
+        let has_place = self.reading.len() < MAX_READ || self.reading.contains_key(identity);
+        if !is_known || !has_place {
+            return false;
         }
+        let was_read = self.events(identity, now) != EventsState::Closed;
+        let reading = self.reading.entry(identity.to_owned()).or_default();
+        reading.requested_until = reading.requested_until.max(Some(until));
+        !was_read
+    }
+
+    /// Records why a process is not read any more. Returns its description.
+    pub(crate) fn stop(&mut self, identity: &str, stop: Stop, now: Instant) -> Option<&ProcessRecord> {
+        // Without a place now, it keeps its reasons to be read.
+        if !matches!(stop, Stop::NoPlace(_)) {
+            self.yield_place(identity);
+            self.reading.remove(identity);
+        }
+        let process = self.processes.get_mut(identity)?;
+        // A process that was killed at its end has not described it.
+        process.record.details.has_ended |= stop == Stop::AtEnd;
+        process.stopped = Some((stop, now));
+        Some(&process.record)
     }
 
     /// Records the first device of a process in the server's recording. Returns true if it was
@@ -207,113 +398,34 @@ impl ProcessRegistry {
         process.is_some_and(|process| process.device.replace(device) != Some(device))
     }
 
-    /// Returns the description of a process.
+    /// Returns the description of a process; `None` if it is unknown or was forgotten.
     pub(crate) fn process(&self, identity: &str) -> Option<&Process> {
         self.processes.get(identity).map(|known| &known.record.process)
     }
 
     /// Returns the processes that this server has opened and that still run.
     pub(crate) fn opened(&self) -> impl Iterator<Item = &ProcessRecord> {
-        let opened = self.processes.values().filter(|process| process.opened.is_some());
-        opened.map(|process| &process.record).filter(|record| !record.details.has_ended)
+        let opened = self.reading.iter().filter(|(_, reading)| reading.opened.is_some());
+        let processes = opened.filter_map(|(identity, _)| self.processes.get(identity));
+        let running = processes.filter(|process| process.stopped.is_none() && !process.record.details.has_ended);
+        running.map(|process| &process.record)
+    }
+
+    /// Returns whether the events of a process are read at `now`.
+    fn events(&self, identity: &str, now: Instant) -> EventsState {
+        let is_stopped = self.processes.get(identity).is_none_or(|process| process.stopped.is_some());
+        match self.reading.get(identity) {
+            _ if is_stopped => EventsState::Closed,
+            Some(reading) if reading.is_always => EventsState::Always,
+            Some(reading) if reading.is_open(now) => EventsState::Open,
+            _ => EventsState::Closed,
+        }
     }
 
     /// Returns, for each process, its description, whether its events are read at `now`, and its
     /// first device in the server's recording.
     pub(crate) fn states(&self, now: Instant) -> impl Iterator<Item = (&ProcessRecord, EventsState, Option<u16>)> {
-        self.processes.values().map(move |process| (&process.record, process.events(now), process.device))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::process_record::Details;
-
-    fn record(rank: u32, details: Details) -> ProcessRecord {
-        let process = Process { identity: format!("{rank:032x}"), rank: Some(rank), ..Process::default() };
-        ProcessRecord { process, details }
-    }
-
-    fn name(rank: u32) -> String {
-        format!("{rank:032x}")
-    }
-
-    /// Returns a registry of running processes that opens two at once.
-    fn registry(ranks: u32, are_current: bool) -> ProcessRegistry {
-        let mut registry = ProcessRegistry::new(2);
-        for rank in 0..ranks {
-            let is_read = registry.describe(&record(rank, Details::default()), are_current, Instant::now());
-            assert_eq!(is_read, are_current && rank < 2);
-        }
-        registry
-    }
-
-    /// Returns the ranks whose events are read.
-    fn read(registry: &ProcessRegistry, now: Instant) -> Vec<u32> {
-        let states = registry.states(now).filter(|(_, events, _)| *events != EventsState::Closed);
-        states.filter_map(|(record, ..)| record.process.rank).collect()
-    }
-
-    #[test]
-    fn user_takes_the_place_of_automatic_and_silent_processes() {
-        let (mut registry, now) = (registry(5, true), Instant::now());
-        assert_eq!(read(&registry, now), [0, 1]);
-        registry.close_automatic(&name(1));
-        assert_eq!(read(&registry, now), [0]);
-        let none_silent = |_: &str| false;
-        assert_eq!(registry.open(&name(4), now, none_silent), Ok(()));
-        assert_eq!(registry.open(&name(3), now, none_silent), Ok(()));
-        assert_eq!(read(&registry, now), [3, 4]);
-        assert_eq!(registry.open(&name(0), now, none_silent), Err(OpenError::Full(2)));
-        // An open process stays open, also when a user closes it on another server.
-        assert_eq!(registry.open(&name(3), now, none_silent), Ok(()));
-        registry.close_automatic(&name(3));
-        let later = now + MIN_OPEN_TIME;
-        assert_eq!(registry.open(&name(0), now, |name| name == self::name(4)), Err(OpenError::Full(2)));
-        assert_eq!(registry.open(&name(0), later, |name| name == self::name(4)), Ok(()));
-        assert_eq!(read(&registry, later), [0, 3]);
-        registry.close(&name(3));
-        assert_eq!(read(&registry, later), [0]);
-        assert_eq!(registry.open(&name(9), later, none_silent), Err(OpenError::Unknown));
-    }
-
-    #[test]
-    fn requests_of_other_servers_count_while_they_are_valid() {
-        let (mut registry, now) = (registry(4, false), Instant::now());
-        let second = Duration::from_secs(1);
-        registry.requested(&name(2), now + 15 * second);
-        registry.requested(&name(2), now + second);
-        registry.requested(&name(3), now + 15 * second);
-        registry.requested("unknown", now + second);
-        assert_eq!(read(&registry, now), [2, 3]);
-        // They are enough: nothing is opened without a user.
-        assert!(!registry.describe(&record(4, Details::default()), true, now));
-        assert_eq!(read(&registry, now), [2, 3]);
-        assert!(read(&registry, now + 15 * second).is_empty());
-        assert_eq!(registry.opened().count(), 0);
-    }
-
-    #[test]
-    fn ended_processes_are_read_while_the_broker_has_their_events() {
-        let (mut registry, now) = (registry(0, true), Instant::now());
-        let ended = Details { has_ended: true, ..Details::default() };
-        let sends_all = Details { sends_all: true, ..Details::default() };
-        assert!(!registry.describe(&record(0, ended.clone()), false, now));
-        assert!(!registry.describe(&record(1, Details { start_sequence: 7, ..ended }), false, now));
-        assert!(registry.describe(&record(2, sends_all.clone()), true, now));
-        assert!(!registry.describe(&record(3, sends_all), false, now));
-        assert_eq!(registry.open(&name(0), now, |_| false), Err(OpenError::Ended));
-        assert_eq!(registry.open(&name(1), now, |_| false), Ok(()));
-        assert_eq!(registry.open(&name(2), now, |_| false), Ok(()));
-        assert_eq!(read(&registry, now), [1, 2]);
-        // A process that has ended is not asked.
-        assert_eq!(registry.opened().count(), 0);
-        assert!(registry.set_device(&name(1), 5));
-        assert!(!registry.set_device(&name(1), 5));
-        registry.finish(&name(1));
-        assert_eq!(read(&registry, now), [2]);
-        assert_eq!(registry.states(now).find_map(|(_, _, device)| device), Some(5));
-        assert_eq!(registry.open(&name(1), now, |_| false), Err(OpenError::Ended));
+        let states = self.processes.iter();
+        states.map(move |(identity, process)| (&process.record, self.events(identity, now), process.device))
     }
 }

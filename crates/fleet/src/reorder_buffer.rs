@@ -70,6 +70,11 @@ impl ReorderBuffer {
         usable
     }
 
+    /// Returns true if no message is waiting.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Returns the waiting messages if none has arrived for too long at `now`; what is missing
     /// before them is lost. Only time counts in which the reader receives messages, which it does
     /// since `receiving_since`: while the broker cannot be reached, no process can send.

@@ -37,7 +37,7 @@ impl SimulatedHost {
         streams::ensure(&host.connection, host.address.run()).await.map_err(|reason| host.error(reason))?;
         for process in &host.processes {
             let subject = subjects::process(host.address.run(), process.rank, &process.identity);
-            let details = Details { mesh: mesh.to_owned(), ..Details::default() };
+            let details = Details { mesh: mesh.to_owned(), ..Details::new(host.address.mode) };
             let record = ProcessRecord { process: process.clone(), details };
             let stored = host.connection.jetstream.publish(subject, record.to_json().into()).await;
             stored.map_err(|error| host.error(error))?.await.map_err(|error| host.error(error))?;

@@ -73,6 +73,12 @@ impl FollowingServer {
         self.follower.as_ref().expect("the server runs")
     }
 
+    /// Returns what merges the recordings of the ranks.
+    #[must_use]
+    pub fn aggregator(&self) -> &Aggregator {
+        &self.aggregator
+    }
+
     /// Returns the number of a rank's device in the merged recording.
     fn device(&self, rank: &PushingRank) -> Option<DeviceId> {
         let (view, identity) = (self.view(), rank.identity());

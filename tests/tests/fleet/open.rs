@@ -3,10 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
-use vramscope_fleet::{FollowerOptions, OpenError};
+use tokio::runtime::Builder;
+use vramscope_collector::{Aggregator, Process};
+use vramscope_fleet::{FleetAddress, FollowerOptions, OpenError, SimulatedHost, subjects};
 use vramscope_insight::fleet::{EventsState, ProcessIdentity, RankRow};
-use vramscope_tests::Proxy;
 use vramscope_tests::fleet::{FollowingServer, PushingRank};
+use vramscope_tests::{Broker, Proxy};
 
 use crate::harness::{shows, start_broker, wait_until, wait_until_shown};
 
@@ -74,6 +76,104 @@ fn killed_process_is_shown_as_lost() {
     drop(proxy);
     wait_until("the recording has the mark of the lost connection", || server.recording().end_event() == events + 1);
     assert!(!row(&server, 0).has_ended);
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn ranks_that_start_again_are_read_instead_of_the_killed_ones() {
+    let broker = start_broker();
+    let proxy = Proxy::start(broker.socket());
+    let mut killed = [0, 1].map(|rank| PushingRank::start(rank, &format!("nats://{}/run", proxy.address())));
+    let url = broker.address("run");
+    let options = FollowerOptions { max_open: 2, ..FollowerOptions::default() };
+    let server = FollowingServer::with_options(&url, options);
+    killed.iter_mut().for_each(|rank| rank.program.run(1000));
+    wait_until("the ranks are shown", || server.wrong_ranks(&killed).is_empty());
+    drop(proxy);
+    let mut ranks = [0, 1].map(|rank| PushingRank::start(rank, &url));
+    ranks.iter_mut().for_each(|rank| rank.program.run(1000));
+    wait_until("the new processes are shown", || server.wrong_ranks(&ranks).is_empty());
+    // A new server reads the descriptions of the killed processes first.
+    let late = FollowingServer::with_options(&url, options);
+    wait_until("the new server shows them, too", || late.wrong_ranks(&ranks).is_empty());
+}
+
+/// Returns the number of consumers of a run's events.
+fn consumers(broker: &Broker, run: &str) -> usize {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("the runtime starts");
+    runtime.block_on(async {
+        let client = async_nats::connect(broker.socket().to_string()).await.expect("the broker runs");
+        let context = async_nats::jetstream::new(client);
+        let stream = context.get_stream(subjects::events_stream(run)).await.expect("the stream exists");
+        stream.cached_info().state.consumer_count
+    })
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn processes_that_one_rank_describes_take_few_places() {
+    let broker = start_broker();
+    let url = broker.address("run");
+    let all = format!("{url}?push=all");
+    let server = FollowingServer::start(&url);
+    let process = |number: u32| Process {
+        identity: subjects::process_identity(&format!("{number:024x}00000000"), Some(7)),
+        rank: Some(7),
+        ..Process::default()
+    };
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a thread starts");
+    let address = FleetAddress::parse(&all).expect("a valid address");
+    let described = runtime.block_on(SimulatedHost::connect(address, (0..600).map(process).collect(), ""));
+    described.expect("the broker accepts them");
+    let mut ranks = [PushingRank::start(0, &all), PushingRank::start(1, &url)];
+    ranks.iter_mut().for_each(|rank| rank.program.run(1000));
+    wait_until_shown(&server, &ranks);
+    wait_until("the server reads few processes", || consumers(&broker, "run") <= 10);
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn rank_without_a_place_says_why_and_gets_one_later() {
+    let broker = start_broker();
+    let url = broker.address("run");
+    let server = FollowingServer::start(&url);
+    let join = |number: usize| {
+        let process = Process { identity: format!("{number:032x}"), ..Process::default() };
+        server.aggregator().join(process).expect("there is a place")
+    };
+    let others: Vec<_> = (0..Aggregator::MAX_PROCESSES).map(join).collect();
+    let mut ranks = [PushingRank::start(0, &format!("{url}?push=all")), PushingRank::start(1, &url)];
+    ranks.iter_mut().for_each(|rank| rank.program.run(1000));
+    for rank in 0..2 {
+        let identity = row(&server, rank).identity;
+        wait_until("the server says why it cannot read the rank", || {
+            let opened = server.follower().open(&identity);
+            matches!(opened, Err(OpenError::Refused(reason)) if reason == "the limit of 256 processes is reached")
+        });
+    }
+    drop(others);
+    wait_until_shown(&server, &ranks);
+}
+
+#[test]
+#[ignore = "needs nats-server: cargo xtask test"]
+fn rank_that_was_read_to_its_end_can_be_opened() {
+    let broker = start_broker();
+    let url = broker.address("run");
+    let server = FollowingServer::start(&url);
+    let mut ranks = [PushingRank::start(0, &url), PushingRank::start(1, &format!("{url}?push=all"))];
+    ranks.iter_mut().for_each(|rank| rank.program.run(1000));
+    wait_until_shown(&server, &ranks);
+    ranks.iter_mut().for_each(PushingRank::end);
+    for rank in 0..2 {
+        wait_until("the rank has ended", || {
+            let row = row(&server, rank);
+            row.has_ended && row.events == EventsState::Closed
+        });
+        let row = row(&server, rank);
+        assert_eq!(server.follower().open(&row.identity), Ok(()));
+        assert!(row.device.is_some(), "the page has a device to show");
+    }
 }
 
 #[test]

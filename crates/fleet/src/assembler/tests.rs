@@ -217,3 +217,29 @@ fn joined_messages_have_a_limit() {
         .collect();
     assert_eq!(results.iter().take_while(|result| result.is_ok()).count(), MAX_JOINED_BYTES >> 20);
 }
+
+#[test]
+fn restarted_assembler_continues_at_a_start_and_repeats_nothing() {
+    let program = program(&[Step::Run(40), Step::Run(40), Step::Restart, Step::Run(2)], 20);
+    let start = program.messages.iter().rposition(|message| message.is_start).expect("there is a start");
+    let push_all = |assembler: &mut Assembler, messages: &[ChunkMessage]| -> Vec<u8> {
+        let pushed = messages.iter().map(|message| assembler.push(message).expect("the messages are valid"));
+        pushed.inspect(|assembled| assert_eq!(assembled.lost_messages, 0)).flat_map(|pushed| pushed.bytes).collect()
+    };
+    // It stops inside chunks that continue in the next message.
+    let inside = 1 + program.messages.iter().position(|message| message.continues).expect("a chunk is split");
+    let mut assembler = Assembler::new();
+    let mut bytes = push_all(&mut assembler, &program.messages[..inside]);
+    assert!(assembler.has_parts());
+    assembler.restart_from(0);
+    assert!(!assembler.has_parts() && !assembler.is_in_sync());
+    bytes.extend(push_all(&mut assembler, &program.messages[inside + 1..]));
+    assert_eq!(&decode(&bytes).0, program.encoder.state());
+    // Another one has passed on everything before the last start.
+    let mut first = Assembler::new();
+    let mut bytes = push_all(&mut first, &program.messages[..start]);
+    let mut second = Assembler::new();
+    second.restart_from(first.next);
+    bytes.extend(push_all(&mut second, &program.messages));
+    assert_eq!(decode(&bytes), (program.encoder.state().clone(), 3));
+}
