@@ -45,7 +45,15 @@ pub struct FleetModel {
     /// The index of the row under the pointer.
     hovered: Option<usize>,
     /// The rank that is shown on the main page once its events arrive.
-    opening: Option<ProcessIdentity>,
+    opening: Option<Opening>,
+}
+
+/// A rank that is being opened.
+#[derive(Debug)]
+struct Opening {
+    identity: ProcessIdentity,
+    /// True if the server has read its events since.
+    was_read: bool,
 }
 
 /// What `window.vramscopeFleet.state()` returns.
@@ -301,12 +309,22 @@ impl FleetModel {
     }
 
     /// Starts to open the selected rank on the main page. Returns the command for the server;
-    /// `None` if nothing is selected or the server accepts no commands of this page.
+    /// `None` if nothing is selected, the server accepts no commands of this page, or the rank has
+    /// ended and the main page can show it.
     pub fn open_selected(&mut self) -> Option<String> {
-        let identity = self.selected().filter(|_| self.may_command)?.identity.clone();
-        let command = json!({ "open": identity.0 }).to_string();
-        self.opening = Some(identity);
-        Some(command)
+        let row = self.selected().filter(|_| self.may_command)?;
+        let command = (!is_complete(row)).then(|| open_command(row));
+        self.opening = Some(Opening { identity: row.identity.clone(), was_read: false });
+        command
+    }
+
+    /// Returns the command that opens the rank that is being opened once more, if the server has
+    /// stopped to read it before the main page could show it. The server then says why.
+    pub fn open_again(&mut self) -> Option<String> {
+        let row = self.opening()?;
+        let (is_read, is_complete, command) = (row.events != EventsState::Closed, is_complete(row), open_command(row));
+        let was_read = &mut self.opening.as_mut()?.was_read;
+        (std::mem::replace(was_read, is_read) && !is_read && !is_complete).then_some(command)
     }
 
     /// Stops to wait for the rank that is being opened.
@@ -317,13 +335,13 @@ impl FleetModel {
     /// Returns the rank that is being opened.
     #[must_use]
     pub fn opening(&self) -> Option<&RankRow> {
-        Some(&self.view().ranks[self.row_of(self.opening.as_ref()?)?])
+        Some(&self.view().ranks[self.row_of(&self.opening.as_ref()?.identity)?])
     }
 
     /// Returns the device of the rank that is being opened, once the main page can show it.
     #[must_use]
     pub fn opened_device(&self) -> Option<u16> {
-        self.opening().filter(|row| row.events != EventsState::Closed)?.device
+        self.opening().filter(|row| row.events != EventsState::Closed || is_complete(row))?.device
     }
 
     /// Returns the command that starts or stops the events of the selected rank; `None` as for
@@ -358,6 +376,16 @@ impl FleetModel {
             draw_ms_p95,
         }
     }
+}
+
+/// Returns true if a rank has ended and the server's recording has its events.
+fn is_complete(row: &RankRow) -> bool {
+    row.has_ended && row.device.is_some()
+}
+
+/// Returns the command that starts to read the events of a rank.
+fn open_command(row: &RankRow) -> String {
+    json!({ "open": row.identity.0 }).to_string()
 }
 
 /// Returns the lag in milliseconds that 95% of the running ranks do not exceed.

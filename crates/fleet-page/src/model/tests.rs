@@ -78,6 +78,42 @@ fn selected_rank_is_opened_once_it_has_a_device() {
 }
 
 #[test]
+fn ended_rank_is_shown_without_reading_it_again() {
+    let mut page = Connected::new(4);
+    page.model.select("00000000000000000000000000000002");
+    page.view.ranks[2].has_ended = true;
+    page.tick();
+    // The broker may have its events.
+    assert_eq!(page.model.open_selected().as_deref(), Some(OPEN_2));
+    assert_eq!(page.model.opened_device(), None);
+    page.view.ranks[2].device = Some(5);
+    page.tick();
+    assert_eq!(page.model.opened_device(), Some(5));
+    page.model.cancel_opening();
+    assert_eq!((page.model.open_selected(), page.model.opened_device()), (None, Some(5)));
+}
+
+#[test]
+fn rank_that_is_refused_after_its_opening_is_opened_once_more() {
+    let mut page = Connected::new(4);
+    page.model.select("00000000000000000000000000000002");
+    assert!(page.model.open_selected().is_some());
+    for (events, expected) in [
+        (EventsState::Closed, None),
+        (EventsState::Open, None),
+        (EventsState::Open, None),
+        (EventsState::Closed, Some(OPEN_2)),
+        (EventsState::Closed, None),
+    ] {
+        page.view.ranks[2].events = events;
+        page.tick();
+        assert_eq!(page.model.open_again().as_deref(), expected);
+    }
+    assert!(page.model.receive_text(r#"{"error":"full"}"#).is_some());
+    assert_eq!(page.model.open_again(), None);
+}
+
+#[test]
 fn failed_command_ends_the_waiting() {
     let mut page = Connected::new(4);
     page.model.move_selection(Direction::First);

@@ -138,6 +138,10 @@ impl App {
                         socket.restart();
                     }
                 }
+                let command = self.model.borrow_mut().open_again();
+                if let Some(command) = command {
+                    self.send(&command);
+                }
             }
         }
         self.times.borrow_mut().spent_ms += self.now_ms() - start_ms;
