@@ -12,6 +12,9 @@ pub(crate) const MAX_ITEMS: usize = 64;
 /// The most processes in one message: those of one machine.
 pub(crate) const MAX_BATCH: usize = 64;
 
+/// The most digits of an identity.
+const MAX_IDENTITY_DIGITS: usize = 32;
+
 /// The summaries in one message: those of the sender, or of all processes of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SummaryBatch {
@@ -43,6 +46,11 @@ impl SummaryBatch {
                 && summary.names.iter().all(|(_, name)| name.chars().count() <= MAX_NAME_CHARS)
                 && summary.mark.chars().count() <= MAX_NAME_CHARS
         };
+        let is_identity =
+            |text: &str| text.len() <= MAX_IDENTITY_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !batch.summaries.iter().all(|(identity, _)| is_identity(identity)) {
+            return Err("the summaries name an invalid identity".to_owned());
+        }
         if batch.summaries.len() > MAX_BATCH || !batch.summaries.iter().all(|(_, summary)| is_small(summary)) {
             return Err("the summaries exceed a limit".to_owned());
         }
@@ -105,6 +113,13 @@ mod tests {
         }
         let many = SummaryBatch { summaries: vec![Default::default(); MAX_BATCH + 1] };
         assert!(SummaryBatch::parse(&many.to_bytes()).is_err());
+        let named = |identity: &str| {
+            SummaryBatch::parse(&SummaryBatch { summaries: vec![(identity.to_owned(), Summary::default())] }.to_bytes())
+        };
+        assert!(named(&"0f".repeat(16)).is_ok());
+        for identity in ["0".repeat(33), "0".repeat(1 << 20), "x".repeat(32), "../".to_owned()] {
+            assert_eq!(named(&identity), Err("the summaries name an invalid identity".to_owned()));
+        }
         // A length that no message has takes no memory.
         for bytes in [&[][..], &[2], &[VERSION], &[VERSION, 0xff, 0xff, 0xff, 0xff, 0x0f], &[VERSION, 1, 0xff]] {
             assert!(SummaryBatch::parse(bytes).is_err(), "{bytes:?}");

@@ -8,7 +8,7 @@ use super::clock_offset::{ClockOffset, OffsetEstimate};
 use super::mesh::Coordinates;
 use super::outliers::{self, Outlier, RankDistances, Values};
 use super::rank_window::{RankFigures, RankWindow};
-use super::summary::Summary;
+use super::summary::{DeviceSummary, Summary};
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +17,8 @@ mod tests;
 const MAX_PROCESSES: usize = 16_384;
 /// The most summaries that wait for the description of their process.
 const MAX_EARLY: usize = 16_384;
+/// The most memory of the summaries that wait for the description of their process, in bytes.
+const MAX_EARLY_BYTES: usize = 64 << 20;
 /// Age at which the estimate of a clock is no longer used, in nanoseconds: one minute.
 const MAX_CLOCK_AGE_NS: u64 = 60_000_000_000;
 /// The most names of sites that are kept for one process.
@@ -89,12 +91,31 @@ struct EarlySummary {
     broker_ns: u64,
 }
 
+impl EarlySummary {
+    /// Returns its memory, in bytes.
+    fn bytes(&self) -> usize {
+        let Summary { mark, devices, names, .. } = &self.summary;
+        let sites: usize = devices.iter().map(|device| device.sites.capacity() * size_of::<(u32, u64)>()).sum();
+        let characters: usize = names.iter().map(|(_, name)| name.capacity()).sum();
+        size_of::<Self>()
+            + self.sender.0.capacity()
+            + self.identity.0.capacity()
+            + mark.capacity()
+            + devices.capacity() * size_of::<DeviceSummary>()
+            + sites
+            + names.capacity() * size_of::<(u32, String)>()
+            + characters
+    }
+}
+
 /// All processes of a run.
 #[derive(Debug, Default)]
 pub struct Fleet {
     processes: BTreeMap<ProcessIdentity, ProcessState>,
     /// Summaries that arrived before the description of their process, in order.
     early: VecDeque<EarlySummary>,
+    /// The memory of `early`, in bytes.
+    early_bytes: usize,
     /// Summaries that were refused: of unknown processes, and of other machines than the sender's.
     refused: u64,
 }
@@ -196,6 +217,7 @@ impl Fleet {
         if self.early.iter().any(is_of) {
             let (known, early): (Vec<_>, Vec<_>) = std::mem::take(&mut self.early).into_iter().partition(is_of);
             self.early = early.into();
+            self.early_bytes = self.early.iter().map(EarlySummary::bytes).sum();
             for early in known {
                 self.add(&early.sender, early.identity, early.summary, early.broker_ns);
             }
@@ -222,11 +244,14 @@ impl Fleet {
     /// than the sender's is refused. The descriptions of both processes may arrive later.
     pub fn add(&mut self, sender: &ProcessIdentity, identity: ProcessIdentity, summary: Summary, broker_ns: u64) {
         let (Some(host), true) = (self.host(sender), self.processes.contains_key(&identity)) else {
-            if self.early.len() == MAX_EARLY {
-                self.early.pop_front();
+            let early = EarlySummary { sender: sender.clone(), identity, summary, broker_ns };
+            self.early_bytes += early.bytes();
+            self.early.push_back(early);
+            while self.early.len() > MAX_EARLY || self.early_bytes > MAX_EARLY_BYTES {
+                let Some(oldest) = self.early.pop_front() else { break };
+                self.early_bytes -= oldest.bytes();
                 self.refused += 1;
             }
-            self.early.push_back(EarlySummary { sender: sender.clone(), identity, summary, broker_ns });
             return;
         };
         if self.host(&identity) != Some(host) {

@@ -1,7 +1,7 @@
 //! Runs of simulated ranks.
 
 use super::*;
-use crate::fleet::{Acknowledged, DeviceSummary, MarkedMetric, Mesh};
+use crate::fleet::{Acknowledged, MarkedMetric, Mesh};
 
 const MIB: u64 = 1 << 20;
 const START_NS: u64 = 1_700_000_000_000_000_000;
@@ -146,6 +146,19 @@ fn process_can_send_summaries_of_its_machine_only() {
         fleet.add(&identity(9), identity(9), Summary { number, ..Summary::default() }, START_NS);
     }
     assert_eq!((fleet.early.len(), fleet.refused()), (MAX_EARLY, MAX_EARLY as u64 + 1));
+}
+
+#[test]
+fn memory_of_early_summaries_is_limited() {
+    let mut fleet = Fleet::new();
+    let mark = "m".repeat(1 << 20);
+    for number in 0..100 {
+        fleet.add(&identity(9), identity(9), Summary { number, mark: mark.clone(), ..Summary::default() }, START_NS);
+    }
+    assert!(fleet.early_bytes <= MAX_EARLY_BYTES && fleet.early.len() < 64, "{} bytes", fleet.early_bytes);
+    assert_eq!(fleet.early.len() as u64 + fleet.refused(), 100);
+    fleet.describe(identity(9), ProcessDescription::default());
+    assert_eq!((fleet.early_bytes, fleet.view(START_NS).ranks[0].summaries), (0, 100 - fleet.refused()));
 }
 
 #[test]
