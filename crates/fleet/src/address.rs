@@ -42,7 +42,7 @@ pub(crate) enum Credentials {
 /// Files for TLS, in PEM format; each is optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
-    /// Extra CA certificates.
+    /// CA certificates, which replace those of the system.
     pub(crate) ca: Option<PathBuf>,
     /// The client's certificate and its key.
     pub(crate) client: Option<(PathBuf, PathBuf)>,
@@ -58,7 +58,7 @@ pub(crate) struct TlsFiles {
 /// | --- | --- |
 /// | `creds` | credentials file of a user, as `nsc` writes it |
 /// | `nkey` | file with the seed of an NKey |
-/// | `ca` | extra CA certificates (PEM) |
+/// | `ca` | CA certificates (PEM), which replace those of the system |
 /// | `cert`, `key` | the client's certificate and its key (PEM) |
 /// | `push` | events on `demand` of a server (default), or `all` from the start |
 ///

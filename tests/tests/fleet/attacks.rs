@@ -2,21 +2,28 @@
 //! reads from it. Each test is a row of the table in `docs/fleet.md`.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use async_nats::jetstream::{self, consumer::pull, consumer::push};
 use async_nats::{Client, ConnectOptions, HeaderMap};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use futures_util::StreamExt as _;
 use nkeys::KeyPair;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use vramscope_collector::Aggregator;
+use vramscope_fleet::archive::{ArchiveAddress, ArchiveOptions, ArchiveReader, ArchiveWriter, RunArchiver};
 use vramscope_fleet::{
     ChunkMessage, FleetAddress, Follower, FollowerOptions, Role, StreamLimits, UserKey, broker_authorization,
     create_streams, delete_streams, subjects,
 };
+use vramscope_insight::fleet::{RankRow, Summary};
 use vramscope_tests::Broker;
 use vramscope_tests::fleet::{FollowingServer, PushingRank, logged, print_log};
 
@@ -28,6 +35,9 @@ const RUN: &str = "run";
 const FORGED: &str = "000000000000000000000bad00000001";
 /// Another identity of that kind.
 const FORGED_TOO: &str = "00000000000000000000bad200000001";
+
+/// The last mark in forged summaries.
+const FORGED_MARK: &str = "forged";
 
 /// A broker that knows the users of a run with two ranks, and the run's streams.
 struct SecuredRun {
@@ -99,6 +109,60 @@ impl SecuredRun {
         })
     }
 
+    /// Returns how many messages the broker has on a subject of the stream of summaries.
+    fn summaries_on(&self, subject: &str) -> u64 {
+        let client = self.client(Role::Admin);
+        let _entered = self.runtime.enter();
+        self.runtime.block_on(async {
+            let stream = jetstream::new(client).get_stream(subjects::summaries_stream(RUN)).await;
+            let stream = stream.expect("an admin sees all streams");
+            let consumer = stream.create_consumer(pull::Config {
+                name: Some(format!("count-{:016x}", fastrand::u64(..))),
+                filter_subject: subject.to_owned(),
+                ..pull::Config::default()
+            });
+            consumer.await.expect("an admin reads the stream").cached_info().num_pending
+        })
+    }
+
+    /// Checks that the broker has logged that it refused to publish on these subjects.
+    #[track_caller]
+    fn check_refused(&self, subjects: &[String]) {
+        let log = self.broker.log();
+        for subject in subjects {
+            let is_refusal =
+                |line: &str| line.contains("Publish Violation") && line.contains(&format!("\"{subject}\""));
+            assert!(log.lines().any(is_refusal), "{subject} was not refused: {log}");
+        }
+    }
+
+    /// Sends a message of `bytes` bytes over a socket, which no client library limits, and returns
+    /// the broker's answer.
+    fn publish_raw(&self, role: Role, subject: &str, bytes: usize) -> String {
+        let seed = fs::read_to_string(self.key_path(role)).expect("the key exists");
+        let user = KeyPair::from_seed(&seed).expect("a valid seed");
+        let mut socket = TcpStream::connect(self.broker.socket()).expect("the broker runs");
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a valid timeout");
+        let mut reader = BufReader::new(socket.try_clone().expect("the socket can be shared"));
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("the broker greets");
+        let info: Value = serde_json::from_str(line.trim_start_matches("INFO ")).expect("the greeting is JSON");
+        let nonce = info["nonce"].as_str().expect("the broker wants a signature");
+        let signature = BASE64_URL_SAFE_NO_PAD.encode(user.sign(nonce.as_bytes()).expect("the pair has a seed"));
+        let connect = json!({ "verbose": false, "pedantic": false, "nkey": user.public_key(), "sig": signature });
+        write!(socket, "CONNECT {connect}\r\nPING\r\n").expect("the broker reads");
+        line.clear();
+        reader.read_line(&mut line).expect("the broker answers");
+        assert_eq!(line, "PONG\r\n");
+        write!(socket, "PUB {subject} {bytes}\r\n").expect("the broker reads");
+        // The broker may close the connection before it has read all.
+        let _ = socket.write_all(&vec![0; bytes]).and_then(|()| socket.write_all(b"\r\n"));
+        let mut answer = String::new();
+        // A reset ends the answer.
+        let _ = reader.read_line(&mut answer);
+        answer
+    }
+
     /// Returns headers and payload of the first messages of a process.
     fn stored(&self, subject: &str, count: usize) -> Vec<(HeaderMap, Vec<u8>)> {
         let client = self.client(Role::Viewer);
@@ -116,6 +180,12 @@ impl SecuredRun {
             parts.collect().await
         })
     }
+}
+
+/// Returns a valid message with one summary of the process `identity`.
+fn batch(identity: &str) -> Vec<u8> {
+    let summary = Summary { number: 1_000_000, mark: FORGED_MARK.to_owned(), ..Summary::default() };
+    postcard::to_extend(&vec![(identity, summary)], vec![1]).expect("a summary can be encoded")
 }
 
 /// A client with a valid key that does what its role does not allow.
@@ -166,7 +236,8 @@ fn check_unharmed(run: &SecuredRun, server: &FollowingServer, ranks: &mut [Pushi
     ranks.iter_mut().for_each(|rank| rank.program.run(500));
     let recording = wait_until_shown(server, ranks);
     assert_eq!(recording.lost_events(), 0);
-    assert!(server.view().ranks.iter().all(|row| row.identity.0 != FORGED), "{}", run.broker.log());
+    let is_forged = |row: &RankRow| row.identity.0 == FORGED || row.mark == FORGED_MARK;
+    assert!(!server.view().ranks.iter().any(is_forged), "{}", run.broker.log());
     wait_until_shown(&run.start_server(), ranks);
 }
 
@@ -209,7 +280,7 @@ fn programs_publish_on_their_own_subjects_only() {
     let attacker = run.attacker(Role::Program(Some(1)));
     let before = run.messages();
     let identity = &server.view().ranks[0].identity.0;
-    for subject in [
+    let refused = [
         subjects::events(RUN, Some(0), identity),
         subjects::summaries(RUN, Some(0), identity),
         subjects::process(RUN, Some(0), identity),
@@ -221,9 +292,11 @@ fn programs_publish_on_their_own_subjects_only() {
         format!("$JS.API.STREAM.INFO.{}", subjects::events_stream(RUN)),
         format!("$JS.API.CONSUMER.CREATE.{}", subjects::events_stream(RUN)),
         "vramscope.run.events.1".to_owned(),
-    ] {
-        attacker.publish(subject, HeaderMap::new(), b"forged".to_vec());
+    ];
+    for subject in &refused {
+        attacker.publish(subject.clone(), HeaderMap::new(), batch(""));
     }
+    run.check_refused(&refused);
     assert_eq!(run.messages(), before);
     check_unharmed(&run, &server, &mut ranks);
 }
@@ -257,7 +330,7 @@ fn viewers_publish_and_delete_nothing() {
     let attacker = run.attacker(Role::Viewer);
     let before = run.messages();
     let identity = &server.view().ranks[0].identity.0;
-    for subject in [
+    let refused = [
         subjects::events(RUN, Some(0), identity),
         subjects::summaries(RUN, Some(0), identity),
         subjects::process(RUN, Some(0), identity),
@@ -266,17 +339,21 @@ fn viewers_publish_and_delete_nothing() {
         format!("$JS.API.STREAM.PURGE.{}", subjects::summaries_stream(RUN)),
         format!("$JS.API.STREAM.UPDATE.{}", subjects::summaries_stream(RUN)),
         "$JS.API.STREAM.CREATE.mine".to_owned(),
-    ] {
-        attacker.publish(subject, HeaderMap::new(), b"forged".to_vec());
+    ];
+    for subject in &refused {
+        attacker.publish(subject.clone(), HeaderMap::new(), batch(""));
     }
+    run.check_refused(&refused);
     assert!(delete_streams(&run.parsed(Role::Viewer)).is_err());
     attacker.deliver(subjects::summaries_stream(RUN), subjects::events(RUN, Some(0), identity));
-    attacker.deliver(subjects::events_stream(RUN), subjects::summaries(RUN, Some(0), identity));
+    let copies = subjects::summaries(RUN, Some(0), FORGED);
+    attacker.deliver(subjects::events_stream(RUN), copies.clone());
     attacker.deliver(subjects::events_stream(RUN), subjects::process(RUN, Some(0), identity));
     for request in ["DELETE", "PURGE"] {
         attacker.deliver(subjects::summaries_stream(RUN), format!("$JS.API.STREAM.{request}.vramscope-run-events"));
     }
     assert_eq!(run.messages(), before);
+    assert_eq!(run.summaries_on(&copies), 0);
     check_unharmed(&run, &server, &mut ranks);
 }
 
@@ -284,6 +361,10 @@ fn viewers_publish_and_delete_nothing() {
 #[ignore = "needs nats-server: cargo xtask test"]
 fn forged_ranks_are_ignored() {
     let (run, server, mut ranks) = start_with_rank();
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
+    let archive = ArchiveAddress::parse(&format!("file://{}/run", folder.path().display())).expect("a valid address");
+    let writer = ArchiveWriter::open(&archive, RUN, ArchiveOptions::default()).expect("the folder can be created");
+    let archiver = RunArchiver::start(&run.parsed(Role::Viewer), writer).expect("a viewer may archive");
     let attacker = run.attacker(Role::Program(Some(1)));
     // On its own subject, but as rank 0.
     for json in [
@@ -301,15 +382,25 @@ fn forged_ranks_are_ignored() {
     let identity = &server.view().ranks[0].identity.0;
     let description = format!("{{\"process\":\"{identity}\",\"rank\":1,\"program\":\"x\",\"host\":\"h\"}}");
     attacker.publish(subjects::process(RUN, Some(1), identity), HeaderMap::new(), description.into_bytes());
-    attacker.publish(subjects::summaries(RUN, Some(1), identity), HeaderMap::new(), vec![1, 1, 0, 0, 0]);
+    attacker.publish(subjects::summaries(RUN, Some(1), identity), HeaderMap::new(), batch(""));
     let message = ChunkMessage { is_end: true, ..ChunkMessage::default() };
     for headers in [HeaderMap::new(), message.headers(identity)] {
         attacker.publish(subjects::events(RUN, Some(1), identity), headers, b"forged".to_vec());
     }
-    // A summary for a process of another machine, without a valid description of its own.
-    attacker.publish(subjects::summaries(RUN, Some(1), FORGED), HeaderMap::new(), vec![1, 1, 0, 0, 0]);
+    // Without a valid description of its own, for itself and for the process of rank 0.
+    for named in ["", identity] {
+        attacker.publish(subjects::summaries(RUN, Some(1), FORGED), HeaderMap::new(), batch(named));
+    }
+    // For the process of rank 0, which is on another machine than the sender's description says.
+    let description = format!("{{\"process\":\"{FORGED_TOO}\",\"rank\":1,\"program\":\"x\",\"host\":\"h\"}}");
+    attacker.publish(subjects::process(RUN, Some(1), FORGED_TOO), HeaderMap::new(), description.into_bytes());
+    attacker.publish(subjects::summaries(RUN, Some(1), FORGED_TOO), HeaderMap::new(), batch(identity));
     assert_eq!(server.view().ranks.len(), 1);
     check_unharmed(&run, &server, &mut ranks);
+    archiver.finish().expect("everything read is stored");
+    let reader = ArchiveReader::open(&archive).expect("the archive is valid");
+    let archived: Vec<_> = reader.ranks().iter().map(|entry| entry.rank).collect();
+    assert_eq!(archived, [Some(0)], "the archive has nothing of the attack");
 }
 
 #[test]
@@ -349,10 +440,9 @@ fn oversized_and_damaged_messages_end_their_own_process_only() {
     }
     let subject = subjects::events(RUN, Some(1), FORGED);
     let before = run.messages();
-    attacker.publish(subject.clone(), HeaderMap::new(), vec![0; limit + 1]);
+    let answer = run.publish_raw(Role::Program(Some(1)), &subject, limit + 1);
+    assert!(answer.contains("Maximum Payload Violation"), "{answer:?}");
     assert_eq!(run.messages(), before, "larger than the broker allows");
-    // The connection may have been closed for it.
-    let attacker = run.attacker(Role::Program(Some(1)));
     attacker.publish(subject.clone(), HeaderMap::new(), b"no chunks".to_vec());
     // A number that stands for two messages of different sizes. Of a process of its own, because it
     // ends there.
@@ -366,6 +456,10 @@ fn oversized_and_damaged_messages_end_their_own_process_only() {
         let message = ChunkMessage { number, is_start: number == 0, continues: true, ..ChunkMessage::default() };
         attacker.publish(subject.clone(), message.headers(FORGED), vec![0; limit - 8192]);
     }
+    // An identity that fills the message.
+    let long = batch(&"0".repeat(limit - 8192));
+    attacker.publish(subjects::summaries(RUN, Some(1), FORGED), HeaderMap::new(), long);
+    wait_until("the server refuses a long identity", || logged().contains("the summaries name an invalid identity"));
     for payload in [Vec::new(), vec![9; 100], vec![1; limit - 8192]] {
         attacker.publish(subjects::summaries(RUN, Some(1), FORGED), HeaderMap::new(), payload);
     }

@@ -3,6 +3,7 @@
 
 mod archive;
 mod attacks;
+mod credentials;
 mod faults;
 mod harness;
 mod open;
