@@ -66,9 +66,9 @@ impl Assembler {
         self.is_in_sync
     }
 
-    /// Returns true if it has the first parts of chunks that continue in the next message.
-    pub(crate) fn has_parts(&self) -> bool {
-        !self.joined.is_empty()
+    /// Returns the bytes of chunks that continue in the next message.
+    pub(crate) fn joined_bytes(&self) -> usize {
+        self.joined.len()
     }
 
     /// Forgets everything but which chunks were passed on, or all before the chunk `next` if that
@@ -91,7 +91,7 @@ impl Assembler {
         self.expected = Some(message.number.saturating_add(1));
         if lost_messages > 0 {
             self.is_in_sync = false;
-            self.joined.clear();
+            self.joined = BytesMut::new();
         }
         self.is_in_sync |= message.is_start;
         if message.is_end {
@@ -109,7 +109,7 @@ impl Assembler {
             if message.continues {
                 return Ok(Assembled { lost_messages, ..self.nothing_new() });
             }
-            self.joined.split().freeze()
+            std::mem::take(&mut self.joined).freeze()
         } else {
             message.payload.clone()
         };

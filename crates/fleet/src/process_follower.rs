@@ -138,7 +138,7 @@ impl<O: ProcessObserver> ProcessFollower<O> {
     /// processes is not limited.
     async fn pause(&mut self) {
         self.reader.pause();
-        if !self.order.is_empty() || self.assembler.has_parts() {
+        if !self.order.is_empty() || self.assembler.joined_bytes() > 0 {
             self.order = ReorderBuffer::default();
             self.assembler.restart_from(0);
         }

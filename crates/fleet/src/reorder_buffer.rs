@@ -79,16 +79,26 @@ impl ReorderBuffer {
     /// before them is lost. Only time counts in which the reader receives messages, which it does
     /// since `receiving_since`: while the broker cannot be reached, no process can send.
     pub(crate) fn take_overdue(&mut self, now: Instant, receiving_since: Option<Instant>) -> Vec<ChunkMessage> {
-        let mut usable = Vec::new();
         // Before the first acknowledgement, all messages are sent again.
         let longest = if self.has_begun || self.stored == 0 { MAX_WAIT } else { MAX_FIRST_WAIT };
-        let (Some(newest), Some(receiving)) = (self.newest, receiving_since) else { return usable };
-        if now.duration_since(newest.max(receiving)) >= longest {
-            while !self.waiting.is_empty() {
-                self.skip_missing(&mut usable);
-            }
-            self.newest = None;
+        let (Some(newest), Some(receiving)) = (self.newest, receiving_since) else { return Vec::new() };
+        if now.duration_since(newest.max(receiving)) >= longest { self.take_all() } else { Vec::new() }
+    }
+
+    /// Returns about how many bytes of memory the waiting messages take.
+    #[cfg(feature = "archive")]
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.bytes + self.waiting.len() * size_of::<(u64, ChunkMessage)>()
+    }
+
+    /// Returns all waiting messages, and continues after them; what is missing between them is
+    /// lost.
+    pub(crate) fn take_all(&mut self) -> Vec<ChunkMessage> {
+        let mut usable = Vec::new();
+        while !self.waiting.is_empty() {
+            self.skip_missing(&mut usable);
         }
+        self.newest = None;
         usable
     }
 

@@ -24,14 +24,20 @@ const MAX_AHEAD_MESSAGES: usize = 256;
 /// The most bytes that the broker sends ahead; larger than the largest message.
 const MAX_AHEAD_BYTES: usize = 8 << 20;
 
-/// A task that creates a consumer: its messages, and when the broker created the stream.
-type CreatingConsumer = JoinHandle<Result<(pull::Stream, DateTime), String>>;
+/// A task that creates a consumer.
+type CreatingConsumer = JoinHandle<Result<CreatedConsumer, String>>;
+
+/// A new consumer's messages, how many are stored for it, and when the broker created the stream.
+type CreatedConsumer = (pull::Stream, u64, DateTime);
 
 /// A consumer at the broker that delivers messages.
 struct Consumer {
     messages: pull::Stream,
     /// Number of messages that it has delivered.
     delivered: u64,
+    /// Number of stored messages that it had yet to deliver after the last one.
+    #[cfg_attr(not(feature = "archive"), allow(dead_code))]
+    pending: u64,
     /// Since when it delivers.
     since: Instant,
 }
@@ -87,6 +93,13 @@ impl SubjectReader {
         self.consumer.as_ref().map(|consumer| consumer.since)
     }
 
+    /// Returns true once the broker has no messages that the reader has not read; as of the last
+    /// message, or of the consumer's creation.
+    #[cfg(feature = "archive")]
+    pub(crate) fn has_read_all(&self) -> bool {
+        self.consumer.as_ref().is_some_and(|consumer| consumer.pending == 0)
+    }
+
     /// Waits for the next message. Waits longer if the broker cannot be reached, and logs why.
     ///
     /// The future can be dropped: the next call continues where it was.
@@ -108,8 +121,8 @@ impl SubjectReader {
         }
     }
 
-    /// Creates a consumer at the position, or continues to create one, and returns its messages.
-    async fn create_consumer(&mut self) -> Result<pull::Stream, String> {
+    /// Creates a consumer at the position, or continues to create one.
+    async fn create_consumer(&mut self) -> Result<Consumer, String> {
         let creating = self.creating.get_or_insert_with(|| {
             let (stream, filter) = (self.stream.clone(), self.filter.clone());
             let connection = self.connection.clone();
@@ -117,12 +130,12 @@ impl SubjectReader {
         });
         let created = creating.await;
         self.creating = None;
-        let (messages, created) = created.map_err(|error| error.to_string())??;
+        let (messages, pending, created) = created.map_err(|error| error.to_string())??;
         if self.stream_created.replace(created).is_some_and(|known| known != created) {
             tracing::warn!("the broker has lost the stream {}; reading what it has stored since", self.stream);
             self.position = DeliverPolicy::All;
         }
-        Ok(messages)
+        Ok(Consumer { messages, delivered: 0, pending, since: Instant::now() })
     }
 
     /// Returns the next message; fails if the consumer is lost or cannot be created.
@@ -130,14 +143,15 @@ impl SubjectReader {
         let consumer = match &mut self.consumer {
             Some(consumer) => consumer,
             None => {
-                let messages = self.create_consumer().await?;
-                self.consumer.insert(Consumer { messages, delivered: 0, since: Instant::now() })
+                let consumer = self.create_consumer().await?;
+                self.consumer.insert(consumer)
             }
         };
         let message = consumer.messages.next().await.ok_or("the broker ended the consumer")?;
         let message = message.map_err(|error| describe(&error))?;
         let info = message.info().map_err(|error| error.to_string())?;
         consumer.delivered += 1;
+        consumer.pending = info.pending;
         if info.consumer_sequence != consumer.delivered {
             return Err("messages were lost on the way".to_owned());
         }
@@ -146,16 +160,16 @@ impl SubjectReader {
     }
 }
 
-/// Creates a consumer at `position` and returns its messages, with the time at which the broker
-/// created the stream. If that is not `known_created`, because the broker lost its store and the
-/// stream was created again, the consumer begins at the first message.
+/// Creates a consumer at `position`. If the broker did not create the stream at `known_created`,
+/// because it lost its store and the stream was created again, the consumer begins at the first
+/// message.
 async fn create_consumer(
     connection: Connection,
     stream: String,
     filter: String,
     position: DeliverPolicy,
     known_created: Option<DateTime>,
-) -> Result<(pull::Stream, DateTime), String> {
+) -> Result<CreatedConsumer, String> {
     let stream = connection.jetstream.get_stream(&stream).await.map_err(|error| describe(&error))?;
     let created = stream.cached_info().created;
     let is_new = known_created.is_some_and(|known| known != created);
@@ -171,7 +185,8 @@ async fn create_consumer(
         ..pull::Config::default()
     };
     let consumer = stream.create_consumer(config).await.map_err(|error| describe(&error))?;
+    let pending = consumer.cached_info().num_pending;
     let messages = consumer.stream().heartbeat(HEARTBEAT).expires(REQUEST_EXPIRY);
     let messages = messages.max_messages_per_batch(MAX_AHEAD_MESSAGES).max_bytes_per_batch(MAX_AHEAD_BYTES);
-    Ok((messages.messages().await.map_err(|error| describe(&error))?, created))
+    Ok((messages.messages().await.map_err(|error| describe(&error))?, pending, created))
 }

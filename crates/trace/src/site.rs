@@ -132,6 +132,8 @@ pub struct Definitions {
     frames: Vec<Frame>,
     stacks: Vec<Stack>,
     sites: Vec<Site>,
+    /// Bytes of all strings.
+    text_bytes: usize,
 }
 
 /// Returns the item of `list` with number `id`, counted from 1; `None` for 0 ("none") and unknown
@@ -144,7 +146,10 @@ impl Definitions {
     /// Adds a definition, which gets the next number of its kind.
     pub fn define(&mut self, definition: Definition) {
         match definition {
-            Definition::String(text) => self.strings.push(text),
+            Definition::String(text) => {
+                self.text_bytes += text.len();
+                self.strings.push(text);
+            }
             Definition::Frame(frame) => self.frames.push(frame),
             Definition::Stack(stack) => self.stacks.push(stack),
             Definition::Site(site) => self.sites.push(site),
@@ -201,6 +206,16 @@ impl Definitions {
     #[must_use]
     pub fn site_count(&self) -> usize {
         self.sites.len()
+    }
+
+    /// Returns about how many bytes of memory the definitions take.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.text_bytes
+            + size_of_val(self.strings.as_slice())
+            + size_of_val(self.frames.as_slice())
+            + size_of_val(self.stacks.as_slice())
+            + size_of_val(self.sites.as_slice())
     }
 }
 

@@ -52,7 +52,7 @@ fn archive_has_every_event_of_a_run_although_its_server_restarts() {
             wait_until("the archive has all events", || has_all_events(folder.path(), &ranks));
         }
         let summary = archiver.finish().expect("everything read is stored");
-        assert_eq!((summary.lost_objects, summary.lost_summaries), (0, 0));
+        assert_eq!((summary.lost_objects, summary.lost_summaries, summary.unknown_summaries), (0, 0, 0));
     }
     let archiver = start(&url, folder.path());
     ranks.iter_mut().for_each(PushingRank::end);
@@ -63,6 +63,7 @@ fn archive_has_every_event_of_a_run_although_its_server_restarts() {
     for rank in &ranks {
         let entry = reader.ranks().iter().find(|entry| entry.rank == Some(rank.rank)).expect("the rank is listed");
         assert_eq!(entry.program, "train.py");
+        assert!(!entry.host.is_empty());
         let continues =
             |pair: &[vramscope_fleet::archive::RecordingPartEntry]| pair[0].end_event == pair[1].first_event;
         assert!(entry.parts.windows(2).all(continues), "{:?}", entry.parts);

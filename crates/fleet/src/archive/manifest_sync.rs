@@ -161,10 +161,15 @@ impl ManifestSync {
         self.is_changed = true;
         match upload {
             Upload::Recording(rank, part) => {
-                let index = *self.ranks.entry(rank.identity.clone()).or_insert_with(|| {
-                    self.manifest.ranks.push(rank);
-                    self.manifest.ranks.len() - 1
-                });
+                let index = *self.ranks.entry(rank.identity.clone()).or_insert(self.manifest.ranks.len());
+                match self.manifest.ranks.get_mut(index) {
+                    // An earlier part may have ended before the process's description arrived.
+                    Some(known) if !rank.host.is_empty() => {
+                        (known.host, known.program) = (rank.host, rank.program);
+                    }
+                    Some(_) => {}
+                    None => self.manifest.ranks.push(rank),
+                }
                 self.manifest.ranks[index].parts.push(part_entry(name, &part));
             }
             Upload::Table { table, object, rows, times_unix_ms: (start_unix_ms, end_unix_ms) } => {

@@ -11,10 +11,14 @@
 //! `layout` has the names of objects, `manifest` the list of them with its checks, `store` the
 //! requests to the object store. `recording_parts` divides the recording of a process into
 //! parts, `rollups` sums summaries up and `parquet_table` writes them; `uploads` and
-//! `manifest_sync` bring both to the store.
+//! `manifest_sync` bring both to the store. `run_archiver` reads a run from the broker: its
+//! processes into `descriptions`, events into `event_archive`, summaries into `summary_archive`.
 
 mod address;
+mod byte_budget;
+mod descriptions;
 mod error;
+mod event_archive;
 mod layout;
 mod manifest;
 mod manifest_sync;
@@ -26,6 +30,7 @@ mod rollups;
 mod run_archiver;
 mod spool;
 mod store;
+mod summary_archive;
 mod table_parts;
 #[cfg(test)]
 mod tests;

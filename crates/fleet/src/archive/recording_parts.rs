@@ -11,7 +11,11 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 use vramscope_trace::{Chunk, ChunkKind, Encoder, Recording, Sink as _};
 
+use super::byte_budget::BudgetShare;
 use super::spool::{Spool, SpooledObject};
+
+/// Estimated bytes of memory that the hash of a chunk of definitions takes.
+const HASH_BYTES: usize = 64;
 
 /// When a part ends.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +24,8 @@ pub(crate) struct PartLimits {
     pub(crate) bytes: u64,
     /// The time between its first and its last event, and the time for which it has been open.
     pub(crate) duration: Duration,
+    /// The most bytes of memory for the definitions of one process. Further ones are left out.
+    pub(crate) definition_bytes: usize,
 }
 
 /// A complete part, and what the manifest says of it.
@@ -51,6 +57,11 @@ pub(crate) struct RecordingParts {
     header: Option<[u8; 32]>,
     /// The hashes of all chunks of definitions.
     definitions: HashSet<[u8; 32]>,
+    /// The memory of the definitions, of which all processes together may use only so much.
+    definition_memory: BudgetShare,
+    /// True once the definitions exceeded a limit. Later ones are left out, because their numbers
+    /// follow those of earlier ones.
+    leaves_out_definitions: bool,
     /// The content of the open part; without one, of the part that is archived already.
     recording: Recording,
     open: Option<OpenPart>,
@@ -65,11 +76,13 @@ pub(crate) struct RecordingParts {
 
 impl RecordingParts {
     /// Begins with a recording that is archived up to the moment `archived_end`.
-    pub(crate) fn new(limits: PartLimits, archived_end: u64) -> Self {
+    pub(crate) fn new(limits: PartLimits, archived_end: u64, definition_memory: BudgetShare) -> Self {
         Self {
             limits,
             header: None,
             definitions: HashSet::new(),
+            definition_memory,
+            leaves_out_definitions: false,
             recording: Recording::overview_only(None),
             open: None,
             archived_end,
@@ -106,6 +119,23 @@ impl RecordingParts {
     pub(crate) fn take_overdue(&mut self) -> Option<RecordingPart> {
         let is_overdue = self.open.as_ref().is_some_and(|open| open.opened.elapsed() >= self.limits.duration);
         if is_overdue && !self.ends_with_relabels { self.finish_part() } else { None }
+    }
+
+    /// Returns about how many bytes of memory the recording takes since the open part's beginning.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.recording.total_memory_bytes()
+    }
+
+    /// Ends the open part, if any, and forgets what it needed but for the memory state at its end.
+    pub(crate) fn finish_and_forget(&mut self) -> Option<RecordingPart> {
+        if self.ends_with_relabels {
+            return None;
+        }
+        let part = self.finish_part();
+        if let Err(reason) = self.restart_recording(true) {
+            tracing::warn!("a part of the archive stays in memory: {reason}");
+        }
+        part
     }
 
     /// Ends the open part, if any.
@@ -145,6 +175,7 @@ impl RecordingParts {
         match chunk.kind {
             // Of another position than in the part.
             ChunkKind::Index | ChunkKind::End => return Ok(()),
+            ChunkKind::Definitions if self.leaves_out_definitions => return Ok(()),
             ChunkKind::Header | ChunkKind::Definitions if self.is_repeated(chunk) => return Ok(()),
             // A full state needs no other before it.
             ChunkKind::State if is_new => self.begin(false)?,
@@ -155,6 +186,7 @@ impl RecordingParts {
         match chunk.kind {
             ChunkKind::Events => self.ends_with_relabels = chunk.events == 0,
             ChunkKind::State => self.ends_with_relabels = false,
+            ChunkKind::Definitions => self.limit_definitions(),
             _ => {}
         }
         let Some(open) = &mut self.open else { return Ok(()) };
@@ -181,6 +213,17 @@ impl RecordingParts {
         }
     }
 
+    /// Leaves further definitions out if those so far exceed a limit.
+    fn limit_definitions(&mut self) {
+        let bytes = self.recording.definitions().memory_bytes() + self.definitions.len() * HASH_BYTES;
+        let fits = self.definition_memory.set(bytes) && bytes <= self.limits.definition_bytes;
+        if !fits {
+            let program = &self.recording.info().source;
+            tracing::warn!("the archive leaves out further names and call stacks of {program:?}: too many");
+            self.leaves_out_definitions = true;
+        }
+    }
+
     /// Drops the open part after a write error; the next one begins with the next events.
     fn lose_part(&mut self, error: &io::Error) {
         tracing::warn!("lost a part of the archive: cannot write a temporary file: {error}");
@@ -192,6 +235,25 @@ impl RecordingParts {
     /// Begins a part with the header and all definitions so far and, if it needs it, the full
     /// state at the present moment.
     fn begin(&mut self, needs_state: bool) -> Result<(), String> {
+        let prefix = self.restart_recording(needs_state)?;
+        let mut spool = Spool::new();
+        for chunk in &prefix {
+            spool = spool.and_then(|mut spool| spool.write_all(&chunk.bytes).map(|()| spool));
+        }
+        match spool {
+            Ok(spool) => {
+                let state = prefix.iter().find(|chunk| chunk.kind == ChunkKind::State);
+                let first_state = state.map(|state| state.first_event);
+                self.open = Some(OpenPart { spool, opened: Instant::now(), first_state });
+            }
+            Err(error) => self.lose_part(&error),
+        }
+        Ok(())
+    }
+
+    /// Replaces the recording by one that begins with the header and all definitions so far and, if
+    /// it needs it, the full state at the present moment. Returns those chunks.
+    fn restart_recording(&mut self, needs_state: bool) -> Result<Vec<Chunk>, String> {
         let mut encoder = Encoder::new(self.recording.info());
         self.recording.definitions().iter().for_each(|definition| encoder.define(&definition));
         let (moment, state) = (self.recording.end_event(), self.recording.end_state());
@@ -207,18 +269,68 @@ impl RecordingParts {
             return Err("memory has too many blocks for a full state".to_owned());
         }
         self.recording = Recording::overview_only(None);
-        let mut spool = Spool::new();
         for chunk in &prefix {
             self.read(chunk)?;
-            spool = spool.and_then(|mut spool| spool.write_all(&chunk.bytes).map(|()| spool));
         }
-        match spool {
-            Ok(spool) => {
-                let first_state = has_state.then_some(moment);
-                self.open = Some(OpenPart { spool, opened: Instant::now(), first_state });
-            }
-            Err(error) => self.lose_part(&error),
+        Ok(prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::byte_budget::ByteBudget;
+    use crate::archive::tests::harness::Program;
+
+    /// Returns the recording that parts have together.
+    fn joined(parts: Vec<RecordingPart>) -> Recording {
+        let mut recording = Recording::new();
+        for mut part in parts {
+            let bytes = part.object.read().expect("a temporary file");
+            recording.push(&bytes).expect("parts can be concatenated");
         }
-        Ok(())
+        recording
+    }
+
+    #[test]
+    fn definitions_take_limited_memory_and_all_events_stay() {
+        const LIMIT: usize = 2_000;
+        let mut program = Program::new(1);
+        let chunks = program.run(20_000);
+        let bytes = program.bytes(chunks);
+        assert!(program.recording().definitions().memory_bytes() > LIMIT);
+        for (process_limit, all_limit) in [(LIMIT, usize::MAX), (usize::MAX, LIMIT)] {
+            let duration = Duration::from_secs(600);
+            let limits = PartLimits { bytes: 8 << 10, duration, definition_bytes: process_limit };
+            let mut recording = RecordingParts::new(limits, 0, ByteBudget::new(all_limit).share());
+            let mut parts = recording.push(&bytes).expect("valid chunks");
+            parts.extend(recording.finish_part());
+            assert!(parts.len() > 2);
+            assert!(recording.definitions.len() * HASH_BYTES <= LIMIT);
+            let joined = joined(parts);
+            assert!((1..LIMIT).contains(&joined.definitions().memory_bytes()));
+            assert_eq!(joined.events(), 20_000);
+            assert_eq!(*joined.end_state(), program.end_state());
+        }
+    }
+
+    #[test]
+    fn part_that_ends_early_leaves_memory() {
+        let mut program = Program::new(1);
+        let limits = PartLimits { bytes: 64 << 20, duration: Duration::from_secs(600), definition_bytes: usize::MAX };
+        let mut recording = RecordingParts::new(limits, 0, ByteBudget::new(usize::MAX).share());
+        let mut parts = Vec::new();
+        for _ in 0..3 {
+            let chunks = program.run(20_000);
+            parts.extend(recording.push(&program.bytes(chunks)).expect("valid chunks"));
+            let before = recording.memory_bytes();
+            parts.extend(recording.finish_and_forget());
+            assert!(recording.memory_bytes() < before / 2, "{before}, then {}", recording.memory_bytes());
+            assert!(recording.finish_and_forget().is_none());
+        }
+        assert_eq!(parts.len(), 3);
+        let joined = joined(parts);
+        assert_eq!((joined.events(), joined.lost_events()), (60_000, 0));
+        assert_eq!(*joined.end_state(), program.end_state());
     }
 }

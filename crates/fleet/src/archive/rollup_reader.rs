@@ -26,6 +26,10 @@ pub struct Rollup {
     pub reserved: (u64, u64, u64),
     /// Events recorded so far.
     pub events: u64,
+    /// Summaries of the second.
+    pub summaries: u64,
+    /// Summaries that are missing before those.
+    pub lost_summaries: u64,
 }
 
 /// Returns the rows of a part of the table that `is_wanted` selects by time and rank.
@@ -74,5 +78,7 @@ fn rollup(row: &Row) -> Result<Rollup, String> {
         allocated: range(["allocated_min", "allocated_max", "allocated_last"]),
         reserved: range(["reserved_min", "reserved_max", "reserved_last"]),
         events: number("events").unwrap_or(0),
+        summaries: number("summaries").unwrap_or(0),
+        lost_summaries: number("lost_summaries").unwrap_or(0),
     })
 }

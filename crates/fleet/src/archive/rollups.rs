@@ -132,6 +132,9 @@ pub(crate) struct RollupBuilder {
     processes: BTreeMap<String, ProcessNames>,
     /// Seconds up to this one are complete.
     complete: u64,
+    /// True if summaries of an unknown process may have been summed up earlier: by an earlier
+    /// server, or before the process was forgotten.
+    has_earlier: bool,
     /// Summaries that came after their second was complete, or of too many processes.
     pub(crate) ignored: u64,
 }
@@ -139,7 +142,7 @@ pub(crate) struct RollupBuilder {
 impl RollupBuilder {
     /// Begins after the second `complete`, which an earlier server has archived.
     pub(crate) fn new(complete: u64) -> Self {
-        Self { complete, ..Self::default() }
+        Self { complete, has_earlier: complete > 0, ..Self::default() }
     }
 
     /// Adds a summary that the broker stored at `stored_ns`. Returns the seconds that are complete
@@ -177,6 +180,7 @@ impl RollupBuilder {
         if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(identity) {
             let oldest = second.saturating_sub(MAX_SILENCE_SECONDS);
             self.processes.retain(|_, process| process.newest_second >= oldest);
+            self.has_earlier = true;
             if self.processes.len() >= MAX_PROCESSES {
                 self.ignored += 1;
                 return None;
@@ -186,7 +190,9 @@ impl RollupBuilder {
         let missing = match process.newest {
             Some(newest) if summary.number <= newest => return None,
             Some(newest) => summary.number - newest - 1,
-            None => 0,
+            None if self.has_earlier => 0,
+            // Numbers count from 0.
+            None => summary.number,
         };
         (process.newest, process.newest_second) = (Some(summary.number), second);
         for (number, name) in &summary.names {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -12,6 +12,7 @@ use vramscope_collector::Process;
 use vramscope_insight::fleet::{ProcessDescription, Summary};
 
 use super::address::ArchiveAddress;
+use super::byte_budget::ByteBudget;
 use super::error::ArchiveError;
 use super::layout::{Table, is_identity};
 use super::manifest::{Manifest, RankEntry};
@@ -23,8 +24,16 @@ use super::table_parts::TableParts;
 use super::uploads::{Upload, UploadQueue};
 use crate::runtime::BackgroundRuntime;
 
-/// The most summaries that wait to be summed up: 3 s of 4,096 ranks.
-const MAX_WAITING_SUMMARIES: usize = 128 << 10;
+/// The most summaries that wait to be summed up. Further ones wait at the broker.
+const MAX_WAITING_SUMMARIES: usize = 4096;
+/// Interval at which a summary is offered again while too many wait.
+const SUMMARY_RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// The most bytes of memory for the definitions of one process and of all together, as in the
+/// aggregator.
+const MAX_DEFINITION_BYTES: usize = 64 << 20;
+const MAX_ALL_DEFINITION_BYTES: usize = 512 << 20;
+/// The least bytes of memory at which a recording's part may end early.
+const MIN_EARLY_BYTES: usize = 1 << 20;
 /// Interval at which the parts of recordings and tables are checked for their age.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The longest wait for the object store at the end.
@@ -43,14 +52,18 @@ pub struct ArchiveOptions {
     /// The most bytes in temporary files that wait for the object store. What does not fit is
     /// dropped and counted.
     pub pending_bytes: u64,
+    /// The most bytes of memory that all open parts of recordings take. Beyond, those that take
+    /// most end early, but none with less than 1 MiB.
+    pub memory_bytes: usize,
 }
 
 impl Default for ArchiveOptions {
     /// Parts of recordings of 64 MiB or 10 minutes and of tables of 1 minute, of which 4 GiB may
-    /// wait.
+    /// wait, and 512 MiB of memory.
     fn default() -> Self {
         let (part_duration, table_duration) = (Duration::from_secs(600), Duration::from_secs(60));
-        Self { part_bytes: 64 << 20, part_duration, table_duration, pending_bytes: 4 << 30 }
+        let (part_bytes, pending_bytes, memory_bytes) = (64 << 20, 4 << 30, 512 << 20);
+        Self { part_bytes, part_duration, table_duration, pending_bytes, memory_bytes }
     }
 }
 
@@ -63,8 +76,10 @@ pub struct ArchiveSummary {
     pub bytes: u64,
     /// Objects that were lost: they did not fit, or a temporary file could not be written.
     pub lost_objects: u64,
-    /// Summaries that did not fit or came too late for their second.
+    /// Summaries that came too late for their second, or were of too many processes.
     pub lost_summaries: u64,
+    /// Summaries that were left out because the broker has no description of their process.
+    pub unknown_summaries: u64,
 }
 
 /// A summary on its way to the roll-ups.
@@ -73,6 +88,13 @@ struct StoredSummary {
     description: ProcessDescription,
     summary: Summary,
     stored_ns: u64,
+}
+
+impl StoredSummary {
+    fn new(identity: &str, description: &ProcessDescription, summary: &Summary, stored_ns: u64) -> Self {
+        let (description, summary) = (description.clone(), summary.clone());
+        Self { identity: identity.to_owned(), description, summary, stored_ns }
+    }
 }
 
 /// What the handles of an archive share with its thread and task.
@@ -84,7 +106,9 @@ struct Shared {
     archived: Mutex<BTreeMap<String, u64>>,
     /// The recordings that are being archived.
     open: Mutex<Vec<Weak<Mutex<ProcessState>>>>,
-    lost_summaries: Mutex<u64>,
+    unknown_summaries: AtomicU64,
+    /// The memory of all processes' definitions.
+    definition_memory: Arc<ByteBudget>,
     /// True once no further chunks are archived. Set before the last parts end, each under its
     /// process's lock.
     is_finished: AtomicBool,
@@ -117,17 +141,39 @@ impl Shared {
 
     /// Ends parts of recordings: those that have been open for as long as allowed, or all.
     fn end_parts(&self, ends_all: bool) {
-        let open: Vec<_> = {
-            let mut open = lock(&self.open);
-            open.retain(|state| state.strong_count() > 0);
-            open.iter().filter_map(Weak::upgrade).collect()
-        };
-        for state in open {
+        for state in self.open() {
             let mut state = lock(&state);
             let parts = &mut state.parts;
             let complete = if ends_all { parts.finish_part() } else { parts.take_overdue() };
             self.add_recording_parts(&mut state, complete);
         }
+    }
+
+    /// Ends parts of recordings early while all together take too much memory.
+    fn limit_memory(&self) {
+        let sized = |state: Arc<Mutex<ProcessState>>| {
+            let bytes = lock(&state).parts.memory_bytes();
+            (bytes, state)
+        };
+        let mut open: Vec<_> = self.open().into_iter().map(sized).collect();
+        open.sort_unstable_by_key(|(bytes, _)| *bytes);
+        let mut total: usize = open.iter().map(|(bytes, _)| bytes).sum();
+        while total > self.options.memory_bytes
+            && let Some((bytes, state)) = open.pop()
+            && bytes >= MIN_EARLY_BYTES
+        {
+            let mut state = lock(&state);
+            let complete = state.parts.finish_and_forget();
+            total -= bytes.saturating_sub(state.parts.memory_bytes());
+            self.add_recording_parts(&mut state, complete);
+        }
+    }
+
+    /// Returns the recordings that are being archived.
+    fn open(&self) -> Vec<Arc<Mutex<ProcessState>>> {
+        let mut open = lock(&self.open);
+        open.retain(|state| state.strong_count() > 0);
+        open.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -177,7 +223,8 @@ impl ArchiveWriter {
             queue: Arc::clone(&queue),
             archived: Mutex::new(archived),
             open: Mutex::default(),
-            lost_summaries: Mutex::default(),
+            unknown_summaries: AtomicU64::new(0),
+            definition_memory: ByteBudget::new(MAX_ALL_DEFINITION_BYTES),
             is_finished: AtomicBool::new(false),
             rollups_end_unix_s: complete_second.checked_add(1).filter(|_| complete_second > 0).unwrap_or(0),
         });
@@ -201,7 +248,8 @@ impl ArchiveWriter {
             return Err(ArchiveError::Process("its identity is not 32 hexadecimal digits".to_owned()));
         }
         let options = &self.shared.options;
-        let limits = PartLimits { bytes: options.part_bytes, duration: options.part_duration };
+        let (bytes, duration) = (options.part_bytes, options.part_duration);
+        let limits = PartLimits { bytes, duration, definition_bytes: MAX_DEFINITION_BYTES };
         let archived_end = lock(&self.shared.archived).get(&process.identity).copied().unwrap_or(0);
         let entry = RankEntry {
             rank: process.rank,
@@ -210,28 +258,48 @@ impl ArchiveWriter {
             program: process.program.clone(),
             parts: Vec::new(),
         };
-        let state = ProcessState { entry, parts: RecordingParts::new(limits, archived_end) };
+        let parts = RecordingParts::new(limits, archived_end, self.shared.definition_memory.share());
+        let state = ProcessState { entry, parts };
         let state = Arc::new(Mutex::new(state));
         lock(&self.shared.open).push(Arc::downgrade(&state));
         Ok(ProcessArchive { shared: Arc::clone(&self.shared), state })
     }
 
     /// Adds a summary of a process, which the broker stored at `stored_ns`, in nanoseconds since
-    /// 1970. Never waits: a summary that does not fit is dropped and counted. Returns false then,
-    /// and after [`finish`](Self::finish).
+    /// 1970. Waits while too many summaries are to be summed up; must not be called from an
+    /// asynchronous task. Returns false after [`finish`](Self::finish).
     pub fn summary(&self, identity: &str, description: &ProcessDescription, summary: &Summary, stored_ns: u64) -> bool {
-        let stored = StoredSummary {
-            identity: identity.to_owned(),
-            description: description.clone(),
-            summary: summary.clone(),
-            stored_ns,
-        };
-        let Some(Running { summaries, .. }) = &*lock(&self.running) else { return false };
-        let sent = summaries.try_send(stored);
-        if matches!(sent, Err(TrySendError::Full(_))) {
-            *lock(&self.shared.lost_summaries) += 1;
+        let stored = StoredSummary::new(identity, description, summary, stored_ns);
+        self.summaries().is_some_and(|summaries| summaries.send(stored).is_ok())
+    }
+
+    /// As [`summary`](Self::summary), for asynchronous tasks.
+    pub(crate) async fn add_summary(
+        &self,
+        identity: &str,
+        description: &ProcessDescription,
+        summary: &Summary,
+        stored_ns: u64,
+    ) -> bool {
+        let mut stored = StoredSummary::new(identity, description, summary, stored_ns);
+        let Some(summaries) = self.summaries() else { return false };
+        loop {
+            stored = match summaries.try_send(stored) {
+                Ok(()) => return true,
+                Err(TrySendError::Full(stored)) => stored,
+                Err(TrySendError::Disconnected(_)) => return false,
+            };
+            tokio::time::sleep(SUMMARY_RETRY_INTERVAL).await;
         }
-        sent.is_ok()
+    }
+
+    fn summaries(&self) -> Option<SyncSender<StoredSummary>> {
+        lock(&self.running).as_ref().map(|running| running.summaries.clone())
+    }
+
+    /// Counts summaries that are left out because their process has no description.
+    pub(crate) fn count_unknown_summaries(&self, summaries: u64) {
+        self.shared.unknown_summaries.fetch_add(summaries, Ordering::Relaxed);
     }
 
     /// Returns the second at which the roll-ups of earlier servers end, since 1970; 0 if there are
@@ -252,7 +320,7 @@ impl ArchiveWriter {
         self.shared.is_finished.store(true, Ordering::SeqCst);
         self.shared.end_parts(true);
         drop(summaries);
-        let late = rollups.join().unwrap_or_default();
+        let lost_summaries = rollups.join().unwrap_or_default();
         self.shared.queue.close();
         let stored = self.runtime.block_on(async { tokio::time::timeout(FINISH_TIMEOUT, uploads).await });
         let waiting = self.shared.queue.len();
@@ -264,8 +332,9 @@ impl ArchiveWriter {
                 return Err(ArchiveError::Incomplete(reason));
             }
         };
-        let lost_summaries = *lock(&self.shared.lost_summaries) + late;
-        Ok(ArchiveSummary { objects, bytes, lost_objects: self.shared.queue.lost(), lost_summaries })
+        let unknown_summaries = self.shared.unknown_summaries.load(Ordering::Relaxed);
+        let lost_objects = self.shared.queue.lost();
+        Ok(ArchiveSummary { objects, bytes, lost_objects, lost_summaries, unknown_summaries })
     }
 }
 
@@ -331,7 +400,7 @@ async fn run_uploads(sync: ManifestSync, queue: Arc<UploadQueue>) -> Result<(u64
 }
 
 /// Sums summaries up, and ends old parts of recordings and tables, until the archive is finished.
-/// Returns how many summaries came too late.
+/// Returns how many summaries were lost.
 fn write_rollups(shared: &Shared, summaries: &Receiver<StoredSummary>, mut builder: RollupBuilder) -> u64 {
     let mut tables = Table::ALL.map(|table| TableParts::new(table, shared.options.table_duration));
     let mut checked = Instant::now();
@@ -353,6 +422,7 @@ fn write_rollups(shared: &Shared, summaries: &Receiver<StoredSummary>, mut build
         if checked.elapsed() >= CHECK_INTERVAL {
             checked = Instant::now();
             shared.end_parts(false);
+            shared.limit_memory();
             for table in &mut tables {
                 add_part(shared, table, TableParts::take_complete);
             }

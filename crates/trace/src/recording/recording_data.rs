@@ -226,6 +226,12 @@ impl Recording {
         Ok(())
     }
 
+    /// Returns the memory that the chunks, the overview and the definitions occupy, in bytes.
+    #[must_use]
+    pub fn total_memory_bytes(&self) -> usize {
+        self.chunk_bytes + self.overview.size_in_memory() + self.context.definitions.memory_bytes()
+    }
+
     /// Checks that the bytes so far end at the end of a chunk.
     ///
     /// # Errors

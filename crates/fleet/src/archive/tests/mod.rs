@@ -1,6 +1,6 @@
 //! Archives in memory, in a folder and in a store that fails, written and read again.
 
-mod harness;
+pub(super) mod harness;
 mod recordings;
 mod stores;
 mod tables;

@@ -114,6 +114,23 @@ fn idle_parts_end_by_the_clock() {
 }
 
 #[test]
+fn parts_end_early_if_they_take_too_much_memory() {
+    let store = memory();
+    let writer = writer(&store, ArchiveOptions { memory_bytes: 0, ..ArchiveOptions::default() });
+    let mut program = Program::new(1);
+    let archive = writer.process(&program.process).expect("a valid process");
+    let first = program.run(150_000);
+    archive.push(&program.bytes(first)).expect("valid chunks");
+    wait_until("the part is stored", || !reader(&store).ranks().is_empty());
+    let second = program.run(200);
+    archive.push(&program.bytes(second)).expect("valid chunks");
+    writer.finish().expect("everything is stored");
+    let reader = reader(&store);
+    let moments: Vec<_> = reader.ranks()[0].parts.iter().map(|part| (part.first_event, part.end_event)).collect();
+    assert_eq!(moments, [(0, 150_000), (150_000, 150_200)]);
+}
+
+#[test]
 fn restarted_server_continues_the_archive() {
     for_each_store(|store| {
         let mut program = Program::new(2);

@@ -70,6 +70,8 @@ fn expected_rollup(rank: u32, second: u64) -> Rollup {
         allocated: (first, last, last),
         reserved: (1 << 30, 1 << 30, 1 << 30),
         events: second * 10 + 9,
+        summaries: 10,
+        lost_summaries: 0,
     }
 }
 
