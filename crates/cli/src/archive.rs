@@ -56,15 +56,23 @@ pub(crate) fn start(archive: &str, run: &FleetAddress) -> Result<RunArchiver> {
     RunArchiver::start(run, writer).map_err(CommandError::new)
 }
 
-/// Ends an archive and prints what it received.
+/// Ends an archive and prints what it received. Fails if the archive lacks something of that.
 pub(crate) fn finish(archiver: RunArchiver) -> Result {
     let summary = archiver.finish().map_err(CommandError::new)?;
     let (objects, bytes) = (Count(summary.objects).of("object", "objects"), ByteSize(summary.bytes));
     terminal::message(format_args!("archived {objects}, {bytes}"));
+    if summary.unknown_summaries > 0 {
+        let summaries = Count(summary.unknown_summaries).of("summary", "summaries");
+        terminal::message(format_args!(
+            "warning: left out {summaries} of processes that the broker has no description of"
+        ));
+    }
     if summary.lost_objects + summary.lost_summaries > 0 {
         let lost = Count(summary.lost_objects).of("object", "objects");
         let summaries = Count(summary.lost_summaries).of("summary", "summaries");
-        terminal::message(format_args!("warning: the archive lacks {lost} and {summaries}, which did not fit"));
+        return Err(CommandError::new(format_args!(
+            "the archive lacks {lost} that did not fit or could not be written, and {summaries} that came too late"
+        )));
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! Archives a long run and opens moments of it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use vramscope_fleet::archive::{ArchiveAddress, ArchiveReader, RankEntry};
+use vramscope_fleet::archive::{ArchiveAddress, ArchiveError, ArchiveReader, RankEntry, Rollup};
 use vramscope_fleet::{FleetAddress, StreamLimits, create_streams};
 use vramscope_trace::{DeviceId, Replay};
 
@@ -21,6 +22,16 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(900);
 /// The longest time to open a moment of a rank, in milliseconds.
 const MAX_OPEN_MS: u64 = 2000;
+/// The most memory of the broker, in bytes.
+const MAX_BROKER_BYTES: u64 = 512 << 20;
+/// The most memory of the server, in bytes: 512 MiB of open parts of recordings, 256 MiB of the
+/// page's history, and the rest.
+const MAX_SERVER_BYTES: u64 = 1280 << 20;
+/// Seconds at the beginning and the end of the run in which a rank may have no summaries.
+const MARGIN_SECONDS: u64 = 3;
+/// The most summaries of a rank that may be missing: processes of one machine lose a few before the
+/// broker when another of them becomes the sender of all.
+const MAX_LOST_SUMMARIES: u64 = 10;
 /// Seconds of a day.
 const DAY_SECONDS: f64 = 86_400.0;
 /// Limits of the streams: far less than the run has, so that the broker must delete messages.
@@ -57,6 +68,9 @@ pub struct DayFigures {
     pub events: [u64; 2],
     /// Time in which they were made, in seconds.
     pub seconds: f64,
+    /// Rows of roll-ups of all ranks, one for each second, the summaries in them, and those that
+    /// are missing.
+    pub rollups: [u64; 3],
     /// Number of parts of recordings in the archive.
     pub objects: u64,
     /// Their size in bytes.
@@ -78,6 +92,8 @@ impl fmt::Display for DayFigures {
         let mib = |bytes: u64| bytes >> 20;
         let [made, archived] = self.events;
         writeln!(f, "{} ranks: {made} events in {:.0} s; the archive has {archived}", self.ranks, self.seconds)?;
+        let [rows, summaries, lost] = self.rollups;
+        writeln!(f, "roll-ups: {rows} rows of a rank and second, with {summaries} summaries; {lost} are missing")?;
         writeln!(
             f,
             "archive: {} parts of recordings, {} MiB, {:.2} bytes an event",
@@ -141,6 +157,8 @@ pub fn archive_a_day(plan: &DayPlan) -> DayFigures {
     let status = server.interrupt();
     if !status.success() {
         figures.failures.push(format!("the server ended with {status}: {}", server.messages()));
+    } else if server.messages().contains("left out") {
+        figures.failures.push(format!("the server left out summaries: {}", server.messages()));
     }
     figures.read_archive(plan, &address, &training);
     figures
@@ -188,7 +206,17 @@ impl DayFigures {
                 Err(error) => self.failures.push(error.to_string()),
             }
         }
+        if let Err(error) = self.read_rollups(&reader, training) {
+            self.failures.push(error.to_string());
+        }
         self.open_moments(plan, address, &reader);
+        for (of, used, most) in
+            [("broker", self.memory[0], MAX_BROKER_BYTES), ("server", self.memory[1], MAX_SERVER_BYTES)]
+        {
+            if used > most {
+                self.failures.push(format!("the memory of the {of} was {used} bytes, more than {most}"));
+            }
+        }
         let [store, limit] = self.store;
         if store > limit {
             self.failures.push(format!("the broker's store had {store} bytes"));
@@ -196,6 +224,26 @@ impl DayFigures {
         if self.open_ms[1] > MAX_OPEN_MS {
             self.failures.push(format!("opening a moment took {} ms", self.open_ms[1]));
         }
+    }
+
+    /// Checks that the roll-ups have every second of every rank and every summary.
+    fn read_rollups(&mut self, reader: &ArchiveReader, training: &Training) -> Result<(), ArchiveError> {
+        let rows = reader.rollups(0..u64::MAX, None)?;
+        let sum = |count: fn(&Rollup) -> u64| rows.iter().map(count).sum();
+        self.rollups = [rows.len() as u64, sum(|row| row.summaries), sum(|row| row.lost_summaries)];
+        for rank in training.ranks().iter() {
+            let of_rank = rows.iter().filter(|row| row.rank == Some(rank.rank));
+            let seconds: BTreeSet<u64> = of_rank.clone().map(|row| row.unix_ms / 1000).collect();
+            let span = seconds.last().zip(seconds.first()).map_or(0, |(last, first)| last - first + 1);
+            let (have, lost) = (seconds.len() as u64, of_rank.clone().map(|row| row.lost_summaries).sum::<u64>());
+            let least = (self.seconds as u64).saturating_sub(MARGIN_SECONDS);
+            if have < span || span < least || lost > MAX_LOST_SUMMARIES {
+                let number = rank.rank;
+                let reason = format!("has {have} of {span} seconds, at least {least}, and lacks {lost} summaries");
+                self.failures.push(format!("the history of rank {number} {reason}"));
+            }
+        }
+        Ok(())
     }
 
     /// Opens random moments, each with a reader of its own, as a user does.
