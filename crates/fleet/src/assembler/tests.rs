@@ -232,7 +232,7 @@ fn restarted_assembler_continues_at_a_start_and_repeats_nothing() {
     let mut bytes = push_all(&mut assembler, &program.messages[..inside]);
     assert!(assembler.joined_bytes() > 0);
     assembler.restart_from(0);
-    assert!(!assembler.joined_bytes() > 0 && !assembler.is_in_sync());
+    assert!(assembler.joined_bytes() == 0 && !assembler.is_in_sync());
     bytes.extend(push_all(&mut assembler, &program.messages[inside + 1..]));
     assert_eq!(&decode(&bytes).0, program.encoder.state());
     // Another one has passed on everything before the last start.
