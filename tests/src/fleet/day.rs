@@ -29,9 +29,6 @@ const MAX_BROKER_BYTES: u64 = 512 << 20;
 const MAX_SERVER_BYTES: u64 = 1280 << 20;
 /// Seconds at the beginning and the end of the run in which a rank may have no summaries.
 const MARGIN_SECONDS: u64 = 3;
-/// The most summaries of a rank that may be missing: processes of one machine lose a few before the
-/// broker when another of them becomes the sender of all.
-const MAX_LOST_SUMMARIES: u64 = 10;
 /// Seconds of a day.
 const DAY_SECONDS: f64 = 86_400.0;
 /// Limits of the streams: far less than the run has, so that the broker must delete messages.
@@ -237,7 +234,7 @@ impl DayFigures {
             let span = seconds.last().zip(seconds.first()).map_or(0, |(last, first)| last - first + 1);
             let (have, lost) = (seconds.len() as u64, of_rank.clone().map(|row| row.lost_summaries).sum::<u64>());
             let least = (self.seconds as u64).saturating_sub(MARGIN_SECONDS);
-            if have < span || span < least || lost > MAX_LOST_SUMMARIES {
+            if have < span || span < least || lost > 0 {
                 let number = rank.rank;
                 let reason = format!("has {have} of {span} seconds, at least {least}, and lacks {lost} summaries");
                 self.failures.push(format!("the history of rank {number} {reason}"));

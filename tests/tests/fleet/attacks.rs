@@ -8,7 +8,10 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use async_nats::jetstream::{self, consumer::pull, consumer::push};
+use async_nats::jetstream::{
+    self,
+    consumer::{AckPolicy, pull, push},
+};
 use async_nats::{Client, ConnectOptions, HeaderMap};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -207,17 +210,21 @@ impl Attacker<'_> {
         thread::sleep(Duration::from_millis(100));
     }
 
-    /// Creates a consumer that is to deliver the messages of a stream on another subject.
-    fn deliver(&self, stream: String, subject: String) {
+    /// Creates consumers that are to deliver the messages of a stream on another subject, with
+    /// acknowledgements and without.
+    fn deliver(&self, stream: &str, subject: &str) {
         let _entered = self.run.runtime.enter();
         let jetstream = jetstream::new(self.client.clone());
-        let created = self.run.runtime.block_on(async {
-            let name = format!("push-{:016x}", fastrand::u64(..));
-            let config = push::Config { name: Some(name), deliver_subject: subject, ..push::Config::default() };
-            jetstream.get_stream(stream).await.expect("a viewer sees the stream").create_consumer(config).await
-        });
-        created.expect("the broker cannot forbid a viewer's consumers to deliver elsewhere");
-        thread::sleep(Duration::from_millis(100));
+        for ack_policy in [AckPolicy::Explicit, AckPolicy::None] {
+            let created = self.run.runtime.block_on(async {
+                let name = Some(format!("push-{:016x}", fastrand::u64(..)));
+                let config =
+                    push::Config { name, deliver_subject: subject.to_owned(), ack_policy, ..push::Config::default() };
+                jetstream.get_stream(stream).await.expect("a viewer sees the stream").create_consumer(config).await
+            });
+            created.expect("the broker cannot forbid a viewer's consumers to deliver elsewhere");
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 }
 
@@ -345,12 +352,12 @@ fn viewers_publish_and_delete_nothing() {
     }
     run.check_refused(&refused);
     assert!(delete_streams(&run.parsed(Role::Viewer)).is_err());
-    attacker.deliver(subjects::summaries_stream(RUN), subjects::events(RUN, Some(0), identity));
+    attacker.deliver(&subjects::summaries_stream(RUN), &subjects::events(RUN, Some(0), identity));
     let copies = subjects::summaries(RUN, Some(0), FORGED);
-    attacker.deliver(subjects::events_stream(RUN), copies.clone());
-    attacker.deliver(subjects::events_stream(RUN), subjects::process(RUN, Some(0), identity));
+    attacker.deliver(&subjects::events_stream(RUN), &copies);
+    attacker.deliver(&subjects::events_stream(RUN), &subjects::process(RUN, Some(0), identity));
     for request in ["DELETE", "PURGE"] {
-        attacker.deliver(subjects::summaries_stream(RUN), format!("$JS.API.STREAM.{request}.vramscope-run-events"));
+        attacker.deliver(&subjects::summaries_stream(RUN), &format!("$JS.API.STREAM.{request}.vramscope-run-events"));
     }
     assert_eq!(run.messages(), before);
     assert_eq!(run.summaries_on(&copies), 0);

@@ -132,6 +132,8 @@ pub(crate) struct RollupBuilder {
     processes: BTreeMap<String, ProcessNames>,
     /// Seconds up to this one are complete.
     complete: u64,
+    /// The second in which an earlier server archived its last row.
+    continued_second: Option<u64>,
     /// True if summaries of an unknown process may have been summed up earlier: by an earlier
     /// server, or before the process was forgotten.
     has_earlier: bool,
@@ -140,9 +142,11 @@ pub(crate) struct RollupBuilder {
 }
 
 impl RollupBuilder {
-    /// Begins after the second `complete`, which an earlier server has archived.
+    /// Begins after the second `complete`, which an earlier server has archived. Summaries of that
+    /// second that are still added count for the next one.
     pub(crate) fn new(complete: u64) -> Self {
-        Self { complete, has_earlier: complete > 0, ..Self::default() }
+        let continued_second = (complete > 0).then_some(complete);
+        Self { complete, continued_second, has_earlier: complete > 0, ..Self::default() }
     }
 
     /// Adds a summary that the broker stored at `stored_ns`. Returns the seconds that are complete
@@ -154,7 +158,11 @@ impl RollupBuilder {
         summary: &Summary,
         stored_ns: u64,
     ) -> Vec<SecondRows> {
-        let second = stored_ns / 1_000_000_000;
+        let mut second = stored_ns / 1_000_000_000;
+        // The row of that second is archived, and parts are not changed.
+        if self.continued_second == Some(second) {
+            second += 1;
+        }
         let Some(missing) = self.register(identity, summary, second) else { return Vec::new() };
         let mut finished = Vec::new();
         if second + CLOCK_STEP_SECONDS < self.complete {

@@ -121,14 +121,33 @@ fn tables_have_the_documented_columns() {
 #[test]
 fn repeated_summaries_of_a_restarted_server_are_left_out() {
     let store = memory();
-    for seconds in [0..10, 5..15] {
+    for seconds in [&[0..10][..], &[10..15, 5..9]] {
         let writer = writer(&store, ArchiveOptions::default());
-        send(&writer, 2, seconds);
+        seconds.iter().for_each(|seconds| send(&writer, 2, seconds.clone()));
         writer.finish().expect("everything is stored");
     }
     let rollups = reader(&store).rollups(0..u64::MAX, None).expect("the parts are valid");
     let expected: Vec<_> = (0..15).flat_map(|second| (0..2).map(move |rank| expected_rollup(rank, second))).collect();
     assert_eq!(rollups, expected);
+}
+
+#[test]
+fn summaries_of_the_second_of_a_restart_count_for_the_next() {
+    let store = memory();
+    let mut numbers = 0..25_u64;
+    // The first server ends within the first second, the second one starts in it.
+    for count in [4, 21] {
+        let writer = writer(&store, ArchiveOptions::default());
+        for number in numbers.by_ref().take(count) {
+            let summary = Summary { number, devices: vec![DeviceSummary::default()], ..Summary::default() };
+            writer.summary(&identity(0), &description(0), &summary, EPOCH_NS + number * 100_000_000);
+        }
+        let summary = writer.finish().expect("everything is stored");
+        assert_eq!(summary.lost_summaries, 0);
+    }
+    let rollups = reader(&store).rollups(0..u64::MAX, None).expect("the parts are valid");
+    let summaries: Vec<_> = rollups.iter().map(|row| (row.summaries, row.lost_summaries)).collect();
+    assert_eq!(summaries, [(4, 0), (16, 0), (5, 0)]);
 }
 
 #[test]
