@@ -14,6 +14,7 @@ use crate::nats;
 use crate::notebook;
 use crate::package;
 use crate::plan::{Kind, Plan};
+use crate::python_env;
 use crate::shell::{self, Result, cargo, command};
 use crate::tools::{self, Tool};
 use crate::wheel;
@@ -103,6 +104,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         let mut test = executables::find(executables(), TESTS_PACKAGE, "test", "fleet")?.command();
         shell::run(test.arg("--ignored").env(nats::SERVER_VARIABLE, nats::server()?))
     });
+    plan.step("the archive on S3", Kind::Test, &[native_tests, python], move || archive_on_s3(executables()));
     if !workspace::root().join("../shared/snapshots").is_dir() {
         // Those tests report it themselves, but the output of a passing test is not shown.
         plan.skip("tests on the larger recordings", "no ../shared/snapshots");
@@ -269,6 +271,18 @@ fn check_features() -> Result<()> {
 
 /// Most crates that a program may need for recording alone.
 const MAX_RECORDER_CRATES: usize = 40;
+
+/// Runs the tests of the archive that use every store, with a bucket of a local S3 server.
+fn archive_on_s3(all: &[Executable]) -> Result<()> {
+    let folder = workspace::root().join("tests/archive");
+    let wanted = folder.join("requirements.txt");
+    let list = fs::read_to_string(&wanted).map_err(|error| format!("{}: {error}", wanted.display()))?;
+    let python = python_env::environment("s3-server", &list)?;
+    let tests = executables::find(all, "vramscope-fleet", "lib", "unit")?;
+    let mut command = command(&python.to_string_lossy());
+    command.arg(folder.join("with_s3.py")).arg(&tests.path).arg("archive::tests");
+    shell::run(command.current_dir(&tests.folder))
+}
 
 /// Arguments of brief simulations of a run: summaries of ranks with the fleet page open, every event
 /// of ranks, and an archived history.

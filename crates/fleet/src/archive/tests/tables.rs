@@ -121,7 +121,7 @@ fn tables_have_the_documented_columns() {
 #[test]
 fn repeated_summaries_of_a_restarted_server_are_left_out() {
     let store = memory();
-    for seconds in [&[0..10][..], &[10..15, 5..9]] {
+    for seconds in [[0..5, 5..10], [10..15, 5..9]] {
         let writer = writer(&store, ArchiveOptions::default());
         seconds.iter().for_each(|seconds| send(&writer, 2, seconds.clone()));
         writer.finish().expect("everything is stored");
