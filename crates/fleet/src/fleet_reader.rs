@@ -17,7 +17,8 @@ use crate::summaries::INTERVAL;
 use crate::summary_batch::SummaryBatch;
 use crate::{subjects, unix_time};
 
-/// How far back summaries are read first: enough for every window of the fleet view.
+/// How far back summaries are read first: enough for all windows of the fleet view while steps take
+/// at most 6 s. Further back, thousands of ranks have more than a server reads in a moment.
 const HISTORY: Duration = Duration::from_secs(65);
 /// Interval over which the least delay of messages is taken for the offset of the broker's clock.
 const CLOCK_WINDOW: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@
 //!
 //! Times are in nanoseconds since 1970. Processes have clocks of their own; a [`ClockOffset`]
 //! bounds how far each is off the broker's clock. Nothing here depends on when a summary is
-//! processed, so every server computes the same.
+//! processed, so every server that has read the same summaries computes the same.
 
 mod clock_offset;
 mod mesh;
