@@ -284,8 +284,8 @@ fn archive_on_s3(all: &[Executable]) -> Result<()> {
     shell::run(command.current_dir(&tests.folder))
 }
 
-/// Arguments of brief simulations of a run: summaries of ranks with the fleet page open, every event
-/// of ranks, and an archived history.
+/// Arguments of brief simulations of a run: summaries of ranks with the fleet page open, every
+/// event of ranks, and an archived history.
 const SIMULATIONS: [&[&str]; 3] = [
     &["ranks=64", "batch=8", "seconds=5", "outliers=3", "kills=1", "page=1"],
     &["events=1000", "ranks=4", "seconds=3"],

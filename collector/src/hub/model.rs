@@ -82,7 +82,7 @@ impl Client {
         assert!(self.viewer.failure().is_none(), "{:?}", self.viewer.failure());
         // A jump goes to a state; a gap just before that state is part of it.
         let mut has_skipped = taken.missed_events > 0;
-        // A recording without an event begins with the state that follows: nothing is missing in it.
+        // A recording without an event begins with the state that follows and lacks nothing.
         self.missed += if self.has_begun { taken.missed_events } else { 0 };
         for chunk in &taken.chunks {
             let end_event = self.recording.end_event();

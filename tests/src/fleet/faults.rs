@@ -53,8 +53,8 @@ pub struct FaultPlan {
 }
 
 /// The longest time in which a training step may wait for anything but a processor. On a busy
-/// machine, a step may wait for a lock whose holder waits for a processor; a wait for the network or
-/// the broker takes longer.
+/// machine, a step may wait for a lock whose holder waits for a processor; a wait for the network
+/// or the broker takes longer.
 const MAX_WAIT: Duration = Duration::from_millis(100);
 /// The most memory of this process (ranks and server), and of a node of the broker, in bytes.
 const MAX_MEMORY: u64 = 1 << 30;
