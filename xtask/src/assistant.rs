@@ -1,6 +1,5 @@
 //! Asks `vramscope mcp` with the official Python client of the Model Context Protocol.
 
-use std::fs;
 use std::path::Path;
 
 use crate::python_env;
@@ -10,9 +9,7 @@ use crate::workspace;
 /// Installs the client into a virtual environment and runs it with the command `binary`.
 pub(crate) fn check(binary: &Path) -> Result<()> {
     let folder = workspace::root().join("tests/mcp");
-    let wanted = folder.join("requirements.txt");
-    let list = fs::read_to_string(&wanted).map_err(|error| format!("{}: {error}", wanted.display()))?;
-    let python = python_env::environment("mcp-client", &list)?;
+    let python = python_env::environment_of_file("mcp-client", &folder.join("requirements.txt"))?;
     let script = folder.join("python_client.py");
     shell::run(command(&python.to_string_lossy()).arg(script).arg(binary))
 }

@@ -35,9 +35,7 @@ const SCRIPTS: [&str; 4] = ["perfetto_trace.py", "tensorboard_events.py", "csv_t
 /// Creates a virtual environment with the packages of `tests/exports/requirements.txt`, unless it
 /// exists with that list. Returns its Python.
 pub(crate) fn python() -> Result<PathBuf> {
-    let wanted = workspace::root().join("tests/exports/requirements.txt");
-    let list = fs::read_to_string(&wanted).map_err(|error| format!("{}: {error}", wanted.display()))?;
-    python_env::environment("python", &list)
+    python_env::environment_of_file("python", &workspace::root().join("tests/exports/requirements.txt"))
 }
 
 /// Downloads the accessibility checker axe-core, whose script a Python package contains. Returns

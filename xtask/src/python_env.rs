@@ -26,6 +26,12 @@ pub(crate) fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
     Ok(python)
 }
 
+/// As [`environment`], with the packages of a requirements file.
+pub(crate) fn environment_of_file(name: &str, requirements: &Path) -> Result<PathBuf> {
+    let list = fs::read_to_string(requirements).map_err(|error| format!("{}: {error}", requirements.display()))?;
+    environment(name, &list)
+}
+
 /// Creates an empty virtual environment in `folder`, replacing what it has. Returns its Python.
 pub(crate) fn create(folder: &Path) -> Result<PathBuf> {
     shell::run(command("python3").args(["-m", "venv", "--clear"]).arg(folder))?;

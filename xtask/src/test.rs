@@ -275,9 +275,7 @@ const MAX_RECORDER_CRATES: usize = 40;
 /// Runs the tests of the archive that use every store, with a bucket of a local S3 server.
 fn archive_on_s3(all: &[Executable]) -> Result<()> {
     let folder = workspace::root().join("tests/archive");
-    let wanted = folder.join("requirements.txt");
-    let list = fs::read_to_string(&wanted).map_err(|error| format!("{}: {error}", wanted.display()))?;
-    let python = python_env::environment("s3-server", &list)?;
+    let python = python_env::environment_of_file("s3-server", &folder.join("requirements.txt"))?;
     let tests = executables::find(all, "vramscope-fleet", "lib", "unit")?;
     let mut command = command(&python.to_string_lossy());
     command.arg(folder.join("with_s3.py")).arg(&tests.path).arg("archive::tests");

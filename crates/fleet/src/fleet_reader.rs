@@ -78,7 +78,8 @@ impl SharedFleet {
 
     /// Adds the summaries in a message; ignores one that is invalid.
     fn add(&self, message: &Message) {
-        let added = read_batch(message);
+        let added = read_origin(message)
+            .and_then(|(sender, broker_ns)| Ok((sender, broker_ns, SummaryBatch::parse(&message.payload)?)));
         self.with(|state| match added {
             Ok((sender, broker_ns, batch)) => {
                 state.clock.add(unix_time::now_ns(), broker_ns);
@@ -97,12 +98,12 @@ impl SharedFleet {
     }
 }
 
-/// Returns the sender of a message, when the broker stored it, and its summaries.
-pub(crate) fn read_batch(message: &Message) -> Result<(ProcessIdentity, u64, SummaryBatch), String> {
+/// Returns the sender of a message with summaries, and when the broker stored it.
+pub(crate) fn read_origin(message: &Message) -> Result<(ProcessIdentity, u64), String> {
     let (_, identity) = subjects::parse_process(&message.subject).ok_or("the subject names no process")?;
     let published = message.info().map_err(|error| error.to_string())?.published;
     let broker_ns = unix_time::since_1970_ns(published.into());
-    Ok((ProcessIdentity(identity.to_owned()), broker_ns, SummaryBatch::parse(&message.payload)?))
+    Ok((ProcessIdentity(identity.to_owned()), broker_ns))
 }
 
 /// Reads summaries for as long as the follower runs.

@@ -3,9 +3,6 @@
 use crate::broker_cluster::BrokerCluster;
 use crate::proxy::{Fault, Proxy};
 
-/// Connections of a proxy that get a fault: more than a process has.
-const MAX_CONNECTIONS: u64 = 8;
-
 /// A proxy for each node of a cluster.
 pub(super) struct ClusterProxies(Vec<Proxy>);
 
@@ -23,7 +20,7 @@ impl ClusterProxies {
 
     /// Sets the fault of all open connections.
     pub(super) fn inject(&self, fault: Fault) {
-        self.0.iter().for_each(|proxy| (0..MAX_CONNECTIONS).for_each(|number| proxy.inject(number, fault)));
+        self.0.iter().for_each(|proxy| (0..proxy.connections() as u64).for_each(|number| proxy.inject(number, fault)));
     }
 
     /// Removes delays, throttles and stalls. Closed connections stay closed.

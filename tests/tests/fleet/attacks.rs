@@ -394,7 +394,7 @@ fn forged_ranks_are_ignored() {
     for headers in [HeaderMap::new(), message.headers(identity)] {
         attacker.publish(subjects::events(RUN, Some(1), identity), headers, b"forged".to_vec());
     }
-    // Without a valid description of its own, for itself and for the process of rank 0.
+    // Summaries from a process without a valid description: of itself, and of rank 0's process.
     for named in ["", identity] {
         attacker.publish(subjects::summaries(RUN, Some(1), FORGED), HeaderMap::new(), batch(named));
     }

@@ -128,7 +128,7 @@ impl ArchivedProcess {
             self.archive(&message).await;
         }
         if self.assembler.joined_bytes() > 0 {
-            self.assembler = Assembler::new();
+            self.assembler.restart_from(0);
         }
     }
 

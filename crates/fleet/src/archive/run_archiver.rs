@@ -17,7 +17,7 @@ use super::summary_archive::SummaryArchive;
 use super::writer::{ArchiveSummary, ArchiveWriter};
 use crate::address::FleetAddress;
 use crate::connection::{Connection, FleetError};
-use crate::fleet_reader::read_batch;
+use crate::fleet_reader::read_origin;
 use crate::message::ChunkMessage;
 use crate::process_record::ProcessRecord;
 use crate::runtime::BackgroundRuntime;
@@ -112,8 +112,8 @@ async fn archive_summaries(shared: Arc<Shared>) {
     loop {
         tokio::select! {
             message = reader.next() => {
-                // The follower logs invalid summaries.
-                let Ok((sender, stored_ns, _)) = read_batch(&message) else { continue };
+                // The follower logs invalid messages.
+                let Ok((sender, stored_ns)) = read_origin(&message) else { continue };
                 summaries.take(&sender.0, stored_ns, &message.payload, Instant::now()).await;
             }
             _ = check.tick() => summaries.retry(Instant::now()).await,
