@@ -3,9 +3,10 @@
 //! One process of a user on a machine is the sender for a run; the others hand their summaries to
 //! it through a socket in a folder that only this user can read. If the sender ends, or gives up
 //! because the broker does not take what it sends, the next process that notices takes its place. A
-//! process sends its summary itself if no other takes it, so a summary of another process is lost
-//! only if the sender holds it when it ends or its connection fails.
+//! process sends its summary itself if no other takes it, and with it the last ones that it handed
+//! over: the former sender may have held them when it ended. Servers ignore repeated summaries.
 
+use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
@@ -23,6 +24,9 @@ use crate::summary_batch::{MAX_BATCH, SummaryBatch};
 const MAX_DATAGRAM: usize = 16 << 10;
 /// Time for which a process that gave up does not become the sender: another one does meanwhile.
 const GIVE_UP_TIME: Duration = Duration::from_secs(5);
+/// How many of the summaries that it handed over last a process keeps: those of 300 ms, more than a
+/// sender usually holds.
+const MAX_HANDED_OVER: usize = 3;
 
 /// Hands summaries to the sender of this machine, or is the sender.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(crate) struct HostExchange {
     lock_path: PathBuf,
     /// Sends to the sender.
     socket: UnixDatagram,
+    /// The summaries that were handed over last, until the process sends one itself.
+    handed_over: VecDeque<Summary>,
     /// The place to which others send, while this process is the sender.
     receiving: Option<Receiving>,
     /// When it gave up to be the sender, or could not send its own summaries.
@@ -58,17 +64,21 @@ impl HostExchange {
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
         let (socket_path, lock_path) = (folder.join(format!("{name}.sock")), folder.join(format!("{name}.lock")));
-        Ok(Self { socket_path, lock_path, socket, receiving: None, gave_up: None })
+        Ok(Self { socket_path, lock_path, socket, handed_over: VecDeque::new(), receiving: None, gave_up: None })
     }
 
     /// Returns the summaries to send now, the process's own first, with an empty identity; none if
-    /// another process has taken them.
+    /// another process has taken this one.
     pub(crate) fn exchange(&mut self, identity: &str, summary: Summary) -> Vec<(String, Summary)> {
         if self.receiving.is_none() {
             // A datagram has no place in a full queue if the sender hangs.
             let batch = SummaryBatch { summaries: vec![(identity.to_owned(), summary.clone())] };
             let bytes = batch.to_bytes();
             if bytes.len() <= MAX_DATAGRAM && self.socket.send_to(&bytes, &self.socket_path).is_ok() {
+                self.handed_over.push_back(summary);
+                if self.handed_over.len() > MAX_HANDED_OVER {
+                    self.handed_over.pop_front();
+                }
                 return Vec::new();
             }
             if self.gave_up.is_none_or(|gave_up| gave_up.elapsed() >= GIVE_UP_TIME) {
@@ -76,11 +86,24 @@ impl HostExchange {
                 self.receiving = self.become_sender().ok();
             }
         }
-        let own = (String::new(), summary);
-        match &self.receiving {
-            Some(receiving) => std::iter::once(own).chain(receiving.take()).collect(),
-            None => vec![own],
+        self.own_and_received(summary)
+    }
+
+    /// Returns the summaries to send when the process ends, of which `summary` is its last one.
+    pub(crate) fn end(mut self, summary: Summary) -> Vec<(String, Summary)> {
+        if self.receiving.is_some() {
+            // From now on, no process hands over what would not be sent.
+            let _ = fs::remove_file(&self.socket_path);
         }
+        self.own_and_received(summary)
+    }
+
+    /// Returns the process's own summaries, of which `summary` is the newest, and those that others
+    /// have handed over.
+    fn own_and_received(&mut self, summary: Summary) -> Vec<(String, Summary)> {
+        let own = self.handed_over.drain(..).chain([summary]).map(|summary| (String::new(), summary));
+        let received = self.receiving.as_ref().map(Receiving::take).unwrap_or_default();
+        own.chain(received).collect()
     }
 
     /// Stops being the sender, because the broker does not take what this process sends: another
@@ -110,7 +133,7 @@ impl Receiving {
     fn take(&self) -> Vec<(String, Summary)> {
         let mut summaries = Vec::new();
         let mut bytes = [0; MAX_DATAGRAM + 1];
-        while summaries.len() + 1 < MAX_BATCH
+        while summaries.len() + MAX_HANDED_OVER + 1 < MAX_BATCH
             && let Ok(len) = self.socket.recv(&mut bytes)
         {
             let parsed = SummaryBatch::parse(&bytes[..len]).unwrap_or_default();
@@ -164,10 +187,12 @@ mod tests {
         assert_eq!(send(&mut c, "c", 20), []);
         assert_eq!(send(&mut b, "b", 11), []);
         assert_eq!(send(&mut a, "a", 1), [named("", 1), named("b", 10), named("c", 20), named("b", 11)]);
+        // What a sender holds when it ends is sent by those who handed it over.
+        assert_eq!(send(&mut c, "c", 21), []);
         drop(a);
-        assert_eq!(send(&mut c, "c", 21), [named("", 21)]);
+        assert_eq!(send(&mut c, "c", 22), [named("", 20), named("", 21), named("", 22)]);
         assert_eq!(send(&mut b, "b", 12), []);
-        assert_eq!(send(&mut c, "c", 22), [named("", 22), named("b", 12)]);
+        assert_eq!(send(&mut c, "c", 23), [named("", 23), named("b", 12)]);
         let mut late = exchange(folder.path());
         assert_eq!(send(&mut late, "a", 0), []);
     }
@@ -181,14 +206,35 @@ mod tests {
         a.give_up();
         // Alone, it sends its own.
         assert_eq!(send(&mut a, "a", 1), [named("", 1)]);
-        assert_eq!(send(&mut b, "b", 11), [named("", 11)]);
+        assert_eq!(send(&mut b, "b", 11), [named("", 10), named("", 11)]);
         assert_eq!(send(&mut a, "a", 2), []);
         assert_eq!(send(&mut b, "b", 12), [named("", 12), named("a", 2)]);
         b.give_up();
         assert_eq!(send(&mut b, "b", 13), [named("", 13)]);
         a.gave_up = Instant::now().checked_sub(GIVE_UP_TIME);
-        assert_eq!(send(&mut a, "a", 3), [named("", 3)]);
+        assert_eq!(send(&mut a, "a", 3), [named("", 2), named("", 3)]);
         assert_eq!(send(&mut b, "b", 14), []);
+    }
+
+    #[test]
+    fn processes_that_end_send_their_last_summaries() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [mut a, mut b, mut c] = std::array::from_fn(|_| exchange(folder.path()));
+        let end = |exchange: HostExchange, number| {
+            let summaries = exchange.end(Summary { number, ..Summary::default() }).into_iter();
+            summaries.map(|(identity, summary)| (identity, summary.number)).collect::<Vec<_>>()
+        };
+        send(&mut a, "a", 0);
+        for number in 10..15 {
+            assert_eq!(send(&mut b, "b", number), []);
+        }
+        // One that is not the sender does not rely on the sender, which may end at the same time.
+        assert_eq!(end(b, 15), [12, 13, 14, 15].map(|number| named("", number)));
+        assert_eq!(
+            end(a, 1),
+            std::iter::once(named("", 1)).chain((10..15).map(|number| named("b", number))).collect::<Vec<_>>()
+        );
+        assert_eq!(send(&mut c, "c", 20), [named("", 20)]);
     }
 
     #[test]

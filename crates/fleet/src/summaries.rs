@@ -9,6 +9,7 @@ use async_nats::HeaderMap;
 use async_nats::connection::State;
 use async_nats::jetstream::context::PublishErrorKind;
 use bytes::Bytes;
+use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 use vramscope_collector::{DeviceFigures, FiguresWatch, Hub, Process};
 use vramscope_insight::fleet::{Acknowledged, DeviceSummary, Summary};
@@ -187,13 +188,19 @@ impl SummarySender {
     }
 }
 
-/// Sends summaries until the task is aborted. While the broker cannot be reached, they are left
-/// out; their numbers show how many. Restores the run's streams, and the description `record`, if
-/// the broker has lost its store.
+/// Sends summaries until `end` is sent or dropped; if it is sent, also a last one. While the broker
+/// cannot be reached, summaries are left out; their numbers show how many. Restores the run's
+/// streams, and the description `record`, if the broker has lost its store.
 ///
 /// One process of a machine sends the summaries of all, and gives up if the broker does not take
 /// them from it.
-pub(crate) async fn send_summaries(hub: Hub, address: FleetAddress, record: RecordPublisher, connection: Connection) {
+pub(crate) async fn send_summaries(
+    hub: Hub,
+    address: FleetAddress,
+    record: RecordPublisher,
+    connection: Connection,
+    mut end: oneshot::Receiver<()>,
+) {
     let process = record.with(|record| record.process.clone());
     let sender = SummarySender::new(connection.clone(), address.run(), &process);
     #[cfg(target_os = "linux")]
@@ -202,8 +209,11 @@ pub(crate) async fn send_summaries(hub: Hub, address: FleetAddress, record: Reco
     let mut summarizer = Summarizer::new(&hub);
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    loop {
-        interval.tick().await;
+    let has_ended = loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            ended = &mut end => break ended.is_ok(),
+        }
         let summary = summarizer.summarize(unix_time::now_ns(), sender.acknowledged());
         let number = summary.number;
         #[cfg(target_os = "linux")]
@@ -224,5 +234,17 @@ pub(crate) async fn send_summaries(hub: Hub, address: FleetAddress, record: Reco
             // Repeated at the next missing stream if it fails.
             tokio::spawn(async move { record.publish(&connection).await });
         }
+    };
+    if has_ended {
+        let summary = summarizer.summarize(unix_time::now_ns(), sender.acknowledged());
+        let number = summary.number;
+        #[cfg(target_os = "linux")]
+        let summaries = match exchange {
+            Some(exchange) => exchange.end(summary),
+            None => vec![(String::new(), summary)],
+        };
+        #[cfg(not(target_os = "linux"))]
+        let summaries = vec![(String::new(), summary)];
+        sender.send(number, &SummaryBatch { summaries }).await;
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures_util::StreamExt;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use vramscope_collector::{Demand, Hub, Process, PushMessage, Transport, ViewFrom};
 use vramscope_trace::ChunkKind;
@@ -25,6 +26,8 @@ use crate::{subjects, summaries, unix_time};
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The most time that the broker may take to acknowledge messages that are sent again.
 const RESEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most time that a process's last summary may take.
+const LAST_SUMMARY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of a message that the broker's limit leaves for headers and subject.
 const HEADER_BYTES: usize = 4 << 10;
 /// The most bytes of one message. A broker's limit is usually 1 MiB; smaller messages of many
@@ -140,8 +143,14 @@ pub(crate) struct NatsTransport {
     /// Receives requests for events; ends with the connection.
     control: Option<JoinHandle<()>>,
     hub: Hub,
-    /// Sends summaries.
-    summaries: Option<JoinHandle<()>>,
+    summaries: Option<SummaryTask>,
+}
+
+/// The task that sends summaries.
+struct SummaryTask {
+    task: JoinHandle<()>,
+    /// Makes it send the last summary and end.
+    end: oneshot::Sender<()>,
 }
 
 impl NatsTransport {
@@ -226,8 +235,9 @@ impl NatsTransport {
     fn start_summaries(&mut self, connection: &Connection) {
         if self.summaries.is_none() {
             let (hub, address, record) = (self.hub.clone(), self.address.clone(), self.record.clone());
-            let send = summaries::send_summaries(hub, address, record, connection.clone());
-            self.summaries = Some(self.runtime.spawn(send));
+            let (end, has_ended) = oneshot::channel();
+            let send = summaries::send_summaries(hub, address, record, connection.clone(), has_ended);
+            self.summaries = Some(SummaryTask { task: self.runtime.spawn(send), end });
         }
     }
 
@@ -302,7 +312,7 @@ impl Transport for NatsTransport {
             self.unacknowledged.clear();
             (self.next_number, self.sent_next) = (0, 0);
             if let Some(summaries) = self.summaries.take() {
-                summaries.abort();
+                summaries.task.abort();
             }
         }
         let connection = self.established()?;
@@ -355,8 +365,13 @@ impl Transport for NatsTransport {
     }
 
     fn finish(&mut self) -> Result<(), String> {
-        if let Some(summaries) = self.summaries.take() {
-            summaries.abort();
+        if let Some(SummaryTask { mut task, end }) = self.summaries.take() {
+            // Before the recording's end on the connection, whose acknowledgement is awaited.
+            let _ = end.send(());
+            let sent = async { tokio::time::timeout(LAST_SUMMARY_TIMEOUT, &mut task).await };
+            if self.runtime.block_on(sent).is_err() {
+                task.abort();
+            }
         }
         self.publish(ChunkMessage { next: self.sent_next, is_end: true, ..ChunkMessage::default() })?;
         let deadline = Instant::now() + RESEND_TIMEOUT;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use parquet::data_type::ByteArray;
-use vramscope_insight::fleet::{DeviceSummary, ProcessDescription, Summary};
+use vramscope_insight::fleet::{Arrival, DeviceSummary, ProcessDescription, SequenceWindow, Summary};
 
 use super::layout::Table;
 use super::parquet_table::{Cell, ColumnKind};
@@ -107,11 +107,11 @@ struct Row {
 }
 
 /// What is kept of a process between seconds.
-#[derive(Debug, Default)]
-struct ProcessNames {
-    /// The number of the newest summary.
-    newest: Option<u64>,
-    /// The second in which it was stored, since 1970.
+#[derive(Debug)]
+struct KnownProcess {
+    /// The numbers of its summaries.
+    numbers: SequenceWindow,
+    /// The second in which the newest summary was stored, since 1970.
     newest_second: u64,
     names: BTreeMap<u32, String>,
 }
@@ -129,7 +129,7 @@ pub(crate) struct SecondRows {
 pub(crate) struct RollupBuilder {
     /// The rows of each second that is not complete, by rank and identity.
     seconds: BTreeMap<u64, BTreeMap<(Option<u32>, String), Row>>,
-    processes: BTreeMap<String, ProcessNames>,
+    processes: BTreeMap<String, KnownProcess>,
     /// Seconds up to this one are complete.
     complete: u64,
     /// The second in which an earlier server archived its last row.
@@ -163,7 +163,7 @@ impl RollupBuilder {
         if self.continued_second == Some(second) {
             second += 1;
         }
-        let Some(missing) = self.register(identity, summary, second) else { return Vec::new() };
+        let Some(arrival) = self.register(identity, summary, second) else { return Vec::new() };
         let mut finished = Vec::new();
         if second + CLOCK_STEP_SECONDS < self.complete {
             finished = self.finish();
@@ -173,18 +173,30 @@ impl RollupBuilder {
             self.ignored += 1;
             return finished;
         }
-        let names = self.processes.get(identity).map(|process| &process.names);
         let key = (description.rank, identity.to_owned());
+        if arrival == Arrival::Late {
+            // It was counted as missing, in a second that is usually not complete.
+            let mut rows = self.seconds.values_mut().rev().filter_map(|rows| rows.get_mut(&key));
+            if let Some(row) = rows.find(|row| row.lost_summaries > 0) {
+                row.lost_summaries -= 1;
+            }
+        }
+        let names = self.processes.get(identity).map(|process| &process.names);
         let row = self.seconds.entry(second).or_default().entry(key).or_default();
-        row.add(description, summary, stored_ns, names);
-        row.lost_summaries += missing;
+        row.extend(summary, stored_ns, names);
+        if let Arrival::Newest { missing } = arrival {
+            row.lost_summaries += missing;
+        }
+        if arrival != Arrival::Late || row.summaries == 1 {
+            row.set_newest(description, summary);
+        }
         finished.extend(self.take_until(second.saturating_sub(GRACE_SECONDS)));
         finished
     }
 
-    /// Remembers the names of a summary of the second `second`. Returns how many summaries are
-    /// missing before it; `None` if it is a repeated one, or of too many processes at once.
-    fn register(&mut self, identity: &str, summary: &Summary, second: u64) -> Option<u64> {
+    /// Remembers the number and the names of a summary of the second `second`. Returns `None` if it
+    /// is a repeated one, or of too many processes at once.
+    fn register(&mut self, identity: &str, summary: &Summary, second: u64) -> Option<Arrival> {
         if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(identity) {
             let oldest = second.saturating_sub(MAX_SILENCE_SECONDS);
             self.processes.retain(|_, process| process.newest_second >= oldest);
@@ -194,21 +206,23 @@ impl RollupBuilder {
                 return None;
             }
         }
-        let process = self.processes.entry(identity.to_owned()).or_default();
-        let missing = match process.newest {
-            Some(newest) if summary.number <= newest => return None,
-            Some(newest) => summary.number - newest - 1,
-            None if self.has_earlier => 0,
-            // Numbers count from 0.
-            None => summary.number,
-        };
-        (process.newest, process.newest_second) = (Some(summary.number), second);
+        let first = if self.has_earlier { summary.number } else { 0 };
+        let process = self.processes.entry(identity.to_owned()).or_insert_with(|| KnownProcess {
+            numbers: SequenceWindow::new(first),
+            newest_second: second,
+            names: BTreeMap::new(),
+        });
+        let arrival = process.numbers.add(summary.number);
+        if arrival == Arrival::Repeated {
+            return None;
+        }
+        process.newest_second = second;
         for (number, name) in &summary.names {
             if process.names.len() < MAX_NAMES || process.names.contains_key(number) {
                 process.names.insert(*number, name.clone());
             }
         }
-        Some(missing)
+        Some(arrival)
     }
 
     /// Returns the rows of all seconds so far.
@@ -231,19 +245,12 @@ impl RollupBuilder {
 }
 
 impl Row {
-    fn add(
-        &mut self,
-        description: &ProcessDescription,
-        summary: &Summary,
-        stored_ns: u64,
-        names: Option<&BTreeMap<u32, String>>,
-    ) {
-        let total = summary.total();
-        for (range, value) in self.counters.iter_mut().zip(counters(&total)) {
+    /// Adds a summary to the least and most of the second.
+    fn extend(&mut self, summary: &Summary, stored_ns: u64, names: Option<&BTreeMap<u32, String>>) {
+        for (range, value) in self.counters.iter_mut().zip(counters(&summary.total())) {
             let is_first = self.summaries == 0;
             range.least = if is_first { value } else { range.least.min(value) };
             range.most = range.most.max(value);
-            range.last = value;
         }
         for (site, bytes) in summary.devices.iter().flat_map(|device| &device.sites) {
             let name = names.and_then(|names| names.get(site)).cloned().unwrap_or_else(|| format!("site {site}"));
@@ -251,12 +258,20 @@ impl Row {
             *most = (*most).max(*bytes);
         }
         self.summaries += 1;
+        self.lag_ms = self.lag_ms.max(stored_ns.saturating_sub(summary.time_unix_ns) / 1_000_000);
+    }
+
+    /// Takes over the values of the newest summary.
+    fn set_newest(&mut self, description: &ProcessDescription, summary: &Summary) {
+        let total = summary.total();
+        for (range, value) in self.counters.iter_mut().zip(counters(&total)) {
+            range.last = value;
+        }
         self.description.clone_from(description);
         self.newest = total;
         self.step = summary.step;
         self.mark.clone_from(&summary.mark);
         (self.events, self.lost_events) = (summary.events, summary.lost_events);
-        self.lag_ms = self.lag_ms.max(stored_ns.saturating_sub(summary.time_unix_ns) / 1_000_000);
     }
 }
 

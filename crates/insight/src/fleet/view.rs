@@ -1,49 +1,15 @@
-//! All ranks of a run and what is shown of them.
+//! What is shown of the ranks of a run.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::clock_offset::{ClockOffset, OffsetEstimate};
-use super::mesh::Coordinates;
-use super::outliers::{self, Outlier, RankDistances, Values};
-use super::rank_window::{RankFigures, RankWindow};
-use super::summary::{DeviceSummary, Summary};
-
-#[cfg(test)]
-mod tests;
-
-/// The most processes of a run, including those that have ended. Further ones are not shown.
-const MAX_PROCESSES: usize = 16_384;
-/// The most summaries that wait for the description of their process.
-const MAX_EARLY: usize = 16_384;
-/// The most memory of the summaries that wait for the description of their process, in bytes.
-const MAX_EARLY_BYTES: usize = 64 << 20;
-/// Age at which the estimate of a clock is no longer used, in nanoseconds: one minute.
-const MAX_CLOCK_AGE_NS: u64 = 60_000_000_000;
-/// The most names of sites that are kept for one process.
-const MAX_NAMES: usize = 256;
+use super::clock_offset::OffsetEstimate;
+use super::outliers::{self, Outlier};
 
 /// The identity of a process: 32 hexadecimal digits, the last eight of which are its rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessIdentity(pub String);
-
-/// What a process says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProcessDescription {
-    /// Its rank among all processes; `None` if it has none.
-    pub rank: Option<u32>,
-    /// The name of its machine.
-    pub host: String,
-    /// The name of its program.
-    pub program: String,
-    /// Its process id.
-    pub pid: u32,
-    /// Its place in the mesh of the run.
-    pub coordinates: Option<Coordinates>,
-    /// True once its recording is complete.
-    pub has_ended: bool,
-}
 
 /// Whether a server reads the events of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,69 +21,6 @@ pub enum EventsState {
     Open,
     /// It does, because the process sends all its events.
     Always,
-}
-
-/// A process: its description, and its newest seconds.
-#[derive(Debug, Default)]
-struct ProcessState {
-    description: ProcessDescription,
-    events: EventsState,
-    device: Option<u16>,
-    window: RankWindow,
-    clock: ClockOffset,
-    distances: RankDistances,
-    newest: Summary,
-    /// When the first and the newest summary were stored, by the broker's clock; 0 without a
-    /// summary.
-    first_broker_ns: u64,
-    newest_broker_ns: u64,
-    /// Summaries that arrived.
-    summaries: u64,
-    /// Summaries that are missing.
-    lost_summaries: u64,
-    /// Names of sites.
-    names: BTreeMap<u32, String>,
-    /// The values of all metrics, as compared last.
-    values: Values,
-    outlier: Option<Outlier>,
-}
-
-/// A summary of a process whose description has not arrived.
-#[derive(Debug)]
-struct EarlySummary {
-    sender: ProcessIdentity,
-    identity: ProcessIdentity,
-    summary: Summary,
-    broker_ns: u64,
-}
-
-impl EarlySummary {
-    /// Returns its memory, in bytes.
-    fn bytes(&self) -> usize {
-        let Summary { mark, devices, names, .. } = &self.summary;
-        let sites: usize = devices.iter().map(|device| device.sites.capacity() * size_of::<(u32, u64)>()).sum();
-        let characters: usize = names.iter().map(|(_, name)| name.capacity()).sum();
-        size_of::<Self>()
-            + self.sender.0.capacity()
-            + self.identity.0.capacity()
-            + mark.capacity()
-            + devices.capacity() * size_of::<DeviceSummary>()
-            + sites
-            + names.capacity() * size_of::<(u32, String)>()
-            + characters
-    }
-}
-
-/// All processes of a run.
-#[derive(Debug, Default)]
-pub struct Fleet {
-    processes: BTreeMap<ProcessIdentity, ProcessState>,
-    /// Summaries that arrived before the description of their process, in order.
-    early: VecDeque<EarlySummary>,
-    /// The memory of `early`, in bytes.
-    early_bytes: usize,
-    /// Summaries that were refused: of unknown processes, and of other machines than the sender's.
-    refused: u64,
 }
 
 /// What is shown of a rank; sizes in bytes.
@@ -195,168 +98,6 @@ pub struct FleetView {
     pub stages: Vec<StageRow>,
 }
 
-impl Fleet {
-    /// Creates a fleet without processes.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a process or changes its description. If there are too many, those that have ended or
-    /// were replaced are forgotten. Returns false if that is not enough.
-    pub fn describe(&mut self, identity: ProcessIdentity, description: ProcessDescription) -> bool {
-        if self.processes.len() == MAX_PROCESSES && !self.processes.contains_key(&identity) {
-            let starts = self.newest_starts();
-            self.processes.retain(|_, process| !process.description.has_ended && !process.is_replaced(&starts));
-            if self.processes.len() == MAX_PROCESSES {
-                return false;
-            }
-        }
-        self.processes.entry(identity.clone()).or_default().description = description;
-        let is_of = |early: &EarlySummary| early.sender == identity || early.identity == identity;
-        if self.early.iter().any(is_of) {
-            let (known, early): (Vec<_>, Vec<_>) = std::mem::take(&mut self.early).into_iter().partition(is_of);
-            self.early = early.into();
-            self.early_bytes = self.early.iter().map(EarlySummary::bytes).sum();
-            for early in known {
-                self.add(&early.sender, early.identity, early.summary, early.broker_ns);
-            }
-        }
-        true
-    }
-
-    /// Returns, for each rank, when the first summary of its newest process was stored.
-    fn newest_starts(&self) -> BTreeMap<u32, u64> {
-        let mut starts = BTreeMap::new();
-        for process in self.processes.values() {
-            if let Some(rank) = process.description.rank {
-                let start: &mut u64 = starts.entry(rank).or_default();
-                *start = process.first_broker_ns.max(*start);
-            }
-        }
-        starts
-    }
-
-    /// Adds the next summary of the process `identity`, which `sender` sent and the broker stored
-    /// at `broker_ns` of its clock.
-    ///
-    /// A summary that is older than the newest is ignored, and one of a process on another machine
-    /// than the sender's is refused. The descriptions of both processes may arrive later.
-    pub fn add(&mut self, sender: &ProcessIdentity, identity: ProcessIdentity, summary: Summary, broker_ns: u64) {
-        let (Some(host), true) = (self.host(sender), self.processes.contains_key(&identity)) else {
-            let early = EarlySummary { sender: sender.clone(), identity, summary, broker_ns };
-            self.early_bytes += early.bytes();
-            self.early.push_back(early);
-            while self.early.len() > MAX_EARLY || self.early_bytes > MAX_EARLY_BYTES {
-                let Some(oldest) = self.early.pop_front() else { break };
-                self.early_bytes -= oldest.bytes();
-                self.refused += 1;
-            }
-            return;
-        };
-        if self.host(&identity) != Some(host) {
-            self.refused += 1;
-            return;
-        }
-        if let Some(process) = self.processes.get_mut(&identity) {
-            process.add(summary, broker_ns);
-        }
-    }
-
-    /// Returns the offset of each machine's clock at `now_ns`: the estimate with the least error of
-    /// those of its processes. Only processes that send their summaries themselves have one.
-    fn host_clocks(&self, now_ns: u64) -> BTreeMap<&str, OffsetEstimate> {
-        let mut clocks = BTreeMap::new();
-        let oldest_ns = now_ns.saturating_sub(MAX_CLOCK_AGE_NS);
-        for process in self.processes.values().filter(|process| process.newest_broker_ns >= oldest_ns) {
-            if let Some(estimate) = process.clock.estimate() {
-                let best = clocks.entry(process.description.host.as_str()).or_insert(estimate);
-                if estimate.error_ns < best.error_ns {
-                    *best = estimate;
-                }
-            }
-        }
-        clocks
-    }
-
-    /// Returns the machine of a process.
-    fn host(&self, identity: &ProcessIdentity) -> Option<&str> {
-        self.processes.get(identity).map(|process| process.description.host.as_str())
-    }
-
-    /// Sets whether the server reads a process's events, and its first device in the server's
-    /// recording. Does nothing if the process is unknown.
-    pub fn set_events(&mut self, identity: &ProcessIdentity, events: EventsState, device: Option<u16>) {
-        if let Some(process) = self.processes.get_mut(identity) {
-            (process.events, process.device) = (events, device);
-        }
-    }
-
-    /// Returns how long ago a process's newest summary was stored, in nanoseconds; `None` without a
-    /// summary. `now_ns` is the time by the broker's clock.
-    #[must_use]
-    pub fn silence_ns(&self, identity: &ProcessIdentity, now_ns: u64) -> Option<u64> {
-        let process = self.processes.get(identity).filter(|process| process.newest_broker_ns > 0)?;
-        Some(now_ns.saturating_sub(process.newest_broker_ns))
-    }
-
-    /// Returns how many summaries were refused.
-    #[must_use]
-    pub fn refused(&self) -> u64 {
-        self.refused
-    }
-
-    /// Returns the number of processes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.processes.len()
-    }
-
-    /// Returns true if there are no processes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.processes.is_empty()
-    }
-
-    /// Compares the running ranks with each other. Leaves out processes whose rank has a newer one.
-    /// Call it ten times a second; `now_ns` is the time by the broker's clock.
-    pub fn tick(&mut self, now_ns: u64) {
-        let starts = self.newest_starts();
-        let mut stages: BTreeMap<Option<u32>, Vec<&mut ProcessState>> = BTreeMap::new();
-        for process in self.processes.values_mut() {
-            process.outlier = None;
-            if process.newest_broker_ns > 0 && !process.description.has_ended && !process.is_replaced(&starts) {
-                stages.entry(process.stage()).or_default().push(process);
-            }
-        }
-        // Stages too small for a median of their own are compared with each other.
-        let (small, large): (Vec<_>, Vec<_>) =
-            stages.into_values().partition(|group| group.len() < outliers::MIN_GROUP);
-        let small: Vec<_> = small.into_iter().flatten().collect();
-        for mut group in large.into_iter().chain([small]) {
-            compare_group(&mut group, now_ns);
-        }
-    }
-
-    /// Returns what is shown at `now_ns`, a time by the broker's clock: of each rank, its newest
-    /// process. An earlier one that sends again is shown, too.
-    #[must_use]
-    pub fn view(&self, now_ns: u64) -> FleetView {
-        let starts = self.newest_starts();
-        let is_shown = |process: &ProcessState| process.newest_broker_ns > 0 && !process.is_replaced(&starts);
-        let with_summaries = self.processes.iter().filter(|(_, process)| is_shown(process));
-        let clocks = self.host_clocks(now_ns);
-        let row = |(identity, process): (&ProcessIdentity, &ProcessState)| {
-            let clock = clocks.get(process.description.host.as_str()).copied();
-            process.row(identity.clone(), clock, now_ns)
-        };
-        let mut ranks: Vec<RankRow> = with_summaries.map(row).collect();
-        ranks.sort_by(|a, b| (a.rank.is_none(), a.rank, &a.identity).cmp(&(b.rank.is_none(), b.rank, &b.identity)));
-        let stages = stages(&ranks);
-        FleetView { time_unix_ns: now_ns, ranks, stages }
-    }
-}
-
 impl FleetView {
     /// Returns the ranks that differ from those like them, the most different first.
     #[must_use]
@@ -368,22 +109,8 @@ impl FleetView {
     }
 }
 
-/// Compares the ranks of a group with each other at `now_ns`.
-fn compare_group(group: &mut [&mut ProcessState], now_ns: u64) {
-    let mut steps: Vec<f64> = group.iter().filter_map(|process| Some(process.newest.step? as f64)).collect();
-    let median_step = outliers::median(&mut steps);
-    for process in group.iter_mut() {
-        process.values = process.values_at(now_ns, median_step);
-    }
-    let mut ranks: Vec<_> = group.iter_mut().map(|process| (process.values, &mut process.distances)).collect();
-    let medians = outliers::compare(&mut ranks);
-    for process in group {
-        process.outlier = process.distances.outlier(&process.values, &medians);
-    }
-}
-
 /// Returns the pipeline stages of the ranks that still run.
-fn stages(ranks: &[RankRow]) -> Vec<StageRow> {
+pub(super) fn stages(ranks: &[RankRow]) -> Vec<StageRow> {
     let mut allocated: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for row in ranks.iter().filter(|row| !row.has_ended) {
         if let Some(pipeline) = row.pipeline {
@@ -402,96 +129,4 @@ fn stages(ranks: &[RankRow]) -> Vec<StageRow> {
         imbalance: if mean > 0.0 { median / mean } else { 1.0 },
     };
     medians.into_iter().map(row).collect()
-}
-
-impl ProcessState {
-    /// Adds the next summary, which the broker stored at `broker_ns` of its clock.
-    fn add(&mut self, summary: Summary, broker_ns: u64) {
-        let is_first = self.newest_broker_ns == 0;
-        if !is_first && summary.number <= self.newest.number {
-            return;
-        }
-        if !is_first {
-            self.lost_summaries += summary.number - self.newest.number - 1;
-        }
-        self.summaries += 1;
-        self.clock.sent(summary.number, summary.time_unix_ns, broker_ns);
-        if let Some(acknowledged) = summary.acknowledged {
-            self.clock.acknowledged(acknowledged.number, acknowledged.time_unix_ns);
-        }
-        for (number, name) in &summary.names {
-            if self.names.len() < MAX_NAMES || self.names.contains_key(number) {
-                self.names.insert(*number, name.clone());
-            }
-        }
-        if is_first {
-            self.first_broker_ns = broker_ns;
-        }
-        self.window.add(broker_ns, &summary.total(), summary.step);
-        (self.newest, self.newest_broker_ns) = (summary, broker_ns);
-    }
-
-    /// Returns true if its rank has another process that began after this one's newest summary.
-    /// `starts` has the first summary of each rank's newest process.
-    fn is_replaced(&self, starts: &BTreeMap<u32, u64>) -> bool {
-        let start = self.description.rank.and_then(|rank| starts.get(&rank));
-        start.is_some_and(|start| *start > self.newest_broker_ns)
-    }
-
-    /// Returns the process's pipeline stage.
-    fn stage(&self) -> Option<u32> {
-        self.description.coordinates.as_ref().and_then(|coordinates| coordinates.get("pp"))
-    }
-
-    /// Returns the values of all metrics; `median_step` is the median of the group's steps.
-    fn values_at(&self, now_ns: u64, median_step: Option<f64>) -> Values {
-        let figures = self.window.figures();
-        let behind = self.newest.step.zip(median_step).map(|(step, median)| median - step as f64);
-        [
-            Some(figures.peak_allocated as f64),
-            Some(figures.peak_reserved as f64),
-            Some(figures.fragmented as f64),
-            Some(figures.growth),
-            behind,
-            Some(now_ns.saturating_sub(self.newest_broker_ns) as f64 / 1e9),
-        ]
-    }
-
-    /// Returns what is shown of the process.
-    fn row(&self, identity: ProcessIdentity, clock: Option<OffsetEstimate>, now_ns: u64) -> RankRow {
-        let RankFigures { peak_allocated, fragmentation, growth, .. } = self.window.figures();
-        let total = self.newest.total();
-        let coordinates = self.description.coordinates.as_ref();
-        let largest_site = total
-            .sites
-            .first()
-            .map(|(number, bytes)| (self.names.get(number).cloned().unwrap_or_else(|| "unknown".to_owned()), *bytes));
-        let made_ns = clock.map_or(self.newest_broker_ns, |OffsetEstimate { offset_ns, .. }| {
-            self.newest.time_unix_ns.saturating_add_signed(offset_ns).min(self.newest_broker_ns)
-        });
-        RankRow {
-            identity,
-            rank: self.description.rank,
-            host: self.description.host.clone(),
-            pipeline: self.stage(),
-            tensor: coordinates.and_then(|coordinates| coordinates.get("tp")),
-            allocated: total.allocated,
-            reserved: total.reserved,
-            peak_allocated,
-            fragmentation,
-            growth,
-            step: self.newest.step,
-            mark: self.newest.mark.clone(),
-            largest_site,
-            ooms: total.ooms,
-            lag_ns: now_ns.saturating_sub(made_ns),
-            summaries: self.summaries,
-            lost_summaries: self.lost_summaries,
-            clock,
-            has_ended: self.description.has_ended,
-            outlier: self.outlier,
-            events: self.events,
-            device: self.device,
-        }
-    }
 }

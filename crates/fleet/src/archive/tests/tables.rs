@@ -151,6 +151,27 @@ fn summaries_of_the_second_of_a_restart_count_for_the_next() {
 }
 
 #[test]
+fn summaries_that_were_overtaken_are_not_missing() {
+    let store = memory();
+    let writer = writer(&store, ArchiveOptions::default());
+    // The broker stores number 9 in the next second, after number 11; number 5 never.
+    for (number, tenths) in
+        [0, 2, 1, 3, 4, 6, 7, 8, 10, 11, 9, 12].into_iter().zip([0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12])
+    {
+        let device = DeviceSummary { allocated: number, ..DeviceSummary::default() };
+        let summary = Summary { number, events: number, devices: vec![device], ..Summary::default() };
+        for _ in 0..2 {
+            writer.summary(&identity(0), &description(0), &summary, EPOCH_NS + tenths * 100_000_000);
+        }
+    }
+    writer.finish().expect("everything is stored");
+    let rollups = reader(&store).rollups(0..u64::MAX, None).expect("the parts are valid");
+    let counts = rollups.iter().map(|row| (row.summaries, row.lost_summaries, row.events, row.allocated));
+    let [first, second] = [(0, 10, 10), (9, 12, 12)];
+    assert_eq!(counts.collect::<Vec<_>>(), [(9, 1, 10, first), (3, 0, 12, second)]);
+}
+
+#[test]
 fn parts_end_by_time_and_after_the_clock_was_set_back() {
     let store = memory();
     let options = ArchiveOptions { table_duration: Duration::from_secs(10), ..ArchiveOptions::default() };

@@ -117,7 +117,10 @@ fn rank_that_grows_or_is_silent_is_marked() {
 #[test]
 fn missing_and_repeated_summaries_are_counted() {
     let mut fleet = Fleet::new();
-    let summary = |number| Summary { number, ..Summary::default() };
+    let summary = |number| {
+        let device = DeviceSummary { allocated: number, ..DeviceSummary::default() };
+        Summary { number, devices: vec![device], ..Summary::default() }
+    };
     // The description may arrive late.
     for number in [5, 6] {
         fleet.add(&identity(0), identity(0), summary(number), START_NS);
@@ -127,8 +130,16 @@ fn missing_and_repeated_summaries_are_counted() {
     for number in [6, 4, 9] {
         fleet.add(&identity(0), identity(0), summary(number), START_NS);
     }
-    let row = &fleet.view(START_NS).ranks[0];
-    assert_eq!((row.summaries, row.lost_summaries, fleet.refused()), (3, 2, 0));
+    let counts = |fleet: &Fleet| {
+        let row = &fleet.view(START_NS).ranks[0];
+        (row.summaries, row.lost_summaries, row.allocated, fleet.refused())
+    };
+    assert_eq!(counts(&fleet), (3, 2, 9, 0));
+    // One that was overtaken is not missing, and changes nothing that is newer.
+    for number in [8, 8, 4] {
+        fleet.add(&identity(0), identity(0), summary(number), START_NS);
+    }
+    assert_eq!(counts(&fleet), (4, 1, 9, 0));
 }
 
 #[test]
