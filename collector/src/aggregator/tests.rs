@@ -127,10 +127,13 @@ fn memory(device: &DeviceState) -> impl PartialEq + std::fmt::Debug {
     (segments, blocks.collect::<Vec<_>>(), device.counters(), device.sample())
 }
 
+/// Compares the merged device of a program with its own. The merged recording lacks the device if a
+/// first full state without memory is all that it received.
 #[track_caller]
 fn check_memory(merger: &Merger<Encoder>, program: &Program) {
     let device = merger.merged_device_id(&program.process.identity, 0).expect("the program has pushed events");
-    let merged = merger.output.state().device(device).expect("the merged recording has the device");
+    let empty = DeviceState::default();
+    let merged = merger.output.state().device(device).unwrap_or(&empty);
     assert_eq!(memory(merged), memory(program.device()));
 }
 
