@@ -4,7 +4,7 @@
 //! compile itself. A test that is run directly does not.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -32,17 +32,12 @@ const LIBRARY: &str = "lib";
 /// Runs a cargo build and returns the executables, sorted by package and name.
 pub(crate) fn build(arguments: &[&str]) -> Result<Vec<Executable>> {
     let mut command = cargo();
-    command.args(arguments);
-    let line = shell::shown(&command);
-    shell::print(&format!("$ {line}"));
-    command.args(["--message-format", "json-render-diagnostics"]).stdout(Stdio::piped());
-    let output = command.spawn().and_then(std::process::Child::wait_with_output);
-    let output = output.map_err(|error| format!("cannot run cargo: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("`{line}` failed: {}", output.status));
-    }
-    let messages = String::from_utf8(output.stdout).map_err(|_| "the output of cargo is not UTF-8".to_owned())?;
-    let mut found: Vec<_> = messages.lines().filter_map(Executable::parse).collect();
+    from_messages(&shell::cargo_messages(command.args(arguments))?)
+}
+
+/// Returns the executables that cargo's messages report, sorted by package and name.
+pub(crate) fn from_messages(messages: &[Value]) -> Result<Vec<Executable>> {
+    let mut found: Vec<_> = messages.iter().filter_map(Executable::from_message).collect();
     found.sort();
     if found.is_empty() { Err("cargo built no executable".to_owned()) } else { Ok(found) }
 }
@@ -75,9 +70,8 @@ pub(crate) fn run_all(all: &[Executable], purpose: Purpose, change: impl Fn(&mut
 }
 
 impl Executable {
-    /// Parses a JSON message of cargo; `None` unless it reports an executable.
-    fn parse(message: &str) -> Option<Self> {
-        let message: Value = serde_json::from_str(message).ok()?;
+    /// Returns the executable that a message of cargo reports.
+    fn from_message(message: &Value) -> Option<Self> {
         let path = PathBuf::from(message["executable"].as_str()?);
         // path+file:///the/folder#vramscope-pool@0.1.0
         let package = message["package_id"].as_str()?.rsplit(['#', '/']).next()?.split('@').next()?.to_owned();
@@ -111,6 +105,8 @@ impl Executable {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -129,14 +125,15 @@ mod tests {
                 path: format!("/t/{target}-12ab").into(),
                 folder: "/a/b/pool".into(),
             };
-            assert_eq!(Executable::parse(&message), Some(expected));
+            let message = serde_json::from_str(&message).expect("valid JSON");
+            assert_eq!(Executable::from_message(&message), Some(expected));
         };
         check("test", "model", ("test", "model"));
         check("bin", "fleet", ("bin", "fleet"));
         check("rlib", "vramscope_pool", ("lib", "unit"));
         check("cdylib", "vramscope_pool", ("lib", "unit"));
-        for other in [r#"{"reason":"build-finished","success":true}"#, r#"{"executable":null}"#, "no JSON"] {
-            assert_eq!(Executable::parse(other), None);
+        for other in [json!({"reason": "build-finished", "success": true}), json!({"executable": null})] {
+            assert_eq!(Executable::from_message(&other), None);
         }
     }
 

@@ -5,8 +5,9 @@
 //!
 //! - [`tools`] detects and installs external tools.
 //! - [`build`] compiles the viewer and builds the binary; [`page`] compresses the page.
-//! - [`plan`] runs named steps, two at a time, and prints a summary.
+//! - [`plan`] runs named steps, three at a time, and prints a summary.
 //! - [`mod@test`] lists the steps of `cargo xtask test`.
+//! - [`lint`] builds with clippy, and documents libraries while their examples are tested.
 //! - [`package`] packages every published crate and builds a program against the packages.
 //! - [`wheel`] builds the Python package, [`notebook`] tests it in JupyterLab; [`python_env`]
 //!   creates virtual environments.
@@ -28,6 +29,7 @@ mod exports;
 mod fuzz;
 mod gpu;
 mod import_names;
+mod lint;
 mod measure;
 mod nats;
 mod notebook;
@@ -101,6 +103,9 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = lint::run_as_rustdoc() {
+        return code;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     run(&arguments).unwrap_or_else(|message| {
         eprintln!("xtask: {message}");

@@ -32,6 +32,11 @@ pub(crate) fn wasm_benchmark(profile: Profile) -> Result<PathBuf> {
     Tool::WasmTarget.ensure()?;
     let build = ["build", "--package", "vramscope-viewer", "--example", "measured", "--target", tools::WASM_TARGET];
     shell::run(cargo().args(build).args(profile.flags()))?;
+    generate_wasm_benchmark(profile)
+}
+
+/// Generates the script of the wasm benchmark that was built with `profile`. Returns its folder.
+pub(crate) fn generate_wasm_benchmark(profile: Profile) -> Result<PathBuf> {
     let built = workspace::target_dir()?.join(tools::WASM_TARGET).join(profile.folder()).join("examples");
     let (wasm, folder) = (built.join("measured.wasm"), wasm_benchmark_folder()?);
     let generated = Bindgen::new()

@@ -1,4 +1,4 @@
-//! Runs named steps, two at a time, times them, and prints a summary.
+//! Runs named steps, three at a time, times them, and prints a summary.
 
 use std::cmp::Reverse;
 use std::fs::{self, File};
@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::shell::{self, Result, Surroundings};
 
-/// Number of steps that run at once: two keep the processors of a small machine busy.
-const WORKERS: usize = 2;
+/// Number of steps that run at once: two keep the processors of a small machine busy, and a third
+/// one those that the tests of the other two leave while they wait.
+const WORKERS: usize = 3;
 
 /// The most panics of a step that the summary shows, and the most lines of each.
 const MAX_PANICS: usize = 6;
@@ -43,6 +44,8 @@ pub(crate) enum Kind {
     /// Runs what is compiled. Steps that compile leave the processors to it, for tests have limits
     /// of time.
     Test,
+    /// Runs tests that wait most of the time, for a browser or a network.
+    WaitingTest,
     /// Measures times: runs alone, after all other steps that can run.
     Measure,
 }

@@ -6,7 +6,9 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
 
 /// A result whose error is a message for the terminal.
 pub(crate) type Result<T> = std::result::Result<T, String>;
@@ -93,6 +95,21 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     print(&format!("$ {line}"));
     let status = command.status().map_err(|error| format!("cannot run `{line}`: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("`{line}` failed: {status}")) }
+}
+
+/// Runs a cargo command that compiles, and prints the compiler's diagnostics. Returns cargo's
+/// messages.
+pub(crate) fn cargo_messages(command: &mut Command) -> Result<Vec<Value>> {
+    let line = shown(command);
+    print(&format!("$ {line}"));
+    command.args(["--message-format", "json"]).stdout(Stdio::piped());
+    let output = command.spawn().and_then(Child::wait_with_output);
+    let output = output.map_err(|error| format!("cannot run `{line}`: {error}"))?;
+    let lines = String::from_utf8_lossy(&output.stdout);
+    // Tests that cargo runs print other lines.
+    let messages: Vec<Value> = lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    messages.iter().filter_map(|message| message["message"]["rendered"].as_str()).for_each(print);
+    if output.status.success() { Ok(messages) } else { Err(format!("`{line}` failed: {}", output.status)) }
 }
 
 /// Runs a command silently. Returns its stdout, or `None` if it is missing or fails.

@@ -9,6 +9,7 @@ use crate::assistant;
 use crate::build::{self, Profile};
 use crate::executables::{self, Executable, Purpose};
 use crate::exports;
+use crate::lint;
 use crate::measure;
 use crate::nats;
 use crate::notebook;
@@ -25,18 +26,21 @@ const TESTS_PACKAGE: &str = "vramscope-tests";
 /// Features of the tested workspace that are not default: SQL over archives. The command's feature
 /// stays off, so that the tested command is the one that users install.
 const TESTED_FEATURES: [&str; 2] = ["--features", "vramscope-query/datafusion"];
-/// Features that clippy and rustdoc check: also SQL in the command.
-const CHECKED_FEATURES: [&str; 2] = ["--features", "vramscope/query,vramscope-query/datafusion"];
+/// The same and SQL in the command.
+const QUERY_FEATURES: [&str; 2] = ["--features", "vramscope/query,vramscope-query/datafusion"];
+/// The fuzz targets, which link libFuzzer.
+const FUZZ_FEATURES: [&str; 2] = ["--features", "vramscope-fuzz/libfuzzer"];
 /// True where the Python package can be built.
 const HAS_WHEEL: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
 
 /// Runs every step; a failure does not stop the others.
 ///
 /// Of the steps that can start, the first of its kind starts first. Those that take long and that
-/// many steps need are therefore early: clippy, the page, the native tests and the Python package.
+/// many steps need are therefore early: the page, the native tests and the Python package. Clippy
+/// and rustdoc lint what these steps compile.
 pub(crate) fn run() -> Result<ExitCode> {
     // Set by the step that builds them.
-    let native_executables = OnceLock::new();
+    let native_executables = &OnceLock::new();
     let executables = || native_executables.get().map_or(&[][..], Vec::as_slice);
     let mut plan = Plan::default();
 
@@ -57,33 +61,36 @@ pub(crate) fn run() -> Result<ExitCode> {
         // Not advisories: their database is a git repository outside of the package registry.
         shell::run(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
     });
-    // The fuzz targets link libFuzzer, which is C++. The native tests run each for a moment.
+    // libFuzzer is C++. The native tests run the code of each fuzz target for a moment.
     let has_cxx = shell::is_on_path("c++");
-    plan.step("clippy, native", Kind::CompileDebug, &[clippy], move || clippy_native(has_cxx));
     if !has_cxx {
-        plan.skip("clippy, fuzz targets", "no C++ compiler");
+        plan.skip("build the fuzz targets", "no C++ compiler");
     }
     let page = plan.step("build the page", Kind::CompileOther, &[wasm_target], || build::page(Profile::Release));
     // The native tests embed the page; a page that changes later rebuilds them.
-    let native_tests = plan.step("build the native tests", Kind::CompileDebug, &[page], || {
-        native_executables.set(build_native_tests()?).map_err(|_| "built twice".to_owned())
+    let native_needs = [page, clippy];
+    let native_tests = plan.step("build and lint the native tests", Kind::CompileDebug, &native_needs, move || {
+        native_executables.set(build_native_tests(has_cxx)?).map_err(|_| "built twice".to_owned())
     });
     // It compiles nothing that the native tests did not.
-    plan.step("examples in the documentation", Kind::CompileDebug, &[native_tests], || {
-        shell::run(cargo().args(["test", "--workspace", "--doc"]).args(TESTED_FEATURES))
+    plan.step("documentation and its examples", Kind::CompileDebug, &[native_tests], move || {
+        let xtask = executables::find(executables(), "xtask", "bin", "xtask")?;
+        lint::test_documentation(&xtask.path, &TESTED_FEATURES)
     });
     let wheel = HAS_WHEEL.then(|| {
         let needs = [native_tests, python];
         plan.step("build the Python package", Kind::CompileOther, &needs, wheel::build_for_tests)
     });
-    plan.step("clippy, wasm32", Kind::CompileDebug, &[clippy, wasm_target], clippy_wasm);
-    let viewer_tests = plan.step("build the tests of the viewer", Kind::CompileDebug, &[wasm_target], || {
-        let build = ["build", "--tests", "--package", "vramscope-viewer", "--target", tools::WASM_TARGET];
-        shell::run(cargo().args(build))?;
-        measure::wasm_benchmark(Profile::Dev).map(drop)
-    });
+    let viewer_tests_need = [clippy, wasm_target];
+    let viewer_tests =
+        plan.step("build and lint for wasm32", Kind::CompileDebug, &viewer_tests_need, build_viewer_tests);
     plan.step("features of the collector", Kind::CompileDebug, &[clippy], check_features);
-    plan.step("documentation", Kind::CompileDebug, &[], check_documentation);
+    plan.step("documentation of the collector alone", Kind::CompileDebug, &[], document_collector);
+    plan.step("clippy, Python module", Kind::CompileDebug, &[clippy], || {
+        // Not with its tests, which no Python is there to link.
+        let module = ["clippy", "--package", "vramscope-hook", "--lib", "--features", "python"];
+        shell::run(cargo().args(module).args(["--", "--deny", "warnings"]))
+    });
     plan.step("minimum supported Rust version", Kind::CompileDebug, &[], check_minimum_rust_version);
     plan.step("Windows", Kind::CompileDebug, &[windows_target, mingw], || {
         shell::run(cargo().args(["check", "--package", "vramscope", "--target", tools::WINDOWS_TARGET]))
@@ -100,11 +107,11 @@ pub(crate) fn run() -> Result<ExitCode> {
     plan.step("benchmarks, run briefly", Kind::Test, &[native_tests], move || {
         executables::run_all(executables(), Purpose::Benchmarks, |_| ())
     });
-    plan.step("recordings through a real broker", Kind::Test, &[native_tests, python], move || {
+    plan.step("recordings through a real broker", Kind::WaitingTest, &[native_tests, python], move || {
         let mut test = executables::find(executables(), TESTS_PACKAGE, "test", "fleet")?.command();
         shell::run(test.arg("--ignored").env(nats::SERVER_VARIABLE, nats::server()?))
     });
-    plan.step("the archive on S3", Kind::Test, &[native_tests, python], move || archive_on_s3(executables()));
+    plan.step("the archive on S3", Kind::WaitingTest, &[native_tests, python], move || archive_on_s3(executables()));
     if !workspace::root().join("../shared/snapshots").is_dir() {
         // Those tests report it themselves, but the output of a passing test is not shown.
         plan.skip("tests on the larger recordings", "no ../shared/snapshots");
@@ -113,18 +120,21 @@ pub(crate) fn run() -> Result<ExitCode> {
         plan.skip("tests on a GPU", "no GPU; run `cargo xtask gpu` and tests/gpu/run.sh on a machine with one");
     }
     let viewer_needs = [viewer_tests, chromium, wasm_pack, test_runner];
-    plan.step("browser tests of the viewer", Kind::Test, &viewer_needs, || {
+    plan.step("browser tests of the viewer", Kind::WaitingTest, &viewer_needs, || {
         // `no-install`: the steps above installed what wasm-pack would download.
         let test = ["test", "--headless", "--chrome", "--mode", "no-install", "viewer"];
-        shell::run(command("wasm-pack").args(test).env("WASM_BINDGEN_TEST_TIMEOUT", "120"))
+        let mut test_in_browser = command("wasm-pack");
+        // As they were built.
+        lint::set_clippy(&mut test_in_browser)?;
+        shell::run(test_in_browser.args(test).env("WASM_BINDGEN_TEST_TIMEOUT", "120"))
     });
     let browser_needs = [native_tests, viewer_tests, chromium, python];
-    plan.step("the binary in the browser", Kind::Test, &browser_needs, move || {
+    plan.step("the binary in the browser", Kind::WaitingTest, &browser_needs, move || {
         end_to_end(executables(), &["--skip", "live::", "--test-threads", "2"])
     });
     if let Some(wheel) = wheel {
         let package = plan.step("the Python package", Kind::Test, &[wheel], wheel::check);
-        plan.step("the notebook", Kind::Test, &[package, chromium], notebook::check);
+        plan.step("the notebook", Kind::WaitingTest, &[package, chromium], notebook::check);
     } else {
         plan.skip("the Python package and the notebook", "the package is built for Linux on x86-64");
     }
@@ -147,67 +157,43 @@ pub(crate) fn run() -> Result<ExitCode> {
     plan.run(&workspace::target_dir()?.join("xtask-test"))
 }
 
-/// Builds the native tests, then the benchmarks, and returns all executables.
+/// Builds and lints the native tests, then the benchmarks, and returns all executables. Lints the
+/// command with SQL over archives, too.
 ///
 /// Two commands: with `--all-targets`, cargo builds each example as a test instead of the program
 /// that other tests run.
-fn build_native_tests() -> Result<Vec<Executable>> {
-    let build = |targets: &[&str]| {
-        executables::build(&[&["test", "--workspace", "--no-run"][..], targets, &TESTED_FEATURES].concat())
+fn build_native_tests(has_cxx: bool) -> Result<Vec<Executable>> {
+    let fuzz_features: &[&str] = if has_cxx { &FUZZ_FEATURES } else { &[] };
+    let build = |targets: &[&str], features: &[&str]| {
+        lint::build(&[&["test", "--workspace", "--no-run"][..], targets, features, fuzz_features].concat())
     };
-    let mut all = build(&[])?;
-    all.extend(build(&["--benches"])?);
-    all.sort();
+    let mut messages = build(&[], &TESTED_FEATURES)?;
+    messages.extend(build(&["--benches"], &TESTED_FEATURES)?);
+    // As a test, it does not replace the command that other tests run.
+    build(&["--bin", "vramscope"], &QUERY_FEATURES)?;
+    let mut all = executables::from_messages(&messages)?;
     all.dedup();
     Ok(all)
 }
 
-/// Runs clippy on the workspace with SQL over archives, and on the Python module.
-fn clippy_native(has_cxx: bool) -> Result<()> {
-    let fuzz_targets: &[&str] = if has_cxx { &["--features", "vramscope-fuzz/libfuzzer"] } else { &[] };
-    let clippy = ["clippy", "--workspace", "--all-targets"];
-    shell::run(cargo().args(clippy).args(CHECKED_FEATURES).args(fuzz_targets).args(["--", "--deny", "warnings"]))?;
-    // Not with the tests, which no Python is there to link. --workspace: with the same features as
-    // above, only the module is checked again.
-    let python_module = ["clippy", "--workspace", "--lib", "--features", "vramscope-hook/python"];
-    shell::run(cargo().args(python_module).args(CHECKED_FEATURES).args(["--", "--deny", "warnings"]))
+/// Builds and lints the viewer for WebAssembly, with its tests and its benchmark. Lints the other
+/// modules of the page: with the features that they need, the viewer's dependencies would be built
+/// once more.
+fn build_viewer_tests() -> Result<()> {
+    let target = ["--target", tools::WASM_TARGET];
+    let build = ["build", "--package", "vramscope-viewer", "--lib", "--tests", "--examples"];
+    lint::build(&[&build[..], &target].concat())?;
+    measure::generate_wasm_benchmark(Profile::Dev)?;
+    let modules = ["--package", "vramscope-importer", "--package", "vramscope-analyzer"];
+    let clippy = ["clippy", "--package", "vramscope-fleet-page", "--lib"];
+    shell::run(cargo().args(clippy).args(modules).args(target).args(["--", "--deny", "warnings"]))
 }
 
-/// Runs clippy on the crates that are compiled to WebAssembly.
-fn clippy_wasm() -> Result<()> {
-    let clippy = |arguments: &[&str]| {
-        let mut clippy = cargo();
-        clippy.args(["clippy", "--target", tools::WASM_TARGET]).args(arguments).args(["--", "--deny", "warnings"]);
-        shell::run(&mut clippy)
-    };
-    clippy(&[
-        "--package",
-        "vramscope-trace",
-        "--package",
-        "vramscope-pool",
-        "--package",
-        "vramscope-formats",
-        "--package",
-        "vramscope-insight",
-        "--package",
-        "vramscope-importer",
-        "--package",
-        "vramscope-analyzer",
-        "--package",
-        "vramscope-fleet-page",
-        "--lib",
-    ])?;
-    clippy(&["--package", "vramscope-viewer", "--lib", "--tests", "--examples"])
-}
-
-/// Documents the workspace with the features that clippy checked, then the collector alone: in the
-/// workspace, a feature that other crates need hides links that are broken without it.
-fn check_documentation() -> Result<()> {
-    let document = |packages: &[&str]| {
-        shell::run(cargo().args(["doc", "--no-deps"]).args(packages).env("RUSTDOCFLAGS", "--deny warnings"))
-    };
-    document(&[&["--workspace"][..], &CHECKED_FEATURES].concat())?;
-    document(&["--package", "vramscope-collector"])
+/// Documents the collector alone: in the workspace, a feature that other crates need hides links
+/// that are broken without it.
+fn document_collector() -> Result<()> {
+    let document = ["doc", "--no-deps", "--package", "vramscope-collector"];
+    shell::run(cargo().args(document).env("RUSTDOCFLAGS", "--deny warnings"))
 }
 
 /// Checks the workspace with `rust-version`, unless the toolchain that runs the other steps is of

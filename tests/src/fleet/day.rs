@@ -25,8 +25,8 @@ const MAX_OPEN_MS: u64 = 2000;
 /// The most memory of the broker, in bytes.
 const MAX_BROKER_BYTES: u64 = 512 << 20;
 /// The most memory of the server, in bytes: 512 MiB of open parts of recordings, 256 MiB of the
-/// page's history, and the rest.
-const MAX_SERVER_BYTES: u64 = 1280 << 20;
+/// page's history, and as much again for the states of the ranks and what the allocator keeps.
+const MAX_SERVER_BYTES: u64 = 1536 << 20;
 /// Seconds at the beginning and the end of the run in which a rank may have no summaries.
 const MARGIN_SECONDS: u64 = 3;
 /// Seconds of a day.
