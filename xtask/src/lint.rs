@@ -58,10 +58,11 @@ fn is_warning(message: &Value) -> bool {
 }
 
 /// Runs the examples in the documentation of libraries that [`build`] has built, and documents each
-/// library; a warning of rustdoc is an error. `xtask` is the path of this program.
-pub(crate) fn test_documentation(xtask: &Path, features: &[&str]) -> Result<()> {
+/// library; a warning of rustdoc is an error.
+pub(crate) fn test_documentation(features: &[&str]) -> Result<()> {
+    let this = env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
     let mut test = cargo_with_clippy()?;
-    test.args(["test", "--workspace", "--doc"]).args(features).env("RUSTDOC", xtask);
+    test.args(["test", "--workspace", "--exclude", "xtask", "--doc"]).args(features).env("RUSTDOC", this);
     test.env(FOLDER_VARIABLE, workspace::target_dir()?.join("linted-documentation"));
     shell::run(test.env(RUSTDOC_VARIABLE, toolchain_program("rustdoc")?))
 }

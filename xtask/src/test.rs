@@ -73,9 +73,8 @@ pub(crate) fn run() -> Result<ExitCode> {
         native_executables.set(build_native_tests(has_cxx)?).map_err(|_| "built twice".to_owned())
     });
     // It compiles nothing that the native tests did not.
-    plan.step("documentation and its examples", Kind::CompileDebug, &[native_tests], move || {
-        let xtask = executables::find(executables(), "xtask", "bin", "xtask")?;
-        lint::test_documentation(&xtask.path, &TESTED_FEATURES)
+    plan.step("documentation and its examples", Kind::CompileDebug, &[native_tests], || {
+        lint::test_documentation(&TESTED_FEATURES)
     });
     let wheel = HAS_WHEEL.then(|| {
         let needs = [native_tests, python];
@@ -161,14 +160,16 @@ pub(crate) fn run() -> Result<ExitCode> {
 /// command with SQL over archives, too.
 ///
 /// Two commands: with `--all-targets`, cargo builds each example as a test instead of the program
-/// that other tests run.
+/// that other tests run. And one for this program: with the features that the workspace needs, its
+/// dependencies would be built once more.
 fn build_native_tests(has_cxx: bool) -> Result<Vec<Executable>> {
+    let workspace = ["test", "--workspace", "--exclude", "xtask", "--no-run"];
     let fuzz_features: &[&str] = if has_cxx { &FUZZ_FEATURES } else { &[] };
-    let build = |targets: &[&str], features: &[&str]| {
-        lint::build(&[&["test", "--workspace", "--no-run"][..], targets, features, fuzz_features].concat())
-    };
+    let build =
+        |targets: &[&str], features: &[&str]| lint::build(&[&workspace[..], targets, features, fuzz_features].concat());
     let mut messages = build(&[], &TESTED_FEATURES)?;
     messages.extend(build(&["--benches"], &TESTED_FEATURES)?);
+    messages.extend(lint::build(&["test", "--package", "xtask", "--no-run"])?);
     // As a test, it does not replace the command that other tests run.
     build(&["--bin", "vramscope"], &QUERY_FEATURES)?;
     let mut all = executables::from_messages(&messages)?;
