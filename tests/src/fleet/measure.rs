@@ -209,6 +209,8 @@ struct Simulation {
     planted: Planted,
     stopped: AtomicBool,
     unsent: AtomicU64,
+    /// When the training began.
+    start: Instant,
 }
 
 /// A simulated machine.
@@ -248,13 +250,15 @@ async fn simulate(
     tokio::time::sleep(shift).await;
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    // A machine that starts again continues with the training, as from a checkpoint.
+    let begin = (simulation.start.elapsed().as_nanos() / INTERVAL.as_nanos()) as u64;
     let mut number = 0;
     while !simulation.stopped.load(Ordering::Relaxed) {
         interval.tick().await;
         let acknowledged = host.acknowledged();
         let summaries = ranks.iter().map(|&rank| {
             // Ranks are at different points of a step.
-            let mut device = simulation.training.at(number + u64::from(rank) * 7);
+            let mut device = simulation.training.at(begin + number + u64::from(rank) * 7);
             simulation.planted.apply(rank, &mut device);
             let names =
                 if number == 0 { device.sites.iter().map(|(site, _)| name(*site)).collect() } else { Vec::new() };
@@ -262,7 +266,7 @@ async fn simulate(
                 number,
                 time_unix_ns: unix_ns(),
                 events: number * 500,
-                step: Some(simulation.training.step(number)),
+                step: Some(simulation.training.step(begin + number)),
                 mark: "forward".to_owned(),
                 devices: vec![device],
                 names,
@@ -335,6 +339,7 @@ pub fn measure(plan: &Plan) -> Figures {
         planted: Planted { rank: AtomicU32::new(NO_RANK), kind: AtomicU32::new(0), since: Mutex::new(Instant::now()) },
         stopped: AtomicBool::new(false),
         unsent: AtomicU64::new(0),
+        start: Instant::now(),
     });
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads start");
     let mut machines = start(&runtime, &url, plan, &simulation);

@@ -330,15 +330,17 @@ impl ProcessState {
         self.description.coordinates.as_ref().and_then(|coordinates| coordinates.get("pp"))
     }
 
-    /// Returns the values of all metrics; `median_step` is the median of the group's steps.
+    /// Returns the values of all metrics; `median_step` is the median of the group's steps. A rank
+    /// that has just started has no peaks yet that can be compared.
     fn values_at(&self, now_ns: u64, median_step: Option<f64>) -> Values {
         let figures = self.window.figures();
+        let peak = |value: u64| self.window.has_been_full().then_some(value as f64);
         let behind = self.newest.step.zip(median_step).map(|(step, median)| median - step as f64);
         [
-            Some(figures.peak_allocated as f64),
-            Some(figures.peak_reserved as f64),
-            Some(figures.fragmented as f64),
-            Some(figures.growth),
+            peak(figures.peak_allocated),
+            peak(figures.peak_reserved),
+            peak(figures.fragmented),
+            self.window.has_growth().then_some(figures.growth),
             behind,
             Some(now_ns.saturating_sub(self.newest_broker_ns) as f64 / 1e9),
         ]

@@ -52,6 +52,8 @@ pub(super) struct RankWindow {
     parts: VecDeque<Part>,
     /// The fewest allocated bytes in windows that ended at these times.
     minima: VecDeque<(u64, u64)>,
+    /// True once totals over the whole length of the window have been added.
+    has_been_full: bool,
     /// The newest step and when it began.
     step: Option<(u64, u64)>,
     /// Durations of the last steps, in nanoseconds.
@@ -91,7 +93,19 @@ impl RankWindow {
         while self.parts.front().is_some_and(|oldest| oldest.end_ns < begin_ns) {
             self.parts.pop_front();
         }
+        self.has_been_full |= is_full;
         self.add_minimum(time_ns, window_ns, is_full);
+    }
+
+    /// Returns true once the extremes are those of a whole window: before, a rank may not have
+    /// reached its peak yet.
+    pub(super) fn has_been_full(&self) -> bool {
+        self.has_been_full
+    }
+
+    /// Returns true once the growth is known.
+    pub(super) fn has_growth(&self) -> bool {
+        self.minima.len() > 1
     }
 
     /// Notes when a step began and how long the one before it took.
@@ -169,12 +183,16 @@ mod tests {
     fn peaks_cover_the_window_and_growth_the_minima() {
         let mut window = RankWindow::default();
         assert_eq!(window.figures(), RankFigures::default());
+        let mut known_from = (None, None);
         // Allocated bytes swing between steps, and grow by 10 bytes a second below that.
         for tick in 0..300_u64 {
             let allocated = 1000 + tick + if tick % 10 == 3 { 500 } else { 0 };
             let free = DeviceSummary { free: 100, largest_free: 25, ..DeviceSummary::default() };
             window.add(tick * 100 * MS, &DeviceSummary { allocated, reserved: 5000, ..free }, None);
+            known_from.0 = known_from.0.or_else(|| window.has_been_full().then_some(tick));
+            known_from.1 = known_from.1.or_else(|| window.has_growth().then_some(tick));
         }
+        assert_eq!(known_from, (Some(30), Some(40)));
         let figures = window.figures();
         assert_eq!((figures.peak_allocated, figures.peak_reserved, figures.fragmented), (1793, 5000, 75));
         assert!((figures.growth - 10.0).abs() < 0.5, "{figures:?}");

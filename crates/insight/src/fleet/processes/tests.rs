@@ -98,6 +98,17 @@ fn pipeline_stages_are_compared_within_themselves() {
 }
 
 #[test]
+fn rank_that_has_just_started_is_not_marked_for_peaks_that_it_has_yet_to_reach() {
+    for late in 0..10 {
+        let mut run = Run::new(16, "");
+        for _ in 0..200 {
+            run.tick(|rank, tick| (rank != late || tick >= 100).then_some(0));
+            assert_eq!(run.outliers(), [], "tick {}", run.tick);
+        }
+    }
+}
+
+#[test]
 fn rank_that_grows_or_is_silent_is_marked() {
     let mut run = Run::new(16, "");
     for _ in 0..200 {
