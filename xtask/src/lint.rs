@@ -1,6 +1,7 @@
 //! Lints code while cargo builds it, so that no crate is compiled once more for it.
 //!
-//! `clippy-driver` is the compiler with more lints: `cargo clippy` sets it as the compiler of the
+//! `clippy-driver` is the compiler with more lints and without optimizations of its intermediate
+//! code; LLVM's remain, and tests are not slower. `cargo clippy` sets it as the compiler of the
 //! workspace's crates, but only checks them, for which it also checks every dependency. `cargo test
 //! --doc` runs rustdoc on each library that it has built; a program in its place can document the
 //! library, too, with the lints of rustdoc.
@@ -9,6 +10,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
@@ -17,9 +19,9 @@ use crate::workspace;
 
 /// The environment variable with which cargo compiles the workspace's crates by another program.
 const WRAPPER_VARIABLE: &str = "RUSTC_WORKSPACE_WRAPPER";
-/// The environment variable that makes this program act as rustdoc; it has the path of rustdoc.
+/// The environment variable with the path of rustdoc. If it is set, this program acts as rustdoc.
 const RUSTDOC_VARIABLE: &str = "VRAMSCOPE_XTASK_RUSTDOC";
-/// The environment variable with the folder of the documentation that rustdoc makes then.
+/// The environment variable with the folder for the documentation.
 const FOLDER_VARIABLE: &str = "VRAMSCOPE_XTASK_DOCUMENTATION";
 
 /// Returns the path of a program of the toolchain.
@@ -31,7 +33,7 @@ fn toolchain_program(name: &str) -> Result<PathBuf> {
 
 /// Returns a cargo command that lints the workspace's crates by clippy if it compiles them. What it
 /// builds is not what cargo builds without clippy.
-pub(crate) fn cargo_with_clippy() -> Result<Command> {
+fn cargo_with_clippy() -> Result<Command> {
     let mut cargo = cargo();
     set_clippy(&mut cargo)?;
     Ok(cargo)
@@ -43,22 +45,43 @@ pub(crate) fn set_clippy(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Builds with clippy. Returns cargo's messages; a warning is an error.
-pub(crate) fn build(arguments: &[&str]) -> Result<Vec<Value>> {
-    let messages = shell::cargo_messages(cargo_with_clippy()?.args(arguments))?;
-    match messages.iter().filter(|message| is_warning(message)).count() {
-        0 => Ok(messages),
-        count => Err(format!("{count} warnings of the compiler or clippy, each shown above")),
+/// The warnings of the compiler and clippy in several builds. Those who need what was built do not
+/// depend on them.
+#[derive(Default)]
+pub(crate) struct Warnings(Mutex<Vec<String>>);
+
+impl Warnings {
+    /// Builds with clippy and keeps the warnings. Returns cargo's messages.
+    pub(crate) fn build(&self, arguments: &[&str]) -> Result<Vec<Value>> {
+        let messages = shell::cargo_messages(cargo_with_clippy()?.args(arguments))?;
+        let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        warnings.extend(messages.iter().filter_map(warning).map(str::to_owned));
+        Ok(messages)
+    }
+
+    /// Prints all warnings. Fails if there are any.
+    pub(crate) fn check(&self) -> Result<()> {
+        let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        warnings.sort();
+        // A library and its tests have the same code.
+        warnings.dedup();
+        warnings.iter().for_each(|warning| shell::print(warning));
+        if warnings.is_empty() { Ok(()) } else { Err(format!("{} warnings", warnings.len())) }
     }
 }
 
-/// Returns true if a message of cargo has a warning in the workspace's code.
-fn is_warning(message: &Value) -> bool {
-    message["reason"] == "compiler-message" && message["message"]["level"] == "warning"
+/// Returns the text of a message of cargo that is a warning in the workspace's code. One without a
+/// place in the code counts others.
+fn warning(message: &Value) -> Option<&str> {
+    let diagnostic = &message["message"];
+    let is_warning = message["reason"] == "compiler-message"
+        && diagnostic["level"] == "warning"
+        && diagnostic["spans"].as_array().is_some_and(|spans| !spans.is_empty());
+    is_warning.then(|| diagnostic["rendered"].as_str().unwrap_or_default())
 }
 
-/// Runs the examples in the documentation of libraries that [`build`] has built, and documents each
-/// library; a warning of rustdoc is an error.
+/// Runs the examples in the documentation of libraries that were built with clippy, and documents
+/// each library; a warning of rustdoc is an error.
 pub(crate) fn test_documentation(features: &[&str]) -> Result<()> {
     let this = env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
     let mut test = cargo_with_clippy()?;
@@ -107,10 +130,11 @@ mod tests {
 
     #[test]
     fn warnings_are_told_from_other_messages() {
-        let message = |reason: &str, level: &str| json!({"reason": reason, "message": {"level": level}});
-        assert!(is_warning(&message("compiler-message", "warning")));
-        assert!(!is_warning(&message("compiler-message", "note")));
-        assert!(!is_warning(&json!({"reason": "compiler-artifact"})));
+        let message = |level: &str, spans: &[u8]| json!({"reason": "compiler-message", "message": {"level": level, "spans": spans, "rendered": "text"}});
+        assert_eq!(warning(&message("warning", &[1])), Some("text"));
+        for other in [message("warning", &[]), message("note", &[1]), json!({"reason": "compiler-artifact"})] {
+            assert_eq!(warning(&other), None);
+        }
     }
 
     #[test]

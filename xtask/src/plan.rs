@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use crate::shell::{self, Result, Surroundings};
 
-/// Number of steps that run at once: two keep the processors of a small machine busy, and a third
-/// one those that the tests of the other two leave while they wait.
+/// Number of steps that run at once. Two keep the processors of a small machine busy; a third uses
+/// them while tests wait.
 const WORKERS: usize = 3;
 
 /// The most panics of a step that the summary shows, and the most lines of each.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::shell::{self, Result, command};
 use crate::workspace;
@@ -9,6 +10,9 @@ use crate::workspace;
 /// Creates the virtual environment `name` with the packages of a pip requirements list, unless it
 /// exists with that list. Returns its Python.
 pub(crate) fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
+    /// Held while an environment is created: steps that run at once may need the same one.
+    static CREATING: Mutex<()> = Mutex::new(());
+    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = workspace::target_dir()?.join(name);
     // Written last: a folder without it is incomplete.
     let installed = folder.join("installed.txt");

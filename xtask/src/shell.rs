@@ -106,7 +106,7 @@ pub(crate) fn cargo_messages(command: &mut Command) -> Result<Vec<Value>> {
     let output = command.spawn().and_then(Child::wait_with_output);
     let output = output.map_err(|error| format!("cannot run `{line}`: {error}"))?;
     let lines = String::from_utf8_lossy(&output.stdout);
-    // Tests that cargo runs print other lines.
+    // Ignores lines that are not JSON.
     let messages: Vec<Value> = lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     messages.iter().filter_map(|message| message["message"]["rendered"].as_str()).for_each(print);
     if output.status.success() { Ok(messages) } else { Err(format!("`{line}` failed: {}", output.status)) }

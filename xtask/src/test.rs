@@ -9,7 +9,7 @@ use crate::assistant;
 use crate::build::{self, Profile};
 use crate::executables::{self, Executable, Purpose};
 use crate::exports;
-use crate::lint;
+use crate::lint::{self, Warnings};
 use crate::measure;
 use crate::nats;
 use crate::notebook;
@@ -26,7 +26,7 @@ const TESTS_PACKAGE: &str = "vramscope-tests";
 /// Features of the tested workspace that are not default: SQL over archives. The command's feature
 /// stays off, so that the tested command is the one that users install.
 const TESTED_FEATURES: [&str; 2] = ["--features", "vramscope-query/datafusion"];
-/// The same and SQL in the command.
+/// Features of the tested workspace, and SQL in the command.
 const QUERY_FEATURES: [&str; 2] = ["--features", "vramscope/query,vramscope-query/datafusion"];
 /// The fuzz targets, which link libFuzzer.
 const FUZZ_FEATURES: [&str; 2] = ["--features", "vramscope-fuzz/libfuzzer"];
@@ -41,6 +41,7 @@ const HAS_WHEEL: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
 pub(crate) fn run() -> Result<ExitCode> {
     // Set by the step that builds them.
     let native_executables = &OnceLock::new();
+    let warnings = &Warnings::default();
     let executables = || native_executables.get().map_or(&[][..], Vec::as_slice);
     let mut plan = Plan::default();
 
@@ -70,11 +71,11 @@ pub(crate) fn run() -> Result<ExitCode> {
     // The native tests embed the page; a page that changes later rebuilds them.
     let native_needs = [page, clippy];
     let native_tests = plan.step("build and lint the native tests", Kind::CompileDebug, &native_needs, move || {
-        native_executables.set(build_native_tests(has_cxx)?).map_err(|_| "built twice".to_owned())
+        native_executables.set(build_native_tests(warnings, has_cxx)?).map_err(|_| "built twice".to_owned())
     });
     // It compiles nothing that the native tests did not.
-    plan.step("documentation and its examples", Kind::CompileDebug, &[native_tests], || {
-        lint::test_documentation(&TESTED_FEATURES)
+    plan.step("documentation and its examples", Kind::CompileDebug, &[native_tests], move || {
+        lint::test_documentation(&[&TESTED_FEATURES[..], fuzz_features(has_cxx)].concat())
     });
     let wheel = HAS_WHEEL.then(|| {
         let needs = [native_tests, python];
@@ -82,13 +83,16 @@ pub(crate) fn run() -> Result<ExitCode> {
     });
     let viewer_tests_need = [clippy, wasm_target];
     let viewer_tests =
-        plan.step("build and lint for wasm32", Kind::CompileDebug, &viewer_tests_need, build_viewer_tests);
+        plan.step("build and lint for wasm32", Kind::CompileDebug, &viewer_tests_need, || build_viewer_tests(warnings));
+    plan.step("warnings of the compiler and clippy", Kind::Test, &[native_tests, viewer_tests], || warnings.check());
     plan.step("features of the collector", Kind::CompileDebug, &[clippy], check_features);
-    plan.step("documentation of the collector alone", Kind::CompileDebug, &[], document_collector);
-    plan.step("clippy, Python module", Kind::CompileDebug, &[clippy], || {
+    plan.step("documentation of programs and the collector alone", Kind::CompileDebug, &[], document_alone);
+    plan.step("clippy, Python module and xtask", Kind::CompileDebug, &[clippy], || {
+        let clippy =
+            |package: &[&str]| shell::run(cargo().arg("clippy").args(package).args(["--", "--deny", "warnings"]));
         // Not with its tests, which no Python is there to link.
-        let module = ["clippy", "--package", "vramscope-hook", "--lib", "--features", "python"];
-        shell::run(cargo().args(module).args(["--", "--deny", "warnings"]))
+        clippy(&["--package", "vramscope-hook", "--lib", "--features", "python"])?;
+        clippy(&["--package", "xtask"])
     });
     plan.step("minimum supported Rust version", Kind::CompileDebug, &[], check_minimum_rust_version);
     plan.step("Windows", Kind::CompileDebug, &[windows_target, mingw], || {
@@ -123,7 +127,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         // `no-install`: the steps above installed what wasm-pack would download.
         let test = ["test", "--headless", "--chrome", "--mode", "no-install", "viewer"];
         let mut test_in_browser = command("wasm-pack");
-        // As they were built.
+        // Uses clippy's build, so that nothing is compiled again.
         lint::set_clippy(&mut test_in_browser)?;
         shell::run(test_in_browser.args(test).env("WASM_BINDGEN_TEST_TIMEOUT", "120"))
     });
@@ -162,14 +166,14 @@ pub(crate) fn run() -> Result<ExitCode> {
 /// Two commands: with `--all-targets`, cargo builds each example as a test instead of the program
 /// that other tests run. And one for this program: with the features that the workspace needs, its
 /// dependencies would be built once more.
-fn build_native_tests(has_cxx: bool) -> Result<Vec<Executable>> {
+fn build_native_tests(warnings: &Warnings, has_cxx: bool) -> Result<Vec<Executable>> {
     let workspace = ["test", "--workspace", "--exclude", "xtask", "--no-run"];
-    let fuzz_features: &[&str] = if has_cxx { &FUZZ_FEATURES } else { &[] };
-    let build =
-        |targets: &[&str], features: &[&str]| lint::build(&[&workspace[..], targets, features, fuzz_features].concat());
+    let build = |targets: &[&str], features: &[&str]| {
+        warnings.build(&[&workspace[..], targets, features, fuzz_features(has_cxx)].concat())
+    };
     let mut messages = build(&[], &TESTED_FEATURES)?;
     messages.extend(build(&["--benches"], &TESTED_FEATURES)?);
-    messages.extend(lint::build(&["test", "--package", "xtask", "--no-run"])?);
+    messages.extend(warnings.build(&["test", "--package", "xtask", "--no-run"])?);
     // As a test, it does not replace the command that other tests run.
     build(&["--bin", "vramscope"], &QUERY_FEATURES)?;
     let mut all = executables::from_messages(&messages)?;
@@ -180,21 +184,29 @@ fn build_native_tests(has_cxx: bool) -> Result<Vec<Executable>> {
 /// Builds and lints the viewer for WebAssembly, with its tests and its benchmark. Lints the other
 /// modules of the page: with the features that they need, the viewer's dependencies would be built
 /// once more.
-fn build_viewer_tests() -> Result<()> {
+fn build_viewer_tests(warnings: &Warnings) -> Result<()> {
     let target = ["--target", tools::WASM_TARGET];
     let build = ["build", "--package", "vramscope-viewer", "--lib", "--tests", "--examples"];
-    lint::build(&[&build[..], &target].concat())?;
+    warnings.build(&[&build[..], &target].concat())?;
     measure::generate_wasm_benchmark(Profile::Dev)?;
     let modules = ["--package", "vramscope-importer", "--package", "vramscope-analyzer"];
     let clippy = ["clippy", "--package", "vramscope-fleet-page", "--lib"];
     shell::run(cargo().args(clippy).args(modules).args(target).args(["--", "--deny", "warnings"]))
 }
 
-/// Documents the collector alone: in the workspace, a feature that other crates need hides links
-/// that are broken without it.
-fn document_collector() -> Result<()> {
-    let document = ["doc", "--no-deps", "--package", "vramscope-collector"];
-    shell::run(cargo().args(document).env("RUSTDOCFLAGS", "--deny warnings"))
+/// Returns the features with which the fuzz targets are built, if that is possible.
+fn fuzz_features(has_cxx: bool) -> &'static [&'static str] {
+    if has_cxx { &FUZZ_FEATURES } else { &[] }
+}
+
+/// Documents programs, which have no examples to test, and the collector alone: in the workspace, a
+/// feature that other crates need hides links that are broken without it.
+fn document_alone() -> Result<()> {
+    let document = |package: &str| {
+        let document = ["doc", "--no-deps", "--package", package];
+        shell::run(cargo().args(document).env("RUSTDOCFLAGS", "--deny warnings"))
+    };
+    ["vramscope-collector", "vramscope", "xtask"].into_iter().try_for_each(document)
 }
 
 /// Checks the workspace with `rust-version`, unless the toolchain that runs the other steps is of

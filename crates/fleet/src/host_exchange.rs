@@ -24,7 +24,7 @@ use crate::summary_batch::{MAX_BATCH, SummaryBatch};
 const MAX_DATAGRAM: usize = 16 << 10;
 /// Time for which a process that gave up does not become the sender: another one does meanwhile.
 const GIVE_UP_TIME: Duration = Duration::from_secs(5);
-/// How many of the summaries that it handed over last a process keeps: those of 300 ms, more than a
+/// Number of handed-over summaries that a process keeps to send again: the last 300 ms, more than a
 /// sender usually holds.
 const MAX_HANDED_OVER: usize = 3;
 
@@ -92,7 +92,7 @@ impl HostExchange {
     /// Returns the summaries to send when the process ends, of which `summary` is its last one.
     pub(crate) fn end(mut self, summary: Summary) -> Vec<(String, Summary)> {
         if self.receiving.is_some() {
-            // From now on, no process hands over what would not be sent.
+            // Other processes can no longer hand over summaries, so they send their own.
             let _ = fs::remove_file(&self.socket_path);
         }
         self.own_and_received(summary)

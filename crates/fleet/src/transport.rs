@@ -149,7 +149,7 @@ pub(crate) struct NatsTransport {
 /// The task that sends summaries.
 struct SummaryTask {
     task: JoinHandle<()>,
-    /// Makes it send the last summary and end.
+    /// Signals the task to send a last summary and end.
     end: oneshot::Sender<()>,
 }
 

@@ -169,26 +169,28 @@ impl RollupBuilder {
             finished = self.finish();
             self.complete = second.saturating_sub(1);
         }
-        if second <= self.complete {
+        let key = (description.rank, identity.to_owned());
+        let names = self.processes.get(identity).map(|process| &process.names);
+        let row = match arrival {
+            Arrival::Newest { .. } if second <= self.complete => None,
+            Arrival::Newest { .. } => Some(self.seconds.entry(second).or_default().entry(key).or_default()),
+            // It belongs to the second in which it was counted as missing.
+            Arrival::Late | Arrival::Repeated => {
+                let mut rows = self.seconds.values_mut().rev().filter_map(|rows| rows.get_mut(&key));
+                rows.find(|row| row.lost_summaries > 0)
+            }
+        };
+        let Some(row) = row else {
             self.ignored += 1;
             return finished;
-        }
-        let key = (description.rank, identity.to_owned());
-        if arrival == Arrival::Late {
-            // It was counted as missing, in a second that is usually not complete.
-            let mut rows = self.seconds.values_mut().rev().filter_map(|rows| rows.get_mut(&key));
-            if let Some(row) = rows.find(|row| row.lost_summaries > 0) {
-                row.lost_summaries -= 1;
-            }
-        }
-        let names = self.processes.get(identity).map(|process| &process.names);
-        let row = self.seconds.entry(second).or_default().entry(key).or_default();
+        };
         row.extend(summary, stored_ns, names);
-        if let Arrival::Newest { missing } = arrival {
-            row.lost_summaries += missing;
-        }
-        if arrival != Arrival::Late || row.summaries == 1 {
-            row.set_newest(description, summary);
+        match arrival {
+            Arrival::Newest { missing } => {
+                row.lost_summaries += missing;
+                row.set_newest(description, summary);
+            }
+            Arrival::Late | Arrival::Repeated => row.lost_summaries -= 1,
         }
         finished.extend(self.take_until(second.saturating_sub(GRACE_SECONDS)));
         finished
@@ -245,7 +247,7 @@ impl RollupBuilder {
 }
 
 impl Row {
-    /// Adds a summary to the least and most of the second.
+    /// Counts a summary, and adds its counters, sites and lag to the least and most of the second.
     fn extend(&mut self, summary: &Summary, stored_ns: u64, names: Option<&BTreeMap<u32, String>>) {
         for (range, value) in self.counters.iter_mut().zip(counters(&summary.total())) {
             let is_first = self.summaries == 0;

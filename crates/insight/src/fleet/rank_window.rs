@@ -52,7 +52,9 @@ pub(super) struct RankWindow {
     parts: VecDeque<Part>,
     /// The fewest allocated bytes in windows that ended at these times.
     minima: VecDeque<(u64, u64)>,
-    /// True once totals over the whole length of the window have been added.
+    /// When the first totals were added; `None` before.
+    first_ns: Option<u64>,
+    /// True once the parts have covered a whole window.
     has_been_full: bool,
     /// The newest step and when it began.
     step: Option<(u64, u64)>,
@@ -65,6 +67,7 @@ impl RankWindow {
     pub(super) fn add(&mut self, time_ns: u64, total: &DeviceSummary, step: Option<u64>) {
         // A message that is stored later is newer, whatever its clock says.
         let time_ns = self.parts.back().map_or(time_ns, |newest| time_ns.max(newest.end_ns));
+        self.first_ns.get_or_insert(time_ns);
         self.add_step(time_ns, step);
         let window_ns = self.window_ns();
         let part = self.parts.back_mut().filter(|part| time_ns - part.start_ns < window_ns / PARTS);
@@ -93,12 +96,16 @@ impl RankWindow {
         while self.parts.front().is_some_and(|oldest| oldest.end_ns < begin_ns) {
             self.parts.pop_front();
         }
-        self.has_been_full |= is_full;
-        self.add_minimum(time_ns, window_ns, is_full);
+        // The length of a window with steps is known after the first step.
+        let is_length_known = self.step.is_none()
+            || !self.step_durations.is_empty()
+            || self.first_ns.is_some_and(|first_ns| time_ns - first_ns >= MAX_WINDOW_NS);
+        self.has_been_full |= is_full && is_length_known;
+        self.add_minimum(time_ns, window_ns, is_full && is_length_known);
     }
 
-    /// Returns true once the extremes are those of a whole window: before, a rank may not have
-    /// reached its peak yet.
+    /// Returns true once the extremes have been those of a whole window: before, a rank may not
+    /// have reached its peak yet.
     pub(super) fn has_been_full(&self) -> bool {
         self.has_been_full
     }
@@ -122,7 +129,12 @@ impl RankWindow {
                 }
                 self.step = Some((step, time_ns));
             }
-            None => self.step = Some((step, time_ns)),
+            None => {
+                self.step = Some((step, time_ns));
+                // What came before the first step is no measure of the steps.
+                self.has_been_full = false;
+                self.minima.clear();
+            }
         }
     }
 
@@ -207,6 +219,11 @@ mod tests {
         for tick in 0..2000_u64 {
             let allocated = if tick % 200 == 90 { 5000 } else { 1000 };
             window.add(tick * 100 * MS, &DeviceSummary { allocated, ..DeviceSummary::default() }, Some(tick / 200));
+            // At the end of the first step, the window has 3 s and grows to 44 s.
+            if !(590..630).contains(&tick) {
+                let is_known = tick >= 170 + 440;
+                assert_eq!((window.has_been_full(), window.has_growth()), (is_known, is_known), "tick {tick}");
+            }
             if tick > 800 {
                 assert_eq!(window.figures().peak_allocated, 5000, "tick {tick}");
             }

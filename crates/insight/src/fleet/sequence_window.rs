@@ -13,7 +13,8 @@ pub enum Arrival {
     },
     /// It was counted as missing, and has arrived after a newer one.
     Late,
-    /// It has arrived before, or is too old to tell.
+    /// It has arrived before, is too old to tell, or lies before the first number. The largest
+    /// number counts as repeated, too.
     Repeated,
 }
 
