@@ -45,8 +45,8 @@ pub(crate) fn set_clippy(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// The warnings of the compiler and clippy in several builds. Those who need what was built do not
-/// depend on them.
+/// The warnings of the compiler and clippy in several builds. They do not fail the builds, whose
+/// results other steps need.
 #[derive(Default)]
 pub(crate) struct Warnings(Mutex<Vec<String>>);
 
@@ -130,7 +130,10 @@ mod tests {
 
     #[test]
     fn warnings_are_told_from_other_messages() {
-        let message = |level: &str, spans: &[u8]| json!({"reason": "compiler-message", "message": {"level": level, "spans": spans, "rendered": "text"}});
+        let message = |level: &str, spans: &[u8]| {
+            let diagnostic = json!({"level": level, "spans": spans, "rendered": "text"});
+            json!({"reason": "compiler-message", "message": diagnostic})
+        };
         assert_eq!(warning(&message("warning", &[1])), Some("text"));
         for other in [message("warning", &[]), message("note", &[1]), json!({"reason": "compiler-artifact"})] {
             assert_eq!(warning(&other), None);

@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(send(&mut c, "c", 20), []);
         assert_eq!(send(&mut b, "b", 11), []);
         assert_eq!(send(&mut a, "a", 1), [named("", 1), named("b", 10), named("c", 20), named("b", 11)]);
-        // What a sender holds when it ends is sent by those who handed it over.
+        // A process sends again what the sender held when it ended.
         assert_eq!(send(&mut c, "c", 21), []);
         drop(a);
         assert_eq!(send(&mut c, "c", 22), [named("", 20), named("", 21), named("", 22)]);

@@ -151,9 +151,9 @@ impl Fleet {
     /// Adds the next summary of the process `identity`, which `sender` sent and the broker stored
     /// at `broker_ns` of its clock.
     ///
-    /// A repeated summary is ignored. One that a newer summary has overtaken is counted and its names
-    /// are kept, but it changes no values. One of a process on another machine than the sender's is
-    /// refused. The descriptions of both processes may arrive later.
+    /// A repeated summary is ignored. One that a newer summary has overtaken is counted and its
+    /// names are kept, but it changes no values. One of a process on another machine than the
+    /// sender's is refused. The descriptions of both processes may arrive later.
     pub fn add(&mut self, sender: &ProcessIdentity, identity: ProcessIdentity, summary: Summary, broker_ns: u64) {
         let (Some(host), true) = (self.host(sender), self.processes.contains_key(&identity)) else {
             let early = EarlySummary { sender: sender.clone(), identity, summary, broker_ns };
