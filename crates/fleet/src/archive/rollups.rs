@@ -184,11 +184,12 @@ impl RollupBuilder {
             self.ignored += 1;
             return finished;
         };
-        row.extend(summary, stored_ns, names);
+        let total = summary.total();
+        row.extend(&total, summary, stored_ns, names);
         match arrival {
             Arrival::Newest { missing } => {
                 row.lost_summaries += missing;
-                row.set_newest(description, summary);
+                row.set_newest(total, description, summary);
             }
             Arrival::Late | Arrival::Repeated => row.lost_summaries -= 1,
         }
@@ -248,8 +249,14 @@ impl RollupBuilder {
 
 impl Row {
     /// Counts a summary, and adds its counters, sites and lag to the least and most of the second.
-    fn extend(&mut self, summary: &Summary, stored_ns: u64, names: Option<&BTreeMap<u32, String>>) {
-        for (range, value) in self.counters.iter_mut().zip(counters(&summary.total())) {
+    fn extend(
+        &mut self,
+        total: &DeviceSummary,
+        summary: &Summary,
+        stored_ns: u64,
+        names: Option<&BTreeMap<u32, String>>,
+    ) {
+        for (range, value) in self.counters.iter_mut().zip(counters(total)) {
             let is_first = self.summaries == 0;
             range.least = if is_first { value } else { range.least.min(value) };
             range.most = range.most.max(value);
@@ -264,8 +271,7 @@ impl Row {
     }
 
     /// Takes over the values of the newest summary.
-    fn set_newest(&mut self, description: &ProcessDescription, summary: &Summary) {
-        let total = summary.total();
+    fn set_newest(&mut self, total: DeviceSummary, description: &ProcessDescription, summary: &Summary) {
         for (range, value) in self.counters.iter_mut().zip(counters(&total)) {
             range.last = value;
         }
