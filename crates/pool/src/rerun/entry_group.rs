@@ -17,7 +17,7 @@ use super::entry::{Entry, is_completed_free, is_release, site_of};
 pub(super) struct EntryGroup {
     pub(super) start: usize,
     /// Whether the group starts with a free, not counted below, for whose completion the request
-    /// waited.
+    /// may have waited. It did if the request starts at the completion.
     pub(super) has_leading_free: bool,
     /// Only releases and completed frees come before this position; the request starts here at the
     /// latest.
@@ -90,16 +90,6 @@ impl EntryGroup {
         self.start + usize::from(self.has_leading_free)
     }
 
-    /// Returns the interpretations, most likely first, in which the group's request waits for the
-    /// free that the group starts with, and uses one of the pools `owners`.
-    pub(super) fn waiting_interpretations(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Interpretation> {
-        let mut interpretations = self.interpretations(entries, owners);
-        interpretations.retain(|interpretation| {
-            interpretation.request_start == self.calls_start() && !interpretation.assumptions.events_pass
-        });
-        interpretations
-    }
-
     /// Returns the indices of the entries at which the group's request may start, most likely
     /// first; only the group's end if it has no request.
     ///
@@ -137,6 +127,27 @@ impl EntryGroup {
     /// Returns all interpretations of the group in which its request uses one of the pools
     /// `owners`, most likely first.
     pub(super) fn interpretations(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Interpretation> {
+        if !self.has_leading_free {
+            return self.interpretations_of_request(entries, owners);
+        }
+        // The free was immediate, or the request waited for its completion.
+        let mut interpretations = Self::at(entries, self.start + 2).interpretations_of_request(entries, owners);
+        let mut waiting = self.interpretations_of_request(entries, owners);
+        waiting.retain(|interpretation| {
+            interpretation.request_start == self.calls_start() && !interpretation.assumptions.events_pass
+        });
+        interpretations.extend(waiting);
+        // If a wait explains the entries, no private pool must be assumed instead. So the waiting
+        // interpretations of one pool come before all interpretations of a less likely pool.
+        interpretations.sort_by_key(|interpretation| {
+            let owner = owners.iter().position(|&owner| owner == interpretation.owner);
+            (interpretation.assumptions.other_capture, owner)
+        });
+        interpretations
+    }
+
+    /// Returns all interpretations of the group's entries after its leading free, most likely first.
+    fn interpretations_of_request(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Interpretation> {
         let is_plain =
             |position: usize| !is_release(&entries[position].kind) && !is_completed_free(&entries[position].kind);
         if self.request.is_some() && (self.calls_start()..self.end).all(is_plain) {

@@ -171,10 +171,7 @@ impl<'h> Reconstructor<'h> {
                 if completion.is_none()
                     && let Some(group) = EntryGroup::with_leading_free(self.entries, at)
                 {
-                    self.save_interpretations(
-                        group,
-                        group.waiting_interpretations(self.entries, &self.candidate_owners(&group)),
-                    );
+                    return self.read_group(group);
                 }
                 self.free(at, address, completion);
             }
@@ -183,7 +180,7 @@ impl<'h> Reconstructor<'h> {
                 let owner = self.state.private_pools.owner_of_block(address, pool.owner);
                 self.request_or_restore(at, address, owner);
             }
-            _ => return self.read_group(at),
+            _ => return self.read_group(EntryGroup::at(self.entries, at)),
         }
         self.check_decisions(None)
     }
@@ -202,11 +199,9 @@ impl<'h> Reconstructor<'h> {
         false
     }
 
-    /// Makes the calls of the entry group at index `at` under its most likely interpretation, and
-    /// saves the others for backtracking. Returns true if the pool's events equal the recorded
-    /// ones.
-    fn read_group(&mut self, at: usize) -> bool {
-        let group = EntryGroup::at(self.entries, at);
+    /// Makes the calls of an entry group under its most likely interpretation, and saves the others
+    /// for backtracking. Returns true if the pool's events equal the recorded ones.
+    fn read_group(&mut self, group: EntryGroup) -> bool {
         let owners = self.candidate_owners(&group);
         let mut interpretations = group.interpretations(self.entries, &owners);
         if interpretations.is_empty() {
@@ -294,7 +289,8 @@ impl<'h> Reconstructor<'h> {
         if group.has_leading_free
             && let Some(address) = freed_address(&self.entries[group.start].kind)
         {
-            self.free(group.start, address, Some(group.start + 1));
+            let waits = interpretation.request_start == group.calls_start();
+            self.free(group.start, address, waits.then_some(group.start + 1));
         }
         while self.cursor.position() < interpretation.request_start && !self.cursor.has_mismatch() {
             let before = self.cursor.position();

@@ -269,6 +269,29 @@ proptest! {
     }
 }
 
+/// A request that waited for a free explains the history: no private pool is assumed instead.
+#[test]
+fn waits_are_preferred_to_private_pools() {
+    let settings = Settings { limit_bytes: Some(64 * MIB), ..Settings::default() };
+    let actions = [
+        Action::Allocate { bytes: 5 * MIB, stream: 1, site: 0 },
+        Action::Allocate { bytes: 9 * MIB, stream: 1, site: 0 },
+        Action::Allocate { bytes: 24 * MIB, stream: 0, site: 0 },
+        Action::Free(3),
+        // Frees the 9 MiB. The next request would fit there, but the free is still pending. A new
+        // segment would exceed the limit, so the request waits and releases the 24 MiB.
+        Action::FreeAfterStreamUse(2, 0),
+        Action::Allocate { bytes: 7 * MIB, stream: 1, site: 0 },
+        // Releases the new segment, so that the recording lacks its pool.
+        Action::Free(2),
+        Action::EmptyCache,
+    ];
+    let (verification, stats) = check(&actions, &settings, u64::MAX, false);
+    assert_eq!(verification.divergence, None);
+    assert_eq!(verification.assumed_private_pools, 0);
+    assert_eq!(verification.stats, stats);
+}
+
 proptest! {
     // The search gives up in about one of 3,000 cases: if captures follow closely and all their
     // pools are destroyed.
