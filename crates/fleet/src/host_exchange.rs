@@ -3,8 +3,9 @@
 //! One process of a user on a machine is the sender for a run; the others hand their summaries to
 //! it through a socket in a folder that only this user can read. If the sender ends, or gives up
 //! because the broker does not take what it sends, the next process that notices takes its place. A
-//! process sends its summary itself if no other takes it, and with it the last ones that it handed
-//! over: the former sender may have held them when it ended. Servers ignore repeated summaries.
+//! process that notices a new sender hands its last summaries over again: the former sender may have
+//! held them when it ended. A process that finds no sender sends them itself. Servers ignore repeated
+//! summaries.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -33,8 +34,8 @@ const MAX_HANDED_OVER: usize = 3;
 pub(crate) struct HostExchange {
     socket_path: PathBuf,
     lock_path: PathBuf,
-    /// Sends to the sender.
-    socket: UnixDatagram,
+    /// The connection to the sender, by which a process notices that the sender has ended.
+    sender: Option<UnixDatagram>,
     /// The summaries that were handed over last, until the process sends one itself.
     handed_over: VecDeque<Summary>,
     /// The place to which others send, while this process is the sender.
@@ -57,24 +58,20 @@ impl HostExchange {
         let folder = private_folder()?;
         let mut hasher = DefaultHasher::new();
         address.to_string().hash(&mut hasher);
-        Self::in_folder(&folder, &format!("{:016x}", hasher.finish())).ok()
+        Some(Self::in_folder(&folder, &format!("{:016x}", hasher.finish())))
     }
 
-    fn in_folder(folder: &Path, name: &str) -> io::Result<Self> {
-        let socket = UnixDatagram::unbound()?;
-        socket.set_nonblocking(true)?;
+    fn in_folder(folder: &Path, name: &str) -> Self {
         let (socket_path, lock_path) = (folder.join(format!("{name}.sock")), folder.join(format!("{name}.lock")));
-        Ok(Self { socket_path, lock_path, socket, handed_over: VecDeque::new(), receiving: None, gave_up: None })
+        let (sender, handed_over, receiving, gave_up) = Default::default();
+        Self { socket_path, lock_path, sender, handed_over, receiving, gave_up }
     }
 
     /// Returns the summaries to send now, the process's own first, with an empty identity; none if
     /// another process has taken this one.
     pub(crate) fn exchange(&mut self, identity: &str, summary: Summary) -> Vec<(String, Summary)> {
         if self.receiving.is_none() {
-            // A datagram has no place in a full queue if the sender hangs.
-            let batch = SummaryBatch { summaries: vec![(identity.to_owned(), summary.clone())] };
-            let bytes = batch.to_bytes();
-            if bytes.len() <= MAX_DATAGRAM && self.socket.send_to(&bytes, &self.socket_path).is_ok() {
+            if self.hand_over(identity, &summary).is_ok() {
                 self.handed_over.push_back(summary);
                 if self.handed_over.len() > MAX_HANDED_OVER {
                     self.handed_over.pop_front();
@@ -87,6 +84,32 @@ impl HostExchange {
             }
         }
         self.own_and_received(summary)
+    }
+
+    /// Hands the summary to the sender, and the last ones before it if the sender is another than
+    /// before. Fails if there is none, or if its queue is full because it hangs.
+    fn hand_over(&mut self, identity: &str, summary: &Summary) -> io::Result<()> {
+        let send = |sender: &UnixDatagram, summary: &Summary| {
+            let batch = SummaryBatch { summaries: vec![(identity.to_owned(), summary.clone())] };
+            let bytes = batch.to_bytes();
+            if bytes.len() > MAX_DATAGRAM {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            sender.send(&bytes).map(drop)
+        };
+        if let Some(sender) = &self.sender {
+            match send(sender, summary) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                result => return result,
+            }
+        }
+        self.sender = None;
+        let sender = UnixDatagram::unbound()?;
+        sender.set_nonblocking(true)?;
+        sender.connect(&self.socket_path)?;
+        self.handed_over.iter().chain([summary]).try_for_each(|summary| send(&sender, summary))?;
+        self.sender = Some(sender);
+        Ok(())
     }
 
     /// Returns the summaries to send when the process ends, of which `summary` is its last one.
@@ -165,7 +188,7 @@ mod tests {
     use super::*;
 
     fn exchange(folder: &Path) -> HostExchange {
-        HostExchange::in_folder(folder, "run").expect("a socket can be made")
+        HostExchange::in_folder(folder, "run")
     }
 
     /// Exchanges the summary with this number, and returns the numbers of those to send.
@@ -187,12 +210,14 @@ mod tests {
         assert_eq!(send(&mut c, "c", 20), []);
         assert_eq!(send(&mut b, "b", 11), []);
         assert_eq!(send(&mut a, "a", 1), [named("", 1), named("b", 10), named("c", 20), named("b", 11)]);
-        // A process sends again what the sender held when it ended.
+        // Processes send and hand over again what the sender held when it ended.
         assert_eq!(send(&mut c, "c", 21), []);
         drop(a);
         assert_eq!(send(&mut c, "c", 22), [named("", 20), named("", 21), named("", 22)]);
         assert_eq!(send(&mut b, "b", 12), []);
-        assert_eq!(send(&mut c, "c", 23), [named("", 23), named("b", 12)]);
+        assert_eq!(send(&mut c, "c", 23), [named("", 23), named("b", 10), named("b", 11), named("b", 12)]);
+        assert_eq!(send(&mut b, "b", 13), []);
+        assert_eq!(send(&mut c, "c", 24), [named("", 24), named("b", 13)]);
         let mut late = exchange(folder.path());
         assert_eq!(send(&mut late, "a", 0), []);
     }
@@ -243,7 +268,8 @@ mod tests {
         let [mut a, mut b] = std::array::from_fn(|_| exchange(folder.path()));
         send(&mut a, "a", 0);
         for bytes in [&b""[..], b"junk", &[1, 1, 0], &[0; MAX_DATAGRAM]] {
-            b.socket.send_to(bytes, &b.socket_path).expect("the socket accepts it");
+            let socket = UnixDatagram::unbound().expect("a socket can be made");
+            socket.send_to(bytes, &b.socket_path).expect("the socket accepts it");
         }
         assert_eq!(send(&mut a, "a", 1), [named("", 1)]);
         // A sender that does not read: once its queue is full, each process sends its own.
