@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use vramscope_collector::{DeviceFigures, Figures, Hub, HubLimits};
-use vramscope_trace::{Block, DeviceId, DeviceInfo, DeviceState, Encoder, Event, RecordingInfo, Sink, SiteId};
+use vramscope_trace::{DeviceId, DeviceInfo, DeviceState, Encoder, Event, RecordingInfo, Sink};
 
 use crate::recorded_events::RecordedEvents;
 
@@ -63,20 +63,6 @@ impl SimulatedRank {
     #[must_use]
     pub fn events(&self) -> u64 {
         self.encoder.state().event()
-    }
-
-    /// Returns true if a device of a merged recording shows what this rank has. Numbers of sites
-    /// and events, and times, depend on other ranks and are not compared.
-    ///
-    /// # Panics
-    /// Panics if the rank has done nothing yet.
-    #[must_use]
-    pub fn is_shown_by(&self, merged: &DeviceState) -> bool {
-        fn plain_blocks(device: &DeviceState) -> impl Iterator<Item = Block> {
-            device.blocks().map(|block| Block { site: SiteId(0), since_event: 0, since_ns: 0, ..*block })
-        }
-        let expected = self.device();
-        merged.counters() == expected.counters() && plain_blocks(merged).eq(plain_blocks(expected))
     }
 
     /// Makes this many events and publishes them.

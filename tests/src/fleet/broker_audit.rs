@@ -25,7 +25,8 @@ pub(super) struct LostMessages {
     subject: String,
     /// The numbers of the messages, in order.
     numbers: Vec<u64>,
-    /// The number below which the broker acknowledged all messages, as a later message says.
+    /// The number below which the broker acknowledged all messages, as the process or a later
+    /// message says.
     acknowledged: u64,
 }
 
@@ -51,18 +52,19 @@ impl fmt::Display for LostMessages {
 }
 
 impl BrokerAudit {
-    /// Reads all events of the run at `url`.
+    /// Reads all events of the run at `url`. `acknowledged` are the numbers of messages that the
+    /// broker has acknowledged to each process, by subject.
     ///
     /// # Errors
     /// If the broker cannot be read, or has dropped old messages: the audit needs all of them.
-    pub(super) fn read(url: &str) -> Result<Self, String> {
+    pub(super) fn read(url: &str, acknowledged: &BTreeMap<String, u64>) -> Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        runtime.block_on(read(url)).map_err(|error| format!("cannot read the broker's events: {error}"))
+        runtime.block_on(read(url, acknowledged)).map_err(|error| format!("cannot read the broker's events: {error}"))
     }
 }
 
-async fn read(url: &str) -> Result<BrokerAudit, Box<dyn std::error::Error>> {
+async fn read(url: &str, known: &BTreeMap<String, u64>) -> Result<BrokerAudit, Box<dyn std::error::Error>> {
     let address = FleetAddress::parse(url)?;
     let run = address.run();
     let servers = url.strip_suffix(&format!("/{run}")).unwrap_or(url);
@@ -77,7 +79,10 @@ async fn read(url: &str) -> Result<BrokerAudit, Box<dyn std::error::Error>> {
     }
     let config = pull::OrderedConfig { deliver_policy: DeliverPolicy::All, ..pull::OrderedConfig::default() };
     let mut messages = stream.create_consumer(config).await?.messages().await?;
-    let mut processes: BTreeMap<String, StoredMessages> = BTreeMap::new();
+    let known = known.iter().map(|(subject, messages)| {
+        (subject.clone(), StoredMessages { acknowledged: *messages, ..StoredMessages::default() })
+    });
+    let mut processes: BTreeMap<String, StoredMessages> = known.collect();
     let mut audit = BrokerAudit::default();
     while audit.messages < state.messages {
         let message = messages.next().await.ok_or("the consumer has ended")??;

@@ -1,13 +1,12 @@
 //! Breaks everything between ranks and servers, again and again, and checks what arrives.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::path::PathBuf;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use vramscope_collector::HubLimits;
 use vramscope_fleet::{FleetAddress, FollowerOptions, StreamLimits, create_streams};
 
 use super::broker_audit::BrokerAudit;
@@ -15,8 +14,9 @@ use super::clock_host::ClockHost;
 use super::cluster_proxies::ClusterProxies;
 use super::faulty_rank::FaultyRank;
 use super::following_server::FollowingServer;
+use super::rank_process::{PausedRank, STEP_EVENTS};
 use crate::broker_cluster::BrokerCluster;
-use crate::process::{ProcessUsage, WaitTimer};
+use crate::process::ProcessUsage;
 use crate::proxy::Fault;
 
 /// Number of broker nodes.
@@ -25,11 +25,8 @@ const NODES: usize = 3;
 const CHECK_INTERVAL: u32 = 25;
 /// Longest wait until a server shows all ranks as they are.
 const TIMEOUT: Duration = Duration::from_secs(180);
-/// Interval at which ranks train, and their events in it.
-const TRAIN_INTERVAL: Duration = Duration::from_millis(20);
-const TRAIN_EVENTS: u64 = 20;
-/// Limits of a rank that loses events while the broker cannot be reached.
-const SMALL_LIMITS: HubLimits = HubLimits { history_bytes: 200_000, lag_bytes: 100_000 };
+/// Name of the run.
+const RUN: &str = "faults";
 /// Limits of the streams: they fit on the nodes' disks.
 const LIMITS: StreamLimits = StreamLimits {
     event_bytes: 192 << 20,
@@ -39,8 +36,10 @@ const LIMITS: StreamLimits = StreamLimits {
 };
 
 /// What is broken.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct FaultPlan {
+    /// The program `fleet`, which is the process of each rank.
+    pub program: PathBuf,
     /// Number of faults.
     pub faults: u32,
     /// Number of ranks.
@@ -56,7 +55,7 @@ pub struct FaultPlan {
 /// machine, a step may wait for a lock whose holder waits for a processor; a wait for the network
 /// or the broker takes longer.
 const MAX_WAIT: Duration = Duration::from_millis(100);
-/// The most memory of this process (ranks and server), and of a node of the broker, in bytes.
+/// The most memory of a rank, of this process with the server, and of a node of the broker, in bytes.
 const MAX_MEMORY: u64 = 1 << 30;
 
 /// A kind of fault.
@@ -130,7 +129,7 @@ pub struct FaultFigures {
     pub faults: Vec<(&'static str, u32)>,
     /// Disks that were not filled up, because this machine does not allow small disks.
     pub skipped: u32,
-    /// Events of all ranks.
+    /// Events of all ranks; of a killed process, those until the last check.
     pub events: u64,
     /// How often everything that is shown was checked.
     pub checks: u32,
@@ -144,8 +143,8 @@ pub struct FaultFigures {
     pub longest_step: Duration,
     /// The longest time that a step waited for anything but a processor.
     pub longest_wait: Duration,
-    /// The largest memory of this process (ranks and server) and of a broker node, in bytes.
-    pub memory: [u64; 2],
+    /// The largest memory of a rank, of this process with the server, and of a broker node, in bytes.
+    pub memory: [u64; 3],
     /// What was wrong.
     pub failures: Vec<String>,
 }
@@ -166,69 +165,34 @@ impl fmt::Display for FaultFigures {
         writeln!(f, "{} messages stored, {} of them repeated", self.messages, self.repeated)?;
         write!(
             f,
-            "longest step of {TRAIN_EVENTS} events {:.1} ms, longest wait in a step {:.1} ms; memory at most {} MiB \
-             (ranks and server), {} MiB (a broker node)",
+            "longest step of {STEP_EVENTS} events {:.1} ms, longest wait in a step {:.1} ms; memory at most {} MiB \
+             (a rank), {} MiB (server and proxies), {} MiB (a broker node)",
             self.longest_step.as_secs_f64() * 1000.0,
             self.longest_wait.as_secs_f64() * 1000.0,
             self.memory[0] >> 20,
-            self.memory[1] >> 20
+            self.memory[1] >> 20,
+            self.memory[2] >> 20
         )?;
         self.failures.iter().try_for_each(|failure| write!(f, "\nFAILED: {failure}"))
     }
 }
 
-/// Ranks that train in a thread of their own.
-struct Training {
-    ranks: Arc<Mutex<Vec<FaultyRank>>>,
-    stopped: Arc<AtomicBool>,
-    thread: Option<JoinHandle<[Duration; 2]>>,
-}
-
-impl Training {
-    fn start(ranks: Vec<FaultyRank>) -> Self {
-        let (ranks, stopped) = (Arc::new(Mutex::new(ranks)), Arc::new(AtomicBool::new(false)));
-        let (shared, is_stopped) = (Arc::clone(&ranks), Arc::clone(&stopped));
-        let thread = thread::spawn(move || {
-            let mut longest = [Duration::ZERO; 2];
-            while !is_stopped.load(Ordering::Relaxed) {
-                thread::sleep(TRAIN_INTERVAL);
-                for rank in shared.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
-                    let timer = WaitTimer::start();
-                    rank.rank.program.run(TRAIN_EVENTS);
-                    let [step, wait] = timer.elapsed();
-                    longest = [longest[0].max(step), longest[1].max(wait)];
-                }
-            }
-            longest
-        });
-        Self { ranks, stopped, thread: Some(thread) }
-    }
-
-    /// Returns the ranks, which do not train while they are locked.
-    fn ranks(&self) -> MutexGuard<'_, Vec<FaultyRank>> {
-        self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the training. Returns the longest time of a step, and how long a step waited at most.
-    fn stop(&mut self) -> [Duration; 2] {
-        self.stopped.store(true, Ordering::Relaxed);
-        self.thread.take().map_or([Duration::ZERO; 2], |thread| thread.join().expect("the training does not panic"))
-    }
-}
-
 /// Everything that can be broken.
 struct World {
+    program: PathBuf,
     cluster: BrokerCluster,
     url: String,
-    training: Training,
+    ranks: Vec<FaultyRank>,
     server: FollowingServer,
     server_network: ClusterProxies,
     clock: ClockHost,
     start: Instant,
     random: Rng,
     figures: FaultFigures,
-    /// Events of processes that were killed.
-    killed_events: u64,
+    /// Events of the running processes as of the last check.
+    running_events: Vec<u64>,
+    /// Messages of killed processes that the broker had acknowledged, by subject.
+    killed: BTreeMap<String, u64>,
 }
 
 /// Breaks things as planned, and checks what a server shows.
@@ -239,23 +203,22 @@ struct World {
 pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
     super::print_log();
     let cluster = BrokerCluster::start(NODES);
-    let url = cluster.address("faults");
+    let url = cluster.address(RUN);
     let address = FleetAddress::parse(&url).expect("a valid address");
     create_streams(&address, &LIMITS).expect("the broker has room");
-    let ranks = (0..plan.ranks).map(|rank| {
-        let limits = if rank == 0 { SMALL_LIMITS } else { HubLimits::default() };
-        FaultyRank::start(rank, &cluster, limits)
-    });
+    let ranks = (0..plan.ranks).map(|rank| FaultyRank::start(&plan.program, rank, &cluster, RUN, rank == 0));
     let server_network = ClusterProxies::start(&cluster);
     let mut world = World {
-        training: Training::start(ranks.collect()),
+        program: plan.program.clone(),
+        ranks: ranks.collect(),
         server: start_server(&server_network),
         server_network,
         clock: ClockHost::start(&address, plan.ranks),
         start: Instant::now(),
         random: Rng::with_seed(plan.seed),
         figures: FaultFigures { faults: Kind::NAMES.map(|(_, name)| (name, 0)).to_vec(), ..FaultFigures::default() },
-        killed_events: 0,
+        running_events: vec![0; plan.ranks as usize],
+        killed: BTreeMap::new(),
         url,
         cluster,
     };
@@ -280,7 +243,7 @@ pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
 /// Starts a server that reads all events that the streams hold, however long the run takes.
 fn start_server(network: &ClusterProxies) -> FollowingServer {
     let options = FollowerOptions { history: LIMITS.event_age, ..FollowerOptions::default() };
-    FollowingServer::with_options(&network.address("faults"), options)
+    FollowingServer::with_options(&network.address(RUN), options)
 }
 
 impl World {
@@ -318,8 +281,9 @@ impl World {
         }
         self.figures.faults[kind.name_index()].1 += 1;
         let own = ProcessUsage::of(std::process::id()).map_or(0, |usage| usage.resident_bytes);
-        let [most_own, most_broker] = self.figures.memory;
-        self.figures.memory = [most_own.max(own), most_broker.max(self.cluster.largest_memory())];
+        let rank = self.ranks.iter().map(|rank| rank.process.memory()).max().unwrap_or(0);
+        let used = [rank, own, self.cluster.largest_memory()];
+        self.figures.memory = std::array::from_fn(|index| self.figures.memory[index].max(used[index]));
     }
 
     /// Breaks the connections of a rank or of the server for some time.
@@ -333,7 +297,7 @@ impl World {
             Fault::Throttle(20_000),
         ];
         let fault = faults[self.random.usize(..faults.len())];
-        let choice = self.random.usize(..self.training.ranks().len() + 1);
+        let choice = self.random.usize(..=self.ranks.len());
         self.network(choice, |network| network.inject(fault));
         thread::sleep(pause / 4);
         self.network(choice, ClusterProxies::clear_faults);
@@ -342,45 +306,49 @@ impl World {
     /// Changes the network of the rank with an index, or of the server for the index after the last
     /// rank.
     fn network(&self, index: usize, change: impl FnOnce(&ClusterProxies)) {
-        let ranks = self.training.ranks();
-        change(ranks.get(index).map_or(&self.server_network, |rank| &rank.network));
+        change(self.ranks.get(index).map_or(&self.server_network, |rank| &rank.network));
     }
 
     /// Kills a process and starts another as its rank.
     fn kill_process(&mut self) {
-        let mut ranks = self.training.ranks();
         // Not the first one, whose lost events are counted.
-        let index = self.random.usize(1..ranks.len());
-        let new = FaultyRank::start(ranks[index].rank.rank, &self.cluster, HubLimits::default());
-        let killed = std::mem::replace(&mut ranks[index], new);
-        drop(ranks);
-        self.killed_events += killed.rank.program.events();
-        killed.kill();
+        let index = self.random.usize(1..self.ranks.len());
+        let killed = &mut self.ranks[index];
+        killed.process.kill();
+        self.killed.extend([killed.process.acknowledged(RUN)]);
+        self.running_events[index] = 0;
+        *killed = FaultyRank::start(&self.program, killed.process.rank(), &self.cluster, RUN, false);
     }
 
     /// Waits until a server shows all ranks as they are. Adds what is wrong to the failures.
     fn check(&mut self, number: u32) {
         self.figures.checks += 1;
-        let ranks = self.training.ranks();
+        let ranks: Vec<PausedRank> = self.ranks.iter_mut().map(|rank| rank.process.pause()).collect();
         let deadline = Instant::now() + TIMEOUT;
-        let pushing = || ranks.iter().map(|rank| &rank.rank);
-        let mut wrong = self.server.wrong_ranks(pushing());
+        let expected = || ranks.iter().map(|rank| &rank.expected);
+        let mut wrong = self.server.wrong_ranks(expected());
         while !wrong.is_empty() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(200));
-            wrong = self.server.wrong_ranks(pushing());
+            wrong = self.server.wrong_ranks(expected());
         }
         if !wrong.is_empty() {
             self.figures.failures.push(format!("after fault {number}: not shown as they are: {}", wrong.join("; ")));
         }
-        let lost = self.server.lost_events_by_rank(pushing());
+        let lost = self.server.lost_events_by_rank(expected());
         let complete = lost.iter().filter(|(rank, lost)| *rank != 0 && *lost > 0);
         let complete: Vec<String> = complete.map(|(rank, lost)| format!("{lost} of rank {rank}")).collect();
         if !complete.is_empty() {
             self.figures.failures.push(format!("after fault {number}: lost events: {}", complete.join(", ")));
         }
         self.figures.gaps = lost.iter().find(|(rank, _)| *rank == 0).map_or(0, |(_, lost)| *lost);
-        let missed = ranks[0].rank.program.hub().missed_events();
-        drop(ranks);
+        for (before, rank) in self.running_events.iter_mut().zip(&ranks) {
+            self.figures.events += rank.events - std::mem::replace(before, rank.events);
+            self.figures.longest_step = self.figures.longest_step.max(rank.longest_step);
+            self.figures.longest_wait = self.figures.longest_wait.max(rank.longest_wait);
+        }
+        // Counted while it pushes.
+        let missed = self.ranks[0].process.pause().missed_events;
+        self.ranks.iter_mut().for_each(|rank| rank.process.resume());
         if self.figures.gaps != missed {
             let failure = format!("after fault {number}: rank 0 lost {missed} events, {} are shown", self.figures.gaps);
             self.figures.failures.push(failure);
@@ -394,7 +362,9 @@ impl World {
     /// Reads what the broker has stored of all processes, killed ones included. Adds acknowledged
     /// messages that are missing to the failures.
     fn audit(&mut self, number: u32) {
-        match BrokerAudit::read(&self.url) {
+        let running = self.ranks.iter().map(|rank| rank.process.acknowledged(RUN));
+        let acknowledged = self.killed.clone().into_iter().chain(running).collect();
+        match BrokerAudit::read(&self.url, &acknowledged) {
             Ok(audit) => {
                 (self.figures.messages, self.figures.repeated) = (audit.messages, audit.repeated);
                 let lost = audit.lost.iter().map(|lost| format!("after fault {number}: {lost}"));
@@ -406,14 +376,11 @@ impl World {
 
     /// Ends everything and returns what was measured.
     fn finish(mut self) -> FaultFigures {
-        [self.figures.longest_step, self.figures.longest_wait] = self.training.stop();
-        let running: u64 = self.training.ranks().iter().map(|rank| rank.rank.program.events()).sum();
-        self.figures.events = running + self.killed_events;
-        let FaultFigures { longest_wait, memory: [own, broker], .. } = self.figures;
+        let FaultFigures { longest_wait, memory, .. } = self.figures;
         if longest_wait > MAX_WAIT {
             self.figures.failures.push(format!("a step waits for more than {MAX_WAIT:?}"));
         }
-        if own.max(broker) > MAX_MEMORY {
+        if memory.iter().any(|bytes| *bytes > MAX_MEMORY) {
             self.figures.failures.push(format!("a process uses more than {} MiB", MAX_MEMORY >> 20));
         }
         self.figures

@@ -8,7 +8,7 @@ use vramscope_fleet::{FleetAddress, Follower, FollowerOptions};
 use vramscope_insight::fleet::FleetView;
 use vramscope_trace::{DecodedItem, Decoder, DeviceId, Event, EventKind, Recording};
 
-use super::pushing_rank::PushingRank;
+use super::expected_rank::{ExpectedRank, state_digest};
 
 /// A server that follows a run and merges the recordings of its ranks.
 #[derive(Debug)]
@@ -80,30 +80,29 @@ impl FollowingServer {
     }
 
     /// Returns the number of a rank's device in the merged recording.
-    fn device(&self, rank: &PushingRank) -> Option<DeviceId> {
-        let (view, identity) = (self.view(), rank.identity());
-        view.ranks.iter().find(|row| row.identity.0 == identity)?.device.map(DeviceId)
+    fn device(&self, rank: &ExpectedRank) -> Option<DeviceId> {
+        self.view().ranks.iter().find(|row| row.identity.0 == rank.identity)?.device.map(DeviceId)
     }
 
     /// Returns the ranks that are not shown as they are in the merged recording, and why.
-    pub fn wrong_ranks<'r>(&self, ranks: impl IntoIterator<Item = &'r PushingRank>) -> Vec<String> {
+    pub fn wrong_ranks(&self, ranks: impl IntoIterator<Item: Into<ExpectedRank>>) -> Vec<String> {
         let recording = self.recording();
-        let wrong = |rank: &PushingRank| {
-            let device = self.device(rank).and_then(|device| recording.end_state().device(device));
+        let wrong = |rank: ExpectedRank| {
+            let device = self.device(&rank).and_then(|device| recording.end_state().device(device));
             let Some(shown) = device else { return Some(format!("rank {} has no device", rank.rank)) };
-            (!rank.program.is_shown_by(shown)).then(|| {
-                let [shown, expected] = [shown, rank.program.device()].map(|device| device.counters().allocated);
-                format!("rank {} has {expected} bytes allocated, {shown} are shown", rank.rank)
+            (state_digest(shown) != rank.digest).then(|| {
+                let shown = shown.counters().allocated;
+                format!("rank {} has {} bytes allocated, {shown} are shown", rank.rank, rank.allocated)
             })
         };
-        ranks.into_iter().filter_map(wrong).collect()
+        ranks.into_iter().map(Into::into).filter_map(wrong).collect()
     }
 
     /// Returns, for each rank, how many of its events are shown as lost.
     ///
     /// # Panics
     /// Panics if the merged recording is damaged.
-    pub fn lost_events_by_rank<'r>(&self, ranks: impl IntoIterator<Item = &'r PushingRank>) -> Vec<(u32, u64)> {
+    pub fn lost_events_by_rank(&self, ranks: impl IntoIterator<Item: Into<ExpectedRank>>) -> Vec<(u32, u64)> {
         let mut decoder = Decoder::new();
         self.hub.everything().iter().for_each(|chunk| decoder.push(&chunk.bytes));
         let mut lost_by_device: BTreeMap<DeviceId, u64> = BTreeMap::new();
@@ -112,8 +111,8 @@ impl FollowingServer {
                 *lost_by_device.entry(device).or_default() += lost;
             }
         }
-        let lost = |rank: &PushingRank| self.device(rank).and_then(|device| lost_by_device.get(&device)).copied();
-        ranks.into_iter().map(|rank| (rank.rank, lost(rank).unwrap_or(0))).collect()
+        let lost = |rank: &ExpectedRank| self.device(rank).and_then(|device| lost_by_device.get(&device)).copied();
+        ranks.into_iter().map(Into::into).map(|rank| (rank.rank, lost(&rank).unwrap_or(0))).collect()
     }
 
     /// Ends the server.

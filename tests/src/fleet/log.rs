@@ -2,20 +2,22 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use tracing::{Event, Subscriber};
-use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::{Context, Layer, Layered, SubscriberExt as _};
 use vramscope_collector::log_text;
 
 /// What the libraries have logged in all tests so far.
 static LOG: Mutex<String> = Mutex::new(String::new());
 
 /// Keeps what the libraries log, and prints it for the output of a failed test.
-struct StderrLayer;
+pub(super) struct StderrLayer;
 
 impl<S: Subscriber> Layer<S> for StderrLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if event.metadata().target().starts_with("vramscope") {
-            let line = format!("{} {}\n", event.metadata().level(), log_text(event));
+        let metadata = event.metadata();
+        if metadata.target().starts_with("vramscope") && *metadata.level() <= Level::DEBUG {
+            let line = format!("{} {}\n", metadata.level(), log_text(event));
             eprint!("{line}");
             LOG.lock().unwrap_or_else(PoisonError::into_inner).push_str(&line);
         }
@@ -26,6 +28,12 @@ impl<S: Subscriber> Layer<S> for StderrLayer {
 pub fn print_log() {
     // The only failure is a second call.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(StderrLayer));
+}
+
+/// Starts to print and keep what the libraries log, and passes it to another layer.
+pub(super) fn print_log_and(layer: impl Layer<Layered<StderrLayer, Registry>> + Send + Sync) {
+    let subscriber = tracing_subscriber::registry().with(StderrLayer).with(layer);
+    let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
 /// Returns what the libraries have logged since [`print_log`].

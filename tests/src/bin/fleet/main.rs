@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use vramscope_collector::PUSH_VARIABLE;
 use vramscope_tests::Numbers;
 use vramscope_tests::fleet::{
-    DayPlan, EventPlan, FaultPlan, Plan, archive_a_day, break_everything, measure, measure_events,
+    DayPlan, EventPlan, FaultPlan, Plan, archive_a_day, break_everything, measure, measure_events, run_rank_process,
 };
 
 const USAGE: &str = "\
@@ -42,6 +43,9 @@ Usage: fleet [KEY=NUMBER…]
                   3 node lost, 4 disk full, 5 network, 6 process killed, 7 server killed,
                   8 clock jump
 
+  rank=0          instead: a rank as faults=500 starts them, which pushes to VRAMSCOPE_PUSH
+  small=0         1: its history is so small that it loses events without a broker
+
 VRAMSCOPE_NATS_SERVER is the path of nats-server, VRAMSCOPE_BINARY that of vramscope;
 VRAMSCOPE_ARCHIVE the folder for the archive of a day, which stays.";
 
@@ -54,6 +58,8 @@ enum Work {
     Events(EventPlan),
     Day(DayPlan),
     Faults(FaultPlan),
+    /// One rank, its address, and whether its history is small.
+    Rank(u32, String, bool),
 }
 
 /// Returns what the arguments ask for; `None` if they are invalid.
@@ -64,7 +70,10 @@ fn work(arguments: &[String]) -> Option<Work> {
     let count = |number: u64, least: u32| u32::try_from(number).ok().filter(|number| *number >= least);
     let work = if has("faults") {
         let (faults, ranks) = (count(take("faults", 500), 1)?, count(take("ranks", 6), 2)?);
-        Work::Faults(FaultPlan { faults, ranks, seed: take("seed", 1), kinds: take("kinds", 0) })
+        let (seed, kinds, program) = (take("seed", 1), take("kinds", 0), env::current_exe().ok()?);
+        Work::Faults(FaultPlan { program, faults, ranks, seed, kinds })
+    } else if has("rank") {
+        Work::Rank(count(take("rank", 0), 0)?, env::var(PUSH_VARIABLE).ok()?, take("small", 0) != 0)
     } else if has("events") {
         let (rate, ranks) = (take("events", 5000), count(take("ranks", 64), 1)?);
         Work::Events(EventPlan { ranks, rate, time: Duration::from_secs(take("seconds", 60)) })
@@ -113,6 +122,10 @@ fn run(work: &Work) -> bool {
             let figures = break_everything(plan);
             println!("{figures}");
             figures.failures.is_empty()
+        }
+        Work::Rank(rank, url, is_small) => {
+            run_rank_process(*rank, url, *is_small);
+            true
         }
     }
 }
