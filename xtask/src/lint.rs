@@ -53,7 +53,14 @@ pub(crate) struct Warnings(Mutex<Vec<String>>);
 impl Warnings {
     /// Builds with clippy and keeps the warnings. Returns cargo's messages.
     pub(crate) fn build(&self, arguments: &[&str]) -> Result<Vec<Value>> {
-        let messages = shell::cargo_messages(cargo_with_clippy()?.args(arguments))?;
+        self.build_with(arguments, &[])
+    }
+
+    /// Builds with clippy and further environment variables of cargo, and keeps the warnings.
+    /// Returns cargo's messages.
+    pub(crate) fn build_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Vec<Value>> {
+        let mut cargo = cargo_with_clippy()?;
+        let messages = shell::cargo_messages(cargo.args(arguments).envs(variables.iter().copied()))?;
         let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         warnings.extend(messages.iter().filter_map(warning).map(str::to_owned));
         Ok(messages)

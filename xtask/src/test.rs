@@ -28,6 +28,9 @@ const TESTS_PACKAGE: &str = "vramscope-tests";
 const TESTED_FEATURES: [&str; 2] = ["--features", "vramscope-query/datafusion"];
 /// Features of the tested workspace, and SQL in the command.
 const QUERY_FEATURES: [&str; 2] = ["--features", "vramscope/query,vramscope-query/datafusion"];
+/// The profile of the viewer's tests for WebAssembly: half the time to build of optimized code, and
+/// less to prepare for the browser of files without line tables, which no browser shows.
+const VIEWER_PROFILE: [(&str, &str); 2] = [("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")];
 /// The fuzz targets, which link libFuzzer.
 const FUZZ_FEATURES: [&str; 2] = ["--features", "vramscope-fuzz/libfuzzer"];
 /// True where the Python package can be built.
@@ -129,7 +132,8 @@ pub(crate) fn run() -> Result<ExitCode> {
         let mut test_in_browser = command("wasm-pack");
         // Uses clippy's build, so that nothing is compiled again.
         lint::set_clippy(&mut test_in_browser)?;
-        shell::run(test_in_browser.args(test).env("WASM_BINDGEN_TEST_TIMEOUT", "120"))
+        test_in_browser.args(test).envs(VIEWER_PROFILE).env("WASM_BINDGEN_TEST_TIMEOUT", "120");
+        shell::run(&mut test_in_browser)
     });
     let browser_needs = [native_tests, viewer_tests, chromium, python];
     plan.step("the binary in the browser", Kind::WaitingTest, &browser_needs, move || {
@@ -187,7 +191,7 @@ fn build_native_tests(warnings: &Warnings, has_cxx: bool) -> Result<Vec<Executab
 fn build_viewer_tests(warnings: &Warnings) -> Result<()> {
     let target = ["--target", tools::WASM_TARGET];
     let build = ["build", "--package", "vramscope-viewer", "--lib", "--tests", "--examples"];
-    warnings.build(&[&build[..], &target].concat())?;
+    warnings.build_with(&[&build[..], &target].concat(), &VIEWER_PROFILE)?;
     measure::generate_wasm_benchmark(Profile::Dev)?;
     let modules = ["--package", "vramscope-importer", "--package", "vramscope-analyzer"];
     let clippy = ["clippy", "--package", "vramscope-fleet-page", "--lib"];
