@@ -3,9 +3,9 @@
 //! One process of a user on a machine is the sender for a run; the others hand their summaries to
 //! it through a socket in a folder that only this user can read. If the sender ends, or gives up
 //! because the broker does not take what it sends, the next process that notices takes its place. A
-//! process that notices a new sender hands its last summaries over again: the former sender may have
-//! held them when it ended. A process that finds no sender sends them itself. Servers ignore repeated
-//! summaries.
+//! process that notices a new sender hands its last summaries over again: the former sender may
+//! have held them when it ended. A process that finds no sender sends them itself. Servers ignore
+//! repeated summaries.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions};

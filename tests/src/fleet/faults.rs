@@ -55,7 +55,8 @@ pub struct FaultPlan {
 /// machine, a step may wait for a lock whose holder waits for a processor; a wait for the network
 /// or the broker takes longer.
 const MAX_WAIT: Duration = Duration::from_millis(100);
-/// The most memory of a rank, of this process with the server, and of a node of the broker, in bytes.
+/// The most memory of a rank, of this process with the server, and of a node of the broker, in
+/// bytes.
 const MAX_MEMORY: u64 = 1 << 30;
 
 /// A kind of fault.
@@ -143,7 +144,8 @@ pub struct FaultFigures {
     pub longest_step: Duration,
     /// The longest time that a step waited for anything but a processor.
     pub longest_wait: Duration,
-    /// The largest memory of a rank, of this process with the server, and of a broker node, in bytes.
+    /// The largest memory of a rank, of this process with the server, and of a broker node, in
+    /// bytes.
     pub memory: [u64; 3],
     /// What was wrong.
     pub failures: Vec<String>,

@@ -146,7 +146,8 @@ impl EntryGroup {
         interpretations
     }
 
-    /// Returns all interpretations of the group's entries after its leading free, most likely first.
+    /// Returns all interpretations of the group's entries after its leading free, most likely
+    /// first.
     fn interpretations_of_request(&self, entries: &[Entry], owners: &[MempoolId]) -> Vec<Interpretation> {
         let is_plain =
             |position: usize| !is_release(&entries[position].kind) && !is_completed_free(&entries[position].kind);
