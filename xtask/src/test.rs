@@ -76,13 +76,14 @@ pub(crate) fn run() -> Result<ExitCode> {
     let native_tests = plan.step("build and lint the native tests", Kind::CompileDebug, &native_needs, move || {
         native_executables.set(build_native_tests(warnings, has_cxx)?).map_err(|_| "built twice".to_owned())
     });
+    // Its build scripts are in `target/debug`, too.
+    let wheel = HAS_WHEEL.then(|| {
+        let needs = [native_tests, python];
+        plan.step("build the Python package", Kind::CompileDebug, &needs, wheel::build_for_tests)
+    });
     // It compiles nothing that the native tests did not.
     plan.step("documentation and its examples", Kind::CompileDebug, &[native_tests], move || {
         lint::test_documentation(&[&TESTED_FEATURES[..], fuzz_features(has_cxx)].concat())
-    });
-    let wheel = HAS_WHEEL.then(|| {
-        let needs = [native_tests, python];
-        plan.step("build the Python package", Kind::CompileOther, &needs, wheel::build_for_tests)
     });
     let viewer_tests_need = [clippy, wasm_target];
     let viewer_tests =
