@@ -123,7 +123,7 @@ impl Tool {
             Self::Mingw => apt_install(&["gcc-mingw-w64-x86-64"]),
             Self::Gxx => apt_install(&["g++"]),
             Self::Unzip => apt_install(&["unzip"]),
-            // Debug builds of the tools take a third of the time. cargo-deny checks in 2 s.
+            // Debug builds of the tools take about half the time. cargo-deny checks in 2 s.
             Self::CargoDeny => cargo_install(&["cargo-deny", "--locked", "--debug"]),
             Self::Rustfmt => rustup(["component", "add", "rustfmt"]),
             Self::Clippy => rustup(["component", "add", "clippy"]),
