@@ -115,7 +115,8 @@ impl HostExchange {
     /// Returns the summaries to send when the process ends, of which `summary` is its last one.
     pub(crate) fn end(mut self, summary: Summary) -> Vec<(String, Summary)> {
         if self.receiving.is_some() {
-            // Other processes can no longer hand over summaries, so they send their own.
+            // No process can connect any more. Those that are connected notice when the socket
+            // closes, and hand their last summaries over again.
             let _ = fs::remove_file(&self.socket_path);
         }
         self.own_and_received(summary)
