@@ -28,8 +28,8 @@ const TESTS_PACKAGE: &str = "vramscope-tests";
 const TESTED_FEATURES: [&str; 2] = ["--features", "vramscope-query/datafusion"];
 /// Features of the tested workspace, and SQL in the command.
 const QUERY_FEATURES: [&str; 2] = ["--features", "vramscope/query,vramscope-query/datafusion"];
-/// The profile of the viewer's tests for WebAssembly: half the time to build of optimized code, and
-/// less to prepare for the browser of files without line tables, which no browser shows.
+/// The profile of the viewer's tests for WebAssembly. Unoptimized code builds in half the time.
+/// Line tables, which no browser shows, would make the files larger and slower to prepare.
 const VIEWER_PROFILE: [(&str, &str); 2] = [("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")];
 /// The fuzz targets, which link libFuzzer.
 const FUZZ_FEATURES: [&str; 2] = ["--features", "vramscope-fuzz/libfuzzer"];
@@ -76,12 +76,12 @@ pub(crate) fn run() -> Result<ExitCode> {
     let native_tests = plan.step("build and lint the native tests", Kind::CompileDebug, &native_needs, move || {
         native_executables.set(build_native_tests(warnings, has_cxx)?).map_err(|_| "built twice".to_owned())
     });
-    // Its build scripts are in `target/debug`, too.
+    // Cargo also locks `target/debug` for the wheel, whose build scripts are there.
     let wheel = HAS_WHEEL.then(|| {
         let needs = [native_tests, python];
         plan.step("build the Python package", Kind::CompileDebug, &needs, wheel::build_for_tests)
     });
-    // It compiles nothing that the native tests did not.
+    // The documentation compiles nothing that the native tests did not.
     plan.step("documentation and its examples", Kind::CompileDebug, &[native_tests], move || {
         lint::test_documentation(&[&TESTED_FEATURES[..], fuzz_features(has_cxx)].concat())
     });

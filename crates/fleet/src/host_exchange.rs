@@ -4,8 +4,8 @@
 //! it through a socket in a folder that only this user can read. If the sender ends, or gives up
 //! because the broker does not take what it sends, the next process that notices takes its place. A
 //! process that notices a new sender hands its last summaries over again: the former sender may
-//! have held them when it ended. A process that finds no sender sends them itself. Servers ignore
-//! repeated summaries.
+//! have held them when it ended. A process that finds no sender sends its last summaries
+//! itself. Servers ignore repeated summaries.
 
 use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -63,8 +63,7 @@ impl HostExchange {
 
     fn in_folder(folder: &Path, name: &str) -> Self {
         let (socket_path, lock_path) = (folder.join(format!("{name}.sock")), folder.join(format!("{name}.lock")));
-        let (sender, handed_over, receiving, gave_up) = Default::default();
-        Self { socket_path, lock_path, sender, handed_over, receiving, gave_up }
+        Self { socket_path, lock_path, sender: None, handed_over: VecDeque::new(), receiving: None, gave_up: None }
     }
 
     /// Returns the summaries to send now, the process's own first, with an empty identity; none if
@@ -86,8 +85,8 @@ impl HostExchange {
         self.own_and_received(summary)
     }
 
-    /// Hands the summary to the sender, and the last ones before it if the sender is another than
-    /// before. Fails if there is none, or if its queue is full because it hangs.
+    /// Hands the summary to the sender; to a new sender, the last summaries before it as well.
+    /// Fails if no process is the sender, or if the sender's queue is full.
     fn hand_over(&mut self, identity: &str, summary: &Summary) -> io::Result<()> {
         let send = |sender: &UnixDatagram, summary: &Summary| {
             let batch = SummaryBatch { summaries: vec![(identity.to_owned(), summary.clone())] };

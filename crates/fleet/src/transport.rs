@@ -290,6 +290,7 @@ impl NatsTransport {
         let Ok(acknowledged) = self.runtime.block_on(waiting) else { return Ok(None) };
         let sequence = acknowledged.map_err(|_| "the connection to the broker has ended".to_owned())??;
         let Some(oldest) = self.unacknowledged.pop_front() else { return Ok(None) };
+        // The fault run reads this field: tests/src/fleet/rank_process.rs.
         tracing::trace!(acknowledged_messages = oldest.message.number + 1, "the broker has stored a message");
         if oldest.message.is_start {
             self.record.with(|record| {

@@ -16,8 +16,16 @@ pub struct ExpectedRank {
     pub identity: String,
     /// Allocated bytes of its device.
     pub allocated: u64,
-    /// The [`state_digest`] of its device.
-    pub digest: u64,
+    /// A hash of its device's counters and blocks.
+    digest: u64,
+}
+
+impl ExpectedRank {
+    /// Returns true if a device of a merged recording shows what the rank has.
+    #[must_use]
+    pub fn is_shown_by(&self, merged: &DeviceState) -> bool {
+        state_digest(merged) == self.digest
+    }
 }
 
 impl From<&PushingRank> for ExpectedRank {
@@ -36,8 +44,7 @@ impl From<&Self> for ExpectedRank {
 
 /// Returns a hash of a device's counters and blocks. It is the same in a merged recording: numbers
 /// of sites and events, and times, depend on other ranks and are left out.
-#[must_use]
-pub fn state_digest(device: &DeviceState) -> u64 {
+fn state_digest(device: &DeviceState) -> u64 {
     let mut hasher = DefaultHasher::new();
     format!("{:?}", device.counters()).hash(&mut hasher);
     for block in device.blocks() {

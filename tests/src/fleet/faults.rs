@@ -38,7 +38,7 @@ const LIMITS: StreamLimits = StreamLimits {
 /// What is broken.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
-    /// The program `fleet`, which is the process of each rank.
+    /// The path of the program `fleet`, which each rank runs as its process.
     pub program: PathBuf,
     /// Number of faults.
     pub faults: u32,
@@ -75,7 +75,7 @@ enum Kind {
     /// A process is killed, and another starts as its rank.
     ProcessKilled,
     /// A server ends, and another starts.
-    ServerKilled,
+    ServerEnded,
     /// The clock of a machine jumps.
     ClockJump,
 }
@@ -93,7 +93,7 @@ impl Kind {
         Self::Network,
         Self::Network,
         Self::ProcessKilled,
-        Self::ServerKilled,
+        Self::ServerEnded,
         Self::ClockJump,
         Self::ClockJump,
     ];
@@ -105,7 +105,7 @@ impl Kind {
         (Self::DiskFull, "disks filled up"),
         (Self::Network, "network faults"),
         (Self::ProcessKilled, "processes killed"),
-        (Self::ServerKilled, "servers killed"),
+        (Self::ServerEnded, "servers ended"),
         (Self::ClockJump, "clock jumps"),
     ];
 
@@ -140,9 +140,10 @@ pub struct FaultFigures {
     pub messages: u64,
     /// Messages in the stream that repeat another.
     pub repeated: u64,
-    /// The longest time of a training step of 20 events.
+    /// The longest time of a training step of 20 events; of a killed process, until the last check.
     pub longest_step: Duration,
-    /// The longest time that a step waited for anything but a processor.
+    /// The longest time that a step waited for anything but a processor; of a killed process, until
+    /// the last check.
     pub longest_wait: Duration,
     /// The largest memory of a rank, of this process with the server, and of a broker node, in
     /// bytes.
@@ -191,8 +192,6 @@ struct World {
     start: Instant,
     random: Rng,
     figures: FaultFigures,
-    /// Events of the running processes as of the last check.
-    running_events: Vec<u64>,
     /// Messages of killed processes that the broker had acknowledged, by subject.
     killed: BTreeMap<String, u64>,
 }
@@ -219,7 +218,6 @@ pub fn break_everything(plan: &FaultPlan) -> FaultFigures {
         start: Instant::now(),
         random: Rng::with_seed(plan.seed),
         figures: FaultFigures { faults: Kind::NAMES.map(|(_, name)| (name, 0)).to_vec(), ..FaultFigures::default() },
-        running_events: vec![0; plan.ranks as usize],
         killed: BTreeMap::new(),
         url,
         cluster,
@@ -275,7 +273,7 @@ impl World {
             }
             Kind::Network => self.break_network(pause),
             Kind::ProcessKilled => self.kill_process(),
-            Kind::ServerKilled => self.server = start_server(&self.server_network),
+            Kind::ServerEnded => self.server = start_server(&self.server_network),
             Kind::ClockJump => {
                 self.clock.jump(Duration::from_secs(self.random.u64(1..7200)), self.random.bool());
                 thread::sleep(pause / 10);
@@ -318,7 +316,6 @@ impl World {
         let killed = &mut self.ranks[index];
         killed.process.kill();
         self.killed.extend([killed.process.acknowledged(RUN)]);
-        self.running_events[index] = 0;
         *killed = FaultyRank::start(&self.program, killed.process.rank(), &self.cluster, RUN, false);
     }
 
@@ -343,12 +340,12 @@ impl World {
             self.figures.failures.push(format!("after fault {number}: lost events: {}", complete.join(", ")));
         }
         self.figures.gaps = lost.iter().find(|(rank, _)| *rank == 0).map_or(0, |(_, lost)| *lost);
-        for (before, rank) in self.running_events.iter_mut().zip(&ranks) {
-            self.figures.events += rank.events - std::mem::replace(before, rank.events);
-            self.figures.longest_step = self.figures.longest_step.max(rank.longest_step);
-            self.figures.longest_wait = self.figures.longest_wait.max(rank.longest_wait);
+        for (rank, paused) in self.ranks.iter_mut().zip(&ranks) {
+            self.figures.events += paused.events - std::mem::replace(&mut rank.checked_events, paused.events);
+            self.figures.longest_step = self.figures.longest_step.max(paused.longest_step);
+            self.figures.longest_wait = self.figures.longest_wait.max(paused.longest_wait);
         }
-        // Counted while it pushes.
+        // The hub counts missed events while the rank pushes, so the number is read only now.
         let missed = self.ranks[0].process.pause().missed_events;
         self.ranks.iter_mut().for_each(|rank| rank.process.resume());
         if self.figures.gaps != missed {
@@ -365,7 +362,10 @@ impl World {
     /// messages that are missing to the failures.
     fn audit(&mut self, number: u32) {
         let running = self.ranks.iter().map(|rank| rank.process.acknowledged(RUN));
-        let acknowledged = self.killed.clone().into_iter().chain(running).collect();
+        let acknowledged: BTreeMap<String, u64> = self.killed.clone().into_iter().chain(running).collect();
+        if acknowledged.values().all(|messages| *messages == 0) {
+            self.figures.failures.push(format!("after fault {number}: no process has reported an acknowledgement"));
+        }
         match BrokerAudit::read(&self.url, &acknowledged) {
             Ok(audit) => {
                 (self.figures.messages, self.figures.repeated) = (audit.messages, audit.repeated);

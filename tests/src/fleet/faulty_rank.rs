@@ -10,6 +10,8 @@ use crate::broker_cluster::BrokerCluster;
 pub(super) struct FaultyRank {
     pub(super) process: RankProcess,
     pub(super) network: ClusterProxies,
+    /// Events of the process until the last check.
+    pub(super) checked_events: u64,
 }
 
 impl FaultyRank {
@@ -17,6 +19,6 @@ impl FaultyRank {
     pub(super) fn start(program: &Path, rank: u32, cluster: &BrokerCluster, run: &str, is_small: bool) -> Self {
         let network = ClusterProxies::start(cluster);
         let url = network.address(&format!("{run}?push=all"));
-        Self { process: RankProcess::start(program, rank, &url, is_small), network }
+        Self { process: RankProcess::start(program, rank, &url, is_small), network, checked_events: 0 }
     }
 }

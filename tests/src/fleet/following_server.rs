@@ -8,7 +8,7 @@ use vramscope_fleet::{FleetAddress, Follower, FollowerOptions};
 use vramscope_insight::fleet::FleetView;
 use vramscope_trace::{DecodedItem, Decoder, DeviceId, Event, EventKind, Recording};
 
-use super::expected_rank::{ExpectedRank, state_digest};
+use super::expected_rank::ExpectedRank;
 
 /// A server that follows a run and merges the recordings of its ranks.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl FollowingServer {
         let wrong = |rank: ExpectedRank| {
             let device = self.device(&rank).and_then(|device| recording.end_state().device(device));
             let Some(shown) = device else { return Some(format!("rank {} has no device", rank.rank)) };
-            (state_digest(shown) != rank.digest).then(|| {
+            (!rank.is_shown_by(shown)).then(|| {
                 let shown = shown.counters().allocated;
                 format!("rank {} has {} bytes allocated, {shown} are shown", rank.rank, rank.allocated)
             })

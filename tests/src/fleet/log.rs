@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Registry;
-use tracing_subscriber::layer::{Context, Layer, Layered, SubscriberExt as _};
+use tracing_subscriber::layer::{Context, Identity, Layer, Layered, SubscriberExt as _};
 use vramscope_collector::log_text;
 
 /// What the libraries have logged in all tests so far.
@@ -26,13 +26,13 @@ impl<S: Subscriber> Layer<S> for StderrLayer {
 
 /// Starts to print and keep what the libraries log.
 pub fn print_log() {
-    // The only failure is a second call.
-    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(StderrLayer));
+    print_log_and(Identity::new());
 }
 
 /// Starts to print and keep what the libraries log, and passes it to another layer.
 pub(super) fn print_log_and(layer: impl Layer<Layered<StderrLayer, Registry>> + Send + Sync) {
     let subscriber = tracing_subscriber::registry().with(StderrLayer).with(layer);
+    // The only failure is a second call.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 

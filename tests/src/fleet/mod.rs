@@ -24,7 +24,7 @@ mod watch;
 
 pub use day::{DayFigures, DayPlan, archive_a_day};
 pub use events::{EventFigures, EventPlan, measure_events};
-pub use expected_rank::{ExpectedRank, state_digest};
+pub use expected_rank::ExpectedRank;
 pub use faults::{FaultFigures, FaultPlan, break_everything};
 pub use following_server::FollowingServer;
 pub use log::{logged, print_log};

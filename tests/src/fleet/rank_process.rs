@@ -24,8 +24,9 @@ use super::log::print_log_and;
 use super::pushing_rank::PushingRank;
 use crate::process::{ProcessUsage, WaitTimer};
 
-/// Interval between two training steps, and the events of one.
+/// Interval between two training steps.
 const STEP_INTERVAL: Duration = Duration::from_millis(20);
+/// Events of a training step.
 pub(super) const STEP_EVENTS: u64 = 20;
 /// Limits of a rank that loses events while the broker cannot be reached.
 const SMALL_LIMITS: HubLimits = HubLimits { history_bytes: 200_000, lag_bytes: 100_000 };
@@ -35,18 +36,18 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: &str = "pause";
 const RESUME: &str = "resume";
 
-/// What a rank's process tells its parent.
+/// A message from a rank's process to its parent.
 #[derive(Debug, Serialize, Deserialize)]
 enum Report {
     /// The process pushes.
     Started { identity: String },
     /// The broker has acknowledged this many messages of the process, without a gap.
     Acknowledged { messages: u64 },
-    /// The process does not train until it may resume.
+    /// The process does not train until the command [`RESUME`].
     Paused(PausedRank),
 }
 
-/// A rank that does not train at the moment.
+/// The state and figures of a paused rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct PausedRank {
     pub(super) expected: ExpectedRank,
@@ -116,8 +117,8 @@ impl RankProcess {
         self.rank
     }
 
-    /// Lets the rank train no more until [`resume`](Self::resume). Of a paused rank, returns what
-    /// it is by now: its push goes on.
+    /// Pauses the training until [`resume`](Self::resume); the push goes on. Called again, returns
+    /// the present figures.
     ///
     /// # Panics
     /// Panics if the process has ended or does not answer.
@@ -201,7 +202,7 @@ impl Visit for AcknowledgedVisitor {
     fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
 }
 
-/// Is the process of a rank: trains and pushes all events to the server at `url` until standard
+/// Runs the process of a rank: trains and pushes all events to the server at `url` until standard
 /// input ends.
 ///
 /// # Panics

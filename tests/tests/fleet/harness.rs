@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use vramscope_tests::Broker;
-use vramscope_tests::fleet::{FollowingServer, PushingRank, print_log, state_digest};
+use vramscope_tests::fleet::{ExpectedRank, FollowingServer, PushingRank, print_log};
 use vramscope_trace::{DeviceId, Recording};
 
 /// Starts a broker, and to print what the libraries log.
@@ -29,7 +29,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 /// Returns true if the merged recording shows the rank's memory as it is.
 pub(crate) fn shows(recording: &Recording, rank: &PushingRank) -> bool {
     let merged = recording.end_state().device(DeviceId(u16::try_from(rank.rank).expect("a small rank")));
-    merged.is_some_and(|merged| state_digest(merged) == state_digest(rank.program.device()))
+    merged.is_some_and(|merged| ExpectedRank::from(rank).is_shown_by(merged))
 }
 
 /// Waits until a server shows all ranks as they are.

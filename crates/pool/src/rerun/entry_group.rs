@@ -17,7 +17,7 @@ use super::entry::{Entry, is_completed_free, is_release, site_of};
 pub(super) struct EntryGroup {
     pub(super) start: usize,
     /// Whether the group starts with a free, not counted below, for whose completion the request
-    /// may have waited. It did if the request starts at the completion.
+    /// may have waited. It waited in interpretations whose `request_start` is the completion.
     pub(super) has_leading_free: bool,
     /// Only releases and completed frees come before this position; the request starts here at the
     /// latest.
@@ -137,7 +137,7 @@ impl EntryGroup {
             interpretation.request_start == self.calls_start() && !interpretation.assumptions.events_pass
         });
         interpretations.extend(waiting);
-        // If a wait explains the entries, no private pool must be assumed instead. So the waiting
+        // If a wait explains the entries, a private pool need not be assumed. So the waiting
         // interpretations of one pool come before all interpretations of a less likely pool.
         interpretations.sort_by_key(|interpretation| {
             let owner = owners.iter().position(|&owner| owner == interpretation.owner);

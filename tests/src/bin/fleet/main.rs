@@ -40,11 +40,12 @@ Usage: fleet [KEY=NUMBER…]
   ranks=6         ranks that send all events
   seed=1          decides the order of the faults
   kinds=0         digits of the kinds of faults, 0 for all: 1 node killed, 2 all nodes killed,
-                  3 node lost, 4 disk full, 5 network, 6 process killed, 7 server killed,
+                  3 node lost, 4 disk full, 5 network, 6 process killed, 7 server ended,
                   8 clock jump
 
-  rank=0          instead: a rank as faults=500 starts them, which pushes to VRAMSCOPE_PUSH
-  small=0         1: its history is so small that it loses events without a broker
+  rank=0          instead: one rank's process of faults=500, which pushes all events to the address
+                  in VRAMSCOPE_PUSH until standard input ends
+  small=0         1: a small history, which loses events while the broker cannot be reached
 
 VRAMSCOPE_NATS_SERVER is the path of nats-server, VRAMSCOPE_BINARY that of vramscope;
 VRAMSCOPE_ARCHIVE the folder for the archive of a day, which stays.";
