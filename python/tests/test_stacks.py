@@ -127,3 +127,32 @@ class StackTest(ProgramTest):
         scopes = [row["scope"] for row in rows]
         self.assertGreater(scopes.count("Sequential/0"), 20)
         self.assertLessEqual(set(scopes), {"", "Sequential/0"})
+
+    def test_search_for_modules_delays_no_free(self):
+        self.run_program(
+            """
+            import threading
+            import torch
+            import weakref
+            from vramscope._modules import all_modules
+
+            net = torch.nn.Sequential(torch.nn.Linear(64, 64, device="cuda"))
+            # The search takes long.
+            objects = [[number] for number in range(300_000)]
+            searches = []
+
+            def search():
+                while len(searches) < 50:
+                    searches.append(len(all_modules(torch)[0]))
+
+            thread = threading.Thread(target=search)
+            thread.start()
+            while thread.is_alive():
+                tensor = torch.empty(1, 64, device="cuda")
+                reference = weakref.ref(tensor)
+                time.sleep(0.001)
+                del tensor
+                assert reference() is None
+            assert searches == [2] * 50, searches
+            """
+        )

@@ -1,7 +1,8 @@
 """Names the program's modules (``torch.nn.Module``)."""
 
 import contextlib
-import gc
+
+from ._native import tracked_objects
 
 
 class ModuleHook:
@@ -32,9 +33,7 @@ def _no_hook():
 def all_modules(torch):
     """Returns the address and the name of each module in the process, as ``GPT/blocks/0/attn``, and
     the modules that have parameters and are not part of another module."""
-    module_type = torch.nn.Module
-    # `isinstance` would run code of lazy proxies.
-    modules = [thing for thing in gc.get_objects() if issubclass(type(thing), module_type)]
+    modules = tracked_objects(torch.nn.Module)
     children = {id(child) for module in modules for child in _children(module).values()}
     names = []
     seen = set()

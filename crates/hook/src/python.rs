@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::{PyList, PyType};
 use vramscope_collector::session::{RecordingOptions, lifecycle, read_recording_options, stderr_log};
 use vramscope_collector::{ANY_HOST, PushAddress};
 use vramscope_trace::{AnnotationStage, Category, DeviceId, DeviceInfo};
@@ -161,6 +163,22 @@ fn define_scope(name: &str, category: Option<&str>, parent: u32, module: u64) ->
 #[pyfunction]
 fn enter_scope(number: u32) {
     scopes::enter(number);
+}
+
+/// Returns the objects of a type, or of a class that is derived from it, that the garbage collector
+/// tracks.
+///
+/// A list of all objects keeps alive what other threads release, tensors too. So no Python code runs
+/// while this function has one, and no other thread gets the interpreter's lock. For that reason,
+/// and because `isinstance` runs code of proxies, this is not Python code itself.
+#[pyfunction]
+fn tracked_objects<'py>(wanted: &Bound<'py, PyType>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let all = wanted.py().import("gc")?.getattr("get_objects")?.call0()?.cast_into::<PyList>()?;
+    let is_wanted = |object: &Bound<'py, PyAny>| {
+        // SAFETY: Both types are valid: the object and the caller own references to them.
+        unsafe { ffi::PyType_IsSubtype(object.get_type_ptr(), wanted.as_type_ptr()) != 0 }
+    };
+    Ok(all.iter().filter(is_wanted).collect())
 }
 
 /// Returns the metadata of devices: number, name, bytes.
@@ -410,6 +428,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyAutograd>()?;
     module.add_function(wrap_pyfunction!(define_scope, module)?)?;
     module.add_function(wrap_pyfunction!(enter_scope, module)?)?;
+    module.add_function(wrap_pyfunction!(tracked_objects, module)?)?;
     module.add_function(wrap_pyfunction!(end_at_out_of_memory, module)?)?;
     module.add_class::<PySession>()
 }
