@@ -51,9 +51,8 @@ pub struct FaultPlan {
     pub kinds: u64,
 }
 
-/// The longest time in which a training step may wait for anything but a processor. On a busy
-/// machine, a step may wait for a lock whose holder waits for a processor; a wait for the network
-/// or the broker takes longer.
+/// The longest time in which a training step may wait for anything but a processor. A wait for the
+/// network or the broker takes longer: some faults last for seconds.
 const MAX_WAIT: Duration = Duration::from_millis(100);
 /// The most memory of a rank, of this process with the server, and of a node of the broker, in
 /// bytes.
