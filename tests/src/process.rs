@@ -68,9 +68,10 @@ impl WaitTimer {
     /// Returns the time since the start, and for how much of it this thread waited for anything but
     /// a processor, to a few milliseconds. Without `/proc`, all time counts as waiting.
     ///
-    /// A wait for a lock whose holder runs, or waits for a processor, is a wait for a processor. The
-    /// holder is unknown, so the busiest other thread of this process counts as the holder. Time in
-    /// which the host of a virtual machine took its processors is a wait for a processor, too.
+    /// A wait for a lock whose holder runs, or waits for a processor, is a wait for a processor.
+    /// The holder is unknown, so the busiest other thread of this process counts as the holder.
+    /// Time in which the host of a virtual machine took its processors is a wait for a processor,
+    /// too.
     #[must_use]
     pub(crate) fn elapsed(&self) -> [Duration; 2] {
         let elapsed = self.start.elapsed();
@@ -112,8 +113,8 @@ impl ScheduledTimes {
     }
 }
 
-/// Returns for how long the host of this virtual machine gave its processors to others so far, to 10
-/// milliseconds. The times of threads do not include it.
+/// Returns for how long the host of this virtual machine gave its processors to others so far, to
+/// 10 milliseconds. The times of threads do not include it.
 fn stolen_time() -> Duration {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     // All processors together: "cpu", and the eighth number in hundredths of a second.

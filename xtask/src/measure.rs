@@ -12,6 +12,8 @@ use crate::workspace;
 
 /// Environment variable with the folder of the wasm benchmark, for the tests crate.
 pub(crate) const WASM_BENCHMARK_VARIABLE: &str = "VRAMSCOPE_MEASURED";
+/// Environment variable with the path of the headless shell to use instead of Chromium.
+pub(crate) const HEADLESS_SHELL_VARIABLE: &str = "VRAMSCOPE_HEADLESS_SHELL";
 /// Environment variable with the path of axe-core's script, for the tests of accessibility.
 pub(crate) const AXE_VARIABLE: &str = "VRAMSCOPE_AXE";
 /// Environment variable with the path of the `vramscope` binary, for the tests crate.

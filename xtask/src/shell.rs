@@ -120,7 +120,13 @@ pub(crate) fn output(command: &mut Command) -> Option<String> {
 
 /// Returns true if a program of this name is on the search path.
 pub(crate) fn is_on_path(program: &str) -> bool {
-    search_path().iter().any(|folder| folder.join(program).with_extension(env::consts::EXE_EXTENSION).is_file())
+    find_program(program).is_some()
+}
+
+/// Returns the path of the program of this name on the search path.
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+    let path_in = |folder: PathBuf| folder.join(name).with_extension(env::consts::EXE_EXTENSION);
+    search_path().into_iter().map(path_in).find(|path| path.is_file())
 }
 
 /// Returns the folders that are searched for programs: cargo's own, then those of `PATH`.

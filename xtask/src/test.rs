@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every test and check, fastest to fail first.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::thread;
@@ -48,7 +49,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let executables = || native_executables.get().map_or(&[][..], Vec::as_slice);
     let mut plan = Plan::default();
 
-    let mut set_up = |name, tool: Tool| plan.step(name, Kind::Install, &[], move || tool.ensure());
+    let mut set_up = |name, tool: Tool| plan.step(name, Kind::Install, &[], move || set_up(tool));
     let clippy = set_up("set up clippy", Tool::Clippy);
     let wasm_target = set_up("set up the wasm32 target", Tool::WasmTarget);
     let python = set_up("set up Python", Tool::Python);
@@ -138,7 +139,11 @@ pub(crate) fn run() -> Result<ExitCode> {
     });
     let browser_needs = [native_tests, viewer_tests, chromium, python];
     plan.step("the binary in the browser", Kind::WaitingTest, &browser_needs, move || {
-        end_to_end(executables(), &["--skip", "live::", "--test-threads", "2"])
+        let other_tests = ["--skip", "live::", "--skip", "golden::", "--test-threads", "2"];
+        let others = end_to_end(executables(), &other_tests, tools::headless_shell());
+        // The headless shell draws text differently.
+        let pictures = end_to_end(executables(), &["golden::", "--test-threads", "2"], None);
+        others.and(pictures)
     });
     if let Some(wheel) = wheel {
         let package = plan.step("the Python package", Kind::Test, &[wheel], wheel::check);
@@ -159,10 +164,19 @@ pub(crate) fn run() -> Result<ExitCode> {
         shell::run(tests.arg("recording_has_every_entry_of_each_layout_at_a_million_events_a_second"))
     });
     plan.step("running programs in the browser", Kind::Measure, &browser_needs, move || {
-        end_to_end(executables(), &["live::", "--test-threads", "1"])
+        end_to_end(executables(), &["live::", "--test-threads", "1"], None)
     });
     plan.step("many machines, simulated briefly", Kind::Measure, &browser_needs, move || simulate_fleet(executables()));
     plan.run(&workspace::target_dir()?.join("xtask-test"))
+}
+
+/// Installs a tool if it is missing, and what tests can use instead of it.
+fn set_up(tool: Tool) -> Result<()> {
+    tool.ensure()?;
+    if tool == Tool::Chromium {
+        tools::try_to_install_headless_shell();
+    }
+    Ok(())
 }
 
 /// Builds and lints the native tests, then the benchmarks, and returns all executables. Lints the
@@ -312,8 +326,8 @@ fn simulate_fleet(all: &[Executable]) -> Result<()> {
 }
 
 /// Runs tests that need a browser and the command; `cargo test` ignores them elsewhere. `tests` are
-/// arguments that select them.
-fn end_to_end(all: &[Executable], tests: &[&str]) -> Result<()> {
+/// arguments that select them. `headless_shell` is the path of the one to use instead of Chromium.
+fn end_to_end(all: &[Executable], tests: &[&str], headless_shell: Option<PathBuf>) -> Result<()> {
     let [package, example] = measure::LOAD_GENERATOR;
     let variables = [
         (measure::BINARY_VARIABLE, build::binary_path(Profile::Dev)?),
@@ -323,7 +337,8 @@ fn end_to_end(all: &[Executable], tests: &[&str]) -> Result<()> {
         (measure::AXE_VARIABLE, exports::axe_script()?),
     ];
     let mut browser = executables::find(all, TESTS_PACKAGE, "test", "browser")?.command();
-    shell::run(browser.arg("--ignored").args(tests).envs(variables))
+    let headless_shell = headless_shell.map(|path| (measure::HEADLESS_SHELL_VARIABLE, path));
+    shell::run(browser.arg("--ignored").args(tests).envs(variables).envs(headless_shell))
 }
 
 #[cfg(test)]

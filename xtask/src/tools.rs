@@ -1,6 +1,6 @@
 //! Detects and installs external tools.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::shell::{self, Result, cargo, command, is_on_path};
@@ -42,6 +42,9 @@ pub(crate) const WASM_TARGET: &str = "wasm32-unknown-unknown";
 
 /// The target triple for checking that the command compiles for Windows.
 pub(crate) const WINDOWS_TARGET: &str = "x86_64-pc-windows-gnu";
+
+/// Program names of Chromium's and Chrome's headless shell.
+const HEADLESS_SHELLS: [&str; 2] = ["chromium-headless-shell", "chrome-headless-shell"];
 
 /// Program names of Chromium and Chrome.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -112,9 +115,13 @@ impl Tool {
             rustup.args(arguments);
             vec![rustup]
         };
+        // Builds without optimizations and without line tables take half the time; cargo-deny still
+        // checks in 2 s. In one folder, cargo compiles once what several tools need.
+        let target_dir = workspace::target_dir()?.join("tools");
         let cargo_install = |arguments: &[&str]| {
             let mut install = cargo();
-            install.arg("install").args(arguments);
+            install.arg("install").args(arguments).arg("--debug").arg("--target-dir").arg(&target_dir);
+            install.env("CARGO_PROFILE_DEV_DEBUG", "0");
             vec![install]
         };
         Ok(match self {
@@ -123,18 +130,17 @@ impl Tool {
             Self::Mingw => apt_install(&["gcc-mingw-w64-x86-64"]),
             Self::Gxx => apt_install(&["g++"]),
             Self::Unzip => apt_install(&["unzip"]),
-            // Debug builds of the tools take about half the time. cargo-deny checks in 2 s.
-            Self::CargoDeny => cargo_install(&["cargo-deny", "--locked", "--debug"]),
+            Self::CargoDeny => cargo_install(&["cargo-deny", "--locked"]),
             Self::Rustfmt => rustup(["component", "add", "rustfmt"]),
             Self::Clippy => rustup(["component", "add", "clippy"]),
             Self::Chromium => apt_install(&["chromium", "chromium-driver"]),
             Self::Python => apt_install(&["python3", "python3-venv"]),
-            Self::WasmPack => cargo_install(&["wasm-pack", "--locked", "--debug"]),
+            Self::WasmPack => cargo_install(&["wasm-pack", "--locked"]),
             Self::CargoFuzz => cargo_install(&["cargo-fuzz", "--locked"]),
             Self::TestRunner => {
                 let version = workspace::locked_version("wasm-bindgen")?;
                 // Not --locked: it does not build with the lock file that it was published with.
-                cargo_install(&["wasm-bindgen-cli", "--version", &version, "--debug"])
+                cargo_install(&["wasm-bindgen-cli", "--version", &version])
             }
         })
     }
@@ -142,7 +148,7 @@ impl Tool {
     /// Installs the tool; fails if that needs root or a system with `apt-get`.
     fn install(self) -> Result<()> {
         let is_debian_package = matches!(self, Self::Chromium | Self::Python | Self::Mingw | Self::Gxx | Self::Unzip);
-        if is_debian_package && !(is_on_path("apt-get") && is_root()) {
+        if is_debian_package && !can_install_packages() {
             return Err("It can only be installed automatically by root on a system with apt-get.".to_owned());
         }
         self.commands()?.iter_mut().try_for_each(shell::run)
@@ -172,6 +178,36 @@ fn has_target(target: &str) -> bool {
         .is_some_and(|folder| Path::new(&folder).is_dir())
 }
 
+/// Installs Chromium's headless shell where that is possible. Not every Debian-like system has it,
+/// and tests use Chromium without it.
+pub(crate) fn try_to_install_headless_shell() {
+    if headless_shell().is_none() && can_install_packages() {
+        // All of the same version, or the shell could not be controlled.
+        let mut commands = apt_install(&["chromium", "chromium-driver", HEADLESS_SHELLS[0]]);
+        if let Err(error) = commands.iter_mut().try_for_each(shell::run) {
+            shell::print(&format!("tests use Chromium instead of its headless shell: {error}"));
+        }
+    }
+}
+
+/// Returns the path of a headless shell that chromedriver can control: one of its own version.
+pub(crate) fn headless_shell() -> Option<PathBuf> {
+    let version = |name: &str| version_in(&shell::output(command(name).arg("--version"))?);
+    let of_driver = version("chromedriver")?;
+    let mut shells = HEADLESS_SHELLS.into_iter().filter_map(|name| Some((name, shell::find_program(name)?)));
+    shells.find(|(name, _)| version(name).as_ref() == Some(&of_driver)).map(|(_, path)| path)
+}
+
+/// Returns the version in a line such as `ChromeDriver 156.0.8078.108 (730482a9)`.
+fn version_in(line: &str) -> Option<String> {
+    line.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit())).map(str::to_owned)
+}
+
+/// Returns true if Debian packages can be installed.
+fn can_install_packages() -> bool {
+    is_on_path("apt-get") && is_root()
+}
+
 /// Returns the commands that install Debian packages.
 fn apt_install(packages: &[&str]) -> Vec<Command> {
     let apt_get = |arguments: &[&str]| {
@@ -193,4 +229,17 @@ fn is_root() -> bool {
 /// the browser, which is not on the PATH.
 fn is_installed_browser(name: &str) -> bool {
     cfg!(any(target_os = "macos", windows)) || is_on_path(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browser_and_its_driver_print_the_version_differently() {
+        let version = Some("156.0.8078.108".to_owned());
+        assert_eq!(version_in("ChromeDriver 156.0.8078.108 (730482a9-refs/branch-heads/8078@{#2244})"), version);
+        assert_eq!(version_in("Chromium 156.0.8078.108 built on Debian GNU/Linux 12 (bookworm)"), version);
+        assert_eq!(version_in("Google Chrome for Testing"), None);
+    }
 }

@@ -168,9 +168,9 @@ fn enter_scope(number: u32) {
 /// Returns the objects of a type, or of a class that is derived from it, that the garbage collector
 /// tracks.
 ///
-/// A list of all objects keeps alive what other threads release, tensors too. So no Python code runs
-/// while this function has one, and no other thread gets the interpreter's lock. For that reason,
-/// and because `isinstance` runs code of proxies, this is not Python code itself.
+/// A list of all objects keeps alive what other threads release, tensors too. So no Python code
+/// runs while this function has one, and no other thread gets the interpreter's lock. For that
+/// reason, and because `isinstance` runs code of proxies, this is not Python code itself.
 #[pyfunction]
 fn tracked_objects<'py>(wanted: &Bound<'py, PyType>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let all = wanted.py().import("gc")?.getattr("get_objects")?.call0()?.cast_into::<PyList>()?;

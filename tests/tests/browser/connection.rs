@@ -211,7 +211,7 @@ fn page_works_behind_a_path_prefix() {
     let query = demo.url().split_once('?').map_or("", |(_, query)| query);
     let browser = Browser::start(Window::default());
     let page = Page::open(&browser, &format!("http://{proxy}{PREFIX}/?{query}"));
-    page.wait_until("live events arrive", |state| state.live && state.events > 0);
+    page.wait_until("live events arrive", |state| state.live && state.events > 100);
     assert_eq!(page.run("return location.pathname + location.search"), json!(format!("{PREFIX}/")));
     page.wait("the program offers commands", "return !document.getElementById('program').hidden");
     assert_eq!(text(page, "controls-unavailable-reason"), "", "the token was forwarded");
