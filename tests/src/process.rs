@@ -153,18 +153,22 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn lock_whose_holder_works_is_not_a_wait() {
-        let (lock, is_held) = (Mutex::new(()), Barrier::new(2));
+        let (lock, is_held, is_measured) = (Mutex::new(()), Barrier::new(2), Barrier::new(2));
         thread::scope(|scope| {
             scope.spawn(|| {
-                let _guard = lock.lock();
+                let guard = lock.lock();
                 is_held.wait();
                 let start = Instant::now();
                 while start.elapsed() < PAUSE {}
+                drop(guard);
+                // The time of a thread that has ended is unknown.
+                is_measured.wait();
             });
             is_held.wait();
             let timer = WaitTimer::start();
             drop(lock.lock());
             let [total, waited] = timer.elapsed();
+            is_measured.wait();
             assert!(waited < PAUSE / 2, "{waited:?} of {total:?}");
         });
     }
