@@ -93,14 +93,13 @@ impl ScheduledTimes {
     /// Returns the times so far; zero without `/proc`.
     fn now() -> Self {
         let others = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-        let others = others.map(|thread| (thread.file_name(), scheduled_time(&thread.path()))).collect();
-        // Last: reading the others is work of this thread.
-        let mut times = Self { this: Duration::ZERO, others };
+        let mut others: HashMap<_, _> =
+            others.map(|thread| (thread.file_name(), scheduled_time(&thread.path()))).collect();
         if let Some(number) = fs::read_link("/proc/thread-self").ok().as_deref().and_then(Path::file_name) {
-            times.others.remove(number);
+            others.remove(number);
         }
-        times.this = scheduled_time(Path::new("/proc/thread-self"));
-        times
+        // Last: reading the others is work of this thread.
+        Self { this: scheduled_time(Path::new("/proc/thread-self")), others }
     }
 
     /// Returns the time of this thread since `earlier`, and that of the busiest other thread.
