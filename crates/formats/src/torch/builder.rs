@@ -137,7 +137,7 @@ impl Builder {
                 let name = value.as_str().ok_or(FieldError::Invalid("an entry's action is not a string"))?;
                 draft.action = Action::from_name(name);
                 if draft.action == Action::Other {
-                    draft.context.mark = self.string(name)?;
+                    draft.context.mark = self.text(value)?;
                     draft.context.is_note = matches!(name, "annotate" | "user_defined");
                 }
             }
@@ -170,8 +170,14 @@ impl Builder {
 
     /// Returns the number of a text in the recording; 0 if the value is not a text, empty or `N/A`.
     fn optional_string(&mut self, value: Scalar<'_>) -> Result<StringId, LimitExceeded> {
-        match value.as_str() {
-            Some(text) if !is_empty_text(text) => self.string(text),
+        if value.as_str().is_some_and(is_empty_text) { Ok(StringId(0)) } else { self.text(value) }
+    }
+
+    /// Returns the number of a text in the recording; 0 if the value is not a text or empty.
+    fn text(&mut self, value: Scalar<'_>) -> Result<StringId, LimitExceeded> {
+        match value {
+            Scalar::Text(_, Some(number)) => Ok(number),
+            Scalar::Text(text, None) => self.string(text),
             _ => Ok(StringId(0)),
         }
     }
@@ -445,7 +451,7 @@ impl Builder {
         value: Scalar<'_>,
     ) -> Result<(), FieldError> {
         match key {
-            Key::Name => row.name = self.string(value.as_str().unwrap_or(""))?,
+            Key::Name => row.name = self.text(value)?,
             Key::TimeUs => row.time_us = value.as_time_us().unwrap_or(0),
             Key::Device => {
                 row.device = value.as_whole_number().and_then(|device| u16::try_from(device).ok()).unwrap_or(0)

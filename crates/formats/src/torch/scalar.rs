@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use vramscope_trace::MempoolId;
+use vramscope_trace::{MempoolId, StringId};
 
 use crate::limits::LimitExceeded;
 use crate::progress::Cancelled;
@@ -17,7 +17,8 @@ pub(crate) enum Scalar<'a> {
     /// Above `i64::MAX`.
     Unsigned(u64),
     Float(f64),
-    Text(&'a str),
+    /// A text, and its number in the recording if that is known.
+    Text(&'a str, Option<StringId>),
     /// Two non-negative integers, such as the id of a private pool.
     Pair(u64, u64),
     /// Anything else: bytes, an integer of more than 64 bits, a container.
@@ -76,7 +77,7 @@ impl<'a> Scalar<'a> {
     /// Returns true if this value, found where a number belongs, is only ignored and counted, such
     /// as null or a negative integer. False for a text, boolean or pair, which end the import.
     pub(super) fn is_invalid_number(self) -> bool {
-        !matches!(self, Self::Text(_) | Self::Bool(_) | Self::Pair(..))
+        !matches!(self, Self::Text(..) | Self::Bool(_) | Self::Pair(..))
     }
 
     /// Returns the value of a float or a non-negative integer; `None` for other values.
@@ -90,7 +91,7 @@ impl<'a> Scalar<'a> {
     /// Returns a text; `None` for other values.
     pub(super) fn as_str(self) -> Option<&'a str> {
         match self {
-            Self::Text(text) => Some(text),
+            Self::Text(text, _) => Some(text),
             _ => None,
         }
     }

@@ -48,7 +48,7 @@ fn scalar(value: &Value) -> Scalar<'_> {
             (.., Some(number)) => Scalar::Float(number),
             _ => Scalar::Other,
         },
-        Value::String(text) => Scalar::Text(text),
+        Value::String(text) => Scalar::Text(text, None),
         Value::Array(_) | Value::Object(_) => Scalar::Other,
     }
 }

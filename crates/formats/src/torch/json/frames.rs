@@ -46,8 +46,8 @@ struct Frame<'a> {
 impl DictReader for Frame<'_> {
     fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
         match (key, value) {
-            (Key::Name, Scalar::Text(name)) => self.function = Some(self.builder.string(name)?),
-            (Key::Filename, Scalar::Text(name)) => {
+            (Key::Name, Scalar::Text(name, _)) => self.function = Some(self.builder.string(name)?),
+            (Key::Filename, Scalar::Text(name, _)) => {
                 let name = if is_unknown_file(name) { "" } else { name };
                 self.file = Some(self.builder.string(name)?);
             }

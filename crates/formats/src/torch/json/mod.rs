@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-use vramscope_trace::{AnnotationStage, DeviceId, StringId};
+use vramscope_trace::{AnnotationStage, StringId};
 
 use self::bounded_value::BoundedValue;
 use self::frames::next_stack;
@@ -61,7 +61,7 @@ fn read_text(
 ) -> Result<Builder, ReadError> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let progress = ProgressTracker { text, report_at: PROGRESS_BYTES, reporter, is_cancelled: false };
-    let mut reader = SnapshotReader { builder: &mut builder, progress, is_snapshot: false };
+    let mut reader = SnapshotReader { builder: &mut builder, progress, is_snapshot: false, segments: [0..0, 0..0] };
     let read = TopLevelSeed(&mut reader).deserialize(&mut deserializer).and_then(|()| deserializer.end());
     let is_snapshot = reader.is_snapshot;
     if reader.progress.is_cancelled {
@@ -129,6 +129,19 @@ struct SnapshotReader<'a, 'r> {
     progress: ProgressTracker<'a, 'r>,
     /// True once a key was read that only snapshots have.
     is_snapshot: bool,
+    /// The indices of the segments that count: those of the devices, and those of the host. They
+    /// are the values of the last of several equal keys, as in Python.
+    segments: [Range<usize>; 2],
+}
+
+impl SnapshotReader<'_, '_> {
+    /// Drops the segments of keys that occur again later. Only once at the end, because a text may
+    /// repeat a key many times.
+    fn drop_replaced_segments(&mut self) {
+        let mut index = 0..;
+        let counts = |index| self.segments.iter().any(|range| range.contains(&index));
+        self.builder.snapshot.segments.retain(|_| index.next().is_some_and(counts));
+    }
 }
 
 impl DictReader for SnapshotReader<'_, '_> {
@@ -138,11 +151,12 @@ impl DictReader for SnapshotReader<'_, '_> {
             Key::Segments | Key::HostSegments => {
                 self.is_snapshot = true;
                 let is_host = key == Key::HostSegments;
-                // The last of several equal keys counts, as in Python.
-                snapshot.segments.retain(|row| (DeviceId(row.device) == DeviceId::HOST) != is_host);
                 snapshot.has_segments |= !is_host;
                 let kind = if is_host { MemoryKind::Host } else { MemoryKind::Devices };
-                map.next_value_seed(ListSeed(&mut Segments { builder: self.builder, kind, requires_segments: false }))
+                let first = snapshot.segments.len();
+                map.next_value_seed(ListSeed(&mut Segments { builder: self.builder, kind, requires_segments: false }))?;
+                self.segments[usize::from(is_host)] = first..self.builder.snapshot.segments.len();
+                Ok(())
             }
             Key::DeviceTraces => {
                 self.is_snapshot = true;
@@ -197,7 +211,9 @@ impl<'de> Visitor<'de> for TopLevelSeed<'_, '_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        DictSeed(self.0).visit_map(map)
+        DictSeed(&mut *self.0).visit_map(map)?;
+        self.0.drop_replaced_segments();
+        Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
@@ -325,7 +341,7 @@ impl DictReader for Entry<'_, '_, '_> {
     }
 
     fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
-        if let (Key::Action, Scalar::Text(action)) = (key, value) {
+        if let (Key::Action, Scalar::Text(action, _)) = (key, value) {
             self.has_action = true;
             self.reader.progress.advance_to(action, self.reader.builder.snapshot.entries.len())?;
         }

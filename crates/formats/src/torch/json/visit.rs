@@ -156,7 +156,7 @@ impl<'de, F: FnOnce(Scalar<'_>) -> Result<(), FieldError>> Visitor<'de> for Scal
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        self.pass(Scalar::Text(text))
+        self.pass(Scalar::Text(text, None))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {

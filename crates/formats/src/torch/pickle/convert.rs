@@ -1,7 +1,7 @@
 //! Converts the value that a pickle evaluates to into the rows of a snapshot.
 //!
-//! A pickle may refer to one list many times. Each list is converted once, so that a pickle cannot
-//! produce more rows than it has bytes.
+//! A pickle may refer to one list or dictionary many times. Each list is converted once, and reading
+//! dictionaries as rows takes no more steps than the pickle has bytes ([`Heap::charge_row`]).
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -71,20 +71,9 @@ fn field(heap: &Heap, dict: DictId, wanted: Key) -> Option<Value> {
     pairs.find(|(key, _)| key_of(heap, *key) == Some(wanted)).map(|&(_, value)| value)
 }
 
-/// Maximum number of keys of a segment, block or entry; the import fails beyond it. Bounds the cost
-/// of a dictionary that a pickle refers to many times.
-const MAX_ROW_KEYS: usize = 256;
-
 /// Maximum nesting depth of the allocator settings; deeper settings are ignored and counted as
 /// invalid. PyTorch's have depth 2.
 const MAX_SETTINGS_DEPTH: u32 = 8;
-
-/// Returns the number of keys of a segment, block or entry; fails if there are more than
-/// [`MAX_ROW_KEYS`].
-fn row_keys(heap: &Heap, dict: DictId) -> Result<usize, FieldError> {
-    let count = heap.pairs(dict).len();
-    if count > MAX_ROW_KEYS { Err(FieldError::Invalid("a row of the snapshot has too many keys")) } else { Ok(count) }
-}
 
 /// Returns the [`Key`] that a dictionary key of the pickle stands for; `None` if the import does
 /// not use that key.
@@ -93,13 +82,13 @@ fn key_of(heap: &Heap, key: Value) -> Option<Key> {
 }
 
 /// Calls `set` with each key of a segment, block or entry that the import uses, and its value.
-/// Fails if there are more than [`MAX_ROW_KEYS`] keys.
+/// Fails if dictionaries are read as rows more often than the length of the pickle justifies.
 fn for_each_field(
     dict: DictId,
     heap: &mut Heap,
     mut set: impl FnMut(Key, Value, &mut Heap) -> Result<(), FieldError>,
 ) -> Result<(), FieldError> {
-    for pair in 0..row_keys(heap, dict)? {
+    for pair in 0..heap.charge_row(dict)? {
         let (key, value) = heap.pairs(dict)[pair];
         if let Some(key) = key_of(heap, key) {
             set(key, value, heap)?;
@@ -114,7 +103,7 @@ pub(super) fn snapshot(top: Value, heap: &mut Heap, builder: &mut Builder) -> Re
     let mut converted = ConvertedLists::default();
     let top = match top {
         Value::Dict(top) => top,
-        Value::List(list) if is_segments(list, heap) => {
+        Value::List(list) if is_segments(list, heap)? => {
             builder.snapshot.has_segments = true;
             return read_segments(top, MemoryKind::Devices, &mut converted, heap, builder);
         }
@@ -151,15 +140,15 @@ pub(super) fn snapshot(top: Value, heap: &mut Heap, builder: &mut Builder) -> Re
 
 /// Returns true if a list is not empty and has segments only, as `torch.cuda.memory_snapshot()`
 /// returns them; the first versions saved nothing else.
-fn is_segments(list: ListId, heap: &Heap) -> bool {
-    let is_segment = |value: &Value| match *value {
-        Value::Dict(dict) if row_keys(heap, dict).is_ok() => {
-            field(heap, dict, Key::Address).is_some() && field(heap, dict, Key::TotalSize).is_some()
+fn is_segments(list: ListId, heap: &mut Heap) -> Result<bool, FieldError> {
+    for at in 0..heap.values(list).len() {
+        let Value::Dict(dict) = heap.value_at(list, at)? else { return Ok(false) };
+        heap.charge_row(dict)?;
+        if field(heap, dict, Key::Address).is_none() || field(heap, dict, Key::TotalSize).is_none() {
+            return Ok(false);
         }
-        _ => false,
-    };
-    let values = heap.values(list);
-    !values.is_empty() && values.iter().all(is_segment)
+    }
+    Ok(!heap.values(list).is_empty())
 }
 
 /// Adds the segments of a list, with their blocks, to the snapshot.
@@ -183,7 +172,10 @@ fn read_segments(
             match key {
                 Key::Frames => row.origin.stack = heap.stack(value, builder)?,
                 Key::Blocks => read_blocks(value, converted, heap, builder)?,
-                _ => builder.segment_field(&mut row, key, heap.scalar(value))?,
+                _ => {
+                    let value = heap.field_scalar(key, value, builder)?;
+                    builder.segment_field(&mut row, key, value)?;
+                }
             }
             Ok(())
         })?;
@@ -208,15 +200,19 @@ fn read_blocks(
         let Value::Dict(dict) = heap.value_at(list, at)? else {
             return Err(FieldError::Invalid("a block is not a dictionary"));
         };
-        let mut row = BlockRow::default();
+        let (mut row, mut history) = (BlockRow::default(), Value::None);
         for_each_field(dict, heap, |key, value, heap| {
             match key {
                 Key::Frames => row.origin.stack = heap.stack(value, builder)?,
-                Key::History => read_block_history(value, &mut row, heap, builder)?,
-                _ => builder.block_field(&mut row, key, heap.scalar(value))?,
+                Key::History => history = value,
+                _ => {
+                    let value = heap.field_scalar(key, value, builder)?;
+                    builder.block_field(&mut row, key, value)?;
+                }
             }
             Ok(())
         })?;
+        read_block_history(history, &mut row, heap, builder)?;
         builder.push_block(row)?;
     }
     Ok(())
@@ -309,14 +305,17 @@ fn read_trace(
 fn read_unrecognized_entry(value: Value, heap: &mut Heap, builder: &mut Builder) -> Result<(), FieldError> {
     let Value::Dict(dict) = value else { return Err(FieldError::Invalid("an entry of a history is not a dictionary")) };
     let mut draft = EntryDraft::default();
-    row_keys(heap, dict)?;
+    heap.charge_row(dict)?;
     if field(heap, dict, Key::Action).is_none() {
         return Err(FieldError::Invalid("an entry of a history has no action"));
     }
     for_each_field(dict, heap, |key, value, heap| {
         match key {
             Key::Frames => draft.stack = heap.stack(value, builder)?,
-            _ => builder.entry_field(&mut draft, key, heap.scalar(value))?,
+            _ => {
+                let value = heap.field_scalar(key, value, builder)?;
+                builder.entry_field(&mut draft, key, value)?;
+            }
         }
         Ok(())
     })?;
@@ -328,7 +327,7 @@ fn read_unrecognized_entry(value: Value, heap: &mut Heap, builder: &mut Builder)
 fn read_annotations(
     list: Value,
     converted: &mut ConvertedLists,
-    heap: &Heap,
+    heap: &mut Heap,
     builder: &mut Builder,
 ) -> Result<(), FieldError> {
     let Some(list) =
@@ -336,15 +335,14 @@ fn read_annotations(
     else {
         return Ok(());
     };
-    for &value in heap.values(list) {
-        let Value::Dict(dict) = value else { continue };
+    for at in 0..heap.values(list).len() {
+        let Value::Dict(dict) = heap.value_at(list, at)? else { continue };
         let mut row =
             AnnotationRow { device: 0, time_us: 0, stage: AnnotationStage::Instant, name: Default::default() };
-        for &(key, value) in &heap.pairs(dict)[..row_keys(heap, dict)?] {
-            if let Some(key) = key_of(heap, key) {
-                builder.annotation_field(&mut row, key, heap.scalar(value))?;
-            }
-        }
+        for_each_field(dict, heap, |key, value, heap| {
+            let value = heap.field_scalar(key, value, builder)?;
+            builder.annotation_field(&mut row, key, value)
+        })?;
         builder.push_annotation(row)?;
     }
     Ok(())
@@ -352,7 +350,7 @@ fn read_annotations(
 
 /// Converts a value of the pickle to JSON; `None` if it is nested deeper than `depth` or takes more
 /// than `remaining` bytes. Each value takes its text bytes plus [`VALUE_BYTES`], which are
-/// subtracted from `remaining`.
+/// subtracted from `remaining`; a pair whose key is not a text is skipped and counts as a value.
 fn to_json(value: Value, heap: &Heap, depth: u32, remaining: &mut usize) -> Option<serde_json::Value> {
     let text_len = |value| if let Value::Text(text) = value { heap.strings.text(text).len() } else { 0 };
     *remaining = remaining.checked_sub(VALUE_BYTES.saturating_add(text_len(value)))?;
@@ -372,7 +370,10 @@ fn to_json(value: Value, heap: &Heap, depth: u32, remaining: &mut usize) -> Opti
             let depth = depth.checked_sub(1)?;
             let mut values = serde_json::Map::new();
             for &(key, value) in heap.pairs(dict) {
-                let Value::Text(key) = key else { continue };
+                let Value::Text(key) = key else {
+                    *remaining = remaining.checked_sub(VALUE_BYTES)?;
+                    continue;
+                };
                 let key = heap.strings.text(key);
                 *remaining = remaining.checked_sub(key.len())?;
                 values.insert(key.to_owned(), to_json(value, heap, depth, remaining)?);

@@ -170,12 +170,14 @@ pub(super) struct Heap {
     lists: Vec<List>,
     dicts: Vec<Dict>,
     max_depth: u32,
+    /// How many more pairs of dictionaries may be read as rows.
+    row_pairs_left: usize,
 }
 
 impl Heap {
     /// Creates an empty heap that refuses containers nested deeper than `max_depth`.
     pub(super) fn new(max_depth: u32) -> Self {
-        Self { strings: Strings::new(), lists: Vec::new(), dicts: Vec::new(), max_depth }
+        Self { strings: Strings::new(), lists: Vec::new(), dicts: Vec::new(), max_depth, row_pairs_left: 0 }
     }
 
     /// Creates a list with these items; fails if it is nested deeper than the limit or memory is
@@ -271,6 +273,23 @@ impl Heap {
         &self.dicts[id as usize].pairs
     }
 
+    /// Allows [`charge_row`](Self::charge_row) as many pairs as the pickle has bytes. That suffices
+    /// for every pickle in which each row has a dictionary of its own: a row is read at most twice,
+    /// and each of its pairs takes at least two bytes.
+    pub(super) fn allow_row_pairs(&mut self, pickle_bytes: usize) {
+        self.row_pairs_left = pickle_bytes;
+    }
+
+    /// Returns the number of pairs of a dictionary that is about to be read as a row of the
+    /// snapshot. Fails if more pairs were read than [`allow_row_pairs`](Self::allow_row_pairs)
+    /// allows, because a small pickle can refer to one large dictionary many times.
+    pub(super) fn charge_row(&mut self, dict: DictId) -> Result<usize, FieldError> {
+        let pairs = self.pairs(dict).len();
+        let left = self.row_pairs_left.checked_sub(pairs);
+        self.row_pairs_left = left.ok_or(FieldError::Invalid("a dictionary of the snapshot is used too many times"))?;
+        Ok(pairs)
+    }
+
     /// Returns the items of a list; an empty slice if they are history entries or were converted to
     /// a call stack.
     pub(super) fn values(&self, ListId(id): ListId) -> &[Value] {
@@ -309,7 +328,7 @@ impl Heap {
             Value::Int(number) => Scalar::Int(number),
             Value::Unsigned(number) => Scalar::Unsigned(number),
             Value::Float(number) => Scalar::Float(number),
-            Value::Text(text) => Scalar::Text(self.strings.text(text)),
+            Value::Text(text) => Scalar::Text(self.strings.text(text), None),
             Value::Pair(first, second) => Scalar::Pair(u64::from(first), u64::from(second)),
             Value::List(list) => match *self.values(list) {
                 [first, second] => match (self.integer(first), self.integer(second)) {
@@ -320,6 +339,26 @@ impl Heap {
             },
             _ => Scalar::Other,
         }
+    }
+
+    /// Converts the value of `key` in a row to a [`Scalar`], as [`scalar`](Self::scalar) does. A
+    /// text that the row keeps gets its number in the recording, which is found without hashing the
+    /// text again: many rows may refer to one long text.
+    #[inline]
+    pub(super) fn field_scalar(
+        &mut self,
+        key: Key,
+        value: Value,
+        builder: &mut Builder,
+    ) -> Result<Scalar<'_>, FieldError> {
+        let Value::Text(text) = value else { return Ok(self.scalar(value)) };
+        let number = match key {
+            Key::UserMetadata | Key::CompileContext => Some(self.strings.optional_string(text, builder)?),
+            Key::Name => Some(self.strings.string(text, builder)?),
+            Key::Action if self.strings.action(text).is_none() => Some(self.strings.string(text, builder)?),
+            _ => None,
+        };
+        Ok(Scalar::Text(self.strings.text(text), number))
     }
 
     /// Returns the value if it is a non-negative integer; `None` for other values.
@@ -387,5 +426,42 @@ impl Heap {
         let stack = builder.stack(&frames)?;
         self.lists[id as usize].content = Content::Stack(stack);
         Ok(stack)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Many rows may refer to one long text, so its number must be known without hashing it.
+    #[test]
+    fn texts_that_rows_keep_have_a_number() {
+        let mut builder = Builder::new(1 << 20);
+        let mut heap = Heap::new(100);
+        let mut check = |key, text: &str, expected: Option<&str>| {
+            let id = heap.strings.intern(text.as_bytes(), &mut builder.budget).expect("the budget suffices");
+            let scalar = heap.field_scalar(key, Value::Text(id), &mut builder).expect("the budget suffices");
+            let expected = expected.map(|text| builder.string(text).expect("the budget suffices"));
+            assert_eq!(scalar, Scalar::Text(text, expected), "{key:?}: {text}");
+        };
+        for key in [Key::UserMetadata, Key::CompileContext] {
+            check(key, "layer 1", Some("layer 1"));
+            check(key, "N/A", Some(""));
+        }
+        check(Key::Name, "step", Some("step"));
+        check(Key::Action, "user_defined", Some("user_defined"));
+        check(Key::Action, "alloc", None);
+        check(Key::State, "inactive", None);
+    }
+
+    #[test]
+    fn rows_may_have_as_many_pairs_as_the_pickle_has_bytes() {
+        let mut budget = MemoryBudget::new(1 << 20);
+        let mut heap = Heap::new(100);
+        let dict = heap.new_dict(&mut budget).expect("the budget suffices");
+        let pairs = [(Value::None, Value::None); 10];
+        heap.set(dict, pairs.into_iter(), &mut budget).expect("the budget suffices");
+        heap.allow_row_pairs(25);
+        assert_eq!([(); 3].map(|()| heap.charge_row(dict).ok()), [Some(10), Some(10), None]);
     }
 }

@@ -481,7 +481,10 @@ impl Machine {
             match self.heap.strings.key(key) {
                 None => {}
                 Some(Key::Frames) => draft.stack = self.heap.stack(value, &mut self.builder)?,
-                Some(key) => self.builder.entry_field(&mut draft, key, self.heap.scalar(value))?,
+                Some(key) => {
+                    let value = self.heap.field_scalar(key, value, &mut self.builder)?;
+                    self.builder.entry_field(&mut draft, key, value)?;
+                }
             }
         }
         Ok(draft)

@@ -53,6 +53,7 @@ impl PickleReader {
         let (top, end) = self.machine.finish()?;
         let Machine { mut heap, mut builder, memo, .. } = self.machine;
         drop(memo);
+        heap.allow_row_pairs(end);
         convert::snapshot(top, &mut heap, &mut builder).map_err(|error| ReadError::at(end, error.to_string()))?;
         Ok(builder.finish())
     }

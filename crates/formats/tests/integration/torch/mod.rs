@@ -1,5 +1,6 @@
 //! Tests of the reader of PyTorch snapshots, with real and hostile input.
 
+mod amplification;
 mod cases;
 mod common;
 mod hostile;
