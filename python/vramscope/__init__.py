@@ -9,6 +9,7 @@
 PyTorch keeps its own allocator: vramscope follows it. ``docs/watch.md`` has all functions.
 """
 
+from . import _fork  # noqa: F401
 from ._analyses import AnalysisError, advise, autopsy, diagnose
 from ._native import __version__
 from ._notebook import load_ipython_extension, register_magic, show

@@ -9,4 +9,4 @@ def start():
     """Starts to push to the command. The command's own processes have no address to push to."""
     if os.environ.get("VRAMSCOPE_PUSH"):
         stacks = os.environ.get("VRAMSCOPE_STACKS", "python")
-        _watch.start(None, None, None if stacks == "none" else stacks, starter="vramscope run")
+        _watch.start(None, None, None if stacks == "none" else stacks, starter=_watch.RUN)

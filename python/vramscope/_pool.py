@@ -22,6 +22,12 @@ _lock = threading.Lock()
 _pool = None
 
 
+def forget_locks():
+    """Replaces the lock, which another thread may have held when this process was forked."""
+    global _lock
+    _lock = threading.Lock()
+
+
 class Pool:
     """vramscope's pool, from which PyTorch allocates."""
 
@@ -86,7 +92,7 @@ def use_pool(conf=None):
         _pool_patches.install(torch, library, incomplete)
         _pool_session.install(torch, library)
         if was_watched:
-            _watch.start(None, None, None, starter="vramscope run")
+            _watch.start(None, None, None, starter=_watch.RUN)
         return _pool
 
 

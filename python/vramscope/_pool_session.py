@@ -18,6 +18,12 @@ _lock = threading.Lock()
 _is_history = False
 
 
+def forget_locks():
+    """Replaces the lock, which another thread may have held when this process was forked."""
+    global _lock
+    _lock = threading.Lock()
+
+
 class PoolSession:
     """A recording of the pool, with the functions that sessions of the hook have."""
 
@@ -158,6 +164,10 @@ class PoolFollowing:
         _metadata.remove()
         self._modules.remove()
         self.status = "stopped"
+
+    def abandon(self):
+        """Ends, in a forked child, what belongs to its parent."""
+        self.stop()
 
     def annotate(self, model, _optimizer=None):
         """Gives the forward pass of each module a scope, so that blocks name their module, and

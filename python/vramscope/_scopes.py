@@ -142,6 +142,15 @@ def _steps(scope, inner):
             resume = inner.throw
 
 
+def enter_again():
+    """Enters the scopes that are open in this thread again, in a forked child."""
+    entries = _entries()
+    for index, entry in enumerate(entries):
+        entry.define(entries[index - 1].number if index else 0)
+    if entries:
+        _native.enter_scope(entries[-1].number)
+
+
 def _entries():
     """Returns the scopes that are open in this thread, outermost first."""
     entries = getattr(_local, "entries", None)

@@ -2,7 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::iter;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::pusher::Push;
 use super::websocket::WebSocketTransport;
@@ -23,15 +26,45 @@ pub trait PushServer: fmt::Display + Send + Sync {
 /// Parses the address of a server, with its scheme.
 pub type ParsePushServer = fn(&str) -> Result<Arc<dyn PushServer>, AddressError>;
 
-/// The schemes added by [`register_push_scheme`], with the parsers of their addresses.
-static SCHEMES: Mutex<Vec<(&'static str, ParsePushServer)>> = Mutex::new(Vec::new());
+/// A scheme that [`register_push_scheme`] has added, with the parser of its addresses.
+struct Scheme {
+    name: &'static str,
+    parse: ParsePushServer,
+    /// The scheme that was added before.
+    previous: Option<&'static Self>,
+}
+
+/// The scheme that was added last; null for none. Schemes stay until the process ends. A list
+/// without a lock, because a thread of the parent may hold a lock in a forked child.
+static NEWEST_SCHEME: AtomicPtr<Scheme> = AtomicPtr::new(ptr::null_mut());
+
+/// Returns the newest of the added schemes.
+fn newest_scheme() -> Option<&'static Scheme> {
+    // SAFETY: The pointer is null, or came from `Box::into_raw` in `register_push_scheme` and is never
+    // freed.
+    unsafe { NEWEST_SCHEME.load(Ordering::Acquire).as_ref() }
+}
+
+/// Returns the first scheme among `newest` and those before it that `matches`.
+fn find_scheme(newest: Option<&'static Scheme>, matches: impl Fn(&str) -> bool) -> Option<&'static Scheme> {
+    iter::successors(newest, |scheme| scheme.previous).find(|scheme| matches(scheme.name))
+}
 
 /// Adds a scheme, such as `nats`, to those that [`PushAddress::parse`] knows. A program calls this
 /// before it reads an address; a second call with the same scheme has no effect.
 pub fn register_push_scheme(scheme: &'static str, parse: ParsePushServer) {
-    let mut schemes = SCHEMES.lock().unwrap_or_else(PoisonError::into_inner);
-    if schemes.iter().all(|(known, _)| *known != scheme) {
-        schemes.push((scheme, parse));
+    loop {
+        let previous = newest_scheme();
+        if find_scheme(previous, |name| name == scheme).is_some() {
+            return;
+        }
+        let new = Box::into_raw(Box::new(Scheme { name: scheme, parse, previous }));
+        let expected = previous.map_or(ptr::null_mut(), |previous| ptr::from_ref(previous).cast_mut());
+        if NEWEST_SCHEME.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            return;
+        }
+        // SAFETY: The pointer is that of the box, which no other thread has seen.
+        drop(unsafe { Box::from_raw(new) });
     }
 }
 
@@ -47,11 +80,8 @@ impl PushAddress {
     /// If the text is not an address with a known scheme.
     pub fn parse(url: &str) -> Result<Self, AddressError> {
         let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-        let schemes = SCHEMES.lock().unwrap_or_else(PoisonError::into_inner);
-        let registered = schemes.iter().find(|(known, _)| known.eq_ignore_ascii_case(scheme)).copied();
-        drop(schemes);
-        match registered {
-            Some((_, parse)) => parse(url).map(Self),
+        match find_scheme(newest_scheme(), |name| name.eq_ignore_ascii_case(scheme)) {
+            Some(scheme) => (scheme.parse)(url).map(Self),
             None => Ok(Self::from(Address::parse(url)?)),
         }
     }

@@ -5,12 +5,15 @@
 //! recorder's thread. The library is linked to stay loaded (`build.rs`), so `dlclose` never runs
 //! the handler.
 //!
-//! A forked child has only the forking thread, and locks in any state. CUDA does not work in it,
-//! and the recording's file belongs to the parent. So a flag makes every function of the library do
-//! nothing in a child.
+//! A forked child has only the forking thread, and its parent's locks in any state. So each process
+//! has a number, its [`generation`], and what one process created is not used in another: it is
+//! neither locked nor dropped, and stays in memory. [`ProcessMutex`] is a lock that starts anew in
+//! each child.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::stderr_log;
 
@@ -26,15 +29,23 @@ unsafe extern "C" {
     fn atexit(handler: Handler) -> c_int;
 }
 
-/// True in a forked child of the process that called [`install_handlers`]; false in that process.
-static FORKED: AtomicBool = AtomicBool::new(false);
+/// Number of forks between the process that called [`detect_forks`] and this one.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// True once the process has begun to exit, false before.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// Returns true in a forked child of the process that called [`install_handlers`], where CUDA does
-/// not work; false in that process.
+/// Returns the number of forks between the process that called [`detect_forks`] and this one: 0 in
+/// that process, 1 in its forked children, 2 in theirs.
+#[inline]
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Returns true in a forked child of the process that called [`detect_forks`]; false in that
+/// process.
+#[inline]
 pub fn is_forked_child() -> bool {
-    FORKED.load(Ordering::Relaxed)
+    generation() != 0
 }
 
 /// Marks the process as exiting; [`is_exiting`] returns true from now on.
@@ -48,21 +59,190 @@ pub fn is_exiting() -> bool {
     EXITING.load(Ordering::Relaxed)
 }
 
-/// Marks this process as a forked child. Runs in the child, after each fork.
-extern "C" fn set_forked() {
-    FORKED.store(true, Ordering::Relaxed);
+/// Counts a fork. Runs in the child, after each fork.
+extern "C" fn count_fork() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Starts to detect forks, and registers `at_exit` to run when the process, or a forked child,
-/// exits.
-pub fn install_handlers(at_exit: Handler) {
-    // SAFETY: The handlers are functions of this library, which is never unloaded. `set_forked`
-    // only stores to an atomic, as a handler in the child of a process with several threads must.
-    // Without memory for a handler both calls fail and change nothing.
-    let (fork_result, exit_result) = unsafe { (pthread_atfork(None, None, Some(set_forked)), atexit(at_exit)) };
-    if fork_result != 0 || exit_result != 0 {
+/// Starts to detect forks. A library calls it once, when it is loaded: before any of its threads can
+/// hold a lock.
+pub extern "C" fn detect_forks() {
+    // SAFETY: The handler is a function of this library, which is never unloaded. It only changes an
+    // atomic, as a handler in the child of a process with several threads must. Without memory for
+    // the handler the call fails and changes nothing.
+    if unsafe { pthread_atfork(None, None, Some(count_fork)) } != 0 {
+        stderr_log::print("cannot register a handler for forks; do not use the GPU in forked processes");
+    }
+}
+
+/// Registers `at_exit` to run when the process, or a forked child, exits.
+pub fn call_at_exit(at_exit: Handler) {
+    // SAFETY: The handler is a function of this library, which is never unloaded. Without memory for
+    // it the call fails and changes nothing.
+    if unsafe { atexit(at_exit) } != 0 {
         stderr_log::print(
             "cannot register a handler for the end of the process; the recording may lack its last 20 ms",
+        );
+    }
+}
+
+/// Says which process uses something that forked children of it cannot use.
+#[derive(Debug, Default)]
+pub struct ProcessClaim {
+    /// One more than the generation of the process; 0 for none.
+    owner: AtomicU32,
+}
+
+impl ProcessClaim {
+    /// Creates a claim that no process has made.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { owner: AtomicU32::new(0) }
+    }
+
+    /// Returns true if this process has made the claim.
+    #[inline]
+    pub fn is_own(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == generation() + 1
+    }
+
+    /// Makes the claim. Returns false if a parent of this process had made it before the fork.
+    #[inline]
+    pub fn claim(&self) -> bool {
+        self.is_own() || self.owner.compare_exchange(0, generation() + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            // Another thread of this process was faster.
+            || self.is_own()
+    }
+}
+
+/// A mutex in a static variable, with a value for each process: a forked child starts with the
+/// default value and an unlocked mutex, whatever the threads of its parent were doing.
+#[derive(Debug, Default)]
+pub struct ProcessMutex<T: 'static> {
+    /// The value of the newest process that used it; null before. Never freed, because a thread
+    /// that existed at the fork may have been using it.
+    newest: AtomicPtr<ProcessValue<T>>,
+}
+
+#[derive(Debug)]
+struct ProcessValue<T> {
+    generation: u32,
+    value: Mutex<T>,
+}
+
+impl<T: Default> ProcessMutex<T> {
+    /// Creates a mutex with the default value in each process.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { newest: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Locks this process's value, even if a thread panicked while it held the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        loop {
+            let newest = self.newest.load(Ordering::Acquire);
+            // SAFETY: The pointer is null or came from `Box::into_raw` below and is never freed.
+            let known = unsafe { newest.as_ref() }.filter(|known| known.generation == generation());
+            if let Some(known) = known {
+                return known.value.lock().unwrap_or_else(PoisonError::into_inner);
+            }
+            let new = Box::into_raw(Box::new(ProcessValue { generation: generation(), value: Mutex::default() }));
+            if self.newest.compare_exchange(newest, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                // SAFETY: The pointer is that of the box, which no other thread has seen.
+                drop(unsafe { Box::from_raw(new) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    // SAFETY: Declared as in POSIX.
+    unsafe extern "C" {
+        fn fork() -> c_int;
+        fn waitpid(process: c_int, status: *mut c_int, options: c_int) -> c_int;
+        fn kill(process: c_int, signal: c_int) -> c_int;
+        fn _exit(status: c_int) -> !;
+    }
+
+    /// `WNOHANG`: `waitpid` does not wait.
+    const NO_WAIT: c_int = 1;
+    /// `SIGKILL`.
+    const KILL: c_int = 9;
+
+    /// Runs `check` in a forked child, and returns what `waitpid` says of its end: 0 if `check`
+    /// returned true. A child that hangs is killed.
+    fn run_in_child(check: impl FnOnce() -> bool) -> c_int {
+        // SAFETY: The child calls `check` and ends; it returns to no code of the test's harness.
+        let child = unsafe { fork() };
+        assert!(child >= 0, "the process can fork");
+        if child == 0 {
+            let is_right = check();
+            // SAFETY: It ends the process.
+            unsafe { _exit(c_int::from(!is_right)) }
+        }
+        let (mut status, deadline) = (0, Instant::now() + Duration::from_secs(20));
+        // SAFETY: `status` is a number that the call may write to.
+        while unsafe { waitpid(child, &raw mut status, NO_WAIT) } == 0 {
+            if Instant::now() > deadline {
+                // SAFETY: The process is a child that has not been waited for.
+                unsafe { kill(child, KILL) };
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        status
+    }
+
+    /// Forks while another thread holds what `hold` returns.
+    fn check_fork_while_held<G>(hold: impl FnOnce() -> G + Send, check: impl FnOnce() -> bool) {
+        std::thread::scope(|scope| {
+            let (is_held, wait_until_held) = sync_channel(0);
+            let (may_end, wait_for_end) = sync_channel::<()>(0);
+            scope.spawn(move || {
+                let _guard = hold();
+                is_held.send(()).expect("the test waits");
+                wait_for_end.recv().expect_err("the test sends nothing");
+            });
+            wait_until_held.recv().expect("the thread runs");
+            let status = run_in_child(check);
+            drop(may_end);
+            assert_eq!(status, 0, "the child neither hangs nor fails");
+        });
+    }
+
+    /// One test, because the generation is that of the process.
+    #[test]
+    fn child_uses_no_lock_of_its_parent() {
+        static NUMBERS: ProcessMutex<Vec<u32>> = ProcessMutex::new();
+        detect_forks();
+        assert!(!is_forked_child());
+        let (claimed, unclaimed) = (ProcessClaim::new(), ProcessClaim::new());
+        assert!(!claimed.is_own() && claimed.claim() && claimed.claim() && claimed.is_own());
+        let claims = || !claimed.is_own() && !claimed.claim() && unclaimed.claim() && unclaimed.is_own();
+        assert_eq!(run_in_child(claims), 0);
+        assert!(!unclaimed.is_own());
+        NUMBERS.lock().push(1);
+        let in_grandchild = || is_forked_child() && generation() == 2 && NUMBERS.lock().is_empty();
+        check_fork_while_held(
+            || NUMBERS.lock(),
+            || {
+                let is_empty = NUMBERS.lock().is_empty();
+                NUMBERS.lock().push(2);
+                generation() == 1 && is_empty && *NUMBERS.lock() == [2] && run_in_child(in_grandchild) == 0
+            },
+        );
+        assert_eq!((generation(), NUMBERS.lock().as_slice()), (0, &[1][..]));
+        check_fork_while_held(
+            || std::io::stderr().lock(),
+            || {
+                stderr_log::print("a line of a forked child");
+                true
+            },
         );
     }
 }

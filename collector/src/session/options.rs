@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use crate::env::{REDACT_VARIABLE, is_redaction_set};
 use crate::file::{Keep, parse_keep_bytes, parse_time};
+use crate::process::Rank;
 use crate::push::{PUSH_VARIABLE, PushAddress};
 use crate::recorder::Overflow;
 use crate::server::{TlsFiles, Token};
@@ -57,6 +58,9 @@ pub struct RecordingOptions {
     pub overflow: Option<Overflow>,
     /// Address of the server to push to.
     pub push: Option<PushAddress>,
+    /// The rank of the parent of a forked child; no numbers elsewhere. A process whose environment
+    /// still has this rank is not known by it.
+    pub parent_rank: Rank,
     /// True to record without names; see [`Outputs::redact`](crate::Outputs::redact).
     pub redact: bool,
 }
@@ -112,7 +116,8 @@ pub fn read_recording_options(variable: impl Fn(&str) -> Option<OsString>) -> (R
     let push = parse_value(PUSH_VARIABLE, value(PUSH_VARIABLE), from_text(parse_push), no_push, &mut errors);
     let keep = Keep { bytes, time };
     let redact = is_redaction_set(variable(REDACT_VARIABLE).as_deref());
-    (RecordingOptions { listen, token, allow_hosts, tls, record, keep, overflow, push, redact }, errors)
+    let parent_rank = Rank::default();
+    (RecordingOptions { listen, token, allow_hosts, tls, record, keep, overflow, push, parent_rank, redact }, errors)
 }
 
 /// Returns the parsed `value` of a variable; `None` if it is unset or invalid. For an invalid

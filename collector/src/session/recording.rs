@@ -55,7 +55,9 @@ impl ProcessRecording {
         let (recorder, handle) =
             Recorder::start(info, outputs).map_err(|error| log(&format!("cannot start the recorder: {error}"))).ok()?;
         let push = options.push.as_ref().zip(hub).and_then(|(address, hub)| {
-            let push = Push::start(address.clone(), &program, Rank::from_env(), hub);
+            let rank = Rank::from_env();
+            let rank = if rank == options.parent_rank { Rank::default() } else { rank };
+            let push = Push::start(address.clone(), &program, rank, hub);
             push.map_err(|error| log(&format!("cannot start to push: {error}"))).ok()
         });
         let (recorder, push, handle) = (Mutex::new(Some(recorder)), Mutex::new(push), Mutex::new(handle));

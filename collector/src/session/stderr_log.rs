@@ -1,6 +1,8 @@
 //! Messages for the user, as lines on stderr that begin with `vramscope: `.
 
+use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
@@ -9,8 +11,11 @@ use crate::log_text::log_text;
 
 /// Writes `message` to stderr as a line that begins with `vramscope: `.
 pub fn print(message: &str) {
-    // A single write keeps lines of several threads and processes apart. Ignore errors on stderr.
-    let _ = io::stderr().write_all(format!("vramscope: {message}\n").as_bytes());
+    // Not through the lock of `io::stderr`: in a forked child, a thread of the parent may hold it. A
+    // single write keeps lines of several threads and processes apart. Ignore errors on stderr.
+    if let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() {
+        let _ = File::from(stderr).write_all(format!("vramscope: {message}\n").as_bytes());
+    }
 }
 
 /// A `tracing` layer that prints messages of vramscope's own crates to stderr, from the level INFO

@@ -4,10 +4,10 @@
 //! follower makes the scope's path of it. Numbers are valid until the process ends.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vramscope_collector::session::lifecycle;
+use vramscope_collector::session::lifecycle::ProcessMutex;
 use vramscope_trace::Category;
 
 use crate::thread_table::{ThreadTable, thread_pointer};
@@ -35,8 +35,7 @@ struct Scopes {
     numbers: HashMap<Scope, u32>,
 }
 
-/// Created at the first use: a `HashMap` has no constant constructor.
-static SCOPES: Mutex<Option<Scopes>> = Mutex::new(None);
+static SCOPES: ProcessMutex<Scopes> = ProcessMutex::new();
 
 /// The scope of each thread that has been in one: its number, and 0.
 static CURRENT: ThreadTable<512> = ThreadTable::new();
@@ -58,18 +57,17 @@ impl Drop for ThreadEnd {
     }
 }
 
-fn lock() -> MutexGuard<'static, Option<Scopes>> {
-    SCOPES.lock().unwrap_or_else(PoisonError::into_inner)
+/// Forgets the scopes of all threads, in a forked child: it has only one thread, whose scopes are
+/// then defined and entered again.
+pub(crate) fn leave_all() {
+    CURRENT.clear();
+    THREADS_IN_SCOPES.store(0, Ordering::Relaxed);
 }
 
 /// Returns the number of a scope. If there are too many, returns that of the scope around it.
 pub(crate) fn define(scope: Scope) -> u32 {
-    // The lock may have been held when the process was forked.
-    if lifecycle::is_forked_child() {
-        return 0;
-    }
-    let mut scopes = lock();
-    let Scopes { list, numbers } = scopes.get_or_insert_default();
+    let mut scopes = SCOPES.lock();
+    let Scopes { list, numbers } = &mut *scopes;
     if let Some(&number) = numbers.get(&scope) {
         return number;
     }
@@ -112,10 +110,9 @@ pub(crate) fn current() -> u32 {
 
 /// Returns a scope and those around it, outermost first.
 pub(crate) fn nested(mut number: u32) -> Vec<Scope> {
-    let scopes = lock();
-    let list = scopes.as_ref().map_or(&[][..], |scopes| &scopes.list);
+    let scopes = SCOPES.lock();
     let mut found = Vec::new();
-    while let Some(scope) = (number as usize).checked_sub(1).and_then(|index| list.get(index)) {
+    while let Some(scope) = (number as usize).checked_sub(1).and_then(|index| scopes.list.get(index)) {
         found.push(scope.clone());
         // A scope is defined after the one around it.
         number = scope.parent.min(number - 1);

@@ -92,6 +92,16 @@ impl<const BUCKETS: usize> ThreadTable<BUCKETS> {
         true
     }
 
+    /// Removes all threads. No other thread may use the table meanwhile.
+    pub(crate) fn clear(&self) {
+        for known in self.buckets.iter().flat_map(|bucket| &bucket.threads) {
+            // Reads first: a store would copy the page of memory that a forked child shares.
+            if known.load(Ordering::Relaxed) != 0 {
+                known.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Removes a thread.
     pub(crate) fn remove(&self, thread: usize) {
         let bucket = self.bucket(thread);
@@ -139,5 +149,7 @@ mod tests {
         assert!(table.set(1 << 20, [1, 1]));
         assert!(!table.set(0, [1, 1]));
         assert_eq!(table.get(128), Some([2, 0]));
+        table.clear();
+        assert_eq!((table.get(128), table.get(1 << 20)), (None, None));
     }
 }

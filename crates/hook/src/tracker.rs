@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use vramscope_collector::ring::ring;
-use vramscope_collector::session::lifecycle;
+use vramscope_collector::session::lifecycle::ProcessClaim;
 use vramscope_trace::DeviceId;
 
 use crate::reader::DeviceReader;
@@ -60,6 +60,17 @@ struct DeviceSlot {
 static DEVICES: [DeviceSlot; MAX_DEVICES] =
     [const { DeviceSlot { mode: AtomicU8::new(Mode::Off as u8), writer: AtomicPtr::new(ptr::null_mut()) } };
         MAX_DEVICES];
+
+/// The process that uses the tracker.
+static CLAIM: ProcessClaim = ProcessClaim::new();
+
+/// Claims the tracker for this process, before anything of it is used.
+///
+/// # Errors
+/// If a parent of this process had claimed it before the fork: its threads may have left any state.
+pub(crate) fn claim() -> Result<(), String> {
+    if CLAIM.claim() { Ok(()) } else { Err("this process was forked after CUDA was used".to_owned()) }
+}
 
 /// Attaches the tracker for `devices` devices, with the mode [`Mode::Off`]. Returns the reading
 /// ends of the devices' rings. `stacks` creates a device's table of call stacks, if the
@@ -114,7 +125,7 @@ unsafe extern "C" fn on_entry(_functor: *const c_void, entry: *const u8) {
     }
     let Some(slot) = DEVICES.get(device) else { return };
     let mode = slot.mode.load(Ordering::Acquire);
-    if mode == Mode::Off as u8 || lifecycle::is_forked_child() {
+    if mode == Mode::Off as u8 || !CLAIM.is_own() {
         return;
     }
     let writer = slot.writer.load(Ordering::Acquire);

@@ -38,7 +38,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use vramscope_collector::session::{lifecycle, read_recording_options, stderr_log as log};
+use vramscope_collector::session::lifecycle::{self, ProcessClaim};
+use vramscope_collector::session::{read_recording_options, stderr_log as log};
 use vramscope_collector::{Settings, settings_from_env};
 use vramscope_trace::{MempoolId, StreamId};
 
@@ -50,22 +51,33 @@ use crate::process::ProcessState;
 /// needs it.
 static PROCESS: OnceLock<ProcessState<CudaDevices>> = OnceLock::new();
 
+/// The process that has created the library's state. A forked child has no use for it: the list of
+/// devices needs the driver, and CUDA does not work in a child then.
+static CLAIM: ProcessClaim = ProcessClaim::new();
+
+/// Detects forks from the moment on when the library is loaded.
+// SAFETY: The loader calls each function in this section once, with arguments that the function
+// ignores.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static DETECT_FORKS: extern "C" fn() = lifecycle::detect_forks;
+
 /// The settings that the program chose before the library's state was created; `None` for those of
 /// the environment.
 static CHOSEN_SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
 
 /// Returns the library's state in this process, creating it in the first call; `None` in a forked
-/// child.
+/// child of a process that has created it.
 #[inline]
 fn process() -> Option<&'static ProcessState<CudaDevices>> {
     // Checked first: a thread of the parent may have been creating the state at the fork.
-    if lifecycle::is_forked_child() { None } else { Some(PROCESS.get_or_init(initialize)) }
+    if CLAIM.claim() { Some(PROCESS.get_or_init(initialize)) } else { None }
 }
 
 /// Returns the library's state in this process; `None` if no call has created it yet, and in a
-/// forked child.
+/// forked child of a process that has created it.
 fn existing_process() -> Option<&'static ProcessState<CudaDevices>> {
-    if lifecycle::is_forked_child() { None } else { PROCESS.get() }
+    if CLAIM.is_own() { PROCESS.get() } else { None }
 }
 
 /// Creates the library's state from the environment variables, and installs the log and the
@@ -73,7 +85,7 @@ fn existing_process() -> Option<&'static ProcessState<CudaDevices>> {
 #[cold]
 fn initialize() -> ProcessState<CudaDevices> {
     log::install();
-    lifecycle::install_handlers(at_exit);
+    lifecycle::call_at_exit(at_exit);
     vramscope_fleet::register();
     let (options, errors) = read_recording_options(|name| env::var_os(name));
     errors.iter().for_each(|error| log::print(&error.to_string()));

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::{CStr, OsString, c_char, c_int};
 use std::path::Path;
 
-use vramscope_collector::session::read_recording_options;
+use vramscope_collector::session::{lifecycle, read_recording_options};
 use vramscope_collector::{Category, Overflow, enter_scope, leave_scope};
 use vramscope_trace::AnnotationStage;
 
@@ -60,6 +60,10 @@ pub unsafe extern "C" fn vramscope_scope_begin(name: *const c_char, category: *c
     // SAFETY: The pointer is not null, so the caller guarantees a string.
     let text = |text: *const c_char| (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
     catch_panic("vramscope_scope_begin", (), || {
+        // The lock of the scopes may have been held at the fork.
+        if lifecycle::is_forked_child() {
+            return;
+        }
         let category = text(category).and_then(|name| Category::ALL.into_iter().find(|one| one.name() == name));
         enter_scope(&text(name).unwrap_or_default(), category);
     });

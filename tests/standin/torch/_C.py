@@ -9,8 +9,9 @@ _minor = int(_library.VERSION.split(".")[1])
 #: Devices that have been used.
 _contexts = set()
 _observers = []
-_is_in_bad_fork = False
 _is_initialized = False
+#: The process that initialized CUDA.
+_initializer = None
 #: True while the history of device memory is recorded.
 _has_history = False
 #: The text that each thread adds to its requests.
@@ -21,22 +22,15 @@ class OutOfMemoryError(RuntimeError):
     """Raised if a device has no memory for a request."""
 
 
-def _after_fork_in_child():
-    global _is_in_bad_fork
-    _is_in_bad_fork = _is_initialized
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
 def _cuda_isInBadFork():
-    return _is_in_bad_fork
+    # As in PyTorch, known before Python's functions for a fork are called.
+    return _initializer not in (None, os.getpid())
 
 
 def _cuda_init():
-    global _is_initialized
+    global _is_initialized, _initializer
     _library.init(_library.DEVICES)
-    _is_initialized = True
+    _is_initialized, _initializer = True, os.getpid()
 
 
 def _cuda_hasPrimaryContext(device):

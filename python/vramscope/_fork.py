@@ -1,0 +1,27 @@
+"""Forked children: a child has a session of its own, or none.
+
+A child has only the thread that forked, and its parent's locks in any state. So it uses nothing of
+its parent's session. If that session pushes to a server, and CUDA was not used before the fork, the
+child gets a session that pushes as another process. In a child of a process that has used CUDA, CUDA
+does not work.
+"""
+
+import os
+import sys
+
+from . import _native, _out_of_memory, _pool, _pool_session, _scopes, _watch
+
+
+def _after_fork_in_child():
+    try:
+        _native.after_fork()
+        _pool.forget_locks()
+        _pool_session.forget_locks()
+        _scopes.enter_again()
+        _out_of_memory.forget()
+        _watch.continue_in_child()
+    except Exception as error:  # The program must not notice.
+        print(f"vramscope: this forked process is not watched: {error!r}", file=sys.stderr, flush=True)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
