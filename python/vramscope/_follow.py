@@ -5,10 +5,11 @@ its choosing. A thread then checks what the tracker sees, takes snapshots when t
 one, and names the program's modules.
 """
 
+import contextlib
 import sys
 import threading
 
-from . import _interpreter, _metadata, _regions, _spans
+from . import _interpreter, _metadata, _native, _regions, _spans
 from ._imports import call_after_import
 from ._labels import Labels
 from ._modules import all_modules, names_in
@@ -16,15 +17,28 @@ from ._phases import PhaseSpans
 from ._pinned_memory import PinnedMemory
 from ._polling import Polling
 from ._snapshot import device_list, take_snapshot
+from ._tracker_check import TrackerCheck
 
-#: Bytes of the tensor of the self-test: a size that no program requests.
-SELF_TEST_BYTES = 123_457
 #: Minor versions of PyTorch 2 whose layouts the library knows.
 SUPPORTED_MINORS = range(6, 16)
-#: How long the thread waits for a device to be used, in seconds.
+#: How long the thread waits for a device to be used, and for events to check, in seconds.
 CONTEXT_INTERVAL = 0.02
+#: What a recording lacks if autograd's operations cannot be read.
+NO_BACKWARD_STACKS = "the backward pass has no call stacks"
+#: The longest wait for the recording's beginning in another thread, in seconds.
+BEGIN_TIMEOUT = 5.0
 #: How long the thread waits for a request of the library, in seconds.
 REQUEST_INTERVAL = 0.2
+
+
+#: Why nothing is recorded in a forked child.
+FORKED = "this process was forked after CUDA was used, so CUDA does not work in it"
+
+
+def is_forked_from_cuda():
+    """Returns True if this process was forked after PyTorch had used CUDA."""
+    check = getattr(getattr(sys.modules.get("torch"), "_C", None), "_cuda_isInBadFork", None)
+    return check is not None and check()
 
 
 class Following:
@@ -36,18 +50,22 @@ class Following:
         self.stacks = stacks
         #: False if call stacks cannot be read.
         self._has_interpreter = True
-        self._is_attached = False
+        #: True once the tracker has been attached.
+        self.is_attached = False
         self.labels = Labels(session)
         self._phases = PhaseSpans(session)
         self._stopped = threading.Event()
         self._thread = None
         #: Set if snapshots are recorded instead of events.
         self._polling = None
+        #: Reads autograd's operations; None if they cannot be read.
+        self._autograd = None
         self._has_unnamed_modules = False
         #: True once steps, spans and categories are recorded.
         self._takes_notes = False
         #: True while events wait for the first use of a device.
         self._is_waiting = False
+        self._check = TrackerCheck(session)
         #: Held while the recording begins.
         self._beginning = threading.Lock()
         self.status = "waiting"
@@ -60,14 +78,25 @@ class Following:
         """Stops to follow. Waits for the thread, unless this is that thread."""
         self._begin_late()
         self._stopped.set()
+        self._remove_hooks()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    def abandon(self):
+        """Ends, in a forked child, what belongs to its parent, without a thread or a lock of it."""
+        self._stopped, self._beginning = threading.Event(), threading.Lock()
+        self._stopped.set()
+        self._thread = None
+        self._is_waiting = False
+        self._remove_hooks()
+
+    def _remove_hooks(self):
         self.labels.remove()
         self._phases.remove()
         _spans.remove()
         _metadata.remove()
         _regions.remove()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=5)
 
     def annotate(self, model, optimizer=None):
         """Labels a model's blocks, names its modules, and records its passes as spans."""
@@ -89,7 +118,7 @@ class Following:
         """Records other call stacks from now on: ``"python"``, ``"all"`` or None."""
         self.stacks = stacks
         self.labels.labels_gradients = self._with_stacks
-        if self._is_attached:
+        if self.is_attached:
             self._session.set_mode(self._mode())
 
     @property
@@ -104,27 +133,54 @@ class Following:
 
     def begin_at_failure(self, device, segment_bytes):
         """Begins the recording of a program that runs out of memory before the thread has noticed
-        its first use of a device. The recording ends with the failure, so nothing is allocated to
-        test the tracker: the failure itself must have been reported."""
-        with self._beginning:
-            if self._is_waiting and not self._stopped.is_set():
-                self._session.check_failure(device, segment_bytes)
-                self._begin()
+        its first use of a device. The recording ends with the failure, and the tracker is checked
+        by it: the failure must have been reported."""
+        with self._begins_alone():
+            if self.is_attached and not self._check.has_passed and not self._stopped.is_set():
+                self._check.pass_failure(device, segment_bytes)
+                if self._is_waiting:
+                    self._begin()
+
+    def record_now(self):
+        """Records the events that still wait for the check of the tracker."""
+        self._end_waiting(lambda: None)
 
     def _begin_late(self):
         """Begins the recording of a program that ended before the thread noticed its first use of a
         device, or that used none."""
-        with self._beginning:
-            if not self._is_waiting or self._stopped.is_set():
-                return
-            try:
-                if not self._try_begin(sys.modules["torch"]):
-                    self._session.begin()
-            except Exception as error:
-                self._fail(error)
+        self._end_waiting(self._session.begin)
+
+    def _end_waiting(self, begin_unchecked):
+        """Begins the recording and checks the tracker now, if it was not done before. Calls
+        ``begin_unchecked`` if there is nothing to check."""
+        if self._check.has_passed or not self.is_attached:
+            return
+        try:
+            with self._begins_alone():
+                if not self._stopped.is_set() and self._polling is None:
+                    self._try_begin(sys.modules["torch"], is_paced=False)
+                    if self._is_waiting:
+                        begin_unchecked()
+        except Exception as error:
+            self._fail(error)
+
+    @contextlib.contextmanager
+    def _begins_alone(self):
+        """Waits while another thread begins the recording; raises RuntimeError if it takes too long,
+        as when the allocator's lock is held for a long time."""
+        if not self._beginning.acquire(timeout=BEGIN_TIMEOUT):
+            raise RuntimeError("another thread still waits for PyTorch's allocator")
+        try:
+            yield
+        finally:
+            self._beginning.release()
 
     def _torch_is_imported(self, torch):
         if self._stopped.is_set():
+            return
+        if is_forked_from_cuda():
+            print(f"vramscope: nothing is recorded: {FORKED}", file=sys.stderr, flush=True)
+            self._turn_off(FORKED)
             return
         _metadata.install(torch, self._session)
         _spans.install(torch, self._session)
@@ -148,8 +204,8 @@ class Following:
         consequence = ""
         self._is_waiting = False
         try:
-            # A recording that has begun would change its meaning.
-            if self.status == "waiting":
+            # A recording with events would change its meaning.
+            if self._polling is None and not self._check.has_passed:
                 self._polling = Polling(self._session, torch, error)
                 self.status = f"polling: {error}"
                 consequence = "; recording snapshots instead, without call stacks"
@@ -157,13 +213,16 @@ class Following:
             pass
         print(f"vramscope: cannot follow PyTorch's allocator: {error}{consequence}", file=sys.stderr, flush=True)
         if self._polling is None:
-            self.status = f"off: {error}"
-            self._stopped.set()
-            _spans.remove()
+            self._turn_off(error)
             return
         self._take_notes()
         if self._thread is None:
             self._start_thread()
+
+    def _turn_off(self, reason):
+        self.status = f"off: {reason}"
+        self._stopped.set()
+        _spans.remove()
 
     def _start_thread(self):
         self._thread = threading.Thread(target=self._run, name="vramscope", daemon=True)
@@ -176,12 +235,10 @@ class Following:
         devices = device_list(torch)
         # Without stacks, too: a later session of this process may want them.
         interpreter = self._checked(lambda: _interpreter.checked(torch), "no call stacks")
-        autograd = self._checked(
-            lambda: _interpreter.checked_autograd(torch, minor), "the backward pass has no call stacks"
-        )
+        self._autograd = self._checked(lambda: _native.Autograd(minor), NO_BACKWARD_STACKS)
         self._has_interpreter = interpreter is not None
-        self._session.attach(minor, devices, self._mode(), interpreter, autograd)
-        self._is_attached = True
+        self._session.attach(minor, devices, self._mode(), interpreter, self._autograd)
+        self.is_attached = True
         self._session.start(take_snapshot(torch))
         # Already now: the first step may begin before the first use of a device is noticed.
         self._take_notes()
@@ -198,14 +255,12 @@ class Following:
                 print(f"vramscope: {consequence}: {error}", file=sys.stderr, flush=True)
             return None
 
-    def _try_begin(self, torch):
-        """Begins the recording if a device is in use, so that the self-test creates no context."""
-        for device in range(torch.cuda.device_count()):
-            if torch._C._cuda_hasPrimaryContext(device):
-                self._self_test(torch, device)
-                self._begin()
-                return True
-        return False
+    def _try_begin(self, torch, is_paced=True):
+        """Checks the tracker, and begins the recording once a device is in use."""
+        devices = range(torch.cuda.device_count())
+        is_used = not self._is_waiting or any(torch._C._cuda_hasPrimaryContext(device) for device in devices)
+        if is_used and self._check.run(torch, not self._is_waiting, is_paced) and self._is_waiting:
+            self._begin()
 
     def _begin(self):
         self._session.begin()
@@ -223,12 +278,6 @@ class Following:
         # Gradients are new at every step: without stacks, a step shall cost next to nothing.
         self.labels.labels_gradients = self._with_stacks
         self.labels.install()
-
-    def _self_test(self, torch, device):
-        tensor = torch.empty(SELF_TEST_BYTES, dtype=torch.uint8, device=torch.device("cuda", device))
-        address = tensor.data_ptr()
-        del tensor
-        self._session.check(device, address, SELF_TEST_BYTES)
 
     def _run(self):
         try:
@@ -251,16 +300,19 @@ class Following:
         import torch
 
         pinned_memory = PinnedMemory(self._session, torch)
+        self._check_autograd(_interpreter.check_operations, torch)
         while not self._stopped.is_set():
             with self._beginning:
-                is_waiting = self._is_waiting and not self._try_begin(torch)
-            if is_waiting:
+                if not self._check.has_passed:
+                    self._try_begin(torch)
+            if self._is_waiting:
                 self._stopped.wait(CONTEXT_INTERVAL)
                 continue
             if self._with_stacks:
                 _regions.install(self._session)
             pinned_memory.record_changes()
-            request = self._session.next_request(REQUEST_INTERVAL)
+            interval = REQUEST_INTERVAL if self._check.has_passed else CONTEXT_INTERVAL
+            request = self._session.next_request(interval)
             if self._stopped.is_set():
                 return
             if request == "snapshot":
@@ -268,6 +320,15 @@ class Following:
                 self._session.record(take_snapshot(torch))
             elif request == "modules":
                 self._name_modules(torch)
+            elif request == "backward":
+                self._check_autograd(_interpreter.check_backward, torch)
+
+    def _check_autograd(self, check, torch):
+        """Checks how autograd's operations are read. Without that, requests of the backward pass have
+        no call stacks of the forward pass."""
+        if self._autograd is not None:
+            passed = self._checked(lambda: check(torch, self._autograd) is None, NO_BACKWARD_STACKS)
+            self._session.trust_operations(passed is not None)
 
     def _name_modules(self, torch):
         try:

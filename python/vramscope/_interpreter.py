@@ -2,7 +2,6 @@
 
 import sys
 import sysconfig
-import threading
 import types
 
 from . import _native
@@ -23,32 +22,39 @@ def checked(torch):
     return interpreter
 
 
-def checked_autograd(torch, minor):
-    """Returns autograd's description for the library; raises RuntimeError if it cannot be read."""
-    autograd = _native.Autograd(minor)
-    found = []
-    # A thread of its own: the numbers of the program's operations stay as they are.
-    thread = threading.Thread(target=_check_autograd, args=(torch, autograd, found))
-    thread.start()
-    thread.join()
-    if found != ["equal"]:
-        raise RuntimeError(f"the numbers of autograd's operations differ: {found}")
-    return autograd
+def check_operations(torch, autograd):
+    """Checks the number of an operation of this thread and where its node stores it; raises
+    RuntimeError if they cannot be read.
+
+    Call this in a thread of its own: the numbers of the program's operations stay as they are.
+    Nothing runs backward here: that starts autograd's engine, and PyTorch then refuses to run it in
+    forked processes.
+    """
+    operation = _operation(torch)
+    expected = operation.grad_fn._sequence_nr()
+    numbers = autograd.numbers()
+    if numbers != (expected + 1, None):
+        raise RuntimeError(f"the numbers of autograd's operations differ: {numbers} after {expected}")
+    autograd.check_node(id(operation.grad_fn), expected)
 
 
-def _check_autograd(torch, autograd, found):
-    try:
-        x = torch.ones(1, requires_grad=True)
-        y = x * 2
-        expected = y.grad_fn._sequence_nr()
-        numbers = []
-        y.register_hook(lambda _: numbers.append(autograd.numbers()[1]))
-        following, outside = autograd.numbers()
-        y.backward()
-        is_equal = (following, outside, numbers) == (expected + 1, None, [expected])
-        found.append("equal" if is_equal else (expected, following, outside, numbers))
-    except Exception as error:
-        found.append(repr(error))
+def check_backward(torch, autograd):
+    """Checks the number that a thread has in a backward pass; raises RuntimeError if it cannot be
+    read. Call this only after the program's own backward pass, in a thread of its own, as above."""
+    operation = _operation(torch)
+    expected = operation.grad_fn._sequence_nr()
+    numbers = []
+    operation.register_hook(lambda _: numbers.append(autograd.numbers()[1]))
+    operation.backward()
+    if numbers != [expected]:
+        raise RuntimeError(f"the numbers of autograd's operations differ: {numbers} in the backward pass of {expected}")
+
+
+def _operation(torch):
+    """Returns the result of a differentiable operation on the CPU, whatever the defaults of the
+    program are."""
+    with torch.enable_grad():
+        return torch.ones(1, device="cpu", dtype=torch.float32, requires_grad=True) * 2
 
 
 def _check(interpreter, _argument):

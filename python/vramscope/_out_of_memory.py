@@ -31,6 +31,12 @@ def on_oom(path):
     return session
 
 
+def forget():
+    """Leaves the file to the parent, in a forked child."""
+    global _path
+    _path = None
+
+
 def _session_has_stopped(session):
     """Starts another session, from the current state on, so that the failure is recorded."""
     global _path

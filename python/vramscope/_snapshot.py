@@ -20,27 +20,34 @@ def device_list(torch):
 
 def take_snapshot(torch):
     """Returns the state of PyTorch's allocator as a pickle, without its history."""
+    return pickled(snapshot_state(torch))
+
+
+def snapshot_state(torch):
+    """Returns the state of PyTorch's allocator, without its history."""
     snapshot = torch._C._cuda_memorySnapshot
     # From 2.11 on the history can be left out; before 2.7 there is no argument.
     for arguments in ((0, 0, False),), (None,), ():
         try:
-            state = snapshot(*arguments)
-            break
+            return _without_history(snapshot(*arguments))
         except TypeError:
             continue
-    else:
-        raise RuntimeError("this version of PyTorch takes no snapshots")
-    return _pickled(state)
+    raise RuntimeError("this version of PyTorch takes no snapshots")
 
 
 def take_pinned_snapshot(torch):
     """Returns the segments of pinned host memory, and a pickle of them. PyTorch has this from 2.14
     on."""
     state = torch._C._cuda_memorySnapshot((*PINNED_SNAPSHOT_POOL, False))
-    return state["host_segments"], _pickled({**state, "segments": []})
+    return state["host_segments"], pickled({**_without_history(state), "segments": []})
 
 
-def _pickled(state):
+def pickled(state):
+    """Returns a snapshot as a pickle, which the library reads."""
+    return pickle.dumps(state, protocol=4)
+
+
+def _without_history(state):
     for history in ("device_traces", "host_traces"):
         state.pop(history, None)
-    return pickle.dumps(state, protocol=4)
+    return state

@@ -7,7 +7,7 @@ import sys
 import threading
 
 from . import _kernel, _native
-from ._follow import Following
+from ._follow import Following, is_forked_from_cuda
 from ._scopes import scope
 
 #: Call stacks that can be recorded: of Python, also of C++, or none.
@@ -16,6 +16,10 @@ STACKS = ("python", "all", None)
 DEFAULT_LISTEN = "127.0.0.1:7791"
 #: The starter of a session that ``on_oom`` has started.
 ON_OOM = "on_oom()"
+#: The starter of a session that ``vramscope run`` has started.
+RUN = "vramscope run"
+#: The starter of a session that goes on in a forked child.
+PARENT = "the parent of this process"
 
 _lock = threading.Lock()
 #: The session in progress; a process has at most one.
@@ -45,6 +49,8 @@ class Watch:
     _block = None
     #: What ``stop()`` has returned; None before.
     _is_complete = None
+    #: True if the session pushes to the server of the environment variable.
+    _pushes = False
 
     def __init__(self, listen, record, stacks, starter=None, **options):
         _check_stacks(stacks)
@@ -60,6 +66,7 @@ class Watch:
             self._session = _native.Session(listen=listen, record=record, **_page_options(), **options)
         except RuntimeError as error:
             raise WatchError(str(error)) from None
+        self._pushes = _pushes() and options.get("from_environment", True)
         self._following = Following(self._session, stacks=stacks)
         self._following.start()
 
@@ -116,6 +123,14 @@ class Watch:
             if _current is self:
                 _current = None
         return self._is_complete
+
+    def _abandon(self):
+        """Leaves the session to the parent, in a forked child: here it is as if it had ended."""
+        self._following.abandon()
+        self._is_complete = True
+        atexit.unregister(self._end)
+        if self._block is not None:
+            self._block._is_complete = True
 
     def _take_over(self, listen, record, stacks):
         """Makes a session that the program did not start its own: opens the page and the file that
@@ -228,9 +243,42 @@ def start(listen, record, stacks, starter=None, **options):
 
 def _start(listen, record, stacks, starter=None, **options):
     global _current
+    if is_forked_from_cuda():
+        # There will be nothing to show.
+        listen, options["is_child"] = None, True
     _current = Watch(listen, record, stacks, starter, **options)
     # Before the interpreter stops its threads.
     atexit.register(_current._end)
+    _end_with_multiprocessing(_current)
+
+
+def _end_with_multiprocessing(session):
+    """Ends a session when a process of ``multiprocessing`` ends, which runs no other exit handlers.
+    Such a process forgets what its parent registered, after the fork."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        _register_with(util, session)
+        util.register_after_fork(session, lambda session: _register_with(util, session))
+
+
+def _register_with(util, session):
+    if session is _current:
+        util.Finalize(None, session._end, exitpriority=0)
+
+
+def continue_in_child():
+    """Leaves the session in progress to the parent, in a forked child, and starts another one if it
+    pushes: as a process of its own."""
+    global _lock, _current
+    # Another thread may have held the lock.
+    _lock, parent, _current = threading.Lock(), _current, None
+    if parent is None:
+        return
+    parent._abandon()
+    is_pushed = parent._pushes and _open_on_pool is None
+    if is_pushed and not parent._following.is_attached and not is_forked_from_cuda():
+        starter = RUN if parent.starter == RUN else PARENT
+        start(None, None, parent._following.stacks, starter, is_child=True)
 
 
 @contextlib.contextmanager
@@ -240,11 +288,11 @@ def record(path, stacks="python"):
     In a session that ``on_oom``, ``vramscope run`` or ``vramscope attach`` has started, the file
     begins with the current state, and the session goes on after the block.
     """
-    global _current
     path = checked_path(path)
     with _lock:
         if _current is None:
-            _current = session = Watch(None, path, stacks)
+            _start(None, path, stacks)
+            session = _current
         elif _current.starter is None or _current._block is not None:
             raise WatchError("a session is in progress: stop it first, or use its save()")
         else:

@@ -1,6 +1,8 @@
 //! The call stacks that a device's tracker has defined, and their sites in a recording.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use vramscope_collector::RecorderHandle;
 use vramscope_trace::{Category, Frame, Site, SiteId, StackId, StringId};
@@ -45,6 +47,10 @@ pub(crate) struct Names {
     pub(crate) modules: Modules,
     pub(crate) regions: Regions,
     pub(crate) symbols: Symbols,
+    /// True while autograd's operations are known to be read correctly.
+    pub(crate) trusts_operations: Arc<AtomicBool>,
+    /// True once the program has requested memory in a backward pass.
+    pub(crate) has_backward: bool,
 }
 
 impl Names {
@@ -197,7 +203,9 @@ impl Definitions {
             self.generation = generation;
             self.forget_sites();
         }
-        let origin = self.origin(request);
+        let is_trusted = names.trusts_operations.load(Ordering::Relaxed);
+        let origin = self.origin(if is_trusted { request } else { Request { sequence: 0, node: None, ..request } });
+        names.has_backward |= origin.is_backward;
         let known = match (origin.index(), origin) {
             (Some([stack, kind]), _) => self.sites.get(stack).and_then(|sites| sites[kind]),
             (None, Origin { stack: 0, native: 0, scope: 0, .. }) => Some(SiteId(0)),

@@ -19,8 +19,11 @@ use crate::snapshot_devices;
 /// Interval of passes over the rings. The tracker never wakes the follower, which would be a system
 /// call under the allocator's lock.
 const PASS_INTERVAL: Duration = Duration::from_millis(4);
-/// Minimum time between two requests for a snapshot.
-const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum time between a snapshot and the request for another one.
+const MIN_SNAPSHOT_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a snapshot is at least this many times as long as the snapshot took, so that
+/// snapshots take at most 2% of one thread's time, like those of the Python package.
+const PAUSE_FACTOR: u32 = 50;
 
 /// What the follower needs from Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub(crate) enum Request {
     Snapshot,
     /// The names of the program's modules.
     Modules,
+    /// A check of autograd's operations in a backward pass, because the program has made one.
+    Backward,
 }
 
 /// The requests that wait for Python.
@@ -67,8 +72,12 @@ enum Command {
     PrepareSnapshot(SyncSender<()>),
     /// Returns the events of a device since a snapshot was prepared.
     HeldEvents(DeviceId, SyncSender<Vec<RawEvent>>),
+    /// Holds events, or records those that were held and the next ones.
+    HoldEvents(bool, SyncSender<()>),
+    /// Returns true if a device has lost events, so that another snapshot is needed.
+    NeedsSnapshot(SyncSender<bool>),
     /// Records from a snapshot on.
-    Record(Box<LiveSnapshot>, RecorderHandle, SyncSender<Result<(), String>>),
+    Record(Arc<LiveSnapshot>, RecorderHandle, SyncSender<Result<(), String>>),
 }
 
 /// The follower's thread. Dropping it stops the thread.
@@ -92,8 +101,15 @@ impl Follower {
         let requests = Arc::new(Requests::default());
         let thread_requests = Arc::clone(&requests);
         let thread = std::thread::Builder::new().name("vramscope-follower".into()).spawn(move || {
-            let mut follower =
-                FollowerThread { readers, names, notes, requests: thread_requests, last_snapshot: None, handle: None };
+            let mut follower = FollowerThread {
+                readers,
+                names,
+                notes,
+                requests: thread_requests,
+                snapshots: SnapshotPace::default(),
+                has_requested_backward: false,
+                handle: None,
+            };
             follower.run(&received);
             follower.readers
         })?;
@@ -125,16 +141,28 @@ impl Follower {
         self.call(Command::PrepareSnapshot)
     }
 
-    /// Returns the events of a device since [`prepare_snapshot`](Self::prepare_snapshot).
+    /// Sets whether events are held until the tracker has been checked. Events that are held when
+    /// the recording begins are recorded once they no longer are.
+    pub(crate) fn hold_events(&self, holds: bool) -> Result<(), String> {
+        self.call(|reply| Command::HoldEvents(holds, reply))
+    }
+
+    /// Returns the events of a device that are held, or were since
+    /// [`prepare_snapshot`](Self::prepare_snapshot).
     pub(crate) fn held_events(&self, device: DeviceId) -> Result<Vec<RawEvent>, String> {
         self.call(|reply| Command::HeldEvents(device, reply))
+    }
+
+    /// Returns true if a device has lost events, so that another snapshot is needed.
+    pub(crate) fn needs_snapshot(&self) -> Result<bool, String> {
+        self.call(Command::NeedsSnapshot)
     }
 
     /// Records from a snapshot on that was taken after
     /// [`prepare_snapshot`](Self::prepare_snapshot): first the state in the snapshot, then the
     /// events after it.
-    pub(crate) fn record(&self, snapshot: LiveSnapshot, handle: RecorderHandle) -> Result<(), String> {
-        self.call(|reply| Command::Record(Box::new(snapshot), handle, reply))?
+    pub(crate) fn record(&self, snapshot: Arc<LiveSnapshot>, handle: RecorderHandle) -> Result<(), String> {
+        self.call(|reply| Command::Record(snapshot, handle, reply))?
     }
 
     /// Returns the requests that wait for Python.
@@ -160,13 +188,39 @@ impl Drop for Follower {
     }
 }
 
+/// When snapshots are requested after lost events.
+#[derive(Debug, Default)]
+struct SnapshotPace {
+    /// True from a request to the snapshot.
+    is_requested: bool,
+    /// When the last snapshot was begun.
+    prepared: Option<Instant>,
+    /// When the next one may be requested; `None` for at once.
+    next: Option<Instant>,
+}
+
+impl SnapshotPace {
+    /// Returns true if a snapshot may be requested at the time `now`.
+    fn is_due(&self, now: Instant) -> bool {
+        !self.is_requested && self.next.is_none_or(|next| now >= next)
+    }
+
+    /// Tells that a snapshot was taken at the time `now`.
+    fn taken(&mut self, now: Instant) {
+        let duration = self.prepared.take().map_or(Duration::ZERO, |prepared| now.duration_since(prepared));
+        self.next = now.checked_add(duration.saturating_mul(PAUSE_FACTOR).max(MIN_SNAPSHOT_PAUSE));
+        self.is_requested = false;
+    }
+}
+
 /// The state of the follower's thread.
 struct FollowerThread {
     readers: Vec<DeviceReader>,
     names: Names,
     notes: Notes,
     requests: Arc<Requests>,
-    last_snapshot: Option<Instant>,
+    snapshots: SnapshotPace,
+    has_requested_backward: bool,
     /// The recorder's handle, once something has been recorded.
     handle: Option<RecorderHandle>,
 }
@@ -199,9 +253,11 @@ impl FollowerThread {
         if self.names.modules.wants_names() {
             self.requests.add(Request::Modules);
         }
-        let is_due = self.last_snapshot.is_none_or(|at| at.elapsed() >= SNAPSHOT_INTERVAL);
-        if is_due && self.readers.iter().any(DeviceReader::needs_snapshot) {
-            self.last_snapshot = Some(Instant::now());
+        if self.names.has_backward && !std::mem::replace(&mut self.has_requested_backward, true) {
+            self.requests.add(Request::Backward);
+        }
+        if self.snapshots.is_due(Instant::now()) && self.readers.iter().any(DeviceReader::needs_snapshot) {
+            self.snapshots.is_requested = true;
             self.requests.add(Request::Snapshot);
         }
     }
@@ -223,6 +279,7 @@ impl FollowerThread {
                 let is_first = self.handle.is_none();
                 let needs = |reader: &&mut DeviceReader| is_first || reader.is_waiting() || reader.needs_snapshot();
                 self.readers.iter_mut().filter(needs).for_each(DeviceReader::wait_for_snapshot);
+                self.snapshots.prepared = Some(Instant::now());
                 let _ = reply.send(());
             }
             Command::HeldEvents(device, reply) => {
@@ -230,7 +287,18 @@ impl FollowerThread {
                 let _ =
                     reply.send(reader.map(|reader| reader.hold_events().iter().copied().collect()).unwrap_or_default());
             }
+            Command::HoldEvents(holds, reply) => {
+                self.readers.iter_mut().for_each(|reader| reader.holds_events = holds);
+                let _ = reply.send(());
+            }
+            Command::NeedsSnapshot(reply) => {
+                let _ = reply.send(self.readers.iter().any(DeviceReader::needs_snapshot));
+            }
             Command::Record(snapshot, handle, reply) => {
+                // The first snapshot waits for the recording's beginning.
+                if self.handle.is_some() {
+                    self.snapshots.taken(Instant::now());
+                }
                 let _ = reply.send(self.record(&snapshot, handle));
             }
         }
@@ -278,5 +346,28 @@ impl FollowerThread {
         }
         self.handle = Some(handle);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pause_after_a_snapshot_depends_on_its_time() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut pace = SnapshotPace::default();
+        let mut take = |begin, end| {
+            assert!(pace.is_due(at(begin)));
+            pace.is_requested = true;
+            assert!(!pace.is_due(at(begin)), "the request waits");
+            pace.prepared = Some(at(begin));
+            pace.taken(at(end));
+            let is_due = |ms| pace.is_due(at(ms));
+            (is_due(end + 999), is_due(end + 1000), is_due(end + 4999), is_due(end + 5000))
+        };
+        assert_eq!(take(0, 1), (false, true, true, true));
+        assert_eq!(take(2000, 2100), (false, false, false, true));
     }
 }

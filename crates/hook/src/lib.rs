@@ -27,8 +27,8 @@
 //! - `interpreter` reads the Python frames of a thread without the interpreter's lock, and `native`
 //!   its C++ frames without the C++ runtime. `scopes` has the scopes that the program opens.
 //! - `follower` is the thread that reads the rings; `modules` has the names of modules, `regions`
-//!   those of `torch.compile`'s regions, `notes` marks and relabels from Python; `out_of_memory`
-//!   explains a failure.
+//!   those of `torch.compile`'s regions, `notes` marks and relabels from Python; `own_events`
+//!   checks the tracker by the program's own events; `out_of_memory` explains a failure.
 //! - `session` puts recording, follower and page together; `python` has the functions that Python
 //!   calls.
 
@@ -43,6 +43,7 @@ mod modules;
 mod native;
 mod notes;
 mod out_of_memory;
+mod own_events;
 mod polling;
 #[cfg(feature = "python")]
 mod python;

@@ -75,7 +75,7 @@ pub(crate) fn record_mark(
 }
 
 /// Reads the clock of PyTorch's trace entries: the processor's time-stamp counter.
-fn time_stamp() -> u64 {
+pub(crate) fn time_stamp() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: Every x86-64 processor has this instruction; it only writes the registers of its
     // result.

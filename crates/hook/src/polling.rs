@@ -41,10 +41,12 @@ struct PolledDevice {
 }
 
 impl Poller {
-    /// Creates a poller for the devices and records the state in the first snapshot.
+    /// Creates a poller for the devices and records the state in a snapshot. If the recording has
+    /// begun with the state in the snapshot `earlier`, what has changed since then is recorded.
     pub(crate) fn start(
         devices: impl Iterator<Item = DeviceId>,
         snapshot: &LiveSnapshot,
+        earlier: Option<&LiveSnapshot>,
         mut handle: RecorderHandle,
     ) -> Self {
         let mut polled_devices = BTreeMap::new();
@@ -52,8 +54,8 @@ impl Poller {
         let time_ns = handle.now_ns();
         memory.set_time_ns(time_ns);
         for device in devices {
-            let state = state_in(snapshot, device);
-            if state.segments().len() > 0 {
+            let state = state_in(earlier.unwrap_or(snapshot), device);
+            if state.segments().len() > 0 && earlier.is_none() {
                 *memory.device_mut(device) = state.clone();
             }
             polled_devices.insert(device, PolledDevice { state, time_ns, ..PolledDevice::default() });
@@ -61,7 +63,11 @@ impl Poller {
         if memory.devices().len() > 0 {
             handle.full_state(&memory);
         }
-        Self { handle, devices: polled_devices }
+        let mut poller = Self { handle, devices: polled_devices };
+        if earlier.is_some() {
+            poller.record(snapshot);
+        }
+        poller
     }
 
     /// Creates a poller for pinned host memory, of which nothing has been recorded.

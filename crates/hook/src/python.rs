@@ -3,11 +3,12 @@
 //! Functions raise `RuntimeError` with the reason in words. Those that can wait release the
 //! interpreter's lock.
 
+mod interpreter;
+
 use std::env;
-use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +17,11 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyType};
 use vramscope_collector::session::{RecordingOptions, lifecycle, read_recording_options, stderr_log};
-use vramscope_collector::{ANY_HOST, PushAddress};
+use vramscope_collector::{ANY_HOST, PushAddress, Rank};
 use vramscope_trace::{AnnotationStage, Category, DeviceId, DeviceInfo};
 
+use self::interpreter::{Interpreter, PyAutograd};
 use crate::follower::Request;
-use crate::interpreter::{ExpectedFrame, FrameWalker, InterpreterBuild, Layout, check_frames};
 use crate::native;
 use crate::notes::NoteKind;
 use crate::out_of_memory::end_at_failure;
@@ -28,12 +29,7 @@ use crate::polling::PINNED_SNAPSHOT_POOL;
 use crate::scopes::{self, Scope};
 use crate::session::Session;
 use crate::stacks::StackTable;
-use crate::torch::{Autograd, layout_of};
 use crate::tracker::{self, Mode};
-
-/// A frame as Python reports it: address of the code object, last instruction, line, address of the
-/// first local variable, file, name; `None` for what is not compared.
-type PythonFrame = (usize, Option<i32>, Option<u32>, Option<usize>, Option<String>, Option<String>);
 
 /// Creates a `RuntimeError`.
 fn error(reason: impl ToString) -> PyErr {
@@ -53,79 +49,26 @@ fn parse_listen(text: &str) -> PyResult<SocketAddr> {
     text.to_socket_addrs().map_err(|_| expected())?.next().ok_or_else(expected)
 }
 
-/// Returns the options of the environment variables. Invalid ones are reported.
+/// Returns the options of the environment variables. Invalid ones are reported. In a forked child,
+/// the name of the file contains the process id: several processes cannot write one file.
 fn environment_options() -> RecordingOptions {
-    let (options, errors) = read_recording_options(|name| env::var_os(name));
+    let (mut options, errors) = read_recording_options(|name| env::var_os(name));
     errors.iter().for_each(|error| stderr_log::print(&error.to_string()));
+    if lifecycle::is_forked_child() {
+        options.record = options.record.map(|path| with_process_id(&path, std::process::id()));
+    }
     options
 }
 
-/// How the call stacks of this interpreter are read.
-#[pyclass(frozen)]
-struct Interpreter {
-    walker: FrameWalker,
-    /// Address of the code object through which modules are called; 0 if it is unknown.
-    module_call: usize,
-}
-
-#[pymethods]
-impl Interpreter {
-    /// Finds the layout of this interpreter: `sys.hexversion`, whether it has no global lock,
-    /// whether it traces references, and the addresses of `types.CodeType` and of the code object
-    /// of `torch.nn.Module._wrapped_call_impl` (0 if unknown).
-    #[new]
-    fn new(
-        hex_version: u32,
-        free_threaded: bool,
-        trace_refs: bool,
-        code_type: usize,
-        module_call: usize,
-    ) -> PyResult<Self> {
-        let build = InterpreterBuild { hex_version, free_threaded, trace_refs };
-        let layout = Layout::for_interpreter(build).map_err(error)?;
-        let current = pyo3::ffi::PyGILState_GetThisThreadState as *const c_void;
-        // SAFETY: The function has no arguments and returns a pointer; only its type is erased.
-        let current = unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> *mut c_void>(current) };
-        // SAFETY: Python passed the address of its type of code objects. Both live as long as the
-        // interpreter.
-        let walker = unsafe { FrameWalker::new(layout, code_type, current) };
-        Ok(Self { walker, module_call })
+/// Returns the path with a process id in its name: `run-1234.vram` for `run.vram`.
+fn with_process_id(path: &Path, process_id: u32) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{process_id}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
     }
-
-    /// Checks that reading this thread's frames gives `frames`, innermost first.
-    fn check(&self, frames: Vec<PythonFrame>) -> PyResult<()> {
-        let expected: Vec<_> = frames
-            .iter()
-            .map(|(code, instruction_offset, line, first_local, file, name)| ExpectedFrame {
-                code: *code,
-                instruction_offset: *instruction_offset,
-                line: *line,
-                first_local: *first_local,
-                file_name: file.as_deref(),
-                name: name.as_deref(),
-            })
-            .collect();
-        check_frames(&self.walker, &expected).map_err(error)
-    }
-}
-
-/// How autograd's operations are read from PyTorch's thread-local variables.
-#[pyclass(name = "Autograd", frozen)]
-struct PyAutograd(Autograd);
-
-#[pymethods]
-impl PyAutograd {
-    /// Finds the variables of PyTorch 2.`minor` in this process.
-    #[new]
-    fn new(py: Python<'_>, minor: u32) -> PyResult<Self> {
-        let layout = layout_of(minor).ok_or_else(|| error(format!("PyTorch 2.{minor} has an unknown layout")))?;
-        py.detach(|| Autograd::find(layout.node_sequence)).map(Self).map_err(error)
-    }
-
-    /// The sequence number of this thread's next operation, and that of the node it evaluates.
-    fn numbers(&self) -> (Option<u64>, Option<u64>) {
-        (self.0.next_sequence(), self.0.node_sequence())
-    }
+    path.with_file_name(name)
 }
 
 /// Returns a category by its name.
@@ -196,10 +139,17 @@ struct PySession(ManuallyDrop<Session>);
 impl Drop for PySession {
     fn drop(&mut self) {
         // A forked child has none of the threads that dropping would wait for.
-        if !lifecycle::is_forked_child() {
+        if self.0.is_own() {
             // SAFETY: The session is dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) }
         }
+    }
+}
+
+impl PySession {
+    /// Returns the session; an error in a forked child of the process that opened it.
+    fn own(&self) -> PyResult<&Session> {
+        if self.0.is_own() { Ok(&self.0) } else { Err(error("the session belongs to the parent of this process")) }
     }
 }
 
@@ -207,9 +157,13 @@ impl Drop for PySession {
 impl PySession {
     /// Opens a session with the options of the environment variables, of which the arguments
     /// replace some. Without `from_environment`, the variables have no effect. With
-    /// `any_host`, the page accepts every host name and needs its token for everything.
+    /// `any_host`, the page accepts every host name and needs its token for everything. With
+    /// `is_child`, the session is that of a forked child, which only pushes: page and file are its
+    /// parent's.
     #[new]
-    #[pyo3(signature = (listen=None, record=None, push=None, from_environment=true, any_host=false))]
+    #[pyo3(signature = (
+        listen=None, record=None, push=None, from_environment=true, any_host=false, is_child=false
+    ))]
     fn new(
         py: Python<'_>,
         listen: Option<&str>,
@@ -217,8 +171,12 @@ impl PySession {
         push: Option<&str>,
         from_environment: bool,
         any_host: bool,
+        is_child: bool,
     ) -> PyResult<Self> {
         let mut options = if from_environment { environment_options() } else { RecordingOptions::default() };
+        if is_child {
+            options = RecordingOptions { listen: None, record: None, parent_rank: Rank::from_env(), ..options };
+        }
         if let Some(listen) = listen {
             options.listen = Some(parse_listen(listen)?);
         }
@@ -241,34 +199,38 @@ impl PySession {
     /// page that is served already stays.
     #[pyo3(signature = (listen, any_host=false))]
     fn serve(&self, py: Python<'_>, listen: &str, any_host: bool) -> PyResult<()> {
+        let session = self.own()?;
         let mut options = RecordingOptions { listen: Some(parse_listen(listen)?), ..environment_options() };
         if any_host {
             options.allow_hosts.push(ANY_HOST.to_owned());
         }
-        py.detach(|| self.0.serve(&options)).map_err(error)
+        py.detach(|| session.serve(&options)).map_err(error)
     }
 
     /// Writes the recording to another file, too, from the current state on. With `can_end`, the
     /// file may end before the recording, by `end_file`.
     fn add_file(&self, py: Python<'_>, path: PathBuf, can_end: bool) -> PyResult<()> {
+        let session = self.own()?;
         let keep = environment_options().keep;
-        py.detach(|| self.0.add_file(&path, keep, can_end)).map_err(error)
+        py.detach(|| session.add_file(&path, keep, can_end)).map_err(error)
     }
 
     /// Ends a file of `add_file`. Returns False if it is incomplete.
     fn end_file(&self, py: Python<'_>, path: PathBuf) -> PyResult<bool> {
-        py.detach(|| self.0.end_file(&path)).map_err(error)
+        let session = self.own()?;
+        py.detach(|| session.end_file(&path)).map_err(error)
     }
 
     /// Ends the connection to the server that the recording is pushed to.
     fn end_push(&self, py: Python<'_>) {
-        py.detach(|| self.0.end_push());
+        let Ok(session) = self.own() else { return };
+        py.detach(|| session.end_push());
     }
 
     /// The page's address with its token, or `None`.
     #[getter]
     fn url(&self) -> Option<String> {
-        self.0.url()
+        self.own().ok()?.url()
     }
 
     /// Starts to follow the allocator of PyTorch 2.`minor` on the devices (number, name, bytes),
@@ -283,80 +245,106 @@ impl PySession {
         interpreter: Option<&Interpreter>,
         autograd: Option<&PyAutograd>,
     ) -> PyResult<()> {
+        let session = self.own()?;
         let infos = device_infos(devices);
         let walker = interpreter.map(|interpreter| (interpreter.walker, interpreter.module_call));
         let stacks = move || walker.map(|(walker, module_call)| StackTable::new(walker, module_call));
         let autograd = autograd.map(|autograd| autograd.0);
         let mode = py.detach(|| parse_mode(mode))?;
-        py.detach(|| self.0.attach(minor, infos, mode, stacks, autograd)).map_err(error)
+        py.detach(|| session.attach(minor, infos, mode, stacks, autograd)).map_err(error)
     }
 
-    /// Checks that the tracker saw the allocation and free of `bytes` bytes at `address`.
-    fn check(&self, py: Python<'_>, device: u16, address: u64, bytes: u64) -> PyResult<()> {
-        py.detach(|| self.0.check(device, address, bytes)).map_err(error)
+    /// Prepares for a snapshot for `check_events`.
+    fn prepare_check(&self) {
+        let Ok(session) = self.own() else { return };
+        session.prepare_check();
+    }
+
+    /// Returns True if the program has used memory while the tracker is still to be checked.
+    fn has_events_to_check(&self, py: Python<'_>) -> PyResult<bool> {
+        let session = self.own()?;
+        py.detach(|| session.has_events_to_check()).map_err(error)
+    }
+
+    /// Compares the program's own events since the first snapshot with a later one. Returns True if
+    /// the tracker reports correctly, False if the events do not show it, and None if events were
+    /// lost: the session then needs another first snapshot.
+    fn check_events(&self, py: Python<'_>, snapshot: &[u8]) -> PyResult<Option<bool>> {
+        let session = self.own()?;
+        py.detach(|| session.check_events(snapshot)).map_err(error)
     }
 
     /// Checks that the tracker saw that a segment of `bytes` bytes could not be allocated.
     fn check_failure(&self, py: Python<'_>, device: u16, bytes: u64) -> PyResult<()> {
-        py.detach(|| self.0.check_failure(device, bytes)).map_err(error)
+        let session = self.own()?;
+        py.detach(|| session.check_failure(device, bytes)).map_err(error)
     }
 
     /// Keeps events until `record`, so that a snapshot can be taken now.
     fn prepare_snapshot(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.prepare_snapshot()).map_err(error)
+        let session = self.own()?;
+        py.detach(|| session.prepare_snapshot()).map_err(error)
     }
 
     /// Starts the recording with the first snapshot, the pickle of `torch.cuda.memory._snapshot()`.
     fn start(&self, py: Python<'_>, snapshot: &[u8]) -> PyResult<()> {
-        py.detach(|| self.0.start(snapshot)).map_err(error)
+        let session = self.own()?;
+        py.detach(|| session.start(snapshot)).map_err(error)
     }
 
     /// Records the first snapshot and the events after it.
     fn begin(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.begin()).map_err(error)
+        let session = self.own()?;
+        py.detach(|| session.begin()).map_err(error)
     }
 
     /// Continues to record from a snapshot on.
     fn record(&self, py: Python<'_>, snapshot: &[u8]) -> PyResult<()> {
-        py.detach(|| self.0.record(snapshot)).map_err(error)
+        let session = self.own()?;
+        py.detach(|| session.record(snapshot)).map_err(error)
     }
 
     /// Records a snapshot of the devices (number, name, bytes) without the tracker. The recording
     /// has the note.
     fn poll(&self, py: Python<'_>, devices: Vec<(u16, String, u64)>, note: &str, snapshot: &[u8]) -> PyResult<()> {
-        py.detach(|| self.0.poll(device_infos(devices), note, snapshot)).map_err(error)
+        let session = self.own()?;
+        py.detach(|| session.poll(device_infos(devices), note, snapshot)).map_err(error)
     }
 
     /// Records pinned host memory from a snapshot that is limited to the pool
     /// `PINNED_SNAPSHOT_POOL`.
     fn record_pinned_memory(&self, py: Python<'_>, snapshot: &[u8]) -> PyResult<()> {
-        py.detach(|| self.0.record_pinned_memory(snapshot)).map_err(error)
+        let session = self.own()?;
+        py.detach(|| session.record_pinned_memory(snapshot)).map_err(error)
     }
 
     /// Sets what the tracker does: `"off"` pauses the recording; `"events"`, `"stacks"` or
     /// `"all stacks"` (also of C++), and then a snapshot, resume it.
     fn set_mode(&self, py: Python<'_>, mode: &str) -> PyResult<()> {
+        let session = self.own()?;
         let mode = py.detach(|| parse_mode(mode))?;
-        py.detach(|| self.0.set_mode(mode)).map_err(error)
+        py.detach(|| session.set_mode(mode)).map_err(error)
     }
 
     /// Records a mark on every device: a moment, or with `stage` "begin" or "end" of a span.
     #[pyo3(signature = (name, stage=None))]
     fn mark(&self, name: &str, stage: Option<&str>) -> PyResult<()> {
+        let Ok(session) = self.own() else { return Ok(()) };
         let stage = match stage {
             None => AnnotationStage::Instant,
             Some("begin") => AnnotationStage::Begin,
             Some("end") => AnnotationStage::End,
             Some(stage) => return Err(PyValueError::new_err(format!("no stage {stage:?}"))),
         };
-        self.0.notes().add([(None, NoteKind::Mark { name: Arc::from(name), stage })]);
+        session.notes().add([(None, NoteKind::Mark { name: Arc::from(name), stage })]);
         Ok(())
     }
 
     /// Records that blocks have a category: device, address, and a scope or an empty text of each.
     fn relabel(&self, category: &str, blocks: Vec<(u16, u64, String)>) -> PyResult<()> {
+        let Ok(session) = self.own() else { return Ok(()) };
         let category = parse_category(category)?;
-        self.0.notes().add(blocks.into_iter().map(|(device, address, scope)| {
+        session.notes().add(blocks.into_iter().map(|(device, address, scope)| {
             let scope = Arc::from(scope);
             (Some(DeviceId(device)), NoteKind::Relabel { address, category, scope })
         }));
@@ -366,7 +354,8 @@ impl PySession {
     /// Records that a step of the program ended; a workspace of cuBLAS has this many bytes on each
     /// device.
     fn end_step(&self, workspace_bytes: Vec<(u16, u64)>) {
-        self.0.notes().add(
+        let Ok(session) = self.own() else { return };
+        session.notes().add(
             workspace_bytes
                 .into_iter()
                 .map(|(device, workspace_bytes)| (Some(DeviceId(device)), NoteKind::StepEnd { workspace_bytes })),
@@ -375,36 +364,50 @@ impl PySession {
 
     /// Writes what has been recorded so far to a file.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        py.detach(|| self.0.save(&path)).map_err(error)
+        let session = self.own()?;
+        py.detach(|| session.save(&path)).map_err(error)
     }
 
-    /// Waits for a request: `"snapshot"`, `"modules"`, or `None` after the time.
+    /// Says whether autograd's operations are known to be read correctly. Until then, requests of the
+    /// backward pass belong to no forward operation.
+    fn trust_operations(&self, is_trusted: bool) {
+        let Ok(session) = self.own() else { return };
+        session.trust_operations(is_trusted);
+    }
+
+    /// Waits for a request: `"snapshot"`, `"modules"`, `"backward"`, or `None` after the time.
     fn next_request(&self, py: Python<'_>, timeout_s: f64) -> Option<&'static str> {
+        let session = self.own().ok()?;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or_default();
-        py.detach(|| self.0.next_request(timeout)).map(|request| match request {
+        py.detach(|| session.next_request(timeout)).map(|request| match request {
             Request::Snapshot => "snapshot",
             Request::Modules => "modules",
+            Request::Backward => "backward",
         })
     }
 
     /// Adds names of modules by address.
     fn add_modules(&self, modules: Vec<(u64, String)>) {
-        self.0.modules().add(modules);
+        let Ok(session) = self.own() else { return };
+        session.modules().add(modules);
     }
 
     /// Adds the name of the region of `torch.compile` whose code object is at `address`.
     fn add_region(&self, address: u64, name: &str) {
-        self.0.regions().add(address, name);
+        let Ok(session) = self.own() else { return };
+        session.regions().add(address, name);
     }
 
     /// Removes the region of a code object that is about to be freed.
     fn remove_region(&self, address: u64) {
-        self.0.regions().remove(address);
+        let Ok(session) = self.own() else { return };
+        session.regions().remove(address);
     }
 
     /// Ends the recording and the page. Returns False if the file is incomplete.
     fn stop(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.0.stop())
+        let Ok(session) = self.own() else { return true };
+        py.detach(|| session.stop())
     }
 }
 
@@ -416,11 +419,18 @@ fn end_at_out_of_memory(py: Python<'_>, path: PathBuf) -> PyResult<Option<String
     ended.map_err(|reason| error(format!("{}: {reason}", path.display())))
 }
 
+/// Prepares the library for a forked child, before anything else uses it there.
+#[pyfunction]
+fn after_fork() {
+    scopes::leave_all();
+}
+
 /// The extension module.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     stderr_log::install();
-    lifecycle::install_handlers(at_exit);
+    lifecycle::detect_forks();
+    lifecycle::call_at_exit(at_exit);
     vramscope_fleet::register();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("PINNED_SNAPSHOT_POOL", (PINNED_SNAPSHOT_POOL.0, PINNED_SNAPSHOT_POOL.1))?;
@@ -430,5 +440,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(enter_scope, module)?)?;
     module.add_function(wrap_pyfunction!(tracked_objects, module)?)?;
     module.add_function(wrap_pyfunction!(end_at_out_of_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(after_fork, module)?)?;
     module.add_class::<PySession>()
 }

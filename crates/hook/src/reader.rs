@@ -58,6 +58,8 @@ pub(crate) struct DeviceReader {
     /// True if this version of PyTorch reports private pools.
     has_mempools: bool,
     phase: Phase,
+    /// True while events stay in the ring until the tracker has been checked.
+    pub(crate) holds_events: bool,
     /// Events that were read from the ring and are still to be recorded, in order.
     held: VecDeque<RawEvent>,
     /// Number of events that the tracker lost before the ring's next event.
@@ -91,6 +93,25 @@ pub(crate) struct RawEvent {
     setting: [u64; 3],
 }
 
+impl RawEvent {
+    #[cfg(test)]
+    pub(crate) fn new(action: u8, address: u64, size: u64, time: u64, setting: [u64; 3]) -> Self {
+        Self { action, stack: 0, scope: 0, node: None, sequence: 0, address, size, time, setting }
+    }
+
+    /// Returns what the event does to memory; `None` if it does nothing. `has_mempools` says whether
+    /// this version of PyTorch reports private pools.
+    pub(crate) fn live_entry(&self, has_mempools: bool) -> Option<LiveEntry> {
+        live_action(self.action).map(|action| self.entry_of(action, has_mempools))
+    }
+
+    fn entry_of(&self, action: LiveAction, has_mempools: bool) -> LiveEntry {
+        let [stream, first, second] = self.setting;
+        let mempool = has_mempools.then_some(MempoolId(first, second));
+        LiveEntry { action, address: self.address, size: self.size, stream, mempool }
+    }
+}
+
 impl DeviceReader {
     pub(crate) fn new(device: DeviceId, ring: Consumer<RING_LEN>, overflow: Arc<Overflow>, has_mempools: bool) -> Self {
         Self {
@@ -103,6 +124,7 @@ impl DeviceReader {
             node: None,
             has_mempools,
             phase: Phase::Off,
+            holds_events: false,
             held: VecDeque::new(),
             lost: 0,
             known_lost: 0,
@@ -140,6 +162,7 @@ impl DeviceReader {
             }
         }
         self.phase = Phase::Off;
+        self.holds_events = false;
         self.definitions.end_recording();
         self.notes.clear();
     }
@@ -201,7 +224,7 @@ impl DeviceReader {
 
     /// Records the events that the ring has now. Discards them if nothing is recorded.
     pub(crate) fn run_pass(&mut self, names: &mut Names) {
-        if self.is_waiting() {
+        if self.is_waiting() || self.holds_events {
             return;
         }
         self.ring.refresh();
@@ -264,9 +287,7 @@ impl DeviceReader {
         let site = self.definitions.site(request, names, handle);
         let kind = match live_action(event.action) {
             Some(action) => {
-                let [stream, first, second] = event.setting;
-                let mempool = self.has_mempools.then_some(MempoolId(first, second));
-                let entry = LiveEntry { action, address: event.address, size: event.size, stream, mempool };
+                let entry = event.entry_of(action, self.has_mempools);
                 match action {
                     LiveAction::Allocated => {
                         sites.insert(event.address, site);

@@ -6,36 +6,42 @@
 //! 1. [`Session::open`] serves the page. Nothing touches CUDA.
 //! 2. Once PyTorch has initialized CUDA, [`Session::attach`] starts to follow the allocator.
 //! 3. [`Session::start`] receives a snapshot that was taken in Python; events wait.
-//! 4. Once a device is in use, [`Session::check`] compares what the tracker saw with a tensor that
-//!    was allocated and freed, and [`Session::begin`] starts the recording with the snapshot and
-//!    the events after it.
+//! 4. Once a device is in use, [`Session::begin`] starts the recording with the first snapshot and
+//!    the events after it. [`Session::check_events`] compares what the tracker saw with a second
+//!    snapshot, before or after that; until it passes, no event is recorded.
 //!
 //! If events are lost later, [`Session::prepare_snapshot`], another snapshot and
 //! [`Session::record`] repair the recording. If the allocator cannot be followed,
 //! [`Session::poll`] records snapshots instead.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use vramscope_collector::session::{LateFile, Log, ProcessRecording, RecordingOptions, lifecycle, serve_hub};
 use vramscope_collector::{Controls, Hub, Keep, Overflow, Server};
 use vramscope_formats::{Limits, LiveSnapshot};
-use vramscope_trace::{DeviceId, DeviceInfo, RecordingInfo};
+use vramscope_trace::{AnnotationStage, DeviceId, DeviceInfo, RecordingInfo};
 
 use crate::definitions::Names;
 use crate::follower::{Follower, Request};
 use crate::modules::Modules;
-use crate::notes::Notes;
+use crate::notes::{NoteKind, Notes, time_stamp};
+use crate::own_events::Expectation;
 use crate::polling::Poller;
 use crate::reader::{DeviceReader, RawEvent};
 use crate::regions::Regions;
+use crate::snapshot_devices;
 use crate::stacks::StackTable;
 use crate::torch::{Autograd, actions, layout_of};
-use crate::tracker::{self, Mode};
+use crate::tracker::{self, MAX_DEVICES, Mode};
 
 /// The name that the headers of recordings give for this library.
 const WRITER: &str = concat!("vramscope-hook ", env!("CARGO_PKG_VERSION"));
+
+/// The reason of an error of a session without a follower.
+const NOT_FOLLOWING: &str = "the session does not follow the allocator";
 
 /// The reading ends of the rings, between sessions. `None` until the tracker is attached.
 static READERS: Mutex<Option<Vec<DeviceReader>>> = Mutex::new(None);
@@ -48,6 +54,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A session: its page, and what it follows and records.
 pub(crate) struct Session {
+    /// Number of the process that opened the session; see [`lifecycle::generation`].
+    generation: u32,
     options: Mutex<RecordingOptions>,
     log: Log,
     hub: Hub,
@@ -56,6 +64,8 @@ pub(crate) struct Session {
     modules: Modules,
     regions: Regions,
     notes: Notes,
+    /// True while autograd's operations are known to be read correctly.
+    trusts_operations: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -63,6 +73,8 @@ pub(crate) struct Session {
 #[derive(Default)]
 struct State {
     devices: Vec<DeviceInfo>,
+    /// True if events have private pools.
+    has_mempools: bool,
     follower: Option<Follower>,
     /// Set if snapshots are recorded instead of the tracker's events.
     poller: Option<Poller>,
@@ -71,8 +83,20 @@ struct State {
     recording: Option<ProcessRecording>,
     /// Files that began while the recording was in progress.
     late_files: Vec<LateFile>,
-    /// The allocator's state when it was first followed, until events are recorded.
-    first_snapshot: Option<LiveSnapshot>,
+    /// The allocator's state when it was first followed, until the tracker has been checked and
+    /// events are recorded.
+    first_snapshot: Option<Arc<LiveSnapshot>>,
+    /// True once the tracker has been checked.
+    is_checked: bool,
+    /// When the tracker was attached, by the clock of trace entries.
+    attached_at: u64,
+}
+
+impl State {
+    /// Returns the devices that the tracker can follow.
+    fn device_ids(&self) -> impl Iterator<Item = DeviceId> + use<> {
+        (0..self.devices.len().min(MAX_DEVICES)).map(|device| DeviceId(device as u16))
+    }
 }
 
 /// Lets the tracker return at once, and keeps the rings for a later session.
@@ -94,6 +118,7 @@ impl Session {
         // The follower waits for the recorder, and the program for neither.
         let options = RecordingOptions { overflow: Some(Overflow::Wait), ..options };
         let session = Self {
+            generation: lifecycle::generation(),
             options: Mutex::default(),
             log,
             // Also without a page: a push and files that begin later read from it.
@@ -103,11 +128,18 @@ impl Session {
             modules: Modules::default(),
             regions: Regions::default(),
             notes: Notes::default(),
+            trusts_operations: Arc::default(),
             state: Mutex::default(),
         };
         session.serve(&options)?;
         *lock(&session.options) = options;
         Ok(session)
+    }
+
+    /// Returns true if this process opened the session. A forked child of that process uses nothing
+    /// of the session, not even a lock: it has none of its threads.
+    pub(crate) fn is_own(&self) -> bool {
+        self.generation == lifecycle::generation()
     }
 
     /// Serves the page at the address of the options, if they have one. A page that is served
@@ -205,6 +237,7 @@ impl Session {
         autograd: Option<Autograd>,
     ) -> Result<(), String> {
         let layout = layout_of(minor).ok_or_else(|| format!("PyTorch 2.{minor} has an unknown layout"))?;
+        tracker::claim()?;
         let mut readers = lock(&READERS);
         if readers.is_none() {
             let installed =
@@ -216,38 +249,92 @@ impl Session {
         if taken.is_empty() {
             return Err("another session is recording already".to_owned());
         }
-        let names = Names { modules: self.modules.clone(), regions: self.regions.clone(), ..Names::default() };
+        let names = Names {
+            modules: self.modules.clone(),
+            regions: self.regions.clone(),
+            trusts_operations: Arc::clone(&self.trusts_operations),
+            ..Names::default()
+        };
         let follower = Follower::start(taken, names, self.notes.clone())
             .map_err(|error| format!("cannot start the thread that follows the allocator: {error}"))?;
+        let attached_at = time_stamp();
         tracker::set_mode(mode);
         let result = follower.prepare_snapshot();
         let mut state = lock(&self.state);
         state.devices = devices;
+        state.has_mempools = layout.mempool.is_some();
+        state.attached_at = attached_at;
         state.follower = Some(follower);
         result
     }
 
-    /// Checks that the tracker reported the allocation and the free of `bytes` bytes at `address`
-    /// on `device`, in this order, since [`attach`](Self::attach).
-    pub(crate) fn check(&self, device: u16, address: u64, bytes: u64) -> Result<(), String> {
-        let events = self.follower(|follower| follower.held_events(DeviceId(device)))??;
-        let mut seen = events.iter().filter(|event| event.address == address);
-        let mut expect = |action, name| match seen.find(|event| event.action == action && event.size == bytes) {
-            Some(_) => Ok(()),
-            None => Err(format!("the self-test failed: PyTorch did not report {name} of {bytes} bytes")),
-        };
-        expect(actions::ALLOC, "the allocation")?;
-        expect(actions::FREE_REQUESTED, "the free")?;
-        expect(actions::FREE_COMPLETED, "the completed free")
+    /// Prepares for a snapshot that this thread takes for [`check_events`](Self::check_events).
+    pub(crate) fn prepare_check(&self) {
+        snapshot_devices::begin();
+    }
+
+    /// Returns true if the program has used memory since the first snapshot, while the tracker is
+    /// still to be checked.
+    pub(crate) fn has_events_to_check(&self) -> Result<bool, String> {
+        let state = lock(&self.state);
+        if state.first_snapshot.is_none() {
+            return Ok(false);
+        }
+        let follower = state.follower.as_ref().ok_or(NOT_FOLLOWING)?;
+        for device in state.device_ids() {
+            if follower.held_events(device)?.iter().any(|event| event.action != actions::SNAPSHOT) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Compares the program's own events since the first snapshot with a snapshot that was taken
+    /// after [`prepare_check`](Self::prepare_check). Returns true if they are right; events are then
+    /// recorded. Returns false if they do not show it, and `None` if events were lost, so that
+    /// another first snapshot is needed.
+    pub(crate) fn check_events(&self, snapshot: &[u8]) -> Result<Option<bool>, String> {
+        let second = read_snapshot(snapshot)?;
+        let mut state = lock(&self.state);
+        let first = state.first_snapshot.as_ref().ok_or("the session has no first snapshot")?;
+        let follower = state.follower.as_ref().ok_or(NOT_FOLLOWING)?;
+        let mut is_checked = false;
+        for device in state.device_ids() {
+            let mut events = follower.held_events(device)?;
+            if state.recording.is_none() {
+                let entry = events.iter().position(|event| event.action == actions::SNAPSHOT);
+                events.drain(..entry.map_or(0, |entry| entry + 1));
+            }
+            let times = state.attached_at..=time_stamp();
+            let expectation = Expectation { device, has_mempools: state.has_mempools, times };
+            let result = expectation.check(first, &second, &events);
+            // Only now: until the ring has been read, events can still be lost.
+            if follower.needs_snapshot()? {
+                return Ok(None);
+            }
+            is_checked |= result.map_err(|reason| format!("the self-test failed: {reason}"))?;
+        }
+        if is_checked && state.recording.is_some() {
+            follower.hold_events(false)?;
+            state.first_snapshot = None;
+        }
+        state.is_checked = is_checked;
+        Ok(Some(is_checked))
     }
 
     /// Checks that the tracker reported a failed request on `device` for which a segment of `bytes`
-    /// bytes was needed. This takes the place of [`check`](Self::check) in a program whose first
-    /// requests fail.
+    /// bytes was needed. This takes the place of [`check_events`](Self::check_events) in a program
+    /// whose first requests fail. Events are then recorded.
     pub(crate) fn check_failure(&self, device: u16, bytes: u64) -> Result<(), String> {
         let events = self.follower(|follower| follower.held_events(DeviceId(device)))??;
         let is_failure = |event: &RawEvent| event.action == actions::OOM && (1..=bytes).contains(&event.size);
         if events.iter().any(is_failure) {
+            self.follower(|follower| follower.hold_events(false))??;
+            let mut state = lock(&self.state);
+            state.is_checked = true;
+            if state.recording.is_some() {
+                state.first_snapshot = None;
+            }
             Ok(())
         } else {
             Err(format!("PyTorch did not report that {bytes} bytes could not be allocated"))
@@ -257,7 +344,7 @@ impl Session {
     /// Calls `f` with the follower; fails if the session does not follow the allocator.
     fn follower<R>(&self, f: impl FnOnce(&Follower) -> R) -> Result<R, String> {
         let state = lock(&self.state);
-        state.follower.as_ref().map(f).ok_or_else(|| "the session does not follow the allocator".to_owned())
+        state.follower.as_ref().map(f).ok_or_else(|| NOT_FOLLOWING.to_owned())
     }
 
     /// Keeps events until [`record`](Self::record), so that a snapshot can be taken now.
@@ -268,16 +355,22 @@ impl Session {
     /// Keeps the first snapshot, taken after [`attach`](Self::attach), and events until
     /// [`begin`](Self::begin).
     pub(crate) fn start(&self, snapshot: &[u8]) -> Result<(), String> {
-        lock(&self.state).first_snapshot = Some(read_snapshot(snapshot)?);
+        lock(&self.state).first_snapshot = Some(Arc::new(read_snapshot(snapshot)?));
         Ok(())
     }
 
-    /// Starts the recording: with the state in the first snapshot, and the events after it.
+    /// Starts the recording: with the state in the first snapshot, and the events after it. Until
+    /// [`check_events`](Self::check_events) has passed, only the state is recorded.
     pub(crate) fn begin(&self) -> Result<(), String> {
         let mut state = lock(&self.state);
-        let snapshot = state.first_snapshot.take().ok_or("the session has no first snapshot")?;
+        let snapshot = state.first_snapshot.clone().ok_or("the session has no first snapshot")?;
         let recording = self.start_recording(&mut state.devices, &snapshot, Vec::new())?;
         state.recording = Some(recording);
+        let is_checked = state.is_checked;
+        state.follower.as_ref().ok_or(NOT_FOLLOWING)?.hold_events(!is_checked)?;
+        if is_checked {
+            state.first_snapshot = None;
+        }
         drop(state);
         self.record_from(snapshot)
     }
@@ -316,12 +409,14 @@ impl Session {
         if let Some(follower) = state.follower.take() {
             release_tracker(follower);
         }
-        if state.recording.is_none() {
+        let has_begun = state.recording.is_some();
+        if !has_begun {
+            state.first_snapshot = None;
             state.devices = devices;
             let recording = self.start_recording(&mut state.devices, &snapshot, vec![note.to_owned()])?;
             state.recording = Some(recording);
         }
-        let State { devices, poller, recording, .. } = &mut *state;
+        let State { devices, poller, recording, first_snapshot, .. } = &mut *state;
         let recording = recording.as_ref().ok_or("the recording has not been started")?;
         match poller {
             Some(poller) => {
@@ -330,7 +425,11 @@ impl Session {
             }
             None => {
                 let devices = devices.iter().map(|info| DeviceId(info.device));
-                *poller = Some(Poller::start(devices, &snapshot, recording.handle()));
+                let started = Poller::start(devices, &snapshot, first_snapshot.take().as_deref(), recording.handle());
+                *poller = Some(started);
+                if has_begun {
+                    self.notes.add([(None, NoteKind::Mark { name: note.into(), stage: AnnotationStage::Instant })]);
+                }
             }
         }
         Ok(())
@@ -350,10 +449,17 @@ impl Session {
     /// Continues to record from a snapshot that was taken after
     /// [`prepare_snapshot`](Self::prepare_snapshot).
     pub(crate) fn record(&self, snapshot: &[u8]) -> Result<(), String> {
-        self.record_from(read_snapshot(snapshot)?)
+        let snapshot = Arc::new(read_snapshot(snapshot)?);
+        let mut state = lock(&self.state);
+        if state.first_snapshot.is_some() {
+            // The tracker is still to be checked: by the events after this snapshot.
+            state.first_snapshot = Some(Arc::clone(&snapshot));
+        }
+        drop(state);
+        self.record_from(snapshot)
     }
 
-    fn record_from(&self, snapshot: LiveSnapshot) -> Result<(), String> {
+    fn record_from(&self, snapshot: Arc<LiveSnapshot>) -> Result<(), String> {
         let state = lock(&self.state);
         let (Some(follower), Some(recording)) = (&state.follower, &state.recording) else {
             return Err("the recording has not been started".to_owned());
@@ -378,6 +484,12 @@ impl Session {
         recording.save(&self.hub, path).map(drop).map_err(|error| format!("{}: {error}", path.display()))
     }
 
+    /// Says whether autograd's operations are known to be read correctly. Until then, requests of the
+    /// backward pass belong to no forward operation.
+    pub(crate) fn trust_operations(&self, is_trusted: bool) {
+        self.trusts_operations.store(is_trusted, Ordering::Relaxed);
+    }
+
     /// Waits for something that only Python can do; `None` after `timeout`.
     pub(crate) fn next_request(&self, timeout: Duration) -> Option<Request> {
         // The lock is not held during the wait.
@@ -386,10 +498,9 @@ impl Session {
     }
 
     /// Ends the recording, then the page's server. The tracker stays attached and returns at once.
-    /// Returns false if the recording's file is incomplete. In a forked child, which has neither
-    /// the threads nor the recording, it does nothing.
+    /// Returns false if the recording's file is incomplete. In a forked child it does nothing.
     pub(crate) fn stop(&self) -> bool {
-        if lifecycle::is_forked_child() {
+        if !self.is_own() {
             return true;
         }
         let (follower, recording, late_files) = {

@@ -36,5 +36,5 @@ mod self_check;
 pub(crate) use code::{CODE_BUFFER_BYTES, read_code};
 pub(crate) use frames::{FrameRef, FrameWalker};
 pub(crate) use layout::{InterpreterBuild, Layout};
-pub(crate) use memory::DirectMemory;
+pub(crate) use memory::{CheckedMemory, DirectMemory, Memory};
 pub(crate) use self_check::{ExpectedFrame, check_frames};

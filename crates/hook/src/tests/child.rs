@@ -30,8 +30,8 @@ const DEVICE_BYTES: u64 = 16 << 30;
 const FULL_RATE: f64 = 1_000_000.0;
 /// How long the threads run at the full rate, for each layout.
 const FULL_RATE_SECONDS: f64 = 0.6;
-/// Size of the self-test's block, in bytes.
-const SELF_TEST_BYTES: u64 = 123_457;
+/// Size of the blocks that the tracker is checked with, in bytes.
+const CHECKED_BYTES: u64 = 123_457;
 
 #[test]
 #[ignore = "a child process of the other tests"]
@@ -109,20 +109,19 @@ impl Child {
         std::array::from_fn(|device| self.standin.log(device as u16).len())
     }
 
-    /// Opens a session and begins to follow the allocator. Returns it with a snapshot from which it
-    /// can record.
-    fn attach(&self) -> (Session, Vec<u8>) {
+    /// Opens a session, begins to follow the allocator, and checks the tracker.
+    fn attach(&self) -> Session {
         let session = open(&self.path());
         session.attach(self.minor, devices(), Mode::Events, || None, None).expect("the layout is known");
         let snapshot = self.standin.snapshot();
+        session.start(&snapshot).expect("the snapshot is valid");
         for device in 0..DEVICES {
-            let address = self.standin.alloc(device, SELF_TEST_BYTES, 0);
+            let address = self.standin.alloc(device, CHECKED_BYTES, 0);
             assert!(self.standin.free(address));
-            session.check(device, address, SELF_TEST_BYTES).expect("the tracker saw the block");
-            let error = session.check(device, address, SELF_TEST_BYTES + 1);
-            assert!(error.is_err_and(|error| error.contains("did not report the allocation")));
         }
-        (session, snapshot)
+        session.prepare_check();
+        assert_eq!(session.check_events(&self.standin.snapshot()), Ok(Some(true)), "the tracker saw the blocks");
+        session
     }
 
     /// Ends a session and compares its recording with the log's entries since the first snapshot
@@ -154,8 +153,8 @@ impl Child {
     /// was recorded, and the events per second of the threads.
     fn record(&self, events_per_second: f64, seconds: f64) -> (String, f64) {
         let start = self.log_lengths();
-        let (session, snapshot) = self.attach();
-        session.start(&snapshot).and_then(|()| session.begin()).expect("the recording begins");
+        let session = self.attach();
+        session.begin().expect("the recording begins");
         let counts = self.standin.storm(events_per_second, seconds, DEVICES);
         let mark = NoteKind::Mark { name: Arc::from("middle"), stage: AnnotationStage::Instant };
         session.notes().add([(None, mark)]);
@@ -183,9 +182,10 @@ impl Child {
         let walker = unsafe { FrameWalker::new(layout, 0, no_thread_state) };
         let stacks = || Some(StackTable::new(walker, 0));
         session.attach(self.minor, devices(), Mode::EventsWithAllStacks, stacks, None).expect("the layout is known");
-        let snapshot = self.standin.snapshot();
-        session.start(&snapshot).and_then(|()| session.begin()).expect("the recording begins");
+        session.start(&self.standin.snapshot()).and_then(|()| session.begin()).expect("the recording begins");
         self.standin.storm(100_000.0, 1.0, DEVICES);
+        session.prepare_check();
+        assert_eq!(session.check_events(&self.standin.snapshot()), Ok(Some(true)), "the tracker saw the blocks");
         assert!(session.stop(), "the file is complete");
         let recorded = Recorded::read(&self.path());
         let (mut events, mut requests, mut with_stack) = (0, 0, 0);
@@ -213,8 +213,8 @@ impl Child {
         let counts = thread::scope(|scope| {
             let storm = scope.spawn(|| self.standin.storm(200_000.0, 1.0, DEVICES));
             thread::sleep(Duration::from_millis(300));
-            let (session, snapshot) = self.attach();
-            session.start(&snapshot).and_then(|()| session.begin()).expect("the recording begins");
+            let session = self.attach();
+            session.begin().expect("the recording begins");
             let counts = storm.join().expect("the storm ends");
             (session, counts)
         });
@@ -228,12 +228,12 @@ impl Child {
 
     /// Leaves the rings unread until they are full, then continues.
     fn overflow(&self) -> String {
-        let (session, snapshot) = self.attach();
+        let session = self.attach();
         // More events than both rings have room for.
         let filling = self.standin.storm(f64::INFINITY, 1.5, DEVICES);
         let repaired = thread::scope(|scope| {
             let storm = scope.spawn(|| self.standin.storm(100_000.0, 2.0, DEVICES));
-            session.start(&snapshot).and_then(|()| session.begin()).expect("the recording begins");
+            session.begin().expect("the recording begins");
             let mut repaired = 0;
             while !storm.is_finished() {
                 if session.next_request(Duration::from_millis(50)) == Some(Request::Snapshot) {
@@ -253,15 +253,15 @@ impl Child {
 
     /// Records with one session after another.
     fn record_again(&self) -> String {
-        let (earlier, snapshot) = self.attach();
-        earlier.start(&snapshot).and_then(|()| earlier.begin()).expect("the recording begins");
+        let earlier = self.attach();
+        earlier.begin().expect("the recording begins");
         assert!(earlier.stop());
         let (first, _) = self.record(50_000.0, 0.1);
         let start = self.log_lengths();
         let between = self.standin.storm(50_000.0, 0.1, DEVICES);
         assert!(between.allocations > 0);
-        let (session, snapshot) = self.attach();
-        session.start(&snapshot).and_then(|()| session.begin()).expect("the recording begins");
+        let session = self.attach();
+        session.begin().expect("the recording begins");
         // The earlier session has ended long ago.
         drop(earlier);
         self.standin.storm(50_000.0, 0.1, DEVICES);

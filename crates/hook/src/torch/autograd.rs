@@ -17,6 +17,7 @@ use memmap2::Mmap;
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _};
 
+use crate::interpreter::{CheckedMemory, Memory as _};
 use crate::loader::{LoadedLibrary, visit_libraries};
 
 /// Name of the library that contains autograd.
@@ -25,6 +26,9 @@ const LIBRARY: &str = "libtorch_cpu.so";
 const SEQUENCE: &str = "_ZN2at15sequence_number12_GLOBAL__N_112sequence_nr_E";
 /// Mangled name of the variable with the node that the thread evaluates.
 const CURRENT_NODE: &str = "_ZZNK5torch8autogradL27tls_current_evaluating_nodeMUlvE_clEvE3var";
+
+/// Offset of a node's address in its Python object (`THPCppFunction`), behind the object's header.
+const NODE_OF_OBJECT: usize = 16;
 
 /// Value of a thread's entry for a library whose variables the thread has not used yet.
 const UNALLOCATED: usize = usize::MAX;
@@ -67,6 +71,21 @@ impl Autograd {
         let missing = || fail("its symbol table lacks autograd's thread-local variables".to_owned());
         let (sequence, current_node) = sequence.zip(current_node).ok_or_else(missing)?;
         Ok(Self { module, sequence, current_node, node_sequence })
+    }
+
+    /// Checks that the node whose Python object is at the address `object` has the number
+    /// `sequence`. Memory that cannot be read is an error.
+    pub(crate) fn check_node(&self, object: usize, sequence: u64) -> Result<(), String> {
+        let memory = CheckedMemory::new().map_err(|error| error.to_string())?;
+        // SAFETY: `CheckedMemory` has no requirement.
+        let node = unsafe { memory.read_word(object, NODE_OF_OBJECT) };
+        // SAFETY: As above.
+        let found = node.and_then(|node| unsafe { memory.read_word(node, self.node_sequence) });
+        match found {
+            Ok(found) if found as u64 == sequence => Ok(()),
+            Ok(found) => Err(format!("a node has the number {found}, not {sequence}")),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Returns the address of the library's thread-local variables of this thread; `None` if the

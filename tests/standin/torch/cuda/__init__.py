@@ -7,9 +7,9 @@ import types
 from .. import _C, _library
 from . import memory
 from .memory import (
-    MemPool, empty_cache, get_per_process_memory_fraction, max_memory_allocated, max_memory_reserved, memory_allocated,
-    memory_reserved, memory_snapshot, memory_stats, reset_accumulated_memory_stats, reset_peak_memory_stats,
-    set_per_process_memory_fraction,
+    MemPool, caching_allocator_alloc, caching_allocator_delete, empty_cache, get_per_process_memory_fraction,
+    max_memory_allocated, max_memory_reserved, memory_allocated, memory_reserved, memory_snapshot, memory_stats,
+    reset_accumulated_memory_stats, reset_peak_memory_stats, set_per_process_memory_fraction,
 )
 
 OutOfMemoryError = _C.OutOfMemoryError

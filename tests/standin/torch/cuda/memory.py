@@ -59,6 +59,14 @@ def get_per_process_memory_fraction(device=None):
     return _C._cuda_getMemoryFraction(device or 0)
 
 
+def caching_allocator_alloc(size, device=None, stream=None):
+    return _C._allocate(device or 0, size, stream or 0)
+
+
+def caching_allocator_delete(mem_ptr):
+    _library.free(mem_ptr)
+
+
 def empty_cache():
     from . import is_initialized
 

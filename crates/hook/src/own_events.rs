@@ -1,0 +1,240 @@
+//! Checks the tracker by the program's own events between two snapshots.
+//!
+//! The state of a snapshot, changed by the events that the tracker reported after it, must be the
+//! state of the next snapshot. So nothing has to be allocated to check the tracker. A request of
+//! ours could fail on a full GPU, empty the program's cache and call its observers, and would end
+//! the capture of a CUDA graph in another thread.
+
+use std::ops::RangeInclusive;
+
+use vramscope_formats::{LiveAction, LiveDevice, LiveEntry, LiveSnapshot};
+use vramscope_trace::{Block, DeviceId, DeviceState, Event, MemoryState, MempoolId, SiteId, StreamId};
+
+use crate::reader::RawEvent;
+use crate::torch::actions;
+
+/// An active block as both snapshots and events know it: address, requested bytes, stream, and the
+/// private pool if this version of PyTorch reports it with an event.
+type KnownBlock = (u64, u64, StreamId, Option<MempoolId>);
+
+/// What a check knows beside the snapshots.
+pub(crate) struct Expectation {
+    pub(crate) device: DeviceId,
+    /// True if this version of PyTorch reports private pools with events.
+    pub(crate) has_mempools: bool,
+    /// Readings of the clock of trace entries before the first event and after the last one.
+    pub(crate) times: RangeInclusive<u64>,
+}
+
+/// How far the clocks of two processors may be apart, in ticks: about 0.3 ms.
+const CLOCK_TOLERANCE: u64 = 1 << 20;
+
+impl Expectation {
+    /// Compares the state after a device's events with that of a later snapshot. `events` begin
+    /// after the entry of the snapshot `first` and contain that of `second`.
+    ///
+    /// Returns true if the states are equal and an event confirms every field: its stream and private
+    /// pool are those of the segment at its address. Returns false without such an event.
+    ///
+    /// # Errors
+    /// If the states differ, or an event contradicts the clock or the events before it.
+    pub(crate) fn check(
+        &self,
+        first: &LiveSnapshot,
+        second: &LiveSnapshot,
+        events: &[RawEvent],
+    ) -> Result<bool, String> {
+        let device = self.device;
+        let (state, mut live) = device_of(first, device);
+        let (after, _) = device_of(second, device);
+        let expected = self.active_blocks(&after);
+        let mut memory = MemoryState::default();
+        *memory.device_mut(device) = state;
+        let (mut changes, mut confirmations) = (0_u64, 0_u64);
+        let mut is_equal = None;
+        for event in events {
+            self.check_time(event)?;
+            if event.action == actions::SNAPSHOT {
+                // The program may have taken one, too.
+                let state = memory.device(device).cloned().unwrap_or_default();
+                is_equal = Some(self.active_blocks(&state) == expected);
+                if is_equal == Some(true) {
+                    break;
+                }
+            } else if let Some(entry) = event.live_entry(self.has_mempools) {
+                let before = memory.device(device).and_then(|state| is_of_segment(state, &entry));
+                if before == Some(false) {
+                    let RawEvent { address, .. } = event;
+                    return Err(format!(
+                        "an event of {device} at {address:#x} has another stream or pool than its segment"
+                    ));
+                }
+                confirmations += u64::from(before.or_else(|| is_of_segment(&after, &entry)) == Some(true));
+                let kind = live.apply(&entry, SiteId(0));
+                memory.apply(&Event { device, time_ns: 0, kind });
+                changes += 1;
+            }
+        }
+        if live.contradictions() > 0 {
+            let count = live.contradictions();
+            return Err(format!("{count} of {changes} events of {device} contradict the events before them"));
+        }
+        match is_equal {
+            Some(true) => Ok(confirmations > 0),
+            Some(false) => Err(format!("a snapshot of {device} differs from the state after {changes} events")),
+            None => Err(format!("PyTorch did not report the snapshot of {device} to the tracker")),
+        }
+    }
+
+    /// Checks that an event's time is between the readings of the clock.
+    fn check_time(&self, event: &RawEvent) -> Result<(), String> {
+        let (start, end) = (self.times.start(), self.times.end());
+        let valid = start.saturating_sub(CLOCK_TOLERANCE)..=end.saturating_add(CLOCK_TOLERANCE);
+        if valid.contains(&event.time) {
+            Ok(())
+        } else {
+            Err(format!("an event of {} has the time {}, not one from {start} to {end}", self.device, event.time))
+        }
+    }
+
+    /// Returns a device's active blocks in the order of their addresses.
+    fn active_blocks(&self, state: &DeviceState) -> Vec<KnownBlock> {
+        let known = |block: &Block| {
+            let mempool = self.has_mempools.then_some(block.pool.owner);
+            (block.address, block.requested, block.stream, mempool)
+        };
+        state.blocks().map(known).collect()
+    }
+}
+
+/// Returns the state of a device in a snapshot, which lacks devices without memory.
+fn device_of(snapshot: &LiveSnapshot, device: DeviceId) -> (DeviceState, LiveDevice) {
+    if snapshot.devices().contains(&device) {
+        snapshot.device(device)
+    } else {
+        (DeviceState::default(), LiveDevice::empty(snapshot.settings(), device))
+    }
+}
+
+/// Returns whether an entry has the stream and the private pool of the segment at its address; `None`
+/// if a state has no segment there.
+fn is_of_segment(state: &DeviceState, entry: &LiveEntry) -> Option<bool> {
+    let segment = state.segment_at(entry.address).filter(|_| entry.action != LiveAction::OutOfMemory)?;
+    let has_pool = entry.mempool.is_none_or(|pool| pool == segment.pool.owner);
+    Some(has_pool && segment.stream == StreamId(entry.stream))
+}
+
+#[cfg(test)]
+mod tests {
+    use vramscope_formats::Limits;
+
+    use super::*;
+
+    const SEGMENT: u64 = 0x7000_0000_0000;
+    const STREAM: u64 = 9;
+
+    /// Returns a snapshot of one segment with blocks: address in the segment, requested bytes.
+    fn snapshot(blocks: &[(u64, u64)]) -> LiveSnapshot {
+        let mut parts = Vec::new();
+        let mut end = 0;
+        for &(offset, requested) in blocks {
+            if offset > end {
+                parts.push(block(end, offset - end, 0, "inactive"));
+            }
+            end = offset + requested.next_multiple_of(512);
+            parts.push(block(offset, end - offset, requested, "active_allocated"));
+        }
+        parts.push(block(end, (2 << 20) - end, 0, "inactive"));
+        let segments = format!(
+            r#"[{{"device":0,"address":{SEGMENT},"total_size":2097152,"allocated_size":0,"active_size":0,
+            "requested_size":0,"stream":{STREAM},"segment_type":"small","segment_pool_id":[0,0],
+            "is_expandable":false,"frames":[],"blocks":[{}]}}]"#,
+            parts.join(",")
+        );
+        let text = format!(r#"{{"segments":{segments},"device_traces":[],"allocator_settings":{{}}}}"#);
+        LiveSnapshot::read(text.as_bytes(), &Limits::default()).expect("the snapshot is valid")
+    }
+
+    fn block(offset: u64, size: u64, requested: u64, state: &str) -> String {
+        format!(
+            r#"{{"address":{},"size":{size},"requested_size":{requested},"state":"{state}","frames":[]}}"#,
+            SEGMENT + offset
+        )
+    }
+
+    fn event(action: u8, offset: u64, size: u64) -> RawEvent {
+        let address = if action == actions::SNAPSHOT { 0 } else { SEGMENT + offset };
+        RawEvent::new(action, address, size, 5_000_000, [STREAM, 0, 0])
+    }
+
+    fn check(first: &LiveSnapshot, second: &LiveSnapshot, events: &[RawEvent]) -> Result<bool, String> {
+        let expectation = Expectation { device: DeviceId(0), has_mempools: true, times: 4_000_000..=6_000_000 };
+        expectation.check(first, second, events)
+    }
+
+    /// An allocation that stays, one that ends, and the entry of the snapshot.
+    fn usual_events() -> Vec<RawEvent> {
+        vec![
+            event(actions::ALLOC, 1024, 700),
+            event(actions::ALLOC, 2048, 100),
+            event(actions::FREE_REQUESTED, 2048, 100),
+            event(actions::FREE_COMPLETED, 2048, 100),
+            event(actions::SNAPSHOT, 0, 0),
+        ]
+    }
+
+    #[test]
+    fn events_that_explain_the_second_snapshot_are_right() {
+        let (first, second) = (snapshot(&[(0, 1000)]), snapshot(&[(0, 1000), (1024, 700)]));
+        assert_eq!(check(&first, &second, &usual_events()), Ok(true));
+        let mut events = usual_events();
+        let freed = [
+            event(actions::FREE_REQUESTED, 0, 1000),
+            event(actions::FREE_COMPLETED, 0, 1000),
+            event(actions::SNAPSHOT, 0, 0),
+        ];
+        assert_eq!(check(&first, &snapshot(&[]), &freed), Ok(true), "frees only");
+        events.insert(0, event(actions::SNAPSHOT, 0, 0));
+        events.push(event(actions::ALLOC, 4096, 1));
+        assert_eq!(check(&first, &second, &events), Ok(true), "the program took a snapshot and went on");
+    }
+
+    #[test]
+    fn nothing_is_shown_without_an_event() {
+        let first = snapshot(&[(0, 1000)]);
+        assert_eq!(check(&first, &first, &[event(actions::SNAPSHOT, 0, 0)]), Ok(false));
+        assert_eq!(check(&first, &first, &[event(actions::OOM, 0, 1000), event(actions::SNAPSHOT, 0, 0)]), Ok(false));
+    }
+
+    #[test]
+    fn wrong_fields_are_found() {
+        let (first, second) = (snapshot(&[(0, 1000)]), snapshot(&[(0, 1000), (1024, 700)]));
+        let check = |index: usize, change: fn(&mut RawEvent)| {
+            let mut events = usual_events();
+            change(&mut events[index]);
+            check(&first, &second, &events).expect_err(&format!("event {index} is wrong: {:?}", events[index]))
+        };
+        // Of a block that stays, and of one that ends.
+        for index in [0, 1] {
+            check(index, |event| event.address += 512);
+            check(index, |event| event.action = actions::FREE_REQUESTED);
+            for change in [|event: &mut RawEvent| event.time = 0, |event: &mut RawEvent| event.time = u64::MAX] {
+                assert!(check(index, change).contains("has the time"));
+            }
+            check(index, |event| {
+                *event = RawEvent::new(event.action, event.address, event.size, event.time, [7, 0, 0])
+            });
+            check(index, |event| {
+                *event = RawEvent::new(event.action, event.address, event.size, event.time, [STREAM, 1, 2]);
+            });
+        }
+        assert!(check(0, |event| event.size += 1).contains("differs from the state after 4 events"));
+    }
+
+    #[test]
+    fn snapshot_that_is_not_reported_is_an_error() {
+        let first = snapshot(&[]);
+        let error = check(&first, &first, &[]).expect_err("no entry of the snapshot");
+        assert!(error.contains("did not report the snapshot"), "{error}");
+    }
+}

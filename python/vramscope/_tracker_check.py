@@ -1,0 +1,48 @@
+"""Checks what the tracker reports, by the program's own use of memory.
+
+The state of the first snapshot, changed by the events after it, must be the state of another
+snapshot. Nothing is allocated for the check: on a full GPU, such a request could fail, and it would
+end the capture of a CUDA graph in another thread. Until the check has passed, only the state of the
+first snapshot is recorded, and events wait.
+"""
+
+import time
+
+from ._snapshot import PAUSE_FACTOR, take_snapshot
+
+
+class TrackerCheck:
+    """The check of a session's tracker."""
+
+    def __init__(self, session):
+        self._session = session
+        #: True once the tracker is known to report correctly.
+        self.has_passed = False
+        self._next_time = 0.0
+
+    def pass_failure(self, device, segment_bytes):
+        """Checks that the tracker reported a failed request; raises RuntimeError if it did not."""
+        self._session.check_failure(device, segment_bytes)
+        self.has_passed = True
+
+    def run(self, torch, has_begun, is_paced=True):
+        """Checks the program's events so far. Returns False if the recording must not begin yet, or
+        cannot continue. Raises RuntimeError if the tracker reports something wrong.
+
+        If ``is_paced``, snapshots take at most 2% of a thread's time, as in ``_polling``."""
+        start = time.monotonic()
+        if self.has_passed or (is_paced and start < self._next_time):
+            return self.has_passed
+        if not self._session.has_events_to_check():
+            # An idle program: its state can be recorded.
+            return True
+        self._session.prepare_check()
+        result = self._session.check_events(take_snapshot(torch))
+        if result is None and not has_begun:
+            # Events were lost: the recording begins with a later state.
+            self._session.prepare_snapshot()
+            self._session.start(take_snapshot(torch))
+        self.has_passed = bool(result)
+        end = time.monotonic()
+        self._next_time = end + PAUSE_FACTOR * (end - start)
+        return self.has_passed
