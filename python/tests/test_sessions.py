@@ -130,7 +130,7 @@ class SessionTest(ProgramTest):
             """
         )
         self.assertGreater(self.info("first.vram")["events"], 100)
-        self.assertGreater(self.assert_recording_equals_log("second.vram", starts_after_snapshot=2), 100)
+        self.assertGreater(self.assert_recording_equals_log("second.vram", starts_after_snapshot=3), 100)
 
     def test_second_watch_returns_the_first(self):
         output, _ = self.run_program(

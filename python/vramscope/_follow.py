@@ -137,7 +137,7 @@ class Following:
         by it: the failure must have been reported."""
         with self._begins_alone():
             if self.is_attached and not self._check.has_passed and not self._stopped.is_set():
-                self._check.pass_failure(device, segment_bytes)
+                self._session.check_failure(device, segment_bytes)
                 if self._is_waiting:
                     self._begin()
 

@@ -22,6 +22,8 @@ pub(crate) struct Expectation {
     pub(crate) device: DeviceId,
     /// True if this version of PyTorch reports private pools with events.
     pub(crate) has_mempools: bool,
+    /// Size of the device's memory, in bytes.
+    pub(crate) total_bytes: u64,
     /// Readings of the clock of trace entries before the first event and after the last one.
     pub(crate) times: RangeInclusive<u64>,
 }
@@ -34,7 +36,8 @@ impl Expectation {
     /// after the entry of the snapshot `first` and contain that of `second`.
     ///
     /// Returns true if the states are equal and an event confirms every field: its stream and private
-    /// pool are those of the segment at its address. Returns false without such an event.
+    /// pool are those of the segment at its address, or it is a possible failure of a request. Returns
+    /// false without such an event.
     ///
     /// # Errors
     /// If the states differ, or an event contradicts the clock or the events before it.
@@ -69,7 +72,10 @@ impl Expectation {
                         "an event of {device} at {address:#x} has another stream or pool than its segment"
                     ));
                 }
-                confirmations += u64::from(before.or_else(|| is_of_segment(&after, &entry)) == Some(true));
+                // The address of a failed request is the device's free memory.
+                let is_failure = entry.action == LiveAction::OutOfMemory && entry.address <= self.total_bytes;
+                let is_confirmed = is_failure || before.or_else(|| is_of_segment(&after, &entry)) == Some(true);
+                confirmations += u64::from(is_confirmed);
                 let kind = live.apply(&entry, SiteId(0));
                 memory.apply(&Event { device, time_ns: 0, kind });
                 changes += 1;
@@ -168,7 +174,8 @@ mod tests {
     }
 
     fn check(first: &LiveSnapshot, second: &LiveSnapshot, events: &[RawEvent]) -> Result<bool, String> {
-        let expectation = Expectation { device: DeviceId(0), has_mempools: true, times: 4_000_000..=6_000_000 };
+        let expectation =
+            Expectation { device: DeviceId(0), has_mempools: true, total_bytes: 1 << 30, times: 4_000_000..=6_000_000 };
         expectation.check(first, second, events)
     }
 
@@ -203,7 +210,11 @@ mod tests {
     fn nothing_is_shown_without_an_event() {
         let first = snapshot(&[(0, 1000)]);
         assert_eq!(check(&first, &first, &[event(actions::SNAPSHOT, 0, 0)]), Ok(false));
-        assert_eq!(check(&first, &first, &[event(actions::OOM, 0, 1000), event(actions::SNAPSHOT, 0, 0)]), Ok(false));
+        let failure = |free| RawEvent::new(actions::OOM, free, 1000, 5_000_000, [STREAM, 0, 0]);
+        for (free, is_possible) in [(1 << 20, true), (u64::MAX, false)] {
+            let events = [failure(free), event(actions::SNAPSHOT, 0, 0)];
+            assert_eq!(check(&first, &first, &events), Ok(is_possible), "a failure with {free} free bytes");
+        }
     }
 
     #[test]

@@ -260,6 +260,12 @@ impl PySession {
         session.prepare_check();
     }
 
+    /// True once the tracker is known to report correctly, also by an earlier session.
+    #[getter]
+    fn is_tracker_checked(&self) -> bool {
+        self.0.is_tracker_checked()
+    }
+
     /// Returns True if the program has used memory while the tracker is still to be checked.
     fn has_events_to_check(&self, py: Python<'_>) -> PyResult<bool> {
         let session = self.own()?;

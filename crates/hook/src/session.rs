@@ -46,6 +46,9 @@ const NOT_FOLLOWING: &str = "the session does not follow the allocator";
 /// The reading ends of the rings, between sessions. `None` until the tracker is attached.
 static READERS: Mutex<Option<Vec<DeviceReader>>> = Mutex::new(None);
 
+/// True once the tracker of this process is known to report correctly.
+static IS_TRACKER_CHECKED: AtomicBool = AtomicBool::new(false);
+
 /// Locks a mutex, even if a thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Guarded values are replaced as a whole, so a panic leaves none half set.
@@ -86,8 +89,6 @@ struct State {
     /// The allocator's state when it was first followed, until the tracker has been checked and
     /// events are recorded.
     first_snapshot: Option<Arc<LiveSnapshot>>,
-    /// True once the tracker has been checked.
-    is_checked: bool,
     /// When the tracker was attached, by the clock of trace entries.
     attached_at: u64,
 }
@@ -273,6 +274,11 @@ impl Session {
         snapshot_devices::begin();
     }
 
+    /// Returns true if the tracker is known to report correctly, also by an earlier session.
+    pub(crate) fn is_tracker_checked(&self) -> bool {
+        IS_TRACKER_CHECKED.load(Ordering::Relaxed)
+    }
+
     /// Returns true if the program has used memory since the first snapshot, while the tracker is
     /// still to be checked.
     pub(crate) fn has_events_to_check(&self) -> Result<bool, String> {
@@ -299,14 +305,15 @@ impl Session {
         let first = state.first_snapshot.as_ref().ok_or("the session has no first snapshot")?;
         let follower = state.follower.as_ref().ok_or(NOT_FOLLOWING)?;
         let mut is_checked = false;
-        for device in state.device_ids() {
+        for (device, info) in state.device_ids().zip(&state.devices) {
             let mut events = follower.held_events(device)?;
             if state.recording.is_none() {
                 let entry = events.iter().position(|event| event.action == actions::SNAPSHOT);
                 events.drain(..entry.map_or(0, |entry| entry + 1));
             }
             let times = state.attached_at..=time_stamp();
-            let expectation = Expectation { device, has_mempools: state.has_mempools, times };
+            let expectation =
+                Expectation { device, has_mempools: state.has_mempools, total_bytes: info.total_bytes, times };
             let result = expectation.check(first, &second, &events);
             // Only now: until the ring has been read, events can still be lost.
             if follower.needs_snapshot()? {
@@ -318,7 +325,9 @@ impl Session {
             follower.hold_events(false)?;
             state.first_snapshot = None;
         }
-        state.is_checked = is_checked;
+        if is_checked {
+            IS_TRACKER_CHECKED.store(true, Ordering::Relaxed);
+        }
         Ok(Some(is_checked))
     }
 
@@ -330,8 +339,8 @@ impl Session {
         let is_failure = |event: &RawEvent| event.action == actions::OOM && (1..=bytes).contains(&event.size);
         if events.iter().any(is_failure) {
             self.follower(|follower| follower.hold_events(false))??;
+            IS_TRACKER_CHECKED.store(true, Ordering::Relaxed);
             let mut state = lock(&self.state);
-            state.is_checked = true;
             if state.recording.is_some() {
                 state.first_snapshot = None;
             }
@@ -366,7 +375,7 @@ impl Session {
         let snapshot = state.first_snapshot.clone().ok_or("the session has no first snapshot")?;
         let recording = self.start_recording(&mut state.devices, &snapshot, Vec::new())?;
         state.recording = Some(recording);
-        let is_checked = state.is_checked;
+        let is_checked = self.is_tracker_checked();
         state.follower.as_ref().ok_or(NOT_FOLLOWING)?.hold_events(!is_checked)?;
         if is_checked {
             state.first_snapshot = None;
