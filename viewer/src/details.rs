@@ -8,6 +8,7 @@ use vramscope_trace::{
 
 use vramscope_insight::events::EventRow;
 use vramscope_insight::frames::{RecordedStacks, StackView, WhyNoStack, why_no_stack};
+use vramscope_insight::placement::recording_notes;
 use vramscope_insight::pools::FreeMemory;
 
 use crate::heatmap::Hit;
@@ -360,7 +361,7 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, free
     recording_rows
         .extend(texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.clone())));
     recording_rows.push(length_row(recording));
-    recording_rows.extend(info.import_notes.iter().map(|note| ("note", note.clone())));
+    recording_rows.extend(recording_notes(info).into_iter().map(|note| ("note", note)));
     if info.import_notes.is_empty() && device_info.is_some_and(|info| !info.history_complete) {
         recording_rows.push(("history", incomplete_history(recording).to_owned()));
     }

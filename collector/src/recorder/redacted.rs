@@ -2,7 +2,7 @@
 //!
 //! Names are replaced before anything leaves the recorder, so file, page and pushes have none.
 
-use vramscope_pool::Settings;
+use vramscope_pool::RecordedConf;
 use vramscope_trace::{DeviceId, DeviceState, RecordingInfo, Redactor};
 
 use super::merge::DeviceStateSink;
@@ -47,7 +47,7 @@ impl DeviceStateSink for Redactor<Streams> {
 /// Creates streams that receive no names.
 pub(super) fn redacted_streams(info: &RecordingInfo, outputs: Outputs) -> Redactor<Streams> {
     // Settings that the allocator does not know may contain any text.
-    let alloc_conf = Settings::parse(&info.alloc_conf).map(|settings| settings.to_conf()).unwrap_or_default();
+    let alloc_conf = RecordedConf::parse(&info.alloc_conf).settings.to_conf();
     Redactor::new(info, alloc_conf, |info| Streams::new(info, outputs))
 }
 

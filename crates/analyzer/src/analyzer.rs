@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 use vramscope_insight::diagnosis::Report;
 use vramscope_insight::what_if::{DeviceWorkload, first_histories};
-use vramscope_pool::Settings;
+use vramscope_pool::{RecordedConf, Settings};
 use vramscope_trace::{DeviceId, FormatError, Recording};
 
 use crate::advice::advice;
@@ -134,7 +134,11 @@ impl Analyzer {
     /// Returns the recorded settings.
     fn settings(&self) -> Result<Settings, AnalysisError> {
         let conf = &self.recording.info().alloc_conf;
-        Settings::parse(conf).map_err(|error| AnalysisError::RecordedSettings { conf: conf.clone(), error })
+        let recorded = RecordedConf::parse(conf);
+        match recorded.other_backend() {
+            Some(error) => Err(AnalysisError::RecordedSettings { conf: conf.clone(), error: error.clone() }),
+            None => Ok(recorded.settings),
+        }
     }
 
     /// Returns the recording and the requests of a device, which are read once.

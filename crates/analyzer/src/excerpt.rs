@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vramscope_pool::Settings;
+use vramscope_pool::RecordedConf;
 use vramscope_trace::{FormatError, IndexedEncoder, RangeCopy, Recording, Redactor};
 
 /// Where an excerpt is written.
@@ -63,8 +63,8 @@ impl ExcerptJob {
                 let info = self.copy.begin(recording)?;
                 none.insert(if self.is_redacted {
                     // Unknown options may contain any text.
-                    let known = Settings::parse(&info.alloc_conf).map(|settings| settings.to_conf());
-                    let redactor = Redactor::new(&info, known.unwrap_or_default(), IndexedEncoder::new);
+                    let known = RecordedConf::parse(&info.alloc_conf).settings.to_conf();
+                    let redactor = Redactor::new(&info, known, IndexedEncoder::new);
                     Writer::Redacted(Box::new(redactor))
                 } else {
                     Writer::Plain(Box::new(IndexedEncoder::new(&info)))

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use vramscope_pool::Settings;
 use vramscope_pool::rerun::History;
+use vramscope_pool::{RecordedConf, Settings};
 use vramscope_trace::{ByteSize, Recording};
 
 use crate::error::{CommandError, Result};
+use crate::terminal;
 
 /// Arguments of the commands that look for problems in a recording, `autopsy` and `diagnose`.
 #[derive(Args, Debug)]
@@ -26,11 +27,17 @@ pub(crate) struct FindingsArguments {
 }
 
 /// Returns the allocator settings under which a recording was made. `limit`, the most bytes that
-/// the allocator was allowed to reserve, is not part of a recording. `path` is for error messages.
+/// the allocator was allowed to reserve, is not part of a recording. `path` is for messages. Prints
+/// on stderr which settings were skipped or are not followed; fails for another allocator.
 pub(crate) fn settings(path: &Path, recording: &Recording, limit: Option<ByteSize>) -> Result<Settings> {
     let conf = &recording.info().alloc_conf;
-    let settings = Settings::parse(conf)
-        .map_err(|error| CommandError::file(path, format_args!("recorded allocator settings {conf:?}: {error}")))?;
+    let recorded = RecordedConf::parse(conf);
+    if let Some(error) = recorded.other_backend() {
+        return Err(CommandError::file(path, format_args!("recorded allocator settings {conf:?}: {error}")));
+    }
+    for note in recorded.notes() {
+        terminal::message(format_args!("{}: {note}", path.display()));
+    }
     if let Some(limit) = limit {
         let peaks = recording.devices().filter_map(|device| recording.series(device));
         let reserved = peaks.map(|series| series.peak_reserved().bytes).max().unwrap_or(0);
@@ -40,7 +47,7 @@ pub(crate) fn settings(path: &Path, recording: &Recording, limit: Option<ByteSiz
             return Err(CommandError::file(path, message));
         }
     }
-    Ok(Settings { limit_bytes: limit.map(|ByteSize(bytes)| bytes), ..settings })
+    Ok(Settings { limit_bytes: limit.map(|ByteSize(bytes)| bytes), ..recorded.settings })
 }
 
 /// Returns the histories (uninterrupted sequences of events) of a recording's devices; a device has

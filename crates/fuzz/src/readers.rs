@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use vramscope_formats::{ImportProgress, Importer, Limits, import, sniff};
-use vramscope_pool::Settings;
+use vramscope_pool::{RecordedConf, Settings};
 use vramscope_trace::{Event, MemoryState, Sink};
 use vramscope_viewer::link::Link;
 
@@ -103,16 +103,22 @@ pub fn unpack(data: &[u8]) {
     }
 }
 
-/// The allocator's settings.
+/// The allocator's settings, as a user and as a recording gives them.
 pub fn settings(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
+    let recorded = RecordedConf::parse(&text);
+    assert_eq!(recorded.notes().is_empty(), recorded.skipped_count == 0 && recorded.unfollowed.is_empty());
+    let written = recorded.settings.to_conf();
+    let again = Settings::parse(&written).unwrap_or_else(|error| panic!("{written:?} is refused: {error}"));
+    assert_eq!(again.to_conf(), written, "settings survive formatting and parsing");
     match Settings::parse(&text) {
         Ok(settings) => {
-            let written = settings.to_conf();
-            let again = Settings::parse(&written).unwrap_or_else(|error| panic!("{written:?} is refused: {error}"));
-            assert_eq!(again.to_conf(), written, "settings survive formatting and parsing");
+            assert_eq!((settings, 0), (recorded.settings, recorded.skipped_count), "both give the same settings");
         }
-        Err(error) => assert!(!error.to_string().is_empty(), "an error has a message"),
+        Err(error) => {
+            assert!(!error.to_string().is_empty(), "an error has a message");
+            assert_eq!(recorded.skipped.first(), Some(&error), "the setting is skipped");
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::{fs, io};
 
 use vramscope_insight::failures::{FailureCard, Failures, headline};
-use vramscope_pool::Settings;
+use vramscope_pool::RecordedConf;
 use vramscope_trace::{FormatError, IndexedEncoder, RangeCopy, Recording};
 
 /// Number of failures that are read at once.
@@ -30,7 +30,7 @@ pub(crate) fn end_at_failure(path: &Path) -> io::Result<Option<String>> {
 fn last_failure(recording: &[u8]) -> Option<(Recording, FailureCard)> {
     let mut read = Recording::new();
     read.push(recording).ok()?;
-    let settings = Settings::parse(&read.info().alloc_conf).unwrap_or_default();
+    let settings = RecordedConf::parse(&read.info().alloc_conf).settings;
     let mut failures = Failures::new(settings);
     while !failures.step(&read, FAILURES_AT_ONCE).ok()? {}
     let card = failures.cards(&read).pop()?;

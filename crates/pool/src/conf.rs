@@ -3,14 +3,18 @@
 //! ```text
 //! conf  = [ item { "," item } [ "," ] ]
 //! item  = key ":" value
-//! value = word | "[" pair { "," pair } [ "," ] "]"        lists only for roundup_power2_divisions
-//! pair  = ( size in MiB, a power of two | ">" ) ":" divisions
+//! value = word | "[" pair { "," pair } [ "," ] "]"
+//! pair  = ( size in MiB, a power of two | ">" ) ":" divisions        of roundup_power2_divisions
+//!       | class of streams ":" reserve           of expandable_segments_reserve_by_class
 //! ```
 //!
 //! White space is ignored, even inside a word. If a key is repeated, its last value applies. This
-//! follows PyTorch 2.11 except that a missing colon or comma and text after a number (`64MB`) are
-//! errors.
+//! follows PyTorch 2.15 (`AcceleratorAllocatorConfig::parseArgs` and
+//! `CUDAAllocatorConfig::parseArgs`) except that a missing colon or comma, text after a number
+//! (`64MB`) and an invalid reserve are errors.
 
+use crate::conf_error::{ConfError, ConfErrorKind};
+use crate::conf_token::{MIB, Token, Tokens};
 use crate::settings::Settings;
 use crate::size::MIN_DEDICATED_SEGMENT_BYTES;
 
@@ -21,14 +25,9 @@ use crate::size::MIN_DEDICATED_SEGMENT_BYTES;
 /// This crate does not read the environment.
 pub const CONF_VARIABLES: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
-/// The number of bytes in a MiB.
-const MIB: u64 = 1 << 20;
 /// The smallest valid `large_segment_size_mb`, in MiB: these segments serve requests below 10 MiB
 /// and must be larger than that.
 const MIN_LARGE_SEGMENT_MIB: u64 = MIN_DEDICATED_SEGMENT_BYTES / MIB + 1;
-/// The longest piece of the settings' text that an error quotes, in characters. Longer pieces are
-/// cut and end in `…`.
-const MAX_QUOTE_CHARS: usize = 60;
 
 /// The setting that a key of `PYTORCH_CUDA_ALLOC_CONF` stands for. It determines which values are
 /// valid; values of ignored keys are checked and have no effect.
@@ -42,16 +41,26 @@ enum Key {
     ExpandableSegments,
     PerProcessMemoryFraction,
     Backend,
-    /// True or False, with no effect on this pool's decisions.
     IgnoredFlag,
     IgnoredThreads,
-    IgnoredSize,
+    IgnoredSize {
+        min_mib: u64,
+    },
+    /// True or False. True changes decisions of PyTorch that this pool does not follow.
+    UnfollowedFlag,
+    /// Address space of an expandable segment, which this pool does not limit.
+    SegmentReserve,
+    /// The same for each class of streams.
+    SegmentReserveByClass,
 }
 
-/// Every key of `PYTORCH_CUDA_ALLOC_CONF` that PyTorch accepts, with its setting. The ignored keys
-/// concern pinned host memory, the lock that is held during driver calls, and a reuse of blocks
-/// within a graph capture that this pool does not implement.
-const KEYS: [(&str, Key); 16] = [
+/// Every key of `PYTORCH_CUDA_ALLOC_CONF` that PyTorch 2.6 to 2.15 accept, with its setting.
+///
+/// The ignored keys concern pinned host memory and the lock that is held during driver calls. Three
+/// keys have an effect that this pool does not have: `graph_capture_record_stream_reuse` reuses
+/// blocks within a graph capture, `throw_on_cudamalloc_oom` rejects some requests before cached
+/// segments are released for them, and the reserves bound an expandable segment.
+const KEYS: [(&str, Key); 22] = [
     ("max_split_size_mb", Key::MaxSplitSize),
     ("max_non_split_rounding_mb", Key::MaxNonSplitRounding),
     ("large_segment_size_mb", Key::LargeSegmentSize),
@@ -65,196 +74,26 @@ const KEYS: [(&str, Key); 16] = [
     ("pinned_use_cuda_host_register", Key::IgnoredFlag),
     ("pinned_use_hip_host_register", Key::IgnoredFlag),
     ("pinned_use_background_threads", Key::IgnoredFlag),
-    ("graph_capture_record_stream_reuse", Key::IgnoredFlag),
+    ("pinned_free_catch_all", Key::IgnoredFlag),
     ("pinned_num_register_threads", Key::IgnoredThreads),
-    ("pinned_reserve_segment_size_mb", Key::IgnoredSize),
+    ("pinned_reserve_segment_size_mb", Key::IgnoredSize { min_mib: 1 }),
+    ("pinned_max_round_threshold_mb", Key::IgnoredSize { min_mib: 0 }),
+    ("pinned_max_cached_size_mb", Key::IgnoredSize { min_mib: 0 }),
+    ("graph_capture_record_stream_reuse", Key::UnfollowedFlag),
+    ("throw_on_cudamalloc_oom", Key::UnfollowedFlag),
+    ("expandable_segments_reserve", Key::SegmentReserve),
+    ("expandable_segments_reserve_by_class", Key::SegmentReserveByClass),
 ];
-
-/// The error of [`Settings::parse`] for invalid settings: its position in the text and its kind.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("character {}: {kind}", .position + 1)]
-pub struct ConfError {
-    /// The position of the error, as the number of characters before it.
-    pub position: usize,
-    /// The kind of error.
-    pub kind: ConfErrorKind,
-}
-
-/// The kind of a [`ConfError`]: an unknown key, wrong syntax, a value out of range, or an allocator
-/// that this crate does not implement.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfErrorKind {
-    /// The key does not exist.
-    #[error("unknown setting {key:?}{}", .nearest.map(|key| format!("; did you mean {key}?")).unwrap_or_default())]
-    UnknownKey {
-        /// The key, truncated if it is very long.
-        key: String,
-        /// The most similar existing key, if one is similar.
-        nearest: Option<&'static str>,
-    },
-    /// The text does not continue as the syntax requires.
-    #[error("expected {expected}, found {}", describe_found(.found.as_deref()))]
-    Expected {
-        /// What the syntax requires.
-        expected: &'static str,
-        /// The text found instead, truncated if it is very long; `None` at the end of the text.
-        found: Option<String>,
-    },
-    /// The value is outside of its key's range.
-    #[error("{key} must be {allowed}, not {value}")]
-    OutOfRange {
-        /// The key.
-        key: &'static str,
-        /// The value as written.
-        value: String,
-        /// The permitted values.
-        allowed: String,
-    },
-    /// The settings select another allocator, which this crate does not implement.
-    #[error("the backend {backend} is not supported; use native")]
-    OtherBackend {
-        /// The allocator's name.
-        backend: String,
-    },
-}
-
-/// Returns the text that was found where the syntax requires something else, in quotes, for an
-/// error message. `None` gives "the end of the text".
-fn describe_found(found: Option<&str>) -> String {
-    found.map_or_else(|| "the end of the text".to_owned(), |text| format!("{text:?}"))
-}
-
-/// A word of the settings' text, or one of `, : [ ]`, with its position.
-#[derive(Debug)]
-struct Token {
-    text: String,
-    position: usize,
-}
-
-impl Token {
-    /// Returns the token's text for an error message, cut to [`MAX_QUOTE_CHARS`] characters and
-    /// `…`.
-    fn quote(&self) -> String {
-        match self.text.char_indices().nth(MAX_QUOTE_CHARS) {
-            Some((cut, _)) => format!("{}…", &self.text[..cut]),
-            None => self.text.clone(),
-        }
-    }
-
-    /// Returns an error of this kind at the token's position.
-    fn error(&self, kind: ConfErrorKind) -> ConfError {
-        ConfError { position: self.position, kind }
-    }
-
-    /// Returns the syntax error for this token; `expected` describes what the syntax requires
-    /// instead.
-    fn expected(&self, expected: &'static str) -> ConfError {
-        self.error(ConfErrorKind::Expected { expected, found: Some(self.quote()) })
-    }
-
-    /// Returns the error that this token is not a valid value of the setting `key`; `allowed`
-    /// describes the valid values.
-    fn out_of_range(&self, key: &'static str, allowed: impl Into<String>) -> ConfError {
-        self.error(ConfErrorKind::OutOfRange { key, value: self.quote(), allowed: allowed.into() })
-    }
-
-    /// Parses the token as a whole number from 0 on; any other text is an error.
-    fn whole_number(&self) -> Result<u64, ConfError> {
-        self.text.parse().map_err(|_| self.expected("a whole number"))
-    }
-
-    /// Parses the token as a size in MiB, the value of the setting `key`, and returns it in bytes.
-    /// A size below `min_mib` is an error. A size whose bytes do not fit in 64 bits becomes the
-    /// largest whole number of MiB that does.
-    fn bytes_from_mib(&self, key: &'static str, min_mib: u64) -> Result<u64, ConfError> {
-        let mib: u64 = self.text.parse().map_err(|_| self.expected("a whole number of MiB"))?;
-        match mib {
-            mib if mib < min_mib => Err(self.out_of_range(key, format!("at least {min_mib}"))),
-            mib => Ok(mib.min(u64::MAX / MIB) * MIB),
-        }
-    }
-
-    /// Parses the token as a number, the value of the setting `key`. It is an error if `is_allowed`
-    /// returns false; `allowed` describes the valid numbers for the message.
-    fn number(&self, key: &'static str, allowed: &str, is_allowed: impl FnOnce(f64) -> bool) -> Result<f64, ConfError> {
-        let number: f64 = self.text.parse().map_err(|_| self.expected("a number"))?;
-        if is_allowed(number) { Ok(number) } else { Err(self.out_of_range(key, allowed)) }
-    }
-
-    /// Parses the token as `True` or `False`; any other text or spelling is an error.
-    fn flag(&self) -> Result<bool, ConfError> {
-        match self.text.as_str() {
-            "True" => Ok(true),
-            "False" => Ok(false),
-            _ => Err(self.expected("True or False")),
-        }
-    }
-}
-
-/// An iterator over the tokens of the settings' text.
-struct Tokens<'a> {
-    text: &'a str,
-    /// The number of characters consumed.
-    position: usize,
-    rest: std::iter::Peekable<std::str::Chars<'a>>,
-}
-
-impl<'a> Tokens<'a> {
-    fn new(text: &'a str) -> Self {
-        Self { text, position: 0, rest: text.chars().peekable() }
-    }
-
-    /// Removes and returns the next character of the text if `accepts` returns true for it.
-    /// Otherwise, and at the end of the text, removes nothing and returns `None`.
-    fn next_char_if(&mut self, accepts: impl FnOnce(char) -> bool) -> Option<char> {
-        let char = self.rest.next_if(|&char| accepts(char))?;
-        self.position += 1;
-        Some(char)
-    }
-
-    /// Removes and returns the next token; `None` at the end of the text. White space is skipped,
-    /// even within a word.
-    fn next(&mut self) -> Option<Token> {
-        let is_space = |char: char| matches!(char, ' ' | '\t'..='\r');
-        let is_separator = |char| matches!(char, ',' | ':' | '[' | ']');
-        while self.next_char_if(is_space).is_some() {}
-        let position = self.position;
-        if let Some(separator) = self.next_char_if(is_separator) {
-            return Some(Token { text: separator.into(), position });
-        }
-        let mut text = String::new();
-        while let Some(char) = self.next_char_if(|char| !is_separator(char)) {
-            if !is_space(char) {
-                text.push(char);
-            }
-        }
-        (!text.is_empty()).then_some(Token { text, position })
-    }
-
-    /// Removes and returns the next token. The end of the text is an error; `expected` describes
-    /// what is missing.
-    fn expect(&mut self, expected: &'static str) -> Result<Token, ConfError> {
-        let end = || ConfError {
-            position: self.text.chars().count(),
-            kind: ConfErrorKind::Expected { expected, found: None },
-        };
-        self.next().ok_or_else(end)
-    }
-
-    /// Removes the next token; it is an error if that is not a colon.
-    fn expect_colon(&mut self) -> Result<(), ConfError> {
-        let token = self.expect("a colon")?;
-        if token.text == ":" { Ok(()) } else { Err(token.expected("a colon")) }
-    }
-}
 
 impl Settings {
     /// Parses settings in the syntax of `PYTORCH_CUDA_ALLOC_CONF`. Settings that `conf` does not
     /// name have their defaults.
     ///
-    /// `backend:native`, `release_lock_on_cudamalloc`, `graph_capture_record_stream_reuse` and all
-    /// keys that begin with `pinned_` are checked and ignored: they do not affect device memory.
-    /// `max_split_size_mb` and `max_non_split_rounding_mb` must not be below
+    /// `backend:native`, `release_lock_on_cudamalloc` and all keys that begin with `pinned_` are
+    /// checked and ignored: they do not affect device memory. So are
+    /// `graph_capture_record_stream_reuse`, `throw_on_cudamalloc_oom`,
+    /// `expandable_segments_reserve` and `expandable_segments_reserve_by_class`, whose effect this
+    /// pool does not have; [`RecordedConf`](crate::RecordedConf) names them. `max_split_size_mb` and `max_non_split_rounding_mb` must not be below
     /// `large_segment_size_mb`, in whatever order they are given.
     ///
     /// ```
@@ -275,75 +114,7 @@ impl Settings {
     /// # Errors
     /// [`ConfError`] with the position and kind of the first error.
     pub fn parse(conf: &str) -> Result<Self, ConfError> {
-        let mut settings = Self::default();
-        let mut tokens = Tokens::new(conf);
-        // As in PyTorch, `large_segment_size_mb` is applied first, wherever it is in the text.
-        let mut after_large_segment_size = Vec::new();
-        while let Some(key) = tokens.next() {
-            let &(name, rule) = KEYS.iter().find(|(name, _)| *name == key.text).ok_or_else(|| unknown_key(&key))?;
-            tokens.expect_colon()?;
-            let value = tokens.expect("a value")?;
-            match rule {
-                Key::MaxSplitSize | Key::MaxNonSplitRounding => after_large_segment_size.push((name, rule, value)),
-                _ => settings.set(name, rule, &value, &mut tokens)?,
-            }
-            match tokens.next() {
-                Some(comma) if comma.text != "," => return Err(comma.expected("a comma")),
-                _ => {}
-            }
-        }
-        for (name, rule, value) in after_large_segment_size {
-            settings.set(name, rule, &value, &mut tokens)?;
-        }
-        // The default value counts as not set.
-        settings.max_non_split_rounding_bytes.take_if(|rounding| *rounding == settings.large_segment_size_bytes);
-        Ok(settings)
-    }
-
-    /// Parses `value` and stores it in the setting `rule`; `key` is that setting's name, for
-    /// errors. If the value is a list, `value` is its opening bracket and the rest comes from
-    /// `tokens`.
-    fn set(&mut self, key: &'static str, rule: Key, value: &Token, tokens: &mut Tokens<'_>) -> Result<(), ConfError> {
-        let large_segment_mib = self.large_segment_size_bytes / MIB;
-        match rule {
-            Key::MaxSplitSize => self.max_split_size_bytes = Some(value.bytes_from_mib(key, large_segment_mib)?),
-            Key::MaxNonSplitRounding => {
-                self.max_non_split_rounding_bytes = Some(value.bytes_from_mib(key, large_segment_mib)?)
-            }
-            Key::LargeSegmentSize => {
-                self.large_segment_size_bytes = value.bytes_from_mib(key, MIN_LARGE_SEGMENT_MIB)?
-            }
-            Key::GarbageCollectionThreshold => {
-                self.garbage_collection_threshold =
-                    value.number(key, "above 0 and below 1", |threshold| threshold > 0.0 && threshold < 1.0)?;
-            }
-            Key::Divisions if value.text == "[" => {
-                parse_division_list(key, &mut self.roundup_power2_divisions, tokens)?
-            }
-            Key::Divisions => match value.whole_number()? {
-                divisions if divisions.is_power_of_two() => self.roundup_power2_divisions = [divisions; 16],
-                _ => return Err(value.out_of_range(key, "a power of two")),
-            },
-            Key::ExpandableSegments => self.expandable_segments = value.flag()?,
-            Key::PerProcessMemoryFraction => {
-                self.per_process_memory_fraction =
-                    value.number(key, "from 0 to 1", |fraction| (0.0..=1.0).contains(&fraction))?;
-            }
-            Key::Backend => match value.text.as_str() {
-                "native" => {}
-                "cudaMallocAsync" | "hipMallocAsync" => {
-                    return Err(value.error(ConfErrorKind::OtherBackend { backend: value.text.clone() }));
-                }
-                _ => return Err(value.expected("native")),
-            },
-            Key::IgnoredFlag => drop(value.flag()?),
-            Key::IgnoredThreads => match value.whole_number()? {
-                threads if threads.is_power_of_two() && threads <= 128 => {}
-                _ => return Err(value.out_of_range(key, "a power of two up to 128")),
-            },
-            Key::IgnoredSize => drop(value.bytes_from_mib(key, 1)?),
-        }
-        Ok(())
+        Ok(ParsedConf::parse(conf, Err)?.settings)
     }
 
     /// Returns the shortest text that [`parse`](Self::parse) reads as the same settings. Defaults
@@ -378,19 +149,173 @@ impl Settings {
     }
 }
 
+/// The settings in a text, and which of the settings that the pool does not follow are on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ParsedConf {
+    pub(crate) settings: Settings,
+    /// Whether each key of [`KEYS`] is on that the pool does not follow.
+    is_unfollowed: [bool; KEYS.len()],
+}
+
+/// A setting whose value is parsed later: the index of its key in [`KEYS`], and its value.
+type Deferred = (usize, Token);
+
+impl ParsedConf {
+    /// Parses settings. `skip` receives the error of each invalid item and returns it to fail, or
+    /// `Ok` to leave the item without effect.
+    pub(crate) fn parse(
+        conf: &str,
+        mut skip: impl FnMut(ConfError) -> Result<(), ConfError>,
+    ) -> Result<Self, ConfError> {
+        let mut parsed = Self::default();
+        let mut tokens = Tokens::new(conf);
+        // As in PyTorch, `large_segment_size_mb` is applied first, wherever it is in the text.
+        let mut after_large_segment_size = Vec::new();
+        loop {
+            let (item, before, deferred) = (tokens.clone(), parsed.clone(), after_large_segment_size.len());
+            match parsed.parse_item(&mut tokens, &mut after_large_segment_size) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    skip(error)?;
+                    (tokens, parsed) = (item, before);
+                    after_large_segment_size.truncate(deferred);
+                    tokens.skip_item();
+                }
+            }
+        }
+        for (index, value) in after_large_segment_size {
+            parsed.set(index, &value, &mut tokens).or_else(&mut skip)?;
+        }
+        let settings = &mut parsed.settings;
+        // The default value counts as not set.
+        settings.max_non_split_rounding_bytes.take_if(|rounding| *rounding == settings.large_segment_size_bytes);
+        Ok(parsed)
+    }
+
+    /// Returns the keys of the settings that are on and whose effect the pool does not have.
+    pub(crate) fn unfollowed(&self) -> impl Iterator<Item = &'static str> {
+        KEYS.into_iter().zip(self.is_unfollowed).filter(|&(_, is_on)| is_on).map(|((key, _), _)| key)
+    }
+
+    /// Parses the next item with the comma after it; returns false at the end of the text. A value
+    /// that depends on `large_segment_size_mb` is appended to `deferred`.
+    fn parse_item(&mut self, tokens: &mut Tokens<'_>, deferred: &mut Vec<Deferred>) -> Result<bool, ConfError> {
+        let Some(key) = tokens.next() else { return Ok(false) };
+        let index = KEYS.iter().position(|(name, _)| *name == key.text).ok_or_else(|| unknown_key(&key))?;
+        tokens.expect_colon()?;
+        let value = tokens.expect("a value")?;
+        match KEYS[index].1 {
+            Key::MaxSplitSize | Key::MaxNonSplitRounding => deferred.push((index, value)),
+            _ => self.set(index, &value, tokens)?,
+        }
+        match tokens.next() {
+            Some(comma) if comma.text != "," => Err(comma.expected("a comma")),
+            _ => Ok(true),
+        }
+    }
+
+    /// Parses `value` and stores it in the setting at `index` of [`KEYS`]. If the value is a list,
+    /// `value` is its opening bracket and the rest comes from `tokens`.
+    fn set(&mut self, index: usize, value: &Token, tokens: &mut Tokens<'_>) -> Result<(), ConfError> {
+        let (key, rule) = KEYS[index];
+        let Self { settings, is_unfollowed } = self;
+        let large_segment_mib = settings.large_segment_size_bytes / MIB;
+        match rule {
+            Key::MaxSplitSize => settings.max_split_size_bytes = Some(value.bytes_from_mib(key, large_segment_mib)?),
+            Key::MaxNonSplitRounding => {
+                settings.max_non_split_rounding_bytes = Some(value.bytes_from_mib(key, large_segment_mib)?)
+            }
+            Key::LargeSegmentSize => {
+                settings.large_segment_size_bytes = value.bytes_from_mib(key, MIN_LARGE_SEGMENT_MIB)?
+            }
+            Key::GarbageCollectionThreshold => {
+                settings.garbage_collection_threshold =
+                    value.number(key, "above 0 and below 1", |threshold| threshold > 0.0 && threshold < 1.0)?;
+            }
+            Key::Divisions if value.text == "[" => {
+                parse_division_list(key, &mut settings.roundup_power2_divisions, tokens)?
+            }
+            Key::Divisions => match value.whole_number()? {
+                divisions if divisions.is_power_of_two() => settings.roundup_power2_divisions = [divisions; 16],
+                _ => return Err(value.out_of_range(key, "a power of two")),
+            },
+            Key::ExpandableSegments => settings.expandable_segments = value.flag()?,
+            Key::PerProcessMemoryFraction => {
+                settings.per_process_memory_fraction =
+                    value.number(key, "from 0 to 1", |fraction| (0.0..=1.0).contains(&fraction))?;
+            }
+            Key::Backend => match value.text.as_str() {
+                "native" => {}
+                "cudaMallocAsync" | "hipMallocAsync" => {
+                    return Err(value.error(ConfErrorKind::OtherBackend { backend: value.text.clone() }));
+                }
+                _ => return Err(value.expected("native")),
+            },
+            Key::IgnoredFlag => drop(value.flag()?),
+            Key::IgnoredThreads => match value.whole_number()? {
+                threads if threads.is_power_of_two() && threads <= 128 => {}
+                _ => return Err(value.out_of_range(key, "a power of two up to 128")),
+            },
+            Key::IgnoredSize { min_mib } => drop(value.bytes_from_mib(key, min_mib)?),
+            Key::UnfollowedFlag => is_unfollowed[index] = value.flag()?,
+            Key::SegmentReserve => {
+                check_reserve(key, value)?;
+                is_unfollowed[index] = true;
+            }
+            Key::SegmentReserveByClass if value.text == "[" => {
+                is_unfollowed[index] = false;
+                for_each_pair(tokens, ["a class or a closing bracket", "a reserve"], |_, reserve| {
+                    is_unfollowed[index] = true;
+                    check_reserve(key, reserve)
+                })?;
+            }
+            Key::SegmentReserveByClass => return Err(value.expected("an opening bracket")),
+        }
+        Ok(())
+    }
+}
+
+/// Checks a reserve of expandable segments, the value of `key`: a share of the device's memory, or
+/// a number of GiB with `G` behind it.
+fn check_reserve(key: &'static str, value: &Token) -> Result<(), ConfError> {
+    let number = value.text.strip_suffix(['G', 'g']).unwrap_or(&value.text);
+    match number.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(()),
+        _ => Err(value.out_of_range(key, "a positive fraction such as 0.5, or GiB such as 40G")),
+    }
+}
+
+/// Passes the key and value of each pair of a list to `pair`. The opening bracket was already
+/// removed from `tokens`. `expected` says for errors what a key or the end, and what a value is.
+fn for_each_pair(
+    tokens: &mut Tokens<'_>,
+    expected: [&'static str; 2],
+    mut pair: impl FnMut(&Token, &Token) -> Result<(), ConfError>,
+) -> Result<(), ConfError> {
+    loop {
+        let key = tokens.expect(expected[0])?;
+        if key.text == "]" {
+            return Ok(());
+        }
+        tokens.expect_colon()?;
+        pair(&key, &tokens.expect(expected[1])?)?;
+        let separator = tokens.expect("a comma or a closing bracket")?;
+        match separator.text.as_str() {
+            "," => {}
+            "]" => return Ok(()),
+            _ => return Err(separator.expected("a comma or a closing bracket")),
+        }
+    }
+}
+
 /// Parses a list of pairs `size in MiB:divisions`, the value of `key` after its opening bracket,
 /// into `table`: the number of rounding steps up to the next power of two, for each power of two
 /// from 1 MiB on. The first pair also applies to all smaller sizes, any other pair only to its own
 /// size, and a pair with `>` as its size to all sizes above that of the pair before it.
 fn parse_division_list(key: &'static str, table: &mut [u64; 16], tokens: &mut Tokens<'_>) -> Result<(), ConfError> {
     let mut last_row = None;
-    loop {
-        let size = tokens.expect("a size in MiB, > or a closing bracket")?;
-        if size.text == "]" {
-            return Ok(());
-        }
-        tokens.expect_colon()?;
-        let value = tokens.expect("a number of divisions")?;
+    for_each_pair(tokens, ["a size in MiB, > or a closing bracket", "a number of divisions"], |size, value| {
         let divisions = value.whole_number()?;
         if divisions != 0 && !divisions.is_power_of_two() {
             return Err(value.out_of_range(key, "0 or a power of two for each size"));
@@ -407,13 +332,8 @@ fn parse_division_list(key: &'static str, table: &mut [u64; 16], tokens: &mut To
             table[first..=row].fill(divisions);
             last_row = Some(row);
         }
-        let separator = tokens.expect("a comma or a closing bracket")?;
-        match separator.text.as_str() {
-            "," => {}
-            "]" => return Ok(()),
-            _ => return Err(separator.expected("a comma or a closing bracket")),
-        }
-    }
+        Ok(())
+    })
 }
 
 /// Returns the value of `roundup_power2_divisions` as text: one number if all in `table` are equal,

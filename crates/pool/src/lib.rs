@@ -13,7 +13,8 @@
 //! - [`Pool`] is the allocator: [`allocate`](Pool::allocate), [`free`](Pool::free),
 //!   [`empty_cache`](Pool::empty_cache).
 //! - [`Device`] is the interface to the device; [`SimulatedDevice`] implements it without memory.
-//! - [`Settings`] are the options of `PYTORCH_CUDA_ALLOC_CONF`.
+//! - [`Settings`] are the options of `PYTORCH_CUDA_ALLOC_CONF`; [`RecordedConf`] are those of a
+//!   recording, which may have options that this crate does not know.
 //! - [`Stats`] are the counters of `torch.cuda.memory_stats`.
 //! - [`rerun`] runs recorded requests through a pool: to verify its decisions, or to simulate other
 //!   settings.
@@ -38,13 +39,15 @@
 //! | `checkpoint` | a private pool's earlier blocks | `setSegmentStateToCheckpoint` |
 //!
 //! Last, `restore` (a pool from a recording's memory state), `view` (segments and blocks for
-//! display), `conf` (settings as text), `memory_stats` and `summary` (PyTorch's reports), and
+//! display), `conf`, `conf_token`, `conf_error` and `recorded_conf` (settings as text), `memory_stats` and `summary` (PyTorch's reports), and
 //! `rerun`.
 #![forbid(unsafe_code)]
 
 mod block;
 mod checkpoint;
 mod conf;
+mod conf_error;
+mod conf_token;
 mod device;
 mod error;
 mod expandable;
@@ -58,6 +61,7 @@ mod memory_stats;
 mod pool;
 mod private_pools;
 mod reclaim;
+mod recorded_conf;
 mod request;
 pub mod rerun;
 mod restore;
@@ -73,12 +77,14 @@ mod summary;
 mod view;
 
 pub use block::BlockState;
-pub use conf::{CONF_VARIABLES, ConfError, ConfErrorKind};
+pub use conf::CONF_VARIABLES;
+pub use conf_error::{ConfError, ConfErrorKind};
 pub use device::{Device, DeviceError, DeviceMemory, DriverFailure, StreamEvent};
 pub use error::{AllocateError, FreeError, MempoolError, OutOfMemory};
 pub use memory_stats::MemoryStats;
 pub use pool::{Origin, Pool};
 pub use private_pools::CaptureFilter;
+pub use recorded_conf::RecordedConf;
 pub use request::{AllocatedBlock, FreeMemoryCallback};
 pub use settings::Settings;
 pub use simulated::SimulatedDevice;

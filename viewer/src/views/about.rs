@@ -1,6 +1,7 @@
 //! Program, versions, devices, allocator settings, counters, and what the recording lacks.
 
 use vramscope_insight::memory_summary::{SummaryUnit, SummaryValues};
+use vramscope_insight::placement::recording_notes;
 use vramscope_trace::{ByteSize, Count, DeviceId, DeviceInfo, DurationNs, RecordingInfo};
 
 use crate::details::{is_imported, names_of_origin};
@@ -41,7 +42,7 @@ pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
     }
     rows.extend(earlier_events(context).map(|text| ("earlier events", text.into())));
     rows.extend(info.devices.iter().map(|device| ("device", device_text(info, device).into())));
-    rows.extend(info.import_notes.iter().map(|note| ("note", note.as_str().into())));
+    rows.extend(recording_notes(info).into_iter().map(|note| ("note", note.into())));
     let mut content = ViewContent { content: vec![facts(rows).into()], ..ViewContent::default() };
     match caches.summary(context) {
         Ok(None) => {

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
+use vramscope_insight::placement::recording_notes;
 use vramscope_trace::{DeviceId, DeviceState, MemoryState, Peak, Recording, Replay};
 
 use crate::error::{CommandError, Result};
@@ -111,7 +112,7 @@ fn summarize(path: &Path, format: Format, recording: &Recording, start: &MemoryS
         events: recording.events(),
         lost_events: recording.lost_events(),
         duration_ns: recording.end_ns().saturating_sub(recording.start_ns()),
-        notes: info.import_notes.clone(),
+        notes: recording_notes(info),
         devices: recording.devices().filter_map(device).collect(),
     }
 }

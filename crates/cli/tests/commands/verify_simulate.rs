@@ -59,31 +59,46 @@ fn verify_matches_every_recorded_event() {
     }
 }
 
-/// Writes the recording with its `n`th block at another address. Returns the number of that event.
-fn write_altered(name: &str, n: usize, path: &Path) -> u64 {
+/// Writes the events of a recording to `path`. `change` receives the recording's description, and
+/// `change_event` each event with its number, which begins at 1.
+fn write_changed(
+    name: &str,
+    path: &Path,
+    change: impl FnOnce(&mut RecordingInfo),
+    mut change_event: impl FnMut(u64, &mut Event),
+) {
     let import = path.with_extension("whole.vram");
     let finished = run(["import".as_ref(), snapshot(name).as_ref(), "-o".as_ref(), import.as_os_str()]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let mut recording = Recording::new();
     recording.push(&fs::read(&import).expect("import has written its file")).expect("a valid recording");
-    let (mut encoder, mut replay) = (Encoder::new(recording.info()), Replay::new());
-    let (mut blocks, mut changed) = (0, 0);
+    let mut info = recording.info().clone();
+    change(&mut info);
+    let (mut encoder, mut replay) = (Encoder::new(&info), Replay::new());
     for number in 0..recording.end_event() {
         let mut event =
             replay.event(&recording, number).expect("the chunk is readable").expect("the recording has no gap");
-        if let EventKind::BlockAllocated { address, .. } = &mut event.kind {
-            blocks += 1;
-            if blocks == n {
-                *address += 512;
-                // The event at index 0 has number 1.
-                changed = number + 1;
-            }
-        }
+        change_event(number + 1, &mut event);
         encoder.event(&event);
     }
     encoder.flush();
     let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
     fs::write(path, bytes).expect("the file is writable");
+}
+
+/// Writes the recording with its `n`th block at another address. Returns the number of that event.
+fn write_altered(name: &str, n: usize, path: &Path) -> u64 {
+    let (mut blocks, mut changed) = (0, 0);
+    let no_change = |_: &mut RecordingInfo| {};
+    write_changed(name, path, no_change, |number, event| {
+        if let EventKind::BlockAllocated { address, .. } = &mut event.kind {
+            blocks += 1;
+            if blocks == n {
+                *address += 512;
+                changed = number;
+            }
+        }
+    });
     changed
 }
 
@@ -104,6 +119,35 @@ fn verify_reports_an_altered_event() {
     for word in ["device 0", "recorded: a block of", "the pool: a block of"] {
         assert!(finished.stdout.contains(word), "no {word:?} in {}", finished.stdout);
     }
+}
+
+/// Settings of a later version of PyTorch are skipped in a recording, and refused from a user.
+#[test]
+fn unknown_recorded_settings_are_skipped_with_a_note() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("later.vram");
+    let conf = "page_size:1g,throw_on_cudamalloc_oom:True,expandable_segments:True";
+    write_changed("frag_a_expandable", &path, |info| info.alloc_conf = conf.to_owned(), |_, _| {});
+    let path = path.to_str().expect("the path is Unicode");
+    let notes = ["character 1: unknown setting \"page_size\"", "does not follow throw_on_cudamalloc_oom"];
+    for arguments in [
+        ["verify", path, "--limit-bytes", "1GiB"].as_slice(),
+        &["simulate", path, "--limit-bytes", "1GiB", "--alloc-conf", "expandable_segments:False"],
+        &["advise", path, "--limit-bytes", "1GiB"],
+    ] {
+        let finished = run(arguments);
+        assert_eq!(finished.code, Some(0), "{arguments:?}: {} {}", finished.stdout, finished.stderr);
+        for note in notes {
+            assert!(finished.stderr.contains(note), "{arguments:?}: no {note:?} in {}", finished.stderr);
+        }
+    }
+    let shown = json(&run(["info", path, "--json"]))["notes"].to_string().replace("\\\"", "\"");
+    for note in notes {
+        assert!(shown.contains(note), "no {note:?} in {shown}");
+    }
+    let refused = run(["simulate", path, "--limit-bytes", "1GiB", "--alloc-conf", conf]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains(notes[0]), "{}", refused.stderr);
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Removes the names from a recording, so that it can be shared without revealing the program.
 
-use vramscope_pool::Settings;
+use vramscope_pool::RecordedConf;
 use vramscope_trace::{Decoder, FormatError, RecordingInfo, Redactor, Sink};
 
 /// Creates a [`Redactor`] for the recording that `info` describes. `begin` receives the redacted
 /// description and creates the sink.
 ///
-/// Settings that cannot be parsed are dropped, since they may contain any text.
+/// Unknown settings are dropped, since they may contain any text.
 pub fn redactor<S: Sink>(info: &RecordingInfo, begin: impl FnOnce(&RecordingInfo) -> S) -> Redactor<S> {
-    let alloc_conf = Settings::parse(&info.alloc_conf).map(|settings| settings.to_conf()).unwrap_or_default();
+    let alloc_conf = RecordedConf::parse(&info.alloc_conf).settings.to_conf();
     Redactor::new(info, alloc_conf, begin)
 }
 

@@ -3,7 +3,7 @@
 //! outdated.
 
 use serde_json::Value;
-use vramscope_pool::Settings;
+use vramscope_pool::{RecordedConf, Settings};
 
 use super::key::Key;
 use super::scalar::Scalar;
@@ -102,7 +102,7 @@ impl RecordedSettings {
     /// Returns the settings that were in effect: the values that the snapshot lists, and for all
     /// other settings those in the text of `PYTORCH_CUDA_ALLOC_CONF`.
     pub(crate) fn effective(&self) -> Settings {
-        let text = Settings::parse(&self.text).unwrap_or_default();
+        let text = RecordedConf::parse(&self.text).settings;
         Settings {
             max_split_size_bytes: self.max_split_size.unwrap_or(text.max_split_size_bytes),
             garbage_collection_threshold: self
@@ -115,14 +115,18 @@ impl RecordedSettings {
     }
 
     /// Returns the effective settings in the syntax of `PYTORCH_CUDA_ALLOC_CONF`. Keeps the
-    /// program's own text if it matches the recorded values or cannot be parsed.
+    /// program's own text if it matches the recorded values. Otherwise they replace it, or follow
+    /// it if it has settings that only the text can express.
     pub(crate) fn alloc_conf(&self) -> String {
         let settings = self.effective();
-        let conf = settings.to_conf();
-        let matches = |text: &str| Settings::parse(text).is_ok_and(|parsed| parsed == settings);
-        let is_stale = Settings::parse(&self.text).is_ok() && !matches(&self.text);
+        let text = RecordedConf::parse(&self.text);
+        let (conf, followed) =
+            (settings.to_conf(), format!("{},{}", self.text.trim_end_matches(','), settings.to_conf()));
+        let has_more = text.skipped_count > 0 || !text.unfollowed.is_empty();
+        let candidates = if has_more { [&self.text, &followed, &conf] } else { [&self.text, &conf, &followed] };
+        let is_equal = |conf: &str| RecordedConf::parse(conf).settings == settings;
         // Damaged settings may have values that no text can express.
-        if is_stale && matches(&conf) { conf } else { self.text.clone() }
+        candidates.into_iter().find(|conf| is_equal(conf)).unwrap_or(&self.text).clone()
     }
 }
 
@@ -165,14 +169,18 @@ mod tests {
     }
 
     #[test]
-    fn unparsable_text_is_kept() {
+    fn settings_that_only_the_text_has_are_kept() {
         let recorded = RecordedSettings {
             text: "backend:cudaMallocAsync".to_owned(),
             max_split_size: Some(Some(32 * MIB)),
             ..RecordedSettings::default()
         };
-        check(&recorded, "backend:cudaMallocAsync");
+        check(&recorded, "backend:cudaMallocAsync,max_split_size_mb:32");
+        let text = "page_size:1g,throw_on_cudamalloc_oom:True,max_split_size_mb:64".to_owned();
+        let recorded = RecordedSettings { text: text.clone(), ..recorded };
+        check(&recorded, &format!("{text},max_split_size_mb:32"));
         assert_eq!(recorded.effective().max_split_size_bytes, Some(32 * MIB));
+        check(&RecordedSettings { text: text.clone(), ..RecordedSettings::default() }, &text);
     }
 
     #[test]

@@ -13,5 +13,5 @@ mod unusable;
 pub use blocking::{BlockingBlock, BlockingRegion};
 pub use dry_run::PlacementError;
 pub use outcome::{Placement, PlacementOutcome, placement};
-pub use request::{PlacementRequest, default_stream, recorded_settings};
+pub use request::{PlacementRequest, default_stream, recorded_settings, recording_notes};
 pub use unusable::{UnusableFree, UnusableReason};

@@ -1,6 +1,6 @@
 //! A request whose placement is asked for, and the allocator settings of a recording.
 
-use vramscope_pool::Settings;
+use vramscope_pool::{RecordedConf, Settings};
 use vramscope_trace::{DeviceState, MempoolId, RecordingInfo, StreamId};
 
 /// A request for memory whose placement is asked for.
@@ -40,13 +40,22 @@ pub fn default_stream(device: &DeviceState) -> StreamId {
     most.map_or(StreamId(0), |(stream, _)| stream)
 }
 
-/// Returns the allocator settings under which a recording was made; the defaults if it has none or
-/// they cannot be read.
+/// Returns the allocator settings under which a recording was made, as far as they are known; the
+/// defaults for all others.
 ///
 /// A cap on the reserved bytes is not part of them. Set
 /// [`Settings::limit_bytes`] to the cap that is known or inferred
 /// ([`ReservedCap`](crate::failures::ReservedCap)).
 #[must_use]
 pub fn recorded_settings(info: &RecordingInfo) -> Settings {
-    Settings::parse(&info.alloc_conf).unwrap_or_default()
+    RecordedConf::parse(&info.alloc_conf).settings
+}
+
+/// Returns the notes about a recording for the user: those of its import, and those about allocator
+/// settings that are unknown or that the pool does not follow.
+#[must_use]
+pub fn recording_notes(info: &RecordingInfo) -> Vec<String> {
+    let mut notes = info.import_notes.clone();
+    notes.extend(RecordedConf::parse(&info.alloc_conf).notes());
+    notes
 }

@@ -77,13 +77,27 @@ fn settings_without_effect_are_checked_and_ignored() {
         "pinned_use_background_threads:False",
         "pinned_num_register_threads:128",
         "pinned_reserve_segment_size_mb:1",
+        "pinned_free_catch_all:True",
         "graph_capture_record_stream_reuse:True",
+        "throw_on_cudamalloc_oom:True",
+        "expandable_segments_reserve:0.5",
+        "expandable_segments_reserve:40G",
+        "expandable_segments_reserve:1.5g",
     ];
     for conf in accepted {
         assert_eq!(Settings::parse(conf), Ok(Settings::default()), "{conf}");
         let (key, _) = conf.split_once(':').unwrap();
         let refused = Settings::parse(&format!("{key}:0"));
         assert_eq!(refused.map_err(|error| error.position), Err(key.len() + 1), "{key}:0");
+    }
+    for conf in [
+        "pinned_max_round_threshold_mb:0",
+        "pinned_max_cached_size_mb:1024",
+        "expandable_segments_reserve_by_class:[]",
+        "expandable_segments_reserve_by_class:[serving:0.25,capture:8G,]",
+        "expandable_segments:False,expandable_segments_reserve_by_class : [ a : 1 ],",
+    ] {
+        assert_eq!(Settings::parse(conf), Ok(Settings::default()), "{conf}");
     }
 }
 
@@ -105,6 +119,18 @@ fn parse_errors_have_position_and_reason() {
         ("backend:", "character 9: expected a value, found the end of the text"),
         ("backend:jemalloc", "character 9: expected native, found \"jemalloc\""),
         ("backend:cudaMallocAsync", "character 9: the backend cudaMallocAsync is not supported; use native"),
+        (
+            "expandable_segments_reserve:0",
+            "character 29: expandable_segments_reserve must be a positive fraction such as 0.5, or GiB such as 40G, not 0",
+        ),
+        (
+            "expandable_segments_reserve_by_class:[a:infG]",
+            "character 41: expandable_segments_reserve_by_class must be a positive fraction such as 0.5, or GiB such as \
+             40G, not infG",
+        ),
+        ("expandable_segments_reserve_by_class:0.5", "character 38: expected an opening bracket, found \"0.5\""),
+        ("expandable_segments_reserve_by_class:[a", "character 40: expected a colon, found the end of the text"),
+        ("pinned_max_cached_size_mb:-1", "character 27: expected a whole number of MiB, found \"-1\""),
         ("backend:native:", "character 15: expected a comma, found \":\""),
         ("expandable_segments:true", "character 21: expected True or False, found \"true\""),
         ("expandable_segments:[True]", "character 21: expected True or False, found \"[\""),

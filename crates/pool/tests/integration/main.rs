@@ -7,4 +7,5 @@ mod errors;
 mod invariants;
 mod model;
 mod private_pools;
+mod recorded_conf;
 mod scenarios;

@@ -3,7 +3,7 @@
 use std::io;
 
 use serde_json::Value;
-use vramscope_pool::Settings;
+use vramscope_pool::RecordedConf;
 use vramscope_trace::RecordingInfo;
 
 use super::snapshot_writer::SnapshotWriter;
@@ -16,7 +16,7 @@ const DIVISION_NAMES: [&str; 16] =
     ["1", "2", "4", "8", "16", "32", "64", "128", "256", "512", "1024", "2048", "4096", "8192", "16384", "32768"];
 
 /// Writes the snapshot's `allocator_settings`. These are the settings of the imported snapshot if
-/// the recording was imported, else the recording's own; only their text if it cannot be parsed. If
+/// the recording was imported, else the recording's own; only their text for another allocator. If
 /// `overflowed` is true, `trace_alloc_overflowed` is added.
 pub(super) fn write(out: &mut impl SnapshotWriter, info: &RecordingInfo, overflowed: bool) -> io::Result<()> {
     out.begin_dict()?;
@@ -36,12 +36,16 @@ pub(super) fn write(out: &mut impl SnapshotWriter, info: &RecordingInfo, overflo
     out.end_dict()
 }
 
-/// Writes the settings text `alloc_conf` and, if it can be parsed, the values of the settings that
-/// PyTorch lists.
+/// Writes the settings text `alloc_conf` and, if it selects PyTorch's own allocator, the values of
+/// the settings that PyTorch lists.
 fn write_conf(out: &mut impl SnapshotWriter, alloc_conf: &str) -> io::Result<()> {
     out.key("PYTORCH_CUDA_ALLOC_CONF")?;
     out.text(alloc_conf)?;
-    let Ok(settings) = Settings::parse(alloc_conf) else { return Ok(()) };
+    let recorded = RecordedConf::parse(alloc_conf);
+    if recorded.other_backend().is_some() {
+        return Ok(());
+    }
+    let settings = recorded.settings;
     out.key("max_split_size")?;
     // PyTorch writes -1 for "no limit".
     out.number(settings.max_split_size_bytes.map_or(-1, i128::from))?;

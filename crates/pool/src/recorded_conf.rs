@@ -1,0 +1,86 @@
+//! The allocator settings of a recording, which any version of PyTorch may have written.
+
+use crate::conf::ParsedConf;
+use crate::conf_error::{ConfError, ConfErrorKind};
+use crate::settings::Settings;
+
+/// How many skipped settings are kept with their errors. More are only counted, because a recording
+/// may contain any text.
+const MAX_SKIPPED: usize = 16;
+/// How many skipped settings a sentence for the user names.
+const MAX_NAMED: usize = 3;
+
+/// The allocator settings of a recording, and what in their text has no effect on the pool.
+///
+/// [`Settings::parse`] refuses a text with an unknown setting, which is right for a text that a
+/// user writes. A recording may come from a newer version of PyTorch: here such a setting is
+/// skipped and all others apply.
+///
+/// ```
+/// use vramscope_pool::RecordedConf;
+///
+/// let recorded = RecordedConf::parse("page_size:1g,expandable_segments:True");
+/// assert!(recorded.settings.expandable_segments);
+/// assert_eq!(recorded.skipped[0].to_string(), "character 1: unknown setting \"page_size\"");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecordedConf {
+    /// The settings that the pool follows.
+    pub settings: Settings,
+    /// The errors of the first 16 settings that were skipped: unknown ones, and those with a value
+    /// that [`Settings::parse`] refuses.
+    pub skipped: Vec<ConfError>,
+    /// Number of settings that were skipped.
+    pub skipped_count: usize,
+    /// The keys of known settings that were on and whose effect the pool does not have.
+    pub unfollowed: Vec<&'static str>,
+}
+
+impl RecordedConf {
+    /// Parses the settings of a recording in the syntax of `PYTORCH_CUDA_ALLOC_CONF`.
+    #[must_use]
+    pub fn parse(conf: &str) -> Self {
+        let (mut skipped, mut skipped_count) = (Vec::new(), 0);
+        let parsed = ParsedConf::parse(conf, |error| {
+            skipped_count += 1;
+            if skipped.len() < MAX_SKIPPED {
+                skipped.push(error);
+            }
+            Ok(())
+        });
+        let parsed = parsed.unwrap_or_default();
+        // Without expandable segments, their reserves have no effect.
+        let is_expandable = parsed.settings.expandable_segments;
+        let has_effect = |key: &&str| is_expandable || !key.starts_with("expandable_segments_");
+        let unfollowed = parsed.unfollowed().filter(has_effect).collect();
+        Self { settings: parsed.settings, skipped, skipped_count, unfollowed }
+    }
+
+    /// Returns the error of a setting that selects another allocator, whose decisions the pool does
+    /// not follow at all.
+    #[must_use]
+    pub fn other_backend(&self) -> Option<&ConfError> {
+        self.skipped.iter().find(|error| matches!(error.kind, ConfErrorKind::OtherBackend { .. }))
+    }
+
+    /// Returns a sentence for the user about the skipped settings and one about those that the pool
+    /// does not follow, if there are any.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        const EFFECT: &str = "the results of verify, simulate and what-if may differ from the program";
+        let mut notes = Vec::new();
+        if self.skipped_count > 0 {
+            let mut errors: Vec<_> = self.skipped.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+            if self.skipped_count > errors.len() {
+                errors.push("…".to_owned());
+            }
+            let (count, errors) = (self.skipped_count, errors.join("; "));
+            let settings = if count == 1 { "allocator setting" } else { "allocator settings" };
+            notes.push(format!("skipped {count} recorded {settings} ({errors}); {EFFECT}"));
+        }
+        if !self.unfollowed.is_empty() {
+            notes.push(format!("the pool does not follow {}; {EFFECT}", self.unfollowed.join(", ")));
+        }
+        notes
+    }
+}
