@@ -55,3 +55,36 @@ class PollingTest(ProgramTest):
 
     def test_unknown_slot(self):
         self.check("unknown layout", options=("-DWRONG_SLOT",))
+
+    def check_moved_member(self, member, expected):
+        output, errors = self.run_program(
+            """
+            import torch
+            import vramscope
+
+            with vramscope.record("run.vram") as session:
+                end = time.monotonic() + 20
+                kept = train()
+                while session.status in ("waiting", "live") and time.monotonic() < end:
+                    kept += train(1)
+                    time.sleep(0.01)
+                print(session.status)
+            """,
+            options=(f"-DMOVED_{member}",),
+        )
+        self.assertTrue(output.startswith("polling: the self-test failed: "), output)
+        self.assertIn(expected, output)
+        self.assertIn("recording snapshots instead, without call stacks", errors)
+        # What the tracker reported wrongly is not recorded.
+        rows = [row for row in self.events() if row["kind"] == "alloc"]
+        self.assertEqual([row for row in rows if row["stream"] != "0" or row["stack"]], [])
+        self.assertIsNone(self.info()["damage"])
+
+    def test_unknown_offset_of_the_time(self):
+        self.check_moved_member("TIME", "has the time")
+
+    def test_unknown_offset_of_the_private_pool(self):
+        self.check_moved_member("MEMPOOL", "differs from the state")
+
+    def test_unknown_offset_of_the_stream(self):
+        self.check_moved_member("STREAM", "differs from the state")

@@ -7,6 +7,8 @@
 // - LAYOUT_MEMPOOL, LAYOUT_COMPILE_CONTEXT, LAYOUT_USER_METADATA: offsets in bytes; undefined if
 //   this version lacks the member.
 // - LAYOUT_ACTIONS: number of values of `TraceEntry::Action`.
+// - MOVED_STREAM, MOVED_MEMPOOL, MOVED_TIME: defined for an unknown build, in which the member is the
+//   last one and other data takes its place.
 // - LAYOUT_SHARED_ENTRY: defined if `TraceEntry` is in the namespace `c10::CachingDeviceAllocator`.
 #pragma once
 
@@ -55,15 +57,26 @@ struct TraceEntry {
   int8_t device_;
   size_t addr_;
   std::shared_ptr<GatheredContext> context_;
+#ifdef MOVED_STREAM
+  size_t in_place_of_stream_ = 0x5500'0000'1000;
+#else
   void* stream_;
+#endif
   size_t size_;
-#ifdef LAYOUT_MEMPOOL
+#if defined(MOVED_MEMPOOL)
+  size_t in_place_of_mempool_[2] = {0x5500'0000'1000, 7};
+#elif defined(LAYOUT_MEMPOOL)
   MempoolId_t mempool_;
 #endif
-  union {
+  union Time {
     int64_t t_;
     uint64_t approx_t_;
-  } time_;
+  };
+#ifdef MOVED_TIME
+  size_t in_place_of_time_ = 0x5500'0000'1000;
+#else
+  Time time_;
+#endif
 #ifdef LAYOUT_COMPILE_CONTEXT
   std::string compile_context_;
 #endif
@@ -73,7 +86,18 @@ struct TraceEntry {
 #if LAYOUT_ENTRY_SIZE > 136
   std::string further_text_;
 #endif
+#ifdef MOVED_STREAM
+  void* stream_;
+#endif
+#ifdef MOVED_MEMPOOL
+  MempoolId_t mempool_;
+#endif
+#ifdef MOVED_TIME
+  Time time_;
+#endif
 };
+
+#if !defined(MOVED_STREAM) && !defined(MOVED_MEMPOOL) && !defined(MOVED_TIME)
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
@@ -92,6 +116,7 @@ static_assert(offsetof(TraceEntry, compile_context_) == LAYOUT_COMPILE_CONTEXT);
 static_assert(offsetof(TraceEntry, user_metadata_) == LAYOUT_USER_METADATA);
 #endif
 #pragma GCC diagnostic pop
+#endif
 
 #ifdef LAYOUT_SHARED_ENTRY
 }  // namespace CachingDeviceAllocator
