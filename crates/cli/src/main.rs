@@ -14,7 +14,8 @@
 //! - Assistants: `mcp` offers the analyses as tools of the Model Context Protocol.
 //! - Metrics: `otlp` exports those of `serve`.
 //! - Charts: [`bars`] compares amounts of memory.
-//! - Other processes: [`attach`] runs Python code in another process.
+//! - Other processes: [`attach`] runs Python code in another process. [`private_folder`] finds
+//!   folders for it that no other user can write.
 //! - Comparing: [`diff`] has the operands, conditions and outputs of `diff`.
 //! - Training: `demo` records the demo and memory techniques.
 //! - Progress: [`operation`] shows it to a user or a client, and can be cancelled.
@@ -51,6 +52,7 @@ mod operation;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod output;
+mod private_folder;
 mod recorded;
 mod reports;
 mod retention;

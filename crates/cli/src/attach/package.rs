@@ -43,8 +43,8 @@ impl PackageArguments {
         let folder = self.folder(process)?;
         let folder = folder.as_deref().and_then(Path::to_str).map_or("None".to_owned(), python_literal);
         let code = format!("{LOAD}\n\n_attach = load({folder})\nreply = {expression}\n");
-        let on_slow = |message: &str| terminal::message(message);
-        process.run(&code, &Wait { timeout: self.timeout, on_slow: &on_slow, is_cancelled })
+        let on_message = |message: &str| terminal::message(message);
+        process.run(&code, &Wait { timeout: self.timeout, on_message: &on_message, is_cancelled })
     }
 
     /// Returns the same options with another timeout.

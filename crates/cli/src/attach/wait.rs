@@ -10,8 +10,9 @@ use std::time::Duration;
 pub(crate) struct Wait<'a> {
     /// Longest wait for the program's end.
     pub(crate) timeout: Duration,
-    /// Called with a message for the user if the process does not answer for some time.
-    pub(crate) on_slow: &'a dyn Fn(&str),
+    /// Called with a message for the user: if the process does not answer for some time, or if a
+    /// request could not be withdrawn.
+    pub(crate) on_message: &'a dyn Fn(&str),
     /// Returns true to end the wait early.
     pub(crate) is_cancelled: &'a dyn Fn() -> bool,
 }

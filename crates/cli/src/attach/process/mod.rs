@@ -1,11 +1,14 @@
 //! Runs a Python program in another process that runs Python.
 //!
-//! [`PythonProcess::run`] writes the program to a temporary folder and makes the interpreter of the
-//! process start a thread that runs it. The thread writes its result to the folder. The request to
-//! the interpreter depends on its version: `pending_calls` is for Python 3.10 to 3.13,
+//! [`PythonProcess::run`] writes the program to a folder (`script`) and makes the interpreter of
+//! the process start a thread that runs it. The thread writes its result to the folder. The request
+//! to the interpreter depends on its version: `pending_calls` is for Python 3.10 to 3.13,
 //! `remote_exec` for 3.14. Both write to the process's memory while its threads are stopped
 //! (`stop`), for a few milliseconds; no code of the process is changed and no call is forced on a
 //! thread.
+//!
+//! A request that is given up is withdrawn before the folder is deleted. Otherwise another user
+//! could create a folder of the same name, and the process would run the files in it.
 //!
 //! Everything that is read from the process is checked first: `target` is the process and its
 //! memory, `image` finds the interpreter, `layout` has the offsets of its data structures. On any
@@ -21,6 +24,8 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod text_space;
+#[cfg(test)]
+mod two_users;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,11 +35,13 @@ use crate::error::{CommandError, Result};
 use image::PythonImage;
 use remote_exec::Threads;
 use script::ScriptFolder;
-use stop::{StopError, with_stopped_threads};
+use stop::{Attempt, StopError, with_stopped_threads};
 use target::TargetProcess;
 
 /// The most time that another debugger or a busy thread may delay the start.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The most time that withdrawing a request may take.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before the process is stopped again after a failed attempt.
 const BUSY_DELAY: Duration = Duration::from_millis(50);
 /// Interval at which the temporary folder is checked for the result.
@@ -72,25 +79,42 @@ impl PythonProcess {
     /// Runs the Python program `code` in a new thread of the process and returns the text that it
     /// assigns to the name `reply`. An exception in the program is returned as an error.
     pub(crate) fn run(&self, code: &str, wait: &Wait<'_>) -> Result<String> {
-        let folder = ScriptFolder::create(&self.process, code)?;
-        let mut request = Request { target: self, folder: &folder, text: None };
+        self.run_from(ScriptFolder::create(&self.process, code)?, wait)
+    }
+
+    /// Runs the program in a folder, as [`run`](Self::run) does.
+    fn run_from(&self, folder: ScriptFolder, wait: &Wait<'_>) -> Result<String> {
+        let mut request = Request { target: self, folder, texts: Vec::new(), count: 0 };
+        let result = request.start(wait).and_then(|()| self.wait_for_result(&mut request, wait));
+        let withdrawn = request.end();
+        match (withdrawn, result) {
+            (Ok(()), result) => result,
+            (Err(advice), Ok(reply)) => {
+                (wait.on_message)(&advice);
+                Ok(reply)
+            }
+            (Err(advice), Err(error)) => Err(CommandError::new(format_args!("{error}; {advice}"))),
+        }
+    }
+
+    /// Waits for the program's result.
+    fn wait_for_result(&self, request: &mut Request<'_>, wait: &Wait<'_>) -> Result<String> {
         let started_at = Instant::now();
-        request.start(wait)?;
         let (mut next_wake, mut is_told) = (FIRST_WAKE, false);
         loop {
-            if let Some(result) = folder.result()? {
-                request.withdraw();
+            if let Some(result) = request.folder.result()? {
                 let pid = self.process.pid();
                 return result.map_err(|reason| CommandError::new(format_args!("process {pid}: {reason}")));
             }
-            let (elapsed, has_started) = (started_at.elapsed(), folder.has_started());
+            let (elapsed, has_started) = (started_at.elapsed(), request.folder.has_started());
             if !self.process.is_running() {
                 return Err(CommandError::new(format_args!("process {} has ended", self.process.pid())));
             }
-            let is_cancelled = (wait.is_cancelled)();
-            if elapsed >= wait.timeout || is_cancelled {
-                request.withdraw();
-                return Err(if is_cancelled { self.cancelled() } else { self.no_answer(elapsed, has_started) });
+            if (wait.is_cancelled)() {
+                return Err(self.cancelled());
+            }
+            if elapsed >= wait.timeout {
+                return Err(self.no_answer(elapsed, has_started));
             }
             if elapsed >= next_wake && !has_started {
                 request.repeat();
@@ -98,7 +122,7 @@ impl PythonProcess {
             }
             if elapsed >= SLOW && !std::mem::replace(&mut is_told, true) {
                 let state = if has_started { "is still starting the recording" } else { "does not answer yet" };
-                (wait.on_slow)(&format!(
+                (wait.on_message)(&format!(
                     "process {} {state}: {}; waiting for at most {} s",
                     self.process.pid(),
                     self.slow_reason(has_started),
@@ -139,9 +163,11 @@ impl PythonProcess {
 /// The request to a process to start the program in a folder.
 struct Request<'a> {
     target: &'a PythonProcess,
-    folder: &'a ScriptFolder,
-    /// Address in the process of the text to run, once it is queued (Python 3.10 to 3.13).
-    text: Option<u64>,
+    folder: ScriptFolder,
+    /// Addresses in the process of the texts that were queued (Python 3.10 to 3.13).
+    texts: Vec<u64>,
+    /// How often the interpreter may have been asked.
+    count: u32,
 }
 
 impl Request<'_> {
@@ -152,22 +178,10 @@ impl Request<'_> {
 
     /// Passes the request to the interpreter.
     fn start(&mut self, wait: &Wait<'_>) -> Result {
-        let PythonProcess { process, image } = self.target;
         let deadline = Instant::now() + BUSY_TIMEOUT.min(wait.timeout);
         loop {
-            let attempt = if self.is_remote_exec() {
-                let script = self.folder.starter_path();
-                with_stopped_threads(process, || remote_exec::request(process, image, script, Threads::Main))
-                    .map(|()| None)
-            } else {
-                let text = self.folder.starter();
-                with_stopped_threads(process, || pending_calls::enqueue(process, image, text)).map(Some)
-            };
-            match attempt {
-                Ok(text) => {
-                    self.text = text;
-                    return Ok(());
-                }
+            match self.ask(Threads::Main) {
+                Ok(()) => return Ok(()),
                 Err(StopError::Failed(error)) => return Err(error),
                 Err(StopError::Busy(reason)) if Instant::now() > deadline || (wait.is_cancelled)() => {
                     return Err(CommandError::new(reason));
@@ -177,27 +191,78 @@ impl Request<'_> {
         }
     }
 
+    /// Asks the interpreter to start the program; on Python 3.14, `threads` of it.
+    fn ask(&mut self, threads: Threads) -> Attempt {
+        let PythonProcess { process, image } = self.target;
+        let is_first = self.count == 0;
+        let attempt = if self.is_remote_exec() {
+            let script = self.folder.starter_path();
+            with_stopped_threads(process, || remote_exec::request(process, image, &script, threads))
+        } else {
+            let (text, texts) = (self.folder.starter(), &mut self.texts);
+            with_stopped_threads(process, || match is_first {
+                true => pending_calls::enqueue(process, image, text, texts),
+                false => pending_calls::repeat(process, image, text, texts),
+            })
+        };
+        // An attempt that failed may have written a part. A busy process was not written to.
+        if !matches!(attempt, Err(StopError::Busy(_))) {
+            self.count += 1;
+        }
+        attempt
+    }
+
     /// Repeats the request to an interpreter that has not started the program. Failures are
     /// ignored: the first request is still in effect.
     fn repeat(&mut self) {
-        let PythonProcess { process, image } = self.target;
-        if let Some(address) = self.text {
-            let text = self.folder.starter();
-            let repeated = with_stopped_threads(process, || pending_calls::repeat(process, image, text, address));
-            self.text = Some(repeated.unwrap_or(address));
-        } else {
-            let script = self.folder.starter_path();
-            let _ = with_stopped_threads(process, || remote_exec::request(process, image, script, Threads::All));
+        let _ = self.ask(Threads::All);
+    }
+
+    /// Ends the request: withdraws it from threads that have not carried it out, and deletes the
+    /// folder once none of them can look for a file in it. Otherwise, keeps the folder and returns
+    /// what to tell the user: another user could create a folder of its name.
+    fn end(mut self) -> std::result::Result<(), String> {
+        // An answer to the only request leaves nothing to withdraw.
+        let is_answered = matches!(self.folder.result(), Ok(Some(_)));
+        if self.count == 0 || is_answered && self.count == 1 {
+            return Ok(());
+        }
+        self.folder.withdraw();
+        let deadline = Instant::now() + WITHDRAW_TIMEOUT;
+        loop {
+            let reason = match self.withdraw() {
+                Ok(true) => return Ok(()),
+                Ok(false) => "a thread of it is about to open the file start.py".to_owned(),
+                Err(StopError::Busy(reason)) => reason,
+                Err(StopError::Failed(error)) => error.to_string(),
+            };
+            if !self.target.is_running() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                self.folder.keep();
+                return Err(format!(
+                    "the request to process {} could not be withdrawn: {reason}; leave the folder {} until the process \
+                     has ended",
+                    self.target.process.pid(),
+                    self.folder.path().display()
+                ));
+            }
+            thread::sleep(BUSY_DELAY);
         }
     }
 
-    /// Withdraws the request from threads that have not carried it out. A pending call does nothing
-    /// once the folder no longer exists, but Python would report a missing script.
-    fn withdraw(&self) {
+    /// Withdraws the request from threads that have not carried it out. Returns true if no thread
+    /// can look for a file in the folder, or notices if it is another one.
+    fn withdraw(&self) -> Attempt<bool> {
         let PythonProcess { process, image } = self.target;
         if self.is_remote_exec() {
             let script = self.folder.starter_path();
-            let _ = with_stopped_threads(process, || remote_exec::withdraw(process, image, script));
+            let taken = with_stopped_threads(process, || remote_exec::withdraw(process, image, &script))?;
+            return Ok(self.folder.opened_count() >= taken);
         }
+        let (text, texts, withdrawal) = (self.folder.starter(), &self.texts, self.folder.withdrawal());
+        with_stopped_threads(process, || pending_calls::withdraw(process, text, texts, withdrawal))?;
+        Ok(true)
     }
 }

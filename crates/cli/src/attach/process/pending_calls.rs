@@ -183,8 +183,8 @@ impl<'a> RemoteQueue<'a> {
         }
     }
 
-    /// Adds the Python program `text` to the queue and returns the address of its copy.
-    fn push(self, text: &str) -> Attempt<u64> {
+    /// Adds the Python program `text` to the queue and the address of its copy to `texts`.
+    fn push(self, text: &str, texts: &mut Vec<u64>) -> Attempt {
         let Self { process, image, mappings, mut queue, address, breakers } = self;
         if queue.is_full() {
             return Err(StopError::Busy(format!("process {} has too many pending calls", process.pid())));
@@ -194,33 +194,48 @@ impl<'a> RemoteQueue<'a> {
         padded.resize(len, 0);
         process.write(space, &padded)?;
         queue.push(image.run_simple_string, space);
+        // Also if the write fails half-way.
+        if !texts.contains(&space) {
+            texts.push(space);
+        }
         // One write for the call and the numbers, so that the queue stays valid if this command is
         // killed in the middle.
         let (offset, changed) = queue.changed();
         process.write(address + offset as u64, changed)?;
-        set_eval_breakers(process, &breakers)?;
-        Ok(space)
+        Ok(set_eval_breakers(process, &breakers)?)
     }
 }
 
-/// Adds the Python program `text` to the queue and returns the address of its copy. The process
+/// Adds the Python program `text` to the queue, and the address of its copy to `texts`. The process
 /// must be stopped.
-pub(super) fn enqueue(process: &TargetProcess, image: &PythonImage, text: &str) -> Attempt<u64> {
-    RemoteQueue::read(process, image)?.push(text)
+pub(super) fn enqueue(process: &TargetProcess, image: &PythonImage, text: &str, texts: &mut Vec<u64>) -> Attempt {
+    RemoteQueue::read(process, image)?.push(text, texts)
 }
 
-/// Repeats [`enqueue`], which returned `address`, for a program that has not started. Up to Python
-/// 3.12 the interpreter can overlook a call, because a thread recomputes the eval breaker without a
-/// lock. The process must be stopped.
-pub(super) fn repeat(process: &TargetProcess, image: &PythonImage, text: &str, address: u64) -> Attempt<u64> {
+/// Repeats [`enqueue`] for a program that has not started. Up to Python 3.12 the interpreter can
+/// overlook a call, because a thread recomputes the eval breaker without a lock. The process must
+/// be stopped.
+pub(super) fn repeat(process: &TargetProcess, image: &PythonImage, text: &str, texts: &mut Vec<u64>) -> Attempt {
     let queue = RemoteQueue::read(process, image)?;
-    let is_queued = queue.queue.arguments().contains(&address);
-    if is_queued && process.read(address, text.len())? == text.as_bytes() {
-        set_eval_breakers(process, &queue.breakers)?;
-        Ok(address)
-    } else {
-        queue.push(text)
+    for address in queue.queue.arguments().into_iter().filter(|address| texts.contains(address)) {
+        if process.read(address, text.len())? == text.as_bytes() {
+            return Ok(set_eval_breakers(process, &queue.breakers)?);
+        }
     }
+    queue.push(text, texts)
+}
+
+/// Withdraws the program `text` from the addresses `texts`: writes the byte of `withdrawal` at its
+/// offset, so that a call which is still queued does nothing. A thread that reads the text at the
+/// same time reads one or the other. The process must be stopped.
+pub(super) fn withdraw(process: &TargetProcess, text: &str, texts: &[u64], withdrawal: (usize, u8)) -> Attempt {
+    for &address in texts {
+        // Another command may have used the space since.
+        if process.read(address, text.len())? == text.as_bytes() {
+            process.write(address + withdrawal.0 as u64, &[withdrawal.1])?;
+        }
+    }
+    Ok(())
 }
 
 /// The addresses of an interpreter's eval breakers, and the bytes to write there.

@@ -71,18 +71,25 @@ pub(super) fn request(process: &TargetProcess, image: &PythonImage, path: &str, 
     Ok(writes.iter().try_for_each(write)?)
 }
 
-/// Withdraws the script at `path` from the threads that have not run it. The process must be
-/// stopped.
-pub(super) fn withdraw(process: &TargetProcess, image: &PythonImage, path: &str) -> Attempt {
+/// Withdraws the script at `path` from the threads that have not run it. Returns how many others
+/// were asked to run it: they have opened the script, or are about to. The process must be stopped.
+pub(super) fn withdraw(process: &TargetProcess, image: &PythonImage, path: &str) -> Attempt<u64> {
     let (interpreter, support, _) = find(process, image)?;
     let path = [path.as_bytes(), b"\0"].concat();
+    let mut taken = 0;
     for thread in interpreter.threads {
-        let is_pending = process.read_i32(thread + support.pending_call)? != 0;
-        if is_pending && process.read(thread + support.script_path, path.len())? == path {
+        if process.read(thread + support.script_path, path.len())? != path {
+            continue;
+        }
+        if process.read_i32(thread + support.pending_call)? == 0 {
+            taken += 1;
+        } else {
             process.write(thread + support.pending_call, &0_i32.to_le_bytes())?;
+            // A thread that has just looked at the flag copies the path next.
+            process.write(thread + support.script_path, &[0])?;
         }
     }
-    Ok(())
+    Ok(taken)
 }
 
 /// Returns the main interpreter, the offsets of the interface, and the offset of the id that the

@@ -1,52 +1,135 @@
-//! The temporary folder through which a program gets into a process and its result comes back.
+//! The folders through which a program gets into a process and its result comes back.
+//!
+//! An outer folder of this command's user has the program that a debugger's interface starts
+//! (`start.py`). An inner folder, `target`, belongs to the process's user and has the program to
+//! run and what it writes. This command uses both through descriptors, so that a link or another
+//! folder of the same name misleads it nowhere. All files are created before the inner folder is
+//! given away.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::chown;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
+use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use sha2::{Digest as _, Sha256};
 
-use super::target::TargetProcess;
+use super::target::{TargetProcess, start_time};
+use super::text_space::SLOT_BYTES;
 use crate::attach::literal::python_literal;
 use crate::error::{CommandError, Result};
+use crate::private_folder::{check_temporary, short_lived_folders};
 
 /// The program around the one to run, without its last line's arguments.
 const RUN: &str = include_str!("run.py");
 /// The most bytes of a result that are read.
 const MAX_RESULT_BYTES: u64 = 1 << 20;
+/// Number of hexadecimal digits of the digest by which a process recognizes the program.
+const DIGEST_DIGITS: usize = 32;
+/// Flags of every file and folder that is opened.
+const SAFE: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK);
 
-/// A temporary folder that only the user of a process can read, with a program for the process.
-/// Dropping it deletes the folder; a program that has not started by then does not run.
+/// Name of the folder that belongs to the process's user, and of the files in it.
+const TARGET: &str = "target";
+const SCRIPT: &str = "run.py";
+/// Exists once the program has started, or will not start any more.
+const STARTED: &str = "started";
+/// Has a byte for each thread of the process that has opened the program.
+const OPENED: &str = "opened";
+/// Exists once this command no longer wants the program to run.
+const WITHDRAWN: &str = "withdrawn";
+const REPLY: &str = "reply";
+/// Name of the file that Python's interface for debuggers runs, beside [`TARGET`].
+const STARTER: &str = "start.py";
+
+/// The part of a [starter](ScriptFolder::starter) that differs from a withdrawn one: a digit.
+const SWITCH: &str = "\\nif 1:";
+
+/// A folder with a program for a process. Dropping it deletes the folder; a program that has not
+/// started by then does not run.
 pub(super) struct ScriptFolder {
-    folder: TempDir,
+    path: PathBuf,
+    outer: OwnedFd,
+    target: OwnedFd,
+    /// User and group that own the inner folder and write the reply.
+    owner: (u32, u32),
     starter: String,
-    starter_path: String,
+    is_kept: bool,
 }
 
 impl ScriptFolder {
     /// Creates the folder with the program `code` for the process.
     pub(super) fn create(process: &TargetProcess, code: &str) -> Result<Self> {
-        let failed = |error: io::Error| {
-            CommandError::new(format_args!("cannot create a temporary folder for process {}: {error}", process.pid()))
-        };
-        let folder = tempfile::Builder::new().prefix("vramscope-").tempdir().map_err(failed)?;
-        let folder_path = fs::canonicalize(folder.path()).map_err(failed)?;
-        let Some(path) = folder_path.to_str() else {
-            return Err(failed(io::Error::other(format!("{} is not valid Unicode", folder_path.display()))));
-        };
-        let script_path = format!("{path}/run.py");
-        let starter = starter(&script_path);
-        let starter_path = format!("{path}/start.py");
-        let attacher = std::process::id();
-        let (path, code) = (python_literal(path), python_literal(code));
-        let script = RUN.replace("(FOLDER, ATTACHER, PROGRAM)", &format!("({path}, {attacher}, {code})"));
-        for (file, text) in [(&script_path, &script), (&starter_path, &starter)] {
-            fs::write(file, text).map_err(failed)?;
-            give_to(process, file.as_ref()).map_err(failed)?;
+        let mut errors = Vec::new();
+        for parent in short_lived_folders() {
+            match Self::create_in(&parent, process, code) {
+                Ok(folder) => return Ok(folder),
+                Err(error) => errors.push(format!("{}: {error}", parent.display())),
+            }
         }
-        give_to(process, &folder_path).map_err(failed)?;
-        Ok(Self { folder, starter, starter_path })
+        Err(CommandError::new(format_args!(
+            "cannot create a folder for process {}: {}; set TMPDIR to another folder",
+            process.pid(),
+            errors.join("; ")
+        )))
+    }
+
+    /// Creates the folder with the program `code` for the process in the folder `parent`.
+    pub(super) fn create_in(parent: &Path, process: &TargetProcess, code: &str) -> io::Result<Self> {
+        let mut folder = Self::create_empty(parent, process)?;
+        folder.write_program(code)?;
+        folder.give_away()?;
+        Ok(folder)
+    }
+
+    /// Creates the folder, which only this command's user can read, with an empty inner folder.
+    pub(super) fn create_empty(parent: &Path, process: &TargetProcess) -> io::Result<Self> {
+        let parent = fs::canonicalize(parent)?;
+        check_temporary(&parent)?;
+        let mut builder = tempfile::Builder::new();
+        // The library leaves the mode to the umask.
+        builder.prefix("vramscope-").permissions(fs::Permissions::from_mode(0o700));
+        let created = builder.tempdir_in(&parent)?;
+        let outer = open_folder(AT_FDCWD, created.path())?;
+        mkdirat(&outer, TARGET, Mode::S_IRWXU)?;
+        let target = open_folder(&outer, TARGET.as_ref())?;
+        let (path, owner) = (created.keep(), process.owner());
+        Ok(Self { path, outer, target, owner, starter: String::new(), is_kept: false })
+    }
+
+    /// Creates the files of the program `code`.
+    pub(super) fn write_program(&mut self, code: &str) -> io::Result<()> {
+        let Some(path) = self.path.to_str() else {
+            return Err(io::Error::other(format!("{} is not valid Unicode", self.path.display())));
+        };
+        let (attacher, (uid, _)) = (std::process::id(), self.owner);
+        let start = start_time(attacher).unwrap_or(0);
+        let (folder, code) = (python_literal(path), python_literal(code));
+        let script = RUN.replace("(ARGUMENTS)", &format!("({folder}, {uid}, {attacher}, {start}, {code})"));
+        self.starter = starter(&format!("{path}/{TARGET}/{SCRIPT}"), &script, uid);
+        if self.starter.len() >= SLOT_BYTES {
+            return Err(io::Error::other("its name is too long"));
+        }
+        create_file(&self.target, SCRIPT, script.as_bytes())?;
+        create_file(&self.outer, STARTER, self.starter.as_bytes())?;
+        Ok(())
+    }
+
+    /// Gives the inner folder to the process's user, and lets that user reach it.
+    pub(super) fn give_away(&self) -> io::Result<()> {
+        let (uid, gid) = self.owner;
+        let script = File::from(openat(&self.target, SCRIPT, SAFE, Mode::empty())?);
+        if script.metadata()?.uid() != uid {
+            fchown(&script, Some(uid), Some(gid))?;
+            fchown(&self.target, Some(uid), Some(gid))?;
+        }
+        let starter = File::from(openat(&self.outer, STARTER, SAFE, Mode::empty())?);
+        starter.set_permissions(fs::Permissions::from_mode(0o644))?;
+        File::from(self.outer.try_clone()?).set_permissions(fs::Permissions::from_mode(0o711))
     }
 
     /// Returns the program that starts a thread with the script: short, and without an effect on
@@ -55,62 +138,192 @@ impl ScriptFolder {
         &self.starter
     }
 
+    /// Returns the offset in [`starter`](Self::starter) of the byte that withdraws it, and the byte
+    /// to write there. A thread that reads the text meanwhile reads one or the other text.
+    pub(super) fn withdrawal(&self) -> (usize, u8) {
+        withdrawal(&self.starter)
+    }
+
     /// Returns the path of a file with [`starter`](Self::starter).
-    pub(super) fn starter_path(&self) -> &str {
-        &self.starter_path
+    pub(super) fn starter_path(&self) -> String {
+        format!("{}/{STARTER}", self.path.display())
+    }
+
+    /// Returns the folder's path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Returns true once the program has started.
     pub(super) fn has_started(&self) -> bool {
-        self.folder.path().join("started").exists()
+        fstatat(&self.target, STARTED, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Returns how many threads of the process have opened the program.
+    pub(super) fn opened_count(&self) -> u64 {
+        let status = fstatat(&self.target, OPENED, AtFlags::AT_SYMLINK_NOFOLLOW);
+        status.map_or(0, |status| u64::try_from(status.st_size).unwrap_or(0))
+    }
+
+    /// Keeps a program from running that has not started.
+    pub(super) fn withdraw(&self) {
+        // An error means that the process's user has created the file.
+        let _ = create_file(&self.target, WITHDRAWN, b"");
+        let _ = create_file(&self.target, STARTED, b"");
+    }
+
+    /// Leaves the folder where it is: a program that starts later removes it.
+    pub(super) fn keep(&mut self) {
+        self.is_kept = true;
     }
 
     /// Returns the program's result: the text of its name `reply`, or the message of its exception;
     /// `None` while it runs.
     pub(super) fn result(&self) -> Result<Option<std::result::Result<String, String>>> {
-        let path = self.folder.path().join("reply");
-        let read = || -> io::Result<String> {
-            let mut text = String::new();
-            io::Read::read_to_string(&mut io::Read::take(fs::File::open(&path)?, MAX_RESULT_BYTES), &mut text)?;
-            Ok(text)
+        let text = match self.read_reply() {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(CommandError::file(&self.path.join(TARGET).join(REPLY), error)),
         };
-        match read() {
-            Ok(text) => {
-                let (status, text) = text.split_once('\n').unwrap_or_default();
-                Ok(Some(if status == "done" { Ok(text.to_owned()) } else { Err(text.to_owned()) }))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(CommandError::file(&path, error)),
+        let (status, text) = text.split_once('\n').unwrap_or_default();
+        Ok(Some(if status == "done" { Ok(text.to_owned()) } else { Err(text.to_owned()) }))
+    }
+
+    /// Reads the reply, which the process's user may have replaced by anything.
+    fn read_reply(&self) -> io::Result<String> {
+        let file = File::from(openat(&self.target, REPLY, SAFE, Mode::empty()).map_err(|error| match error {
+            Errno::ELOOP | Errno::ENXIO => io::Error::other("it is not a regular file"),
+            error => error.into(),
+        })?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
         }
+        if metadata.uid() != self.owner.0 {
+            return Err(io::Error::other(format!("it belongs to the user with id {}", metadata.uid())));
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_RESULT_BYTES).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
-/// Makes the user of the process the owner of a file or folder.
-fn give_to(process: &TargetProcess, path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt as _;
-    let (uid, gid) = process.owner();
-    if fs::metadata(path)?.uid() == uid { Ok(()) } else { chown(path, Some(uid), Some(gid)) }
+impl Drop for ScriptFolder {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        // Errors are ignored: the process's user may have added or removed files.
+        for name in [SCRIPT, STARTED, OPENED, WITHDRAWN, REPLY, "reply.part"] {
+            let _ = unlinkat(&self.target, name, UnlinkatFlags::NoRemoveDir);
+        }
+        let _ = unlinkat(&self.outer, TARGET, UnlinkatFlags::RemoveDir);
+        let _ = unlinkat(&self.outer, STARTER, UnlinkatFlags::NoRemoveDir);
+        // Removes nothing but an empty folder.
+        let _ = fs::remove_dir(&self.path);
+    }
 }
 
-/// Returns a Python program that starts a thread which runs the script at `path`. It defines no
-/// names, imports no files and raises nothing, whatever state the process is in.
-fn starter(path: &str) -> String {
-    let quoted = python_literal(path);
+/// Opens a folder.
+fn open_folder(parent: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(parent, path, SAFE | OFlag::O_DIRECTORY, Mode::empty())?)
+}
+
+/// Creates a file in a folder. Fails if there is one of this name.
+fn create_file(folder: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<File> {
+    let flags = SAFE | OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+    let mut file = File::from(openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+/// Returns a Python program that starts a thread which runs the `script` that is stored at `path`,
+/// if it is unchanged and belongs to the user `uid`. It defines no names, imports no files and
+/// raises nothing, whatever state the process is in.
+fn starter(path: &str, script: &str, uid: u32) -> String {
+    let digest: String = Sha256::digest(script).iter().map(|byte| format!("{byte:02x}")).collect();
+    let (digest, len) = (&digest[..DIGEST_DIGITS], script.len());
+    // It ends up between three single quotes.
+    let path = python_literal(path).replace('\'', "\\x27");
+    let (flags, regular) = (SAFE.bits(), 0o100_600);
     let thread = format!(
-        "try:\n exec(compile(open({quoted},encoding='utf-8').read(),'<vramscope>','exec'),\
-         {{'__name__':'vramscope_attach'}})\nexcept BaseException:pass"
+        "try:\n import os,hashlib\n f=os.open({path},{flags});s=os.fstat(f)[0:5:4];t=os.read(f,{len});os.close(f)\n \
+         if s==({regular},{uid})and hashlib.sha256(t).hexdigest()[:{DIGEST_DIGITS}]=='{digest}':\
+         exec(t,{{'__name__':'vramscope_attach'}})\nexcept BaseException:pass"
     );
-    let start = format!("import _thread;_thread.start_new_thread(exec,({},{{}}))", python_literal(&thread));
+    let thread = thread.replace('\\', "\\\\");
+    let start = format!("import _thread\nif 1:_thread.start_new_thread(exec,('''{thread}''',{{}}))");
     format!("try:exec({},{{}})\nexcept BaseException:pass\n", python_literal(&start))
+}
+
+/// Returns the offset in a starter of the byte that withdraws it, and the byte to write there.
+fn withdrawal(starter: &str) -> (usize, u8) {
+    let start = starter.find(SWITCH).expect("every starter has a switch");
+    (start + SWITCH.len() - 2, b'0')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attach::test_pythons;
 
     #[test]
     fn starter_is_short() {
-        let starter = starter("/tmp/vramscope-abcdef/run.py");
-        assert!(starter.len() < 320 && starter.is_ascii(), "{} bytes: {starter}", starter.len());
+        let path = "/run/user/1000/vramscope-abcdef/target/run.py";
+        let starter = starter(path, &"x".repeat(20_000), 4_294_967_295);
+        assert!(starter.len() < SLOT_BYTES - 20 && starter.is_ascii(), "{} bytes: {starter}", starter.len());
+    }
+
+    #[test]
+    fn withdrawn_starter_differs_in_one_digit() {
+        let starter = starter("/run/if 1:/run.py", "pass", 0);
+        let (offset, byte) = withdrawal(&starter);
+        assert_eq!(&starter[offset - 3..=offset + 1], "if 1:");
+        assert_eq!(byte, b'0');
+    }
+
+    #[test]
+    fn starter_runs_nothing_but_the_unchanged_script() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (path, ran, other) = (folder.path().join("run.py"), folder.path().join("ran"), folder.path().join("other"));
+        let script = format!("open({ran:?}, 'w')\n");
+        let uid = fs::metadata(folder.path()).expect("the folder exists").uid();
+        let starter = starter(path.to_str().expect("the name is text"), &script, uid);
+        let write = |path: &Path, text: &str, mode| {
+            fs::write(path, text).expect("the folder is writable");
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the file is ours");
+        };
+        let check = |python: &Path, place: &dyn Fn(), expected| {
+            for file in [&path, &ran, &other] {
+                let _ = fs::remove_file(file);
+            }
+            place();
+            // In the main thread, so that the process ends after it.
+            let program = format!("import _thread\n_thread.start_new_thread=lambda function,a:function(*a)\n{starter}");
+            let status = std::process::Command::new(python).args(["-c", &program]).status().expect("Python starts");
+            assert!(status.success());
+            assert_eq!(ran.exists(), expected, "{}", python.display());
+        };
+        for python in test_pythons::supported() {
+            check(&python, &|| write(&path, &script, 0o600), true);
+            check(&python, &|| (), false);
+            check(&python, &|| write(&path, &script.replace("'w'", "'a'"), 0o600), false);
+            // What follows the script is not read.
+            check(&python, &|| write(&path, &format!("{script}other"), 0o600), true);
+            check(&python, &|| write(&path, &script, 0o644), false);
+            check(&python, &|| nix::unistd::mkfifo(&path, Mode::S_IRWXU).expect("the folder is writable"), false);
+            let link = || {
+                write(&other, &script, 0o600);
+                std::os::unix::fs::symlink(&other, &path).expect("the folder is writable");
+            };
+            check(&python, &link, false);
+            if nix::unistd::geteuid().is_root() {
+                let of_another_user = || {
+                    write(&path, &script, 0o600);
+                    std::os::unix::fs::chown(&path, Some(uid + 1), None).expect("root may");
+                };
+                check(&python, &of_another_user, false);
+            }
+        }
     }
 }

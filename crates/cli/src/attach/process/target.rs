@@ -54,7 +54,8 @@ impl TargetProcess {
             return Err(CommandError::new(format_args!("process {pid} is this vramscope command")));
         }
         let start_time = start_time(pid).ok_or_else(no_process)?;
-        let (uid, gid) = (status_number(&status, "Uid").unwrap_or(0), status_number(&status, "Gid").unwrap_or(0));
+        let owner = effective_id(&status, "Uid").zip(effective_id(&status, "Gid"));
+        let (uid, gid) = owner.ok_or_else(no_process)?;
         for (name, kind) in [("mnt", "files"), ("net", "network"), ("pid", "process ids")] {
             let namespace = |id: &str| fs::read_link(format!("/proc/{id}/ns/{name}")).ok();
             let (own, other) = (namespace("self"), namespace(&pid.to_string()));
@@ -72,7 +73,7 @@ impl TargetProcess {
         self.pid
     }
 
-    /// Returns the ids of the process's user and group.
+    /// Returns the effective ids of the process's user and group.
     pub(super) fn owner(&self) -> (u32, u32) {
         (self.uid, self.gid)
     }
@@ -172,8 +173,19 @@ impl TargetProcess {
 
 /// Returns the first number of a field of `/proc/PID/status`.
 fn status_number<T: std::str::FromStr>(status: &str, name: &str) -> Option<T> {
+    status_field(status, name)?.next()?.parse().ok()
+}
+
+/// Returns the effective id of a process's user or group: the second one of the field `Uid` or
+/// `Gid`. Files that the process creates belong to it.
+fn effective_id(status: &str, name: &str) -> Option<u32> {
+    status_field(status, name)?.nth(1)?.parse().ok()
+}
+
+/// Iterates over the values of a field of `/proc/PID/status`.
+fn status_field<'a>(status: &'a str, name: &str) -> Option<std::str::SplitWhitespace<'a>> {
     let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    value.split_whitespace().next()?.parse().ok()
+    Some(value.split_whitespace())
 }
 
 /// Iterates over the fields of `/proc/PID/stat` from the state on. The name before it may contain
@@ -183,7 +195,7 @@ fn stat_fields(stat: &str) -> Option<impl Iterator<Item = &str>> {
 }
 
 /// Returns when a process started, in clock ticks since boot; `None` if it has ended.
-fn start_time(pid: u32) -> Option<u64> {
+pub(super) fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat_fields(&stat)?;
     let has_ended = ["Z", "X"].contains(&fields.next()?);

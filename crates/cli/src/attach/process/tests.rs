@@ -33,18 +33,19 @@ while True:
     for thread in threads: thread.start()
     for thread in threads: thread.join()";
 
-/// A running Python program. Dropping it kills the process.
-struct Program {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
+/// A running Python program, with pipes for its input and output. Dropping it kills the process.
+pub(super) struct Program {
+    pub(super) child: Child,
+    pub(super) stdout: BufReader<ChildStdout>,
 }
 
 impl Program {
     /// Starts `program` and waits until its interpreter runs it.
-    fn start(python: &Path, program: &str) -> Self {
+    pub(super) fn start(python: &Path, program: &str) -> Self {
         let program = format!("print('ready', flush=True)\n{program}");
-        let child = Command::new(python).args(["-c", &program]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = child.unwrap_or_else(|error| panic!("{}: {error}", python.display()));
+        let mut command = Command::new(python);
+        command.args(["-c", &program]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", python.display()));
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut line = String::new();
         stdout.read_line(&mut line).expect("stdout is text");
@@ -52,12 +53,12 @@ impl Program {
         Self { child, stdout }
     }
 
-    fn find(&self) -> PythonProcess {
+    pub(super) fn find(&self) -> PythonProcess {
         PythonProcess::find(self.child.id()).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Kills the process and returns what it printed to stderr.
-    fn end(mut self) -> String {
+    pub(super) fn end(mut self) -> String {
         let _ = self.child.kill();
         let mut text = String::new();
         let mut stderr = self.child.stderr.take().expect("stderr is piped");
@@ -75,7 +76,7 @@ impl Drop for Program {
 
 /// Runs a program in the process; fails after `timeout`.
 fn run_within(process: &PythonProcess, code: &str, timeout: Duration) -> Result<String> {
-    process.run(code, &Wait { timeout, on_slow: &|message| println!("{message}"), is_cancelled: &|| false })
+    process.run(code, &Wait { timeout, on_message: &|message| println!("{message}"), is_cancelled: &|| false })
 }
 
 /// Runs a program in the process.

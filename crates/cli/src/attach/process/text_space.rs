@@ -12,7 +12,7 @@ use crate::error::CommandError;
 /// Bytes between the end of a file's variables and the first text, and alignment of the first text.
 const MARGIN_BYTES: u64 = 16;
 /// Distance between texts, in bytes.
-const SLOT_BYTES: usize = 512;
+pub(super) const SLOT_BYTES: usize = 512;
 /// Number of first bytes that all texts have in common.
 const COMMON_BYTES: usize = 16;
 

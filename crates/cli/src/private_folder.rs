@@ -1,0 +1,162 @@
+//! Folders in which no other user can create, replace or remove a file.
+//!
+//! What is run from such a folder is this user's or root's, also if the folder is deleted and
+//! created again: another user cannot write to a folder above it either.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Folder in which only root can create files.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+const ROOT_RUNTIME: &str = "/run";
+/// Environment variable with a folder for files that a user's processes share until logout.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+const RUNTIME: &str = "XDG_RUNTIME_DIR";
+/// Environment variable with a folder for a user's data.
+const DATA: &str = if cfg!(windows) { "LOCALAPPDATA" } else { "XDG_DATA_HOME" };
+/// The folder for a user's data below the home folder, if [`DATA`] is not set.
+const DATA_BELOW_HOME: &str = ".local/share";
+/// Name of vramscope's folder in the one for data.
+const OWN_NAME: &str = "vramscope";
+
+/// Write permission for a folder's group or for all users.
+#[cfg(unix)]
+const OTHERS_WRITE: u32 = 0o022;
+/// Permission bit that lets only the owner of an entry rename or remove it, as in `/tmp`.
+#[cfg(unix)]
+const STICKY: u32 = 0o1000;
+
+/// Returns an error that names the folder if a user other than this one and root can write to
+/// `path` or to a folder above it. Folders of users without such permissions belong to this user or
+/// to root.
+pub(crate) fn check_private(path: &Path) -> io::Result<()> {
+    check_writers(path, false)
+}
+
+/// Returns an error that names the folder if another user can remove or replace what this user
+/// creates in `path`, as nobody can in `/tmp`. Once this user removes it, others can create it.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(crate) fn check_temporary(path: &Path) -> io::Result<()> {
+    check_writers(path, true)
+}
+
+#[cfg(unix)]
+fn check_writers(path: &Path, is_sticky_allowed: bool) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let own_uid = nix::unistd::geteuid().as_raw();
+    for folder in fs::canonicalize(path)?.ancestors() {
+        // Not a link: the path is canonical.
+        let metadata = fs::symlink_metadata(folder)?;
+        let (uid, mode) = (metadata.uid(), metadata.mode());
+        let refused = |reason: &str| Err(io::Error::other(format!("{} {reason}", folder.display())));
+        if uid != 0 && uid != own_uid {
+            return refused(&format!("belongs to the user with id {uid}"));
+        }
+        if mode & OTHERS_WRITE != 0 && !(is_sticky_allowed && mode & STICKY != 0) {
+            return refused("can be written by other users (chmod go-w removes the permission)");
+        }
+    }
+    Ok(())
+}
+
+/// Does nothing: access lists protect the folders of this system.
+#[cfg(not(unix))]
+fn check_writers(_path: &Path, _is_sticky_allowed: bool) -> io::Result<()> {
+    Ok(())
+}
+
+/// Returns vramscope's folder for this user's data, and creates it if necessary.
+pub(crate) fn data_folder() -> io::Result<PathBuf> {
+    let data = std::env::var_os(DATA).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let data = match data.or_else(|| Some(std::env::home_dir()?.join(DATA_BELOW_HOME))) {
+        Some(data) if data.is_absolute() => data,
+        _ => return Err(io::Error::other(format!("neither {DATA} nor a home folder is set"))),
+    };
+    create_private(&data.join(OWN_NAME))
+}
+
+/// Creates a folder that only this user can read, and those above it, if necessary. Returns its
+/// canonical path.
+pub(crate) fn create_private(folder: &Path) -> io::Result<PathBuf> {
+    // Before anything is created in a folder of another user.
+    let existing = folder.ancestors().find(|ancestor| ancestor.exists());
+    check_private(existing.ok_or(io::ErrorKind::NotFound)?)?;
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)?;
+    check_private(folder)?;
+    fs::canonicalize(folder)
+}
+
+/// Returns the folders for files that are soon deleted, the best one first: those in which no other
+/// user can create a file, then the temporary folder, in which others can once a file is deleted.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(crate) fn short_lived_folders() -> Vec<PathBuf> {
+    let runtime = if nix::unistd::geteuid().is_root() {
+        Some(PathBuf::from(ROOT_RUNTIME))
+    } else {
+        std::env::var_os(RUNTIME).map(PathBuf::from).filter(|folder| folder.is_absolute())
+    };
+    let runtime = runtime.filter(|folder| check_private(folder).is_ok());
+    let private = runtime.or_else(|| data_folder().ok());
+    private.into_iter().chain([std::env::temp_dir()]).collect()
+}
+
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the folder is ours");
+    }
+
+    #[test]
+    fn folders_that_others_can_write_are_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = fs::canonicalize(folder.path()).expect("it exists");
+        // As the temporary folder is on most systems.
+        set_mode(&folder, 0o1777);
+        let (outer, inner) = (folder.join("outer"), folder.join("outer/inner"));
+        fs::create_dir_all(&inner).expect("the folder is writable");
+        set_mode(&inner, 0o700);
+        // The temporary folder itself is writable for all users.
+        let check = |mode, is_temporary: bool| {
+            set_mode(&outer, mode);
+            check_temporary(&inner).is_ok() == is_temporary
+        };
+        assert!(check(0o755, true));
+        assert!(check(0o1777, true));
+        assert!(check(0o777, false));
+        assert!(check(0o775, false));
+        let error = check_private(&inner).expect_err("others can write to the temporary folder").to_string();
+        assert!(error.contains("outer can be written by other users"), "{error}");
+        set_mode(&outer, 0o755);
+        let error = check_private(&inner).expect_err("others can write to the temporary folder").to_string();
+        assert!(error.contains("can be written by other users"), "{error}");
+        assert!(create_private(&outer.join("new")).is_err());
+        assert!(!outer.join("new").exists());
+    }
+
+    #[test]
+    fn links_are_checked_at_their_targets() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        fs::create_dir(&target).expect("the folder is writable");
+        symlink(&target, &link).expect("the folder is writable");
+        set_mode(&target, 0o777);
+        let error = check_temporary(&link).expect_err("others can write to the target").to_string();
+        assert!(error.contains("target can be written by other users"), "{error}");
+    }
+
+    #[test]
+    fn folders_of_root_are_private() {
+        assert!(check_private(Path::new("/proc")).is_ok() && check_private(Path::new("/")).is_ok());
+        assert!(check_private(Path::new("/tmp")).is_err());
+    }
+}
