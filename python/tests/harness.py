@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import csv
 import functools
+import glob
 import json
 import os
 import re
@@ -99,6 +100,16 @@ def package():
     shutil.copytree(source, os.path.join(folder, "vramscope"), ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copy(NATIVE, os.path.join(folder, "vramscope", "_native.abi3.so"))
     return folder
+
+
+def pythons():
+    """Returns the interpreters of Python 3.8 and later of this machine: the system's, and pyenv's."""
+    root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+    found = {"/usr/bin/python3", *glob.glob(os.path.join(root, "versions/3.*/bin/python"))}
+    found.update(filter(None, os.environ.get("VRAMSCOPE_TEST_PYTHONS", "").split(os.pathsep)))
+    version = re.compile(r"/versions/3\.(\d+)")
+    is_old = lambda path: (number := version.search(path)) is not None and int(number[1]) < 8
+    return sorted(path for path in found if os.path.exists(path) and not is_old(path))
 
 
 @functools.cache

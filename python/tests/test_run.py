@@ -2,13 +2,15 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.request
 
-from harness import BINARY, ProgramTest, package
+from harness import BINARY, ROOT, ProgramTest, package, pythons
 
 TRAIN = """
 kept = train(1)
@@ -168,6 +170,97 @@ class RunTest(ProgramTest):
         )
         self.assertEqual(output, "True\ntrained []\n")
         self.assertGreater(self.info()["events"], 50)
+
+    def test_error_of_other_sitecustomize_is_printed_as_without_vramscope(self):
+        self.write_program("print('runs', 'sitecustomize' in sys.modules)")
+        codes = "raise ValueError('broken')", "import missing_module", "syntax error", "missing()", "raise SystemExit(3)"
+        for code in codes:
+            with self.subTest(code=code):
+                with open(os.path.join(self.folder, "sitecustomize.py"), "w") as file:
+                    file.write(code)
+                programs = [sys.executable, "program.py"], self.command("program.py")
+                done = [
+                    subprocess.run(
+                        program, cwd=self.folder, env=self.variables(packages=[self.folder]), capture_output=True,
+                        text=True, timeout=60,
+                    )
+                    for program in programs
+                ]
+                errors = [line for line in done[1].stderr.splitlines() if not line.startswith("vramscope: ")]
+                # Without the frames of this module.
+                expected, found = (text.splitlines()[-2:] for text in (done[0].stderr, "\n".join(errors)))
+                self.assertEqual((done[1].returncode, done[1].stdout), (done[0].returncode, done[0].stdout))
+                self.assertEqual(found, expected)
+
+    def test_options_of_python_work_as_without_vramscope(self):
+        for name in "sitecustomize", "usercustomize":
+            with open(os.path.join(self.folder, f"{name}.py"), "w") as file:
+                file.write(f"import builtins\nbuiltins.{name}_has_run = True\n")
+        self.write_program(
+            "import builtins\nprint(sorted(name for name in vars(builtins) if name.endswith('_has_run')))"
+        )
+        for options in [], ["-I"], ["-S"], ["-E"], ["-s"], ["-B", "-O"]:
+            with self.subTest(options=options):
+                program = [sys.executable, *options, "program.py"]
+                variables = {"packages": [self.folder]}
+                expected, _ = self.run_command(*program, **variables)
+                found, errors = self.run_command(*self.command(*program), **variables)
+                self.assertEqual(found, expected)
+                self.assertNotIn("Traceback", errors)
+
+    def test_pythons_without_the_package_run_their_own_sitecustomize(self):
+        environment = os.path.join(self.folder, "environment")
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+        with open(os.path.join(self.folder, "sitecustomize.py"), "w") as file:
+            file.write("import builtins\nbuiltins.customized = True\n")
+        self.write_program("print(sys.prefix, customized)")
+        for python in [os.path.join(environment, "bin/python"), *pythons()]:
+            with self.subTest(python=python):
+                prefix, _ = self.run_command(python, "-c", "import sys; print(sys.prefix)", packages=[])
+                output, errors = self.run_command(*self.command(python, "program.py"), packages=[self.folder])
+                self.assertEqual(output, f"{prefix.strip()} True\n")
+                self.assertNotIn("Error", errors)
+
+    def test_module_path_stays_and_is_writable_by_nobody_else(self):
+        self.write_program(
+            "print(os.environ['PYTHONPATH'].split(os.pathsep)[0], os.environ.get('VRAMSCOPE_PACKAGE', ''))"
+        )
+        root = tempfile.mkdtemp(dir=os.path.join(ROOT, "target"))
+        self.addCleanup(shutil.rmtree, root)
+        data = os.path.join(root, "data")
+        # As `cargo install` and `pip install --target` do.
+        target = os.path.join(root, "target")
+        os.makedirs(os.path.join(target, "bin"))
+        command = os.path.join(target, "bin/vramscope")
+        os.link(BINARY, command)
+        cases = [([f"{target}/vramscope/_site", target], command)]
+        if package() is not None:
+            cases.append(([os.path.join(data, "vramscope/site"), ""], BINARY))
+        source = package() or os.path.dirname(os.path.dirname(__import__("vramscope").__file__))
+        shutil.copytree(os.path.join(source, "vramscope"), os.path.join(target, "vramscope"))
+        for expected, binary in cases:
+            output, _ = self.run_command(
+                binary, "run", "--listen", "127.0.0.1:0", "program.py", XDG_DATA_HOME=data, packages=[]
+            )
+            self.assertEqual(output.rstrip("\n").split(" "), expected)
+            path = os.path.join(expected[0], "sitecustomize.py")
+            # It stays for processes that outlive the command.
+            while path != "/":
+                status = os.stat(path)
+                self.assertIn(status.st_uid, (0, os.getuid()), path)
+                self.assertFalse(status.st_mode & (0o002 if status.st_gid == 0 else 0o022), path)
+                path = os.path.dirname(path)
+
+    def test_folder_that_others_can_write_is_refused(self):
+        if package() is None:
+            self.skipTest("the installed package has a folder of its own")
+        self.write_program("print('runs')")
+        data = os.path.join(self.folder, "data")
+        os.mkdir(data)
+        os.chmod(data, 0o777)
+        _, errors = self.run_command(*self.command("program.py"), XDG_DATA_HOME=data, status=2)
+        self.assertRegex(errors, r"can be written by other users.*pip install vramscope")
+        self.assertEqual(os.listdir(data), [])
 
     def test_python_without_pytorch_is_left_alone(self):
         self.write_program("print(sorted(name for name in sys.modules if name.startswith('vramscope')))")

@@ -20,16 +20,17 @@ const DATA_BELOW_HOME: &str = ".local/share";
 /// Name of vramscope's folder in the one for data.
 const OWN_NAME: &str = "vramscope";
 
-/// Write permission for a folder's group or for all users.
+/// Write permission for a folder's group, and for all users.
 #[cfg(unix)]
-const OTHERS_WRITE: u32 = 0o022;
+const GROUP_WRITE: u32 = 0o020;
+#[cfg(unix)]
+const ALL_WRITE: u32 = 0o002;
 /// Permission bit that lets only the owner of an entry rename or remove it, as in `/tmp`.
 #[cfg(unix)]
 const STICKY: u32 = 0o1000;
 
 /// Returns an error that names the folder if a user other than this one and root can write to
-/// `path` or to a folder above it. Folders of users without such permissions belong to this user or
-/// to root.
+/// the file or folder `path` or to a folder above it.
 pub(crate) fn check_private(path: &Path) -> io::Result<()> {
     check_writers(path, false)
 }
@@ -50,11 +51,13 @@ fn check_writers(path: &Path, is_sticky_allowed: bool) -> io::Result<()> {
         // Not a link: the path is canonical.
         let metadata = fs::symlink_metadata(folder)?;
         let (uid, mode) = (metadata.uid(), metadata.mode());
+        // Containers of arbitrary users let the group of root write.
+        let others = if metadata.gid() == 0 { ALL_WRITE } else { ALL_WRITE | GROUP_WRITE };
         let refused = |reason: &str| Err(io::Error::other(format!("{} {reason}", folder.display())));
         if uid != 0 && uid != own_uid {
             return refused(&format!("belongs to the user with id {uid}"));
         }
-        if mode & OTHERS_WRITE != 0 && !(is_sticky_allowed && mode & STICKY != 0) {
+        if mode & others != 0 && !(is_sticky_allowed && mode & STICKY != 0) {
             return refused("can be written by other users (chmod go-w removes the permission)");
         }
     }
@@ -133,8 +136,9 @@ mod tests {
         assert!(check(0o755, true));
         assert!(check(0o1777, true));
         assert!(check(0o777, false));
-        assert!(check(0o775, false));
-        let error = check_private(&inner).expect_err("others can write to the temporary folder").to_string();
+        assert!(check(0o775, nix::unistd::getegid().as_raw() == 0));
+        set_mode(&outer, 0o777);
+        let error = check_private(&inner).expect_err("others can write to the outer folder").to_string();
         assert!(error.contains("outer can be written by other users"), "{error}");
         set_mode(&outer, 0o755);
         let error = check_private(&inner).expect_err("others can write to the temporary folder").to_string();

@@ -3,21 +3,24 @@
 //! The program itself is not changed. Python imports a module `sitecustomize` when it starts, and
 //! the one that this command puts on the module path starts vramscope's package as soon as the
 //! program imports PyTorch. Every Python process that the program starts inherits that, so the
-//! ranks of `torchrun` appear on one page.
+//! ranks of `torchrun` appear on one page. Processes that outlive the command inherit it, too, so
+//! the module is in a folder that stays and that no other user can write.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 
 use clap::Args;
-use tempfile::TempDir;
+use tempfile::NamedTempFile;
 use vramscope_collector::{PUSH_VARIABLE, push_from_env};
 
 use crate::attach::own_package;
 use crate::error::{CommandError, Result};
 use crate::merge_server::{MergeServer, Source};
+use crate::private_folder::{check_private, create_private, data_folder};
 use crate::retention::RetentionArguments;
 use crate::server::{AnnounceOn, ServerArguments};
 use crate::signals::Interrupts;
@@ -33,8 +36,13 @@ Examples:
 
 The exit code is the program's. On a terminal, the page stays open after the program until Ctrl-C.";
 
-/// The module that Python imports when it starts.
+/// The module that Python imports when it starts, for a command that was installed without the
+/// package. The file is a link to the package's.
 const SITE_CUSTOMIZE: &str = include_str!("run/sitecustomize.py");
+const SITE_CUSTOMIZE_NAME: &str = "sitecustomize.py";
+/// The folder with the module in the package, and the one in the folder for this user's data.
+const PACKAGE_SITE: &str = "vramscope/_site";
+const DATA_SITE: &str = "site";
 /// Environment variable with the folders from which Python imports modules.
 const MODULE_PATH: &str = "PYTHONPATH";
 /// Environment variable that tells the package which call stacks to record.
@@ -72,9 +80,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
     let push = push_from_env().map_err(CommandError::new)?;
     let push = push.as_ref();
     let interrupts = Interrupts::listen()?;
-    let folder = TempDir::new().map_err(|error| CommandError::new(format_args!("cannot create a folder: {error}")))?;
-    let customize = folder.path().join("sitecustomize.py");
-    fs::write(&customize, SITE_CUSTOMIZE).map_err(|error| CommandError::file(&customize, error))?;
+    let package = own_package(None);
+    let site = site_folder(package.as_deref())?;
     let merge = match push {
         Some(address) if !is_shown_here => {
             retention.require_file(None)?;
@@ -93,12 +100,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
     }
 
     let mut command = python_command(program);
-    command.env(MODULE_PATH, module_path(folder.path(), env::var_os(MODULE_PATH).as_deref())?);
+    command.env(MODULE_PATH, module_path(&site, env::var_os(MODULE_PATH).as_deref())?);
     command.env(STACKS, stacks);
     if let Some(merge) = &merge {
         command.env(PUSH_VARIABLE, merge.push_url());
     }
-    if let Some(package) = own_package(None) {
+    if let Some(package) = package {
         command.env(PACKAGE_FOLDER, package);
     }
     let name = program[0].display();
@@ -185,6 +192,38 @@ fn python_command(program: &[OsString]) -> Command {
     let mut command = Command::new(python);
     command.args(program);
     command
+}
+
+/// Returns the folder with the module `sitecustomize`: that of the `package` if no other user can
+/// write it, else one for this user's data.
+fn site_folder(package: Option<&Path>) -> Result<PathBuf> {
+    let of_package = package
+        .map(|package| package.join(PACKAGE_SITE))
+        .filter(|site| check_private(site).is_ok() && check_private(&site.join(SITE_CUSTOMIZE_NAME)).is_ok());
+    of_package.map_or_else(|| write_site_customize(&data_folder()?.join(DATA_SITE)), fs::canonicalize).map_err(
+        |error| {
+            CommandError::new(format_args!(
+                "no folder for the module that starts the recording is safe from other users: {error}; install the \
+             package (pip install vramscope), or set XDG_DATA_HOME to a folder that only you can write"
+            ))
+        },
+    )
+}
+
+/// Writes the module `sitecustomize` to a folder, which is created if necessary. Returns the
+/// folder's canonical path. Programs may import the module at any time, so it appears complete.
+fn write_site_customize(folder: &Path) -> io::Result<PathBuf> {
+    let folder = create_private(folder)?;
+    let path = folder.join(SITE_CUSTOMIZE_NAME);
+    let is_current = fs::symlink_metadata(&path).is_ok_and(|status| status.is_file())
+        && check_private(&path).is_ok()
+        && fs::read(&path).is_ok_and(|text| text == SITE_CUSTOMIZE.as_bytes());
+    if !is_current {
+        let mut file = NamedTempFile::new_in(&folder)?;
+        io::Write::write_all(&mut file, SITE_CUSTOMIZE.as_bytes())?;
+        file.persist(&path).map_err(|error| error.error)?;
+    }
+    Ok(folder)
 }
 
 /// Returns the value of `PYTHONPATH` with `folder` before the `current` value.
