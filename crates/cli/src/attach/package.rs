@@ -81,8 +81,9 @@ pub(crate) fn own_package(minor: Option<u8>) -> Option<PathBuf> {
 }
 
 /// Returns the folder with the package that was installed with the program at `command`, such as
-/// `/usr/lib/python3.12/site-packages` for `/usr/bin/vramscope`. The package works with every minor
-/// version; `minor` is preferred.
+/// `/usr/lib/python3.12/site-packages` for `/usr/bin/vramscope`, or `DIR` for `DIR/bin/vramscope`
+/// (`pip install --target DIR`, and unpacked zipapps). The package works with every minor version;
+/// `minor` is preferred.
 fn installed_package(command: &Path, minor: Option<u8>) -> Option<PathBuf> {
     let prefix = command.parent()?.parent()?;
     let libraries = ["lib", "lib64", "local/lib"].into_iter().flat_map(|name| fs::read_dir(prefix.join(name)));
@@ -91,27 +92,94 @@ fn installed_package(command: &Path, minor: Option<u8>) -> Option<PathBuf> {
     pythons.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("python3")));
     pythons.sort_by_key(|path| (!own_name.as_ref().is_some_and(|name| path.ends_with(name)), path.clone()));
     let folders = pythons.iter().flat_map(|python| PACKAGE_FOLDERS.map(|name| python.join(name)));
-    folders.into_iter().find(|folder| contains_package(folder))
+    let mut folders = folders.chain([prefix.to_owned()]);
+    folders.find(|folder| contains_package(folder) && has_owner_of(command, folder, prefix))
+}
+
+/// Returns true if the package in `folder`, and each folder above it below `prefix`, belongs to the
+/// user who installed the command, to this user or to root. Other users may create a folder `lib`
+/// beside a command in `/tmp/bin`.
+#[cfg(unix)]
+fn has_owner_of(command: &Path, folder: &Path, prefix: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let Ok(command) = fs::metadata(command) else { return false };
+    let trusted = [0, nix::unistd::geteuid().as_raw(), command.uid()];
+    let package = folder.join("vramscope");
+    package.ancestors().take_while(|ancestor| *ancestor != prefix).all(|ancestor| {
+        let is_trusted = |status: fs::Metadata| trusted.contains(&status.uid());
+        // A link can be replaced by its own owner.
+        fs::symlink_metadata(ancestor).is_ok_and(is_trusted) && fs::metadata(ancestor).is_ok_and(is_trusted)
+    })
+}
+
+/// Returns true: access lists protect the folders of this system.
+#[cfg(not(unix))]
+fn has_owner_of(_command: &Path, _folder: &Path, _prefix: &Path) -> bool {
+    true
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Creates a file and the folders above it.
+    fn create(path: &Path) {
+        fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("the folder is writable");
+        fs::write(path, "").expect("the folder is writable");
+    }
+
     #[test]
     fn package_is_found_beside_the_command() {
+        let check = |command: &str, library: &str| {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let (command, library) = (folder.path().join(command), folder.path().join(library));
+            create(&command);
+            assert_eq!(installed_package(&command, Some(12)), None);
+            create(&library.join("vramscope/_attach.py"));
+            assert_eq!(installed_package(&command, Some(12)), Some(library));
+        };
+        check("usr/local/bin/vramscope", "usr/local/lib/python3.11/dist-packages");
+        check("usr/bin/vramscope", "usr/lib/python3/dist-packages");
+        check("usr/bin/vramscope", "usr/lib64/python3.12/site-packages");
+        // conda, venv, pip install --user, pipx and uv tool, whose links to commands are resolved.
+        check("envs/train/bin/vramscope", "envs/train/lib/python3.12/site-packages");
+        check(".local/bin/vramscope", ".local/lib/python3.10/site-packages");
+        check("pipx/venvs/vramscope/bin/vramscope", "pipx/venvs/vramscope/lib/python3.13/site-packages");
+        check("uv/tools/vramscope/bin/vramscope", "uv/tools/vramscope/lib/python3.12/site-packages");
+        // pip install --target, and zipapps (shiv, pex), which unpack themselves.
+        check("target/bin/vramscope", "target");
+        check(".shiv/train_1a2b/site-packages/bin/vramscope", ".shiv/train_1a2b/site-packages");
+    }
+
+    #[test]
+    fn package_of_the_same_version_is_preferred() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let command = folder.path().join("bin/vramscope");
-        assert_eq!(installed_package(&command, Some(12)), None);
-        let install = |library: &str| {
-            let library = folder.path().join(library);
-            fs::create_dir_all(library.join("vramscope")).expect("the folder is writable");
-            fs::write(library.join("vramscope/_attach.py"), "").expect("the folder is writable");
-            library
-        };
-        let debian = install("local/lib/python3.11/dist-packages");
-        assert_eq!(installed_package(&command, Some(12)), Some(debian));
-        let own = install("lib/python3.12/site-packages");
-        assert_eq!(installed_package(&command, Some(12)), Some(own));
+        create(&command);
+        for library in ["local/lib/python3.11/dist-packages", "lib/python3.12/site-packages", ""] {
+            create(&folder.path().join(library).join("vramscope/_attach.py"));
+        }
+        let found = |minor| installed_package(&command, minor).expect("a package is installed");
+        assert_eq!(found(Some(12)), folder.path().join("lib/python3.12/site-packages"));
+        assert_eq!(found(Some(11)), folder.path().join("local/lib/python3.11/dist-packages"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn package_of_another_user_is_not_found() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIPPED: another user's files need root");
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let command = folder.path().join("bin/vramscope");
+        create(&command);
+        for (library, foreign) in [("", "vramscope"), ("lib/python3.12/site-packages", "lib")] {
+            create(&folder.path().join(library).join("vramscope/_attach.py"));
+            assert!(installed_package(&command, None).is_some());
+            std::os::unix::fs::chown(folder.path().join(foreign), Some(65533), None).expect("root may");
+            assert_eq!(installed_package(&command, None), None, "{foreign}");
+        }
     }
 }
