@@ -9,6 +9,7 @@ use vramscope_trace::{Category, Frame, Site, SiteId, StackId, StringId};
 
 use crate::modules::Modules;
 use crate::native::Symbols;
+use crate::numbered::Numbered;
 use crate::record::FrameWord;
 use crate::regions::Regions;
 use crate::scopes::{self, Scope};
@@ -86,28 +87,27 @@ struct Origin {
 }
 
 impl Origin {
-    /// Returns the index in [`Definitions::sites`]; `None` if the origin's site is not there.
-    fn index(self) -> Option<[usize; 2]> {
+    /// Returns the kind of the site among those of the stack in [`Definitions::sites`]; `None` if the
+    /// origin's site is not there.
+    fn kind(self) -> Option<usize> {
         match self {
             Self { stack: 0, .. } => None,
-            Self { stack, native, forward: 0, scope: 0, is_backward: false } if native == stack => {
-                Some([stack as usize - 1, 0])
-            }
-            Self { stack, native: 0, forward: 0, scope: 0, is_backward: true } => Some([stack as usize - 1, 1]),
+            Self { stack, native, forward: 0, scope: 0, is_backward: false } if native == stack => Some(0),
+            Self { native: 0, forward: 0, scope: 0, is_backward: true, .. } => Some(1),
             _ => None,
         }
     }
 }
 
-/// The call stacks and code objects that a device's tracker has defined, by number from 1. They
-/// stay valid until the process ends; their sites are of one recording.
+/// The call stacks and code objects that a device's tracker has defined. Their sites are of one
+/// recording.
 #[derive(Debug, Default)]
 pub(crate) struct Definitions {
-    codes: Vec<Code>,
+    codes: Numbered<Code>,
     /// Frames of each stack, innermost first.
-    stacks: Vec<Vec<StackFrame>>,
+    stacks: Numbered<Vec<StackFrame>>,
     /// The sites of each stack in the current recording, for origins that have nothing else: of
-    /// requests, and of the backward pass of its operations.
+    /// requests, and of the backward pass of its operations. In the order of the kept stacks.
     sites: Vec<[Option<SiteId>; 2]>,
     /// The sites of other origins.
     other_sites: HashMap<Origin, SiteId>,
@@ -127,8 +127,8 @@ impl Definitions {
         self.codes.push(code);
     }
 
-    /// Sets the frames of the stack with a number, from the words of its definition.
-    pub(crate) fn add_stack(&mut self, number: u32, words: &[u64]) {
+    /// Adds the stack with the next number, from the words of its definition.
+    pub(crate) fn add_stack(&mut self, words: &[u64]) {
         let mut words = words.iter();
         let mut frames = Vec::new();
         while let Some(&word) = words.next() {
@@ -139,11 +139,15 @@ impl Definitions {
                 _ => StackFrame::Python { code, line, module: second },
             });
         }
-        let index = (number as usize).saturating_sub(1);
-        if self.stacks.len() <= index {
-            self.stacks.resize(index + 1, Vec::new());
-        }
-        self.stacks[index] = frames;
+        self.stacks.push(frames);
+    }
+
+    /// Tells that the tracker defines all stacks and code objects again, with new numbers. Events
+    /// that are held, and operations, may still have the last ones.
+    pub(crate) fn replace_stacks(&mut self) {
+        self.codes.begin_turn();
+        self.stacks.begin_turn();
+        self.forget_sites();
     }
 
     /// Forgets everything about the current recording, whose numbers another one does not have.
@@ -206,7 +210,7 @@ impl Definitions {
         let is_trusted = names.trusts_operations.load(Ordering::Relaxed);
         let origin = self.origin(if is_trusted { request } else { Request { sequence: 0, node: None, ..request } });
         names.has_backward |= origin.is_backward;
-        let known = match (origin.index(), origin) {
+        let known = match (self.site_index(origin), origin) {
             (Some([stack, kind]), _) => self.sites.get(stack).and_then(|sites| sites[kind]),
             (None, Origin { stack: 0, native: 0, scope: 0, .. }) => Some(SiteId(0)),
             (None, _) => self.other_sites.get(&origin).copied(),
@@ -237,6 +241,13 @@ impl Definitions {
         }
     }
 
+    /// Returns the index of an origin's site in `sites`: of the stack, and of the kind; `None` if it
+    /// is not there.
+    #[inline]
+    fn site_index(&self, origin: Origin) -> Option<[usize; 2]> {
+        Some([self.stacks.index(origin.stack)?, origin.kind()?])
+    }
+
     /// Returns the address of the innermost module of a stack.
     fn module(&self, stack: u32) -> Option<u64> {
         self.frames(stack).iter().find_map(|frame| match *frame {
@@ -247,7 +258,7 @@ impl Definitions {
 
     /// Returns the frames of a stack, innermost first.
     fn frames(&self, stack: u32) -> &[StackFrame] {
-        (stack as usize).checked_sub(1).and_then(|index| self.stacks.get(index)).map_or(&[], Vec::as_slice)
+        self.stacks.get(stack).map_or(&[], Vec::as_slice)
     }
 
     /// Defines the site of an origin in the recording of `handle`.
@@ -281,7 +292,7 @@ impl Definitions {
         });
         self.defined.insert(site, definition);
         let site = self.inputs.get(&site).copied().unwrap_or(site);
-        if let Some([stack, kind]) = origin.index() {
+        if let Some([stack, kind]) = self.site_index(origin) {
             if self.sites.len() <= stack {
                 self.sites.resize(stack + 1, [None; 2]);
             }
@@ -301,7 +312,7 @@ impl Definitions {
     /// Returns the code object of a Python frame.
     fn code(&self, frame: StackFrame) -> Option<&Code> {
         let StackFrame::Python { code, .. } = frame else { return None };
-        self.codes.get((code as usize).checked_sub(1)?)
+        self.codes.get(code)
     }
 
     /// Returns function, file and line of frames. The allocator's own functions, which are the
@@ -398,9 +409,9 @@ mod tests {
     fn definitions() -> Definitions {
         let mut definitions = Definitions::default();
         let (native, python) = ([native_frame_word(), 0x1000], frame_word(1, 7, false));
-        definitions.add_stack(BOTH, &[native[0], native[1], python]);
-        definitions.add_stack(NATIVE, &native);
-        definitions.add_stack(PYTHON, &[python]);
+        definitions.add_stack(&[native[0], native[1], python]);
+        definitions.add_stack(&native);
+        definitions.add_stack(&[python]);
         definitions
     }
 
@@ -427,7 +438,7 @@ mod tests {
     #[test]
     fn python_code_of_the_backward_pass_keeps_its_frames() {
         let known = &mut definitions();
-        known.add_stack(4, &[frame_word(1, 7, true), 0x77]);
+        known.add_stack(&[frame_word(1, 7, true), 0x77]);
         origin(known, BOTH, 40, 5);
         let mut in_node = |stack, scope| known.origin(Request { stack, sequence: 2, node: Some(40), scope });
         let backward = Origin { stack: PYTHON, native: PYTHON, forward: BOTH, scope: 5, is_backward: true };

@@ -23,7 +23,8 @@
 //! - `torch` has the layouts of PyTorch's trace entries, and attaches the tracker.
 //! - `tracker` is the tracker: one [ring](vramscope_collector::ring) for each device;
 //!   `snapshot_devices` says which device an entry of a snapshot is about. `record` is what the
-//!   ring contains, `writer` and `stacks` write it, `reader` and `definitions` read it.
+//!   ring contains, `writer` and `stacks` write it, `reader` and `definitions` read it, with
+//!   `numbered`.
 //! - `interpreter` reads the Python frames of a thread without the interpreter's lock, and `native`
 //!   its C++ frames without the C++ runtime. `scopes` has the scopes that the program opens.
 //! - `follower` is the thread that reads the rings; `modules` has the names of modules, `regions`
@@ -42,6 +43,7 @@ mod loader;
 mod modules;
 mod native;
 mod notes;
+mod numbered;
 mod out_of_memory;
 mod own_events;
 mod polling;

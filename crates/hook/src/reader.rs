@@ -14,7 +14,7 @@ use vramscope_trace::{
 use crate::definitions::{Code, Definitions, Names, Request};
 use crate::notes::{Note, NoteKind, record_mark};
 use crate::polling::PINNED_SNAPSHOT_POOL;
-use crate::record::{self, CODE, EVENT_KINDS, LOST, NODE, RING_LEN, SCOPE, SETTING, STACK};
+use crate::record::{self, CODE, EVENT_KINDS, LOST, NODE, RING_LEN, SCOPE, SETTING, STACK, TABLES};
 use crate::torch::{actions, is_request};
 use crate::workspaces::WorkspaceCandidates;
 use crate::writer::Overflow;
@@ -341,10 +341,11 @@ impl DeviceReader {
                 SCOPE => self.scope = record::number(head),
                 NODE => self.node = Some(record::number(head)),
                 LOST => self.lost = self.ring.take()?,
+                TABLES => self.definitions.replace_stacks(),
                 CODE => self.read_code(head)?,
                 STACK => {
                     self.read_words(record::stack_words(head))?;
-                    self.definitions.add_stack(record::number(head), &self.words);
+                    self.definitions.add_stack(&self.words);
                 }
                 kind => unreachable!("the tracker writes no record of kind {kind}"),
             }

@@ -8,6 +8,7 @@
 //! code     head | address | text, 8 bytes a word  head: kind (8) | file bytes (16) | name bytes (16)
 //! stack    head | one or two words a frame        head: kind (8) | words (24) | stack (32)
 //! lost     head | number of events
+//! tables   head
 //! ```
 //!
 //! An event's sequence number is the low part of that of autograd's operation: of the last forward
@@ -18,7 +19,8 @@
 //! has the code's number (32 bits), a flag that a second word follows (1) and the line (31); the
 //! second word is the address of the module whose method the frame runs. A C++ frame has the code
 //! number 0, and its address as the second word. Numbers of stacks and codes are defined before
-//! their first use; stack 0 means no stack.
+//! their first use; stack 0 means no stack. After a record `tables`, no stack that was defined before
+//! it is used.
 //!
 //! Times are those of PyTorch's entry: the processor's time-stamp counter.
 
@@ -48,6 +50,9 @@ pub(crate) const SCOPE: u8 = 20;
 /// Kind of a record with the operation to whose backward pass the next event belongs, although its
 /// thread runs Python code.
 pub(crate) const NODE: u8 = 21;
+
+/// Kind of a record after which the events use only stacks that are defined after it.
+pub(crate) const TABLES: u8 = 22;
 
 /// Flag in a frame's first word: the address of a module follows.
 const HAS_MODULE: u64 = 1 << 31;

@@ -4,12 +4,16 @@
 //! a hash of the frames' code objects, file names and instructions. A new stack is written to the
 //! ring once. A stack has the Python frames of a thread and, if wanted, the C++ frames that they
 //! called.
+//!
+//! A program that makes one model after another, or compiles code again and again, has new stacks
+//! without an end: modules and code objects are known by their addresses. A table that is full
+//! starts anew, and defines the stacks that are still in use once more, with new numbers.
 
 use vramscope_collector::ring::Producer;
 
 use crate::interpreter::{CODE_BUFFER_BYTES, DirectMemory, FrameRef, FrameWalker, read_code};
 use crate::native::{MAX_NATIVE_FRAMES, NativeWalker};
-use crate::record::{self, MAX_FRAMES, MAX_TEXT_BYTES, RING_LEN, has_room};
+use crate::record::{self, MAX_FRAMES, MAX_TEXT_BYTES, RING_LEN, TABLES, has_room};
 use crate::thread_table::HASH_MULTIPLIER;
 
 /// Number of slots for stacks. At most three quarters are used; programs have some thousand stacks.
@@ -18,19 +22,34 @@ const STACK_SLOTS: usize = 1 << 16;
 const CODE_SLOTS: usize = 1 << 14;
 /// Words of the longest definition: a stack whose Python frames all have a module.
 const MAX_WORDS: usize = 1 + 2 * (MAX_FRAMES + MAX_NATIVE_FRAMES);
+const _: () = assert!(MAX_FRAMES <= CODE_SLOTS / 4 * 3, "the code objects of a stack fit");
 const _: () = assert!(2 * MAX_TEXT_BYTES.div_ceil(8) + 1 < MAX_WORDS, "a code object's two texts fit");
 
 /// A hash table with open addressing and a fixed number of slots, which never allocates. A key maps
 /// to a number from 1.
 struct FixedTable {
-    slots: Box<[(u64, u32)]>,
-    /// Number of used slots, and the last number.
-    len: u32,
+    slots: Box<[Slot]>,
+    /// Number of times that the table was emptied.
+    generation: u32,
+    /// Number of slots that are used in this generation.
+    len: usize,
+    /// The last number. Numbers of earlier generations are not used again.
+    last: u32,
+}
+
+/// A slot of a table.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    key: u64,
+    /// The key's number; 0 in a slot that was never used.
+    number: u32,
+    /// The generation in which the slot was used last.
+    generation: u32,
 }
 
 impl FixedTable {
     fn new(slots: usize) -> Self {
-        Self { slots: vec![(0, 0); slots].into_boxed_slice(), len: 0 }
+        Self { slots: vec![Slot::default(); slots].into_boxed_slice(), generation: 0, len: 0, last: 0 }
     }
 
     /// Returns the number of a key, or the index of the slot in which it can be stored.
@@ -39,24 +58,35 @@ impl FixedTable {
         let mask = self.slots.len() - 1;
         let mut index = key as usize & mask;
         loop {
-            match self.slots[index] {
-                (_, 0) => return Err(index),
-                (known, number) if known == key => return Ok(number),
-                _ => index = (index + 1) & mask,
+            let slot = self.slots[index];
+            if slot.number == 0 || slot.generation != self.generation {
+                return Err(index);
             }
+            if slot.key == key {
+                return Ok(slot.number);
+            }
+            index = (index + 1) & mask;
         }
     }
 
-    /// Returns true if another key can be stored.
-    fn has_room(&self) -> bool {
-        (self.len as usize) < self.slots.len() / 4 * 3
+    /// Returns true if this many further keys can be stored.
+    fn has_room(&self, keys: usize) -> bool {
+        self.len + keys <= self.slots.len() / 4 * 3
+    }
+
+    /// Removes all keys, in constant time. A number of generations that could repeat is not reached:
+    /// each has ten thousand keys or more.
+    fn clear(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        self.len = 0;
     }
 
     /// Stores a key in a free slot that [`find`](Self::find) returned, and returns its number.
     fn insert(&mut self, slot: usize, key: u64) -> u32 {
         self.len += 1;
-        self.slots[slot] = (key, self.len);
-        self.len
+        self.last = self.last.wrapping_add(1).max(1);
+        self.slots[slot] = Slot { key, number: self.last, generation: self.generation };
+        self.last
     }
 }
 
@@ -149,14 +179,20 @@ impl StackTable {
     }
 
     /// Defines a new stack, whose frames are the first ones in the buffers, as many C++ and Python
-    /// frames as `counts` says, and returns its number. Returns `None` if the table or the ring is
-    /// full; the next request tries again.
+    /// frames as `counts` says, and returns its number. Returns `None` if the ring is full; the next
+    /// request tries again.
     #[cold]
-    fn define(&mut self, hash: u64, slot: usize, counts: [usize; 2], ring: &mut Producer<RING_LEN>) -> Option<u32> {
-        if !self.stacks.has_room() {
-            return None;
-        }
+    fn define(&mut self, hash: u64, mut slot: usize, counts: [usize; 2], ring: &mut Producer<RING_LEN>) -> Option<u32> {
         let [native_count, count] = counts;
+        if !self.stacks.has_room(1) || !self.codes.has_room(count) {
+            if !has_room(ring, 1) {
+                return None;
+            }
+            ring.put([u64::from(TABLES)]);
+            self.stacks.clear();
+            self.codes.clear();
+            slot = self.stacks.find(hash).err()?;
+        }
         let mut len = 1;
         for &address in self.native.frames(native_count) {
             self.words[len..len + 2].copy_from_slice(&[record::native_frame_word(), address]);
@@ -182,7 +218,7 @@ impl StackTable {
     }
 
     /// Returns the number of a frame's code object, which is defined if it is new, and the frame's
-    /// line. Returns `None` if the table or the ring is full.
+    /// line. Returns `None` if the ring is full.
     fn code(&mut self, frame: FrameRef, ring: &mut Producer<RING_LEN>) -> Option<(u32, u32)> {
         let Self { walker, module_call, codes, texts, .. } = self;
         // SAFETY: The frame is one of this thread's, which keeps its code object alive.
@@ -201,7 +237,7 @@ impl StackTable {
         };
         let (file, name) = (facts.file_name.as_bytes(), facts.name.as_bytes());
         let len = 2 + (file.len() + name.len()).div_ceil(8);
-        if !codes.has_room() || !has_room(ring, len) {
+        if !has_room(ring, len) {
             return None;
         }
         // Not in `words`, which has the frames of the stack that is being defined.
@@ -214,5 +250,28 @@ impl StackTable {
         }
         ring.put_slice(&definition[..len]);
         Some((codes.insert(slot, key), line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn emptied_table_has_new_numbers() {
+        let mut table = FixedTable::new(8);
+        let insert = |table: &mut FixedTable, key| {
+            let slot = table.find(key).expect_err("the key is new");
+            table.insert(slot, key)
+        };
+        // Three keys of one slot.
+        assert_eq!([1, 9, 17].map(|key| insert(&mut table, key)), [1, 2, 3]);
+        assert_eq!([1, 9, 17, 25].map(|key| table.find(key).ok()), [Some(1), Some(2), Some(3), None]);
+        assert!(table.has_room(3) && !table.has_room(4));
+        table.clear();
+        assert_eq!([1, 9, 17].map(|key| table.find(key).ok()), [None; 3]);
+        assert_eq!([17, 1].map(|key| insert(&mut table, key)), [4, 5]);
+        assert_eq!([1, 9, 17].map(|key| table.find(key).ok()), [Some(5), None, Some(4)]);
+        assert!(table.has_room(4) && !table.has_room(5));
     }
 }

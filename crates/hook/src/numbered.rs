@@ -1,0 +1,70 @@
+//! Definitions by number, of which the oldest are forgotten.
+
+use std::collections::VecDeque;
+
+/// Definitions by their numbers from 1. Only those since the tracker's tables were last emptied, and
+/// those of the turn before, are kept.
+#[derive(Debug)]
+pub(crate) struct Numbered<T> {
+    definitions: VecDeque<T>,
+    /// Number of the oldest definition.
+    first: usize,
+    /// Number of definitions of the turn before.
+    old: usize,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self { definitions: VecDeque::new(), first: 1, old: 0 }
+    }
+}
+
+impl<T> Numbered<T> {
+    /// Returns the index of a number among the definitions; `None` for an older one.
+    pub(crate) fn index(&self, number: u32) -> Option<usize> {
+        (number as usize).checked_sub(self.first)
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.definitions.get(self.index(number)?)
+    }
+
+    /// Adds the definition with the next number.
+    pub(crate) fn push(&mut self, definition: T) {
+        self.definitions.push_back(definition);
+    }
+
+    /// Begins a turn: forgets what is older than the one that ends.
+    pub(crate) fn begin_turn(&mut self) {
+        self.definitions.drain(..self.old);
+        self.first += self.old;
+        self.old = self.definitions.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_turns_are_kept() {
+        let mut numbered = Numbered::default();
+        ["a", "b"].into_iter().for_each(|text| numbered.push(text));
+        numbered.begin_turn();
+        numbered.push("c");
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|number| numbered.get(number).copied()),
+            [None, Some("a"), Some("b"), Some("c"), None]
+        );
+        numbered.begin_turn();
+        numbered.push("d");
+        assert_eq!(
+            [1, 2, 3, 4, 5].map(|number| numbered.get(number).copied()),
+            [None, None, Some("c"), Some("d"), None]
+        );
+        assert_eq!([2, 3, 4].map(|number| numbered.index(number)), [None, Some(0), Some(1)]);
+        numbered.begin_turn();
+        numbered.begin_turn();
+        assert_eq!(numbered.get(4), None);
+    }
+}
