@@ -16,11 +16,11 @@ WAYS = ("Ctrl-C", "detach", "SIGKILL")
 class Attacher(threading.Thread):
     """Attaches and detaches until the program ends. ``job.turn()`` waits for the phases."""
 
-    def __init__(self, command, package, folder):
+    def __init__(self, command, package, folder, record_folder):
         super().__init__(daemon=True)
         self._command = [command, "attach", "--package", package, "--no-open", "--listen", "127.0.0.1:0"]
         self._detach = [command, "detach"]
-        self._folder = folder
+        self._folder, self._record_folder = folder, record_folder
         self._ended = threading.Event()
         #: The cycles that were completed.
         self.cycles = 0
@@ -60,7 +60,7 @@ class Attacher(threading.Thread):
 
     def _cycle(self, pid):
         way = WAYS[self.cycles % len(WAYS)]
-        path = os.path.join(self._folder, f"attached{self.cycles}.vram")
+        path = os.path.join(self._record_folder, f"attached{self.cycles}.vram")
         process = subprocess.Popen(
             [*self._command, "--record", path, pid], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )

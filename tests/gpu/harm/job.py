@@ -67,7 +67,8 @@ def begin():
     if MODE == "on_oom":
         vramscope.on_oom(path(f"{MODE}-{os.getpid()}.vram"))
     else:
-        vramscope.watch(listen="127.0.0.1:0", record=os.environ.get("HARM_RECORD", path(f"{MODE}-{os.getpid()}.vram")))
+        record = os.environ.get("HARM_RECORD", path(f"{MODE}-{os.getpid()}.vram"))
+        vramscope.watch(listen="127.0.0.1:0", record=None if "VRAMSCOPE_RECORD" in os.environ else record)
 
 
 def attachable():

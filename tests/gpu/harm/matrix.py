@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Runs programs with and without vramscope, and compares all that they do: the harm matrix.
 
-    matrix.py COMMAND_FOLDER OUT [--jobs N] [--seconds N] [--programs A,B] [--modes A,B] [--device cpu]
+    matrix.py COMMAND_FOLDER OUT [--jobs N] [--seconds N] [--programs A,B] [--modes A,B]
+              [--device cpu]
 
 COMMAND_FOLDER has the installed wheel, as `pip install --target COMMAND_FOLDER` leaves it: the
-package `vramscope`, and the command in `bin`. Each program (training_programs.py) runs twice without
-vramscope, and then under `vramscope run`, with `watch()`, while `vramscope attach` attaches and
+package `vramscope`, and the command in `bin`. Each program (training_programs.py) runs twice
+without vramscope, and then under `vramscope run`, with `watch()`, while `vramscope attach` attaches and
 detaches again and again, with `on_oom()`, and on the pool. Exit code, output, losses and the
-allocator's peaks must be equal, host memory within 100 MiB. Further rows lose the recording: a full
-disk, a read-only folder, a limit on file sizes.
+allocator's peaks must be equal, host memory within 100 MB. Further rows lose the recording: a full
+disk, a read-only folder, a limit on file sizes. `--programs` also takes the names of groups:
+`storage` for these rows, `alone` for the programs that fill the GPU, and `crowd` for all others.
 
 Writes `matrix.md` and `matrix.json` to OUT; exit status 1 if a cell failed. Cells for which no time
 is left are listed as not run.
@@ -32,6 +34,11 @@ LIMIT = 120
 #: Programs that take long by themselves, and start first.
 SLOW = ("compiled", "hf_trainer", "lightning", "many_models", "fork_before_cuda", "spawn")
 SKIPPED = 77
+#: The results of a cell. `refused`: vramscope refuses to start, with an error, before the program
+#: does anything. `unsteady`: the program's output differs between runs without vramscope.
+STATUSES = ("PASS", "FAIL", "refused", "unsteady", "skipped", "not run")
+#: The name in `--programs` of the rows whose recording cannot be written.
+STORAGE = "storage"
 
 
 class Tool:
@@ -102,16 +109,18 @@ def row(program, mode, plain, again, found):
     if plain["exit"] != 0:
         return base | {"status": "FAIL", "text": f"fails without vramscope: {plain['exit']} {plain['stderr'][-3:]}"}
     differences = compare(plain, again, found)
+    varying = unsteady(plain, again)
+    status = "FAIL" if differences else "unsteady" if {"exit", "stdout"} & {*varying} else "PASS"
     grown = {role: found["host_bytes"].get(role, 0) - value for role, value in plain["host_bytes"].items()}
     return base | {
-        "status": "FAIL" if differences else "PASS",
+        "status": status,
         "text": "; ".join(differences[:3]),
         "differences": differences,
         "events": found["events"],
         "cycles": found["cycles"],
-        "host_mib": max(grown.values(), default=0) >> 20,
+        "host_mb": round(max(grown.values(), default=0) / 1e6),
         "seconds": found["seconds"],
-        "unsteady": unsteady(plain, again),
+        "unsteady": varying,
         "messages": [line for line in found["messages"] if "listening:" not in line][:5],
         "stacks": found["stacks"],
     }
@@ -120,18 +129,20 @@ def row(program, mode, plain, again, found):
 def write(out, rows, header):
     with open(os.path.join(out, "matrix.json"), "w") as file:
         json.dump({"about": header, "rows": rows}, file, indent=1)
-    counts = {status: sum(row["status"] == status for row in rows) for status in ("PASS", "FAIL", "skipped", "not run")}
+    counts = {status: sum(row["status"] == status for row in rows) for status in STATUSES}
     lines = [
         "# Harm matrix", "", header, "", ", ".join(f"{count} {status}" for status, count in counts.items()), "",
-        "| program | mode | result | events | cycles | host MiB | s | first difference, or what vramscope said |",
+        "| program | mode | result | events | cycles | host MB | s | first difference, or what vramscope said |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
         text = row["text"] or " / ".join(row.get("messages", ()))[:300]
+        if row["status"] == "PASS" and "events" in row and not row["events"] and row["mode"] != "on_oom":
+            text = f"nothing was recorded; {text}"
         if row.get("unsteady"):
             text += f" (not compared: {', '.join(row['unsteady'][:4])})"
         cells = [row["program"], row["mode"], row["status"]]
-        cells += ["" if row.get(key) is None else row[key] for key in ("events", "cycles", "host_mib", "seconds")]
+        cells += ["" if row.get(key) is None else row[key] for key in ("events", "cycles", "host_mb", "seconds")]
         lines.append("| " + " | ".join(str(cell) for cell in [*cells, text.replace("|", "\\|")]) + " |")
     with open(os.path.join(out, "matrix.md"), "w") as file:
         file.write("\n".join(lines) + "\n")
@@ -154,8 +165,10 @@ def main():
     os.makedirs(options.out, exist_ok=True)
     work = tempfile.mkdtemp(prefix="harm-")
     programs, alone = list_programs(options.device)
+    has_storage = not options.programs or STORAGE in options.programs.split(",")
     if options.programs:
-        programs = [name for name in programs if name in options.programs.split(",")]
+        wanted = options.programs.split(",")
+        programs = [name for name in programs if {name, "alone" if name in alone else "crowd"} & {*wanted}]
     modes = [mode for mode in MODES if not options.modes or mode in options.modes.split(",")]
     problem = attach_problem()
     run_modes = ["plain", "again", *(mode for mode in modes if mode != "attach" or problem is None)]
@@ -176,7 +189,7 @@ def main():
     cells = [(name, mode) for name in crowd for mode in run_modes]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as executor:
         outcomes = dict(zip(cells, executor.map(one, cells)))
-        disk_rows = [] if options.programs else storage.rows(tool, options.device, work, deadline, executor)
+        disk_rows = storage.rows(tool, options.device, work, deadline, executor) if has_storage else []
     for cell in [(name, mode) for name in programs if name in alone for mode in run_modes]:
         outcomes[cell] = one(cell)
     rows = []

@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 #: How the programs are watched. `plain` is the run without vramscope.
 MODES = ("run", "watch", "attach", "on_oom", "pool")
 #: Most host memory that vramscope may use, in bytes.
-HOST_BYTES = 100 << 20
+HOST_BYTES = 100_000_000
 #: Parts of output that differ from run to run: addresses, folders, and times with processes.
 VARYING = re.compile(
     r"\b0x[0-9a-f]{6,}\b|/tmp/\S+|\b([VDIWEF]\d{4}|\d{4}-\d\d-\d\d) \d\d:\d\d:\d\d[.,]?\d*( \d+)?(:\d+)?"
@@ -40,16 +40,20 @@ class Run:
             # Each run compiles by itself, as a program's first one does.
             "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": "2",
             "TRITON_CACHE_DIR": os.path.join(folder, "triton"), "HF_HUB_OFFLINE": "1",
+            # Several programs run at once.
+            "OMP_NUM_THREADS": "2",
             "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0],
         }
         self.command = [sys.executable, os.path.join(HERE, "job.py"), program]
-        self.record = os.path.join(folder, "run.vram")
+        #: Where recordings are written.
+        self.record_folder = folder
 
     def start(self, **options):
         """Starts the program in a process group of its own."""
         command = self.command
         if self.mode == "run":
-            command = [self.tool.command, "run", "--listen", "127.0.0.1:0", "--record", self.record, *command]
+            record = os.path.join(self.record_folder, "run.vram")
+            command = [self.tool.command, "run", "--listen", "127.0.0.1:0", "--record", record, *command]
         out, err = (open(os.path.join(self.folder, name), "w") for name in ("stdout", "stderr"))
         with out, err:
             return subprocess.Popen(
@@ -61,8 +65,9 @@ class Run:
         """Runs the program; returns what can be compared."""
         begin = time.monotonic()
         process = self.start(**options)
-        attacher = Attacher(self.tool.command, self.tool.package, self.folder) if self.mode == "attach" else None
-        if attacher:
+        attacher = None
+        if self.mode == "attach":
+            attacher = Attacher(self.tool.command, self.tool.package, self.folder, self.record_folder)
             attacher.start()
         stacks = ""
         try:
@@ -110,7 +115,7 @@ def split_messages(text):
     """Returns vramscope's messages, and the other lines of stderr."""
     lines = text.splitlines()
     is_message = [line.startswith("vramscope:") for line in lines]
-    return [line for line, own in zip(lines, is_message) if own], [line for line, own in zip(lines, is_message) if not own]
+    return tuple([line for line, own in zip(lines, is_message) if own == wanted] for wanted in (True, False))
 
 
 def cleaned(line):
@@ -185,24 +190,28 @@ def compare(plain, again, found):
     for key in ("stdout", "stderr"):
         if plain[key] == again[key] != found[key]:
             differences.append(f"{key}: {first_difference(plain[key], found[key])}")
-    for role, counters in plain["counters"].items():
-        for name, value in counters.items():
-            own = found["counters"].get(role, {}).get(name)
-            if again["counters"].get(role, {}).get(name) == value != own:
-                differences.append(f"{name} of {role}: {value} without vramscope, {own} with it")
+    # Also counters that only one run has: of a process that uses CUDA only because of vramscope.
+    for role, name in sorted(_counter_names(plain) | _counter_names(found)):
+        value, other, own = (run["counters"].get(role, {}).get(name) for run in (plain, again, found))
+        if value == other != own:
+            differences.append(f"{name} of {role}: {value} without vramscope, {own} with it")
     for role, value in plain["host_bytes"].items():
         least = min(value, again["host_bytes"].get(role, value))
         grown = found["host_bytes"].get(role, 0) - least
         if grown > HOST_BYTES:
-            differences.append(f"host memory of {role}: {grown >> 20} MiB more")
+            differences.append(f"host memory of {role}: {grown / 1e6:.0f} MB more")
     return differences + found["attach_errors"][:2]
 
 
 def unsteady(plain, again):
     """Returns what differs between two runs without vramscope."""
     found = [key for key in ("exit", "stdout", "stderr") if plain[key] != again[key]]
-    found += [
-        f"{name} of {role}" for role, counters in plain["counters"].items() for name, value in counters.items()
-        if again["counters"].get(role, {}).get(name) != value
-    ]
+    for role, name in sorted(_counter_names(plain) | _counter_names(again)):
+        if plain["counters"].get(role, {}).get(name) != again["counters"].get(role, {}).get(name):
+            found.append(f"{name} of {role}")
     return found
+
+
+def _counter_names(outcome):
+    """Returns each counter as the process's part of the program and the name."""
+    return {(role, name) for role, counters in outcome["counters"].items() for name in counters}

@@ -61,7 +61,7 @@ def small_net():
 
 def train_small(net, steps=3, device=DEVICE):
     """Trains on batches that are made on a device; None for the default one."""
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
     for _ in range(steps):
         loss = net(torch.randn(32, 64, device=device)).square().mean()
         optimizer.zero_grad()
@@ -273,7 +273,7 @@ def graph_capture():
 class Ballast:
     """Memory of the device that PyTorch does not know."""
 
-    SIZES = (1024 * MIB, 64 * MIB, 2 * MIB)
+    SIZES = (1024 * MIB, 64 * MIB, 2 * MIB, MIB)
 
     def __init__(self):
         self._driver = ctypes.CDLL("libcuda.so.1")
@@ -317,6 +317,8 @@ def full_gpu():
     torch.utils.deterministic.fill_uninitialized_memory = False
     net, optimizer = gpt()
     train(net, optimizer, 4, turns=0, varying=False)
+    # For a step that needs more than those before.
+    torch.empty(64 * MIB, dtype=torch.uint8, device=DEVICE)
     torch.cuda.synchronize()
     ballast = Ballast()
     ballast.fill()

@@ -5,8 +5,8 @@
 
 PACKAGE is the folder that contains the Python package. Each operation (model_operations.py) runs in
 a process of its own: plainly, with the hooks that `watch()` puts on the models that it finds, and
-after `annotate(model)`. Prints a line for each pair that is compared, with the first difference, and
-writes `wrapped_models.json`; exit status 1 if there is a difference. Without a GPU, the package
+after `annotate(model)`. Prints a line for each pair that is compared, with the first difference,
+and writes `wrapped_models.json`; exit status 1 if there is a difference. Without a GPU, the package
 waits for CUDA; the script then installs the hooks as the package does once CUDA is in use.
 """
 
@@ -17,18 +17,17 @@ import importlib
 import json
 import multiprocessing
 import os
-import re
 import signal
 import sys
 import tempfile
 import time
 import traceback
 
+from outcomes import cleaned, first_difference, split_messages
+
 MODES = ("plain", "watch", "annotate")
 #: Seconds that an operation may take.
 LIMIT = 150
-#: Parts of texts that differ from run to run: addresses, paths, and times with processes and threads.
-VARYING = re.compile(r"\b0x[0-9a-f]{6,}\b|/tmp/\S+|\b([VDIWEF]\d{4}|\d{4}-\d\d-\d\d) \d\d:\d\d:\d\d[.,]?\d*( \d+)?(:\d+)?")
 
 
 def hooks(mode, package, device):
@@ -75,14 +74,10 @@ def run_operation(name, mode, package, device, path):
     os.rename(f"{path}.part", path)
 
 
-def cleaned(text):
-    return VARYING.sub("…", text)
-
-
 def own_output(path):
     """Returns a program's own lines: not vramscope's messages."""
     with open(path, errors="replace") as file:
-        return [cleaned(line) for line in file.read().splitlines() if not line.startswith("vramscope:")]
+        return [cleaned(line) for line in split_messages(file.read())[1]]
 
 
 def outcome(context, name, mode, options):
@@ -121,10 +116,7 @@ def difference(expected, found):
             continue
         if key == "exit":
             return f"exit code {a} without vramscope, {b} with it"
-        number = next((n for n, pair in enumerate(zip(a, b)) if pair[0] != pair[1]), min(len(a), len(b)))
-        first = [repr(lines[number][:300]) if number < len(lines) else "nothing" for lines in (a, b)]
-        what = "result" if key == "lines" else key
-        return f"{what}, line {number + 1}: {first[0]} without vramscope, {first[1]} with it"
+        return f"{'result' if key == 'lines' else key}: {first_difference(a, b)}"
     return None
 
 
