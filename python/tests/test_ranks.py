@@ -159,6 +159,48 @@ class RanksTest(ProgramTest):
         server.wait(timeout=30)
         self.assertEqual(self.device_names(), NAMES)
 
+    def test_forked_children_close_the_connection_once(self):
+        self.run_program(
+            """
+            import socket
+            import threading
+            from vramscope import _ranks
+
+            def serve():
+                connection, _ = server.accept()
+                socket.send_fds(connection, [b"ws://127.0.0.1:1"], [0])
+
+            def in_child(function):
+                child = os.fork()
+                if child == 0:
+                    try:
+                        function()
+                        os._exit(0)
+                    finally:
+                        os._exit(1)
+                assert os.waitpid(child, 0)[1] == 0
+
+            def child():
+                try:
+                    os.fstat(number)
+                except OSError:
+                    # The child uses the number for a file of its own.
+                    os.dup2(os.open("/dev/null", os.O_RDONLY), number)
+                    in_child(lambda: os.fstat(number))
+                else:
+                    raise AssertionError("the child keeps the server running")
+
+            server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            name = f"\\0vramscope-test-{os.getpid()}"
+            server.bind(name)
+            server.listen(1)
+            threading.Thread(target=serve).start()
+            number = _ranks._Connection(name)._keep_alive
+            in_child(child)
+            os.fstat(number)
+            """
+        )
+
     def test_ranks_are_recognized(self):
         output, _ = self.run_program(
             """

@@ -126,11 +126,26 @@ def _join(rank, listen, record):
     return _shared.url
 
 
+def _user(connection):
+    """Returns the id of the user of the process at the other end."""
+    size = struct.calcsize("3i")
+    return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1]
+
+
 def _is_own_user(connection):
     """Returns True if the process at the other end is of the same user."""
-    size = struct.calcsize("3i")
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return user == os.getuid()
+    return _user(connection) == os.getuid()
+
+
+def _is_held_by_another_user(name):
+    """Returns True if a process of another user listens at a socket: any user can take any name."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(name)
+            return not _is_own_user(connection)
+        except OSError:
+            return False
 
 
 class _Connection:
@@ -154,14 +169,20 @@ class _Connection:
 
     def _receive(self, connection):
         if not _is_own_user(connection):
-            raise OSError("another user's process answers in place of local rank 0")
+            raise OSError(f"the user with id {_user(connection)} listens in place of local rank 0")
         message, files, _, _ = socket.recv_fds(connection, MAX_URL_BYTES, 1)
         if not message or not files:
             raise OSError("local rank 0 cannot serve the page")
         self.url = message.decode()
         self._keep_alive = files[0]
         os.set_inheritable(self._keep_alive, False)
-        os.register_at_fork(after_in_child=lambda: os.close(self._keep_alive))
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self):
+        """Closes the file in a forked child, once: its children may use the number for another."""
+        if self._keep_alive is not None:
+            os.close(self._keep_alive)
+            self._keep_alive = None
 
 
 class _Server:
@@ -189,6 +210,9 @@ class _Server:
                 self._socket.bind(name)
                 break
             except OSError:
+                if _is_held_by_another_user(name):
+                    self._socket.close()
+                    raise OSError("another user has taken the name of this job's socket") from None
                 if time.monotonic() > end:
                     self._socket.close()
                     raise OSError("another job on this machine has the same address and port") from None
