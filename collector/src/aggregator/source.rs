@@ -17,8 +17,8 @@ use crate::process::{Process, plain};
 pub(super) const WAIT_NS: u64 = 200_000_000;
 /// The most devices of one process. The stream of a process with more is refused.
 const MAX_DEVICES: usize = 64;
-/// The most marks on a device without events that are kept for its first event; further ones are
-/// left out.
+/// The most marks and gaps on a device without other events that are kept for its first event;
+/// further ones are left out.
 const MAX_HELD_MARKS: usize = 1024;
 /// The most decoded entries of one process that may wait to be merged; at the limit, decoding stops
 /// until some are merged. A full state counts as its number of segments and blocks.
@@ -141,7 +141,7 @@ pub(super) struct Source {
     device_infos: Vec<DeviceInfo>,
     /// The merged recording's numbers of the devices that had events, by the process's own numbers.
     pub(super) devices: BTreeMap<DeviceId, DeviceId>,
-    /// The marks on devices without events, by the process's own numbers.
+    /// The marks and gaps on devices without other events, by the process's own numbers.
     held_marks: BTreeMap<DeviceId, Vec<PendingEntry>>,
     /// Difference between the process's time 0 and the merged recording's.
     shift_ns: Option<i128>,
@@ -343,8 +343,11 @@ impl Source {
         self.is_complete &= state.event() == 0 || (self.next_event.is_some() && lost == 0);
         self.next_event = Some(state.event());
         self.lost = self.lost.saturating_add(lost);
-        for (local, _) in state.devices() {
-            self.device(local, context)?;
+        for (local, device) in state.devices() {
+            // A mark alone makes a device part of the state.
+            if device.segments().len() > 0 || !self.holds_marks() {
+                self.device(local, context)?;
+            }
         }
         self.update_devices(context);
         let time_ns = self.merged_ns(state.time_ns(), now_ns).max(self.until_ns);
@@ -361,8 +364,9 @@ impl Source {
         }
         let kind = with_remapped_ids(event.kind, |site| self.numbers.site(site), |name| self.numbers.string(name));
         let time_ns = self.merged_ns(event.time_ns, now_ns);
-        let is_mark = matches!(kind, EventKind::Mark { .. });
-        if is_mark && self.holds_marks() && !self.devices.contains_key(&event.device) {
+        // After a pause, every device has a gap.
+        let is_held = matches!(kind, EventKind::Mark { .. } | EventKind::Gap { .. });
+        if is_held && self.holds_marks() && !self.devices.contains_key(&event.device) {
             self.hold_mark(event.device, time_ns, now_ns, Entry::Event(kind, DeviceId(0)));
             return Ok(());
         }
@@ -371,13 +375,13 @@ impl Source {
         Ok(())
     }
 
-    /// Returns true if marks on devices without events are kept until they have one: of a process
-    /// with several devices. It marks all of them, and normally uses only one.
+    /// Returns true if marks and gaps on devices without other events are kept until they have one:
+    /// of a process with several devices. It marks all of them, and normally uses only one.
     fn holds_marks(&self) -> bool {
         self.device_infos.len() > 1
     }
 
-    /// Keeps a mark on a device without events until it has one.
+    /// Keeps a mark or a gap on a device without other events until it has one.
     fn hold_mark(&mut self, local: DeviceId, time_ns: u64, arrived_ns: u64, entry: Entry) {
         let held = self.held_marks.entry(local).or_default();
         if held.len() < MAX_HELD_MARKS {

@@ -34,3 +34,17 @@ fn marks_do_not_show_a_device_without_events() {
     // The marks before the first event are in the recording, too.
     assert_eq!(order(merger.finish(END_NS)), [(3, 1_000), (3, 2_000), (3, 4_000), (3, 4_000), (3, 5_000)]);
 }
+
+#[test]
+fn full_states_and_gaps_do_not_show_a_device_without_memory() {
+    let (mut program, mut merger) = (program_with_two_devices(), merger());
+    let joined = program.join(&mut merger, 0);
+    program.allocate(1_000, 4096, "first");
+    mark_both(&mut program, 2_000);
+    program.encoder.event(&Event { device: DeviceId(1), time_ns: 3_000, kind: EventKind::Gap { lost: 1 } });
+    let state = program.encoder.state().clone();
+    assert!(state.device(DeviceId(1)).is_some(), "the mark made it part of the state");
+    program.encoder.full_state(&state);
+    program.push(&mut merger, &joined, 4_000);
+    assert_eq!(merger.devices(&joined).len(), 1);
+}
