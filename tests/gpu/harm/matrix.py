@@ -6,11 +6,12 @@
 
 COMMAND_FOLDER has the installed wheel, as `pip install --target COMMAND_FOLDER` leaves it: the
 package `vramscope`, and the command in `bin`. Each program (training_programs.py) runs twice
-without vramscope, and then under `vramscope run`, with `watch()`, while `vramscope attach` attaches and
-detaches again and again, with `on_oom()`, and on the pool. Exit code, output, losses and the
-allocator's peaks must be equal, host memory within 100 MB. Further rows lose the recording: a full
-disk, a read-only folder, a limit on file sizes. `--programs` also takes the names of groups:
-`storage` for these rows, `alone` for the programs that fill the GPU, and `crowd` for all others.
+without vramscope, and then under `vramscope run`, with `watch()`, while `vramscope attach` attaches
+and detaches again and again, with `on_oom()`, and on the pool. Exit code, output, losses and the
+allocator's peaks must be equal, host memory within 100 MB. In further rows the recording cannot be
+written: a full disk, a read-only folder, a limit on file sizes. `--programs` also takes the names
+of groups: `storage` for these rows, `alone` for the programs that fill the GPU, and `crowd` for all
+others.
 
 Writes `matrix.md` and `matrix.json` to OUT; exit status 1 if a cell failed. Cells for which no time
 is left are listed as not run.

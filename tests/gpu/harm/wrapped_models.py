@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Compares operations on a model with vramscope's hooks and without: results and error texts.
 
-    wrapped_models.py PACKAGE [--out FOLDER] [--device cpu|cuda] [--jobs N] [NAME...]
+    wrapped_models.py PACKAGE [--out FOLDER] [--device cpu|cuda] [--jobs N] [--seconds N] [NAME...]
 
 PACKAGE is the folder that contains the Python package. Each operation (model_operations.py) runs in
 a process of its own: plainly, with the hooks that `watch()` puts on the models that it finds, and
 after `annotate(model)`. Prints a line for each pair that is compared, with the first difference,
 and writes `wrapped_models.json`; exit status 1 if there is a difference. Without a GPU, the package
-waits for CUDA; the script then installs the hooks as the package does once CUDA is in use.
+waits for CUDA; the script then installs the hooks as the package does once CUDA is in use. Pairs
+for which no time is left are listed as not run.
 """
 
 import argparse
@@ -80,14 +81,18 @@ def own_output(path):
         return [cleaned(line) for line in split_messages(file.read())[1]]
 
 
-def outcome(context, name, mode, options):
-    """Runs an operation in a new process; returns a dictionary of what can be compared."""
+def outcome(context, name, mode, options, deadline):
+    """Runs an operation in a new process; returns a dictionary of what can be compared. None if no
+    time is left."""
+    limit = min(LIMIT, deadline - time.monotonic())
+    if limit < 10:
+        return None
     path = os.path.join(options.out, f"{name}-{mode}.json")
     if os.path.exists(path):
         os.remove(path)
     process = context.Process(target=run_operation, args=(name, mode, options.package, options.device, path))
     process.start()
-    process.join(LIMIT)
+    process.join(limit)
     if process.is_alive():
         os.kill(process.pid, signal.SIGUSR1)
         process.join(3)
@@ -127,7 +132,9 @@ def main():
     parser.add_argument("--out")
     parser.add_argument("--device")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)) // 2 or 1)
+    parser.add_argument("--seconds", type=int, default=3600)
     options = parser.parse_intermixed_args()
+    deadline = time.monotonic() + options.seconds
     import torch
 
     from model_operations import ON_GPU_ONLY, OPERATIONS
@@ -143,9 +150,12 @@ def main():
     context.set_forkserver_preload(["torch"])
     cells = [(name, mode) for name in names for mode in MODES]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as executor:
-        outcomes = dict(zip(cells, executor.map(lambda cell: outcome(context, *cell, options), cells)))
+        outcomes = dict(zip(cells, executor.map(lambda cell: outcome(context, *cell, options, deadline), cells)))
     rows = []
     for name in names:
+        if None in (outcomes[name, mode] for mode in MODES):
+            rows.append((name, "all", "not run: no time left"))
+            continue
         plain = outcomes[name, "plain"]
         if plain["exit"] != 0:
             rows.append((name, "plain", f"exit {plain['exit']}: {plain['stderr'][-1:]}"))
@@ -158,7 +168,7 @@ def main():
     print(f"{len(rows) - failed} of {len(rows)} equal, PyTorch {torch.__version__} on {options.device}")
     with open(os.path.join(options.out, "wrapped_models.json"), "w") as file:
         keys = ("operation", "mode", "difference")
-        traces = {f"{name} {mode}": found["trace"] for (name, mode), found in outcomes.items() if found.get("trace")}
+        traces = {f"{name} {mode}": found["trace"] for (name, mode), found in outcomes.items() if found and found["trace"]}
         json.dump({"rows": [dict(zip(keys, row)) for row in rows], "traces": traces}, file, indent=1)
     sys.exit(failed > 0)
 
