@@ -173,7 +173,7 @@ class RunTest(ProgramTest):
 
     def test_error_of_other_sitecustomize_is_printed_as_without_vramscope(self):
         self.write_program("print('runs', 'sitecustomize' in sys.modules)")
-        codes = "raise ValueError('broken')", "import missing_module", "syntax error", "missing()", "raise SystemExit(3)"
+        codes = "1 / 0", "import missing_module", "syntax error", "missing()", "raise SystemExit(3)"
         for code in codes:
             with self.subTest(code=code):
                 with open(os.path.join(self.folder, "sitecustomize.py"), "w") as file:

@@ -8,9 +8,10 @@
 //! itself. Servers ignore repeated summaries.
 
 use std::collections::VecDeque;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ const MAX_HANDED_OVER: usize = 3;
 /// Hands summaries to the sender of this machine, or is the sender.
 #[derive(Debug)]
 pub(crate) struct HostExchange {
+    /// Open while `socket_path` and `lock_path` name files in it by its descriptor.
+    _folder: Option<File>,
     socket_path: PathBuf,
     lock_path: PathBuf,
     /// The connection to the sender, by which a process notices that the sender has ended.
@@ -58,12 +61,16 @@ impl HostExchange {
         let folder = private_folder()?;
         let mut hasher = DefaultHasher::new();
         address.to_string().hash(&mut hasher);
-        Some(Self::in_folder(&folder, &format!("{:016x}", hasher.finish())))
+        // Not by the folder's name, which another user may take later.
+        let path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+        let exchange = Self::in_folder(&path, &format!("{:016x}", hasher.finish()));
+        Some(Self { _folder: Some(folder), ..exchange })
     }
 
     fn in_folder(folder: &Path, name: &str) -> Self {
         let (socket_path, lock_path) = (folder.join(format!("{name}.sock")), folder.join(format!("{name}.lock")));
-        Self { socket_path, lock_path, sender: None, handed_over: VecDeque::new(), receiving: None, gave_up: None }
+        let handed_over = VecDeque::new();
+        Self { _folder: None, socket_path, lock_path, sender: None, handed_over, receiving: None, gave_up: None }
     }
 
     /// Returns the summaries to send now, the process's own first, with an empty identity; none if
@@ -169,22 +176,37 @@ impl Receiving {
 
 /// Returns a folder that only this user can read, and creates it if necessary; `None` if that is
 /// not possible.
-fn private_folder() -> Option<PathBuf> {
-    let user = fs::metadata("/proc/self").ok()?.uid();
+fn private_folder() -> Option<File> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
-    let folder = match runtime {
-        Some(runtime) => runtime.join("vramscope"),
-        None => std::env::temp_dir().join(format!("vramscope-{user}")),
-    };
+    match runtime {
+        Some(runtime) => open_private(&runtime.join("vramscope")),
+        None => open_private(&std::env::temp_dir().join(format!("vramscope-{}", own_uid()?))),
+    }
+}
+
+/// Opens the folder, and creates it if necessary; `None` if another user has created or can read
+/// it. The folder stays open: once a cleaner has deleted it, any user can create one of its name.
+fn open_private(folder: &Path) -> Option<File> {
     // An error is usually that it exists.
-    let _ = DirBuilder::new().mode(0o700).create(&folder);
+    let _ = DirBuilder::new().mode(0o700).create(folder);
+    let user = own_uid()?;
+    let is_private = |status: &Metadata| status.is_dir() && status.uid() == user && status.mode() & 0o077 == 0;
     // Not through a link, which another user could have placed.
-    let metadata = fs::symlink_metadata(&folder).ok()?;
-    (metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o077 == 0).then_some(folder)
+    let status = fs::symlink_metadata(folder).ok().filter(is_private)?;
+    let opened = File::open(folder).ok()?;
+    let opened_status = opened.metadata().ok().filter(is_private)?;
+    ((status.dev(), status.ino()) == (opened_status.dev(), opened_status.ino())).then_some(opened)
+}
+
+/// Returns the id of this process's user.
+fn own_uid() -> Option<u32> {
+    Some(fs::metadata("/proc/self").ok()?.uid())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+
     use super::*;
 
     fn exchange(folder: &Path) -> HostExchange {
@@ -282,6 +304,49 @@ mod tests {
     #[test]
     fn folder_is_private() {
         let folder = private_folder().expect("this user has a folder");
-        assert_eq!(fs::metadata(folder).expect("it exists").mode() & 0o777, 0o700);
+        assert_eq!(folder.metadata().expect("it exists").mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn folder_of_another_user_is_not_used() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let check = |name: &str, place: &dyn Fn(&Path), expected: bool| {
+            let path = parent.path().join(name);
+            place(&path);
+            assert_eq!(open_private(&path).is_some(), expected, "{name}");
+        };
+        let create = |path: &Path, mode| {
+            DirBuilder::new().create(path).expect("the folder is writable");
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the folder is ours");
+        };
+        check("new", &|_| (), true);
+        check("own", &|path| create(path, 0o700), true);
+        check("open", &|path| create(path, 0o755), false);
+        check("file", &|path| fs::write(path, "").expect("the folder is writable"), false);
+        check("link", &|path| symlink(parent.path().join("own"), path).expect("the folder is writable"), false);
+        check("dangling", &|path| symlink("/nothing", path).expect("the folder is writable"), false);
+        let foreign = |path: &Path| {
+            create(path, 0o700);
+            // Only root can; the tests run as root in continuous integration.
+            if chown(path, Some(65533), None).is_err() {
+                fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("the folder is ours");
+            }
+        };
+        check("foreign", &foreign, false);
+    }
+
+    #[test]
+    fn folder_that_was_deleted_and_created_by_another_user_is_not_used() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let (path, moved) = (parent.path().join("folder"), parent.path().join("moved"));
+        let folder = open_private(&path).expect("the folder is writable");
+        let by_descriptor = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+        let [mut a, mut b] = std::array::from_fn(|_| exchange(&by_descriptor));
+        fs::rename(&path, &moved).expect("the folder is ours");
+        DirBuilder::new().create(&path).expect("the folder is writable");
+        assert_eq!(send(&mut a, "a", 0), [named("", 0)]);
+        assert_eq!(send(&mut b, "b", 10), []);
+        assert_eq!(send(&mut a, "a", 1), [named("", 1), named("b", 10)]);
+        assert_eq!(fs::read_dir(&path).expect("it exists").count(), 0);
     }
 }
