@@ -9,7 +9,7 @@ import contextlib
 import sys
 import threading
 
-from . import _interpreter, _metadata, _native, _regions, _spans
+from . import _dynamo, _interpreter, _metadata, _native, _regions, _spans
 from ._imports import call_after_import
 from ._labels import Labels
 from ._modules import all_modules, names_in
@@ -182,6 +182,7 @@ class Following:
             print(f"vramscope: nothing is recorded: {FORKED}", file=sys.stderr, flush=True)
             self._turn_off(FORKED)
             return
+        _dynamo.skip_package()
         _metadata.install(torch, self._session)
         _spans.install(torch, self._session)
         if torch.cuda.is_initialized():

@@ -10,7 +10,7 @@ import weakref
 
 from . import _workspaces
 from ._blocks import add_blocks
-from ._modules import ModuleHook
+from ._module_calls import Observer
 from ._steps import StepMarks
 
 #: Steps after which all optimizer state and all parameters are labelled again.
@@ -63,9 +63,7 @@ class Labels:
         """Labels what a module is called with in its next calls."""
         if root not in self._roots:
             self._roots.add(root)
-            hook = _InputHook(self._relabel)
-            hook.handle = root.register_forward_pre_hook(hook, with_kwargs=True)
-            self._handles.append(hook.handle)
+            self._handles.append(_InputCalls(root, self._relabel).observer)
 
     def annotate(self, model, optimizer=None):
         """Labels a model's parameters, buffers and inputs, and the state of its optimizer."""
@@ -122,22 +120,22 @@ class Labels:
             self._session.relabel(category, labelled)
 
 
-class _InputHook(ModuleHook):
-    """A forward hook that labels what a module's first calls get, and then removes itself."""
+class _InputCalls:
+    """Labels what a module's first calls get."""
 
-    def __init__(self, relabel):
-        super().__init__(_harmless(lambda arguments: relabel("input", _nested(arguments))))
+    def __init__(self, root, relabel):
+        self._label = _harmless(lambda arguments: relabel("input", _nested(arguments)))
         self._calls = 0
-        self.handle = None
         self._is_compiling = sys.modules["torch"].compiler.is_compiling
+        self.observer = Observer(root, self._begin)
 
-    def __call__(self, _module, arguments, keywords):
+    def _begin(self, _module, arguments):
         if self._is_compiling():
             return
-        self._function((arguments, keywords))
+        self._label(arguments)
         self._calls += 1
         if self._calls == INPUT_CALLS:
-            self.handle.remove()
+            self.observer.remove()
 
 
 def _scope(root, name):

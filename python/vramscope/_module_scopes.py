@@ -4,7 +4,8 @@ import sys
 import threading
 import weakref
 
-from ._modules import ModuleHook, names_in
+from ._module_calls import Observer
+from ._modules import names_in
 
 #: What memory that is requested in a module's forward pass is used for.
 CATEGORY = "activation"
@@ -27,10 +28,7 @@ class ModuleScopes:
         for module in model.modules():
             known, _ = self._names.get(id(module), (lambda: None, ""))
             if known() is not module:
-                self._handles += [
-                    module.register_forward_pre_hook(ModuleHook(self._begin)),
-                    module.register_forward_hook(ModuleHook(self._end), always_call=True),
-                ]
+                self._handles.append(Observer(module, self._begin, self._end))
             self._names[id(module)] = weakref.ref(module), names.get(id(module), "")
 
     def remove(self):
@@ -49,7 +47,7 @@ class ModuleScopes:
                 self._library.begin_scope(part, CATEGORY)
             calls.append((module, name, bool(part)))
 
-    def _end(self, module, *_):
+    def _end(self, module):
         calls = [] if self._is_compiling() else self._calls()
         if any(entry[0] is module for entry in calls):
             last = None

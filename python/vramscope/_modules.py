@@ -1,33 +1,6 @@
 """Names the program's modules (``torch.nn.Module``)."""
 
-import contextlib
-
 from ._native import tracked_objects
-
-
-class ModuleHook:
-    """A hook of a module that calls ``function``.
-
-    A copy of the module, or a file that it is saved to, has a hook without effect instead.
-    """
-
-    def __init__(self, function):
-        self._function = function
-
-    def __call__(self, *arguments):
-        self._function(*arguments)
-
-    def __deepcopy__(self, _memo):
-        return _no_hook()
-
-    def __reduce__(self):
-        return _no_hook().__reduce__()
-
-
-def _no_hook():
-    """Returns a function that accepts all arguments, returns None and can be pickled, also for a
-    program without vramscope."""
-    return contextlib.nullcontext().__exit__
 
 
 def all_modules(torch):

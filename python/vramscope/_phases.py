@@ -5,7 +5,7 @@ import sys
 import threading
 import weakref
 
-from ._modules import ModuleHook
+from ._module_calls import Observer
 
 #: The names of the spans.
 FORWARD = "forward"
@@ -22,7 +22,7 @@ class PhaseSpans:
     def __init__(self, session):
         self._session = session
         self._handles = []
-        #: The modules with hooks.
+        #: The modules that are observed.
         self._models = weakref.WeakSet()
         self._is_recording = False
 
@@ -33,10 +33,7 @@ class PhaseSpans:
             return
         self._models.add(model)
         self._is_compiling = sys.modules["torch"].compiler.is_compiling
-        self._handles += [
-            model.register_forward_pre_hook(ModuleHook(self._begin_forward)),
-            model.register_forward_hook(ModuleHook(self._end_forward), always_call=True),
-        ]
+        self._handles.append(Observer(model, self._begin_forward, self._end_forward))
         _current = self
         _wrap_backward(sys.modules["torch"].autograd)
 
@@ -70,10 +67,10 @@ class PhaseSpans:
             if len(calls) == 1:
                 self.mark(FORWARD, "begin")
 
-    def _end_forward(self, module, *_):
+    def _end_forward(self, module):
         calls = [] if self._is_compiling() else _calls()
         if id(module) in calls:
-            # Hooks that the program removed have left calls without an end.
+            # Hooks that the program removed have left calls without an end (Python 3.10 and 3.11).
             while calls.pop() != id(module):
                 pass
             if not calls:
@@ -112,3 +109,7 @@ def _wrap_backward(autograd):
 
     backward._is_vramscope = True
     autograd.backward = backward
+    builtins = sys.modules.get("torch.jit._builtins")
+    if builtins is not None:
+        # `torch.jit.script` knows the function by its object.
+        builtins._register_builtin(backward, "aten::backward")

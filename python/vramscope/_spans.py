@@ -1,18 +1,13 @@
 """Records the spans that the program names with ``torch.profiler.record_function``.
 
 PyTorch itself names the steps of optimizers and the work of data loaders in this way. The class stays
-as it is, because ``torch.jit.script`` compiles it: the interpreter reports the calls of its methods
-(``sys.monitoring``). Python 3.10 and 3.11 lack that; there the methods are wrapped, in functions whose
-source ``torch.jit.script`` finds as that of the originals.
+as it is, because ``torch.jit.script`` compiles it. Where the interpreter cannot report calls, its
+methods are wrapped, in functions whose source ``torch.jit.script`` finds as that of the originals.
 """
 
 import functools
-import sys
 
-#: The name that debuggers and profilers see for what uses ``sys.monitoring`` here.
-TOOL_NAME = "vramscope"
-#: Numbers of tools that Python reserves for nobody.
-FREE_TOOLS = (3, 4)
+from . import _monitoring
 
 _session = None
 #: Ends to observe the class; None while nothing does.
@@ -30,7 +25,7 @@ def install(torch, session):
     _open.clear()
     if _end_observing is None:
         kind = torch.autograd.profiler.record_function
-        _end_observing = _monitor(kind) if hasattr(sys, "monitoring") else _wrap(kind)
+        _end_observing = _observe(kind) if _monitoring.is_available() else _wrap(kind)
 
 
 def begin():
@@ -55,32 +50,17 @@ def remove():
         end_observing()
 
 
-def _monitor(kind):
-    """Reports the calls of a class's methods through the interpreter. Returns a function that ends
-    this; None if other tools leave no number free: then spans are not recorded."""
-    monitoring = sys.monitoring
-    tool = next((number for number in FREE_TOOLS if monitoring.get_tool(number) is None), None)
-    if tool is None:
-        return None
-    stages = {kind.__enter__.__code__: "begin", kind.__exit__.__code__: "end"}
-    started = monitoring.events.PY_START
-
-    def report(code, _offset):
-        try:
-            _mark(sys._getframe(1).f_locals["self"].name, stages[code])
-        except Exception:  # The program must not notice.
-            pass
+def _observe(kind):
+    """Observes the methods of a class. Returns a function that ends this."""
+    observations = [
+        _monitoring.Observation(kind.__enter__, lambda frame: _mark(frame.f_locals["self"].name, "begin")),
+        _monitoring.Observation(kind.__exit__, lambda frame: _mark(frame.f_locals["self"].name, "end")),
+    ]
 
     def end():
-        for code in stages:
-            monitoring.set_local_events(tool, code, monitoring.events.NO_EVENTS)
-        monitoring.register_callback(tool, started, None)
-        monitoring.free_tool_id(tool)
+        for observation in observations:
+            observation.end()
 
-    monitoring.use_tool_id(tool, TOOL_NAME)
-    monitoring.register_callback(tool, started, report)
-    for code in stages:
-        monitoring.set_local_events(tool, code, started)
     return end
 
 
@@ -90,7 +70,7 @@ def _wrap(kind):
 
     @functools.wraps(enter)
     def __enter__(self):
-        _mark(self.name, "begin")
+        _mark_harmlessly(self, "begin")
         return enter(self)
 
     @functools.wraps(leave)
@@ -98,7 +78,7 @@ def _wrap(kind):
         try:
             return leave(self, *arguments)
         finally:
-            _mark(self.name, "end")
+            _mark_harmlessly(self, "end")
 
     kind.__enter__, kind.__exit__ = __enter__, __exit__
 
@@ -119,3 +99,10 @@ def _mark(name, stage):
     elif name in _open:
         # The innermost one ends first.
         del _open[len(_open) - 1 - _open[::-1].index(name)]
+
+
+def _mark_harmlessly(span, stage):
+    try:
+        _mark(span.name, stage)
+    except Exception:  # The program gets PyTorch's own error.
+        pass

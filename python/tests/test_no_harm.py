@@ -1,0 +1,247 @@
+"""What the package does not do to the program that it watches."""
+
+import contextlib
+import sys
+import unittest
+
+import harness
+from harness import ProgramTest
+
+#: Fills the device to the last byte; `full_log` is the allocator's log then.
+FULL_GPU = """
+import torch
+import vramscope
+
+kept = [torch.empty(16 << 20, dtype=torch.uint8, device="cuda")]
+torch._library.set_limit(0, torch.cuda.memory_reserved())
+observed = []
+torch._C._cuda_attach_out_of_memory_observer(lambda *failure: observed.append(failure))
+
+def log():
+    return [entry for entry in torch._library.log(0) if entry[0] != 7]
+
+full_log = log()
+"""
+
+
+class FullGpuTest(ProgramTest):
+    def test_watch_requests_nothing(self):
+        self.run_program(
+            FULL_GPU
+            + """
+with vramscope.record("run.vram") as session:
+    wait_until_live(session)
+    time.sleep(0.3)
+    assert log() == full_log and not observed
+    kept.clear()
+    kept.append(torch.empty(5 << 20, dtype=torch.uint8, device="cuda"))
+write_log()
+            """
+        )
+        self.assertEqual(self.assert_recording_equals_log(), 3)
+
+    def test_the_programs_failure_is_the_one_that_is_reported(self):
+        _, errors = self.run_program(
+            FULL_GPU
+            + """
+vramscope.on_oom("oom.vram")
+time.sleep(0.3)
+assert log() == full_log and not observed and not os.path.exists("oom.vram")
+try:
+    torch.empty(9 << 20, dtype=torch.uint8, device="cuda")
+except torch.OutOfMemoryError:
+    pass
+else:
+    raise AssertionError
+assert len(observed) == 1
+            """
+        )
+        self.assertIn("The recording is in oom.vram.", errors)
+        self.assertEqual(self.info("oom.vram")["devices"][0]["ooms"], 1)
+
+    def test_failure_in_another_thread_during_watch(self):
+        # The observer's thread waits for the session that another thread starts.
+        self.run_program(
+            FULL_GPU
+            + """
+import threading
+
+def fail():
+    for _ in range(200):
+        try:
+            torch.empty(9 << 20, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError:
+            pass
+
+threads = [threading.Thread(target=fail) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for number in range(20):
+    session = vramscope.on_oom(f"oom{number}.vram")
+    session.stop()
+for thread in threads:
+    thread.join(30)
+    assert not thread.is_alive()
+            """
+        )
+
+
+class ProgramsObjectsTest(ProgramTest):
+    def test_spans_class_and_modules_stay_as_they_are(self):
+        self.run_program(
+            """
+    import inspect
+    import torch
+    import vramscope
+
+    kind = torch.profiler.record_function
+    methods = kind.__enter__, kind.__exit__
+    sources = [inspect.getsource(method) for method in methods]
+    net, optimizer = train(1)
+    with vramscope.record("run.vram") as session:
+        wait_until_live(session)
+        session.annotate(net)
+        net(torch.empty(32, 64, device="cuda"))
+        # What torch.jit.script reads of a class and of modules.
+        assert [inspect.getsource(method) for method in (kind.__enter__, kind.__exit__)] == sources
+        hooks = [*net._forward_pre_hooks.values(), *net._forward_hooks.values()]
+        assert all(hook.__name__ for hook in hooks)
+        if sys.version_info >= (3, 12):
+            assert (kind.__enter__, kind.__exit__) == methods and not hooks
+    assert (kind.__enter__, kind.__exit__) == methods
+    assert not net._forward_pre_hooks and not net._forward_hooks
+            """
+        )
+
+    def test_module_is_compiled_without_hooks(self):
+        self.run_program(
+            """
+    import types
+    import torch
+    import vramscope
+
+    def get_hook_stubs(module):
+        # As in torch.jit._recursive: each hook is compiled.
+        return [hook.__code__ for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())]
+
+    sys.modules["torch.jit._recursive"] = recursive = types.SimpleNamespace(get_hook_stubs=get_hook_stubs)
+    net, optimizer = train(1)
+
+    def own_hook(module, arguments):
+        pass
+
+    net.register_forward_pre_hook(own_hook)
+    with vramscope.record("run.vram") as session:
+        wait_until_live(session)
+        session.annotate(net)
+        assert recursive.get_hook_stubs(net) == [own_hook.__code__]
+            """
+        )
+
+
+class EndTest(ProgramTest):
+    def test_block_that_is_open_in_a_daemon_thread_at_exit(self):
+        for _ in range(5):
+            self.run_program(
+                """
+    import threading
+    import torch
+    import vramscope
+
+    kept = [torch.empty(1000, device="cuda")]
+    is_open = threading.Event()
+
+    def record():
+        with vramscope.record("run.vram") as session:
+            wait_until_live(session)
+            while True:
+                kept.append(torch.empty(1000, device="cuda"))
+                if len(kept) == 50:
+                    is_open.set()
+                time.sleep(0.001)
+
+    threading.Thread(target=record, daemon=True).start()
+    is_open.wait(30)
+                """
+            )
+            self.vramscope("verify", "run.vram")
+            self.assertGreaterEqual(sum(row["kind"] == "alloc" for row in self.events()), 48)
+
+
+class AutogradTest(unittest.TestCase):
+    """The checks of autograd's operations, with a stand-in for PyTorch's tensors."""
+
+    class Node:
+        def __init__(self, number):
+            self.number = number
+
+        def _sequence_nr(self):
+            return self.number
+
+    class Tensor:
+        def __init__(self, torch):
+            self.torch = torch
+            self.grad_fn = AutogradTest.Node(6)
+            self.hooks = []
+
+        def __mul__(self, _):
+            return self
+
+        def register_hook(self, hook):
+            self.hooks.append(hook)
+
+        def backward(self):
+            self.torch.backward_passes += 1
+            self.torch.node = 6
+            for hook in self.hooks:
+                hook(None)
+            self.torch.node = None
+
+    class Torch:
+        """Both PyTorch and what the library reads of it."""
+
+        float32 = "float32"
+
+        def __init__(self, offset=0):
+            self.requests, self.backward_passes, self.node, self.offset = [], 0, None, offset
+
+        @staticmethod
+        def enable_grad():
+            return contextlib.nullcontext()
+
+        def ones(self, *_, **keywords):
+            self.requests.append(keywords)
+            return AutogradTest.Tensor(self)
+
+        def numbers(self):
+            return 7 + self.offset, self.node and self.node + self.offset
+
+        def check_node(self, _address, number):
+            if number != 6 + self.offset:
+                raise RuntimeError("a node has another number")
+
+    def setUp(self):
+        # Importing the module needs the library only.
+        folder = harness.package()
+        if folder is not None and folder not in sys.path:
+            sys.path.insert(0, folder)
+            self.addCleanup(sys.path.remove, folder)
+
+    def test_operations_are_checked_on_the_cpu_without_a_backward_pass(self):
+        from vramscope import _interpreter
+
+        torch = self.Torch()
+        _interpreter.check_operations(torch, torch)
+        self.assertEqual([request["device"] for request in torch.requests], ["cpu"])
+        self.assertEqual(torch.backward_passes, 0)
+        _interpreter.check_backward(torch, torch)
+        self.assertEqual([request["device"] for request in torch.requests], ["cpu", "cpu"])
+
+    def test_wrong_numbers_are_found(self):
+        from vramscope import _interpreter
+
+        for check in _interpreter.check_operations, _interpreter.check_backward:
+            with self.assertRaises(RuntimeError):
+                torch = self.Torch(offset=1)
+                check(torch, torch)
+

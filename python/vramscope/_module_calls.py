@@ -1,0 +1,188 @@
+"""Observes the calls of modules (``torch.nn.Module``).
+
+Hooks of a module change what the program sees of it: ``torch.jit.script`` compiles them, copies and
+files contain them, and ``torch.cuda.make_graphed_callables`` refuses them. So the interpreter reports
+the calls. Python 3.10 and 3.11 cannot do that: there, modules get hooks.
+"""
+
+import contextlib
+import inspect
+import sys
+import types
+import weakref
+
+from . import _monitoring
+
+#: By code object: the observation of a function through which modules are called, and by address a
+#: weak reference to each observed module and what observes it.
+_observed = {}
+#: PyTorch's function that collects the hooks which ``torch.jit.script`` compiles.
+_original_hook_stubs = None
+
+
+class Observer:
+    """Calls ``begin(module, arguments)`` before each call of a module, and ``end(module)`` after it,
+    also if it raises, until ``remove``. ``arguments`` is a list or tuple."""
+
+    def __init__(self, module, begin, end=None):
+        self.begin, self.end = begin, end
+        self._address = id(module)
+        self._hooks = []
+        self._calls = None
+        if _monitoring.is_available():
+            function = _called_function(module)
+            self._calls = _observed.get(function.__code__) or _FunctionCalls(function)
+            self._calls.add(module, self)
+        else:
+            self._add_hooks(module)
+
+    def remove(self):
+        """Ends to observe."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            calls.remove(self._address, self)
+
+    def _add_hooks(self, module):
+        _leave_out_of_scripts()
+
+        def begin(module, arguments=(), keywords=None):
+            self.begin(module, [*arguments, *(keywords or {}).values()])
+
+        self._hooks = [module.register_forward_pre_hook(ModuleHook(self, begin), with_kwargs=True)]
+        if self.end is not None:
+            end = ModuleHook(self, lambda module, *_: self.end(module))
+            self._hooks.append(module.register_forward_hook(end, always_call=True))
+
+
+class _FunctionCalls:
+    """The observation of a function through which modules are called."""
+
+    def __init__(self, function):
+        self._function = function
+        #: By address: a weak reference to each module, and what observes it.
+        self._modules = {}
+        self._observation = None
+
+    def add(self, module, observer):
+        """Adds what observes a module."""
+        address = id(module)
+        _, observers = self._observers_of(module)
+        self._modules[address] = weakref.ref(module), (*observers, observer)
+        self._update()
+
+    def remove(self, address, observer):
+        """Removes what observes the module at an address."""
+        reference, observers = self._modules.pop(address, (None, ()))
+        others = tuple(other for other in observers if other is not observer)
+        if others:
+            self._modules[address] = reference, others
+        self._update()
+
+    def _update(self):
+        """Lets the interpreter report the calls while a module is observed, and their ends if an
+        observer wants them."""
+        if self._observation is not None:
+            self._observation.end()
+            self._observation = None
+        live = [observers for reference, observers in list(self._modules.values()) if reference() is not None]
+        if live:
+            _observed[self._function.__code__] = self
+            has_end = any(observer.end is not None for observers in live for observer in observers)
+            end = self._end if has_end else None
+            self._observation = _monitoring.Observation(self._function, self._begin, end, end)
+        else:
+            _observed.pop(self._function.__code__, None)
+
+    def _observers_of(self, module):
+        reference, observers = self._modules.get(id(module), (None, ()))
+        # A later module may have the address of one that is gone.
+        return module, observers if observers and reference() is module else ()
+
+    def _called(self, frame):
+        """Returns the module that a frame of the function calls, and what observes it."""
+        return self._observers_of(frame.f_locals[frame.f_code.co_varnames[0]])
+
+    def _begin(self, frame):
+        module, observers = self._called(frame)
+        if observers:
+            names = frame.f_code.co_varnames[1 : _parameter_count(frame.f_code)]
+            arguments = [frame.f_locals[name] for name in names if name in frame.f_locals]
+            for observer in observers:
+                observer.begin(module, arguments)
+
+    def _end(self, frame):
+        module, observers = self._called(frame)
+        for observer in observers:
+            if observer.end is not None:
+                observer.end(module)
+
+
+def _called_function(module):
+    """Returns the Python function that runs once in each call of a module, and in as few calls of
+    other modules as possible."""
+    kind = type(module)
+    general = sys.modules["torch"].nn.Module._wrapped_call_impl
+    call, forward = kind.__call__, getattr(kind, "forward", None)
+    if isinstance(call, types.FunctionType) and call is not general:
+        return call
+    # A program may replace `forward`, and a compiler both.
+    is_own = "forward" not in module.__dict__ and module.__dict__.get("_compiled_call_impl") is None
+    is_method = isinstance(forward, types.FunctionType) and forward.__code__.co_argcount > 0
+    return forward if is_own and is_method else general
+
+
+def _parameter_count(code):
+    """Returns the number of a function's parameters, ``*args`` and ``**kwargs`` included."""
+    variable = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_argcount + code.co_kwonlyargcount + variable
+
+
+class ModuleHook:
+    """A hook of a module that calls ``function``.
+
+    A copy of the module, or a file that it is saved to, has a hook without effect instead.
+    """
+
+    #: Functions have a name, which PyTorch may ask for.
+    __name__ = "vramscope_hook"
+
+    def __init__(self, observer, function):
+        self.observer = observer
+        self._function = function
+
+    def __call__(self, *arguments):
+        self._function(*arguments)
+
+    def __deepcopy__(self, _memo):
+        return _no_hook()
+
+    def __reduce__(self):
+        return _no_hook().__reduce__()
+
+
+def _no_hook():
+    """Returns a function that accepts all arguments, returns None and can be pickled, also for a
+    program without vramscope."""
+    return contextlib.nullcontext().__exit__
+
+
+def _leave_out_of_scripts():
+    """Makes ``torch.jit.script`` compile modules without our hooks, which are then removed."""
+    global _original_hook_stubs
+    recursive = sys.modules.get("torch.jit._recursive")
+    original = getattr(recursive, "get_hook_stubs", None)
+    if original is None or _original_hook_stubs is not None:
+        return
+    _original_hook_stubs = original
+
+    def get_hook_stubs(nn_module):
+        for hooks in nn_module._forward_pre_hooks, nn_module._forward_hooks:
+            for hook in list(hooks.values()):
+                if isinstance(hook, ModuleHook):
+                    hook.observer.remove()
+        return original(nn_module)
+
+    recursive.get_hook_stubs = get_hook_stubs

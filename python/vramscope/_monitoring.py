@@ -1,0 +1,78 @@
+"""Observes functions of PyTorch through the interpreter (``sys.monitoring``, Python 3.12 and later).
+
+Nothing of PyTorch is replaced, so ``torch.jit.script``, ``torch.export``, copies and pickles of what
+is observed are the same as without it.
+"""
+
+import sys
+
+#: The name that debuggers and profilers see.
+TOOL_NAME = "vramscope"
+#: Numbers of tools that Python leaves to any program.
+FREE_TOOLS = (3, 4)
+
+_tool = None
+#: By code object: the functions to call when it starts, returns, and ends by an exception.
+_observers = {}
+
+
+class Observation:
+    """The calls of a Python function, which are reported until ``end``.
+
+    ``started(frame)``, ``returned(frame)`` and ``raised(frame)`` get the function's frame; each may be
+    None. Errors in them are ignored.
+    """
+
+    def __init__(self, function, started, returned=None, raised=None):
+        self._code = function.__code__
+        _observers[self._code] = started, returned, raised
+        _set_events()
+
+    def end(self):
+        """Ends to observe."""
+        if _observers.pop(self._code, None) is not None:
+            _set_events(self._code)
+
+
+def is_available():
+    """Returns True if this interpreter can observe functions and other tools leave room for one."""
+    global _tool
+    monitoring = getattr(sys, "monitoring", None)
+    if _tool is None and monitoring is not None:
+        _tool = next((tool for tool in FREE_TOOLS if monitoring.get_tool(tool) is None), None)
+        if _tool is not None:
+            _register(monitoring)
+    return _tool is not None
+
+
+def _register(monitoring):
+    monitoring.use_tool_id(_tool, TOOL_NAME)
+    events = monitoring.events
+    for index, event in enumerate((events.PY_START, events.PY_RETURN, events.PY_UNWIND)):
+        monitoring.register_callback(_tool, event, _callback(index))
+
+
+def _callback(index):
+    def report(code, *_):
+        observers = _observers.get(code)
+        observer = observers and observers[index]
+        if observer is not None:
+            try:
+                observer(sys._getframe(1))
+            except Exception:  # The program must not notice.
+                pass
+
+    return report
+
+
+def _set_events(*ended):
+    """Makes the interpreter report what is observed, and no longer the functions in ``ended``."""
+    monitoring = sys.monitoring
+    events = monitoring.events
+    for code in ended:
+        monitoring.set_local_events(_tool, code, events.NO_EVENTS)
+    for code, (_, returned, _) in _observers.items():
+        monitoring.set_local_events(_tool, code, events.PY_START | (events.PY_RETURN if returned else 0))
+    # There is no such event of a single function.
+    has_raised = any(raised for _, _, raised in _observers.values())
+    monitoring.set_events(_tool, events.PY_UNWIND if has_raised else events.NO_EVENTS)
