@@ -27,9 +27,17 @@ pub(super) trait Storage: Send {
     fn read(&mut self, at: u64, into: &mut [u8]) -> io::Result<usize>;
     /// Creates the empty file that will replace the current one.
     fn begin_next(&mut self) -> io::Result<()>;
+    /// Waits until everything appended to the file from [`begin_next`](Self::begin_next) is on the
+    /// disk and would survive a power failure.
+    fn sync_next(&mut self) -> io::Result<()>;
     /// Atomically replaces the current file by the one from [`begin_next`](Self::begin_next), to
-    /// which later calls then apply.
+    /// which later calls then apply. Call [`sync_next`](Self::sync_next) before it: otherwise a
+    /// power failure may leave the new name and not the new content.
     fn take_next(&mut self) -> io::Result<()>;
+    /// Waits until the replacement by [`take_next`](Self::take_next) would survive a power failure.
+    /// Errors are ignored: the file is complete either way, and some file systems cannot sync
+    /// folders.
+    fn sync_folder(&mut self);
     /// Deletes the unfinished file from [`begin_next`](Self::begin_next). Does nothing if no
     /// replacement was begun.
     fn drop_next(&mut self);
@@ -109,6 +117,19 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
+/// Waits until the name of the file at `path`, which was created or renamed, would survive a power
+/// failure.
+///
+/// Errors are ignored: some file systems, and Windows, cannot sync a folder, and the file is
+/// complete either way.
+pub fn sync_folder_of(path: &Path) {
+    // The folder of a bare name is the current one.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if cfg!(unix) {
+        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    }
+}
+
 impl Storage for Disk {
     fn append(&mut self, role: FileRole, bytes: &[u8]) -> io::Result<usize> {
         if role == FileRole::Current && self.must_seek {
@@ -140,6 +161,10 @@ impl Storage for Disk {
         Ok(())
     }
 
+    fn sync_next(&mut self) -> io::Result<()> {
+        self.file(FileRole::Next)?.sync_all()
+    }
+
     fn take_next(&mut self) -> io::Result<()> {
         fs::rename(self.next_path(), &self.path)?;
         if let Some(next) = self.next.take() {
@@ -147,6 +172,10 @@ impl Storage for Disk {
             self.must_seek = false;
         }
         Ok(())
+    }
+
+    fn sync_folder(&mut self) {
+        sync_folder_of(&self.path);
     }
 
     fn drop_next(&mut self) {
@@ -172,8 +201,12 @@ impl Storage for OutputStream {
     fn begin_next(&mut self) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    fn sync_next(&mut self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     fn take_next(&mut self) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    fn sync_folder(&mut self) {}
     fn drop_next(&mut self) {}
 }

@@ -49,6 +49,18 @@ pub(super) struct FakeDiskState {
     failing: Option<Fault>,
     /// How often the next file replaced the current one.
     pub(super) taken: u32,
+    /// Bytes of the next file that a power failure leaves.
+    synced: usize,
+    /// What was done to make a replacement survive a power failure, in order.
+    pub(super) replacing: Vec<Replacing>,
+}
+
+/// A step of replacing the current file of a [`FakeDisk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replacing {
+    SyncedNext,
+    Renamed,
+    SyncedFolder,
 }
 
 impl FakeDiskState {
@@ -108,7 +120,15 @@ impl Storage for FakeDisk {
     fn begin_next(&mut self) -> io::Result<()> {
         let mut state = self.0.lock().expect("no thread panics");
         state.call(0)?;
-        state.next = Some(Vec::new());
+        (state.next, state.synced) = (Some(Vec::new()), 0);
+        Ok(())
+    }
+
+    fn sync_next(&mut self) -> io::Result<()> {
+        let mut state = self.0.lock().expect("no thread panics");
+        state.call(0)?;
+        state.synced = state.next.as_ref().expect("the next file was begun").len();
+        state.replacing.push(Replacing::SyncedNext);
         Ok(())
     }
 
@@ -116,8 +136,14 @@ impl Storage for FakeDisk {
         let mut state = self.0.lock().expect("no thread panics");
         state.call(0)?;
         state.current = state.next.take().expect("the next file was begun");
+        assert_eq!(state.synced, state.current.len(), "a power failure would lose a part of the recording");
         state.taken += 1;
+        state.replacing.push(Replacing::Renamed);
         Ok(())
+    }
+
+    fn sync_folder(&mut self) {
+        self.0.lock().expect("no thread panics").replacing.push(Replacing::SyncedFolder);
     }
 
     fn drop_next(&mut self) {

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use proptest::prelude::*;
 use vramscope_trace::{ChunkKind, Recording, digest};
 
-use super::testing::{FakeDisk, FakeDiskState, Fault, Program};
+use super::testing::{FakeDisk, FakeDiskState, Fault, Program, Replacing};
 use super::*;
 
 /// Opens a recording; an incomplete chunk at the end is allowed only if `may_be_cut`.
@@ -159,6 +159,30 @@ fn file_is_valid_after_any_fault_while_copying() {
     let everything: usize = chunks().iter().map(|chunk| chunk.bytes.len()).sum();
     let keep = Keep { bytes: Some(everything as u64 / 3), time: None };
     assert!(check_faults(keep) > 500);
+}
+
+/// Whether power fails before or after the rename, the folder has a complete file.
+#[test]
+fn replacement_is_synced_before_the_rename_and_the_folder_after_it() {
+    let run = |fault| {
+        let (chunks, disk) = (chunks(), FakeDisk::default());
+        let everything: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        disk.0.lock().expect("no thread panics").fault = fault;
+        let mut writer = Writer::new(disk.clone(), Keep { bytes: Some(everything as u64 / 3), time: None });
+        let (_, error) = write_all(&mut writer, &chunks);
+        let state = disk.0.lock().expect("no thread panics");
+        (state.replacing.clone(), state.calls, error)
+    };
+    let (steps, calls, error) = run(None);
+    assert!(error.is_none() && steps.len() >= 6, "{error:?}: {steps:?}");
+    let whole = [Replacing::SyncedNext, Replacing::Renamed, Replacing::SyncedFolder];
+    assert!(steps.chunks(3).all(|steps| steps == whole), "{steps:?}");
+    // A failure at any call leaves out no step before one that was done.
+    for at in 0..calls {
+        let (steps, ..) = run(Some((at, Fault::Once(io::ErrorKind::StorageFull))));
+        assert!(steps.chunks(3).all(|steps| whole.starts_with(steps)), "at call {at}: {steps:?}");
+        assert_ne!(steps.len() % 3, 2, "at call {at}: the folder is not synced: {steps:?}");
+    }
 }
 
 #[test]

@@ -24,6 +24,10 @@ const MAX_INDEXED_BYTES: u64 = 32 << 20;
 /// milliseconds, so no chunk waits for long.
 const COPY_SLICE_BYTES: usize = 1 << 20;
 
+/// Bytes of a copy after which it is synced to the disk: 16 MiB. A larger copy would keep the
+/// writing thread waiting at its end for as long as the disk takes for all of it.
+const SYNC_BYTES: u64 = 16 << 20;
+
 /// Progress of copying the newest part of the recording to the file that will replace it, in byte
 /// offsets.
 struct Copying {
@@ -35,6 +39,8 @@ struct Copying {
     at: u64,
     /// Size of the copy so far.
     copied: u64,
+    /// Bytes of it that were copied since it was last synced.
+    unsynced: u64,
 }
 
 /// Writes chunks to a [`Storage`] and removes the oldest part of the recording when the limits of
@@ -128,7 +134,7 @@ impl<S: Storage> Writer<S> {
     fn begin(&mut self, cut: u64) -> io::Result<()> {
         let permanent = self.layout.permanent_before(cut).collect();
         retry(&mut self.storage, S::begin_next).inspect_err(|_| self.give_up())?;
-        self.copying = Some(Copying { cut, permanent, at: cut, copied: 0 });
+        self.copying = Some(Copying { cut, permanent, at: cut, copied: 0, unsynced: 0 });
         Ok(())
     }
 
@@ -144,6 +150,7 @@ impl<S: Storage> Writer<S> {
         match result {
             Ok(false) => Ok(()),
             Ok(true) => {
+                self.storage.sync_folder();
                 self.layout = self.layout.after(copying.cut);
                 debug_assert_eq!(self.layout.len(), copying.copied);
                 self.copying = None;
@@ -215,6 +222,8 @@ fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copyin
     };
     let len = slice.len().min(usize::try_from(until - at).unwrap_or(usize::MAX));
     if len == 0 {
+        // Otherwise the new name could reach the disk before the new content.
+        retry(storage, Storage::sync_next)?;
         retry(storage, Storage::take_next)?;
         return Ok(true);
     }
@@ -227,6 +236,11 @@ fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copyin
     }
     put(storage, FileRole::Next, slice.get(..len).unwrap_or_default())?;
     copying.copied += len as u64;
+    copying.unsynced += len as u64;
+    if copying.unsynced >= SYNC_BYTES {
+        retry(storage, Storage::sync_next)?;
+        copying.unsynced = 0;
+    }
     match copying.permanent.front_mut() {
         Some(range) => range.start += len as u64,
         None => copying.at += len as u64,

@@ -100,15 +100,16 @@ impl Destination {
         Ok(Self { target: Target::File(BufWriter::new(file)), bytes: 0 })
     }
 
-    /// Renames the temporary file to `path` once all of it is on the disk, or flushes standard
-    /// output. Returns the number of bytes written.
+    /// Renames the temporary file to `path` once all of it is on the disk, which a power failure
+    /// then does not undo, or flushes standard output. Returns the number of bytes written.
     fn finish(self, path: &Path) -> io::Result<u64> {
         let Self { target, bytes } = self;
         let finished = match target {
             Target::File(file) => {
                 let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
                 file.as_file().sync_all()?;
-                file.persist(path).map(drop).map_err(|error| error.error)
+                let renamed = file.persist(path).map_err(|error| error.error);
+                renamed.map(|_| vramscope_collector::sync_folder_of(path))
             }
             Target::Stdout(mut stdout) => stdout.flush(),
         };
