@@ -168,7 +168,8 @@ def main():
     print(f"{len(rows) - failed} of {len(rows)} equal, PyTorch {torch.__version__} on {options.device}")
     with open(os.path.join(options.out, "wrapped_models.json"), "w") as file:
         keys = ("operation", "mode", "difference")
-        traces = {f"{name} {mode}": found["trace"] for (name, mode), found in outcomes.items() if found and found["trace"]}
+        cells = [(" ".join(cell), found["trace"]) for cell, found in outcomes.items() if found]
+        traces = {name: trace for name, trace in cells if trace}
         json.dump({"rows": [dict(zip(keys, row)) for row in rows], "traces": traces}, file, indent=1)
     sys.exit(failed > 0)
 
