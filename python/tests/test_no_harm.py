@@ -1,7 +1,11 @@
 """What the package does not do to the program that it watches."""
 
 import contextlib
+import glob
+import os
+import subprocess
 import sys
+import sysconfig
 import unittest
 
 import harness
@@ -137,6 +141,43 @@ class ProgramsObjectsTest(ProgramTest):
         assert recursive.get_hook_stubs(net) == [own_hook.__code__]
             """
         )
+
+
+class InterpreterTest(ProgramTest):
+    def test_free_threaded_python_is_refused_in_one_line(self):
+        code = """
+import sysconfig
+get = sysconfig.get_config_var
+sysconfig.get_config_var = lambda name: 1 if name == "Py_GIL_DISABLED" else get(name)
+"""
+        _, errors = self.run_program(code + "import vramscope", status=1)
+        message = "vramscope needs a Python with the global interpreter lock; this one is free-threaded"
+        self.assertEqual(errors.splitlines()[-1], f"ImportError: {message}")
+        program = self.write_program(code + "import torch\nprint(torch.cuda.device_count())")
+        process = self.start(harness.BINARY, "run", "--no-open", "--listen", "127.0.0.1:0", sys.executable, program)
+        output, errors = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, output), (0, "1\n"), errors)
+        self.assertIn(f"vramscope: cannot start: {message}\n", errors)
+
+    @unittest.skipIf(sys.version_info >= (3, 12), "this interpreter reports calls")
+    def test_calls_that_the_interpreter_reports(self):
+        """Runs tests of what is observed with a newer Python, in which no hooks are used."""
+        root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+        found = glob.glob(os.path.join(root, "versions/3.1[2-9].*/bin/python"))
+        if not found:
+            self.skipTest("pyenv has no Python 3.12 or newer")
+        native = harness.NATIVE
+        if harness.IS_INSTALLED:
+            (native,) = glob.glob(os.path.join(sysconfig.get_path("platlib"), "vramscope", "_native*.so"))
+        names = ["LabelsTest", "PhasesTest", "ProgramsObjectsTest", "MetadataTest", "StepsTest", "EndTest"]
+        variables = {name: value for name, value in os.environ.items() if name != "VRAMSCOPE_INSTALLED"}
+        done = subprocess.run(
+            [max(found), os.path.join(os.path.dirname(os.path.abspath(__file__)), "run.py"), *names],
+            env={**variables, "VRAMSCOPE_NATIVE": native, "VRAMSCOPE_BINARY": harness.BINARY},
+            capture_output=True, text=True, timeout=300,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"Ran [1-9]\d tests")
 
 
 class EndTest(ProgramTest):
