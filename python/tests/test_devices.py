@@ -6,7 +6,8 @@ from harness import BINARY, ProgramTest
 
 
 class DevicesTest(ProgramTest):
-    #: Trains on the device of the rank. The recording has marks, full states and gaps on all devices.
+    #: Trains on the device of the rank. The recording has marks, full states and gaps on all
+    #: devices.
     RANK = """
     import torch
 

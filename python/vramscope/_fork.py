@@ -2,8 +2,8 @@
 
 A child has only the thread that forked, and its parent's locks in any state. So it uses nothing of
 its parent's session. If that session pushes to a server, and CUDA was not used before the fork, the
-child gets a session that pushes as another process. In a child of a process that has used CUDA, CUDA
-does not work.
+child gets a session that pushes as another process. In a child of a process that has used CUDA,
+CUDA does not work.
 """
 
 import os

@@ -40,8 +40,8 @@ static NEWEST_SCHEME: AtomicPtr<Scheme> = AtomicPtr::new(ptr::null_mut());
 
 /// Returns the newest of the added schemes.
 fn newest_scheme() -> Option<&'static Scheme> {
-    // SAFETY: The pointer is null, or came from `Box::into_raw` in `register_push_scheme` and is never
-    // freed.
+    // SAFETY: The pointer is null, or came from `Box::into_raw` in `register_push_scheme` and is
+    // never freed.
     unsafe { NEWEST_SCHEME.load(Ordering::Acquire).as_ref() }
 }
 

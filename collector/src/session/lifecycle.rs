@@ -64,12 +64,12 @@ extern "C" fn count_fork() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Starts to detect forks. A library calls it once, when it is loaded: before any of its threads can
-/// hold a lock.
+/// Starts to detect forks. A library calls it once, when it is loaded: before any of its threads
+/// can hold a lock.
 pub extern "C" fn detect_forks() {
-    // SAFETY: The handler is a function of this library, which is never unloaded. It only changes an
-    // atomic, as a handler in the child of a process with several threads must. Without memory for
-    // the handler the call fails and changes nothing.
+    // SAFETY: The handler is a function of this library, which is never unloaded. It only changes
+    // an atomic, as a handler in the child of a process with several threads must. Without memory
+    // for the handler the call fails and changes nothing.
     if unsafe { pthread_atfork(None, None, Some(count_fork)) } != 0 {
         stderr_log::print("cannot register a handler for forks; do not use the GPU in forked processes");
     }
@@ -77,8 +77,8 @@ pub extern "C" fn detect_forks() {
 
 /// Registers `at_exit` to run when the process, or a forked child, exits.
 pub fn call_at_exit(at_exit: Handler) {
-    // SAFETY: The handler is a function of this library, which is never unloaded. Without memory for
-    // it the call fails and changes nothing.
+    // SAFETY: The handler is a function of this library, which is never unloaded. Without memory
+    // for it the call fails and changes nothing.
     if unsafe { atexit(at_exit) } != 0 {
         stderr_log::print(
             "cannot register a handler for the end of the process; the recording may lack its last 20 ms",

@@ -11,8 +11,8 @@ use crate::log_text::log_text;
 
 /// Writes `message` to stderr as a line that begins with `vramscope: `.
 pub fn print(message: &str) {
-    // Not through the lock of `io::stderr`: in a forked child, a thread of the parent may hold it. A
-    // single write keeps lines of several threads and processes apart. Ignore errors on stderr.
+    // Not through the lock of `io::stderr`: in a forked child, a thread of the parent may hold it.
+    // A single write keeps lines of several threads and processes apart. Ignore errors on stderr.
     if let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() {
         let _ = File::from(stderr).write_all(format!("vramscope: {message}\n").as_bytes());
     }

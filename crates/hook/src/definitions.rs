@@ -87,8 +87,8 @@ struct Origin {
 }
 
 impl Origin {
-    /// Returns the kind of the site among those of the stack in [`Definitions::sites`]; `None` if the
-    /// origin's site is not there.
+    /// Returns the kind of the site among those of the stack in [`Definitions::sites`]; `None` if
+    /// the origin's site is not there.
     fn kind(self) -> Option<usize> {
         match self {
             Self { stack: 0, .. } => None,
@@ -241,8 +241,8 @@ impl Definitions {
         }
     }
 
-    /// Returns the index of an origin's site in `sites`: of the stack, and of the kind; `None` if it
-    /// is not there.
+    /// Returns the index of an origin's site in `sites`: of the stack, and of the kind; `None` if
+    /// it is not there.
     #[inline]
     fn site_index(&self, origin: Origin) -> Option<[usize; 2]> {
         Some([self.stacks.index(origin.stack)?, origin.kind()?])

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Definitions by their numbers from 1. Only those since the tracker's tables were last emptied, and
-/// those of the turn before, are kept.
+/// Definitions by their numbers from 1. Only those since the tracker's tables were last emptied,
+/// and those of the turn before, are kept.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
     definitions: VecDeque<T>,

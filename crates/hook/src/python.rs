@@ -3,6 +3,7 @@
 //! Functions raise `RuntimeError` with the reason in words. Those that can wait release the
 //! interpreter's lock.
 
+mod errors;
 mod interpreter;
 
 use std::env;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyType};
@@ -20,6 +21,7 @@ use vramscope_collector::session::{RecordingOptions, lifecycle, read_recording_o
 use vramscope_collector::{ANY_HOST, PushAddress, Rank};
 use vramscope_trace::{AnnotationStage, Category, DeviceId, DeviceInfo};
 
+use self::errors::error;
 use self::interpreter::{Interpreter, PyAutograd};
 use crate::follower::Request;
 use crate::native;
@@ -30,11 +32,6 @@ use crate::scopes::{self, Scope};
 use crate::session::Session;
 use crate::stacks::StackTable;
 use crate::tracker::{self, Mode};
-
-/// Creates a `RuntimeError`.
-fn error(reason: impl ToString) -> PyErr {
-    PyRuntimeError::new_err(reason.to_string())
-}
 
 /// Ends the recording when the process exits without having stopped it.
 extern "C" fn at_exit() {
@@ -374,8 +371,8 @@ impl PySession {
         py.detach(|| session.save(&path)).map_err(error)
     }
 
-    /// Says whether autograd's operations are known to be read correctly. Until then, requests of the
-    /// backward pass belong to no forward operation.
+    /// Says whether autograd's operations are known to be read correctly. Until then, requests of
+    /// the backward pass belong to no forward operation.
     fn trust_operations(&self, is_trusted: bool) {
         let Ok(session) = self.own() else { return };
         session.trust_operations(is_trusted);

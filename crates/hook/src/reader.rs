@@ -99,8 +99,8 @@ impl RawEvent {
         Self { action, stack: 0, scope: 0, node: None, sequence: 0, address, size, time, setting }
     }
 
-    /// Returns what the event does to memory; `None` if it does nothing. `has_mempools` says whether
-    /// this version of PyTorch reports private pools.
+    /// Returns what the event does to memory; `None` if it does nothing. `has_mempools` says
+    /// whether this version of PyTorch reports private pools.
     pub(crate) fn live_entry(&self, has_mempools: bool) -> Option<LiveEntry> {
         live_action(self.action).map(|action| self.entry_of(action, has_mempools))
     }

@@ -14,6 +14,8 @@
 //! [`Session::record`] repair the recording. If the allocator cannot be followed,
 //! [`Session::poll`] records snapshots instead.
 
+mod tracker_check;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,13 +30,11 @@ use crate::definitions::Names;
 use crate::follower::{Follower, Request};
 use crate::modules::Modules;
 use crate::notes::{NoteKind, Notes, time_stamp};
-use crate::own_events::Expectation;
 use crate::polling::Poller;
-use crate::reader::{DeviceReader, RawEvent};
+use crate::reader::DeviceReader;
 use crate::regions::Regions;
-use crate::snapshot_devices;
 use crate::stacks::StackTable;
-use crate::torch::{Autograd, actions, layout_of};
+use crate::torch::{Autograd, layout_of};
 use crate::tracker::{self, MAX_DEVICES, Mode};
 
 /// The name that the headers of recordings give for this library.
@@ -45,9 +45,6 @@ const NOT_FOLLOWING: &str = "the session does not follow the allocator";
 
 /// The reading ends of the rings, between sessions. `None` until the tracker is attached.
 static READERS: Mutex<Option<Vec<DeviceReader>>> = Mutex::new(None);
-
-/// True once the tracker of this process is known to report correctly.
-static IS_TRACKER_CHECKED: AtomicBool = AtomicBool::new(false);
 
 /// Locks a mutex, even if a thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -269,87 +266,6 @@ impl Session {
         result
     }
 
-    /// Prepares for a snapshot that this thread takes for [`check_events`](Self::check_events).
-    pub(crate) fn prepare_check(&self) {
-        snapshot_devices::begin();
-    }
-
-    /// Returns true if the tracker is known to report correctly, also by an earlier session.
-    pub(crate) fn is_tracker_checked(&self) -> bool {
-        IS_TRACKER_CHECKED.load(Ordering::Relaxed)
-    }
-
-    /// Returns true if the program has used memory since the first snapshot, while the tracker is
-    /// still to be checked.
-    pub(crate) fn has_events_to_check(&self) -> Result<bool, String> {
-        let state = lock(&self.state);
-        if state.first_snapshot.is_none() {
-            return Ok(false);
-        }
-        let follower = state.follower.as_ref().ok_or(NOT_FOLLOWING)?;
-        for device in state.device_ids() {
-            if follower.held_events(device)?.iter().any(|event| event.action != actions::SNAPSHOT) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Compares the program's own events since the first snapshot with a snapshot that was taken
-    /// after [`prepare_check`](Self::prepare_check). Returns true if they are right; events are then
-    /// recorded. Returns false if they do not show it, and `None` if events were lost, so that
-    /// another first snapshot is needed.
-    pub(crate) fn check_events(&self, snapshot: &[u8]) -> Result<Option<bool>, String> {
-        let second = read_snapshot(snapshot)?;
-        let mut state = lock(&self.state);
-        let first = state.first_snapshot.as_ref().ok_or("the session has no first snapshot")?;
-        let follower = state.follower.as_ref().ok_or(NOT_FOLLOWING)?;
-        let mut is_checked = false;
-        for (device, info) in state.device_ids().zip(&state.devices) {
-            let mut events = follower.held_events(device)?;
-            if state.recording.is_none() {
-                let entry = events.iter().position(|event| event.action == actions::SNAPSHOT);
-                events.drain(..entry.map_or(0, |entry| entry + 1));
-            }
-            let times = state.attached_at..=time_stamp();
-            let expectation =
-                Expectation { device, has_mempools: state.has_mempools, total_bytes: info.total_bytes, times };
-            let result = expectation.check(first, &second, &events);
-            // Only now: until the ring has been read, events can still be lost.
-            if follower.needs_snapshot()? {
-                return Ok(None);
-            }
-            is_checked |= result.map_err(|reason| format!("the self-test failed: {reason}"))?;
-        }
-        if is_checked && state.recording.is_some() {
-            follower.hold_events(false)?;
-            state.first_snapshot = None;
-        }
-        if is_checked {
-            IS_TRACKER_CHECKED.store(true, Ordering::Relaxed);
-        }
-        Ok(Some(is_checked))
-    }
-
-    /// Checks that the tracker reported a failed request on `device` for which a segment of `bytes`
-    /// bytes was needed. This takes the place of [`check_events`](Self::check_events) in a program
-    /// whose first requests fail. Events are then recorded.
-    pub(crate) fn check_failure(&self, device: u16, bytes: u64) -> Result<(), String> {
-        let events = self.follower(|follower| follower.held_events(DeviceId(device)))??;
-        let is_failure = |event: &RawEvent| event.action == actions::OOM && (1..=bytes).contains(&event.size);
-        if events.iter().any(is_failure) {
-            self.follower(|follower| follower.hold_events(false))??;
-            IS_TRACKER_CHECKED.store(true, Ordering::Relaxed);
-            let mut state = lock(&self.state);
-            if state.recording.is_some() {
-                state.first_snapshot = None;
-            }
-            Ok(())
-        } else {
-            Err(format!("PyTorch did not report that {bytes} bytes could not be allocated"))
-        }
-    }
-
     /// Calls `f` with the follower; fails if the session does not follow the allocator.
     fn follower<R>(&self, f: impl FnOnce(&Follower) -> R) -> Result<R, String> {
         let state = lock(&self.state);
@@ -493,8 +409,8 @@ impl Session {
         recording.save(&self.hub, path).map(drop).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Says whether autograd's operations are known to be read correctly. Until then, requests of the
-    /// backward pass belong to no forward operation.
+    /// Says whether autograd's operations are known to be read correctly. Until then, requests of
+    /// the backward pass belong to no forward operation.
     pub(crate) fn trust_operations(&self, is_trusted: bool) {
         self.trusts_operations.store(is_trusted, Ordering::Relaxed);
     }

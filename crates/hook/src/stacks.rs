@@ -74,8 +74,8 @@ impl FixedTable {
         self.len + keys <= self.slots.len() / 4 * 3
     }
 
-    /// Removes all keys, in constant time. A number of generations that could repeat is not reached:
-    /// each has ten thousand keys or more.
+    /// Removes all keys, in constant time. A number of generations that could repeat is not
+    /// reached: each has ten thousand keys or more.
     fn clear(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         self.len = 0;
@@ -179,8 +179,8 @@ impl StackTable {
     }
 
     /// Defines a new stack, whose frames are the first ones in the buffers, as many C++ and Python
-    /// frames as `counts` says, and returns its number. Returns `None` if the ring is full; the next
-    /// request tries again.
+    /// frames as `counts` says, and returns its number. Returns `None` if the ring is full; the
+    /// next request tries again.
     #[cold]
     fn define(&mut self, hash: u64, mut slot: usize, counts: [usize; 2], ring: &mut Producer<RING_LEN>) -> Option<u32> {
         let [native_count, count] = counts;

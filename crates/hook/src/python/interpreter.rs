@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use pyo3::prelude::*;
 
-use super::error;
+use super::errors::error;
 use crate::interpreter::{ExpectedFrame, FrameWalker, InterpreterBuild, Layout, check_frames};
 use crate::torch::{Autograd, layout_of};
 

@@ -1,0 +1,98 @@
+//! The check of the tracker by the program's own events.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vramscope_trace::DeviceId;
+
+use super::{NOT_FOLLOWING, Session, lock, read_snapshot};
+use crate::notes::time_stamp;
+use crate::own_events::Expectation;
+use crate::reader::RawEvent;
+use crate::snapshot_devices;
+use crate::torch::actions;
+
+/// True once the tracker of this process is known to report correctly.
+static IS_TRACKER_CHECKED: AtomicBool = AtomicBool::new(false);
+
+impl Session {
+    /// Prepares for a snapshot that this thread takes for [`check_events`](Self::check_events).
+    pub(crate) fn prepare_check(&self) {
+        snapshot_devices::begin();
+    }
+
+    /// Returns true if the tracker is known to report correctly, also by an earlier session.
+    pub(crate) fn is_tracker_checked(&self) -> bool {
+        IS_TRACKER_CHECKED.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the program has used memory since the first snapshot, while the tracker is
+    /// still to be checked.
+    pub(crate) fn has_events_to_check(&self) -> Result<bool, String> {
+        let state = lock(&self.state);
+        if state.first_snapshot.is_none() {
+            return Ok(false);
+        }
+        let follower = state.follower.as_ref().ok_or(NOT_FOLLOWING)?;
+        for device in state.device_ids() {
+            if follower.held_events(device)?.iter().any(|event| event.action != actions::SNAPSHOT) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Compares the program's own events since the first snapshot with a snapshot that was taken
+    /// after [`prepare_check`](Self::prepare_check). Returns true if they are right; events are then
+    /// recorded. Returns false if they do not show it, and `None` if events were lost, so that
+    /// another first snapshot is needed.
+    pub(crate) fn check_events(&self, snapshot: &[u8]) -> Result<Option<bool>, String> {
+        let second = read_snapshot(snapshot)?;
+        let mut state = lock(&self.state);
+        let first = state.first_snapshot.as_ref().ok_or("the session has no first snapshot")?;
+        let follower = state.follower.as_ref().ok_or(NOT_FOLLOWING)?;
+        let mut is_checked = false;
+        for (device, info) in state.device_ids().zip(&state.devices) {
+            let mut events = follower.held_events(device)?;
+            if state.recording.is_none() {
+                let entry = events.iter().position(|event| event.action == actions::SNAPSHOT);
+                events.drain(..entry.map_or(0, |entry| entry + 1));
+            }
+            let times = state.attached_at..=time_stamp();
+            let expectation =
+                Expectation { device, has_mempools: state.has_mempools, total_bytes: info.total_bytes, times };
+            let result = expectation.check(first, &second, &events);
+            // Only now: until the ring has been read, events can still be lost.
+            if follower.needs_snapshot()? {
+                return Ok(None);
+            }
+            is_checked |= result.map_err(|reason| format!("the self-test failed: {reason}"))?;
+        }
+        if is_checked && state.recording.is_some() {
+            follower.hold_events(false)?;
+            state.first_snapshot = None;
+        }
+        if is_checked {
+            IS_TRACKER_CHECKED.store(true, Ordering::Relaxed);
+        }
+        Ok(Some(is_checked))
+    }
+
+    /// Checks that the tracker reported a failed request on `device` for which a segment of `bytes`
+    /// bytes was needed. This takes the place of [`check_events`](Self::check_events) in a program
+    /// whose first requests fail. Events are then recorded.
+    pub(crate) fn check_failure(&self, device: u16, bytes: u64) -> Result<(), String> {
+        let events = self.follower(|follower| follower.held_events(DeviceId(device)))??;
+        let is_failure = |event: &RawEvent| event.action == actions::OOM && (1..=bytes).contains(&event.size);
+        if events.iter().any(is_failure) {
+            self.follower(|follower| follower.hold_events(false))??;
+            IS_TRACKER_CHECKED.store(true, Ordering::Relaxed);
+            let mut state = lock(&self.state);
+            if state.recording.is_some() {
+                state.first_snapshot = None;
+            }
+            Ok(())
+        } else {
+            Err(format!("PyTorch did not report that {bytes} bytes could not be allocated"))
+        }
+    }
+}
