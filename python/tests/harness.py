@@ -103,13 +103,12 @@ def package():
 
 
 def pythons():
-    """Returns the interpreters of Python 3.8 and later of this machine: the system's, and pyenv's."""
+    """Returns this machine's interpreters of Python 3.8 and later: the system's and pyenv's."""
     root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
     found = {"/usr/bin/python3", *glob.glob(os.path.join(root, "versions/3.*/bin/python"))}
     found.update(filter(None, os.environ.get("VRAMSCOPE_TEST_PYTHONS", "").split(os.pathsep)))
-    version = re.compile(r"/versions/3\.(\d+)")
-    is_old = lambda path: (number := version.search(path)) is not None and int(number[1]) < 8
-    return sorted(path for path in found if os.path.exists(path) and not is_old(path))
+    old = re.compile(r"/versions/3\.[0-7]\.")
+    return sorted(path for path in found if os.path.exists(path) and not old.search(path))
 
 
 @functools.cache

@@ -205,7 +205,7 @@ class TwoUsersRanksTest(AttackedTest):
         print("shared", flush=True)
         sys.stdin.read()
     """
-    #: Takes a socket's name and offers an address to whoever connects.
+    #: Takes a socket's name and offers an address to each client.
     SQUATTER = """
 import socket, sys
 server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

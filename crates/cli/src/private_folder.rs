@@ -36,7 +36,7 @@ pub(crate) fn check_private(path: &Path) -> io::Result<()> {
 }
 
 /// Returns an error that names the folder if another user can remove or replace what this user
-/// creates in `path`, as nobody can in `/tmp`. Once this user removes it, others can create it.
+/// creates in `path`, which no user can in `/tmp`. Once this user removes it, others can create it.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) fn check_temporary(path: &Path) -> io::Result<()> {
     check_writers(path, true)

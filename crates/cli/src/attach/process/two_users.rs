@@ -53,7 +53,8 @@ for name in os.listdir(parent):
         path = f"{parent}/{name}"
         attempt("list", os.listdir, path)
         attempt("list", os.listdir, f"{path}/target")
-        for file in "start.py", "target/run.py", "target/reply", "target/started", "target/withdrawn", "target/new", "new":
+        names = "run.py", "reply", "started", "opened", "withdrawn", "new"
+        for file in "start.py", "new", *(f"target/{name}" for name in names):
             if file != "start.py":
                 attempt("read", open, f"{path}/{file}")
             attempt("write", os.open, f"{path}/{file}", os.O_WRONLY | os.O_CREAT)
