@@ -31,11 +31,13 @@ def check_operations(torch, autograd):
     forked processes.
     """
     operation = _operation(torch)
-    expected = operation.grad_fn._sequence_nr()
+    # A reference: the node's Python object would otherwise be gone at once.
+    node = operation.grad_fn
+    expected = node._sequence_nr()
     numbers = autograd.numbers()
     if numbers != (expected + 1, None):
         raise RuntimeError(f"the numbers of autograd's operations differ: {numbers} after {expected}")
-    autograd.check_node(id(operation.grad_fn), expected)
+    autograd.check_node(id(node), expected)
 
 
 def check_backward(torch, autograd):
