@@ -1,6 +1,6 @@
 //! A history: the decisions of one device's allocator, in recorded order.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use vramscope_trace::{DeviceId, DeviceState, EventKind, FormatError, MempoolId, PoolKey, Recording, Replay, StreamId};
@@ -8,6 +8,8 @@ use vramscope_trace::{DeviceId, DeviceState, EventKind, FormatError, MempoolId, 
 use super::entry::Entry;
 use super::segment_tracker::{SegmentIndex, SegmentTracker, write_owners};
 use crate::device::DeviceError;
+use crate::settings::Settings;
+use crate::size::{self, MAX_REQUEST_BYTES};
 
 /// The error for a history whose memory state before the first event is not one that the allocator
 /// can have.
@@ -222,6 +224,29 @@ impl History {
             start,
             entries: Arc::new(entries),
         }
+    }
+}
+
+impl History {
+    /// Returns the private pools whose blocks are not split: those with a block that is larger than
+    /// its request by more than the pool leaves to a block under `settings`.
+    pub(super) fn no_split_pools(&self, settings: &Settings) -> Vec<MempoolId> {
+        let is_whole = |pool: PoolKey, size: u64, requested: u64| {
+            if pool.owner == MempoolId::default() || requested > MAX_REQUEST_BYTES {
+                return false;
+            }
+            let rounded = size::block_size(settings, requested);
+            let rest = size.saturating_sub(rounded);
+            size::should_split(settings, pool.kind, false, rounded, rest)
+        };
+        let at_start = self.start.blocks().map(|block| (block.pool, block.size, block.requested));
+        let allocated = self.entries.iter().filter_map(|entry| match entry.kind {
+            EventKind::BlockAllocated { pool, size, requested, .. } => Some((pool, size, requested)),
+            _ => None,
+        });
+        let whole = at_start.chain(allocated).filter(|&(pool, size, requested)| is_whole(pool, size, requested));
+        let pools: BTreeSet<MempoolId> = whole.map(|(pool, ..)| pool.owner).collect();
+        pools.into_iter().collect()
     }
 }
 

@@ -64,18 +64,20 @@ impl<'h> Reconstructor<'h> {
     pub(super) fn new(history: &'h History, settings: &Settings, log_calls: bool) -> Result<Self, StartStateError> {
         let cursor = HistoryCursor::new(history);
         let device = RecordedDevice::new(Rc::clone(&cursor), settings);
+        let no_split_pools = history.no_split_pools(settings);
         let mut settings = settings.clone();
         if history.total_bytes == 0 {
             // The device's size is unknown, so a fraction of it is too. The limit in bytes replaces
             // it.
             settings.per_process_memory_fraction = 1.0;
         }
-        let pool = if history.starts_empty() {
+        let mut pool = if history.starts_empty() {
             Pool::new(history.device, settings, device)
         } else {
             let restored = Pool::restore(history.device, settings, device, &history.start);
             restored.map_err(StartStateError)?
         };
+        no_split_pools.iter().for_each(|&mempool| pool.set_no_split(mempool));
         let state = SearchState {
             pool,
             private_pools: PrivatePoolTracker::new(history),

@@ -63,7 +63,8 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
             [settings.limit_bytes, capacity_bytes.map(|bytes| bytes.min(share_bytes))].into_iter().flatten().min();
         let settings = Settings { limit_bytes, per_process_memory_fraction: 1.0, ..settings.clone() };
         let device = AddressReplayDevice::new(&workload.driver_calls, &settings, capacity_bytes);
-        let pool = Pool::new(workload.device, settings, device);
+        let mut pool = Pool::new(workload.device, settings, device);
+        workload.no_split_pools.iter().for_each(|&mempool| pool.set_no_split(mempool));
         let slots = vec![None; workload.sequence.slot_count];
         let run = SimulatedRun { pool, sink, slots, peak_fragmentation: FragmentationPeak::default(), has_oom: false };
         Self { workload, run, next_step: 0, stops_at_oom: false, failed_requests: Vec::new() }

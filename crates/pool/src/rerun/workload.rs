@@ -71,6 +71,8 @@ pub struct Workload {
     pub(super) device: DeviceId,
     pub(super) driver_calls: RecordedDriverCalls,
     pub(super) sequence: CallSequence,
+    /// The private pools whose blocks are not split.
+    pub(super) no_split_pools: Vec<MempoolId>,
     /// Which calls repeat recorded ones, if the program was continued.
     pub(super) repeats: Repeats,
     /// The summary of the recorded run.
@@ -118,11 +120,12 @@ impl Workload {
         };
         let sequence = CallSequence::new(&history, &log);
         let (device, driver_calls) = (history.device(), RecordedDriverCalls::new(&history));
-        let floor_bytes = history.floor_bytes();
+        let (floor_bytes, no_split_pools) = (history.floor_bytes(), history.no_split_pools(settings));
         Ok(Self {
             device,
             driver_calls,
             sequence,
+            no_split_pools,
             repeats: Repeats::default(),
             recorded,
             recorded_capacity_bytes,

@@ -165,11 +165,11 @@ impl ForwardWalk {
             }
             Some((start, segment)) => {
                 let pool = likely_pool(segment.pool, segment.end - start);
-                let (size, below) = if self.rules.may_keep_tail(pool.kind, segment.expandable) {
+                let (size, below) = if self.rules.may_keep_tail(pool, segment.expandable) {
                     let above = self.blocks.range(address..).next().map_or(segment.end, |(&above, _)| above);
                     let below = self.blocks.range(..address).next_back().map(|(_, below)| below.end);
                     let free = above.min(segment.end) - address;
-                    (self.rules.block_size(pool.kind, segment.expandable, entry.size, free), below)
+                    (self.rules.block_size(pool, segment.expandable, entry.size, free), below)
                 } else {
                     // The block has the rounded size. The last block that begins before its end is
                     // the one below, unless the block does not fit.

@@ -122,10 +122,10 @@ impl InitialState {
         let mut tail_is_unknown = false;
         if let Some((_, segment)) = segment
             && block.size.is_none()
-            && rules.may_keep_tail(pool.kind, segment.expandable)
+            && rules.may_keep_tail(pool, segment.expandable)
         {
             let free = next.min(segment.end) - address;
-            let likely_size = rules.block_size(pool.kind, segment.expandable, block.requested, free);
+            let likely_size = rules.block_size(pool, segment.expandable, block.requested, free);
             size = likely_size.unwrap_or(rounded);
             tail_is_unknown = likely_size == Some(rounded) && free > rounded;
         }

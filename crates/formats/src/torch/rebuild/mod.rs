@@ -85,6 +85,8 @@ pub(crate) struct DeviceHistory<'a> {
     pub(crate) earliest_us: Option<i64>,
     /// Number of the snapshot's segments and blocks that are invalid or contradict others.
     contradicting_rows: u64,
+    /// Number of private pools whose blocks are not split, as far as the snapshot shows.
+    no_split_pools: u64,
     snapshot: &'a Snapshot,
     rest: Entries<'a>,
     next: Option<&'a Entry>,
@@ -103,11 +105,12 @@ impl<'a> DeviceHistory<'a> {
         progress: &mut dyn FnMut(u64) -> Result<(), Cancelled>,
     ) -> Result<Self, Cancelled> {
         let trace = DeviceTrace::new(snapshot, device);
-        let rules = SizeRules::new(snapshot.settings.effective(), DeviceId(device));
+        let rules = SizeRules::of_snapshot(snapshot, DeviceId(device));
         let backward = BackwardWalk::new(snapshot, device, &trace, &rules, progress)?;
         let is_complete = backward.is_empty() && !snapshot.settings.overflowed;
         let initial = InitialState::new(&backward, &trace, &rules);
         let earliest_us = if snapshot.has_times { backward.earliest_us } else { (trace.len() > 0).then_some(0) };
+        let no_split_pools = rules.no_split_pools() as u64;
         let contradicting_rows = backward.contradictions + initial.contradictions;
         let forward = ForwardWalk::new(&initial, backward.pools, backward.surviving_blocks, rules);
         let mut rest = trace.entries();
@@ -118,6 +121,7 @@ impl<'a> DeviceHistory<'a> {
             is_complete,
             earliest_us,
             contradicting_rows,
+            no_split_pools,
             snapshot,
             rest,
             next,
@@ -194,6 +198,10 @@ impl<'a> DeviceHistory<'a> {
             ));
         } else if !self.is_complete {
             note("The snapshot reports an overflowed history; its beginning may be missing.".to_owned());
+        }
+        if self.no_split_pools > 0 {
+            let pools = Count(self.no_split_pools).of("private pool", "private pools");
+            note(format!("{pools} do not split blocks (MemPool with no_split), as the sizes of blocks show."));
         }
         if self.initial.uncertain_blocks > 0 {
             let blocks = Count(self.initial.uncertain_blocks).of("block", "blocks");

@@ -1,7 +1,13 @@
 //! Block sizes for requests that come from a file, by the pool's rules.
 
+use std::collections::BTreeSet;
+
 use vramscope_pool::{MAX_REQUEST_BYTES, Settings, size};
-use vramscope_trace::{DeviceId, PoolKind};
+use vramscope_trace::{DeviceId, MempoolId, PoolKey, PoolKind};
+
+use super::initial::likely_pool;
+use super::segments::segment_of_row;
+use crate::torch::snapshot::{BlockState, Snapshot};
 
 /// The rules by which the allocator of one device, or of pinned host memory, determines the size of
 /// a block.
@@ -9,12 +15,45 @@ use vramscope_trace::{DeviceId, PoolKind};
 pub(crate) struct SizeRules {
     settings: Settings,
     is_host: bool,
+    /// The private pools whose blocks are not split.
+    no_split: BTreeSet<MempoolId>,
 }
 
 impl SizeRules {
     /// Creates the rules of a device under these settings; the host has its own rules.
     pub(crate) fn new(settings: Settings, device: DeviceId) -> Self {
-        Self { settings, is_host: device == DeviceId::HOST }
+        Self { settings, is_host: device == DeviceId::HOST, no_split: BTreeSet::new() }
+    }
+
+    /// Creates the rules of a device of a snapshot. Which private pools do not split their blocks
+    /// (`torch.cuda.MemPool(no_split=True)`) is in no snapshot. It follows from the blocks at the
+    /// end: one is larger than its request by so much that the rest would have been split off, and
+    /// no segment of the pool has two blocks.
+    pub(super) fn of_snapshot(snapshot: &Snapshot, device: DeviceId) -> Self {
+        let mut rules = Self::new(snapshot.settings.effective(), device);
+        let mut split = BTreeSet::new();
+        for row in snapshot.segments_of(device.0).iter().filter(|row| row.mempool != MempoolId::default()) {
+            let (pool, blocks) =
+                (likely_pool(segment_of_row(row).pool, row.size), &snapshot.blocks[row.blocks.clone()]);
+            let is_expandable = row.expandable == Some(true);
+            if blocks.len() > 1 && !is_expandable {
+                split.insert(row.mempool);
+            }
+            for block in blocks.iter().filter(|block| block.state != BlockState::Free) {
+                let Some(rounded) = block.requested.map(|requested| rules.rounded(requested)) else { continue };
+                let rest = block.size.saturating_sub(rounded);
+                if size::should_split(&rules.settings, pool.kind, is_expandable, rounded, rest) {
+                    rules.no_split.insert(row.mempool);
+                }
+            }
+        }
+        rules.no_split.retain(|pool| !split.contains(pool));
+        rules
+    }
+
+    /// Returns the number of private pools whose blocks are not split.
+    pub(super) fn no_split_pools(&self) -> usize {
+        self.no_split.len()
     }
 
     /// Returns the size of a request after rounding, in bytes. A request above the allocator's
@@ -35,21 +74,23 @@ impl SizeRules {
     /// PyTorch's allocator of pinned memory creates a segment for each block: a power of two up to
     /// a size limit that a setting gives, and exactly the request above it. Blocks in segments that
     /// were reserved in advance have powers of two.
-    pub(super) fn block_size(&self, kind: PoolKind, expandable: bool, requested: u64, free: u64) -> Option<u64> {
+    pub(super) fn block_size(&self, pool: PoolKey, expandable: bool, requested: u64, free: u64) -> Option<u64> {
         let rounded = self.rounded(requested);
         if self.is_host {
             let is_whole_segment = free / 2 < rounded;
             return (free >= requested).then_some(if is_whole_segment { free } else { rounded });
         }
         let remaining = free.checked_sub(rounded)?;
-        let splits = size::should_split(&self.settings, kind, expandable, rounded, remaining);
+        let splits = !self.no_split.contains(&pool.owner)
+            && size::should_split(&self.settings, pool.kind, expandable, rounded, remaining);
         Some(if splits { rounded } else { free })
     }
 
     /// Returns true if a block of a segment may be larger than its rounded request, because the
-    /// rest of the free range was too small to split off; false if it always has the rounded size.
-    pub(super) fn may_keep_tail(&self, kind: PoolKind, expandable: bool) -> bool {
-        self.is_host || (kind == PoolKind::Large && !expandable)
+    /// rest of the free range was too small to split off or the pool does not split; false if it
+    /// always has the rounded size.
+    pub(super) fn may_keep_tail(&self, pool: PoolKey, expandable: bool) -> bool {
+        self.is_host || (pool.kind == PoolKind::Large && !expandable) || self.no_split.contains(&pool.owner)
     }
 }
 
@@ -66,7 +107,7 @@ mod tests {
                 for requested in [0, 1, 1200, MAX_REQUEST_BYTES - 1, MAX_REQUEST_BYTES, MAX_REQUEST_BYTES + 1, u64::MAX]
                 {
                     assert!(rules.rounded(requested) >= requested, "{requested} under {divisions} divisions");
-                    let block_size = rules.block_size(PoolKind::Large, false, requested, u64::MAX);
+                    let block_size = rules.block_size(PoolKey::default_of(PoolKind::Large), false, requested, u64::MAX);
                     assert!(
                         block_size.is_some_and(|size| size >= requested),
                         "{requested} under {divisions} divisions"
@@ -79,7 +120,8 @@ mod tests {
     #[test]
     fn pinned_blocks_have_powers_of_two() {
         let rules = SizeRules::new(Settings::default(), DeviceId::HOST);
-        let block_size = |requested, free| rules.block_size(PoolKind::Large, false, requested, free);
+        let block_size =
+            |requested, free| rules.block_size(PoolKey::default_of(PoolKind::Large), false, requested, free);
         assert_eq!(block_size(5000, 8192), Some(8192));
         // Above the size limit for rounding, a segment has exactly the requested size.
         assert_eq!(block_size(5000, 5000), Some(5000));

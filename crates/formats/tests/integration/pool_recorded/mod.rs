@@ -2,6 +2,8 @@
 
 mod fixtures;
 mod hostile;
+#[cfg(feature = "export")]
+mod no_split;
 mod reconstruct;
 mod simulate;
 mod verify;
