@@ -1,7 +1,9 @@
 """``vramscope run`` and ``python -m vramscope``: programs that are watched unchanged."""
 
+import functools
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -160,6 +162,50 @@ class RunTest(ProgramTest):
         self.assertNotIn("secret", errors)
         _, errors = self.run_command(BINARY, "run", "program.py", status=2, VRAMSCOPE_PUSH="ftp://server")
         self.assertIn("VRAMSCOPE_PUSH: ", errors)
+
+    def test_file_that_cannot_be_written_leaves_the_program_alone(self):
+        self.write_program(TRAIN.replace("write_log()\n", "") + "raise SystemExit(3)\n")
+        # The recording exceeds the limit; Python ignores the signal, and so do its children.
+        limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (300, 300))
+        command = self.command("--record", "run.vram", "program.py")
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.variables(), capture_output=True, text=True, timeout=60,
+            preexec_fn=limit,
+        )
+        self.assertEqual((done.returncode, done.stdout), (3, "trained []\n"), done.stderr)
+        self.assertIn("run.vram: the recording is incomplete: File too large", done.stderr)
+
+    def test_read_only_folder_leaves_the_program_alone(self):
+        self.write_program(TRAIN)
+        os.mkdir(os.path.join(self.folder, "read-only"))
+        mounted = "unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none read-only && "$@"', "sh"
+        if subprocess.run([*mounted, "true"], cwd=self.folder, capture_output=True).returncode != 0:
+            self.skipTest("this user cannot mount a read-only folder")
+        command = self.command("--record", "read-only/run.vram", "program.py")
+        output, errors = self.run_command(*mounted, *command)
+        self.assertEqual(output, "trained []\n")
+        message = "vramscope: read-only/run.vram: Read-only file system; the program runs without a file"
+        self.assertIn(message, errors)
+        self.run_command(*self.command("--record", "no/run.vram", "program.py"), status=2)
+        # The same through the package.
+        self.write_program(
+            """
+            import vramscope
+
+            session = vramscope.watch(listen="127.0.0.1:0", record="read-only/run.vram")
+            kept = train()
+            wait_until_live(session)
+            assert session.stop() is False
+            vramscope.on_oom("read-only/oom.vram")
+            with vramscope.record("read-only/block.vram") as block:
+                kept += train()
+            assert block.stop() is False
+            print("trained")
+            """
+        )
+        output, errors = self.run_command(*mounted, sys.executable, "program.py")
+        self.assertEqual(output, "trained\n", errors)
+        self.assertEqual(errors.count("Read-only file system (os error 30)"), 2, errors)
 
     def test_other_sitecustomize_is_run(self):
         with open(os.path.join(self.folder, "sitecustomize.py"), "w") as file:

@@ -45,6 +45,8 @@ class Watch:
     starter = None
     #: The files that the session was asked to write.
     _files = ()
+    #: True if one of them cannot be written.
+    _lacks_file = False
     #: The block of ``record()`` that uses the session, which the program did not start.
     _block = None
     #: What ``stop()`` has returned; None before.
@@ -117,7 +119,7 @@ class Watch:
         if self._is_complete is None:
             is_off = self._following.status.startswith("off")
             self._following.stop()
-            self._is_complete = self._session.stop() and not (is_off and self._files)
+            self._is_complete = self._session.stop() and not (is_off and self._files) and not self._lacks_file
             atexit.unregister(self._end)
         with _lock:
             if _current is self:
@@ -143,15 +145,25 @@ class Watch:
         try:
             if address is not None and self.url is None:
                 self._session.serve(address, **_page_options())
-            if record is not None and record not in self._files:
-                self._session.add_file(record, False)
-                self._files += (record,)
         except RuntimeError as error:
             raise WatchError(str(error)) from None
+        if record is not None and record not in self._files:
+            self._files += (record,)
+            self._add_file(record, False)
         if self.starter == ON_OOM and stacks != "python":
             self._following.change_stacks(stacks)
         self._report_ignored(listen, None, stacks)
         self.starter = None
+
+    def _add_file(self, path, can_end):
+        """Writes the recording to another file, too. Returns False if the file cannot be written."""
+        try:
+            self._session.add_file(path, can_end)
+        except RuntimeError as error:
+            _print(f"{error}; no file is written")
+            self._lacks_file = True
+            return False
+        return True
 
     def _report_ignored(self, listen, record, stacks):
         """Prints which arguments of ``watch()`` have no effect in the session in progress."""
@@ -184,11 +196,10 @@ class _Block(Watch):
     def __init__(self, session, path):
         self._owner, self._session, self._following = session, session._session, session._following
         self._files = (path,)
-        try:
-            self._session.add_file(path, True)
-        except RuntimeError as error:
-            raise WatchError(str(error)) from None
         session._block = self
+        if not self._add_file(path, True):
+            self._is_complete = False
+            session._end_block()
 
     def stop(self):
         """Ends the file. Returns False if it is incomplete."""
@@ -304,20 +315,16 @@ def record(path, stacks="python"):
 
 
 def checked_path(path):
-    """Returns a path for a recording; raises ``WatchError`` if no file can be written there.
-    Nothing is created, and an existing file stays as it is."""
+    """Returns a path for a recording; raises ``WatchError`` if no file can have it. Nothing is created,
+    and an existing file stays as it is. A disk that is full or read-only is no reason to end the
+    program: then a line on stderr says that the file is not written."""
     path = os.fspath(path)
     folder = os.path.dirname(path) or os.curdir
     reason = None
     if os.path.isdir(path):
         reason = "it is a folder"
-    elif os.path.exists(path):
-        if not os.access(path, os.W_OK):
-            reason = "the file cannot be written: permission denied"
     elif not os.path.isdir(folder):
         reason = f"there is no folder {os.fsdecode(folder)}"
-    elif not os.access(folder, os.W_OK | os.X_OK):
-        reason = f"no file can be created in the folder {os.fsdecode(folder)}: permission denied"
     if reason is not None:
         raise WatchError(f"cannot record to {os.fsdecode(path)}: {reason}")
     return path

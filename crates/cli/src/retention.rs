@@ -12,7 +12,7 @@ use crate::output::{compression_extension, is_stdout};
 
 /// Options `--keep` and `--keep-bytes` of commands that write a live recording: how much of it the
 /// file keeps.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub(crate) struct RetentionArguments {
     /// Keep only the newest part of the recording, in a file of at most this size: 500M, 2GiB
     #[arg(long, value_name = "SIZE", value_parser = parse_keep_bytes)]

@@ -90,7 +90,18 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
             ));
             None
         }
-        _ => Some(MergeServer::start(Source::Push, server, record.as_deref(), retention, AnnounceOn::Stderr)?),
+        _ => {
+            retention.require_file(record.as_deref())?;
+            let (record, retention) = match record.as_deref().map(|path| (path, writing_problem(path))) {
+                Some((path, Some(reason))) => {
+                    let message = format_args!("{}: {reason}; the program runs without a file", path.display());
+                    terminal::message(message);
+                    (None, &RetentionArguments::default())
+                }
+                _ => (record.as_deref(), retention),
+            };
+            Some(MergeServer::start(Source::Push, server, record, retention, AnnounceOn::Stderr)?)
+        }
     };
     if let (Some(address), Some(_)) = (push, &merge) {
         terminal::message(format_args!(
@@ -119,9 +130,34 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
             terminal::message(format_args!("{name} has ended; the page stays open until Ctrl-C"));
             interrupts.wait();
         }
-        merge.stop()?;
+        // The exit code is the program's, which the file does not concern.
+        if let Err(error) = merge.stop() {
+            terminal::message(error);
+        }
     }
     Ok(exit_code(status))
+}
+
+/// Returns why a file cannot be written at `path` although its folder exists: a lack of permission
+/// or a read-only disk, on Unix. That is no reason not to run a program; a wrong name is one.
+fn writing_problem(path: &Path) -> Option<String> {
+    #[cfg(unix)]
+    {
+        use nix::errno::Errno;
+        use nix::unistd::{AccessFlags, access};
+
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let existing = if path.exists() { path } else { folder };
+        match access(existing, AccessFlags::W_OK) {
+            Err(error @ (Errno::EACCES | Errno::EROFS | Errno::EPERM)) => Some(error.desc().to_owned()),
+            _ => None,
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        None
+    }
 }
 
 /// Passes SIGTERM on to a program until it is dropped: a container or a user ends this command, and
