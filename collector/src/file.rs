@@ -3,16 +3,16 @@
 //! - Chunks are appended completely or not at all, so the file is valid at every moment, even after
 //!   the process is killed.
 //! - A chunk is passed to the operating system as soon as possible. It survives the process, but
-//!   not a power failure. Of a file that keeps the newest part, a power failure leaves at least what
-//!   it had when the oldest part was last removed.
+//!   not a power failure. Of a file that keeps the newest part, a power failure leaves at least
+//!   what it had when the oldest part was last removed.
 //! - A thread writes. If a disk is slow or a pipe full, chunks wait in a queue; if the queue is
 //!   full, the caller of `append` waits; if nothing can be written for [`PATIENCE`], the file ends
 //!   and the recording continues without it.
 //! - If writing fails, the file ends with the last complete chunk, and [`FileError`] is reported
 //!   once.
 //! - With [`Keep`], old chunks are removed: the newest part is copied to a second file, a slice
-//!   after each chunk, so that no chunk waits for long, and the second file, once it is on the disk,
-//!   replaces the first atomically. This takes up to twice the space that is kept.
+//!   after each chunk, so that no chunk waits for long, and the second file, once it is on the
+//!   disk, replaces the first atomically. This takes up to twice the space that is kept.
 //!
 //! `storage` contains everything that can fail, `writer` handles failures, `window` decides what is
 //! kept.

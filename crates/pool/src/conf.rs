@@ -93,7 +93,8 @@ impl Settings {
     /// checked and ignored: they do not affect device memory. So are
     /// `graph_capture_record_stream_reuse`, `throw_on_cudamalloc_oom`,
     /// `expandable_segments_reserve` and `expandable_segments_reserve_by_class`, whose effect this
-    /// pool does not have; [`RecordedConf`](crate::RecordedConf) names them. `max_split_size_mb` and `max_non_split_rounding_mb` must not be below
+    /// pool does not have; [`RecordedConf`](crate::RecordedConf) names them.
+    /// `max_split_size_mb` and `max_non_split_rounding_mb` must not be below
     /// `large_segment_size_mb`, in whatever order they are given.
     ///
     /// ```
@@ -282,7 +283,7 @@ fn check_reserve(key: &'static str, value: &Token) -> Result<(), ConfError> {
     let number = value.text.strip_suffix(['G', 'g']).unwrap_or(&value.text);
     match number.parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(()),
-        _ => Err(value.out_of_range(key, "a positive fraction such as 0.5, or GiB such as 40G")),
+        _ => Err(value.out_of_range(key, "a fraction such as 0.5 or GiB such as 40G")),
     }
 }
 

@@ -39,8 +39,8 @@
 //! | `checkpoint` | a private pool's earlier blocks | `setSegmentStateToCheckpoint` |
 //!
 //! Last, `restore` (a pool from a recording's memory state), `view` (segments and blocks for
-//! display), `conf`, `conf_token`, `conf_error` and `recorded_conf` (settings as text), `memory_stats` and `summary` (PyTorch's reports), and
-//! `rerun`.
+//! display), `conf`, `conf_token`, `conf_error` and `recorded_conf` (settings as text),
+//! `memory_stats` and `summary` (PyTorch's reports), and `rerun`.
 #![forbid(unsafe_code)]
 
 mod block;

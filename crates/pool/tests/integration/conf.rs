@@ -121,12 +121,12 @@ fn parse_errors_have_position_and_reason() {
         ("backend:cudaMallocAsync", "character 9: the backend cudaMallocAsync is not supported; use native"),
         (
             "expandable_segments_reserve:0",
-            "character 29: expandable_segments_reserve must be a positive fraction such as 0.5, or GiB such as 40G, not 0",
+            "character 29: expandable_segments_reserve must be a fraction such as 0.5 or GiB such as 40G, not 0",
         ),
         (
             "expandable_segments_reserve_by_class:[a:infG]",
-            "character 41: expandable_segments_reserve_by_class must be a positive fraction such as 0.5, or GiB such as \
-             40G, not infG",
+            "character 41: expandable_segments_reserve_by_class must be a fraction such as 0.5 or GiB such as 40G, not \
+             infG",
         ),
         ("expandable_segments_reserve_by_class:0.5", "character 38: expected an opening bracket, found \"0.5\""),
         ("expandable_segments_reserve_by_class:[a", "character 40: expected a colon, found the end of the text"),

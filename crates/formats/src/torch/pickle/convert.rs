@@ -1,7 +1,8 @@
 //! Converts the value that a pickle evaluates to into the rows of a snapshot.
 //!
-//! A pickle may refer to one list or dictionary many times. Each list is converted once, and reading
-//! dictionaries as rows takes no more steps than the pickle has bytes ([`Heap::charge_row`]).
+//! A pickle may refer to one list or dictionary many times. Each list is converted once, and
+//! reading dictionaries as rows takes no more steps than the pickle has bytes
+//! ([`Heap::charge_row`]).
 
 use std::collections::HashSet;
 use std::ops::Range;

@@ -14,8 +14,8 @@ use vramscope_trace::{
 };
 
 use super::backward::SurvivingBlock;
-use super::initial::{InitialBlock, InitialState, known_pool, likely_pool};
-use super::segments::{PartialPool, Segment, Segments};
+use super::initial::{InitialBlock, InitialState};
+use super::segments::{PartialPool, Segment, Segments, known_pool, likely_pool};
 use super::size::SizeRules;
 use crate::torch::snapshot::{Action, Context, Entry, Origin};
 

@@ -20,7 +20,7 @@ use vramscope_pool::size;
 use vramscope_trace::{MempoolId, PoolKey, PoolKind};
 
 use super::backward::BackwardWalk;
-use super::segments::{PartialPool, Segment, Segments};
+use super::segments::{Segment, Segments, known_pool, likely_pool};
 use super::size::SizeRules;
 use super::trace::DeviceTrace;
 use crate::torch::snapshot::{Action, Origin};
@@ -56,19 +56,6 @@ pub(super) struct InitialState {
     pub(super) uncertain_entries: u64,
     /// Blocks that are invalid or contradict others.
     pub(super) contradictions: u64,
-}
-
-/// Completes a partially known pool: an unknown size class follows from the segment's size in
-/// bytes, an unknown private pool is the default pool.
-pub(super) fn likely_pool(known: PartialPool, segment_size: u64) -> PoolKey {
-    let by_size = if segment_size <= size::SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
-    let kind = known.kind.unwrap_or(by_size);
-    PoolKey { kind, owner: known.mempool.unwrap_or(MempoolId(0, 0)) }
-}
-
-/// Converts a complete pool to a [`PartialPool`] with both parts known.
-pub(super) fn known_pool(pool: PoolKey) -> PartialPool {
-    PartialPool { kind: Some(pool.kind), mempool: Some(pool.owner) }
 }
 
 /// A block that may be larger than its rounded request, by a tail of up to 1 MiB that no entry or

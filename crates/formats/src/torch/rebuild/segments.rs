@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use vramscope_trace::{MempoolId, PoolKind};
+use vramscope_pool::size;
+use vramscope_trace::{MempoolId, PoolKey, PoolKind};
 
 use crate::torch::snapshot::{Origin, SegmentRow};
 
@@ -138,4 +139,17 @@ pub(super) fn segment_of_row(row: &SegmentRow) -> Segment {
         expandable: row.expandable == Some(true),
         origin: row.origin,
     }
+}
+
+/// Completes a partially known pool: an unknown size class follows from the segment's size in
+/// bytes, an unknown private pool is the default pool.
+pub(super) fn likely_pool(known: PartialPool, segment_size: u64) -> PoolKey {
+    let by_size = if segment_size <= size::SMALL_SEGMENT_BYTES { PoolKind::Small } else { PoolKind::Large };
+    let kind = known.kind.unwrap_or(by_size);
+    PoolKey { kind, owner: known.mempool.unwrap_or(MempoolId(0, 0)) }
+}
+
+/// Converts a complete pool to a [`PartialPool`] with both parts known.
+pub(super) fn known_pool(pool: PoolKey) -> PartialPool {
+    PartialPool { kind: Some(pool.kind), mempool: Some(pool.owner) }
 }

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use vramscope_pool::{MAX_REQUEST_BYTES, Settings, size};
 use vramscope_trace::{DeviceId, MempoolId, PoolKey, PoolKind};
 
-use super::initial::likely_pool;
-use super::segments::segment_of_row;
+use super::segments::{likely_pool, segment_of_row};
 use crate::torch::snapshot::{BlockState, Snapshot};
 
 /// The rules by which the allocator of one device, or of pinned host memory, determines the size of
