@@ -1,7 +1,7 @@
 """Keeps the package's own functions out of ``torch.compile``.
 
-PyTorch's compiler sees every Python function that runs while a compiled function does, and would try
-to compile ours, too.
+PyTorch's compiler sees every Python function that runs while a compiled function does, and would
+try to compile ours, too.
 """
 
 from ._imports import call_after_import

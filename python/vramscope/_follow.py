@@ -166,8 +166,8 @@ class Following:
 
     @contextlib.contextmanager
     def _begins_alone(self):
-        """Waits while another thread begins the recording; raises RuntimeError if it takes too long,
-        as when the allocator's lock is held for a long time."""
+        """Waits while another thread begins the recording; raises RuntimeError if it takes too
+        long, as when the allocator's lock is held for a long time."""
         if not self._beginning.acquire(timeout=BEGIN_TIMEOUT):
             raise RuntimeError("another thread still waits for PyTorch's allocator")
         try:
@@ -325,8 +325,8 @@ class Following:
                 self._check_autograd(_interpreter.check_backward, torch)
 
     def _check_autograd(self, check, torch):
-        """Checks how autograd's operations are read. Without that, requests of the backward pass have
-        no call stacks of the forward pass."""
+        """Checks how autograd's operations are read. Without that, requests of the backward pass
+        have no call stacks of the forward pass."""
         if self._autograd is not None:
             passed = self._checked(lambda: check(torch, self._autograd) is None, NO_BACKWARD_STACKS)
             self._session.trust_operations(passed is not None)

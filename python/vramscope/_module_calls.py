@@ -1,8 +1,8 @@
 """Observes the calls of modules (``torch.nn.Module``).
 
 Hooks of a module change what the program sees of it: ``torch.jit.script`` compiles them, copies and
-files contain them, and ``torch.cuda.make_graphed_callables`` refuses them. So the interpreter reports
-the calls. Python 3.10 and 3.11 cannot do that: there, modules get hooks.
+files contain them, and ``torch.cuda.make_graphed_callables`` refuses them. So the interpreter
+reports the calls. Python 3.10 and 3.11 cannot do that: there, modules get hooks.
 """
 
 import contextlib
@@ -13,16 +13,15 @@ import weakref
 
 from . import _monitoring
 
-#: By code object: the observation of a function through which modules are called, and by address a
-#: weak reference to each observed module and what observes it.
+#: By code object: the observed calls of a function through which modules are called.
 _observed = {}
 #: PyTorch's function that collects the hooks which ``torch.jit.script`` compiles.
 _original_hook_stubs = None
 
 
 class Observer:
-    """Calls ``begin(module, arguments)`` before each call of a module, and ``end(module)`` after it,
-    also if it raises, until ``remove``. ``arguments`` is a list or tuple."""
+    """Calls ``begin(module, arguments)`` before each call of a module, and ``end(module)`` after
+    it, also if it raises, until ``remove``. ``arguments`` is a list."""
 
     def __init__(self, module, begin, end=None):
         self.begin, self.end = begin, end

@@ -1,7 +1,7 @@
-"""Observes functions of PyTorch through the interpreter (``sys.monitoring``, Python 3.12 and later).
+"""Observes functions of PyTorch through the interpreter: ``sys.monitoring``, from Python 3.12 on.
 
-Nothing of PyTorch is replaced, so ``torch.jit.script``, ``torch.export``, copies and pickles of what
-is observed are the same as without it.
+Nothing of PyTorch is replaced, so ``torch.jit.script``, ``torch.export``, copies and pickles of
+what is observed are the same as without it.
 """
 
 import sys
@@ -19,8 +19,8 @@ _observers = {}
 class Observation:
     """The calls of a Python function, which are reported until ``end``.
 
-    ``started(frame)``, ``returned(frame)`` and ``raised(frame)`` get the function's frame; each may be
-    None. Errors in them are ignored.
+    ``started(frame)``, ``returned(frame)`` and ``raised(frame)`` get the function's frame; the last
+    two may be None. Errors in them are ignored.
     """
 
     def __init__(self, function, started, returned=None, raised=None):

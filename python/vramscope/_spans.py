@@ -1,8 +1,9 @@
 """Records the spans that the program names with ``torch.profiler.record_function``.
 
-PyTorch itself names the steps of optimizers and the work of data loaders in this way. The class stays
-as it is, because ``torch.jit.script`` compiles it. Where the interpreter cannot report calls, its
-methods are wrapped, in functions whose source ``torch.jit.script`` finds as that of the originals.
+PyTorch itself names the steps of optimizers and the work of data loaders in this way. The class
+stays as it is, because ``torch.jit.script`` compiles it. Where the interpreter cannot report calls,
+its methods are wrapped, in functions whose source ``torch.jit.script`` finds as that of the
+originals.
 """
 
 import functools

@@ -156,7 +156,7 @@ class Watch:
         self.starter = None
 
     def _add_file(self, path, can_end):
-        """Writes the recording to another file, too. Returns False if the file cannot be written."""
+        """Writes the recording to another file, too. Returns False if that cannot be written."""
         try:
             self._session.add_file(path, can_end)
         except RuntimeError as error:
@@ -315,9 +315,9 @@ def record(path, stacks="python"):
 
 
 def checked_path(path):
-    """Returns a path for a recording; raises ``WatchError`` if no file can have it. Nothing is created,
-    and an existing file stays as it is. A disk that is full or read-only is no reason to end the
-    program: then a line on stderr says that the file is not written."""
+    """Returns a path for a recording; raises ``WatchError`` if no file can have it. Nothing is
+    created, and an existing file stays as it is. A disk that is full or read-only is no reason to
+    end the program: then a line on stderr says that the file is not written."""
     path = os.fspath(path)
     folder = os.path.dirname(path) or os.curdir
     reason = None

@@ -35,9 +35,9 @@ impl Expectation {
     /// Compares the state after a device's events with that of a later snapshot. `events` begin
     /// after the entry of the snapshot `first` and contain that of `second`.
     ///
-    /// Returns true if the states are equal and an event confirms every field: its stream and private
-    /// pool are those of the segment at its address, or it is a possible failure of a request. Returns
-    /// false without such an event.
+    /// Returns true if the states are equal and an event confirms every field: its stream and
+    /// private pool are those of the segment at its address, or it is a possible failure of a
+    /// request. Returns false without such an event.
     ///
     /// # Errors
     /// If the states differ, or an event contradicts the clock or the events before it.
@@ -122,8 +122,8 @@ fn device_of(snapshot: &LiveSnapshot, device: DeviceId) -> (DeviceState, LiveDev
     }
 }
 
-/// Returns whether an entry has the stream and the private pool of the segment at its address; `None`
-/// if a state has no segment there.
+/// Returns whether an entry has the stream and the private pool of the segment at its address;
+/// `None` if a state has no segment there.
 fn is_of_segment(state: &DeviceState, entry: &LiveEntry) -> Option<bool> {
     let segment = state.segment_at(entry.address).filter(|_| entry.action != LiveAction::OutOfMemory)?;
     let has_pool = entry.mempool.is_none_or(|pool| pool == segment.pool.owner);

@@ -41,7 +41,7 @@ use target::TargetProcess;
 /// The most time that another debugger or a busy thread may delay the start.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most time that withdrawing a request may take.
-const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 /// Delay before the process is stopped again after a failed attempt.
 const BUSY_DELAY: Duration = Duration::from_millis(50);
 /// Interval at which the temporary folder is checked for the result.
