@@ -201,6 +201,24 @@ class RanksTest(ProgramTest):
             """
         )
 
+    def test_server_that_does_not_start_is_given_up(self):
+        command = os.path.join(self.folder, "vramscope")
+        with open(command, "w") as file:
+            file.write("#!/bin/sh\nexec sleep 60\n")
+        os.chmod(command, 0o755)
+        _, errors = self.run_program(
+            f"""
+            from vramscope import _ranks
+
+            _ranks._program = lambda: {command!r}
+            _ranks.START_TIMEOUT = 0.1
+            session = _ranks.watch(listen="127.0.0.1:0")
+            assert session.url
+            """,
+            WORLD_SIZE="2", RANK="0", LOCAL_RANK="0", MASTER_ADDR="localhost", MASTER_PORT="1",
+        )
+        self.assertIn("vramscope: rank 0 has a page of its own: the page's server does not start\n", errors)
+
     def test_ranks_are_recognized(self):
         output, _ = self.run_program(
             """

@@ -71,8 +71,9 @@ def _set_events(*ended):
     events = monitoring.events
     for code in ended:
         monitoring.set_local_events(_tool, code, events.NO_EVENTS)
-    for code, (_, returned, _) in _observers.items():
+    observed = list(_observers.items())
+    for code, (_, returned, _) in observed:
         monitoring.set_local_events(_tool, code, events.PY_START | (events.PY_RETURN if returned else 0))
     # There is no such event of a single function.
-    has_raised = any(raised for _, _, raised in _observers.values())
+    has_raised = any(raised for _, (_, _, raised) in observed)
     monitoring.set_events(_tool, events.PY_UNWIND if has_raised else events.NO_EVENTS)

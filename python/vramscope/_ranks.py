@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import hashlib
 import os
+import select
 import socket
 import struct
 import subprocess
@@ -20,6 +21,8 @@ from . import _command, _watch
 
 #: How long a rank waits for local rank 0 of its machine, in seconds.
 JOIN_TIMEOUT = 10.0
+#: How long local rank 0 waits for the server to start, in seconds.
+START_TIMEOUT = 30.0
 #: How long local rank 0 waits at its end for the server, in seconds. The server continues then.
 STOP_TIMEOUT = 10.0
 #: The longest address of a server.
@@ -232,6 +235,12 @@ class _Server:
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
+        poll = select.poll()
+        poll.register(process.stdout, select.POLLIN)
+        if not poll.poll(START_TIMEOUT * 1000):
+            process.kill()
+            process.wait()
+            raise OSError("the page's server does not start")
         url = process.stdout.readline().decode().strip()
         if not url:
             raise OSError(f"the page's server ended with status {process.wait()}")
