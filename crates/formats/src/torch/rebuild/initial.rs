@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use vramscope_pool::size;
-use vramscope_trace::{MempoolId, PoolKey, PoolKind};
+use vramscope_trace::PoolKey;
 
 use super::backward::BackwardWalk;
 use super::segments::{Segment, Segments, known_pool, likely_pool};
