@@ -61,13 +61,16 @@ def skip_if_not_permitted(errors):
 class AttachTest(ProgramTest):
     def setUp(self):
         super().setUp()
-        path = self.write_program(JOB)
-        # The job has the stand-in for PyTorch, but not the package.
-        self.job = self.start(sys.executable, path, packages=[])
-        self.assertEqual(self.job.stdout.readline(), "ready\n")
+        self.start_job()
         done = subprocess.run(self.command("detach"), capture_output=True, text=True, timeout=30)
         skip_if_not_permitted(done.stderr)
         self.assertIn("vramscope attach does not record it", done.stderr)
+
+    def start_job(self, **environment):
+        path = self.write_program(JOB)
+        # The job has the stand-in for PyTorch, but not the package.
+        self.job = self.start(sys.executable, path, packages=[], **environment)
+        self.assertEqual(self.job.stdout.readline(), "ready\n")
 
     def command(self, name, *arguments):
         folder = ["--package", package()] if package() else []
@@ -205,6 +208,17 @@ class AttachTest(ProgramTest):
         self.assertIn("vramscope attach does not record it", again.stderr)
         self.detach(command)
         self.finish_job()
+
+    def test_job_that_redacts_sends_no_names(self):
+        self.start_job(VRAMSCOPE_REDACT="1")
+        command, url = self.attach("--record", "run.vram")
+        self.wait_for(lambda: self.allocated_bytes(url) > 0, "the page shows no memory")
+        time.sleep(0.3)
+        self.detach(command)
+        self.finish_job()
+        stacks = {row["stack"] for row in self.events() if row["kind"] == "alloc"}
+        self.assertIn("function_", "".join(stacks))
+        self.assertNotRegex("".join(stacks), r"program\.py|_allocate|forward")
 
     def test_job_is_recorded_by_one_command(self):
         command, _ = self.attach()

@@ -91,6 +91,19 @@ class OnOomTest(ProgramTest):
             )
             self.assertEqual(self.events("oom.vram")[-1]["kind"], "oom")
 
+    def test_names_are_redacted_after_another_session_has_stopped(self):
+        self.run_program(
+            self.CODE.replace("WAITS", "True").replace(
+                'session = vramscope.on_oom("oom.vram")',
+                'first = vramscope.watch("127.0.0.1:0"); session = vramscope.on_oom("oom.vram")\n'
+                "    first.stop(); session = vramscope._watch._current",
+            ),
+            VRAMSCOPE_REDACT="1",
+        )
+        stacks = "".join(row["stack"] for row in self.events("oom.vram"))
+        self.assertIn("function_", stacks)
+        self.assertNotRegex(stacks, r"program\.py|_allocate|fill")
+
     def test_without_events_the_state_is_written(self):
         _, errors = self.run_program(self.CODE.replace("WAITS", "True"), version="2.16.0")
         self.assertIn("vramscope: out of memory. The recording is in oom.vram.", errors)

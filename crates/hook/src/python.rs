@@ -18,7 +18,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyType};
 use vramscope_collector::session::{RecordingOptions, lifecycle, read_recording_options, stderr_log};
-use vramscope_collector::{ANY_HOST, PushAddress, Rank};
+use vramscope_collector::{ANY_HOST, PushAddress, Rank, redact_from_env};
 use vramscope_trace::{AnnotationStage, Category, DeviceId, DeviceInfo};
 
 use self::errors::error;
@@ -153,7 +153,7 @@ impl PySession {
 #[pymethods]
 impl PySession {
     /// Opens a session with the options of the environment variables, of which the arguments
-    /// replace some. Without `from_environment`, the variables have no effect. With
+    /// replace some. Without `from_environment`, only `VRAMSCOPE_REDACT` has an effect. With
     /// `any_host`, the page accepts every host name and needs its token for everything. With
     /// `is_child`, the session is that of a forked child, which only pushes: page and file are its
     /// parent's.
@@ -170,7 +170,11 @@ impl PySession {
         any_host: bool,
         is_child: bool,
     ) -> PyResult<Self> {
-        let mut options = if from_environment { environment_options() } else { RecordingOptions::default() };
+        let mut options = match from_environment {
+            true => environment_options(),
+            // A user who wants no names to leave the process wants it of every session.
+            false => RecordingOptions { redact: redact_from_env(), ..RecordingOptions::default() },
+        };
         if is_child {
             options = RecordingOptions { listen: None, record: None, parent_rank: Rank::from_env(), ..options };
         }
