@@ -126,6 +126,7 @@ pub mod ring;
 mod scope;
 #[cfg(feature = "tracing-layer")]
 mod scope_layer;
+mod scope_paths;
 #[cfg(feature = "server")]
 mod server;
 #[cfg(feature = "session")]

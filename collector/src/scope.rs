@@ -5,16 +5,12 @@
 //! `tracing-layer`, `ScopeLayer` makes scopes of `tracing` spans.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use vramscope_trace::Category;
 
-/// Maximum number of different paths in a process. A program that puts numbers into names could
-/// create any number of them; beyond the limit, a new scope counts as the scope around it.
-const MAX_PATHS: usize = 1 << 16;
+use crate::scope_paths::{MAX_PATHS, PathId};
 
 /// The next number for a pool or an open scope, unique in this process.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -24,74 +20,12 @@ pub(crate) fn unique_number() -> u64 {
     NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The texts of all scope paths, such as `step/forward`, by number, starting at 1.
-static PATHS: Mutex<Vec<Arc<str>>> = Mutex::new(Vec::new());
-
-/// Number of a scope path such as `step/forward`, equal in all threads; 0 means outside all scopes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct PathId(pub(crate) u32);
-
-impl PathId {
-    /// Calls `f` with the path's text, such as `step/forward`, and returns its result. The text is
-    /// empty outside all scopes.
-    pub(crate) fn with_text<R>(self, f: impl FnOnce(&str) -> R) -> R {
-        let paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = (self.0 as usize).checked_sub(1).and_then(|index| paths.get(index)).cloned();
-        drop(paths);
-        f(text.as_deref().unwrap_or_default())
-    }
-
-    /// Returns the path of a scope `name` opened in this path. Takes no lock if this thread has
-    /// opened it before.
-    fn inside(self, name: &str) -> Self {
-        let known = KNOWN.try_with(|known| known.borrow().get(&self)?.get(name).copied());
-        if let Ok(Some(path)) = known {
-            return path;
-        }
-        let path = self.number_for(name);
-        if path == self {
-            // The limit is reached, and the thread's table must not grow either.
-            return path;
-        }
-        // The table may already be destroyed if the thread is exiting.
-        let _ = KNOWN.try_with(|known| known.borrow_mut().entry(self).or_default().insert(name.into(), path));
-        path
-    }
-
-    /// Returns the path of a scope `name` opened in this path, and numbers the path if it is new.
-    /// Once there are [`MAX_PATHS`], returns this path instead.
-    #[cold]
-    fn number_for(self, name: &str) -> Self {
-        let text = self.with_text(|outer| if outer.is_empty() { name.to_owned() } else { format!("{outer}/{name}") });
-        let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
-        let numbers = numbers.get_or_insert_default();
-        if let Some(&path) = numbers.get(text.as_str()) {
-            return path;
-        }
-        let mut paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
-        if paths.len() == MAX_PATHS {
-            return self;
-        }
-        let text: Arc<str> = text.into();
-        paths.push(Arc::clone(&text));
-        let path = Self(paths.len() as u32);
-        numbers.insert(text, path);
-        path
-    }
-}
-
-/// Numbers of all scope paths, by their texts. Locked before [`PATHS`].
-static NUMBERS: Mutex<Option<HashMap<Arc<str>, PathId>>> = Mutex::new(None);
-
 thread_local! {
     /// The open scopes of this thread, outermost first.
     static OPEN: RefCell<Vec<OpenScope>> = const { RefCell::new(Vec::new()) };
     /// Path and category of this thread's innermost scope, kept ready because allocations are far
     /// more frequent than scopes.
     static CURRENT: Cell<Context> = const { Cell::new(Context::NONE) };
-    /// Paths that this thread has opened, by outer path and name, so that opening a scope again
-    /// takes no lock.
-    static KNOWN: RefCell<HashMap<PathId, HashMap<Box<str>, PathId>>> = RefCell::new(HashMap::new());
 }
 
 /// What keeps a scope open until [`leave`]: a guard ([`Scope`]), a `tracing` span, or a call of

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vramscope_trace::{Definitions, Frame, Interner, Sink, Site, SiteId, StackId, StringId};
 
-use crate::scope::{Context, PathId};
+use crate::scope::Context;
+use crate::scope_paths::PathId;
 
 #[cfg(feature = "native-stacks")]
 mod native;
