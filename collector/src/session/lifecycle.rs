@@ -7,8 +7,8 @@
 //!
 //! A forked child has only the forking thread, and its parent's locks in any state. So each process
 //! has a number, its [`generation`], and what one process created is not used in another: it is
-//! neither locked nor dropped, and stays in memory. [`ProcessMutex`] is a lock that starts anew in
-//! each child.
+//! neither locked nor dropped, and stays in memory. [`ProcessLocal`] and [`ProcessMutex`] start
+//! anew in each child; an [`InheritedValue`] has the value of the parent.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -100,6 +100,12 @@ impl ProcessClaim {
         Self { owner: AtomicU32::new(0) }
     }
 
+    /// Returns true if a parent of this process had made the claim before the fork.
+    #[inline]
+    pub fn is_of_parent(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) != 0 && !self.is_own()
+    }
+
     /// Returns true if this process has made the claim.
     #[inline]
     pub fn is_own(&self) -> bool {
@@ -115,10 +121,10 @@ impl ProcessClaim {
     }
 }
 
-/// A mutex in a static variable, with a value for each process: a forked child starts with the
-/// default value and an unlocked mutex, whatever the threads of its parent were doing.
+/// A value in a static variable for each process: a forked child starts with the default value,
+/// whatever the threads of its parent were doing.
 #[derive(Debug, Default)]
-pub struct ProcessMutex<T: 'static> {
+pub struct ProcessLocal<T: 'static> {
     /// The value of the newest process that used it; null before. Never freed, because a thread
     /// that existed at the fork may have been using it.
     newest: AtomicPtr<ProcessValue<T>>,
@@ -127,31 +133,105 @@ pub struct ProcessMutex<T: 'static> {
 #[derive(Debug)]
 struct ProcessValue<T> {
     generation: u32,
-    value: Mutex<T>,
+    value: T,
 }
 
-impl<T: Default> ProcessMutex<T> {
-    /// Creates a mutex with the default value in each process.
+impl<T: Default + Send + Sync> ProcessLocal<T> {
+    /// Creates a variable with the default value in each process.
     #[must_use]
     pub const fn new() -> Self {
         Self { newest: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Locks this process's value, even if a thread panicked while it held the lock.
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        loop {
-            let newest = self.newest.load(Ordering::Acquire);
-            // SAFETY: The pointer is null or came from `Box::into_raw` below and is never freed.
-            let known = unsafe { newest.as_ref() }.filter(|known| known.generation == generation());
-            if let Some(known) = known {
-                return known.value.lock().unwrap_or_else(PoisonError::into_inner);
-            }
-            let new = Box::into_raw(Box::new(ProcessValue { generation: generation(), value: Mutex::default() }));
-            if self.newest.compare_exchange(newest, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    /// Returns this process's value.
+    #[inline]
+    pub fn get(&self) -> &T {
+        let newest = self.newest.load(Ordering::Acquire);
+        // SAFETY: The pointer is null or came from `Box::into_raw` in `create` and is never freed.
+        match unsafe { newest.as_ref() } {
+            Some(known) if known.generation == generation() => &known.value,
+            _ => self.create(newest),
+        }
+    }
+
+    /// Creates this process's value after `newest`, unless another thread just did, and returns it.
+    #[cold]
+    fn create(&self, newest: *mut ProcessValue<T>) -> &T {
+        let new = Box::into_raw(Box::new(ProcessValue { generation: generation(), value: T::default() }));
+        let exchanged = self.newest.compare_exchange(newest, new, Ordering::AcqRel, Ordering::Acquire);
+        let own = exchanged.map_or_else(
+            |own| {
                 // SAFETY: The pointer is that of the box, which no other thread has seen.
                 drop(unsafe { Box::from_raw(new) });
-            }
+                own
+            },
+            |_| new,
+        );
+        // SAFETY: The pointer is that of the box above, or of another thread's, which replaced
+        // `newest` in this process: the value of this process is replaced in children only.
+        unsafe { &(*own).value }
+    }
+}
+
+/// A mutex in a static variable, with a value for each process: a forked child starts with the
+/// default value and an unlocked mutex, whatever the threads of its parent were doing.
+#[derive(Debug, Default)]
+pub struct ProcessMutex<T: 'static>(ProcessLocal<Mutex<T>>);
+
+impl<T: Default + Send> ProcessMutex<T> {
+    /// Creates a mutex with the default value in each process.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(ProcessLocal::new())
+    }
+
+    /// Locks this process's value, even if a thread panicked while it held the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.get().lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A value in a static variable that forked children inherit: each has the value that its parent
+/// had at the fork, whatever the parent's threads were doing.
+#[derive(Debug, Default)]
+pub struct InheritedValue<T: 'static> {
+    /// Null for the default value. Freed only by `update` under its lock.
+    current: AtomicPtr<T>,
+    lock: ProcessMutex<()>,
+}
+
+impl<T: Clone + Default + Send> InheritedValue<T> {
+    /// Creates a variable with the default value.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { current: AtomicPtr::new(ptr::null_mut()), lock: ProcessMutex::new() }
+    }
+
+    /// Returns the value.
+    pub fn get(&self) -> T {
+        let _lock = self.lock.lock();
+        self.read()
+    }
+
+    /// Changes the value. `change` must not use the variable.
+    pub fn update(&self, change: impl FnOnce(&mut T)) {
+        let _lock = self.lock.lock();
+        let mut value = self.read();
+        change(&mut value);
+        // A child that is forked at any time finds the old or the new value.
+        let old = self.current.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
+        if !old.is_null() {
+            // SAFETY: The pointer came from `Box::into_raw` in an earlier call, and other threads
+            // of this process read it only under the lock.
+            drop(unsafe { Box::from_raw(old) });
         }
+    }
+
+    /// Returns the value; the caller holds the lock.
+    fn read(&self) -> T {
+        // SAFETY: The pointer is null or came from `Box::into_raw` in `update`, which frees it only
+        // after it has been replaced.
+        unsafe { self.current.load(Ordering::Acquire).as_ref() }.cloned().unwrap_or_default()
     }
 }
 
@@ -219,13 +299,17 @@ mod tests {
     #[test]
     fn child_uses_no_lock_of_its_parent() {
         static NUMBERS: ProcessMutex<Vec<u32>> = ProcessMutex::new();
+        static INHERITED: InheritedValue<Vec<u32>> = InheritedValue::new();
         detect_forks();
         assert!(!is_forked_child());
         let (claimed, unclaimed) = (ProcessClaim::new(), ProcessClaim::new());
         assert!(!claimed.is_own() && claimed.claim() && claimed.claim() && claimed.is_own());
-        let claims = || !claimed.is_own() && !claimed.claim() && unclaimed.claim() && unclaimed.is_own();
+        let claims = || {
+            let is_refused = claimed.is_of_parent() && !claimed.is_own() && !claimed.claim();
+            is_refused && !unclaimed.is_of_parent() && unclaimed.claim() && unclaimed.is_own()
+        };
         assert_eq!(run_in_child(claims), 0);
-        assert!(!unclaimed.is_own());
+        assert!(!unclaimed.is_own() && !unclaimed.is_of_parent() && !claimed.is_of_parent());
         NUMBERS.lock().push(1);
         let in_grandchild = || is_forked_child() && generation() == 2 && NUMBERS.lock().is_empty();
         check_fork_while_held(
@@ -237,6 +321,14 @@ mod tests {
             },
         );
         assert_eq!((generation(), NUMBERS.lock().as_slice()), (0, &[1][..]));
+        INHERITED.update(|numbers| numbers.push(1));
+        let inherits = || {
+            let before = INHERITED.get();
+            INHERITED.update(|numbers| numbers.push(2));
+            before == [1] && INHERITED.get() == [1, 2] && run_in_child(|| INHERITED.get() == [1, 2]) == 0
+        };
+        check_fork_while_held(|| INHERITED.lock.lock(), inherits);
+        assert_eq!(INHERITED.get(), [1]);
         check_fork_while_held(
             || std::io::stderr().lock(),
             || {

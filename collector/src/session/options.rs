@@ -72,6 +72,22 @@ impl RecordingOptions {
     pub fn overflow(&self, has_file: bool) -> Overflow {
         self.overflow.unwrap_or(if has_file { Overflow::Wait } else { Overflow::Drop })
     }
+
+    /// Returns the options with a process id in the file's name: `run-1234.vram` for `run.vram`.
+    /// Several processes cannot write one file.
+    #[must_use]
+    pub fn with_process_id(self, process_id: u32) -> Self {
+        let with_id = |path: PathBuf| {
+            let mut name = path.file_stem().unwrap_or_default().to_owned();
+            name.push(format!("-{process_id}"));
+            if let Some(extension) = path.extension() {
+                name.push(".");
+                name.push(extension);
+            }
+            path.with_file_name(name)
+        };
+        Self { record: self.record.map(with_id), ..self }
+    }
 }
 
 /// An environment variable with an invalid value: the variable, why the value is invalid, and what
@@ -204,6 +220,17 @@ mod tests {
             _ => None,
         });
         if errors.is_empty() { Ok(options) } else { Err(errors.iter().map(ToString::to_string).collect()) }
+    }
+
+    #[test]
+    fn process_id_is_in_the_name_of_the_file() {
+        let check = |path: &str, expected: &str| {
+            let options = RecordingOptions { record: Some(path.into()), ..RecordingOptions::default() };
+            assert_eq!(options.with_process_id(12).record, Some(expected.into()));
+        };
+        check("runs.old/run.vram", "runs.old/run-12.vram");
+        check("runs.old/run", "runs.old/run-12");
+        assert_eq!(RecordingOptions::default().with_process_id(12), RecordingOptions::default());
     }
 
     #[test]

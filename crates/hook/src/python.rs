@@ -9,7 +9,7 @@ mod interpreter;
 use std::env;
 use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,23 +49,9 @@ fn parse_listen(text: &str) -> PyResult<SocketAddr> {
 /// Returns the options of the environment variables. Invalid ones are reported. In a forked child,
 /// the name of the file contains the process id: several processes cannot write one file.
 fn environment_options() -> RecordingOptions {
-    let (mut options, errors) = read_recording_options(|name| env::var_os(name));
+    let (options, errors) = read_recording_options(|name| env::var_os(name));
     errors.iter().for_each(|error| stderr_log::print(&error.to_string()));
-    if lifecycle::is_forked_child() {
-        options.record = options.record.map(|path| with_process_id(&path, std::process::id()));
-    }
-    options
-}
-
-/// Returns the path with a process id in its name: `run-1234.vram` for `run.vram`.
-fn with_process_id(path: &Path, process_id: u32) -> PathBuf {
-    let mut name = path.file_stem().unwrap_or_default().to_owned();
-    name.push(format!("-{process_id}"));
-    if let Some(extension) = path.extension() {
-        name.push(".");
-        name.push(extension);
-    }
-    path.with_file_name(name)
+    if lifecycle::is_forked_child() { options.with_process_id(std::process::id()) } else { options }
 }
 
 /// Returns a category by its name.
