@@ -16,7 +16,7 @@ def _after_fork_in_child():
     try:
         _native.after_fork()
         _pool.forget_locks()
-        _pool_session.forget_locks()
+        _pool_session.continue_in_child()
         _scopes.enter_again()
         _out_of_memory.forget()
         _watch.continue_in_child()

@@ -13,6 +13,7 @@ TEXT_BYTES = 1 << 12
 _OOM_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
 #: Arguments and result of each function.
 _FUNCTIONS = {
+    "vramscope_after_fork": ([], None),
     "vramscope_attach_out_of_memory_observer": ([_OOM_CALLBACK], None),
     "vramscope_close": ([], ctypes.c_int),
     "vramscope_complete_allocator": ([ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t], ctypes.c_int),
@@ -80,6 +81,10 @@ class PoolLibrary:
     def address(self, name):
         """Returns the address of a function."""
         return ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
+
+    def after_fork(self):
+        """Prepares the library for a forked child."""
+        self._library.vramscope_after_fork()
 
     def configure(self, conf):
         """Chooses the settings; raises ``ValueError`` with the place of a mistake."""

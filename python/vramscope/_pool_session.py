@@ -6,9 +6,10 @@ import sys
 import threading
 
 from . import _metadata, _scopes, _spans, _watch
+from ._follow import is_forked_from_cuda
 from ._module_scopes import ModuleScopes
 from ._phases import PhaseSpans
-from ._pool_library import PoolError
+from ._pool_library import PoolError, PoolLibrary
 from ._steps import StepMarks
 
 _library = None
@@ -18,10 +19,19 @@ _lock = threading.Lock()
 _is_history = False
 
 
-def forget_locks():
-    """Replaces the lock, which another thread may have held when this process was forked."""
-    global _lock
+def continue_in_child():
+    """Prepares a forked child: it has a pool of its own, which keeps the history if the parent's
+    does. In a child of a process that has used CUDA, neither works."""
+    global _lock, _is_history
+    # Another thread may have held the lock.
     _lock = threading.Lock()
+    if _library is None:
+        return
+    _library.after_fork()
+    _watch.end_with_multiprocessing(_library, PoolLibrary.close)
+    kept_history, _is_history = _is_history, False
+    if kept_history and not is_forked_from_cuda():
+        keep_history(True)
 
 
 class PoolSession:
@@ -146,6 +156,8 @@ class PoolFollowing:
         self._modules = ModuleScopes(library)
         self._phases = PhaseSpans(session)
         self.labels = _StepHook(session)
+        #: ``vramscope attach`` does not follow the pool.
+        self.is_attached = False
         #: The pool's own sites need none.
         self.stacks = None
         self.status = "live"

@@ -60,8 +60,10 @@ class Watch:
         if record is not None:
             record = checked_path(record)
             self._files = (record,)
-        if _open_on_pool is not None:
+        # In a forked child without CUDA, the other kind of session is off, and says so.
+        if _open_on_pool is not None and not is_forked_from_cuda():
             self._session, self._following = _open_on_pool(listen, record)
+            self._pushes = _pushes()
             self._following.start()
             return
         try:
@@ -260,21 +262,20 @@ def _start(listen, record, stacks, starter=None, **options):
     _current = Watch(listen, record, stacks, starter, **options)
     # Before the interpreter stops its threads.
     atexit.register(_current._end)
-    _end_with_multiprocessing(_current)
+    end_with_multiprocessing(_current, Watch._end)
 
 
-def _end_with_multiprocessing(session):
-    """Ends a session when a process of ``multiprocessing`` ends, which runs no other exit handlers.
-    Such a process forgets what its parent registered, after the fork."""
+def end_with_multiprocessing(owner, end):
+    """Calls ``end(owner)`` when a process of ``multiprocessing`` ends, which runs no other exit
+    handlers. Such a process forgets what its parent registered, after the fork."""
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
-        _register_with(util, session)
-        util.register_after_fork(session, lambda session: _register_with(util, session))
 
+        def register(owner):
+            util.Finalize(None, end, args=(owner,), exitpriority=0)
 
-def _register_with(util, session):
-    if session is _current:
-        util.Finalize(None, session._end, exitpriority=0)
+        register(owner)
+        util.register_after_fork(owner, register)
 
 
 def continue_in_child():
@@ -286,8 +287,7 @@ def continue_in_child():
     if parent is None:
         return
     parent._abandon()
-    is_pushed = parent._pushes and _open_on_pool is None
-    if is_pushed and not parent._following.is_attached and not is_forked_from_cuda():
+    if parent._pushes and not parent._following.is_attached and not is_forked_from_cuda():
         starter = RUN if parent.starter == RUN else PARENT
         start(None, None, parent._following.stacks, starter, is_child=True)
 

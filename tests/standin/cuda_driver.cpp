@@ -11,9 +11,11 @@
 #include <map>
 #include <mutex>
 
+#include <unistd.h>
+
 namespace {
 
-constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2;
+constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3;
 constexpr int kMaxDevices = 8;
 // Attributes of a device.
 constexpr int kVirtualMemory = 102, kMajor = 75;
@@ -59,7 +61,11 @@ uint64_t new_address(uint64_t bytes) {
 
 extern "C" {
 
-int cuInit(unsigned) { return kSuccess; }
+// As with CUDA, a child that was forked after the first call cannot use the driver.
+int cuInit(unsigned) {
+  static const pid_t initializer = getpid();
+  return getpid() == initializer ? kSuccess : kNotInitialized;
+}
 
 int cuDriverGetVersion(int* version) {
   *version = 13000;

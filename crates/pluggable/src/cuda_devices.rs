@@ -1,9 +1,19 @@
 //! The GPUs of this machine.
 
 use vramscope_collector::CudaDevice;
+use vramscope_collector::session::lifecycle::ProcessClaim;
 use vramscope_trace::DeviceInfo;
 
 use crate::process::DeviceSource;
+
+/// The process that has used the driver first. CUDA does not work in its forked children.
+static CLAIM: ProcessClaim = ProcessClaim::new();
+
+/// Returns true in a child of a process that had used the driver before the fork.
+#[inline]
+pub(crate) fn is_unusable() -> bool {
+    CLAIM.is_of_parent()
+}
 
 /// Every GPU that the driver shows this process, each in its primary context, which PyTorch uses
 /// too.
@@ -14,6 +24,10 @@ impl DeviceSource for CudaDevices {
     type Device = CudaDevice;
 
     fn list(&self) -> Result<Vec<DeviceInfo>, String> {
+        // Before the driver is used: a child may be forked meanwhile.
+        if !CLAIM.claim() {
+            return Err("this process was forked after CUDA was used, so CUDA does not work in it".to_owned());
+        }
         CudaDevice::list().map_err(|error| error.to_string())
     }
 

@@ -36,24 +36,24 @@ use std::env;
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use vramscope_collector::session::lifecycle::{self, ProcessClaim};
-use vramscope_collector::session::{read_recording_options, stderr_log as log};
-use vramscope_collector::{Settings, settings_from_env};
+use vramscope_collector::session::lifecycle::{self, InheritedValue, ProcessLocal};
+use vramscope_collector::session::{RecordingOptions, read_recording_options, stderr_log as log};
+use vramscope_collector::{Rank, Settings, settings_from_env};
 use vramscope_trace::{MempoolId, StreamId};
 
 use crate::cuda_devices::CudaDevices;
 use crate::exception::{Exception, Failure};
-use crate::process::ProcessState;
+use crate::process::{Observer, ProcessState};
 
 /// The library's state in this process (pools, recording and page), created by the first call that
-/// needs it.
-static PROCESS: OnceLock<ProcessState<CudaDevices>> = OnceLock::new();
+/// needs it. A forked child has a state of its own.
+static PROCESS: ProcessLocal<OnceLock<ProcessState<CudaDevices>>> = ProcessLocal::new();
 
-/// The process that has created the library's state. A forked child has no use for it: the list of
-/// devices needs the driver, and CUDA does not work in a child then.
-static CLAIM: ProcessClaim = ProcessClaim::new();
+/// The rank of this process's parent at the fork, if [`vramscope_after_fork`] has noted it.
+static PARENT_RANK: ProcessLocal<OnceLock<Rank>> = ProcessLocal::new();
 
 /// Detects forks from the moment on when the library is loaded.
 // SAFETY: The loader calls each function in this section once, with arguments that the function
@@ -62,36 +62,68 @@ static CLAIM: ProcessClaim = ProcessClaim::new();
 #[unsafe(link_section = ".init_array")]
 static DETECT_FORKS: extern "C" fn() = lifecycle::detect_forks;
 
-/// The settings that the program chose before the library's state was created; `None` for those of
-/// the environment.
-static CHOSEN_SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
+/// What the program has chosen, for its process and for children that are forked before it uses a
+/// device.
+#[derive(Clone, Default)]
+struct Choices {
+    /// `None` for the settings of the environment.
+    settings: Option<Settings>,
+    observers: Vec<Observer>,
+}
 
-/// Returns the library's state in this process, creating it in the first call; `None` in a forked
-/// child of a process that has created it.
+static CHOICES: InheritedValue<Choices> = InheritedValue::new();
+
+/// Returns the library's state in this process, creating it in the first call; `None` in a child of
+/// a process that had used the driver before the fork: CUDA does not work there.
 #[inline]
 fn process() -> Option<&'static ProcessState<CudaDevices>> {
-    // Checked first: a thread of the parent may have been creating the state at the fork.
-    if CLAIM.claim() { Some(PROCESS.get_or_init(initialize)) } else { None }
+    // The state of a parent is not used: its threads may have left it in any state.
+    if cuda_devices::is_unusable() { None } else { Some(PROCESS.get().get_or_init(initialize)) }
 }
 
 /// Returns the library's state in this process; `None` if no call has created it yet, and in a
-/// forked child of a process that has created it.
+/// child of a process that had used the driver before the fork.
 fn existing_process() -> Option<&'static ProcessState<CudaDevices>> {
-    if CLAIM.is_own() { PROCESS.get() } else { None }
+    if cuda_devices::is_unusable() { None } else { PROCESS.get().get() }
 }
 
-/// Creates the library's state from the environment variables, and installs the log and the
-/// handlers for exit and fork.
+/// Creates the library's state from the environment variables and the program's choices, and
+/// installs the log and the handlers for exit and fork.
 #[cold]
 fn initialize() -> ProcessState<CudaDevices> {
+    /// True once the handler is registered, also by a parent: children inherit it.
+    static HAS_EXIT_HANDLER: AtomicBool = AtomicBool::new(false);
     log::install();
-    lifecycle::call_at_exit(at_exit);
+    if !HAS_EXIT_HANDLER.load(Ordering::Relaxed) {
+        lifecycle::call_at_exit(at_exit);
+        HAS_EXIT_HANDLER.store(true, Ordering::Relaxed);
+    }
     vramscope_fleet::register();
     let (options, errors) = read_recording_options(|name| env::var_os(name));
     errors.iter().for_each(|error| log::print(&error.to_string()));
-    let chosen = CHOSEN_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let settings = chosen.map_or_else(|| settings_from_env().map_err(|error| error.to_string()), Ok);
-    ProcessState::new(CudaDevices, settings, options, Arc::new(log::print))
+    let choices = CHOICES.get();
+    let settings = choices.settings.map_or_else(|| settings_from_env().map_err(|error| error.to_string()), Ok);
+    let process = ProcessState::new(CudaDevices, settings, options_of_process(options), Arc::new(log::print));
+    choices.observers.into_iter().for_each(|observer| process.attach_out_of_memory_observer(observer));
+    process
+}
+
+/// Returns the options of the environment for this process. A forked child that pushes leaves page
+/// and file to its parent; the file of another child has the process id in its name, because
+/// several processes cannot write one file.
+fn options_of_process(options: RecordingOptions) -> RecordingOptions {
+    if !lifecycle::is_forked_child() {
+        return options;
+    }
+    match options.push {
+        Some(_) => RecordingOptions { listen: None, record: None, parent_rank: parent_rank(), ..options },
+        None => options.with_process_id(std::process::id()),
+    }
+}
+
+/// Returns the rank of the parent of a forked child; no numbers elsewhere.
+pub(crate) fn parent_rank() -> Rank {
+    PARENT_RANK.get().get().copied().unwrap_or_default()
 }
 
 /// The handler that runs when the process exits: completes the recording's file and ends the
@@ -224,12 +256,24 @@ pub extern "C" fn vramscope_free(address: *mut c_void, _size: usize, device: c_i
     });
 }
 
-/// Initializes the library; pass it to `set_init_fn` of PyTorch's `CUDAPluggableAllocator`. The
-/// page is served from this call on, instead of from the first allocation.
+/// Initializes the library and the driver; pass it to `set_init_fn` of PyTorch's
+/// `CUDAPluggableAllocator`. The page is served from this call on, instead of from the first
+/// allocation.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_init(_device_count: c_int) {
     catch_panic("vramscope_init", (), || {
-        let _ = process();
+        if let Some(process) = process() {
+            process.list_devices();
+        }
+    });
+}
+
+/// Prepares the library for a forked child, before the child changes its environment: a child that
+/// keeps the rank of its parent is not known by it.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramscope_after_fork() {
+    catch_panic("vramscope_after_fork", (), || {
+        let _ = PARENT_RANK.get().set(Rank::from_env());
     });
 }
 

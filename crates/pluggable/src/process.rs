@@ -3,20 +3,23 @@
 //!
 //! It is generic over the source of devices, so that tests can use host memory.
 
+mod devices;
 mod observers;
 mod session;
 mod snapshot;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vramscope_collector::session::{Log, RecordingOptions};
 use vramscope_collector::{AllocateError, DevicePool, FreeError, MemoryDevice, Settings};
-use vramscope_pool::{CaptureFilter, MemoryStats, OutOfMemory};
+use vramscope_pool::{CaptureFilter, MemoryStats};
 use vramscope_trace::{AnnotationStage, Count, DeviceId, DeviceInfo, MempoolId, NullSink, RecordingInfo, StreamId};
 
-use self::observers::{Observer, Observers};
+use self::devices::{DeviceSlot, Devices};
+pub(crate) use self::observers::Observer;
+use self::observers::Observers;
 use self::session::{Session, record_mark};
 use crate::exception::Failure;
 
@@ -70,22 +73,6 @@ impl fmt::Display for RequestError {
     }
 }
 
-/// A device's pool, if it has been created, and the memory fraction to create it with.
-struct DeviceSlot<D: MemoryDevice> {
-    /// The share of the device's memory that the pool may reserve, if it was set.
-    fraction: Mutex<Option<f64>>,
-    /// The pool, from the first use on, or why it could not be created.
-    pool: OnceLock<Result<DevicePool<D>, String>>,
-}
-
-impl<D: MemoryDevice> DeviceSlot<D> {
-    /// Returns the device's pool; `None` if the device was not used yet or its pool could not be
-    /// created.
-    fn existing_pool(&self) -> Option<&DevicePool<D>> {
-        self.pool.get()?.as_ref().ok()
-    }
-}
-
 /// Whether [`ProcessState::start_session`] started a recording or found one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SessionStart {
@@ -108,18 +95,15 @@ pub(crate) enum StatsReset {
 /// server. At exit only the recording and the server end: PyTorch frees memory until the process
 /// ends.
 ///
-/// Locks are taken in this order: the fractions by device number, the settings, the session, the
-/// observers, a pool.
+/// Locks are taken in this order: the listing of devices, the fractions by device number, the
+/// settings, the session, the observers, a pool.
 pub(crate) struct ProcessState<S: DeviceSource> {
     source: S,
     log: Log,
     /// The settings of pools that do not exist yet.
     settings: Mutex<Settings>,
-    device_infos: Vec<DeviceInfo>,
-    /// One for each device, by number; empty after a failure.
-    slots: Vec<DeviceSlot<S::Device>>,
-    /// Why there are no devices or no valid settings; empty if there are.
-    failure: String,
+    /// None can be used with invalid settings.
+    devices: Devices<S::Device>,
     session: Mutex<Session>,
     /// What is called at out-of-memory on any device.
     observers: Mutex<Observers>,
@@ -131,57 +115,65 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Returns in words that a device does not exist, in a process that sees `count` devices.
+#[cold]
+fn missing_device(device: i32, count: usize) -> String {
+    let devices = Count(count as u64).of("device", "devices");
+    format!("there is no device {device}: this process sees {devices}")
+}
+
 impl<S: DeviceSource> ProcessState<S> {
-    /// Lists the devices and, if requested, serves the page.
+    /// Creates the state and, if requested, serves the page. Does not use the source of devices.
     pub(crate) fn new(source: S, settings: Result<Settings, String>, options: RecordingOptions, log: Log) -> Self {
         // With invalid settings every request fails: other settings would change results silently.
-        let found = settings.and_then(|settings| source.list().map(|devices| (settings, devices)));
-        let (settings, device_infos, failure) = match found {
-            Ok((settings, devices)) => (settings, devices, String::new()),
-            Err(reason) => (Settings::default(), Vec::new(), reason),
-        };
-        let slot = |_: &DeviceInfo| DeviceSlot { fraction: Mutex::new(None), pool: OnceLock::new() };
-        let slots = device_infos.iter().map(slot).collect();
-        let options = RecordingOptions { listen: options.listen.filter(|_| failure.is_empty()), ..options };
+        let (settings, failure) =
+            settings.map_or_else(|reason| (Settings::default(), Some(reason)), |settings| (settings, None));
+        let options = RecordingOptions { listen: options.listen.filter(|_| failure.is_none()), ..options };
         let session = Session::open(options, false, &log);
         Self {
             source,
             log,
             settings: Mutex::new(settings),
-            device_infos,
-            slots,
-            failure,
+            devices: Devices::new(failure),
             session: Mutex::new(session),
             observers: Mutex::default(),
         }
     }
 
-    /// Returns the number and the slot (pool and memory fraction) of a device; `None` if this
-    /// process sees no device with this number.
-    fn slot(&self, device: i32) -> Option<(u16, &DeviceSlot<S::Device>)> {
-        let number = u16::try_from(device).ok()?;
-        self.slots.get(usize::from(number)).map(|slot| (number, slot))
+    /// Lists the devices, which initializes the driver. The program's first use of a device does
+    /// it, too. A failure is that of each request.
+    pub(crate) fn list_devices(&self) {
+        let _ = self.devices.list(|| self.source.list());
+    }
+
+    /// Returns the number and the slot (pool and memory fraction) of a device, for a use of it.
+    /// Fails with the reason in words: there is no such device, or none can be used.
+    #[inline]
+    fn listed_slot(&self, device: i32) -> Result<(u16, &DeviceSlot<S::Device>), String> {
+        let slots = self.devices.list(|| self.source.list())?;
+        let found = u16::try_from(device).ok().and_then(|number| Some((number, slots.get(usize::from(number))?)));
+        found.ok_or_else(|| missing_device(device, slots.len()))
+    }
+
+    /// Returns the slot of a device; `None` if this process sees no device with this number or has
+    /// used none yet.
+    #[inline]
+    fn slot(&self, device: i32) -> Option<&DeviceSlot<S::Device>> {
+        self.devices.slots().get(usize::try_from(device).ok()?)
+    }
+
+    /// Returns the pool of a device; `None` if the device has no pool.
+    #[inline]
+    fn existing_pool(&self, device: i32) -> Option<&DevicePool<S::Device>> {
+        self.slot(device)?.existing_pool()
     }
 
     /// Returns the device's pool, which the first call creates. Fails with the reason why the
     /// device has no pool.
     #[inline]
     fn pool(&self, device: i32) -> Result<&DevicePool<S::Device>, String> {
-        let (number, slot) = self.slot(device).ok_or_else(|| self.missing_device(device))?;
+        let (number, slot) = self.listed_slot(device)?;
         slot.pool.get().unwrap_or_else(|| self.create_pool(number, slot)).as_ref().map_err(String::clone)
-    }
-
-    /// Returns in words why a device cannot be used: it does not exist, or no device can be used
-    /// for the reason given.
-    #[cold]
-    fn missing_device(&self, device: i32) -> String {
-        match self.failure.as_str() {
-            "" => {
-                let devices = Count(self.device_infos.len() as u64).of("device", "devices");
-                format!("there is no device {device}: this process sees {devices}")
-            }
-            reason => reason.to_owned(),
-        }
     }
 
     /// Creates the device's pool, unless another thread just did, and returns it or the reason why
@@ -193,7 +185,7 @@ impl<S: DeviceSource> ProcessState<S> {
         slot: &'a DeviceSlot<S::Device>,
     ) -> &'a Result<DevicePool<S::Device>, String> {
         // Locked until the pool exists, so that a fraction set meanwhile is not lost.
-        let fraction = lock(&slot.fraction);
+        let fraction = slot.lock_fraction();
         slot.pool.get_or_init(|| self.open(number, *fraction))
     }
 
@@ -220,8 +212,8 @@ impl<S: DeviceSource> ProcessState<S> {
 
     /// Returns the header of a recording. Devices that are in use already have no complete history.
     fn recording_info(&self, settings: &Settings) -> RecordingInfo {
-        let mut devices = self.device_infos.clone();
-        for (info, slot) in devices.iter_mut().zip(&self.slots) {
+        let mut devices = self.devices.infos().to_vec();
+        for (info, slot) in devices.iter_mut().zip(self.devices.slots()) {
             let is_used = slot.existing_pool().is_some_and(|pool| pool.memory_reserved() > 0);
             info.history_complete = !is_used;
         }
@@ -230,7 +222,8 @@ impl<S: DeviceSource> ProcessState<S> {
 
     /// Iterates over the pools created so far, with the numbers of their devices.
     fn pools(&self) -> impl Iterator<Item = (u16, &DevicePool<S::Device>)> {
-        (0..).zip(self.slots.iter().map(DeviceSlot::existing_pool)).filter_map(|(number, pool)| Some((number, pool?)))
+        let pools = self.devices.slots().iter().map(DeviceSlot::existing_pool);
+        (0..).zip(pools).filter_map(|(number, pool)| Some((number, pool?)))
     }
 
     /// Allocates `bytes` of device memory for use on `stream` and returns its address; `None` for 0
@@ -245,7 +238,7 @@ impl<S: DeviceSource> ProcessState<S> {
     /// Fails if no such block is allocated.
     #[inline]
     pub(crate) fn free(&self, address: u64, device: i32) -> Result<(), FreeError> {
-        let pool = self.slot(device).and_then(|(_, slot)| slot.existing_pool());
+        let pool = self.existing_pool(device);
         // SAFETY: These pools create no slices, and PyTorch frees memory only when it has stopped
         // using it.
         unsafe { pool.ok_or(FreeError::UnknownAddress { address })?.caching_allocator_delete(address) }
@@ -283,8 +276,8 @@ impl<S: DeviceSource> ProcessState<S> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(format!("the memory fraction must be from 0 to 1, not {fraction}"));
         }
-        let (_, slot) = self.slot(device).ok_or_else(|| self.missing_device(device))?;
-        let mut stored = lock(&slot.fraction);
+        let (_, slot) = self.listed_slot(device)?;
+        let mut stored = slot.lock_fraction();
         *stored = Some(fraction);
         slot.existing_pool()
             .map_or(Ok(()), |pool| pool.set_per_process_memory_fraction(fraction).map_err(|error| error.to_string()))
@@ -308,10 +301,9 @@ impl<S: DeviceSource> ProcessState<S> {
 
     /// Returns the share of the device's memory, from 0 to 1, that its pool may reserve.
     pub(crate) fn memory_fraction(&self, device: i32) -> f64 {
-        let pool = self.slot(device).and_then(|(_, slot)| slot.existing_pool());
-        let stored = || self.slot(device).and_then(|(_, slot)| *lock(&slot.fraction));
+        let stored = || self.slot(device).and_then(|slot| *slot.lock_fraction());
         let of_settings = || lock(&self.settings).per_process_memory_fraction;
-        match pool {
+        match self.existing_pool(device) {
             Some(pool) => pool.allocator_settings().per_process_memory_fraction,
             None => stored().unwrap_or_else(of_settings),
         }
@@ -321,7 +313,7 @@ impl<S: DeviceSource> ProcessState<S> {
     /// of `PYTORCH_CUDA_ALLOC_CONF`. The memory limit of an existing pool stays as it is.
     pub(crate) fn set_settings(&self, conf: &str) -> Result<(), String> {
         let parsed = Settings::parse(conf).map_err(|error| error.to_string())?;
-        let _creating: Vec<_> = self.slots.iter().map(|slot| lock(&slot.fraction)).collect();
+        let _creating = self.devices.hold_creation();
         *lock(&self.settings) = parsed;
         for (_, pool) in self.pools() {
             pool.set_allocator_settings(conf).map_err(|error| error.to_string())?;
@@ -341,14 +333,14 @@ impl<S: DeviceSource> ProcessState<S> {
     /// Returns the bytes of the device's largest free block, or `guess` if that is more; with the
     /// guess 0, the device's free memory or the largest free block.
     pub(crate) fn cache_info(&self, device: i32, guess: u64) -> u64 {
-        let Some(pool) = self.slot(device).and_then(|(_, slot)| slot.existing_pool()) else { return guess };
+        let Some(pool) = self.existing_pool(device) else { return guess };
         let guess = if guess == 0 { pool.mem_get_info().free_bytes } else { guess };
         guess.max(pool.memory_state().free_space().largest)
     }
 
     /// Resets counters of a device; does nothing for an unused device.
     pub(crate) fn reset_stats(&self, device: i32, reset: StatsReset) {
-        let Some(pool) = self.slot(device).and_then(|(_, slot)| slot.existing_pool()) else { return };
+        let Some(pool) = self.existing_pool(device) else { return };
         match reset {
             StatsReset::Peaks => pool.reset_peak_memory_stats(),
             StatsReset::Accumulated => pool.reset_accumulated_memory_stats(),
@@ -357,17 +349,16 @@ impl<S: DeviceSource> ProcessState<S> {
 
     /// Registers a function that is called at every out-of-memory on any device, before the request
     /// fails.
-    pub(crate) fn attach_out_of_memory_observer(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
-        let _creating: Vec<_> = self.slots.iter().map(|slot| lock(&slot.fraction)).collect();
-        let observer: Observer = Arc::new(observer);
+    pub(crate) fn attach_out_of_memory_observer(&self, observer: Observer) {
+        let _creating = self.devices.hold_creation();
         self.pools().for_each(|(_, pool)| observers::attach(pool, &observer));
         lock(&self.observers).push(observer);
     }
 
     /// Returns the counters of `torch.cuda.memory_stats()` as a JSON object: zeros for an unused
-    /// device, `{}` for a missing one.
+    /// device, `{}` for a missing one and before the devices are listed.
     pub(crate) fn memory_stats_json(&self, device: i32) -> String {
-        let Some((_, slot)) = self.slot(device) else { return "{}".to_owned() };
+        let Some(slot) = self.slot(device) else { return "{}".to_owned() };
         let stats = slot.existing_pool().map_or_else(MemoryStats::default, DevicePool::memory_stats);
         serde_json::to_string(&stats).expect("a map of integers always serializes")
     }
@@ -396,7 +387,7 @@ impl<S: DeviceSource> ProcessState<S> {
     /// if a page is wanted and cannot be served.
     pub(crate) fn start_session(&self, options: RecordingOptions) -> Result<SessionStart, String> {
         // No pool is created meanwhile.
-        let _creating: Vec<_> = self.slots.iter().map(|slot| lock(&slot.fraction)).collect();
+        let _creating = self.devices.hold_creation();
         let settings = lock(&self.settings).clone();
         let mut session = lock(&self.session);
         if session.is_active() {
@@ -445,6 +436,8 @@ impl<S: DeviceSource> ProcessState<S> {
     }
 }
 
+#[cfg(test)]
+mod listing_tests;
 #[cfg(test)]
 mod session_tests;
 #[cfg(test)]

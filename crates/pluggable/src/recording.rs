@@ -4,13 +4,13 @@ use std::env;
 use std::ffi::{CStr, OsString, c_char, c_int};
 use std::path::Path;
 
-use vramscope_collector::session::{lifecycle, read_recording_options};
+use vramscope_collector::session::read_recording_options;
 use vramscope_collector::{Category, Overflow, enter_scope, leave_scope};
 use vramscope_trace::AnnotationStage;
 
 use crate::process::SessionStart;
 use crate::statistics::{read_text, write_text};
-use crate::{catch_panic, existing_process, process};
+use crate::{catch_panic, existing_process, parent_rank, process};
 
 /// The environment variables that the arguments of [`vramscope_start`] replace.
 const LISTEN: &str = "VRAMSCOPE_LISTEN";
@@ -60,10 +60,6 @@ pub unsafe extern "C" fn vramscope_scope_begin(name: *const c_char, category: *c
     // SAFETY: The pointer is not null, so the caller guarantees a string.
     let text = |text: *const c_char| (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy());
     catch_panic("vramscope_scope_begin", (), || {
-        // The lock of the scopes may have been held at the fork.
-        if lifecycle::is_forked_child() {
-            return;
-        }
         let category = text(category).and_then(|name| Category::ALL.into_iter().find(|one| one.name() == name));
         enter_scope(&text(name).unwrap_or_default(), category);
     });
@@ -139,6 +135,7 @@ fn start(listen: Option<String>, record: Option<String>) -> Result<SessionStart,
     }
     // Nothing is lost: the program asked for this recording.
     options.overflow = options.overflow.or(Some(Overflow::Wait));
+    options.parent_rank = parent_rank();
     process().ok_or("a forked process cannot be recorded")?.start_session(options)
 }
 

@@ -2,12 +2,12 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
-use std::sync::PoisonError;
+use std::sync::Arc;
 
 use vramscope_collector::{Settings, settings_from_env};
 
-use crate::process::StatsReset;
-use crate::{CHOSEN_SETTINGS, catch_panic, existing_process, process};
+use crate::process::{Observer, StatsReset};
+use crate::{CHOICES, catch_panic, existing_process, process};
 
 /// Writes `message` to `text`, ended by a 0. Writes at most `capacity` bytes with the 0, cutting a
 /// longer message, and nothing if `text` is null. Returns the length of the message.
@@ -48,17 +48,21 @@ pub(crate) unsafe fn read_text(text: *const c_char) -> Option<String> {
 pub unsafe extern "C" fn vramscope_configure(conf: *const c_char, text: *mut c_char, capacity: usize) -> c_int {
     catch_panic("vramscope_configure", 1, || {
         // SAFETY: The caller guarantees a string or null.
-        let result = match (unsafe { read_text(conf) }, existing_process()) {
-            (None, _) => settings_from_env().map(drop).map_err(|error| error.to_string()),
-            (Some(conf), Some(process)) => process.set_settings(&conf),
-            (Some(conf), None) => Settings::parse(&conf).map_err(|error| error.to_string()).map(|settings| {
-                *CHOSEN_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner) = Some(settings);
-            }),
+        let result = match unsafe { read_text(conf) } {
+            None => settings_from_env().map(drop).map_err(|error| error.to_string()),
+            Some(conf) => configure(&conf),
         };
         // SAFETY: The caller guarantees null or `capacity` writable bytes.
         unsafe { write_text(&result.as_ref().err().cloned().unwrap_or_default(), text, capacity) };
         c_int::from(result.is_err())
     })
+}
+
+/// Changes the settings of this process, and of children that are forked before it uses a device.
+fn configure(conf: &str) -> Result<(), String> {
+    let settings = Settings::parse(conf).map_err(|error| error.to_string())?;
+    CHOICES.update(|choices| choices.settings = Some(settings));
+    existing_process().map_or(Ok(()), |process| process.set_settings(conf))
 }
 
 /// Writes the counters of `torch.cuda.memory_stats()` to `text` as a JSON object that ends with a
@@ -141,10 +145,13 @@ pub type OutOfMemoryCallback = extern "C" fn(c_int, u64, u64, u64);
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_attach_out_of_memory_observer(callback: OutOfMemoryCallback) {
     catch_panic("vramscope_attach_out_of_memory_observer", (), || {
-        let Some(process) = process() else { return };
-        process.attach_out_of_memory_observer(move |details| {
+        let observer: Observer = Arc::new(move |details| {
             let device = c_int::from(details.device.0);
             callback(device, details.requested, details.device_total_bytes, details.device_free_bytes);
         });
+        if let Some(process) = process() {
+            process.attach_out_of_memory_observer(Arc::clone(&observer));
+            CHOICES.update(|choices| choices.observers.push(observer));
+        }
     });
 }

@@ -10,7 +10,7 @@ use std::ptr;
 
 use vramscope_collector::CudaDevice;
 
-const FUNCTIONS: [&CStr; 26] = [
+const FUNCTIONS: [&CStr; 27] = [
     c"vramscope_malloc",
     c"vramscope_free",
     c"vramscope_init",
@@ -37,6 +37,7 @@ const FUNCTIONS: [&CStr; 26] = [
     c"vramscope_set_recording",
     c"vramscope_snapshot",
     c"vramscope_start",
+    c"vramscope_after_fork",
 ];
 
 /// Set in the child process that loads the library.
@@ -60,6 +61,7 @@ type Stats = extern "C" fn(c_int, *mut c_char, usize) -> usize;
 type Mark = extern "C" fn(*const c_char);
 type NoArguments = extern "C" fn();
 type Stop = extern "C" fn() -> c_int;
+type Start = extern "C" fn(*const c_char, *const c_char, *mut c_char, usize) -> c_int;
 
 struct Library(*mut c_void);
 
@@ -223,6 +225,44 @@ fn forked_child_cannot_allocate_and_exits() {
     // SAFETY: `status` is a valid variable.
     assert_eq!(unsafe { waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 7 << 8, "requests failed in the child, and it exited by itself");
+}
+
+#[test]
+fn child_of_a_process_that_has_not_used_the_driver_is_on_its_own() {
+    if has_gpu() {
+        eprintln!("SKIPPED: this machine has a GPU");
+        return;
+    }
+    if !is_child() {
+        let name = "child_of_a_process_that_has_not_used_the_driver_is_on_its_own";
+        let messages = printed_messages(&run_in_child(name, &[]));
+        let expected = format!("vramscope: cannot allocate: {}", no_gpu_reason());
+        assert_eq!(messages, [expected.as_str(); 2], "one in the child of the child, one in the child");
+        return;
+    }
+    let library = Library::open();
+    let (malloc, stop): (Malloc, Stop) = (library.function(FUNCTIONS[0]), library.function(FUNCTIONS[11]));
+    let (start, after_fork): (Start, NoArguments) = (library.function(FUNCTIONS[25]), library.function(FUNCTIONS[26]));
+    let null = ptr::null_mut();
+    let starts = || start(ptr::null(), ptr::null(), ptr::null_mut(), 0);
+    // Creates the state, without a request.
+    assert_eq!((starts(), starts()), (0, 2));
+    let fork_and_check = |check: &dyn Fn() -> bool| {
+        // SAFETY: The child calls the library and exits; it waits for no lock of its parent.
+        let child = unsafe { fork() };
+        if child == 0 {
+            after_fork();
+            // SAFETY: Ends the child and runs its exit handlers, which this test covers.
+            unsafe { exit(if check() { 7 } else { 1 }) }
+        }
+        let mut status = 0;
+        // SAFETY: `status` is a valid variable.
+        unsafe { waitpid(child, &mut status, 0) == child && status == 7 << 8 }
+    };
+    let in_grandchild = || starts() == 0 && malloc(512, 0, null).is_null() && stop() == 0;
+    let in_child = || starts() == 0 && fork_and_check(&in_grandchild) && malloc(512, 0, null).is_null();
+    assert!(fork_and_check(&in_child));
+    assert_eq!((starts(), stop()), (2, 0), "the session of the parent goes on");
 }
 
 /// Builds the C++ program; `None` without a compiler.

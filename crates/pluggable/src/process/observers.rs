@@ -6,7 +6,7 @@ use vramscope_collector::{DevicePool, MemoryDevice};
 use vramscope_pool::OutOfMemory;
 
 /// A function that is called at out-of-memory, before the request fails.
-pub(super) type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
+pub(crate) type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
 /// Registers an observer with a pool.
 pub(super) fn attach<D: MemoryDevice>(pool: &DevicePool<D>, observer: &Observer) {

@@ -164,9 +164,9 @@ fn observers_see_out_of_memory_on_every_device() {
     allocate(&process, 512);
     let seen = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&seen);
-    process.attach_out_of_memory_observer(move |details| {
+    process.attach_out_of_memory_observer(Arc::new(move |details| {
         count.fetch_add(details.requested / MIB, Ordering::Relaxed);
-    });
+    }));
     for device in [0, 1] {
         assert!(process.allocate(100 * MIB, device, STREAM).is_err());
     }
