@@ -39,6 +39,48 @@ class StackTest(ProgramTest):
         for number, stack in found:
             self.assertIn(f"/cells/{number - 1}.py", stack)
 
+    def test_code_objects_with_texts_at_one_address_are_told_apart(self):
+        # Nothing keeps the code objects, nor the names of their files and functions.
+        for part, name, source in (
+            ("file", "f'/parts/{number:03}.py'", "'def run(): return request()'"),
+            ("function", "'/parts/all.py'", "f'def run{number:03}(): return request()'"),
+            ("first line", "'/parts/all.py'", "'\\n' * number + 'def run(): return request()'"),
+            ("line", "'/parts/all.py'", "'def run():\\n' + '\\n' * number + ' return request()'"),
+        ):
+            output, _ = self.run_program(
+                f"""
+                import torch
+                import vramscope
+
+                def request():
+                    torch._library.free(torch._C._allocate(0, 512))
+
+                def generate(number):
+                    names = {{"request": request}}
+                    exec(compile({source}, {name}, "exec"), names)
+                    [function] = [value for key, value in names.items() if key.startswith("run")]
+                    function()
+                    code = function.__code__
+                    print(id(code), f"{{code.co_filename}}:{{list(code.co_lines())[-1][2]}} {{code.co_name}}")
+                    # Without it, the function would live until a garbage collection.
+                    names.clear()
+
+                with vramscope.record("run.vram") as session:
+                    kept = train()
+                    wait_until_live(session)
+                    for number in range(100):
+                        generate(number)
+                """
+            )
+            expected = [line.split(" ", 1) for line in output.splitlines()]
+            with self.subTest(part):
+                self.assertLess(len({address for address, _ in expected}), 60, "no address was used again")
+                self.assertEqual(len({frame for _, frame in expected}), 100)
+                rows = [row for row in self.events() if row["kind"] == "alloc" and "/parts/" in row["stack"]]
+                found = [next(line for line in row["stack"].splitlines() if "/parts/" in line) for row in rows]
+                wrong = [pair for pair in zip(found, [frame for _, frame in expected]) if pair[0] != pair[1]]
+                self.assertEqual((len(found), len(wrong), wrong[:2]), (100, 0, []))
+
     def test_stacks_have_functions_files_and_lines(self):
         self.run_program(self.CODE.format(""))
         stacks = {row["stack"] for row in self.events() if row["requested"] == "1000"}

@@ -24,7 +24,7 @@
 //! - `tracker` is the tracker: one [ring](vramscope_collector::ring) for each device;
 //!   `snapshot_devices` says which device an entry of a snapshot is about. `record` is what the
 //!   ring contains, `writer` and `stacks` write it, `reader` and `definitions` read it, with
-//!   `numbered`.
+//!   `numbered`; `hash` is the hash of their tables.
 //! - `interpreter` reads the Python frames of a thread without the interpreter's lock, and `native`
 //!   its C++ frames without the C++ runtime. `scopes` has the scopes that the program opens.
 //! - `follower` is the thread that reads the rings; `modules` has the names of modules, `regions`
@@ -38,6 +38,7 @@
 
 mod definitions;
 mod follower;
+mod hash;
 mod interpreter;
 mod loader;
 mod modules;

@@ -1,9 +1,8 @@
 //! The tracker's table of call stacks: gives each call stack a number.
 //!
 //! A training program repeats few stacks, so nearly every request finds its stack in the table, by
-//! a hash of the frames' code objects, file names and instructions. A new stack is written to the
-//! ring once. A stack has the Python frames of a thread and, if wanted, the C++ frames that they
-//! called.
+//! a hash of the frames' code objects and instructions. A new stack is written to the ring once. A
+//! stack has the Python frames of a thread and, if wanted, the C++ frames that they called.
 //!
 //! A program that makes one model after another, or compiles code again and again, has new stacks
 //! without an end: modules and code objects are known by their addresses. A table that is full
@@ -11,10 +10,10 @@
 
 use vramscope_collector::ring::Producer;
 
+use crate::hash::mix;
 use crate::interpreter::{CODE_BUFFER_BYTES, DirectMemory, FrameRef, FrameWalker, read_code};
 use crate::native::{MAX_NATIVE_FRAMES, NativeWalker};
 use crate::record::{self, MAX_FRAMES, MAX_TEXT_BYTES, RING_LEN, TABLES, has_room};
-use crate::thread_table::HASH_MULTIPLIER;
 
 /// Number of slots for stacks. At most three quarters are used; programs have some thousand stacks.
 const STACK_SLOTS: usize = 1 << 16;
@@ -115,17 +114,11 @@ pub(crate) struct StackTable {
     words: Box<[u64; MAX_WORDS]>,
 }
 
-/// Adds a word to a hash.
-#[inline]
-fn mix(hash: u64, word: u64) -> u64 {
-    (hash.rotate_left(5) ^ word).wrapping_mul(HASH_MULTIPLIER)
-}
-
 impl StackTable {
     /// Creates an empty table. `walker` must have passed its self-check; `module_call` is the
     /// address of the code object of `torch.nn.Module._wrapped_call_impl`, or 0.
     pub(crate) fn new(walker: FrameWalker, module_call: usize) -> Self {
-        let no_frame = FrameRef { code: 0, file_name: 0, instruction_offset: 0, first_local: 0 };
+        let no_frame = FrameRef { code: 0, code_identity: 0, instruction_offset: 0, first_local: 0 };
         Self {
             walker,
             native: NativeWalker::new(),
@@ -153,8 +146,8 @@ impl StackTable {
                 let Some(slot) = frames.get_mut(count) else { return false };
                 let module = if frame.code == *module_call { frame.first_local } else { 0 };
                 *slot = FrameRef { first_local: module, ..frame };
-                let code = frame.code as u64 ^ (frame.file_name as u64).rotate_left(20);
-                hash = mix(hash, code ^ (frame.instruction_offset as u64) << 44);
+                let code = (frame.code as u64).rotate_left(20) ^ frame.code_identity;
+                hash = mix(hash, code ^ u64::from(frame.instruction_offset as u32) << 32);
                 if module != 0 {
                     hash = mix(hash, module as u64);
                 }
@@ -255,7 +248,11 @@ impl StackTable {
 
 #[cfg(test)]
 mod tests {
+    use vramscope_collector::ring::ring;
+
     use super::*;
+    use crate::interpreter::LAYOUTS;
+    use crate::interpreter::fake_interpreter::FakeInterpreter;
 
     #[test]
     fn emptied_table_has_new_numbers() {
@@ -273,5 +270,23 @@ mod tests {
         assert_eq!([17, 1].map(|key| insert(&mut table, key)), [4, 5]);
         assert_eq!([1, 9, 17].map(|key| table.find(key).ok()), [Some(5), None, Some(4)]);
         assert!(table.has_room(4) && !table.has_room(5));
+    }
+
+    #[test]
+    fn each_code_object_and_instruction_has_its_own_stack() {
+        for layout in &LAYOUTS {
+            let mut interpreter = FakeInterpreter::new(layout);
+            let code = interpreter.code("a.py", "f", 1, &[1, 2, 3]);
+            let frame = interpreter.push_frame(code, 6, 0);
+            let (mut ring, _consumer) = ring::<RING_LEN>();
+            let mut table = StackTable::new(interpreter.walker(), 0);
+            let mut number = || table.current(false, &mut ring).number;
+            assert_eq!([number(), number()], [1, 1]);
+            // Another code object at the address of the first one.
+            interpreter.write_code(code, "b.py", "f", 1, &[1, 2, 3]);
+            assert_eq!([number(), number()], [2, 2], "{layout:?}");
+            interpreter.write_instruction(frame, code, 6 + (1 << 20));
+            assert_eq!([number(), number()], [3, 3], "{layout:?}");
+        }
     }
 }

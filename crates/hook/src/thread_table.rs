@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::hash::HASH_MULTIPLIER;
+
 /// Returns this thread's pointer; 0 on processors that are not supported.
 #[inline]
 pub(crate) fn thread_pointer() -> usize {
@@ -27,9 +29,6 @@ pub(crate) fn thread_pointer() -> usize {
     #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
     0
 }
-
-/// The multiplier of hashes, an odd number whose bits are spread evenly (2^64 / golden ratio).
-pub(crate) const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Number of threads in a bucket: their pointers fill a cache line.
 const BUCKET_THREADS: usize = 8;

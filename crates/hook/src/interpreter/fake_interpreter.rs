@@ -6,7 +6,8 @@ use std::ptr;
 
 use super::frames::FrameWalker;
 use super::layout::{
-    BYTES_DATA, FIRST_INTERPRETER_OWNER, Layout, OBJECT_SIZE, OBJECT_TYPE, TEXT_LENGTH, TEXT_STATE, TYPE_INSTANCE_SIZE,
+    BYTES_DATA, FIRST_INTERPRETER_OWNER, HASH, Layout, OBJECT_SIZE, OBJECT_TYPE, TEXT_LENGTH, TEXT_STATE,
+    TYPE_INSTANCE_SIZE,
 };
 
 /// Size of each object, more than any of them needs.
@@ -24,7 +25,7 @@ extern "C" fn current_thread_state() -> *mut c_void {
 
 /// How a string stores its characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TextKind {
+pub(crate) enum TextKind {
     Ascii,
     /// Characters of 1, 2 or 4 bytes behind the header.
     Compact(usize),
@@ -33,7 +34,7 @@ pub(super) enum TextKind {
 }
 
 /// Memory with an interpreter of one layout.
-pub(super) struct FakeInterpreter {
+pub(crate) struct FakeInterpreter {
     layout: &'static Layout,
     objects: Vec<Box<[u64]>>,
     code_type: usize,
@@ -44,7 +45,7 @@ pub(super) struct FakeInterpreter {
 
 impl FakeInterpreter {
     /// Creates an interpreter whose current thread runs no frame.
-    pub(super) fn new(layout: &'static Layout) -> Self {
+    pub(crate) fn new(layout: &'static Layout) -> Self {
         let mut this = Self { layout, objects: Vec::new(), code_type: 0, thread_state: 0, innermost: 0 };
         this.code_type = this.object(OBJECT_BYTES);
         this.write_word(this.code_type, TYPE_INSTANCE_SIZE, layout.code_size);
@@ -59,25 +60,25 @@ impl FakeInterpreter {
     }
 
     /// Returns a walker on which the calling thread has this interpreter's thread state.
-    pub(super) fn walker(&self) -> FrameWalker {
+    pub(crate) fn walker(&self) -> FrameWalker {
         THREAD_STATE.set(self.thread_state);
         self.walker_without_thread_state()
     }
 
     /// Returns a walker that leaves the calling thread's thread state as it is.
-    pub(super) fn walker_without_thread_state(&self) -> FrameWalker {
+    pub(crate) fn walker_without_thread_state(&self) -> FrameWalker {
         // SAFETY: Both stand for CPython's, in memory of this interpreter.
         unsafe { FrameWalker::new(self.layout, self.code_type, current_thread_state) }
     }
 
     /// Creates an object of zeros.
-    pub(super) fn object(&mut self, bytes: usize) -> usize {
+    pub(crate) fn object(&mut self, bytes: usize) -> usize {
         self.objects.push(vec![0; bytes.div_ceil(8)].into_boxed_slice());
         self.objects.last_mut().map_or(0, |object| object.as_mut_ptr().expose_provenance())
     }
 
     /// Writes bytes into an object.
-    pub(super) fn write_bytes(&mut self, object: usize, offset: usize, bytes: &[u8]) {
+    pub(crate) fn write_bytes(&mut self, object: usize, offset: usize, bytes: &[u8]) {
         let address = object + offset;
         let fits = self.objects.iter().any(|words| {
             let start = words.as_ptr().addr();
@@ -90,25 +91,26 @@ impl FakeInterpreter {
     }
 
     /// Writes a pointer or a `Py_ssize_t`.
-    pub(super) fn write_word(&mut self, object: usize, offset: usize, value: usize) {
+    pub(crate) fn write_word(&mut self, object: usize, offset: usize, value: usize) {
         self.write_bytes(object, offset, &value.to_ne_bytes());
     }
 
     /// Writes a C `int`.
-    pub(super) fn write_int(&mut self, object: usize, offset: usize, value: i32) {
+    pub(crate) fn write_int(&mut self, object: usize, offset: usize, value: i32) {
         self.write_bytes(object, offset, &value.to_ne_bytes());
     }
 
     /// Creates a `bytes`.
-    pub(super) fn byte_string(&mut self, bytes: &[u8]) -> usize {
+    pub(crate) fn byte_string(&mut self, bytes: &[u8]) -> usize {
         let object = self.object(BYTES_DATA + bytes.len() + 1);
         self.write_word(object, OBJECT_SIZE, bytes.len());
+        self.write_word(object, HASH, usize::MAX);
         self.write_bytes(object, BYTES_DATA, bytes);
         object
     }
 
     /// Creates a `str` of code points.
-    pub(super) fn text(&mut self, characters: &[u32], kind: TextKind) -> usize {
+    pub(crate) fn text(&mut self, characters: &[u32], kind: TextKind) -> usize {
         let size = match kind {
             TextKind::Ascii => 1,
             TextKind::Compact(size) | TextKind::Pointer(size) => size,
@@ -117,6 +119,7 @@ impl FakeInterpreter {
             characters.iter().flat_map(|character| character.to_le_bytes().into_iter().take(size)).collect();
         let object = self.object(OBJECT_BYTES + data.len());
         self.write_word(object, TEXT_LENGTH, characters.len());
+        self.write_word(object, HASH, usize::MAX);
         let (compact, ascii) = (kind != TextKind::Pointer(size), kind == TextKind::Ascii);
         let state = size << 2 | usize::from(compact) << 5 | usize::from(ascii) << 6 | 1;
         self.write_int(object, TEXT_STATE, state as i32);
@@ -133,9 +136,15 @@ impl FakeInterpreter {
     }
 
     /// Creates a code object with ASCII names, one argument and a first line.
-    pub(super) fn code(&mut self, file_name: &str, name: &str, first_line: i32, line_table: &[u8]) -> usize {
-        let layout = self.layout;
+    pub(crate) fn code(&mut self, file_name: &str, name: &str, first_line: i32, line_table: &[u8]) -> usize {
         let code = self.object(OBJECT_BYTES);
+        self.write_code(code, file_name, name, first_line, line_table);
+        code
+    }
+
+    /// Writes a code object at an address, where another one may have been.
+    pub(crate) fn write_code(&mut self, code: usize, file_name: &str, name: &str, first_line: i32, line_table: &[u8]) {
+        let layout = self.layout;
         let characters = |text: &str| text.chars().map(u32::from).collect::<Vec<_>>();
         let (file_name, name) = (characters(file_name), characters(name));
         self.write_word(code, OBJECT_TYPE, self.code_type);
@@ -147,13 +156,23 @@ impl FakeInterpreter {
         self.write_word(code, layout.code_line_table, line_table);
         self.write_int(code, layout.code_first_line, first_line);
         self.write_int(code, layout.code_argument_count, 1);
-        code
+        if let Some(offset) = layout.code_version {
+            self.write_int(code, offset, self.objects.len() as i32);
+        }
     }
 
-    /// Calls a Python function: pushes a frame. `first_local` is written as it is, with its tags.
-    pub(super) fn push_frame(&mut self, code: usize, instruction_offset: i32, first_local: usize) {
-        let layout = self.layout;
+    /// Calls a Python function: pushes a frame, and returns its address. `first_local` is written as
+    /// it is, with its tags.
+    pub(crate) fn push_frame(&mut self, code: usize, instruction_offset: i32, first_local: usize) -> usize {
         let frame = self.push(code);
+        self.write_word(frame, self.layout.frame_first_local, first_local);
+        self.write_instruction(frame, code, instruction_offset);
+        frame
+    }
+
+    /// Writes the instruction of a frame of a code object.
+    pub(crate) fn write_instruction(&mut self, frame: usize, code: usize, instruction_offset: i32) {
+        let layout = self.layout;
         match layout.code_bytecode {
             Some(bytecode) => {
                 let instruction = (code + bytecode).wrapping_add_signed(instruction_offset as isize);
@@ -161,11 +180,10 @@ impl FakeInterpreter {
             }
             None => self.write_int(frame, layout.frame_instruction, instruction_offset / 2),
         }
-        self.write_word(frame, layout.frame_first_local, first_local);
     }
 
     /// Pushes a frame of the interpreter itself, which has the given executable.
-    pub(super) fn push_interpreter_frame(&mut self, executable: usize) {
+    pub(crate) fn push_interpreter_frame(&mut self, executable: usize) {
         let frame = self.push(executable);
         if let Some(offset) = self.layout.frame_owner {
             self.write_bytes(frame, offset, &[FIRST_INTERPRETER_OWNER]);

@@ -17,6 +17,9 @@ pub(super) const OBJECT_TYPE: usize = 8;
 pub(super) const OBJECT_SIZE: usize = 16;
 /// Offset of `tp_basicsize` in a `PyTypeObject`.
 pub(super) const TYPE_INSTANCE_SIZE: usize = 32;
+/// Offset of `ob_shash` in a `PyBytesObject` and of `hash` in a `PyASCIIObject`: the hash, or -1 if
+/// nothing has asked for it.
+pub(super) const HASH: usize = 24;
 /// Offset of `ob_sval`, the first byte, in a `PyBytesObject`.
 pub(super) const BYTES_DATA: usize = 32;
 /// Offset of `length`, the number of characters, in a `PyASCIIObject`.
@@ -70,6 +73,9 @@ pub(crate) struct Layout {
     /// In a code object: `co_localspluskinds`, a `bytes`. `None` in 3.10, where a variable in a
     /// cell leaves its own slot null.
     pub(super) code_local_kinds: Option<usize>,
+    /// In a code object: `co_version`, an `int` that no other code object of the process has; 0 once
+    /// the numbers are used up. `None` before 3.12.
+    pub(super) code_version: Option<usize>,
     /// In a code object: the first instruction. `None` in 3.10, whose frames store an index.
     pub(super) code_bytecode: Option<usize>,
     /// Format of `co_linetable`.
@@ -104,6 +110,7 @@ const CPYTHON_3_10: Layout = Layout {
     code_line_table: 120,
     code_argument_count: 16,
     code_local_kinds: None,
+    code_version: None,
     code_bytecode: None,
     line_table_format: LineTableFormat::LineDeltas,
     text_ascii_data: 48,
@@ -133,6 +140,7 @@ const CPYTHON_3_11: Layout = Layout {
     code_line_table: 136,
     code_argument_count: 56,
     code_local_kinds: Some(104),
+    code_version: None,
     code_bytecode: Some(184),
     line_table_format: LineTableFormat::Locations,
     text_ascii_data: 48,
@@ -162,6 +170,7 @@ const CPYTHON_3_12: Layout = Layout {
     code_line_table: 136,
     code_argument_count: 52,
     code_local_kinds: Some(104),
+    code_version: Some(92),
     code_bytecode: Some(192),
     line_table_format: LineTableFormat::Locations,
     text_ascii_data: 40,
@@ -191,6 +200,7 @@ const CPYTHON_3_13: Layout = Layout {
     code_line_table: 136,
     code_argument_count: 52,
     code_local_kinds: Some(104),
+    code_version: Some(92),
     code_bytecode: Some(200),
     line_table_format: LineTableFormat::Locations,
     text_ascii_data: 40,
@@ -221,6 +231,7 @@ const CPYTHON_3_14: Layout = Layout {
     code_line_table: 136,
     code_argument_count: 52,
     code_local_kinds: Some(104),
+    code_version: Some(92),
     code_bytecode: Some(208),
     line_table_format: LineTableFormat::Locations,
     text_ascii_data: 40,
@@ -229,7 +240,7 @@ const CPYTHON_3_14: Layout = Layout {
 };
 
 /// All supported versions, in ascending order.
-pub(super) static LAYOUTS: [Layout; 5] = [CPYTHON_3_10, CPYTHON_3_11, CPYTHON_3_12, CPYTHON_3_13, CPYTHON_3_14];
+pub(crate) static LAYOUTS: [Layout; 5] = [CPYTHON_3_10, CPYTHON_3_11, CPYTHON_3_12, CPYTHON_3_13, CPYTHON_3_14];
 
 /// The facts about the running interpreter that decide its layout.
 #[derive(Clone, Copy, Debug)]
@@ -319,6 +330,7 @@ mod tests {
             code_line_table,
             code_argument_count,
             code_local_kinds,
+            code_version,
             code_bytecode,
             line_table_format: _,
             text_ascii_data,
@@ -329,6 +341,7 @@ mod tests {
             ("OBJECT_TYPE", OBJECT_TYPE),
             ("OBJECT_SIZE", OBJECT_SIZE),
             ("TYPE_INSTANCE_SIZE", TYPE_INSTANCE_SIZE),
+            ("HASH", HASH),
             ("BYTES_DATA", BYTES_DATA),
             ("TEXT_LENGTH", TEXT_LENGTH),
             ("TEXT_STATE", TEXT_STATE),
@@ -353,6 +366,7 @@ mod tests {
             ("reference_tags", (reference_tags != 0).then_some(reference_tags)),
             ("code_qualified_name", code_qualified_name),
             ("code_local_kinds", code_local_kinds),
+            ("code_version", code_version),
             ("code_bytecode", code_bytecode),
             ("FIRST_INTERPRETER_OWNER", frame_owner.map(|_| usize::from(FIRST_INTERPRETER_OWNER))),
             ("LOCAL_KIND_CELL", code_local_kinds.map(|_| usize::from(LOCAL_KIND_CELL))),

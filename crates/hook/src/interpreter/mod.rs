@@ -26,7 +26,7 @@
 
 mod code;
 #[cfg(test)]
-mod fake_interpreter;
+pub(crate) mod fake_interpreter;
 mod frames;
 mod layout;
 mod line_table;
@@ -35,6 +35,8 @@ mod self_check;
 
 pub(crate) use code::{CODE_BUFFER_BYTES, read_code};
 pub(crate) use frames::{FrameRef, FrameWalker};
+#[cfg(test)]
+pub(crate) use layout::LAYOUTS;
 pub(crate) use layout::{InterpreterBuild, Layout};
 pub(crate) use memory::{CheckedMemory, DirectMemory, Memory};
 pub(crate) use self_check::{ExpectedFrame, check_frames};

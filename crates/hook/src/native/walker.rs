@@ -5,7 +5,8 @@ use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder as _};
 
 use super::code_map::{self, CodeKind};
 use super::stack_ranges::stack_of;
-use crate::thread_table::{HASH_MULTIPLIER, thread_pointer};
+use crate::hash::HASH_MULTIPLIER;
+use crate::thread_table::thread_pointer;
 
 /// Maximum number of C++ frames of a stack; the outermost ones beyond it are left out.
 pub(crate) const MAX_NATIVE_FRAMES: usize = 64;

@@ -1,0 +1,10 @@
+//! The hash of the tracker's tables: two instructions a word, for keys that nobody chooses.
+
+/// The multiplier of hashes, an odd number whose bits are spread evenly (2^64 / golden ratio).
+pub(crate) const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Adds a word to a hash.
+#[inline]
+pub(crate) fn mix(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(5) ^ word).wrapping_mul(HASH_MULTIPLIER)
+}
