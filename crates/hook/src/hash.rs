@@ -1,4 +1,5 @@
-//! The hash of the tracker's tables: two instructions a word, for keys that nobody chooses.
+//! The hash of the tracker's tables. It is fast, and no protection against keys that are chosen to
+//! collide.
 
 /// The multiplier of hashes, an odd number whose bits are spread evenly (2^64 / golden ratio).
 pub(crate) const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -161,8 +161,8 @@ impl FakeInterpreter {
         }
     }
 
-    /// Calls a Python function: pushes a frame, and returns its address. `first_local` is written as
-    /// it is, with its tags.
+    /// Calls a Python function: pushes a frame, and returns its address. `first_local` is written
+    /// as it is, with its tags.
     pub(crate) fn push_frame(&mut self, code: usize, instruction_offset: i32, first_local: usize) -> usize {
         let frame = self.push(code);
         self.write_word(frame, self.layout.frame_first_local, first_local);

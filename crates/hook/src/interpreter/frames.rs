@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::code::code_identity;
+use super::identity::code_identity;
 use super::layout::{FIRST_INTERPRETER_OWNER, Layout, OBJECT_TYPE};
 use super::memory::{DirectMemory, Memory};
 

@@ -73,8 +73,8 @@ pub(crate) struct Layout {
     /// In a code object: `co_localspluskinds`, a `bytes`. `None` in 3.10, where a variable in a
     /// cell leaves its own slot null.
     pub(super) code_local_kinds: Option<usize>,
-    /// In a code object: `co_version`, an `int` that no other code object of the process has; 0 once
-    /// the numbers are used up. `None` before 3.12.
+    /// In a code object: `co_version`, an `int` that no other code object has; 0 once the numbers
+    /// are used up. `None` before 3.12.
     pub(super) code_version: Option<usize>,
     /// In a code object: the first instruction. `None` in 3.10, whose frames store an index.
     pub(super) code_bytecode: Option<usize>,
