@@ -35,13 +35,15 @@ def hooks(mode, package, device):
     """Starts a session and returns the function that puts hooks on a model."""
     import torch
 
+    if device == "cuda":
+        # Also plainly: PyTorch warns of some operations before the first use of CUDA.
+        torch.empty(1, device="cuda")
     if mode == "plain":
         return lambda model, optimizer=None: None
     sys.path.insert(0, package)
     vramscope = importlib.import_module("vramscope")
     session = vramscope.watch(listen="127.0.0.1:0")
     if device == "cuda":
-        torch.empty(1, device="cuda")
         deadline = time.monotonic() + 30
         while session.status == "waiting" and time.monotonic() < deadline:
             time.sleep(0.01)
