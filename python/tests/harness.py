@@ -33,6 +33,8 @@ INSTALLED_BINARY = os.path.join(os.path.dirname(sys.executable), "vramscope")
 BINARY = INSTALLED_BINARY if IS_INSTALLED else os.environ.get("VRAMSCOPE_BINARY", BUILT_BINARY)
 STANDIN = os.path.join(ROOT, "tests/standin")
 
+#: How long a program may run, in seconds: ends a test that hangs, also on a loaded machine.
+LIMIT = 300
 #: Kinds of events, in the order of PyTorch's actions.
 ACTIONS = (
     "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
@@ -176,7 +178,7 @@ class ProgramTest(unittest.TestCase):
         path = self.write_program(code)
         done = subprocess.run(
             [sys.executable, *arguments, path], cwd=self.folder, env=self.variables(**environment),
-            capture_output=True, text=True, timeout=60,
+            capture_output=True, text=True, timeout=LIMIT,
         )
         self.assertEqual(done.returncode, status, f"{done.stdout}{done.stderr}")
         return done.stdout, done.stderr
@@ -200,7 +202,7 @@ class ProgramTest(unittest.TestCase):
 
     def vramscope(self, *arguments):
         """Runs the ``vramscope`` command and returns what it prints."""
-        done = subprocess.run([BINARY, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([BINARY, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=LIMIT)
         self.assertEqual(done.returncode, 0, f"{arguments}: {done.stdout}{done.stderr}")
         return done.stdout
 

@@ -149,6 +149,8 @@ class InterpreterTest(ProgramTest):
 import sysconfig
 get = sysconfig.get_config_var
 sysconfig.get_config_var = lambda name: 1 if name == "Py_GIL_DISABLED" else get(name)
+# Such an interpreter does not find the extension module.
+sys.modules["vramscope._native"] = None
 """
         _, errors = self.run_program(code + "import vramscope", status=1)
         message = "vramscope needs a Python with the global interpreter lock; this one is free-threaded"
@@ -169,15 +171,105 @@ sysconfig.get_config_var = lambda name: 1 if name == "Py_GIL_DISABLED" else get(
         native = harness.NATIVE
         if harness.IS_INSTALLED:
             (native,) = glob.glob(os.path.join(sysconfig.get_path("platlib"), "vramscope", "_native*.so"))
-        names = ["LabelsTest", "PhasesTest", "ProgramsObjectsTest", "MetadataTest", "StepsTest", "EndTest"]
+        names = ["Labels", "Phases", "ProgramsObjects", "Errors", "Metadata", "Steps", "End"]
         variables = {name: value for name, value in os.environ.items() if name != "VRAMSCOPE_INSTALLED"}
+        runner = os.path.join(os.path.dirname(os.path.abspath(__file__)), "run.py")
         done = subprocess.run(
-            [max(found), os.path.join(os.path.dirname(os.path.abspath(__file__)), "run.py"), *names],
+            [max(found), runner, *(f"{name}Test" for name in names)],
             env={**variables, "VRAMSCOPE_NATIVE": native, "VRAMSCOPE_BINARY": harness.BINARY},
             capture_output=True, text=True, timeout=300,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stderr, r"Ran [1-9]\d tests")
+
+
+class ErrorsTest(ProgramTest):
+    def test_exception_of_a_signal_handler_reaches_the_program(self):
+        # The signal arrives while a function of the package runs.
+        self.run_program(
+            """
+            import signal
+            import torch
+            import vramscope
+            from vramscope import _labels, _spans
+
+            class Preempted(Exception):
+                pass
+
+            def handle(*_):
+                raise Preempted
+
+            signal.signal(signal.SIGUSR1, handle)
+            interrupts = []
+
+            def interrupting(function):
+                def call(*arguments):
+                    if interrupts:
+                        interrupts.pop()
+                        signal.raise_signal(signal.SIGUSR1)
+                    return function(*arguments)
+                return call
+
+            _spans._mark = interrupting(_spans._mark)
+            _labels.add_blocks = interrupting(_labels.add_blocks)
+            net, optimizer = train(1)
+            with vramscope.record("run.vram") as session:
+                wait_until_live(session)
+                session.annotate(net)
+                for call in (
+                    lambda: torch.profiler.record_function("a").__enter__(),
+                    lambda: net(torch.empty(32, 64, device="cuda")).backward() or optimizer.step(),
+                ):
+                    interrupts.append(True)
+                    try:
+                        call()
+                    except Preempted:
+                        assert not interrupts
+                    else:
+                        raise AssertionError(call)
+            """
+        )
+
+    def test_closed_standard_error_is_not_noticed(self):
+        # The stand-in has no autograd, which is a message at the first use of CUDA.
+        code = """
+            import torch
+            import vramscope
+
+            session = vramscope.watch(listen="127.0.0.1:0", record="run.vram")
+            BREAK
+            kept = train()
+            wait_until_live(session)
+            session.stop()
+            print("done")
+        """
+        for statement in "sys.stderr = None", "os.close(sys.stderr.fileno())", "sys.stderr.close()":
+            with self.subTest(statement=statement):
+                output, _ = self.run_program(code.replace("BREAK", statement))
+                self.assertEqual(output, "done\n")
+
+    def test_function_that_is_defined_again_is_observed(self):
+        self.run_program(
+            """
+            import torch
+            import vramscope
+
+            source = "class Net(torch.nn.Module):\\n    def forward(self, x):\\n        return x"
+            nets = []
+            for _ in range(2):
+                exec(source)
+                nets.append(Net())
+            kept = torch.empty(1, device="cuda")
+            with vramscope.record("run.vram") as session:
+                wait_until_live(session)
+                for net in nets:
+                    session.annotate(net)
+                for net in nets:
+                    net(kept)
+            """
+        )
+        rows = [row for row in self.events() if row["name"] == "forward"]
+        self.assertEqual([row["stage"] for row in rows], 2 * ["begin", "end"])
 
 
 class EndTest(ProgramTest):

@@ -296,6 +296,13 @@ class RunTest(ProgramTest):
                 self.assertIn(status.st_uid, (0, os.getuid()), path)
                 self.assertFalse(status.st_mode & (0o002 if status.st_gid == 0 else 0o022), path)
                 path = os.path.dirname(path)
+        # No Python runs code from a folder that others can write, also after the command has ended.
+        os.chmod(target, 0o777)
+        output, errors = self.run_command(
+            command, "run", "--listen", "127.0.0.1:0", "program.py", XDG_DATA_HOME=data, packages=[]
+        )
+        self.assertEqual(output.rstrip("\n").split(" "), [os.path.join(data, "vramscope/site"), ""])
+        self.assertIn("a Python without the package vramscope is not recorded, because", errors)
 
     def test_folder_that_others_can_write_is_refused(self):
         if package() is None:

@@ -9,12 +9,12 @@
 PyTorch keeps its own allocator: vramscope follows it. ``docs/watch.md`` has all functions.
 """
 
-from . import _fork  # noqa: F401
 import sysconfig
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise ImportError("vramscope needs a Python with the global interpreter lock; this one is free-threaded")
 
+from . import _fork  # noqa: F401
 from ._analyses import AnalysisError, advise, autopsy, diagnose
 from ._native import __version__
 from ._notebook import load_ipython_extension, register_magic, show

@@ -2,6 +2,8 @@
 
 import sys
 
+from ._messages import is_of_signal_handler, print_message
+
 #: How deep tensors may consist of tensors, as a ``DTensor`` of quantized tensors does.
 MAX_DEPTH = 4
 
@@ -23,6 +25,8 @@ def add_blocks(labelled, tensor, scope, depth=MAX_DEPTH):
                 labelled.append((tensor.device.index or 0, address, scope))
                 return
     except Exception as error:
+        if is_of_signal_handler(error):
+            raise
         _add_parts(labelled, tensor, scope, depth, error)
     else:
         _add_parts(labelled, tensor, scope, depth, None)
@@ -40,6 +44,8 @@ def _add_parts(labelled, tensor, scope, depth, error):
             for part in parts:
                 add_blocks(labelled, part, scope, depth - 1)
     except Exception as error:
+        if is_of_signal_handler(error):
+            raise
         _report(tensor, error)
 
 
@@ -64,8 +70,4 @@ def _report(tensor, error):
     if is_tensor and not has_no_memory and not _has_failed:
         _has_failed = True
         name = kind.__name__
-        print(
-            f"vramscope: some blocks have no category: cannot find the memory of a {name}: {error!r}",
-            file=sys.stderr,
-            flush=True,
-        )
+        print_message(f"some blocks have no category: cannot find the memory of a {name}: {error!r}")

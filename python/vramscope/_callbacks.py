@@ -6,6 +6,7 @@ import os
 import sys
 
 from . import _ranks, _watch
+from ._messages import print_message
 
 #: How many trainings this process has recorded to each file that was asked for.
 _trainings = {}
@@ -120,4 +121,4 @@ def _reported(consequence):
     try:
         yield
     except Exception as error:
-        print(f"vramscope: {consequence}: {error}", file=sys.stderr, flush=True)
+        print_message(f"{consequence}: {error}")

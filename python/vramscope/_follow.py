@@ -12,6 +12,7 @@ import threading
 from . import _dynamo, _interpreter, _metadata, _native, _regions, _spans
 from ._imports import call_after_import
 from ._labels import Labels
+from ._messages import print_message
 from ._modules import all_modules, names_in
 from ._phases import PhaseSpans
 from ._pinned_memory import PinnedMemory
@@ -106,13 +107,15 @@ class Following:
 
     def pause(self):
         """Stops to record until ``resume``. The tracker returns at once meanwhile."""
-        self._session.set_mode("off")
+        with self._beginning:
+            self._session.set_mode("off")
 
     def resume(self):
         """Continues to record, from the allocator's state now on."""
-        self._session.set_mode(self._mode())
-        self._session.prepare_snapshot()
-        self._session.record(take_snapshot(sys.modules["torch"]))
+        with self._beginning:
+            self._session.set_mode(self._mode())
+            self._session.prepare_snapshot()
+            self._session.record(take_snapshot(sys.modules["torch"]))
 
     def change_stacks(self, stacks):
         """Records other call stacks from now on: ``"python"``, ``"all"`` or None."""
@@ -136,7 +139,8 @@ class Following:
         its first use of a device. The recording ends with the failure, and the tracker is checked
         by it: the failure must have been reported."""
         with self._begins_alone():
-            if self.is_attached and not self._check.has_passed and not self._stopped.is_set():
+            is_followed = self.is_attached and self._polling is None and not self._stopped.is_set()
+            if is_followed and not self._check.has_passed:
                 self._session.check_failure(device, segment_bytes)
                 if self._is_waiting:
                     self._begin()
@@ -179,12 +183,15 @@ class Following:
         if self._stopped.is_set():
             return
         if is_forked_from_cuda():
-            print(f"vramscope: nothing is recorded: {FORKED}", file=sys.stderr, flush=True)
+            print_message(f"nothing is recorded: {FORKED}")
             self._turn_off(FORKED)
             return
-        _dynamo.skip_package()
-        _metadata.install(torch, self._session)
-        _spans.install(torch, self._session)
+        try:
+            _dynamo.skip_package()
+            _metadata.install(torch, self._session)
+            _spans.install(torch, self._session)
+        except Exception as error:  # Another version of PyTorch: events can be recorded still.
+            print_message(f"spans are not recorded: {error!r}")
         if torch.cuda.is_initialized():
             self._cuda_is_initialized()
         else:
@@ -212,7 +219,7 @@ class Following:
                 consequence = "; recording snapshots instead, without call stacks"
         except Exception:
             pass
-        print(f"vramscope: cannot follow PyTorch's allocator: {error}{consequence}", file=sys.stderr, flush=True)
+        print_message(f"cannot follow PyTorch's allocator: {error}{consequence}")
         if self._polling is None:
             self._turn_off(error)
             return
@@ -253,7 +260,7 @@ class Following:
             return check()
         except RuntimeError as error:
             if self._with_stacks:
-                print(f"vramscope: {consequence}: {error}", file=sys.stderr, flush=True)
+                print_message(f"{consequence}: {error}")
             return None
 
     def _try_begin(self, torch, is_paced=True):
@@ -295,7 +302,7 @@ class Following:
             self._polling.run(self._stopped)
         except Exception as error:
             self.status = f"off: {error}"
-            print(f"vramscope: cannot record snapshots: {error}", file=sys.stderr, flush=True)
+            print_message(f"cannot record snapshots: {error}")
 
     def _serve_requests(self):
         import torch
@@ -317,8 +324,10 @@ class Following:
             if self._stopped.is_set():
                 return
             if request == "snapshot":
-                self._session.prepare_snapshot()
-                self._session.record(take_snapshot(torch))
+                # Not while another thread checks the tracker by the events after a snapshot.
+                with self._beginning:
+                    self._session.prepare_snapshot()
+                    self._session.record(take_snapshot(torch))
             elif request == "modules":
                 self._name_modules(torch)
             elif request == "backward":
@@ -341,7 +350,7 @@ class Following:
             # A program's module may do anything when it is asked. The recording goes on.
             if not self._has_unnamed_modules:
                 self._has_unnamed_modules = True
-                print(f"vramscope: some modules have no name: {error!r}", file=sys.stderr, flush=True)
+                print_message(f"some modules have no name: {error!r}")
 
 
 def torch_minor(version):

@@ -10,6 +10,7 @@ import os
 import sys
 
 from . import _native, _out_of_memory, _pool, _pool_session, _scopes, _watch
+from ._messages import print_message
 
 
 def _after_fork_in_child():
@@ -21,7 +22,7 @@ def _after_fork_in_child():
         _out_of_memory.forget()
         _watch.continue_in_child()
     except Exception as error:  # The program must not notice.
-        print(f"vramscope: this forked process is not watched: {error!r}", file=sys.stderr, flush=True)
+        print_message(f"this forked process is not watched: {error!r}")
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

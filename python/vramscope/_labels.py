@@ -10,6 +10,7 @@ import weakref
 
 from . import _workspaces
 from ._blocks import add_blocks
+from ._messages import is_of_signal_handler, print_message
 from ._module_calls import Observer
 from ._steps import StepMarks
 
@@ -151,10 +152,12 @@ def _harmless(function):
         try:
             function(*arguments)
         except Exception as error:
+            if is_of_signal_handler(error):
+                raise
             global _has_failed
             if not _has_failed:
                 _has_failed = True
-                print(f"vramscope: some blocks have no category: {error!r}", file=sys.stderr, flush=True)
+                print_message(f"some blocks have no category: {error!r}")
 
     return call
 

@@ -9,6 +9,7 @@ import functools
 import threading
 import weakref
 
+from ._messages import is_of_signal_handler
 from ._scopes import scope
 
 #: The function of ``torch._C`` that sets the text.
@@ -64,8 +65,9 @@ def _recorded(function):
         function(metadata)
         try:
             _set(metadata)
-        except Exception:  # The program must not notice.
-            pass
+        except Exception as error:  # The program must not notice.
+            if is_of_signal_handler(error):
+                raise
 
     return set_metadata
 

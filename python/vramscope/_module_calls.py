@@ -13,7 +13,7 @@ import weakref
 
 from . import _monitoring
 
-#: By code object: the observed calls of a function through which modules are called.
+#: By the address of its code object: the observed calls of a function that runs modules.
 _observed = {}
 #: PyTorch's function that collects the hooks which ``torch.jit.script`` compiles.
 _original_hook_stubs = None
@@ -30,7 +30,7 @@ class Observer:
         self._calls = None
         if _monitoring.is_available():
             function = _called_function(module)
-            self._calls = _observed.get(function.__code__) or _FunctionCalls(function)
+            self._calls = _observed.get(id(function.__code__)) or _FunctionCalls(function)
             self._calls.add(module, self)
         else:
             self._add_hooks(module)
@@ -88,12 +88,12 @@ class _FunctionCalls:
             self._observation = None
         live = [observers for reference, observers in list(self._modules.values()) if reference() is not None]
         if live:
-            _observed[self._function.__code__] = self
+            _observed[id(self._function.__code__)] = self
             has_end = any(observer.end is not None for observers in live for observer in observers)
             end = self._end if has_end else None
             self._observation = _monitoring.Observation(self._function, self._begin, end, end)
         else:
-            _observed.pop(self._function.__code__, None)
+            _observed.pop(id(self._function.__code__), None)
 
     def _observers_of(self, module):
         reference, observers = self._modules.get(id(module), (None, ()))

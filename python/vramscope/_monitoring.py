@@ -6,13 +6,16 @@ what is observed are the same as without it.
 
 import sys
 
+from ._messages import is_of_signal_handler
+
 #: The name that debuggers and profilers see.
 TOOL_NAME = "vramscope"
 #: Numbers of tools that Python leaves to any program.
 FREE_TOOLS = (3, 4)
 
 _tool = None
-#: By code object: the functions to call when it starts, returns, and ends by an exception.
+#: By address: a code object, and the functions to call when it starts, returns, and ends by an
+#: exception. Not by value: functions that are defined again have equal code objects.
 _observers = {}
 
 
@@ -25,12 +28,12 @@ class Observation:
 
     def __init__(self, function, started, returned=None, raised=None):
         self._code = function.__code__
-        _observers[self._code] = started, returned, raised
+        _observers[id(self._code)] = self._code, started, returned, raised
         _set_events()
 
     def end(self):
         """Ends to observe."""
-        if _observers.pop(self._code, None) is not None:
+        if _observers.pop(id(self._code), None) is not None:
             _set_events(self._code)
 
 
@@ -48,19 +51,20 @@ def is_available():
 def _register(monitoring):
     monitoring.use_tool_id(_tool, TOOL_NAME)
     events = monitoring.events
-    for index, event in enumerate((events.PY_START, events.PY_RETURN, events.PY_UNWIND)):
+    for index, event in enumerate((events.PY_START, events.PY_RETURN, events.PY_UNWIND), 1):
         monitoring.register_callback(_tool, event, _callback(index))
 
 
 def _callback(index):
     def report(code, *_):
-        observers = _observers.get(code)
+        observers = _observers.get(id(code))
         observer = observers and observers[index]
         if observer is not None:
             try:
                 observer(sys._getframe(1))
-            except Exception:  # The program must not notice.
-                pass
+            except Exception as error:  # The program must not notice.
+                if is_of_signal_handler(error):
+                    raise
 
     return report
 
@@ -71,9 +75,9 @@ def _set_events(*ended):
     events = monitoring.events
     for code in ended:
         monitoring.set_local_events(_tool, code, events.NO_EVENTS)
-    observed = list(_observers.items())
-    for code, (_, returned, _) in observed:
+    observed = list(_observers.values())
+    for code, _, returned, _ in observed:
         monitoring.set_local_events(_tool, code, events.PY_START | (events.PY_RETURN if returned else 0))
     # There is no such event of a single function.
-    has_raised = any(raised for _, (_, _, raised) in observed)
+    has_raised = any(raised for *_, raised in observed)
     monitoring.set_events(_tool, events.PY_UNWIND if has_raised else events.NO_EVENTS)

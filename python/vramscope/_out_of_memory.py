@@ -5,6 +5,7 @@ import sys
 
 from . import _native, _watch
 from ._imports import call_after_import
+from ._messages import print_message
 
 #: The file for the next out-of-memory; None after the first one.
 _path = None
@@ -49,7 +50,7 @@ def _session_has_stopped(session):
         # Without the variables: VRAMSCOPE_RECORD names the file of the session that has stopped.
         _watch.start(None, None, "python", starter=_watch.ON_OOM, from_environment=False)
     except (RuntimeError, OSError) as error:
-        print(f"vramscope: on_oom() does not record: {error}", file=sys.stderr, flush=True)
+        print_message(f"on_oom() does not record: {error}")
 
 
 def _observe_when_initialized(torch):
@@ -73,7 +74,7 @@ def _out_of_memory(device, segment_bytes, _device_total, _device_free):
         session._following.begin_at_failure(device, segment_bytes)
         session._session.save(path)
         sentence = _native.end_at_out_of_memory(path)
-        print(f"vramscope: {sentence or 'out of memory.'} The recording is in {path}.", file=sys.stderr, flush=True)
+        print_message(f"{sentence or 'out of memory.'} The recording is in {path}.")
     except (RuntimeError, OSError) as error:
         # The program must get its own error.
-        print(f"vramscope: cannot write {path}: {error}", file=sys.stderr, flush=True)
+        print_message(f"cannot write {path}: {error}")

@@ -5,6 +5,7 @@ import sys
 import threading
 import weakref
 
+from ._messages import is_of_signal_handler
 from ._module_calls import Observer
 
 #: The names of the spans.
@@ -57,8 +58,9 @@ class PhaseSpans:
         if self._is_recording:
             try:
                 self._session.mark(name, stage)
-            except Exception:  # The program must not notice.
-                pass
+            except Exception as error:  # The program must not notice.
+                if is_of_signal_handler(error):
+                    raise
 
     def _begin_forward(self, module, *_):
         if not self._is_compiling():

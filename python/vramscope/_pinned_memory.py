@@ -9,6 +9,7 @@ import inspect
 import sys
 import time
 
+from ._messages import print_message
 from ._snapshot import PAUSE_FACTOR, take_pinned_snapshot
 
 
@@ -43,7 +44,7 @@ class PinnedMemory:
             self._next_time = end + PAUSE_FACTOR * (end - start)
         except Exception as error:  # The program must not notice, and device memory is recorded on.
             self._has_snapshots = False
-            print(f"vramscope: pinned host memory is not recorded: {error!r}", file=sys.stderr, flush=True)
+            print_message(f"pinned host memory is not recorded: {error!r}")
 
     def _take_snapshot(self, stats):
         """Returns a snapshot; None if the program's own history of device memory would end."""

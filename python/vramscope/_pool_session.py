@@ -7,6 +7,7 @@ import threading
 
 from . import _metadata, _scopes, _spans, _watch
 from ._follow import is_forked_from_cuda
+from ._messages import print_message
 from ._module_scopes import ModuleScopes
 from ._phases import PhaseSpans
 from ._pool_library import PoolError, PoolLibrary
@@ -66,11 +67,8 @@ class PoolSession:
                 f"{os.fsdecode(record)}: a recording is in progress, as VRAMSCOPE_RECORD asks for: unset the variable"
             )
         self._files.append(record)
-        print(
-            f"vramscope: {os.fsdecode(record)} is written when the session stops: environment variables have started "
-            "the recording",
-            file=sys.stderr, flush=True,
-        )
+        print_message(f"{os.fsdecode(record)} is written when the session stops: environment variables have started "
+            "the recording")
 
     def serve(self, listen, **_options):
         """Serves the page, if the recording is this session's own."""
@@ -116,7 +114,7 @@ class PoolSession:
             try:
                 self._library.save(path)
             except PoolError as error:
-                print(f"vramscope: cannot write {error}", file=sys.stderr, flush=True)
+                print_message(f"cannot write {error}")
                 is_complete = False
         if self._files:
             # The page or the server that the variables name goes on.
@@ -186,6 +184,9 @@ class PoolFollowing:
         records the model's passes as spans."""
         self._modules.add(model)
         self._phases.add(model)
+
+    def record_now(self):
+        """The pool is recorded at once."""
 
     def begin_at_failure(self, _device, _segment_bytes):
         """The pool is recorded from the first request on."""

@@ -18,6 +18,7 @@ import threading
 import time
 
 from . import _command, _watch
+from ._messages import print_message
 
 #: How long a rank waits for local rank 0 of its machine, in seconds.
 JOIN_TIMEOUT = 10.0
@@ -87,7 +88,7 @@ def watch(listen=None, record=None, stacks="python"):
         try:
             os.environ["VRAMSCOPE_PUSH"] = _join(rank, listen, None if has_own_file else path)
         except OSError as error:
-            print(f"vramscope: rank {rank.rank} has a page of its own: {error}", file=sys.stderr, flush=True)
+            print_message(f"rank {rank.rank} has a page of its own: {error}")
         else:
             # Only the server listens.
             os.environ.pop("VRAMSCOPE_LISTEN", None)
@@ -131,8 +132,8 @@ def _join(rank, listen, record):
 
 def _user(connection):
     """Returns the id of the user of the process at the other end."""
-    size = struct.calcsize("3i")
-    return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1]
+    size = struct.calcsize("iII")
+    return struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1]
 
 
 def _is_own_user(connection):

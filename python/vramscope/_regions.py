@@ -3,6 +3,8 @@
 import sys
 import weakref
 
+from ._messages import is_of_signal_handler
+
 #: The module of PyTorch that compiles functions.
 CONVERT_FRAME = "torch._dynamo.convert_frame"
 #: How the names of regions begin.
@@ -42,8 +44,9 @@ def _compiled(_code, generated):
         region = sys.modules["torch._guards"].CompileContext.current_compile_id()
         if region is not None:
             _add(generated, f"{PREFIX}{region}")
-    except Exception:  # The program must not notice.
-        pass
+    except Exception as error:  # The program must not notice.
+        if is_of_signal_handler(error):
+            raise
 
 
 def _add_compiled_before(convert_frame):

@@ -9,6 +9,7 @@ originals.
 import functools
 
 from . import _monitoring
+from ._messages import is_of_signal_handler
 
 _session = None
 #: Ends to observe the class; None while nothing does.
@@ -105,5 +106,6 @@ def _mark(name, stage):
 def _mark_harmlessly(span, stage):
     try:
         _mark(span.name, stage)
-    except Exception:  # The program gets PyTorch's own error.
-        pass
+    except Exception as error:  # The program gets PyTorch's own error.
+        if is_of_signal_handler(error):
+            raise

@@ -27,7 +27,8 @@ class TrackerCheck:
         """Checks the program's events so far. Returns False if the recording must not begin yet, or
         cannot continue. Raises RuntimeError if the tracker reports something wrong.
 
-        If ``is_paced``, snapshots take at most 2% of a thread's time, as in ``_polling``."""
+        If ``is_paced``, snapshots take at most 2% of a thread's time, as in ``_polling``. Otherwise
+        the events so far are to be recorded now, also if they do not show every field."""
         start = time.monotonic()
         if self.has_passed or (is_paced and start < self._next_time):
             return self.has_passed
@@ -35,7 +36,7 @@ class TrackerCheck:
             # An idle program: its state can be recorded.
             return True
         self._session.prepare_check()
-        result = self._session.check_events(take_snapshot(torch))
+        result = self._session.check_events(take_snapshot(torch), not is_paced)
         if result is None and not has_begun:
             # Events were lost: the recording begins with a later state.
             self._session.prepare_snapshot()

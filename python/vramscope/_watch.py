@@ -8,6 +8,7 @@ import threading
 
 from . import _kernel, _native
 from ._follow import Following, is_forked_from_cuda
+from ._messages import print_message
 from ._scopes import scope
 
 #: Call stacks that can be recorded: of Python, also of C++, or none.
@@ -103,6 +104,7 @@ class Watch:
         """Writes what has been recorded so far to the file ``path``. A long recording may lack its
         beginning; ``record=`` keeps everything."""
         path = os.fspath(path)
+        self._following.record_now()
         try:
             self._session.save(path)
         except RuntimeError as error:
@@ -159,6 +161,7 @@ class Watch:
 
     def _add_file(self, path, can_end):
         """Writes the recording to another file, too. Returns False if that cannot be written."""
+        self._following.record_now()
         try:
             self._session.add_file(path, can_end)
         except RuntimeError as error:
@@ -206,6 +209,7 @@ class _Block(Watch):
     def stop(self):
         """Ends the file. Returns False if it is incomplete."""
         if self._is_complete is None:
+            self._following.record_now()
             try:
                 self._is_complete = self._session.end_file(*self._files)
             except RuntimeError as error:
@@ -346,7 +350,7 @@ def _pushes():
 
 
 def _print(message):
-    print(f"vramscope: {message}", file=sys.stderr, flush=True)
+    print_message(message)
 
 
 def mark(name):

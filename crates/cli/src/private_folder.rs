@@ -47,12 +47,14 @@ fn check_writers(path: &Path, is_sticky_allowed: bool) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
 
     let own_uid = nix::unistd::geteuid().as_raw();
+    let own_group = private_group();
     for folder in fs::canonicalize(path)?.ancestors() {
         // Not a link: the path is canonical.
         let metadata = fs::symlink_metadata(folder)?;
         let (uid, mode) = (metadata.uid(), metadata.mode());
         // Containers of arbitrary users let the group of root write.
-        let others = if metadata.gid() == 0 { ALL_WRITE } else { ALL_WRITE | GROUP_WRITE };
+        let is_own_group = metadata.gid() == 0 || Some(metadata.gid()) == own_group;
+        let others = if is_own_group { ALL_WRITE } else { ALL_WRITE | GROUP_WRITE };
         let refused = |reason: &str| Err(io::Error::other(format!("{} {reason}", folder.display())));
         if uid != 0 && uid != own_uid {
             return refused(&format!("belongs to the user with id {uid}"));
@@ -62,6 +64,18 @@ fn check_writers(path: &Path, is_sticky_allowed: bool) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the id of this user's group if no other user is in it: by convention, it has the user's
+/// name. Systems with such groups let them write to the folders of users (umask 002).
+#[cfg(unix)]
+fn private_group() -> Option<u32> {
+    use nix::unistd::{Group, User, geteuid};
+
+    let user = User::from_uid(geteuid()).ok()??;
+    let group = Group::from_gid(user.gid).ok()??;
+    let is_private = group.name == user.name && group.mem.iter().all(|member| *member == user.name);
+    is_private.then(|| group.gid.as_raw())
 }
 
 /// Does nothing: access lists protect the folders of this system.

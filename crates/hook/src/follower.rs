@@ -15,6 +15,7 @@ use crate::native;
 use crate::notes::Notes;
 use crate::reader::{DeviceReader, RawEvent};
 use crate::snapshot_devices;
+use crate::torch::actions;
 
 /// Interval of passes over the rings. The tracker never wakes the follower, which would be a system
 /// call under the allocator's lock.
@@ -72,6 +73,8 @@ enum Command {
     PrepareSnapshot(SyncSender<()>),
     /// Returns the events of a device since a snapshot was prepared.
     HeldEvents(DeviceId, SyncSender<Vec<RawEvent>>),
+    /// Returns true if a device has held events, apart from the entries of snapshots.
+    HasHeldEvents(SyncSender<bool>),
     /// Holds events, or records those that were held and the next ones.
     HoldEvents(bool, SyncSender<()>),
     /// Returns true if a device has lost events, so that another snapshot is needed.
@@ -151,6 +154,11 @@ impl Follower {
     /// [`prepare_snapshot`](Self::prepare_snapshot).
     pub(crate) fn held_events(&self, device: DeviceId) -> Result<Vec<RawEvent>, String> {
         self.call(|reply| Command::HeldEvents(device, reply))
+    }
+
+    /// Returns true if a device has held events, apart from the entries of snapshots.
+    pub(crate) fn has_held_events(&self) -> Result<bool, String> {
+        self.call(Command::HasHeldEvents)
     }
 
     /// Returns true if a device has lost events, so that another snapshot is needed.
@@ -286,6 +294,11 @@ impl FollowerThread {
                 let reader = self.readers.iter_mut().find(|reader| reader.device == device);
                 let _ =
                     reply.send(reader.map(|reader| reader.hold_events().iter().copied().collect()).unwrap_or_default());
+            }
+            Command::HasHeldEvents(reply) => {
+                let is_event = |event: &RawEvent| event.action != actions::SNAPSHOT;
+                let has_events = self.readers.iter_mut().any(|reader| reader.hold_events().iter().any(is_event));
+                let _ = reply.send(has_events);
             }
             Command::HoldEvents(holds, reply) => {
                 self.readers.iter_mut().for_each(|reader| reader.holds_events = holds);

@@ -261,10 +261,11 @@ impl PySession {
 
     /// Compares the program's own events since the first snapshot with a later one. Returns True if
     /// the tracker reports correctly, False if the events do not show it, and None if events were
-    /// lost: the session then needs another first snapshot.
-    fn check_events(&self, py: Python<'_>, snapshot: &[u8]) -> PyResult<Option<bool>> {
+    /// lost: the session then needs another first snapshot. With `is_last`, equal states are
+    /// enough.
+    fn check_events(&self, py: Python<'_>, snapshot: &[u8], is_last: bool) -> PyResult<Option<bool>> {
         let session = self.own()?;
-        py.detach(|| session.check_events(snapshot)).map_err(error)
+        py.detach(|| session.check_events(snapshot, is_last)).map_err(error)
     }
 
     /// Checks that the tracker saw that a segment of `bytes` bytes could not be allocated.

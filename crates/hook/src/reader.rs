@@ -19,6 +19,10 @@ use crate::torch::{actions, is_request};
 use crate::workspaces::WorkspaceCandidates;
 use crate::writer::Overflow;
 
+/// Maximum number of events that wait for the check of the tracker, 40 MB.
+const MAX_HELD_EVENTS: usize = 1 << 19;
+/// Maximum number of notes that wait with them; the oldest ones are left out.
+const MAX_HELD_NOTES: usize = 1 << 14;
 /// Number of events between two releases of the ring's room to the tracker.
 const RELEASE_EVENTS: u64 = 4096;
 
@@ -184,6 +188,12 @@ impl DeviceReader {
             self.held.push_back(event);
         }
         self.ring.release();
+        if self.held.len() > MAX_HELD_EVENTS {
+            // As if the ring had been full: the recording continues with another snapshot.
+            self.discarded += self.held.len() as u64;
+            self.held.clear();
+            self.overflow.is_full.store(true, Ordering::Release);
+        }
         &self.held
     }
 
@@ -224,7 +234,14 @@ impl DeviceReader {
 
     /// Records the events that the ring has now. Discards them if nothing is recorded.
     pub(crate) fn run_pass(&mut self, names: &mut Names) {
+        if self.holds_events && !self.is_waiting() && self.hold_events().is_empty() {
+            // Those of an idle program need not wait for the check: no event is before them.
+            self.record_notes();
+            return;
+        }
         if self.is_waiting() || self.holds_events {
+            let excess = self.notes.len().saturating_sub(MAX_HELD_NOTES);
+            self.notes.drain(..excess);
             return;
         }
         self.ring.refresh();
@@ -241,6 +258,11 @@ impl DeviceReader {
         }
         self.ring.release();
         // The ring had everything that happened before the notes were taken.
+        self.record_notes();
+    }
+
+    /// Records all notes.
+    fn record_notes(&mut self) {
         while let Some(note) = self.notes.pop_front() {
             self.record_note(note);
         }

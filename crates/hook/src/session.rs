@@ -66,6 +66,8 @@ pub(crate) struct Session {
     notes: Notes,
     /// True while autograd's operations are known to be read correctly.
     trusts_operations: Arc<AtomicBool>,
+    /// True once this session's events are recorded, by whatever check.
+    is_checked: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -127,6 +129,7 @@ impl Session {
             regions: Regions::default(),
             notes: Notes::default(),
             trusts_operations: Arc::default(),
+            is_checked: AtomicBool::default(),
             state: Mutex::default(),
         };
         session.serve(&options)?;

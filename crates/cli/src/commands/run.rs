@@ -49,6 +49,8 @@ const MODULE_PATH: &str = "PYTHONPATH";
 const STACKS: &str = "VRAMSCOPE_STACKS";
 /// Environment variable with the folder that contains the package, for a Python that lacks it.
 const PACKAGE_FOLDER: &str = "VRAMSCOPE_PACKAGE";
+/// The package's file that [`SITE_CUSTOMIZE`] runs when Python starts.
+const PACKAGE_IMPORTS: &str = "_imports.py";
 /// Exit codes of programs that a signal ended, as shells report them, are this plus the signal.
 const SIGNAL_EXIT: i32 = 128;
 
@@ -117,7 +119,14 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
         command.env(PUSH_VARIABLE, merge.push_url());
     }
     if let Some(package) = package {
-        command.env(PACKAGE_FOLDER, package);
+        // Every Python of the program runs code from there, also after this command has ended.
+        let files = [package.join("vramscope"), package.join("vramscope").join(PACKAGE_IMPORTS)];
+        match files.iter().try_for_each(|file| check_private(file)) {
+            Ok(()) => drop(command.env(PACKAGE_FOLDER, package)),
+            Err(error) => terminal::message(format_args!(
+                "a Python without the package vramscope is not recorded, because {error}"
+            )),
+        }
     }
     let name = program[0].display();
     let mut child = command.spawn().map_err(|error| CommandError::new(format_args!("cannot run {name}: {error}")))?;

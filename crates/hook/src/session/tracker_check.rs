@@ -6,7 +6,7 @@ use vramscope_trace::DeviceId;
 
 use super::{NOT_FOLLOWING, Session, lock, read_snapshot};
 use crate::notes::time_stamp;
-use crate::own_events::Expectation;
+use crate::own_events::{Expectation, is_within};
 use crate::reader::RawEvent;
 use crate::snapshot_devices;
 use crate::torch::actions;
@@ -20,9 +20,10 @@ impl Session {
         snapshot_devices::begin();
     }
 
-    /// Returns true if the tracker is known to report correctly, also by an earlier session.
+    /// Returns true if the tracker is known to report correctly, also by an earlier session, or if
+    /// there is nothing more to check it by.
     pub(crate) fn is_tracker_checked(&self) -> bool {
-        IS_TRACKER_CHECKED.load(Ordering::Relaxed)
+        IS_TRACKER_CHECKED.load(Ordering::Relaxed) || self.is_checked.load(Ordering::Relaxed)
     }
 
     /// Returns true if the program has used memory since the first snapshot, while the tracker is
@@ -33,19 +34,15 @@ impl Session {
             return Ok(false);
         }
         let follower = state.follower.as_ref().ok_or(NOT_FOLLOWING)?;
-        for device in state.device_ids() {
-            if follower.held_events(device)?.iter().any(|event| event.action != actions::SNAPSHOT) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        follower.has_held_events()
     }
 
     /// Compares the program's own events since the first snapshot with a snapshot that was taken
-    /// after [`prepare_check`](Self::prepare_check). Returns true if they are right; events are then
-    /// recorded. Returns false if they do not show it, and `None` if events were lost, so that
-    /// another first snapshot is needed.
-    pub(crate) fn check_events(&self, snapshot: &[u8]) -> Result<Option<bool>, String> {
+    /// after [`prepare_check`](Self::prepare_check). Returns true if they are right; events are
+    /// then recorded. Returns false if they do not show it in every field, unless `is_last`: then
+    /// no other events follow. Returns `None` if events were lost, so that another first snapshot
+    /// is needed.
+    pub(crate) fn check_events(&self, snapshot: &[u8], is_last: bool) -> Result<Option<bool>, String> {
         let second = read_snapshot(snapshot)?;
         let mut state = lock(&self.state);
         let first = state.first_snapshot.as_ref().ok_or("the session has no first snapshot")?;
@@ -67,26 +64,33 @@ impl Session {
             }
             is_checked |= result.map_err(|reason| format!("the self-test failed: {reason}"))?;
         }
-        if is_checked && state.recording.is_some() {
-            follower.hold_events(false)?;
-            state.first_snapshot = None;
-        }
         if is_checked {
             IS_TRACKER_CHECKED.store(true, Ordering::Relaxed);
         }
-        Ok(Some(is_checked))
+        if is_checked || is_last {
+            follower.hold_events(false)?;
+            self.is_checked.store(true, Ordering::Relaxed);
+            if state.recording.is_some() {
+                state.first_snapshot = None;
+            }
+        }
+        Ok(Some(is_checked || is_last))
     }
 
     /// Checks that the tracker reported a failed request on `device` for which a segment of `bytes`
     /// bytes was needed. This takes the place of [`check_events`](Self::check_events) in a program
     /// whose first requests fail. Events are then recorded.
     pub(crate) fn check_failure(&self, device: u16, bytes: u64) -> Result<(), String> {
-        let events = self.follower(|follower| follower.held_events(DeviceId(device)))??;
-        let is_failure = |event: &RawEvent| event.action == actions::OOM && (1..=bytes).contains(&event.size);
-        if events.iter().any(is_failure) {
-            self.follower(|follower| follower.hold_events(false))??;
-            IS_TRACKER_CHECKED.store(true, Ordering::Relaxed);
-            let mut state = lock(&self.state);
+        let mut state = lock(&self.state);
+        let follower = state.follower.as_ref().ok_or(NOT_FOLLOWING)?;
+        let times = state.attached_at..=time_stamp();
+        let is_failure = |event: &RawEvent| {
+            event.action == actions::OOM && (1..=bytes).contains(&event.size) && is_within(event.time, &times)
+        };
+        if follower.held_events(DeviceId(device))?.iter().any(is_failure) {
+            follower.hold_events(false)?;
+            // Only of this session: a failure shows neither streams nor pools.
+            self.is_checked.store(true, Ordering::Relaxed);
             if state.recording.is_some() {
                 state.first_snapshot = None;
             }

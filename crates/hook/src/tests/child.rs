@@ -120,7 +120,7 @@ impl Child {
             assert!(self.standin.free(address));
         }
         session.prepare_check();
-        assert_eq!(session.check_events(&self.standin.snapshot()), Ok(Some(true)), "the tracker saw the blocks");
+        assert_eq!(session.check_events(&self.standin.snapshot(), false), Ok(Some(true)), "the tracker saw the blocks");
         session
     }
 
@@ -185,7 +185,7 @@ impl Child {
         session.start(&self.standin.snapshot()).and_then(|()| session.begin()).expect("the recording begins");
         self.standin.storm(100_000.0, 1.0, DEVICES);
         session.prepare_check();
-        assert_eq!(session.check_events(&self.standin.snapshot()), Ok(Some(true)), "the tracker saw the blocks");
+        assert_eq!(session.check_events(&self.standin.snapshot(), false), Ok(Some(true)), "the tracker saw the blocks");
         assert!(session.stop(), "the file is complete");
         let recorded = Recorded::read(&self.path());
         let (mut events, mut requests, mut with_stack) = (0, 0, 0);
