@@ -100,7 +100,8 @@ pub(crate) fn run() -> Result<ExitCode> {
         clippy(&["--package", "xtask"])
     });
     plan.step("minimum supported Rust version", Kind::CompileDebug, &[], check_minimum_rust_version);
-    plan.step("Windows", Kind::CompileDebug, &[windows_target, mingw], || {
+    // The command embeds the page, whose files must not change meanwhile.
+    plan.step("Windows", Kind::CompileDebug, &[windows_target, mingw, page], || {
         shell::run(cargo().args(["check", "--package", "vramscope", "--target", tools::WINDOWS_TARGET]))
     });
     plan.step("packages", Kind::CompileDebug, &[page], package::check);

@@ -85,6 +85,16 @@ pub(crate) async fn pass(time_ms: i32) {
     JsFuture::from(promise).await.expect("time passes");
 }
 
+/// Waits until a condition holds, for at most ten seconds: the assertion after it then fails.
+pub(crate) async fn until(holds: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if holds() {
+            return;
+        }
+        pass(20).await;
+    }
+}
+
 /// Presses a key, optionally with Ctrl.
 pub(crate) fn press(key: &str, ctrl: bool) {
     let init = KeyboardEventInit::new();
