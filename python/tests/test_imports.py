@@ -17,7 +17,8 @@ class ImportTest(ProgramTest):
                 kept += train()
                 {after}
                 write_log()
-            assert not any(type(finder).__module__.startswith("vramscope") for finder in sys.meta_path)
+            # One waits for the compiler of PyTorch.
+            assert not any(getattr(finder, "name", None) == "torch" for finder in sys.meta_path)
             """
         )
         self.assertGreater(self.assert_recording_equals_log(), 200)

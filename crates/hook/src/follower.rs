@@ -73,6 +73,8 @@ enum Command {
     PrepareSnapshot(SyncSender<()>),
     /// Returns the events of a device since a snapshot was prepared.
     HeldEvents(DeviceId, SyncSender<Vec<RawEvent>>),
+    /// Leaves out one of the held events of a device, by its index.
+    LeaveOut(DeviceId, usize, SyncSender<()>),
     /// Returns true if a device has held events, apart from the entries of snapshots.
     HasHeldEvents(SyncSender<bool>),
     /// Holds events, or records those that were held and the next ones.
@@ -154,6 +156,11 @@ impl Follower {
     /// [`prepare_snapshot`](Self::prepare_snapshot).
     pub(crate) fn held_events(&self, device: DeviceId) -> Result<Vec<RawEvent>, String> {
         self.call(|reply| Command::HeldEvents(device, reply))
+    }
+
+    /// Leaves out one of the [`held_events`](Self::held_events) of a device, by its index.
+    pub(crate) fn leave_out(&self, device: DeviceId, index: usize) -> Result<(), String> {
+        self.call(|reply| Command::LeaveOut(device, index, reply))
     }
 
     /// Returns true if a device has held events, apart from the entries of snapshots.
@@ -294,6 +301,13 @@ impl FollowerThread {
                 let reader = self.readers.iter_mut().find(|reader| reader.device == device);
                 let _ =
                     reply.send(reader.map(|reader| reader.hold_events().iter().copied().collect()).unwrap_or_default());
+            }
+            Command::LeaveOut(device, index, reply) => {
+                let mut readers = self.readers.iter_mut();
+                if let Some(reader) = readers.find(|reader| reader.device == device) {
+                    reader.leave_out(index);
+                }
+                let _ = reply.send(());
             }
             Command::HasHeldEvents(reply) => {
                 let is_event = |event: &RawEvent| event.action != actions::SNAPSHOT;

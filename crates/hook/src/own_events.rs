@@ -28,6 +28,16 @@ pub(crate) struct Expectation {
     pub(crate) times: RangeInclusive<u64>,
 }
 
+/// The result of a check without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Checked {
+    /// Index among the events of the entry of the second snapshot.
+    pub(crate) entry: usize,
+    /// True if an event confirms every field: its stream and private pool are those of the segment
+    /// at its address, or it is a possible failure of a request.
+    pub(crate) is_confirmed: bool,
+}
+
 /// How far the clocks of two processors may be apart, in ticks: about 0.3 ms.
 const CLOCK_TOLERANCE: u64 = 1 << 20;
 
@@ -35,9 +45,7 @@ impl Expectation {
     /// Compares the state after a device's events with that of a later snapshot. `events` begin
     /// after the entry of the snapshot `first` and contain that of `second`.
     ///
-    /// Returns true if the states are equal and an event confirms every field: its stream and
-    /// private pool are those of the segment at its address, or it is a possible failure of a
-    /// request. Returns false without such an event.
+    /// Returns the index of the entry of `second`, at which the states are equal.
     ///
     /// # Errors
     /// If the states differ, or an event contradicts the clock or the events before it.
@@ -46,7 +54,7 @@ impl Expectation {
         first: &LiveSnapshot,
         second: &LiveSnapshot,
         events: &[RawEvent],
-    ) -> Result<bool, String> {
+    ) -> Result<Checked, String> {
         let device = self.device;
         let (state, mut live) = device_of(first, device);
         let start = state.clone();
@@ -56,13 +64,14 @@ impl Expectation {
         *memory.device_mut(device) = state;
         let (mut changes, mut confirmations) = (0_u64, 0_u64);
         let mut is_equal = None;
-        for event in events {
+        for (index, event) in events.iter().enumerate() {
             self.check_time(event)?;
             if event.action == actions::SNAPSHOT {
                 // The program may have taken one, too.
                 let state = memory.device(device).cloned().unwrap_or_default();
-                is_equal = Some(self.active_blocks(&state) == expected);
-                if is_equal == Some(true) {
+                let has_equal_state = self.active_blocks(&state) == expected;
+                is_equal = Some(has_equal_state.then_some(index));
+                if has_equal_state {
                     break;
                 }
             } else if let Some(entry) = event.live_entry(self.has_mempools) {
@@ -89,8 +98,8 @@ impl Expectation {
             return Err(format!("{count} of {changes} events of {device} contradict the events before them"));
         }
         match is_equal {
-            Some(true) => Ok(confirmations > 0),
-            Some(false) => Err(format!("a snapshot of {device} differs from the state after {changes} events")),
+            Some(Some(entry)) => Ok(Checked { entry, is_confirmed: confirmations > 0 }),
+            Some(None) => Err(format!("a snapshot of {device} differs from the state after {changes} events")),
             None => Err(format!("PyTorch did not report the snapshot of {device} to the tracker")),
         }
     }
@@ -184,7 +193,7 @@ mod tests {
     fn check(first: &LiveSnapshot, second: &LiveSnapshot, events: &[RawEvent]) -> Result<bool, String> {
         let expectation =
             Expectation { device: DeviceId(0), has_mempools: true, total_bytes: 1 << 30, times: 4_000_000..=6_000_000 };
-        expectation.check(first, second, events)
+        expectation.check(first, second, events).map(|checked| checked.is_confirmed)
     }
 
     /// An allocation that stays, one that ends, and the entry of the snapshot.

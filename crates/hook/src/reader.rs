@@ -197,6 +197,11 @@ impl DeviceReader {
         &self.held
     }
 
+    /// Leaves out a held event, by its index.
+    pub(crate) fn leave_out(&mut self, index: usize) {
+        self.held.remove(index);
+    }
+
     /// Discards events up to that of a snapshot, and returns it; `None` without a snapshot.
     pub(crate) fn skip_to_snapshot(&mut self) -> Option<RawEvent> {
         self.ring.refresh();

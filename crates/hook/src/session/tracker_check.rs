@@ -50,10 +50,9 @@ impl Session {
         let mut is_checked = false;
         for (device, info) in state.device_ids().zip(&state.devices) {
             let mut events = follower.held_events(device)?;
-            if state.recording.is_none() {
-                let entry = events.iter().position(|event| event.action == actions::SNAPSHOT);
-                events.drain(..entry.map_or(0, |entry| entry + 1));
-            }
+            let entry = events.iter().position(|event| event.action == actions::SNAPSHOT);
+            let start = entry.filter(|_| state.recording.is_none()).map_or(0, |entry| entry + 1);
+            events.drain(..start);
             let times = state.attached_at..=time_stamp();
             let expectation =
                 Expectation { device, has_mempools: state.has_mempools, total_bytes: info.total_bytes, times };
@@ -62,7 +61,10 @@ impl Session {
             if follower.needs_snapshot()? {
                 return Ok(None);
             }
-            is_checked |= result.map_err(|reason| format!("the self-test failed: {reason}"))?;
+            let checked = result.map_err(|reason| format!("the self-test failed: {reason}"))?;
+            is_checked |= checked.is_confirmed;
+            // The program took no snapshot.
+            follower.leave_out(device, start + checked.entry)?;
         }
         if is_checked {
             IS_TRACKER_CHECKED.store(true, Ordering::Relaxed);

@@ -59,10 +59,10 @@ impl Recorded {
         })
     }
 
-    /// Compares a device's events with the log from its entry `start` on: each entry is one event,
-    /// in order, and each gap stands for as many entries as it says, and the snapshot after them.
-    pub(super) fn compare(&self, device: u16, log: &[LogEntry], start: usize) -> Compared {
-        let mut entries = log.iter().enumerate().skip(start);
+    /// Compares a device's events with a log: each entry is one event, in order, and each gap stands
+    /// for as many entries as it says, and the snapshot after them.
+    pub(super) fn compare(&self, device: u16, log: &[LogEntry]) -> Compared {
+        let mut entries = log.iter().enumerate();
         let mut compared = Compared::default();
         let mut time_ns = 0;
         for event in self.events.iter().filter(|event| event.device == DeviceId(device)) {
