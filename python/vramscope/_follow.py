@@ -142,8 +142,8 @@ class Following:
             is_followed = self.is_attached and self._polling is None and not self._stopped.is_set()
             if is_followed and not self._check.has_passed:
                 self._session.check_failure(device, segment_bytes)
-                if self._is_waiting:
-                    self._begin()
+            if is_followed and self._is_waiting:
+                self._begin()
 
     def record_now(self):
         """Records the events that still wait for the check of the tracker."""
@@ -157,7 +157,7 @@ class Following:
     def _end_waiting(self, begin_unchecked):
         """Begins the recording and checks the tracker now, if it was not done before. Calls
         ``begin_unchecked`` if there is nothing to check."""
-        if self._check.has_passed or not self.is_attached:
+        if not self.is_attached or (self._check.has_passed and not self._is_waiting):
             return
         try:
             with self._begins_alone():
@@ -311,7 +311,7 @@ class Following:
         self._check_autograd(_interpreter.check_operations, torch)
         while not self._stopped.is_set():
             with self._beginning:
-                if not self._check.has_passed:
+                if self._is_waiting or not self._check.has_passed:
                     self._try_begin(torch)
             if self._is_waiting:
                 self._stopped.wait(CONTEXT_INTERVAL)
