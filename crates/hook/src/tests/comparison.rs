@@ -59,8 +59,8 @@ impl Recorded {
         })
     }
 
-    /// Compares a device's events with a log: each entry is one event, in order, and each gap stands
-    /// for as many entries as it says, and the snapshot after them.
+    /// Compares a device's events with a log: each entry is one event, in order, and each gap
+    /// stands for as many entries as it says, and the snapshot after them.
     pub(super) fn compare(&self, device: u16, log: &[LogEntry]) -> Compared {
         let mut entries = log.iter().enumerate();
         let mut compared = Compared::default();
