@@ -267,7 +267,7 @@ class RunTest(ProgramTest):
                 self.assertEqual(output, f"{prefix.strip()} True\n")
                 self.assertNotIn("Error", errors)
 
-    def test_module_path_stays_and_is_writable_by_nobody_else(self):
+    def test_module_path_stays_and_no_other_user_can_write_to_it(self):
         self.write_program(
             "print(os.environ['PYTHONPATH'].split(os.pathsep)[0], os.environ.get('VRAMSCOPE_PACKAGE', ''))"
         )

@@ -64,12 +64,13 @@ class _FunctionCalls:
         #: By address: a weak reference to each module, and what observes it.
         self._modules = {}
         self._observation = None
+        #: Whether calls are reported, and their ends.
+        self._reported = False, False
 
     def add(self, module, observer):
         """Adds what observes a module."""
         address = id(module)
-        _, observers = self._observers_of(module)
-        self._modules[address] = weakref.ref(module), (*observers, observer)
+        self._modules[address] = weakref.ref(module), (*self._observers_of(module), observer)
         self._update()
 
     def remove(self, address, observer):
@@ -83,13 +84,17 @@ class _FunctionCalls:
     def _update(self):
         """Lets the interpreter report the calls while a module is observed, and their ends if an
         observer wants them."""
+        live = [observers for reference, observers in list(self._modules.values()) if reference() is not None]
+        has_end = any(observer.end is not None for observers in live for observer in observers)
+        reported, self._reported = self._reported, (bool(live), has_end)
+        if reported == self._reported:
+            # The interpreter prepares code anew for each change.
+            return
         if self._observation is not None:
             self._observation.end()
             self._observation = None
-        live = [observers for reference, observers in list(self._modules.values()) if reference() is not None]
         if live:
             _observed[id(self._function.__code__)] = self
-            has_end = any(observer.end is not None for observers in live for observer in observers)
             end = self._end if has_end else None
             self._observation = _monitoring.Observation(self._function, self._begin, end, end)
         else:
@@ -98,11 +103,12 @@ class _FunctionCalls:
     def _observers_of(self, module):
         reference, observers = self._modules.get(id(module), (None, ()))
         # A later module may have the address of one that is gone.
-        return module, observers if observers and reference() is module else ()
+        return observers if observers and reference() is module else ()
 
     def _called(self, frame):
         """Returns the module that a frame of the function calls, and what observes it."""
-        return self._observers_of(frame.f_locals[frame.f_code.co_varnames[0]])
+        module = frame.f_locals[frame.f_code.co_varnames[0]]
+        return module, self._observers_of(module)
 
     def _begin(self, frame):
         module, observers = self._called(frame)

@@ -1,7 +1,7 @@
 """Observes functions of PyTorch through the interpreter: ``sys.monitoring``, from Python 3.12 on.
 
-Nothing of PyTorch is replaced, so ``torch.jit.script``, ``torch.export``, copies and pickles of
-what is observed are the same as without it.
+Observing a function replaces nothing of PyTorch: ``torch.jit.script``, ``torch.export``, copies and
+pickles have equal results with and without it.
 """
 
 import sys

@@ -2,11 +2,7 @@
 
 import pickle
 
-from ._native import PINNED_SNAPSHOT_POOL
-
-#: The pause after a snapshot is at least this many times as long as the snapshot took, so that
-#: snapshots take at most 2% of one thread's time.
-PAUSE_FACTOR = 50
+from ._native import PAUSE_FACTOR, PINNED_SNAPSHOT_POOL
 
 
 def device_list(torch):

@@ -22,9 +22,9 @@ use crate::torch::actions;
 const PASS_INTERVAL: Duration = Duration::from_millis(4);
 /// Minimum time between a snapshot and the request for another one.
 const MIN_SNAPSHOT_PAUSE: Duration = Duration::from_secs(1);
-/// The pause after a snapshot is at least this many times as long as the snapshot took, so that
-/// snapshots take at most 2% of one thread's time, like those of the Python package.
-const PAUSE_FACTOR: u32 = 50;
+/// Minimum pause after a snapshot, in multiples of the time that it took: snapshots take at most 2%
+/// of one thread's time. The Python package keeps the same pause.
+pub(crate) const PAUSE_FACTOR: u32 = 50;
 
 /// What the follower needs from Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ enum Command {
     LeaveOut(DeviceId, usize, SyncSender<()>),
     /// Returns true if a device has held events, apart from the entries of snapshots.
     HasHeldEvents(SyncSender<bool>),
-    /// Holds events, or records those that were held and the next ones.
+    /// Starts or stops holding events. Held events are recorded when holding stops.
     HoldEvents(bool, SyncSender<()>),
     /// Returns true if a device has lost events, so that another snapshot is needed.
     NeedsSnapshot(SyncSender<bool>),

@@ -34,7 +34,7 @@ impl<T> Numbered<T> {
         self.definitions.push_back(definition);
     }
 
-    /// Begins a turn: forgets what is older than the one that ends.
+    /// Begins a turn, and forgets the definitions from before the turn that ends.
     pub(crate) fn begin_turn(&mut self) {
         self.definitions.drain(..self.old);
         self.first += self.old;

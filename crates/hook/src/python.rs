@@ -23,7 +23,7 @@ use vramscope_trace::{AnnotationStage, Category, DeviceId, DeviceInfo};
 
 use self::errors::error;
 use self::interpreter::{Interpreter, PyAutograd};
-use crate::follower::Request;
+use crate::follower::{PAUSE_FACTOR, Request};
 use crate::native;
 use crate::notes::NoteKind;
 use crate::out_of_memory::end_at_failure;
@@ -427,6 +427,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     lifecycle::call_at_exit(at_exit);
     vramscope_fleet::register();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("PAUSE_FACTOR", PAUSE_FACTOR)?;
     module.add("PINNED_SNAPSHOT_POOL", (PINNED_SNAPSHOT_POOL.0, PINNED_SNAPSHOT_POOL.1))?;
     module.add_class::<Interpreter>()?;
     module.add_class::<PyAutograd>()?;

@@ -240,7 +240,7 @@ impl DeviceReader {
     /// Records the events that the ring has now. Discards them if nothing is recorded.
     pub(crate) fn run_pass(&mut self, names: &mut Names) {
         if self.holds_events && !self.is_waiting() && self.hold_events().is_empty() {
-            // Those of an idle program need not wait for the check: no event is before them.
+            // An idle program's notes need not wait for the check: no event precedes them.
             self.record_notes();
             return;
         }

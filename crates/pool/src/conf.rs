@@ -50,7 +50,7 @@ enum Key {
     UnfollowedFlag,
     /// Address space of an expandable segment, which this pool does not limit.
     SegmentReserve,
-    /// The same for each class of streams.
+    /// Address space of an expandable segment for each class of streams, which has no limit either.
     SegmentReserveByClass,
 }
 
