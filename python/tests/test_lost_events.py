@@ -26,6 +26,12 @@ class LostEventsTest(ProgramTest):
             with vramscope.record("run.vram") as session:
                 kept += train()
                 wait_until_live(session)
+                # The check of the tracker allows no gap in the events.
+                end = time.monotonic() + 200
+                while not session._session.is_tracker_checked:
+                    assert time.monotonic() < end, session.status
+                    kept += train()
+                    time.sleep(0.01)
                 _follow.take_snapshot = take_slowly
                 for count in range(1, 4):
                     # Nothing reads the ring meanwhile, so that it becomes full.
