@@ -204,6 +204,9 @@ fn own_uid() -> Option<u32> {
 }
 
 #[cfg(test)]
+mod two_users;
+
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
