@@ -202,7 +202,6 @@ class PoolWorkersTest(ProgramTest):
             """
         )
         self.assertEqual(self.info()["devices"][0]["allocated_bytes"], 5 << 20)
-
         self.assertEqual(errors.count("this process was forked after CUDA was used"), 1, errors)
 
     def test_history_that_the_parent_keeps_is_kept_in_workers(self):

@@ -26,7 +26,7 @@ def check_operations(torch, autograd):
     """Checks the number of an operation of this thread and where its node stores it; raises
     RuntimeError if they cannot be read.
 
-    Call this in a thread of its own: the numbers of the program's operations stay as they are.
+    Call this in a thread of its own, so that the program's operations keep their numbers.
     Nothing runs backward here: that starts autograd's engine, and PyTorch then refuses to run it in
     forked processes.
     """
@@ -42,7 +42,7 @@ def check_operations(torch, autograd):
 
 def check_backward(torch, autograd):
     """Checks the number that a thread has in a backward pass; raises RuntimeError if it cannot be
-    read. Call this only after the program's own backward pass, in a thread of its own, as above."""
+    read. Call this only after the program's own backward pass, and in a thread of its own."""
     operation = _operation(torch)
     expected = operation.grad_fn._sequence_nr()
     numbers = []

@@ -61,7 +61,7 @@ class Labels:
         return bool(self._handles)
 
     def label_inputs(self, root):
-        """Labels what a module is called with in its next calls."""
+        """Labels the arguments of a module's next calls as inputs."""
         if root not in self._roots:
             self._roots.add(root)
             self._handles.append(_InputCalls(root, self._relabel).observer)
@@ -122,7 +122,7 @@ class Labels:
 
 
 class _InputCalls:
-    """Labels what a module's first calls get."""
+    """Labels the arguments of a module's first calls as inputs."""
 
     def __init__(self, root, relabel):
         self._label = _harmless(lambda arguments: relabel("input", _nested(arguments)))
