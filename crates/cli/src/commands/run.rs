@@ -139,7 +139,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
             terminal::message(format_args!("{name} has ended; the page stays open until Ctrl-C"));
             interrupts.wait();
         }
-        // The exit code is the program's, which the file does not concern.
+        // The exit code stays the program's if the file could not be written.
         if let Err(error) = merge.stop() {
             terminal::message(error);
         }
@@ -148,7 +148,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
 }
 
 /// Returns why a file cannot be written at `path` although its folder exists: a lack of permission
-/// or a read-only disk, on Unix. That is no reason not to run a program; a wrong name is one.
+/// or a read-only disk, on Unix. The program then runs without a file. A wrong name is an error.
 fn writing_problem(path: &Path) -> Option<String> {
     #[cfg(unix)]
     {

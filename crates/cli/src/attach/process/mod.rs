@@ -166,7 +166,7 @@ struct Request<'a> {
     folder: ScriptFolder,
     /// Addresses in the process of the texts that were queued (Python 3.10 to 3.13).
     texts: Vec<u64>,
-    /// How often the interpreter may have been asked.
+    /// Number of requests that may have reached the interpreter.
     count: u32,
 }
 
@@ -253,7 +253,7 @@ impl Request<'_> {
     }
 
     /// Withdraws the request from threads that have not carried it out. Returns true if no thread
-    /// can look for a file in the folder, or notices if it is another one.
+    /// opens a file of the folder any more, or runs it only after a check of its owner and digest.
     fn withdraw(&self) -> Attempt<bool> {
         let PythonProcess { process, image } = self.target;
         if self.is_remote_exec() {

@@ -32,7 +32,7 @@ def claim(folder):
 
 
 def start_time(process):
-    """Returns when a process started; None if it has ended or another user's are hidden."""
+    """Returns when a process started; None if it has ended or the system hides it."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

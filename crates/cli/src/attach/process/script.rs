@@ -46,7 +46,7 @@ const REPLY: &str = "reply";
 /// Name of the file that Python's interface for debuggers runs, beside [`TARGET`].
 const STARTER: &str = "start.py";
 
-/// The part of a [starter](ScriptFolder::starter) that differs from a withdrawn one: a digit.
+/// The text in a [starter](ScriptFolder::starter) with the digit that is 0 in a withdrawn one.
 const SWITCH: &str = "\\nif 1:";
 
 /// A folder with a program for a process. Dropping it deletes the folder; a program that has not

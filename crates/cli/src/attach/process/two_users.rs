@@ -226,8 +226,8 @@ fn run_from(folder: ScriptFolder, process: &PythonProcess, timeout: Duration) ->
 /// Longest wait for a program that answers.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A program that waits outside of Python until its input ends a line, and prints what its main
-/// module has then.
+/// A program that waits in a system call, outside of Python, for a line of input. It then runs
+/// pending calls and prints `awake`.
 const WAITING: &str = "\
 os.read(0, 1)
 for _ in range(20): time.sleep(0.01)
@@ -241,7 +241,7 @@ fn wake(target: &mut Program) {
 }
 
 #[test]
-fn another_user_can_use_the_folder_at_no_step() {
+fn no_step_lets_another_user_use_the_folder() {
     if !can_become_users() {
         return;
     }
@@ -385,7 +385,7 @@ fn user_of_the_process_cannot_mislead_the_command() {
     check(&text(b"done\n\xff".to_vec()), "\u{fffd}");
     check(&text(b"done\n".repeat(1 << 20)), "done");
 
-    // A folder in place of a file, or a link to nothing, ends nothing.
+    // With a link in place of `started`, the command changes no file outside of its folder.
     let folder = ScriptFolder::create_in(shared.path(), &process.process, "").expect("a folder");
     symlink("/nothing", folder.path().join("target/started")).expect("the folder is writable");
     assert!(folder.has_started());
