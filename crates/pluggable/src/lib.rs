@@ -268,8 +268,8 @@ pub extern "C" fn vramscope_init(_device_count: c_int) {
     });
 }
 
-/// Prepares the library for a forked child, before the child changes its environment: a child that
-/// keeps the rank of its parent is not known by it.
+/// Prepares the library for a forked child, before the child changes its environment. A child
+/// whose environment keeps the rank of its parent is recorded without a rank.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_after_fork() {
     catch_panic("vramscope_after_fork", (), || {

@@ -228,13 +228,13 @@ fn forked_child_cannot_allocate_and_exits() {
 }
 
 #[test]
-fn child_of_a_process_that_has_not_used_the_driver_is_on_its_own() {
+fn child_forked_before_the_driver_is_used_has_its_own_state() {
     if has_gpu() {
         eprintln!("SKIPPED: this machine has a GPU");
         return;
     }
     if !is_child() {
-        let name = "child_of_a_process_that_has_not_used_the_driver_is_on_its_own";
+        let name = "child_forked_before_the_driver_is_used_has_its_own_state";
         let messages = printed_messages(&run_in_child(name, &[]));
         let expected = format!("vramscope: cannot allocate: {}", no_gpu_reason());
         assert_eq!(messages, [expected.as_str(); 2], "one in the child of the child, one in the child");

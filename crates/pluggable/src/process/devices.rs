@@ -55,8 +55,8 @@ pub(super) struct CreationGuard<'a> {
 }
 
 impl<D: MemoryDevice> Devices<D> {
-    /// Devices that have not been listed. With a `failure`, the reason why none can be used, they
-    /// never are.
+    /// Creates devices that have not been listed. With a `failure`, the reason why none can be
+    /// used, they are never listed.
     pub(super) fn new(failure: Option<String>) -> Self {
         let listed = failure.map_or_else(OnceLock::new, |reason| OnceLock::from(Err(reason)));
         Self { listed, listing: Mutex::default() }

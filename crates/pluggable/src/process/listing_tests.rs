@@ -107,7 +107,7 @@ fn uses_of_a_device_list_the_devices() {
 }
 
 #[test]
-fn failed_listing_is_the_reason_of_each_request() {
+fn each_request_fails_with_the_reason_of_the_failed_listing() {
     let devices = CountingDevices::new(Err("no CUDA here"));
     let process = start(&devices, Ok(""));
     assert_eq!((devices.lists(), process.memory_fraction(0)), (0, 1.0));
@@ -132,7 +132,7 @@ fn invalid_settings_fail_every_request_without_a_device() {
 }
 
 #[test]
-fn what_holds_back_new_pools_holds_back_the_first_listing() {
+fn listing_waits_until_pools_may_be_created() {
     let devices = CountingDevices::new(Ok(vec![64 * MIB]));
     let process = Arc::new(start(&devices, Ok("")));
     let (weak, is_held) = (Arc::downgrade(&process), Arc::new(OnceLock::new()));
