@@ -1,7 +1,7 @@
 //! The paths of scopes, such as `step/forward`, and their numbers.
 //!
-//! The table takes no lock: in a forked child, a thread of the parent might hold it for ever. So a
-//! child has its parent's paths, and can add others.
+//! The table takes no lock: one that another thread held at a fork would stay locked in the child.
+//! So a forked child has its parent's paths, and can add others.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -31,7 +31,8 @@ static FIRST: [AtomicPtr<Path>; LISTS] = [const { AtomicPtr::new(ptr::null_mut()
 /// table takes no memory.
 static BY_NUMBER: [AtomicPtr<Path>; MAX_PATHS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_PATHS];
 
-/// The newest number. Once there are [`MAX_PATHS`], each thread may add at most 1.
+/// The newest number. Threads that add paths at once may raise it above [`MAX_PATHS`], each by at
+/// most 1.
 static NEWEST: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {

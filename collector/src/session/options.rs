@@ -58,8 +58,8 @@ pub struct RecordingOptions {
     pub overflow: Option<Overflow>,
     /// Address of the server to push to.
     pub push: Option<PushAddress>,
-    /// The rank of the parent of a forked child; no numbers elsewhere. A process whose environment
-    /// still has this rank is not known by it.
+    /// The rank of the parent of a forked child; no numbers elsewhere. A child whose environment
+    /// still has this rank is recorded without a rank.
     pub parent_rank: Rank,
     /// True to record without names; see [`Outputs::redact`](crate::Outputs::redact).
     pub redact: bool,
