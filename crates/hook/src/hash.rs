@@ -1,4 +1,4 @@
-//! The hash of the tracker's tables. It is fast, and no protection against keys that are chosen to
+//! The hash of the tracker's tables. It is fast, and does not resist keys that are chosen to
 //! collide.
 
 /// The multiplier of hashes, an odd number whose bits are spread evenly (2^64 / golden ratio).

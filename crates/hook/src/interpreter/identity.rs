@@ -7,10 +7,10 @@ use crate::hash::mix;
 /// Returns a number that tells a code object from others that have its address later or had it
 /// before.
 ///
-/// From CPython 3.12 on, it is the number of the code object, which is never used again. Earlier
-/// versions do not number code objects: there, it depends on the name, the first line, and the
-/// length and the last 16 bytes of the file name and of the line table. To read all of them would
-/// take several times as long as the walk.
+/// From CPython 3.12 on, it is the number of the code object, which is never used again; 0 for all
+/// code objects once the 32-bit numbers are used up. Earlier versions do not number code objects:
+/// there, it depends on the name, the first line, and the length and the last 16 bytes of the file
+/// name and of the line table. To read all of them would take several times as long as the walk.
 ///
 /// # Errors
 ///
