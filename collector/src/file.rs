@@ -5,9 +5,10 @@
 //! - A chunk is passed to the operating system as soon as possible. It survives the process, but
 //!   not a power failure. Of a file that keeps the newest part, a power failure leaves at least
 //!   what it had when the oldest part was last removed.
-//! - A thread writes. If a disk is slow or a pipe full, chunks wait in a queue; if the queue is
-//!   full, the caller of `append` waits; if nothing can be written for [`PATIENCE`], the file ends
-//!   and the recording continues without it.
+//! - A thread opens the file and writes it. If a disk is slow or a pipe full, chunks wait in a
+//!   queue; if the queue is full, the caller of `append` waits; if nothing can be written for
+//!   [`PATIENCE`], the file ends and the recording continues without it. The thread is never
+//!   joined, because a disk that hangs may keep it for ever.
 //! - If writing fails, the file ends with the last complete chunk, and [`FileError`] is reported
 //!   once.
 //! - With [`Keep`], old chunks are removed: the newest part is copied to a second file, a slice
@@ -21,7 +22,8 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use vramscope_trace::Chunk;
@@ -54,7 +56,17 @@ use writer::Writer;
 const QUEUE_BYTES: usize = 64 << 20;
 /// Longest time without a completed write before the file ends with an error. A sleeping disk wakes
 /// up faster.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Number of writes to all recordings' files of this process.
+static WRITES: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the number of writes to all recordings' files of this process so far. While it grows, a
+/// recording that is being ended makes progress.
+#[must_use]
+pub fn file_writes() -> u64 {
+    WRITES.load(Ordering::Relaxed)
+}
 
 /// A recording's file that could not be created or written. The file then ends before the
 /// recording does.
@@ -86,8 +98,6 @@ pub struct FileError {
 pub struct RecordingFile {
     name: String,
     shared: Arc<FileQueue>,
-    /// The file opened again for reading, if it is a regular file that keeps everything.
-    reader: Option<Arc<Mutex<File>>>,
 }
 
 impl fmt::Debug for RecordingFile {
@@ -97,29 +107,41 @@ impl fmt::Debug for RecordingFile {
 }
 
 impl RecordingFile {
-    /// Creates or truncates the file. A pipe or device is opened for writing.
+    /// Creates or truncates the file. A pipe or device is opened for writing. Waits at most 10 s,
+    /// for example for a reader of the pipe.
     ///
     /// # Errors
     /// If it cannot be created, another process records to it, or `keep` limits something that is
     /// not a regular file.
     pub fn create(path: &Path, keep: Keep) -> Result<Self, FileError> {
+        Self::create_within(path, keep, PATIENCE)
+    }
+
+    /// [Creates](Self::create) the file within `patience`, which is also the longest time without a
+    /// completed write.
+    pub(crate) fn create_within(path: &Path, keep: Keep, patience: Duration) -> Result<Self, FileError> {
         let name = path.display().to_string();
         let file_error = |error| FileError { name: name.clone(), error };
-        match Disk::create(path).map_err(file_error)? {
-            Some(disk) => {
-                let reader = if keep.is_everything() { disk.reader() } else { None };
-                let mut file = Self::start(name.clone(), Writer::new(disk, keep)).map_err(file_error)?;
-                file.reader = reader.map(|reader| Arc::new(Mutex::new(reader)));
-                Ok(file)
+        let path = path.to_owned();
+        let file = Self::spawn(name.clone(), QUEUE_BYTES, patience, move |queue| match open(&path, keep) {
+            Ok(Output::Disk(disk)) if queue.may_begin() => match disk.clear() {
+                Ok(()) => {
+                    let reader = if keep.is_everything() { disk.reader() } else { None };
+                    queue.begin(reader);
+                    write(queue, Writer::new(disk, keep));
+                }
+                Err(error) => queue.lock().fail(error),
+            },
+            Ok(Output::Stream(stream)) if queue.may_begin() => {
+                queue.begin(None);
+                write(queue, Writer::new(stream, keep));
             }
-            None if keep.is_everything() => {
-                let pipe = OpenOptions::new().write(true).open(path).map_err(file_error)?;
-                Self::stream(name.clone(), pipe)
-            }
-            None => Err(file_error(io::Error::other(
-                "not a regular file: only a file can keep the newest part of a recording",
-            ))),
-        }
+            Ok(_) => {}
+            Err(error) => queue.lock().fail(error),
+        });
+        let file = file.map_err(file_error)?;
+        drop(file.shared.wait_while(|state| state.is_opening));
+        file.failure().map_or(Ok(file), Err)
     }
 
     /// Creates a recording file that is standard output, and starts the thread that writes it.
@@ -156,14 +178,27 @@ impl RecordingFile {
         queue_bytes: usize,
         patience: Duration,
     ) -> io::Result<Self> {
-        let shared = Arc::new(FileQueue { state: Mutex::default(), changed: Condvar::new(), queue_bytes, patience });
+        Self::spawn(name, queue_bytes, patience, |queue| {
+            queue.begin(None);
+            write(queue, writer);
+        })
+    }
+
+    /// Starts the file's thread, which runs `work` with the queue.
+    fn spawn(
+        name: String,
+        queue_bytes: usize,
+        patience: Duration,
+        work: impl FnOnce(&FileQueue) + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(FileQueue::new(queue_bytes, patience));
         let state = Arc::clone(&shared);
         std::thread::Builder::new().name("vramscope-file".into()).spawn(move || {
             // Wakes waiting callers when this thread ends, even by a panic.
             let ending = EndOnDrop(&state);
-            write(ending.0, writer);
+            work(ending.0);
         })?;
-        Ok(Self { name, shared, reader: None })
+        Ok(Self { name, shared })
     }
 
     /// Returns the file's path or description.
@@ -216,7 +251,8 @@ impl RecordingFile {
     /// Returns a reader of the file while it is written, if it is a regular file that keeps
     /// everything.
     pub(crate) fn view(&self) -> Option<FileView> {
-        self.reader.as_ref().map(|reader| FileView::new(Arc::clone(reader), Arc::clone(&self.shared)))
+        let reader = self.shared.lock().reader.clone()?;
+        Some(FileView::new(reader, Arc::clone(&self.shared)))
     }
 
     /// Writes the chunks that wait, ends the file and returns its size in bytes.
@@ -258,6 +294,24 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
+/// What a path names, opened for writing.
+enum Output {
+    Disk(Disk),
+    Stream(OutputStream),
+}
+
+/// Opens what `path` names for a recording. A regular file keeps its content so far.
+fn open(path: &Path, keep: Keep) -> io::Result<Output> {
+    if let Some(disk) = Disk::open(path)? {
+        return Ok(Output::Disk(disk));
+    }
+    if !keep.is_everything() {
+        return Err(io::Error::other("not a regular file: only a file can keep the newest part of a recording"));
+    }
+    let pipe = OpenOptions::new().write(true).open(path)?;
+    Ok(Output::Stream(OutputStream(Box::new(pipe))))
+}
+
 /// Writes chunks of the queue with `writer` until the file is closed or fails. Runs on the file's
 /// thread.
 fn write<S: Storage>(shared: &FileQueue, mut writer: Writer<S>) {
@@ -291,6 +345,7 @@ fn write<S: Storage>(shared: &FileQueue, mut writer: Writer<S>) {
         let mut state = shared.lock();
         state.is_writing = false;
         state.written += 1;
+        WRITES.fetch_add(1, Ordering::Relaxed);
         state.bytes = writer.len();
         state.wants_state = writer.wants_state(now);
         let is_over = result.is_err();

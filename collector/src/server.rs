@@ -27,7 +27,6 @@ mod urls;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::middleware;
@@ -68,7 +67,8 @@ pub struct Server {
     address: SocketAddr,
     url: String,
     stopping: watch::Sender<bool>,
-    thread: Option<JoinHandle<()>>,
+    /// Disconnected when the server's thread ends.
+    finished: std::sync::mpsc::Receiver<()>,
 }
 
 impl Server {
@@ -98,12 +98,15 @@ impl Server {
         let (stopping, stopping_receiver) = watch::channel(false);
         let limits = options.limits;
         let task = ServerTask { listener, tls, guard, access, content, limits, stopping: stopping_receiver };
+        let (finishing, finished) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("vramscope-server".into()).spawn(move || {
+            let _finishing = finishing;
             runtime.block_on(task.run());
             // A command may still run on a blocking thread; it gets as long as a response.
             runtime.shutdown_timeout(SHUTDOWN_TIME);
         });
-        Ok(Self { address, url, stopping, thread: Some(thread.map_err(io_error)?) })
+        thread.map_err(io_error)?;
+        Ok(Self { address, url, stopping, finished })
     }
 
     /// Returns the address that the server listens on, with the port actually in use.
@@ -131,10 +134,9 @@ impl fmt::Debug for Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopping.send_replace(true);
-        if let Some(thread) = self.thread.take() {
-            // The panic hook has already reported a panic, and nothing needs saving.
-            let _ = thread.join();
-        }
+        // The thread is not joined: it may be reading from a disk that hangs. It gives responses
+        // SHUTDOWN_TIME, and its blocking threads once more.
+        let _ = self.finished.recv_timeout(SHUTDOWN_TIME * 3);
     }
 }
 

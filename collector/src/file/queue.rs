@@ -1,6 +1,7 @@
 //! The queue between the recorder and the thread that writes the file.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,6 +12,10 @@ use vramscope_trace::Chunk;
 /// that writes them.
 #[derive(Default)]
 pub(super) struct QueueState {
+    /// The file is being opened.
+    pub(super) is_opening: bool,
+    /// The file opened again for reading, if it is a regular file that keeps everything.
+    pub(super) reader: Option<Arc<Mutex<File>>>,
     pub(super) waiting: VecDeque<Arc<Chunk>>,
     pub(super) waiting_bytes: usize,
     /// A chunk is being written.
@@ -39,6 +44,26 @@ pub(super) struct FileQueue {
 }
 
 impl FileQueue {
+    /// Creates the queue of a file that is being opened.
+    pub(super) fn new(queue_bytes: usize, patience: Duration) -> Self {
+        let state = QueueState { is_opening: true, ..QueueState::default() };
+        Self { state: Mutex::new(state), changed: Condvar::new(), queue_bytes, patience }
+    }
+
+    /// Returns false if the caller no longer waits for the file, which then stays as it is.
+    pub(super) fn may_begin(&self) -> bool {
+        !self.lock().is_ended
+    }
+
+    /// Marks the file as open. `reader` is the file opened again for reading.
+    pub(super) fn begin(&self, reader: Option<File>) {
+        let mut state = self.lock();
+        state.is_opening = false;
+        state.reader = reader.map(|reader| Arc::new(Mutex::new(reader)));
+        drop(state);
+        self.changed.notify_all();
+    }
+
     /// Locks the state, also after a thread that held the lock has panicked.
     pub(super) fn lock(&self) -> MutexGuard<'_, QueueState> {
         // No code under the lock can panic, so the state is consistent even if a thread died.
@@ -46,8 +71,8 @@ impl FileQueue {
     }
 
     /// Blocks while `must_wait` returns true and the file has not ended, and returns the locked
-    /// state. If no write completes within the queue's time limit, `patience`, ends the file with
-    /// an error.
+    /// state. If the file is not opened, or no write completes, within the queue's time limit,
+    /// `patience`, ends the file with an error.
     pub(super) fn wait_while(&self, must_wait: impl Fn(&QueueState) -> bool) -> MutexGuard<'_, QueueState> {
         let mut state = self.lock();
         while must_wait(&state) && !state.is_ended {
@@ -58,9 +83,8 @@ impl FileQueue {
             state = after;
             if timeout.timed_out() && must_wait(&state) && state.written == written {
                 let seconds = self.patience.as_secs_f64();
-                let error =
-                    io::Error::new(io::ErrorKind::TimedOut, format!("no data could be written for {seconds:.0} s"));
-                state.fail(error);
+                let reason = if state.is_opening { "it could not be opened" } else { "no data could be written" };
+                state.fail(io::Error::new(io::ErrorKind::TimedOut, format!("{reason} for {seconds:.0} s")));
             }
         }
         state

@@ -58,20 +58,23 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Creates the file at `path`, or truncates it, and locks it. Returns `None` if the path is a
-    /// pipe or another thing that is not a regular file.
-    pub(super) fn create(path: &Path) -> io::Result<Option<Self>> {
+    /// Opens the file at `path`, or creates it, and locks it. Returns `None` if the path is a pipe
+    /// or another thing that is not a regular file.
+    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return Ok(None);
         }
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         lock(&file)?;
-        file.set_len(0)?;
         // Follows symbolic links, so that their target is replaced.
-        let disk = Self { path: path.canonicalize()?, file, must_seek: false, next: None };
-        // A killed process may have left a copy.
-        disk.remove_next();
-        Ok(Some(disk))
+        Ok(Some(Self { path: path.canonicalize()?, file, must_seek: false, next: None }))
+    }
+
+    /// Truncates the file, and removes what a killed process left beside it.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.remove_next();
+        Ok(())
     }
 
     /// Opens the recording's file again, for reading while it is written; `None` if that is

@@ -352,6 +352,28 @@ fn device_file_keeps_everything() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn file_that_cannot_be_opened_is_an_error() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("pipe");
+    // Opening it for writing waits for a reader, as a disk that hangs waits for its server.
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo is installed").success());
+    let error = RecordingFile::create_within(&path, Keep::default(), Duration::from_millis(20));
+    let error = error.expect_err("the pipe has no reader").to_string();
+    assert!(error.ends_with("pipe: it could not be opened for 0 s"), "{error}");
+    // The thread that still opens it then writes nothing.
+    assert_eq!(fs::read(&path).expect("the thread opens the pipe, and closes it"), b"");
+}
+
+#[test]
+fn file_that_is_opened_too_late_keeps_its_content() {
+    let queue = FileQueue::new(QUEUE_BYTES, Duration::ZERO);
+    assert!(queue.may_begin());
+    drop(queue.wait_while(|state| state.is_opening));
+    assert!(!queue.may_begin(), "the caller has an error already");
+}
+
 #[test]
 fn panicking_writer_blocks_no_thread() {
     struct Broken(mpsc::Receiver<()>);

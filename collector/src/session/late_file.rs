@@ -10,7 +10,7 @@ use std::time::Duration;
 use vramscope_trace::{ByteSize, Count};
 
 use super::Log;
-use crate::file::{FileError, Keep, RecordingFile};
+use crate::file::{FileError, Keep, PATIENCE, RecordingFile};
 use crate::hub::{Hub, ViewFrom, Viewer};
 
 /// Interval at which the thread checks whether the file ends, while there is nothing to write.
@@ -22,7 +22,7 @@ const TAKE_BYTES: usize = 4 << 20;
 ///
 /// A thread reads the hub as a viewer does, so the recorder never waits for the file: if the disk
 /// is too slow, events are skipped up to a newer full state. The file is created when there is
-/// something to write.
+/// something to write. The thread ends even if the disk hangs: a [`RecordingFile`] then fails.
 pub struct LateFile {
     path: PathBuf,
     ends: Arc<AtomicBool>,
@@ -37,10 +37,17 @@ impl LateFile {
     /// # Errors
     /// If no thread can be started.
     pub fn start(path: &Path, keep: Keep, hub: &Hub, log: &Log) -> io::Result<Self> {
+        Self::start_within(path, keep, hub, log, PATIENCE)
+    }
+
+    /// [Starts](Self::start) to write to a file that fails if nothing can be written for
+    /// `patience`.
+    fn start_within(path: &Path, keep: Keep, hub: &Hub, log: &Log, patience: Duration) -> io::Result<Self> {
         let ends = Arc::new(AtomicBool::new(false));
         let writer = Writer {
             path: path.to_owned(),
             keep,
+            patience,
             viewer: hub.viewer(ViewFrom::Newest),
             file: None,
             missed_events: 0,
@@ -82,6 +89,7 @@ impl Drop for LateFile {
 struct Writer {
     path: PathBuf,
     keep: Keep,
+    patience: Duration,
     viewer: Viewer,
     /// `None` until there is something to write.
     file: Option<RecordingFile>,
@@ -114,7 +122,7 @@ impl Writer {
         let taken = self.viewer.take(TAKE_BYTES);
         self.missed_events += taken.missed_events;
         if self.file.is_none() && !taken.chunks.is_empty() {
-            self.file = Some(RecordingFile::create(&self.path, self.keep)?);
+            self.file = Some(RecordingFile::create_within(&self.path, self.keep, self.patience)?);
         }
         let Some(file) = &self.file else { return Ok(()) };
         taken.chunks.into_iter().for_each(|chunk| file.append(chunk));
@@ -174,5 +182,28 @@ mod tests {
         assert_eq!((recording.first_event(), recording.end_event()), (1, 2));
         let lines = lines.lock().expect("no test panics with the lock");
         assert!(lines.len() == 1 && lines[0].contains("late.vram: "), "{lines:?}");
+    }
+    #[cfg(unix)]
+    #[test]
+    fn late_file_that_cannot_be_opened_ends() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("pipe");
+        // Opening it for writing waits for a reader, as a disk that hangs waits for its server.
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo is installed").success());
+        let hub = Hub::default();
+        let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
+        let (recorder, handle) = Recorder::start(RecordingInfo::default(), outputs).expect("a thread");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let logged = Arc::clone(&lines);
+        let log: Log =
+            Arc::new(move |line| logged.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned()));
+        let patience = Duration::from_millis(20);
+        let file = LateFile::start_within(&path, Keep::default(), &hub, &log, patience).expect("a thread");
+        handle.flush();
+        assert!(!file.finish());
+        drop(handle);
+        recorder.stop();
+        let lines = lines.lock().expect("no test panics with the lock");
+        assert!(lines.len() == 1 && lines[0].contains("pipe: it could not be opened for"), "{lines:?}");
     }
 }

@@ -121,7 +121,8 @@ impl Follower {
         Ok(Self { commands: Some(commands), requests, thread: Some(thread) })
     }
 
-    /// Sends a command and returns the reply.
+    /// Sends a command and returns the reply. The thread waits for the recorder, whose file fails
+    /// if the disk hangs, so the reply always comes.
     fn call<R>(&self, command: impl FnOnce(SyncSender<R>) -> Command) -> Result<R, String> {
         let (reply, received) = sync_channel(1);
         let commands = self.commands.as_ref().ok_or(ENDED)?;

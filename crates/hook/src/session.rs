@@ -14,18 +14,20 @@
 //! [`Session::record`] repair the recording. If the allocator cannot be followed,
 //! [`Session::poll`] records snapshots instead.
 
+mod ending;
 mod tracker_check;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use vramscope_collector::session::{LateFile, Log, ProcessRecording, RecordingOptions, lifecycle, serve_hub};
-use vramscope_collector::{Controls, Hub, Keep, Overflow, Server};
+use vramscope_collector::{Controls, Hub, Keep, Overflow, Server, file_writes};
 use vramscope_formats::{Limits, LiveSnapshot};
 use vramscope_trace::{AnnotationStage, DeviceId, DeviceInfo, RecordingInfo};
 
+use self::ending::{END_PATIENCE, run_with_patience};
 use crate::definitions::Names;
 use crate::follower::{Follower, Request};
 use crate::modules::Modules;
@@ -427,6 +429,9 @@ impl Session {
 
     /// Ends the recording, then the page's server. The tracker stays attached and returns at once.
     /// Returns false if the recording's file is incomplete. In a forked child it does nothing.
+    ///
+    /// Waits for the disk as long as it takes data. If it hangs, the threads that write are left
+    /// alone: they hold no lock that the tracker or the program's exit needs.
     pub(crate) fn stop(&self) -> bool {
         if !self.is_own() {
             return true;
@@ -437,16 +442,32 @@ impl Session {
             (state.poller, state.pinned_memory) = (None, None);
             (state.follower.take(), state.recording.take(), std::mem::take(&mut state.late_files))
         };
-        // Without a follower, the tracker may belong to a later session.
-        if let Some(follower) = follower {
-            release_tracker(follower);
-        }
-        let mut is_complete = recording.is_none_or(|recording| recording.stop());
-        for file in late_files {
-            is_complete &= file.finish();
-        }
-        drop(lock(&self.server).take());
-        is_complete
+        let server = lock(&self.server).take();
+        let steps = Arc::new(AtomicU64::new(0));
+        let progress = {
+            let steps = Arc::clone(&steps);
+            move || steps.load(Ordering::Relaxed) + file_writes()
+        };
+        let ended = run_with_patience(END_PATIENCE, progress, move || {
+            let end_step = || steps.fetch_add(1, Ordering::Relaxed);
+            // Without a follower, the tracker may belong to a later session.
+            if let Some(follower) = follower {
+                release_tracker(follower);
+                end_step();
+            }
+            let mut is_complete = recording.is_none_or(|recording| recording.stop());
+            for file in late_files {
+                end_step();
+                is_complete &= file.finish();
+            }
+            end_step();
+            drop(server);
+            is_complete
+        });
+        ended.unwrap_or_else(|reason| {
+            (self.log)(&format!("the recording could not be ended and is incomplete: {reason}"));
+            false
+        })
     }
 }
 
