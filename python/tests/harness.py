@@ -41,17 +41,44 @@ ACTIONS = (
     "snapshot", "oom",
 )
 
-#: What each program begins with.
-PRELUDE = """
+#: What each program begins with. Programs wait without a limit: ``LIMIT`` ends one that hangs.
+PRELUDE = f"VRAMSCOPE = {BINARY!r}\n" + """
 import os
 import sys
 import time
 
-def wait_until_live(session):
-    end = time.monotonic() + 10
-    while session.status == "waiting" and time.monotonic() < end:
+def wait_until(condition):
+    while not condition():
         time.sleep(0.01)
+
+def wait_until_live(session):
+    wait_until(lambda: session.status != "waiting")
     assert session.status == "live", session.status
+
+def wait_for_call(owner, name):
+    '''Waits until another thread has called the function once more, from begin to end.'''
+    function, calls = getattr(owner, name), []
+
+    def call(*arguments):
+        try:
+            return function(*arguments)
+        finally:
+            calls.append(arguments)
+
+    setattr(owner, name, call)
+    wait_until(lambda: calls)
+    setattr(owner, name, function)
+
+def events_so_far(session):
+    '''Returns what a session has recorded so far, as `ProgramTest.events` does.'''
+    import csv
+    import subprocess
+
+    session.save("so_far.vram")
+    export = [VRAMSCOPE, "export", "so_far.vram", "--to", "csv", "-o", "so_far.csv"]
+    subprocess.run(export, check=True, capture_output=True)
+    with open("so_far.csv", newline="") as file:
+        return list(csv.DictReader(file))
 
 def train(steps=3, device="cuda"):
     import torch
@@ -175,13 +202,20 @@ class ProgramTest(unittest.TestCase):
 
     def run_program(self, code, *arguments, status=0, **environment):
         """Runs a program, checks its exit status, and returns its standard output and errors."""
-        path = self.write_program(code)
-        done = subprocess.run(
-            [sys.executable, *arguments, path], cwd=self.folder, env=self.variables(**environment),
-            capture_output=True, text=True, timeout=LIMIT,
-        )
-        self.assertEqual(done.returncode, status, f"{done.stdout}{done.stderr}")
-        return done.stdout, done.stderr
+        return self.run_command(sys.executable, *arguments, self.write_program(code), status=status, **environment)
+
+    def run_command(self, *command, status=0, **environment):
+        """Runs a command, checks its exit status, and returns its standard output and errors. Ends
+        it, and the processes that it has started, if it hangs."""
+        process = self.start(*command, **environment)
+        try:
+            output, errors = process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, errors = process.communicate(timeout=LIMIT)
+            self.fail(f"{command} runs for more than {LIMIT} s: {output}{errors}")
+        self.assertEqual(process.returncode, status, f"{output}{errors}")
+        return output, errors
 
     def start(self, *command, **environment):
         """Starts a command in a process group of its own, which ends at the latest with the test,
@@ -198,7 +232,7 @@ class ProgramTest(unittest.TestCase):
     def _end(process):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=10)
+        process.communicate(timeout=LIMIT)
 
     def vramscope(self, *arguments):
         """Runs the ``vramscope`` command and returns what it prints."""
