@@ -8,6 +8,7 @@ one, and names the program's modules.
 import contextlib
 import sys
 import threading
+import time
 
 from . import _dynamo, _interpreter, _metadata, _native, _regions, _spans
 from ._imports import call_after_import
@@ -101,7 +102,7 @@ class Following:
 
     def annotate(self, model, optimizer=None):
         """Labels a model's blocks, names its modules, and records its passes as spans."""
-        self._session.add_modules(names_in(model))
+        _native.name_modules(names_in(model))
         self.labels.annotate(model, optimizer)
         self._phases.add(model)
 
@@ -341,9 +342,10 @@ class Following:
             self._session.trust_operations(passed is not None)
 
     def _name_modules(self, torch):
+        start = time.monotonic()
         try:
             names, roots = all_modules(torch)
-            self._session.add_modules(names)
+            _native.name_modules(names)
             for root in roots if self.labels.is_installed else ():
                 self.labels.label_inputs(root)
         except Exception as error:
@@ -351,6 +353,8 @@ class Following:
             if not self._has_unnamed_modules:
                 self._has_unnamed_modules = True
                 print_message(f"some modules have no name: {error!r}")
+        finally:
+            _native.end_module_search(time.monotonic() - start)
 
 
 def torch_minor(version):

@@ -24,7 +24,7 @@ class ModuleScopes:
 
     def add(self, model):
         """Names a model's modules. A module that has a name gets the new one."""
-        names = dict(names_in(model))
+        names = {id(module): name for module, name in names_in(model)}
         for module in model.modules():
             known, _ = self._names.get(id(module), (lambda: None, ""))
             if known() is not module:

@@ -4,8 +4,8 @@ from ._native import tracked_objects
 
 
 def all_modules(torch):
-    """Returns the address and the name of each module in the process, as ``GPT/blocks/0/attn``, and
-    the modules that have parameters and are not part of another module."""
+    """Returns each module in the process with its name, as ``GPT/blocks/0/attn``, and the modules
+    that have parameters and are not part of another module."""
     modules = tracked_objects(torch.nn.Module)
     children = {id(child) for module in modules for child in _children(module).values()}
     names = []
@@ -20,7 +20,7 @@ def all_modules(torch):
 
 
 def names_in(root):
-    """Returns the address and the name of a module and of each module in it."""
+    """Returns a module and each module in it with their names."""
     names = []
     _add(root, type(root).__name__, names, set())
     return names
@@ -54,5 +54,5 @@ def _add(root, name, names, seen):
         if id(module) in seen:
             continue
         seen.add(id(module))
-        names.append((id(module), path))
+        names.append((module, path))
         waiting += [(child, f"{path}/{child_name}") for child_name, child in _children(module).items()]

@@ -53,7 +53,8 @@ class scope:
     def _open(self, module):
         """Opens the scope in the module at an address, or in no module (0)."""
         entries = _entries()
-        entry = _Entry(self, module)
+        # Not the address: the scope may be defined again when the module is gone.
+        entry = _Entry(self, _native.enclosing_module_name(module) if module else "")
         entry.define(entries[-1].number if entries else 0)
         entries.append(entry)
         _native.enter_scope(entry.number)

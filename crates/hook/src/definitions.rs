@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vramscope_collector::RecorderHandle;
 use vramscope_trace::{Category, Frame, Site, SiteId, StackId, StringId};
 
-use crate::modules::Modules;
+use crate::modules;
 use crate::native::Symbols;
 use crate::numbered::Numbered;
 use crate::record::FrameWord;
@@ -35,17 +35,26 @@ pub(crate) enum StackFrame {
         code: u32,
         /// The line; 0 if unknown.
         line: u32,
-        /// Address of the module whose method the frame runs; 0 if it is none.
-        module: u64,
     },
     /// A C++ frame: an address in the function's code.
     Native { address: u64 },
 }
 
-/// What names are given to: modules, regions of `torch.compile`, and C++ functions.
+/// A call stack.
+#[derive(Debug)]
+struct Stack {
+    /// Innermost first.
+    frames: Vec<StackFrame>,
+    /// The innermost module whose method a frame runs.
+    module: Option<Module>,
+}
+
+/// A module: its name, unless it had none when it made the request.
+type Module = Option<Arc<str>>;
+
+/// What names are given to: regions of `torch.compile`, and C++ functions.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    pub(crate) modules: Modules,
     pub(crate) regions: Regions,
     pub(crate) symbols: Symbols,
     /// True while autograd's operations are known to be read correctly.
@@ -55,9 +64,9 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Returns a number that changes whenever the names of modules or regions do.
+    /// Returns a number that changes whenever the names of regions do.
     fn generation(&self) -> u64 {
-        self.modules.generation() + self.regions.generation()
+        self.regions.generation()
     }
 }
 
@@ -104,8 +113,7 @@ impl Origin {
 #[derive(Debug, Default)]
 pub(crate) struct Definitions {
     codes: Numbered<Code>,
-    /// Frames of each stack, innermost first.
-    stacks: Numbered<Vec<StackFrame>>,
+    stacks: Numbered<Stack>,
     /// The sites of each stack in the current recording, for origins that have nothing else: of
     /// requests, and of the backward pass of its operations. In the order of the kept stacks.
     sites: Vec<[Option<SiteId>; 2]>,
@@ -131,15 +139,25 @@ impl Definitions {
     pub(crate) fn add_stack(&mut self, words: &[u64]) {
         let mut words = words.iter();
         let mut frames = Vec::new();
+        let mut identity = None;
         while let Some(&word) = words.next() {
             let FrameWord { code, line, has_module } = FrameWord::from(word);
-            let second = if has_module { words.next().copied().unwrap_or(0) } else { 0 };
+            let second = if has_module { words.next().copied() } else { None };
             frames.push(match code {
-                0 => StackFrame::Native { address: second },
-                _ => StackFrame::Python { code, line, module: second },
+                0 => StackFrame::Native { address: second.unwrap_or(0) },
+                _ => StackFrame::Python { code, line },
             });
+            identity = identity.or(second.filter(|_| code != 0));
         }
-        self.stacks.push(frames);
+        // The name that belongs to an identity never changes, and is forgotten some time after the
+        // module is freed.
+        self.stacks.push(Stack { frames, module: identity.map(modules::name) });
+    }
+
+    /// Returns true if the innermost module of a stack has no name.
+    #[inline]
+    pub(crate) fn has_unnamed_module(&self, stack: u32) -> bool {
+        self.stacks.get(stack).is_some_and(|stack| stack.module == Some(None))
     }
 
     /// Tells that the tracker defines all stacks and code objects again, with new numbers. Events
@@ -248,17 +266,14 @@ impl Definitions {
         Some([self.stacks.index(origin.stack)?, origin.kind()?])
     }
 
-    /// Returns the address of the innermost module of a stack.
-    fn module(&self, stack: u32) -> Option<u64> {
-        self.frames(stack).iter().find_map(|frame| match *frame {
-            StackFrame::Python { module, .. } if module != 0 => Some(module),
-            _ => None,
-        })
+    /// Returns the innermost module of a stack.
+    fn module(&self, stack: u32) -> Option<&Module> {
+        self.stacks.get(stack)?.module.as_ref()
     }
 
     /// Returns the frames of a stack, innermost first.
     fn frames(&self, stack: u32) -> &[StackFrame] {
-        self.stacks.get(stack).map_or(&[], Vec::as_slice)
+        self.stacks.get(stack).map_or(&[], |stack| &stack.frames)
     }
 
     /// Defines the site of an origin in the recording of `handle`.
@@ -270,7 +285,7 @@ impl Definitions {
         let frames: Vec<_> = native_frames.chain(self.frames(stack).iter().filter(is_python)).copied().collect();
         let scopes = scopes::nested(scope);
         let module = self.module(stack).or_else(|| self.module(forward));
-        let path = scope_path(module, &scopes, &names.modules, is_backward);
+        let path = scope_path(module.and_then(Option::as_deref), &scopes, is_backward);
         // What a scope is for is not what the gradients of its operations are for.
         let category = scopes.iter().rev().find_map(|scope| scope.category).filter(|_| !is_backward);
         let region = [forward, stack].into_iter().find_map(|stack| names.regions.of_stack(self.functions(stack)));
@@ -338,9 +353,8 @@ impl Definitions {
 }
 
 /// Returns the path of the scopes and modules of a request.
-fn scope_path(module: Option<u64>, scopes: &[Scope], modules: &Modules, is_backward: bool) -> String {
-    let module = module.and_then(|module| modules.name(module));
-    let path = scopes::path(scopes, module.as_deref(), |address| modules.name(address));
+fn scope_path(module: Option<&str>, scopes: &[Scope], is_backward: bool) -> String {
+    let path = scopes::path(scopes, module);
     match (is_backward, path.is_empty()) {
         (false, _) => path,
         (true, true) => BACKWARD.to_owned(),
@@ -438,7 +452,7 @@ mod tests {
     #[test]
     fn python_code_of_the_backward_pass_keeps_its_frames() {
         let known = &mut definitions();
-        known.add_stack(&[frame_word(1, 7, true), 0x77]);
+        known.add_stack(&[frame_word(1, 7, true), modules::UNNAMED]);
         origin(known, BOTH, 40, 5);
         let mut in_node = |stack, scope| known.origin(Request { stack, sequence: 2, node: Some(40), scope });
         let backward = Origin { stack: PYTHON, native: PYTHON, forward: BOTH, scope: 5, is_backward: true };
@@ -446,6 +460,29 @@ mod tests {
         let own = |stack, scope| Origin { stack, native: stack, scope, ..Origin::default() };
         assert_eq!(in_node(PYTHON, 6), own(PYTHON, 6));
         assert_eq!(in_node(4, 0), own(4, 0), "a module's forward pass runs again");
+    }
+
+    #[test]
+    fn stack_keeps_the_name_of_a_module_that_is_freed() {
+        // Of this test only: modules are those of the process.
+        let addresses = [0x6d00_0000_0010, 0x6d00_0000_0020];
+        let known = &mut Definitions::default();
+        let stack = |identities: &[u64]| -> Vec<u64> {
+            identities.iter().flat_map(|&identity| [frame_word(1, 7, true), identity]).collect()
+        };
+        let [first, outer] = addresses.map(|address| {
+            assert!(modules::add(address, &format!("{address:x}")));
+            modules::identity(address)
+        });
+        let (inner, unnamed) = (stack(&[first, outer]), stack(&[modules::UNNAMED, outer]));
+        modules::remove(addresses[0]);
+        assert!(modules::add(addresses[0], "later"));
+        let later = stack(&[modules::identity(addresses[0])]);
+        let without_modules = vec![native_frame_word(), 0x1000, frame_word(1, 7, false)];
+        [inner, unnamed, later, without_modules].iter().for_each(|words| known.add_stack(words));
+        let name = |stack| known.module(stack).map(|module| module.as_deref());
+        assert_eq!([1, 2, 3, 4].map(name), [Some(Some("6d0000000010")), Some(None), Some(Some("later")), None]);
+        assert_eq!([1, 2, 3, 4, 5].map(|stack| known.has_unnamed_module(stack)), [false, true, false, false, false]);
     }
 
     #[test]

@@ -11,21 +11,16 @@ use vramscope_formats::{LiveDevice, LiveSnapshot};
 use vramscope_trace::{DeviceId, DeviceState, MemoryState, Sink as _};
 
 use crate::definitions::Names;
-use crate::native;
 use crate::notes::Notes;
+use crate::pace::SnapshotPace;
 use crate::reader::{DeviceReader, RawEvent};
 use crate::snapshot_devices;
 use crate::torch::actions;
+use crate::{modules, native};
 
 /// Interval of passes over the rings. The tracker never wakes the follower, which would be a system
 /// call under the allocator's lock.
 const PASS_INTERVAL: Duration = Duration::from_millis(4);
-/// Minimum time between a snapshot and the request for another one.
-const MIN_SNAPSHOT_PAUSE: Duration = Duration::from_secs(1);
-/// Minimum pause after a snapshot, in multiples of the time that it took: snapshots take at most 2%
-/// of one thread's time. The Python package keeps the same pause.
-pub(crate) const PAUSE_FACTOR: u32 = 50;
-
 /// What the follower needs from Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -204,31 +199,6 @@ impl Drop for Follower {
     }
 }
 
-/// When snapshots are requested after lost events.
-#[derive(Debug, Default)]
-struct SnapshotPace {
-    /// True from a request to the snapshot.
-    is_requested: bool,
-    /// When the last snapshot was begun.
-    prepared: Option<Instant>,
-    /// When the next one may be requested; `None` for at once.
-    next: Option<Instant>,
-}
-
-impl SnapshotPace {
-    /// Returns true if a snapshot may be requested at the time `now`.
-    fn is_due(&self, now: Instant) -> bool {
-        !self.is_requested && self.next.is_none_or(|next| now >= next)
-    }
-
-    /// Tells that a snapshot was taken at the time `now`.
-    fn taken(&mut self, now: Instant) {
-        let duration = self.prepared.take().map_or(Duration::ZERO, |prepared| now.duration_since(prepared));
-        self.next = now.checked_add(duration.saturating_mul(PAUSE_FACTOR).max(MIN_SNAPSHOT_PAUSE));
-        self.is_requested = false;
-    }
-}
-
 /// The state of the follower's thread.
 struct FollowerThread {
     readers: Vec<DeviceReader>,
@@ -266,14 +236,14 @@ impl FollowerThread {
         for reader in &mut self.readers {
             reader.run_pass(&mut self.names);
         }
-        if self.names.modules.wants_names() {
+        if modules::wants_search() {
             self.requests.add(Request::Modules);
         }
         if self.names.has_backward && !std::mem::replace(&mut self.has_requested_backward, true) {
             self.requests.add(Request::Backward);
         }
         if self.snapshots.is_due(Instant::now()) && self.readers.iter().any(DeviceReader::needs_snapshot) {
-            self.snapshots.is_requested = true;
+            self.snapshots.requested();
             self.requests.add(Request::Snapshot);
         }
     }
@@ -295,7 +265,7 @@ impl FollowerThread {
                 let is_first = self.handle.is_none();
                 let needs = |reader: &&mut DeviceReader| is_first || reader.is_waiting() || reader.needs_snapshot();
                 self.readers.iter_mut().filter(needs).for_each(DeviceReader::wait_for_snapshot);
-                self.snapshots.prepared = Some(Instant::now());
+                self.snapshots.prepared(Instant::now());
                 let _ = reply.send(());
             }
             Command::HeldEvents(device, reply) => {
@@ -374,28 +344,5 @@ impl FollowerThread {
         }
         self.handle = Some(handle);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pause_after_a_snapshot_depends_on_its_time() {
-        let start = Instant::now();
-        let at = |ms| start + Duration::from_millis(ms);
-        let mut pace = SnapshotPace::default();
-        let mut take = |begin, end| {
-            assert!(pace.is_due(at(begin)));
-            pace.is_requested = true;
-            assert!(!pace.is_due(at(begin)), "the request waits");
-            pace.prepared = Some(at(begin));
-            pace.taken(at(end));
-            let is_due = |ms| pace.is_due(at(ms));
-            (is_due(end + 999), is_due(end + 1000), is_due(end + 4999), is_due(end + 5000))
-        };
-        assert_eq!(take(0, 1), (false, true, true, true));
-        assert_eq!(take(2000, 2100), (false, false, false, true));
     }
 }

@@ -27,9 +27,10 @@
 //!   `numbered`; `hash` is the hash of their tables.
 //! - `interpreter` reads the Python frames of a thread without the interpreter's lock, and `native`
 //!   its C++ frames without the C++ runtime. `scopes` has the scopes that the program opens.
-//! - `follower` is the thread that reads the rings; `modules` has the names of modules, `regions`
-//!   those of `torch.compile`'s regions, `notes` marks and relabels from Python; `own_events`
-//!   checks the tracker by the program's own events; `out_of_memory` explains a failure.
+//! - `follower` is the thread that reads the rings, and `pace` limits what it requests from Python;
+//!   `modules` has the identities and names of modules, `regions` the names of `torch.compile`'s
+//!   regions, `notes` marks and relabels from Python; `own_events` checks the tracker by the
+//!   program's own events; `out_of_memory` explains a failure.
 //! - `session` puts recording, follower and page together; `python` has the functions that Python
 //!   calls.
 
@@ -47,6 +48,7 @@ mod notes;
 mod numbered;
 mod out_of_memory;
 mod own_events;
+mod pace;
 mod polling;
 #[cfg(feature = "python")]
 mod python;

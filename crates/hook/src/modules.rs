@@ -1,73 +1,327 @@
-//! The names of the program's modules (`torch.nn.Module`), by address.
+//! The names of the program's modules (`torch.nn.Module`).
 //!
-//! A frame of a module's method has the module's address. Which name it has in the model only
-//! Python knows, so the Python package passes the names when it is asked for them.
+//! A frame of a module's method has the module's address, which another module may have once that
+//! one is freed. So each module that has been named has an *identity*, a number that no other
+//! module gets. The tracker finds it by the address, and the records of the ring have it. Which
+//! name a module has in its model only Python knows: the Python package passes the names when it is
+//! asked for them, and a weak reference tells when a module is freed. A module that was not named
+//! before it made a request stays without a name there.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-/// Maximum number of modules whose names are kept. Large models have some ten thousand.
-const MAX_MODULES: usize = 1 << 20;
+use vramscope_collector::session::{lifecycle::ProcessMutex, stderr_log};
 
-/// The names of modules by address. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Modules(Arc<ModuleTable>);
+use crate::hash::HASH_MULTIPLIER;
+use crate::notes::time_stamp;
+use crate::pace::SearchPace;
 
-#[derive(Debug, Default)]
-struct ModuleTable {
-    names: Mutex<Names>,
-    /// Counts changes of the names.
-    generation: AtomicU64,
+/// Number of slots for modules, 2 MiB, of which memory holds the pages that are used. Large models
+/// have some ten thousand modules.
+const SLOTS: usize = 1 << 18;
+/// Number of slots that a module can have, from the one that its address selects. Programs with up
+/// to 65,536 modules, a quarter of the slots, use at most 12 of them.
+const WINDOW: usize = 16;
+/// Bits of an address that can be set: CPython's allocator aligns objects to 16 bytes.
+const ADDRESS_MASK: u64 = (1 << 48) - 16;
+/// By how many bits addresses are shifted in identities.
+const COUNT_SHIFT: u32 = 16;
+/// Number of low bits of an identity, which count up. Numbers return after a million modules, of
+/// which the tracker's table of stacks has long forgotten the first ones.
+const COUNT_BITS: u32 = 20;
+/// Number of freed modules whose names are kept: the ring may still have the definitions of their
+/// stacks, which take some ten words each.
+const KEPT_FREED: usize = 1 << 16;
+
+/// The identity of modules that were not named.
+pub(crate) const UNNAMED: u64 = 1;
+
+/// Returns true if a module can be at the address.
+#[inline]
+fn is_address(address: u64) -> bool {
+    address != 0 && address & !ADDRESS_MASK == 0
 }
 
+/// The identities of modules that are alive, by address. Reading takes no lock.
+struct Identities<const SLOTS: usize>([AtomicU64; SLOTS]);
+
+impl<const SLOTS: usize> Identities<SLOTS> {
+    const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; SLOTS])
+    }
+
+    /// Returns the slots that a module can have.
+    #[inline]
+    fn window(&self, address: u64) -> impl Iterator<Item = &AtomicU64> {
+        let first = ((address >> 4).wrapping_mul(HASH_MULTIPLIER) >> 32) as usize;
+        (first..first + WINDOW).map(|index| &self.0[index % SLOTS])
+    }
+
+    /// Returns the identity of a module, and its slot; `None` if it was not named.
+    #[inline]
+    fn find(&self, address: u64) -> Option<(u64, &AtomicU64)> {
+        if !is_address(address) {
+            return None;
+        }
+        let first = address << COUNT_SHIFT;
+        self.window(address).find_map(|slot| {
+            // The name was added before: a reader of the ring finds it.
+            let identity = slot.load(Ordering::Acquire);
+            (identity ^ first < 1 << COUNT_BITS).then_some((identity, slot))
+        })
+    }
+
+    /// Returns the slot of a module, or a free one; `None` if there is none. Only one thread at a
+    /// time may call this.
+    fn slot(&self, address: u64) -> Option<&AtomicU64> {
+        if !is_address(address) {
+            return None;
+        }
+        let free = || self.window(address).find(|slot| slot.load(Ordering::Relaxed) == 0);
+        self.find(address).map(|(_, slot)| slot).or_else(free)
+    }
+}
+
+/// The names of modules by identity.
 #[derive(Debug, Default)]
 struct Names {
-    by_address: HashMap<u64, Arc<str>>,
-    /// Addresses that were looked up and have no name yet.
-    unknown: HashSet<u64>,
+    by_identity: HashMap<u64, Arc<str>>,
+    /// Identities that no module has any more, in the order in which they became free.
+    freed: VecDeque<u64>,
+    /// The last identity's low bits.
+    last_count: u64,
 }
 
-impl Modules {
-    fn lock(&self) -> MutexGuard<'_, Names> {
-        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns a number that changes whenever names do.
-    pub(crate) fn generation(&self) -> u64 {
-        self.0.generation.load(Ordering::Acquire)
-    }
-
-    /// Returns the name of the module at `address`; `None` if it is not known yet.
-    pub(crate) fn name(&self, address: u64) -> Option<Arc<str>> {
-        let mut names = self.lock();
-        let name = names.by_address.get(&address).cloned();
-        if name.is_none() && names.unknown.len() < MAX_MODULES {
-            names.unknown.insert(address);
+impl Names {
+    /// Removes the names of the modules that were freed first, if there are too many.
+    fn add_freed(&mut self, identity: u64) {
+        self.freed.push_back(identity);
+        while self.freed.len() > KEPT_FREED {
+            let oldest = self.freed.pop_front();
+            oldest.and_then(|identity| self.by_identity.remove(&identity));
         }
-        name
+    }
+}
+
+/// Modules, by address, and their names, by identity.
+struct ModuleTable<const SLOTS: usize> {
+    identities: Identities<SLOTS>,
+    names: ProcessMutex<Names>,
+}
+
+/// The modules of the process.
+static MODULES: ModuleTable<SLOTS> = ModuleTable::new();
+
+/// True once a message has said that there are too many modules.
+static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
+
+impl<const SLOTS: usize> ModuleTable<SLOTS> {
+    const fn new() -> Self {
+        Self { identities: Identities::new(), names: ProcessMutex::new() }
     }
 
-    /// Returns true if the name of a module was looked up and is not known.
-    pub(crate) fn wants_names(&self) -> bool {
-        !self.lock().unknown.is_empty()
+    #[inline]
+    fn identity(&self, address: u64) -> u64 {
+        self.identities.find(address).map_or(UNNAMED, |(identity, _)| identity)
     }
 
-    /// Adds names of modules. Modules that were looked up before and are not among them are not
-    /// asked for again: they belong to no model.
-    pub(crate) fn add(&self, modules: impl IntoIterator<Item = (u64, String)>) {
-        let mut names = self.lock();
-        names.unknown.clear();
-        let mut has_changed = false;
-        for (address, name) in modules {
-            if names.by_address.len() >= MAX_MODULES {
-                break;
-            }
-            let previous = names.by_address.insert(address, Arc::from(name.as_str()));
-            has_changed |= previous.as_deref() != Some(&*name);
+    fn name(&self, identity: u64) -> Option<Arc<str>> {
+        self.names.lock().by_identity.get(&identity).cloned()
+    }
+
+    /// Names the module at an address, which may have another name, and returns true; returns false
+    /// if there is no slot for it.
+    fn add(&self, address: u64, name: &str) -> bool {
+        let mut names = self.names.lock();
+        // Also a module that a forked child has from its parent, without the name.
+        let known = self.identities.find(address).map(|(identity, _)| identity);
+        if known.and_then(|identity| names.by_identity.get(&identity)).is_some_and(|known| &**known == name) {
+            return true;
         }
-        if has_changed {
-            self.0.generation.fetch_add(1, Ordering::Release);
+        let Some(slot) = self.identities.slot(address) else { return false };
+        names.last_count = names.last_count % ((1 << COUNT_BITS) - 1) + 1;
+        let identity = address << COUNT_SHIFT | names.last_count;
+        names.by_identity.insert(identity, Arc::from(name));
+        // A module has another identity with another name: its new requests get the new name.
+        slot.store(identity, Ordering::Release);
+        if let Some(known) = known {
+            names.add_freed(known);
+        }
+        true
+    }
+
+    fn remove(&self, address: u64) {
+        let mut names = self.names.lock();
+        if let Some((identity, slot)) = self.identities.find(address) {
+            slot.store(0, Ordering::Release);
+            names.add_freed(identity);
+        }
+    }
+}
+
+/// Returns the identity of the module at an address; [`UNNAMED`] if it was not named.
+#[inline]
+pub(crate) fn identity(address: u64) -> u64 {
+    MODULES.identity(address)
+}
+
+/// Returns the name of the module with an identity; `None` without a name.
+pub(crate) fn name(identity: u64) -> Option<Arc<str>> {
+    if identity == UNNAMED { None } else { MODULES.name(identity) }
+}
+
+/// Names the module at an address, which may have another name, and returns true. Returns false if
+/// there are too many modules; the first time, a message says so.
+///
+/// The caller must call [`remove`] when the module is freed, before its memory is.
+pub(crate) fn add(address: u64, name: &str) -> bool {
+    let is_added = MODULES.add(address, name);
+    if !is_added && !HAS_REPORTED.swap(true, Ordering::Relaxed) {
+        stderr_log::print(&format!("too many modules ({name} is one): some have no name in the recording"));
+    }
+    is_added
+}
+
+/// Tells that the module at an address is freed.
+pub(crate) fn remove(address: u64) {
+    MODULES.remove(address);
+}
+
+/// True if a module without a name made a request.
+static WANTS_NAMES: AtomicBool = AtomicBool::new(false);
+/// When the last search for modules began, by the clock of trace entries.
+static SEARCH_BEGAN: AtomicU64 = AtomicU64::new(0);
+/// When searches for modules are requested.
+static SEARCHES: ProcessMutex<SearchPace> = ProcessMutex::new();
+
+/// Asks for the names of modules, because one without a name made a request at this time, by the
+/// clock of trace entries. A search that began later has found the module, if it is alive.
+#[inline]
+pub(crate) fn want_names(time: u64) {
+    if time >= SEARCH_BEGAN.load(Ordering::Relaxed) {
+        WANTS_NAMES.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns true if Python should search for modules and pass their names.
+pub(crate) fn wants_search() -> bool {
+    WANTS_NAMES.load(Ordering::Relaxed) && SEARCHES.lock().is_due(Instant::now())
+}
+
+/// Tells that a search for modules begins.
+pub(crate) fn begin_search() {
+    SEARCHES.lock().begin();
+    SEARCH_BEGAN.store(time_stamp(), Ordering::Relaxed);
+    WANTS_NAMES.store(false, Ordering::Relaxed);
+}
+
+/// Tells that the search for modules has ended, with or without success, and how long it took.
+pub(crate) fn end_search(duration: Duration) {
+    SEARCHES.lock().end(Instant::now(), duration);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: u64 = 0x7f00_1234_5670;
+    const B: u64 = 0x7f00_1234_5680;
+
+    #[test]
+    fn module_at_the_address_of_a_freed_one_has_another_identity() {
+        let table = ModuleTable::<64>::new();
+        assert_eq!(table.identity(A), UNNAMED);
+        assert!(table.add(A, "Net"));
+        let first = table.identity(A);
+        assert_eq!(table.identity(B), UNNAMED, "a neighbor");
+        table.remove(A);
+        assert_eq!(table.identity(A), UNNAMED);
+        assert!(table.add(A, "Critic") && table.add(B, "Net"));
+        let identities = [first, table.identity(A), table.identity(B)];
+        assert_eq!(
+            identities.map(|identity| table.name(identity).expect("a name")).each_ref().map(|name| &**name),
+            ["Net", "Critic", "Net"]
+        );
+        assert!(identities[0] != identities[1] && !identities.contains(&UNNAMED));
+    }
+
+    #[test]
+    fn module_keeps_its_identity_until_its_name_changes() {
+        let table = ModuleTable::<64>::new();
+        let mut add = |name: &str| {
+            assert!(table.add(A, name));
+            table.identity(A)
+        };
+        let [first, again, renamed] = ["Net", "Net", "DDP/module"].map(&mut add);
+        assert_eq!(first, again);
+        assert_ne!(first, renamed);
+        assert_eq!(
+            [first, renamed].map(|identity| table.name(identity)),
+            [Some(Arc::from("Net")), Some(Arc::from("DDP/module"))]
+        );
+        table.remove(A);
+        assert_eq!(table.identity(A), UNNAMED, "the first identity is not found again");
+    }
+
+    #[test]
+    fn memory_is_bounded_by_the_modules_that_are_alive() {
+        let table = ModuleTable::<64>::new();
+        assert!(table.add(B, "alive"));
+        table.names.lock().last_count = (1 << COUNT_BITS) - 1000;
+        for number in 0..KEPT_FREED + 2000 {
+            assert!(table.add(A, &number.to_string()), "module {number}");
+            let identity = table.identity(A);
+            table.remove(A);
+            assert_eq!(table.name(identity).as_deref(), Some(&*number.to_string()), "a stack in the ring has it");
+        }
+        let names = table.names.lock();
+        assert_eq!((names.by_identity.len(), names.freed.len()), (KEPT_FREED + 1, KEPT_FREED));
+        drop(names);
+        assert_eq!(table.name(table.identity(B)).as_deref(), Some("alive"));
+    }
+
+    #[test]
+    fn modules_beyond_the_slots_have_no_name_until_others_are_freed() {
+        let table = ModuleTable::<64>::new();
+        let address = |number: u64| A + 16 * number;
+        let added: Vec<_> = (0..100).filter(|&number| table.add(address(number), &number.to_string())).collect();
+        assert!((WINDOW..=64).contains(&added.len()), "{added:?}");
+        let check = |number: &u64| {
+            let name = table.name(table.identity(address(*number)));
+            assert_eq!(name.as_deref(), added.contains(number).then(|| number.to_string()).as_deref());
+        };
+        (0..100).for_each(|number| check(&number));
+        let refused = (0..100).find(|number| !added.contains(number)).expect("one is refused");
+        added.iter().for_each(|&number| table.remove(address(number)));
+        assert!(table.add(address(refused), "later"));
+        assert_eq!(table.name(table.identity(address(refused))).as_deref(), Some("later"));
+    }
+
+    #[test]
+    fn large_models_have_slots() {
+        static TABLE: ModuleTable<SLOTS> = ModuleTable::new();
+        // As a program's addresses: in steps of 64 bytes, in some areas.
+        let address = |number: u64| A + ((number / 1000) << 20) + (number % 1000) * 64;
+        let mut farthest = 0;
+        for number in 0..65_536 {
+            assert!(TABLE.add(address(number), "Net"), "module {number}");
+            let used = TABLE
+                .identities
+                .window(address(number))
+                .position(|slot| slot.load(Ordering::Relaxed) == TABLE.identity(address(number)));
+            farthest = farthest.max(used.expect("a slot in its window"));
+        }
+        println!("slots from the first one: {farthest}");
+    }
+
+    #[test]
+    fn words_that_are_no_address_have_no_name() {
+        let table = ModuleTable::<64>::new();
+        for address in [0, 1, A + 8, 1 << 48] {
+            assert!(!table.add(address, "Net"));
+            assert_eq!(table.identity(address), UNNAMED, "{address}");
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod errors;
 mod interpreter;
+mod module_names;
 
 use std::env;
 use std::mem::ManuallyDrop;
@@ -14,24 +15,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
-use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyType};
 use vramscope_collector::session::{RecordingOptions, lifecycle, read_recording_options, stderr_log};
 use vramscope_collector::{ANY_HOST, PushAddress, Rank, redact_from_env};
 use vramscope_trace::{AnnotationStage, Category, DeviceId, DeviceInfo};
 
 use self::errors::error;
 use self::interpreter::{Interpreter, PyAutograd};
-use crate::follower::{PAUSE_FACTOR, Request};
-use crate::native;
+use self::module_names::{enclosing_module_name, end_module_search, name_modules, tracked_objects};
+use crate::follower::Request;
 use crate::notes::NoteKind;
 use crate::out_of_memory::end_at_failure;
+use crate::pace::PAUSE_FACTOR;
 use crate::polling::PINNED_SNAPSHOT_POOL;
 use crate::scopes::{self, Scope};
 use crate::session::Session;
 use crate::stacks::StackTable;
 use crate::tracker::{self, Mode};
+use crate::{modules, native};
 
 /// Ends the recording when the process exits without having stopped it.
 extern "C" fn at_exit() {
@@ -78,33 +79,17 @@ fn parse_mode(name: &str) -> PyResult<Mode> {
 }
 
 /// Returns the number of a scope: the name, the category, the number of the scope around it (0 for
-/// none), and the address of the module in whose method it begins (0 for none).
+/// none), and the name of the module in whose method it begins (empty for none).
 #[pyfunction]
-fn define_scope(name: &str, category: Option<&str>, parent: u32, module: u64) -> PyResult<u32> {
+fn define_scope(name: &str, category: Option<&str>, parent: u32, module: &str) -> PyResult<u32> {
     let category = category.map(parse_category).transpose()?;
-    Ok(scopes::define(Scope { parent, name: Arc::from(name), category, module }))
+    Ok(scopes::define(Scope { parent, name: Arc::from(name), category, module: Arc::from(module) }))
 }
 
 /// Sets the scope of this thread by its number; 0 for none.
 #[pyfunction]
 fn enter_scope(number: u32) {
     scopes::enter(number);
-}
-
-/// Returns the objects of a type, or of a class that is derived from it, that the garbage collector
-/// tracks.
-///
-/// A list of all objects keeps alive what other threads release, tensors too. So no Python code
-/// runs while this function has one, and no other thread gets the interpreter's lock. For that
-/// reason, and because `isinstance` runs code of proxies, this is not Python code itself.
-#[pyfunction]
-fn tracked_objects<'py>(wanted: &Bound<'py, PyType>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    let all = wanted.py().import("gc")?.getattr("get_objects")?.call0()?.cast_into::<PyList>()?;
-    let is_wanted = |object: &Bound<'py, PyAny>| {
-        // SAFETY: Both types are valid: the object and the caller own references to them.
-        unsafe { ffi::PyType_IsSubtype(object.get_type_ptr(), wanted.as_type_ptr()) != 0 }
-    };
-    Ok(all.iter().filter(is_wanted).collect())
 }
 
 /// Returns the metadata of devices: number, name, bytes.
@@ -369,21 +354,19 @@ impl PySession {
         session.trust_operations(is_trusted);
     }
 
-    /// Waits for a request: `"snapshot"`, `"modules"`, `"backward"`, or `None` after the time.
+    /// Waits for a request: `"snapshot"`, `"modules"`, `"backward"`, or `None` after the time. After
+    /// `"modules"`, the caller must call `end_module_search`.
     fn next_request(&self, py: Python<'_>, timeout_s: f64) -> Option<&'static str> {
         let session = self.own().ok()?;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or_default();
         py.detach(|| session.next_request(timeout)).map(|request| match request {
             Request::Snapshot => "snapshot",
-            Request::Modules => "modules",
+            Request::Modules => {
+                modules::begin_search();
+                "modules"
+            }
             Request::Backward => "backward",
         })
-    }
-
-    /// Adds names of modules by address.
-    fn add_modules(&self, modules: Vec<(u64, String)>) {
-        let Ok(session) = self.own() else { return };
-        session.modules().add(modules);
     }
 
     /// Adds the name of the region of `torch.compile` whose code object is at `address`.
@@ -434,6 +417,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(define_scope, module)?)?;
     module.add_function(wrap_pyfunction!(enter_scope, module)?)?;
     module.add_function(wrap_pyfunction!(tracked_objects, module)?)?;
+    module.add_function(wrap_pyfunction!(name_modules, module)?)?;
+    module.add_function(wrap_pyfunction!(end_module_search, module)?)?;
+    module.add_function(wrap_pyfunction!(enclosing_module_name, module)?)?;
     module.add_function(wrap_pyfunction!(end_at_out_of_memory, module)?)?;
     module.add_function(wrap_pyfunction!(after_fork, module)?)?;
     module.add_class::<PySession>()

@@ -12,6 +12,7 @@ use vramscope_trace::{
 };
 
 use crate::definitions::{Code, Definitions, Names, Request};
+use crate::modules;
 use crate::notes::{Note, NoteKind, record_mark};
 use crate::polling::PINNED_SNAPSHOT_POOL;
 use crate::record::{self, CODE, EVENT_KINDS, LOST, NODE, RING_LEN, SCOPE, SETTING, STACK, TABLES};
@@ -310,6 +311,9 @@ impl DeviceReader {
         // Two processors' counters may differ by some nanoseconds.
         *time_ns = handle.ns_at_time_stamp(event.time).max(*time_ns);
         let RawEvent { stack, sequence, node, scope, .. } = event;
+        if self.definitions.has_unnamed_module(stack) {
+            modules::want_names(event.time);
+        }
         let request = Request { stack, sequence, node, scope };
         let site = self.definitions.site(request, names, handle);
         let kind = match live_action(event.action) {

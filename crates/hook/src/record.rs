@@ -17,7 +17,7 @@
 //! code in the backward pass of an operation, whose number it has. An event's stream and private
 //! pool are those of the last setting, and its scope is the last one. A Python frame's first word
 //! has the code's number (32 bits), a flag that a second word follows (1) and the line (31); the
-//! second word is the address of the module whose method the frame runs. A C++ frame has the code
+//! second word is the identity of the module whose method the frame runs (`modules`). A C++ frame has the code
 //! number 0, and its address as the second word. Numbers of stacks and codes are defined before
 //! their first use; stack 0 means no stack. After a record `tables`, no stack that was defined
 //! before it is used.
@@ -54,7 +54,7 @@ pub(crate) const NODE: u8 = 21;
 /// Kind of a record after which the events use only stacks that are defined after it.
 pub(crate) const TABLES: u8 = 22;
 
-/// Flag in a frame's first word: the address of a module follows.
+/// Flag in a frame's first word: the identity of a module follows.
 const HAS_MODULE: u64 = 1 << 31;
 
 /// Maximum number of Python frames of a stack; the outermost ones beyond it are left out.
@@ -129,7 +129,7 @@ pub(crate) fn native_frame_word() -> u64 {
 }
 
 /// A frame of a stack: the code object's number (0 for a C++ frame), the line (0 if unknown), and
-/// whether the address of a module follows.
+/// whether the identity of a module follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameWord {
     pub(crate) code: u32,

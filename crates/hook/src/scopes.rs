@@ -4,10 +4,12 @@
 //! follower makes the scope's path of it. Numbers are valid until the process ends.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vramscope_collector::session::lifecycle::ProcessMutex;
+use vramscope_collector::session::stderr_log;
 use vramscope_trace::Category;
 
 use crate::thread_table::{ThreadTable, thread_pointer};
@@ -24,8 +26,9 @@ pub(crate) struct Scope {
     pub(crate) name: Arc<str>,
     /// What memory in the scope is used for; `None` if the scope does not say.
     pub(crate) category: Option<Category>,
-    /// Address of the innermost module in whose method the scope begins; 0 for none.
-    pub(crate) module: u64,
+    /// Name of the innermost module in whose method the scope begins; empty for none, and for one
+    /// without a name.
+    pub(crate) module: Arc<str>,
 }
 
 /// The scopes of the process, by number from 1.
@@ -33,6 +36,25 @@ pub(crate) struct Scope {
 struct Scopes {
     list: Vec<Scope>,
     numbers: HashMap<Scope, u32>,
+    /// True once a message has said that there are too many.
+    has_reported: bool,
+}
+
+impl Scopes {
+    /// Returns the number of a scope; `None` if it is new and there are `max` others.
+    fn define(&mut self, scope: &Scope, max: usize) -> Option<u32> {
+        let Self { list, numbers, .. } = self;
+        if let Some(&number) = numbers.get(scope) {
+            return Some(number);
+        }
+        if list.len() >= max {
+            return None;
+        }
+        list.push(scope.clone());
+        let number = list.len() as u32;
+        numbers.insert(scope.clone(), number);
+        Some(number)
+    }
 }
 
 static SCOPES: ProcessMutex<Scopes> = ProcessMutex::new();
@@ -64,20 +86,23 @@ pub(crate) fn leave_all() {
     THREADS_IN_SCOPES.store(0, Ordering::Relaxed);
 }
 
-/// Returns the number of a scope. If there are too many, returns that of the scope around it.
+/// Returns the number of a scope. If there are too many, returns that of the scope around it; the
+/// first time, a message says so.
 pub(crate) fn define(scope: Scope) -> u32 {
     let mut scopes = SCOPES.lock();
-    let Scopes { list, numbers } = &mut *scopes;
-    if let Some(&number) = numbers.get(&scope) {
+    if let Some(number) = scopes.define(&scope, MAX_SCOPES) {
         return number;
     }
-    if list.len() >= MAX_SCOPES {
-        return scope.parent;
+    let had_reported = mem::replace(&mut scopes.has_reported, true);
+    drop(scopes);
+    if !had_reported {
+        let Scope { name, .. } = &scope;
+        stderr_log::print(&format!(
+            "more than {MAX_SCOPES} different scopes: {name:?} and others are not recorded from now on; use fewer \
+             names, without numbers of steps"
+        ));
     }
-    list.push(scope.clone());
-    let number = list.len() as u32;
-    numbers.insert(scope, number);
-    number
+    scope.parent
 }
 
 /// Sets the scope of this thread; 0 for none.
@@ -122,19 +147,18 @@ pub(crate) fn nested(mut number: u32) -> Vec<Scope> {
 }
 
 /// Returns the path of a request's scopes: the names of `scopes`, outermost first, and those of the
-/// modules around and in them. `module` is the innermost module of the request, and `module_name`
-/// names one by its address.
-pub(crate) fn path(scopes: &[Scope], module: Option<&str>, module_name: impl Fn(u64) -> Option<Arc<str>>) -> String {
+/// modules around and in them. `module` is the name of the innermost module of the request.
+pub(crate) fn path(scopes: &[Scope], module: Option<&str>) -> String {
     let mut path = String::new();
-    let mut outer = Arc::<str>::default();
+    let mut outer = "";
     for scope in scopes {
-        if let Some(name) = (scope.module != 0).then(|| module_name(scope.module)).flatten() {
-            push(&mut path, inner_part(&name, &outer));
-            outer = name;
+        if !scope.module.is_empty() {
+            push(&mut path, inner_part(&scope.module, outer));
+            outer = &scope.module;
         }
         push(&mut path, &scope.name);
     }
-    push(&mut path, module.map_or("", |module| inner_part(module, &outer)));
+    push(&mut path, module.map_or("", |module| inner_part(module, outer)));
     path
 }
 
@@ -162,16 +186,16 @@ mod tests {
 
     use super::*;
 
-    fn scope(parent: u32, name: &str, module: u64) -> Scope {
-        Scope { parent, name: Arc::from(name), category: None, module }
+    fn scope(parent: u32, name: &str, module: &str) -> Scope {
+        Scope { parent, name: Arc::from(name), category: None, module: Arc::from(module) }
     }
 
     #[test]
     fn scopes_are_defined_once_and_know_those_around_them() {
-        let outer = define(scope(0, "outer", 0));
-        let inner = define(scope(outer, "inner", 0));
-        assert_eq!(define(scope(outer, "inner", 0)), inner);
-        assert_ne!(define(scope(0, "inner", 0)), inner);
+        let outer = define(scope(0, "outer", ""));
+        let inner = define(scope(outer, "inner", ""));
+        assert_eq!(define(scope(outer, "inner", "")), inner);
+        assert_ne!(define(scope(0, "inner", "")), inner);
         let names: Vec<_> = nested(inner).iter().map(|scope| scope.name.to_string()).collect();
         assert_eq!(names, ["outer", "inner"]);
         assert_eq!(nested(0), []);
@@ -179,8 +203,15 @@ mod tests {
     }
 
     #[test]
+    fn scopes_beyond_the_limit_have_no_number() {
+        let mut scopes = Scopes::default();
+        let mut define = |name| scopes.define(&scope(0, name, ""), 2);
+        assert_eq!(["a", "b", "c", "a", "b"].map(&mut define), [Some(1), Some(2), None, Some(1), Some(2)]);
+    }
+
+    #[test]
     fn each_thread_has_its_own_scope() {
-        let number = define(scope(0, "of a thread", 0));
+        let number = define(scope(0, "of a thread", ""));
         enter(number);
         assert_eq!(current(), number);
         let other = std::thread::spawn(move || {
@@ -198,11 +229,10 @@ mod tests {
 
     #[test]
     fn path_has_scopes_and_modules_in_the_order_of_nesting() {
-        let name = |address: u64| (address == 3).then(|| Arc::<str>::from("GPT/blocks/3"));
         let check = |scopes: &[Scope], module: Option<&str>, expected: &str| {
-            assert_eq!(path(scopes, module, name), expected);
+            assert_eq!(path(scopes, module), expected);
         };
-        let (epoch, dropout) = (scope(0, "epoch", 0), scope(0, "dropout", 3));
+        let (epoch, dropout) = (scope(0, "epoch", ""), scope(0, "dropout", "GPT/blocks/3"));
         check(&[], None, "");
         check(&[], Some("GPT/blocks/3"), "GPT/blocks/3");
         check(from_ref(&epoch), None, "epoch");
@@ -213,6 +243,5 @@ mod tests {
         check(&both, Some("GPT/blocks/31"), "epoch/GPT/blocks/3/dropout/GPT/blocks/31");
         check(&both, Some("Critic"), "epoch/GPT/blocks/3/dropout/Critic");
         check(&both, None, "epoch/GPT/blocks/3/dropout");
-        check(&[scope(0, "unnamed module", 4)], None, "unnamed module");
     }
 }

@@ -30,7 +30,6 @@ use vramscope_trace::{AnnotationStage, DeviceId, DeviceInfo, RecordingInfo};
 use self::ending::{END_PATIENCE, run_with_patience};
 use crate::definitions::Names;
 use crate::follower::{Follower, Request};
-use crate::modules::Modules;
 use crate::notes::{NoteKind, Notes, time_stamp};
 use crate::polling::Poller;
 use crate::reader::DeviceReader;
@@ -63,7 +62,6 @@ pub(crate) struct Session {
     hub: Hub,
     controls: Controls,
     server: Mutex<Option<Server>>,
-    modules: Modules,
     regions: Regions,
     notes: Notes,
     /// True while autograd's operations are known to be read correctly.
@@ -127,7 +125,6 @@ impl Session {
             hub: Hub::default(),
             controls: Controls::default(),
             server: Mutex::default(),
-            modules: Modules::default(),
             regions: Regions::default(),
             notes: Notes::default(),
             trusts_operations: Arc::default(),
@@ -213,11 +210,6 @@ impl Session {
         lock(&self.server).as_ref().map(Server::url)
     }
 
-    /// Returns the names of the program's modules.
-    pub(crate) fn modules(&self) -> &Modules {
-        &self.modules
-    }
-
     /// Returns the names of the regions of `torch.compile`.
     pub(crate) fn regions(&self) -> &Regions {
         &self.regions
@@ -253,7 +245,6 @@ impl Session {
             return Err("another session is recording already".to_owned());
         }
         let names = Names {
-            modules: self.modules.clone(),
             regions: self.regions.clone(),
             trusts_operations: Arc::clone(&self.trusts_operations),
             ..Names::default()

@@ -5,13 +5,14 @@
 //! stack has the Python frames of a thread and, if wanted, the C++ frames that they called.
 //!
 //! A program that makes one model after another, or compiles code again and again, has new stacks
-//! without an end: modules and code objects are known by their addresses. A table that is full
-//! starts anew, and defines the stacks that are still in use once more, with new numbers.
+//! without an end: each module and code object has stacks of its own. A table that is full starts
+//! anew, and defines the stacks that are still in use once more, with new numbers.
 
 use vramscope_collector::ring::Producer;
 
 use crate::hash::mix;
 use crate::interpreter::{CODE_BUFFER_BYTES, DirectMemory, FrameRef, FrameWalker, read_code};
+use crate::modules;
 use crate::native::{MAX_NATIVE_FRAMES, NativeWalker};
 use crate::record::{self, MAX_FRAMES, MAX_TEXT_BYTES, RING_LEN, TABLES, has_room};
 
@@ -107,7 +108,8 @@ pub(crate) struct StackTable {
     module_call: usize,
     stacks: FixedTable,
     codes: FixedTable,
-    /// The Python frames of the current stack, innermost first.
+    /// The Python frames of the current stack, innermost first. Instead of the first local, each
+    /// has the identity of the module that it calls; 0 for none.
     frames: Box<[FrameRef; MAX_FRAMES]>,
     /// Texts of the code object that is being defined.
     texts: Box<[u8; CODE_BUFFER_BYTES]>,
@@ -144,12 +146,12 @@ impl StackTable {
         unsafe {
             walker.walk(|frame| {
                 let Some(slot) = frames.get_mut(count) else { return false };
-                let module = if frame.code == *module_call { frame.first_local } else { 0 };
-                *slot = FrameRef { first_local: module, ..frame };
+                let module = if frame.code == *module_call { modules::identity(frame.first_local as u64) } else { 0 };
+                *slot = FrameRef { first_local: module as usize, ..frame };
                 let code = (frame.code as u64).rotate_left(20) ^ frame.code_identity;
                 hash = mix(hash, code ^ u64::from(frame.instruction_offset as u32) << 32);
                 if module != 0 {
-                    hash = mix(hash, module as u64);
+                    hash = mix(hash, module);
                 }
                 count += 1;
                 true
@@ -270,6 +272,29 @@ mod tests {
         assert_eq!([17, 1].map(|key| insert(&mut table, key)), [4, 5]);
         assert_eq!([1, 9, 17].map(|key| table.find(key).ok()), [Some(5), None, Some(4)]);
         assert!(table.has_room(4) && !table.has_room(5));
+    }
+
+    #[test]
+    fn module_at_the_address_of_a_freed_one_has_its_own_stack() {
+        for layout in &LAYOUTS {
+            let mut interpreter = FakeInterpreter::new(layout);
+            let code = interpreter.code("module.py", "_wrapped_call_impl", 1, &[1, 2, 3]);
+            // Of this test only: modules are those of the process.
+            let module = interpreter.object(16);
+            interpreter.push_frame(code, 6, module);
+            let (mut ring, _consumer) = ring::<RING_LEN>();
+            let mut table = StackTable::new(interpreter.walker(), code);
+            let mut number = || table.current(false, &mut ring).number;
+            let address = module as u64;
+            assert_eq!([number(), number()], [1, 1]);
+            assert!(modules::add(address, "Net"));
+            assert_eq!([number(), number()], [2, 2], "{layout:?}");
+            modules::remove(address);
+            assert_eq!(number(), 1, "a module without a name");
+            assert!(modules::add(address, "Critic"));
+            assert_eq!([number(), number()], [3, 3], "{layout:?}");
+            modules::remove(address);
+        }
     }
 
     #[test]

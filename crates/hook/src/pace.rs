@@ -1,0 +1,135 @@
+//! When work in the program is requested again: snapshots, and searches for modules. Each takes at
+//! most 2% of one thread's time.
+
+use std::time::{Duration, Instant};
+
+/// Minimum time between a snapshot and the request for another one.
+const MIN_SNAPSHOT_PAUSE: Duration = Duration::from_secs(1);
+/// Minimum pause after a snapshot, in multiples of the time that it took: snapshots take at most 2%
+/// of one thread's time. The Python package keeps the same pause.
+pub(crate) const PAUSE_FACTOR: u32 = 50;
+/// Longest pause after a search for modules, in multiples of the time that it took: a search in
+/// half a minute, if it takes 0.1 s.
+const MAX_PAUSE_FACTOR: u32 = 8 * PAUSE_FACTOR;
+
+/// When snapshots are requested after lost events.
+#[derive(Debug, Default)]
+pub(crate) struct SnapshotPace {
+    /// True from a request to the snapshot.
+    is_requested: bool,
+    /// When the last snapshot was begun.
+    prepared: Option<Instant>,
+    /// When the next one may be requested; `None` for at once.
+    next: Option<Instant>,
+}
+
+impl SnapshotPace {
+    /// Returns true if a snapshot may be requested at the time `now`.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        !self.is_requested && self.next.is_none_or(|next| now >= next)
+    }
+
+    /// Tells that a snapshot is requested.
+    pub(crate) fn requested(&mut self) {
+        self.is_requested = true;
+    }
+
+    /// Tells that a snapshot was begun at the time `now`.
+    pub(crate) fn prepared(&mut self, now: Instant) {
+        self.prepared = Some(now);
+    }
+
+    /// Tells that a snapshot was taken at the time `now`.
+    pub(crate) fn taken(&mut self, now: Instant) {
+        let duration = self.prepared.take().map_or(Duration::ZERO, |prepared| now.duration_since(prepared));
+        self.next = now.checked_add(duration.saturating_mul(PAUSE_FACTOR).max(MIN_SNAPSHOT_PAUSE));
+        self.is_requested = false;
+    }
+}
+
+/// When searches for the program's modules are requested. A program that makes a module in each
+/// step needs one all the time: the pauses then become longer.
+#[derive(Debug)]
+pub(crate) struct SearchPace {
+    is_searching: bool,
+    /// When the next search may begin; `None` for at once.
+    next: Option<Instant>,
+    /// The last pause in multiples of the time of its search.
+    factor: u32,
+    /// True if a search was needed during the pause.
+    was_needed: bool,
+}
+
+impl Default for SearchPace {
+    fn default() -> Self {
+        Self { is_searching: false, next: None, factor: PAUSE_FACTOR, was_needed: false }
+    }
+}
+
+impl SearchPace {
+    /// Returns true if a search that is needed may begin at the time `now`.
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        let is_paused = self.next.is_some_and(|next| now < next);
+        self.was_needed |= is_paused;
+        !self.is_searching && !is_paused
+    }
+
+    /// Tells that a search begins.
+    pub(crate) fn begin(&mut self) {
+        self.is_searching = true;
+    }
+
+    /// Tells that the search has ended at the time `now` and took `duration`.
+    pub(crate) fn end(&mut self, now: Instant, duration: Duration) {
+        let was_needed = std::mem::take(&mut self.was_needed);
+        self.factor = if was_needed { (2 * self.factor).min(MAX_PAUSE_FACTOR) } else { PAUSE_FACTOR };
+        self.next = now.checked_add(duration.saturating_mul(self.factor));
+        self.is_searching = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pause_after_a_snapshot_depends_on_its_time() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut pace = SnapshotPace::default();
+        let mut take = |begin, end| {
+            assert!(pace.is_due(at(begin)));
+            pace.requested();
+            assert!(!pace.is_due(at(begin)), "the request waits");
+            pace.prepared(at(begin));
+            pace.taken(at(end));
+            let is_due = |ms| pace.is_due(at(ms));
+            (is_due(end + 999), is_due(end + 1000), is_due(end + 4999), is_due(end + 5000))
+        };
+        assert_eq!(take(0, 1), (false, true, true, true));
+        assert_eq!(take(2000, 2100), (false, false, false, true));
+    }
+
+    #[test]
+    fn searches_become_rarer_while_each_pause_ends_with_another() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut pace = SearchPace::default();
+        assert!(pace.is_due(at(0)));
+        pace.begin();
+        assert!(!pace.is_due(at(1)), "one at a time");
+        // A search of 10 ms that ends at a time, and the pause after it.
+        let mut check = |end: u64, pause: u64, is_needed: bool| {
+            pace.begin();
+            pace.end(at(end), Duration::from_millis(10));
+            assert!(!is_needed || !pace.is_due(at(end + pause - 1)), "at {end} ms");
+            assert!(pace.is_due(at(end + pause)), "at {end} ms");
+        };
+        check(10, 500, true);
+        check(1000, 1000, true);
+        check(3000, 2000, true);
+        check(6000, 4000, true);
+        check(11_000, 4000, false);
+        check(20_000, 500, true);
+    }
+}

@@ -1,0 +1,140 @@
+"""Modules at the addresses of modules that were freed: none gets the name of another."""
+
+from harness import ProgramTest
+
+
+class FreedModulesTest(ProgramTest):
+    def check(self, code, **names):
+        """Runs a program whose requests have sizes that say which class makes them: with the name
+        of that class or without one, and never with that of another."""
+        output, _ = self.run_program(
+            f"""
+            import gc
+            import torch
+            import vramscope
+            from torch import nn
+
+            class Model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.inner = type("Part" + type(self).__name__, (Part,), {{"size": self.size + 1}})()
+
+                def forward(self):
+                    request(self.size)
+                    self.inner()
+
+            class Part(nn.Module):
+                def forward(self):
+                    request(self.size)
+
+            def request(size):
+                torch._library.free(torch._C._allocate(0, size))
+
+            classes = [type(f"Model{{number}}", (Model,), {{"size": 71000 + 10 * number}}) for number in range(3)]
+            addresses = []
+
+            def run(number, calls=1, annotates=False, pause=0, is_cycle=False):
+                model = classes[number % 3]()
+                if is_cycle:
+                    model.cycle = [model]
+                addresses.append(id(model))
+                if annotates:
+                    session.annotate(model)
+                for _ in range(calls):
+                    model()
+                    time.sleep(pause)
+
+            with vramscope.record("run.vram") as session:
+                kept = train()
+                wait_until_live(session)
+{code}
+            print(len(addresses), len(set(addresses)))
+            """
+        )
+        models, addresses = map(int, output.split())
+        self.assertLess(addresses, models, "no address was used again")
+        found = {}
+        for row in self.events():
+            if row["kind"] == "alloc" and 71000 <= int(row["requested"]) < 71030:
+                number, is_inner = divmod(int(row["requested"]) - 71000, 10)
+                expected = f"Model{number}/inner" if is_inner else f"Model{number}"
+                found.setdefault(expected, []).append(row["scope"])
+        self.assertEqual(len(found), 6)
+        wrong = {(name, scope) for name, scopes in found.items() for scope in scopes if scope not in ("", name)}
+        self.assertEqual(wrong, set())
+        return [scope for scopes in found.values() for scope in scopes]
+
+    def test_models_that_are_freed_after_some_calls(self):
+        # As of a hyperparameter search. The names are searched for while the models run.
+        scopes = self.check(
+            """
+                for number in range(50):
+                    run(number, calls=20, pause=0.01)
+            """
+        )
+        self.assertGreater(len([scope for scope in scopes if scope]), 0, "no module has a name")
+
+    def test_models_that_are_freed_before_their_names_are_known(self):
+        # Their requests are read after the next models have taken their addresses.
+        self.check(
+            """
+                for number in range(50):
+                    run(number, calls=4)
+            """
+        )
+
+    def test_annotated_models_have_their_names_from_the_first_call_on(self):
+        scopes = self.check(
+            """
+                for number in range(50):
+                    run(number, calls=3, annotates=True)
+            """
+        )
+        self.assertEqual(scopes.count(""), 0)
+        self.assertEqual(len(scopes), 300)
+
+    def test_models_that_only_the_garbage_collector_frees(self):
+        self.check(
+            """
+                for number in range(50):
+                    run(number, calls=10, annotates=number % 2 == 0, pause=0.005, is_cycle=True)
+                    if number % 5 == 0:
+                        gc.collect()
+            """
+        )
+
+    def test_scope_in_a_module_that_is_freed(self):
+        self.run_program(
+            """
+            import torch
+            import vramscope
+            from torch import nn
+
+            def request(size):
+                torch._library.free(torch._C._allocate(0, size))
+
+            class Model(nn.Module):
+                def forward(self):
+                    with vramscope.scope("part"):
+                        request(self.size)
+
+            classes = [type(f"Model{number}", (Model,), {"size": 71000 + number}) for number in range(3)]
+            addresses = set()
+            with vramscope.record("run.vram") as session:
+                kept = train()
+                wait_until_live(session)
+                for number in range(30):
+                    model = classes[number % 3]()
+                    addresses.add(id(model))
+                    if number >= 3:
+                        session.annotate(model)
+                    model()
+            assert len(addresses) < 30
+            """
+        )
+        rows = [row for row in self.events() if row["kind"] == "alloc" and 71000 <= int(row["requested"]) < 71003]
+        scopes = [row["scope"] for row in rows]
+        expected = [f"Model{number % 3}/part" for number in range(30)]
+        self.assertEqual(scopes[3:], expected[3:])
+        for scope, name in zip(scopes[:3], expected):
+            self.assertIn(scope, ("part", name))
