@@ -124,14 +124,18 @@ def finish(role):
 
 
 def main():
+    import training_steps
+
+    # Each adds its programs.
     import training_programs
+    import failure_programs
 
     start_process()
     attachable()
     # Also of a program that raises an error. Functions that are registered later run before.
     process = os.getpid()
     atexit.register(lambda: finish("main") if os.getpid() == process else None)
-    training_programs.PROGRAMS[sys.argv[1]]()
+    training_steps.PROGRAMS[sys.argv[1]]()
 
 
 if __name__ == "__main__":

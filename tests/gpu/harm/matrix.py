@@ -5,13 +5,13 @@
               [--device cpu]
 
 COMMAND_FOLDER has the installed wheel, as `pip install --target COMMAND_FOLDER` leaves it: the
-package `vramscope`, and the command in `bin`. Each program (training_programs.py) runs twice
-without vramscope, and then under `vramscope run`, with `watch()`, while `vramscope attach` attaches
-and detaches again and again, with `on_oom()`, and on the pool. Exit code, output, losses and the
-allocator's peaks must be equal, host memory within 100 MB. In further rows the recording cannot be
-written: a full disk, a read-only folder, a limit on file sizes. `--programs` also takes the names
-of groups: `storage` for these rows, `alone` for the programs that fill the GPU, and `crowd` for all
-others.
+package `vramscope`, and the command in `bin`. Each program (training_programs.py,
+failure_programs.py) runs twice without vramscope, and then under `vramscope run`, with `watch()`,
+while `vramscope attach` attaches and detaches again and again, with `on_oom()`, and on the pool.
+Exit code, output, losses and the allocator's peaks must be equal, host memory within 100 MB. In
+further rows the recording cannot be written: a full disk, a read-only folder, a limit on file
+sizes. `--programs` also takes the names of groups: `storage` for these rows, `alone` for the
+programs that fill the GPU, and `crowd` for all others.
 
 Writes `matrix.md` and `matrix.json` to OUT; exit status 1 if a cell failed. Cells for which no time
 is left are listed as not run.
@@ -72,7 +72,7 @@ def list_programs(device):
     """Returns the programs of a device, and those that run alone."""
     # Importing them here would use memory of the GPU for as long as this process runs.
     code = (
-        "import json, training_programs as t;"
+        "import json, training_programs, failure_programs, training_steps as t;"
         "print(json.dumps([list(t.PROGRAMS), sorted(t.ALONE), sorted(t.ON_GPU_ONLY)]))"
     )
     environment = os.environ | {"HARM_FOLDER": "", "HARM_MODE": "plain", "HARM_DEVICE": device, "PYTHONPATH": HERE}

@@ -23,6 +23,21 @@ VARYING = re.compile(
 )
 
 
+def _break_stderr():
+    """Makes standard error a pipe that nothing reads."""
+    reading, writing = os.pipe()
+    os.dup2(writing, 2)
+    os.close(reading)
+    os.close(writing)
+
+
+#: What changes the process before the command starts, by program.
+PREPARATIONS = {"broken_stderr": _break_stderr}
+#: What the command of a program starts with. Of `vramscope run` itself, descriptor 2 would become
+#: that of /dev/null.
+WRAPPERS = {"closed_stderr": ["sh", "-c", 'exec "$@" 2>&-', "sh"]}
+
+
 class Run:
     """One run of a program: the command, its environment, and a folder of its own."""
 
@@ -44,7 +59,7 @@ class Run:
             "OMP_NUM_THREADS": "2",
             "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0],
         }
-        self.command = [sys.executable, os.path.join(HERE, "job.py"), program]
+        self.command = [*WRAPPERS.get(program, ()), sys.executable, os.path.join(HERE, "job.py"), program]
         #: Where recordings are written.
         self.record_folder = folder
 
@@ -54,6 +69,7 @@ class Run:
         if self.mode == "run":
             record = os.path.join(self.record_folder, "run.vram")
             command = [self.tool.command, "run", "--listen", "127.0.0.1:0", "--record", record, *command]
+        options.setdefault("preexec_fn", PREPARATIONS.get(self.program))
         out, err = (open(os.path.join(self.folder, name), "w") for name in ("stdout", "stderr"))
         with out, err:
             return subprocess.Popen(

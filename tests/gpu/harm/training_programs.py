@@ -1,4 +1,4 @@
-"""The programs of the harm matrix. Each prints its losses to the last bit.
+"""Programs of the harm matrix that train in many ways. Each prints its losses to the last bit.
 
 ``job.begin()`` is where a program starts to watch itself, and ``job.turn()`` where it lets the
 command attach or detach, in modes that do so.
@@ -7,7 +7,6 @@ command attach or detach, in modes that do so.
 import ctypes
 import multiprocessing
 import os
-import signal
 import sys
 import threading
 import time
@@ -16,58 +15,10 @@ import job
 import torch
 from torch import nn
 from torch.profiler import record_function
+from training_steps import DEVICE, MIB, fail_to_allocate, gpt, program, show, small_net, train, train_small
 
-sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "hook"))
-import programs
-
-DEVICE = job.DEVICE
-programs.DEVICE = DEVICE
-#: Programs that fill the GPU, so that no other one can run beside them.
-ALONE = {"full_gpu", "gpu_filled_while_starting"}
-#: Programs that need a GPU.
-ON_GPU_ONLY = ALONE | {"graph_capture"}
-MIB = 1 << 20
 #: How long a program gives vramscope's threads in a state that is delicate, in seconds.
 PAUSE = 0.3
-PROGRAMS = {}
-
-
-def program(function):
-    PROGRAMS[function.__name__] = function
-    return function
-
-
-def show(loss):
-    value = loss.item() if isinstance(loss, torch.Tensor) else loss
-    print(f"loss {value.hex()}", flush=True)
-
-
-def gpt():
-    net = programs.Gpt(layers=2, width=128).to(DEVICE)
-    return net, torch.optim.AdamW(net.parameters(), lr=1e-3)
-
-
-def train(net, optimizer, steps=8, turns=6, varying=True):
-    for step in range(steps):
-        batch = programs.tokens(2 + step % 3, 32 + 8 * (step % 5), step) if varying else programs.tokens(4, 64, step)
-        show(programs.train_step(net, optimizer, batch))
-        if step < turns:
-            job.turn()
-
-
-def small_net():
-    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
-
-
-def train_small(net, steps=3, device=DEVICE):
-    """Trains on batches that are made on a device; None for the default one."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    for _ in range(steps):
-        loss = net(torch.randn(32, 64, device=device)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        show(loss)
 
 
 @program
@@ -227,7 +178,7 @@ def compiled():
         show(torch.compile(spanned, fullgraph=True)(torch.ones(4 + number, device=DEVICE)).sum())
 
 
-@program
+@program(needs_gpu=True)
 def graph_capture():
     """A thread captures graphs in the mode in which other threads may not allocate on the device.
     Until the end there is no small block in PyTorch's own pool."""
@@ -302,14 +253,7 @@ def free_small_blocks():
     return [torch.empty(size, dtype=torch.uint8, device=DEVICE) for size in sizes]
 
 
-def fail_to_allocate():
-    try:
-        torch.empty(4096 * MIB, dtype=torch.uint8, device=DEVICE)
-    except torch.OutOfMemoryError as error:
-        print(". ".join(str(error).split(". ")[:2]), flush=True)
-
-
-@program
+@program(needs_gpu=True, runs_alone=True)
 def full_gpu():
     """The GPU is full when vramscope starts, and PyTorch's pool has no free small block. The
     program goes on with what its pool has, handles a failure, and then uses more."""
@@ -335,7 +279,7 @@ def full_gpu():
     train(net, optimizer, 4, turns=1)
 
 
-@program
+@program(needs_gpu=True, runs_alone=True)
 def gpu_filled_while_starting():
     """The first request is large, and then the GPU is full at once."""
     torch.utils.deterministic.fill_uninitialized_memory = False
@@ -448,15 +392,3 @@ def threads():
             time.sleep(0.01)
         job.turn()
         print(sums, flush=True)
-
-
-@program
-def signals():
-    """A handler in Python runs every millisecond."""
-    calls = []
-    signal.signal(signal.SIGALRM, lambda *_: calls.append(torch.initial_seed()) if len(calls) < 1000 else None)
-    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-    job.begin()
-    train(*gpt(), steps=12)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    print("the handler ran:", len(calls) > 5)
