@@ -2,7 +2,7 @@
 
 import sys
 
-from ._messages import is_of_signal_handler, print_message
+from ._messages import print_message, raise_if_of_handler
 
 #: How deep tensors may consist of tensors, as a ``DTensor`` of quantized tensors does.
 MAX_DEPTH = 4
@@ -25,8 +25,7 @@ def add_blocks(labelled, tensor, scope, depth=MAX_DEPTH):
                 labelled.append((tensor.device.index or 0, address, scope))
                 return
     except Exception as error:
-        if is_of_signal_handler(error):
-            raise
+        raise_if_of_handler(error)
         _add_parts(labelled, tensor, scope, depth, error)
     else:
         _add_parts(labelled, tensor, scope, depth, None)
@@ -44,8 +43,7 @@ def _add_parts(labelled, tensor, scope, depth, error):
             for part in parts:
                 add_blocks(labelled, part, scope, depth - 1)
     except Exception as error:
-        if is_of_signal_handler(error):
-            raise
+        raise_if_of_handler(error)
         _report(tensor, error)
 
 

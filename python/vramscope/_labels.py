@@ -10,7 +10,7 @@ import weakref
 
 from . import _workspaces
 from ._blocks import add_blocks
-from ._messages import is_of_signal_handler, print_message
+from ._messages import print_message, raise_if_of_handler
 from ._module_calls import Observer
 from ._steps import StepMarks
 
@@ -152,8 +152,7 @@ def _harmless(function):
         try:
             function(*arguments)
         except Exception as error:
-            if is_of_signal_handler(error):
-                raise
+            raise_if_of_handler(error)
             global _has_failed
             if not _has_failed:
                 _has_failed = True

@@ -9,7 +9,7 @@ import functools
 import threading
 import weakref
 
-from ._messages import is_of_signal_handler
+from ._messages import raise_if_of_handler
 from ._scopes import scope
 
 #: The function of ``torch._C`` that sets the text.
@@ -66,8 +66,7 @@ def _recorded(function):
         try:
             _set(metadata)
         except Exception as error:  # The program must not notice.
-            if is_of_signal_handler(error):
-                raise
+            raise_if_of_handler(error)
 
     return set_metadata
 

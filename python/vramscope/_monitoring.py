@@ -6,7 +6,7 @@ pickles have equal results with and without it.
 
 import sys
 
-from ._messages import is_of_signal_handler
+from ._messages import raise_if_of_handler
 
 #: The name that debuggers and profilers see.
 TOOL_NAME = "vramscope"
@@ -63,8 +63,7 @@ def _callback(index):
             try:
                 observer(sys._getframe(1))
             except Exception as error:  # The program must not notice.
-                if is_of_signal_handler(error):
-                    raise
+                raise_if_of_handler(error)
 
     return report
 

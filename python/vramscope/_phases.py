@@ -5,7 +5,7 @@ import sys
 import threading
 import weakref
 
-from ._messages import is_of_signal_handler
+from ._messages import raise_if_of_handler
 from ._module_calls import Observer
 
 #: The names of the spans.
@@ -59,8 +59,7 @@ class PhaseSpans:
             try:
                 self._session.mark(name, stage)
             except Exception as error:  # The program must not notice.
-                if is_of_signal_handler(error):
-                    raise
+                raise_if_of_handler(error)
 
     def _begin_forward(self, module, *_):
         if not self._is_compiling():

@@ -3,7 +3,7 @@
 import sys
 import weakref
 
-from ._messages import is_of_signal_handler
+from ._messages import raise_if_of_handler
 
 #: The module of PyTorch that compiles functions.
 CONVERT_FRAME = "torch._dynamo.convert_frame"
@@ -45,8 +45,7 @@ def _compiled(_code, generated):
         if region is not None:
             _add(generated, f"{PREFIX}{region}")
     except Exception as error:  # The program must not notice.
-        if is_of_signal_handler(error):
-            raise
+        raise_if_of_handler(error)
 
 
 def _add_compiled_before(convert_frame):

@@ -9,7 +9,8 @@ originals.
 import functools
 
 from . import _monitoring
-from ._messages import is_of_signal_handler
+from ._frames import variable
+from ._messages import raise_if_of_handler
 
 _session = None
 #: Ends to observe the class; None while nothing does.
@@ -55,8 +56,8 @@ def remove():
 def _observe(kind):
     """Observes the methods of a class. Returns a function that ends this."""
     observations = [
-        _monitoring.Observation(kind.__enter__, lambda frame: _mark(frame.f_locals["self"].name, "begin")),
-        _monitoring.Observation(kind.__exit__, lambda frame: _mark(frame.f_locals["self"].name, "end")),
+        _monitoring.Observation(kind.__enter__, lambda frame: _mark(variable(frame, "self").name, "begin")),
+        _monitoring.Observation(kind.__exit__, lambda frame: _mark(variable(frame, "self").name, "end")),
     ]
 
     def end():
@@ -107,5 +108,4 @@ def _mark_harmlessly(span, stage):
     try:
         _mark(span.name, stage)
     except Exception as error:  # The program gets PyTorch's own error.
-        if is_of_signal_handler(error):
-            raise
+        raise_if_of_handler(error)

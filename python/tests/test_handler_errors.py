@@ -1,0 +1,111 @@
+"""Errors that a signal handler of the program raises in the middle of the package's functions: the
+program waits for them. Errors of the package do not reach the program."""
+
+from harness import ProgramTest
+
+PRELUDE = """
+import enum
+import functools
+import signal
+import torch
+import vramscope
+
+class Preempted(RuntimeError, ValueError, TimeoutError):
+    '''Of each class that the package expects somewhere.'''
+
+def handle(*_):
+    raise Preempted
+
+signal.signal(signal.SIGUSR1, handle)
+
+def interrupt(owner, name):
+    '''Sends a signal in the next call of a function.'''
+    function = getattr(owner, name)
+
+    def call(*arguments, **keywords):
+        setattr(owner, name, function)
+        signal.raise_signal(signal.SIGUSR1)
+        return function(*arguments, **keywords)
+
+    setattr(owner, name, call)
+
+def reaches_the_program(call):
+    try:
+        call()
+    except Preempted:
+        return True
+    return False
+"""
+
+
+class HandlerErrorTest(ProgramTest):
+    def run_program(self, code, **keywords):
+        return super().run_program(f"{PRELUDE}{code}", **keywords)
+
+    def test_every_kind_of_handler_is_recognized(self):
+        self.run_program(
+            """
+from vramscope import _spans
+
+def handle_with(reason, number, frame):
+    raise Preempted(reason)
+
+def restore_and_handle(number, frame):
+    signal.signal(number, signal.SIG_DFL)
+    raise Preempted
+
+def handle_in_a_cell(number, frame):
+    def fail():
+        raise Preempted(frame.f_lineno)
+    fail()
+
+@functools.wraps(handle)
+def handle_wrapped(*arguments):
+    return handle(*arguments)
+
+class Handler:
+    def __call__(self, number, frame):
+        raise Preempted
+
+    def handle(self, number, frame):
+        raise Preempted
+
+    @classmethod
+    def handle_of_class(cls, number, frame):
+        raise Preempted
+
+handlers = [
+    handle, functools.partial(functools.partial(handle_with), "twice"), restore_and_handle, handle_in_a_cell, handle_wrapped, Handler(), Handler().handle,
+    Handler.handle_of_class, lambda number, frame: handle(),
+]
+with vramscope.record("run.vram"):
+    for handler in handlers:
+        signal.signal(signal.SIGUSR1, handler)
+        interrupt(_spans, "_mark")
+        assert reaches_the_program(lambda: torch.profiler.record_function("a").__enter__()), handler
+            """
+        )
+
+    def test_errors_of_the_package_do_not_reach_the_program(self):
+        self.run_program(
+            """
+from vramscope import _spans
+
+class Color(enum.Enum):
+    RED = 1
+
+class Module:
+    def __call__(self):
+        raise ValueError
+
+# Python calls the class of these handlers as it calls those of a program.
+signal.signal(signal.SIGUSR2, Module())
+
+failures = [lambda *_: Color(2), lambda *_: Module()(), lambda *_: signal.Signals(0), lambda *_: [].pop()]
+with vramscope.record("run.vram"):
+    for failure in failures:
+        _spans._mark = failure
+        with torch.profiler.record_function("a"):
+            pass
+            """
+        )
