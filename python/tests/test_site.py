@@ -1,0 +1,74 @@
+"""The module ``sitecustomize`` of ``vramscope run`` in every Python, also one without the package."""
+
+import contextlib
+import glob
+import os
+import subprocess
+import sys
+
+from harness import BINARY, LIMIT, ProgramTest, pythons
+
+#: Prints on standard output only, as every version of Python can.
+PROGRAM = "import sys\nsys.stdout.write('%s %s\\n' % (sys.version_info[:2], hasattr(sys, 'customized')))\n"
+#: Why vramscope does not start in a program.
+BROKEN_PACKAGE = "import sys\nsys.modules['vramscope._native'] = None\n"
+
+
+class SiteTest(ProgramTest):
+    def write(self, name, code):
+        path = os.path.join(self.folder, name)
+        with open(path, "w") as file:
+            file.write(code)
+        return path
+
+    @staticmethod
+    def old_pythons():
+        """Returns pyenv's interpreters of Python 2 and of Python 3 before 3.8."""
+        root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+        return [path for path in glob.glob(os.path.join(root, "versions/*/bin/python")) if path not in pythons()]
+
+    def run_with_broken_stderr(self, *command, is_closed=False, **environment):
+        """Runs a command whose standard error is a pipe without a reader, or closed."""
+        if is_closed:
+            # The command itself gives its program an open one.
+            index = command.index("--no-open") + 1 if "--no-open" in command else 0
+            command = [*command[:index], "sh", "-c", 'exec "$@" 2>&-', "sh", *command[index:]]
+        reader, writer = os.pipe()
+        os.close(reader)
+        with contextlib.closing(os.fdopen(writer, "wb", buffering=0)) as errors:
+            return subprocess.run(
+                command, cwd=self.folder, env=self.variables(**environment), stdout=subprocess.PIPE, stderr=errors,
+                text=True, timeout=LIMIT,
+            )
+
+    def check_with_broken_stderr(self, python, program, **environment):
+        """Compares a program with itself under ``vramscope run``."""
+        run = BINARY, "run", "--listen", "127.0.0.1:0", "--no-open"
+        for is_closed in False, True:
+            with self.subTest(python=python, is_closed=is_closed):
+                alone = self.run_with_broken_stderr(python, program, is_closed=is_closed, **environment)
+                watched = self.run_with_broken_stderr(*run, python, program, is_closed=is_closed, **environment)
+                self.assertEqual((alone.returncode, bool(alone.stdout)), (0, True), alone)
+                self.assertEqual((watched.returncode, watched.stdout), (alone.returncode, alone.stdout))
+
+    def test_python_without_the_package_does_not_notice_a_broken_stderr(self):
+        program = self.write("program.py", PROGRAM)
+        self.write("sitecustomize.py", "import sys\nsys.customized = True\n")
+        for python in [*pythons(), *self.old_pythons()]:
+            self.check_with_broken_stderr(python, program, packages=[self.folder])
+
+    def test_vramscope_that_cannot_start_does_not_notice_a_broken_stderr(self):
+        program = self.write("program.py", f"{BROKEN_PACKAGE}import torch\nprint(torch.cuda.device_count())\n")
+        self.check_with_broken_stderr(sys.executable, program)
+
+    def test_old_python_runs_its_own_sitecustomize(self):
+        program = self.write("program.py", PROGRAM)
+        self.write("sitecustomize.py", "import sys\nsys.customized = True\n")
+        for python in self.old_pythons():
+            with self.subTest(python=python):
+                expected = self.run_command(python, program, packages=[self.folder])
+                self.assertEqual(expected[1], "")
+                run = BINARY, "run", "--listen", "127.0.0.1:0", "--no-open"
+                output, errors = self.run_command(*run, python, program, packages=[self.folder])
+                self.assertEqual(output, expected[0])
+                self.assertNotIn("sitecustomize", errors)
