@@ -18,7 +18,7 @@ def checked(torch):
         id(types.CodeType),
         id(module_call.__code__) if module_call is not None else 0,
     )
-    _check(interpreter, object())
+    _check(interpreter)
     return interpreter
 
 
@@ -59,12 +59,13 @@ def _operation(torch):
         return torch.ones(1, device="cpu", dtype=torch.float32, requires_grad=True) * 2
 
 
-def _check(interpreter, _argument):
-    interpreter.check(_frames(sys._getframe()))
+def _check(interpreter):
+    interpreter.check(_frames(sys._getframe(), id(interpreter)))
 
 
-def _frames(frame):
-    """Returns the frames from ``frame`` outwards as Python reports them."""
+def _frames(frame, first_local):
+    """Returns the frames from ``frame`` outwards as Python reports them. ``first_local`` is the
+    address of the first argument of ``frame``. That of others is not read: see `_frames.py`."""
     frames = []
     is_innermost = True
     while frame is not None:
@@ -73,23 +74,13 @@ def _frames(frame):
             id(code),
             None if is_innermost else frame.f_lasti,
             None if is_innermost else frame.f_lineno,
-            _first_local(frame),
+            first_local if is_innermost else None,
             _valid(code.co_filename),
             _valid(getattr(code, "co_qualname", code.co_name)),
         ))
         is_innermost = False
         frame = frame.f_back
     return frames
-
-
-def _first_local(frame):
-    """Returns the address of the first argument's value; None if it is unknown."""
-    code = frame.f_code
-    if code.co_argcount == 0 or code.co_varnames[0] in code.co_cellvars:
-        return None
-    name = code.co_varnames[0]
-    values = frame.f_locals
-    return id(values[name]) if name in values else None
 
 
 def _valid(text):

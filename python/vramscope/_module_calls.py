@@ -12,6 +12,7 @@ import types
 import weakref
 
 from . import _monitoring
+from ._frames import variable
 
 #: By the address of its code object: the observed calls of a function that runs modules.
 _observed = {}
@@ -107,14 +108,14 @@ class _FunctionCalls:
 
     def _called(self, frame):
         """Returns the module that a frame of the function calls, and what observes it."""
-        module = frame.f_locals[frame.f_code.co_varnames[0]]
+        module = variable(frame, frame.f_code.co_varnames[0])
         return module, self._observers_of(module)
 
     def _begin(self, frame):
         module, observers = self._called(frame)
         if observers:
-            names = frame.f_code.co_varnames[1 : _parameter_count(frame.f_code)]
-            arguments = [frame.f_locals[name] for name in names if name in frame.f_locals]
+            # All of them have a value when the function starts.
+            arguments = [variable(frame, name) for name in frame.f_code.co_varnames[1 : _parameter_count(frame.f_code)]]
             for observer in observers:
                 observer.begin(module, arguments)
 

@@ -6,6 +6,7 @@ import sys
 import threading
 
 from . import _native
+from ._frames import variable
 
 #: What memory can be used for; as in ``docs/watch.md``.
 CATEGORIES = ("parameter", "gradient", "optimizer state", "activation", "input", "temporary", "workspace")
@@ -170,6 +171,6 @@ def _enclosing_module(frame):
         return 0
     while frame is not None:
         if frame.f_code is code:
-            return id(frame.f_locals.get(code.co_varnames[0]))
+            return id(variable(frame, code.co_varnames[0]))
         frame = frame.f_back
     return 0
