@@ -41,7 +41,7 @@ use target::TargetProcess;
 /// The most time that another debugger or a busy thread may delay the start.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most time that withdrawing a request may take.
-const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before the process is stopped again after a failed attempt.
 const BUSY_DELAY: Duration = Duration::from_millis(50);
 /// Interval at which the temporary folder is checked for the result.
@@ -84,9 +84,9 @@ impl PythonProcess {
 
     /// Runs the program in a folder, as [`run`](Self::run) does.
     fn run_from(&self, folder: ScriptFolder, wait: &Wait<'_>) -> Result<String> {
-        let mut request = Request { target: self, folder, texts: Vec::new(), count: 0 };
+        let mut request = Request::new(self, folder);
         let result = request.start(wait).and_then(|()| self.wait_for_result(&mut request, wait));
-        let withdrawn = request.end();
+        let withdrawn = request.end(WITHDRAW_TIMEOUT);
         match (withdrawn, result) {
             (Ok(()), result) => result,
             (Err(advice), Ok(reply)) => {
@@ -170,7 +170,12 @@ struct Request<'a> {
     count: u32,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// Creates a request that has not been passed to the interpreter.
+    fn new(target: &'a PythonProcess, folder: ScriptFolder) -> Self {
+        Self { target, folder, texts: Vec::new(), count: 0 }
+    }
+
     /// Returns true if the interpreter has the interface of `remote_exec`.
     fn is_remote_exec(&self) -> bool {
         self.target.image.version.minor >= 14
@@ -196,8 +201,8 @@ impl Request<'_> {
         let PythonProcess { process, image } = self.target;
         let is_first = self.count == 0;
         let attempt = if self.is_remote_exec() {
-            let script = self.folder.starter_path();
-            with_stopped_threads(process, || remote_exec::request(process, image, &script, threads))
+            let folder = &self.folder;
+            with_stopped_threads(process, || remote_exec::request(process, image, folder, threads))
         } else {
             let (text, texts) = (self.folder.starter(), &mut self.texts);
             with_stopped_threads(process, || match is_first {
@@ -218,21 +223,34 @@ impl Request<'_> {
         let _ = self.ask(Threads::All);
     }
 
-    /// Ends the request: withdraws it from threads that have not carried it out, and deletes the
-    /// folder once none of them can look for a file in it. Otherwise, keeps the folder and returns
-    /// what to tell the user: another user could create a folder of its name.
-    fn end(mut self) -> std::result::Result<(), String> {
+    /// Ends the request within `timeout`: withdraws it from threads that have not carried it out, and
+    /// deletes the folder once none of them can look for a file in it. Otherwise, keeps the folder
+    /// and returns what to tell the user: another user could create a folder of its name.
+    fn end(mut self, timeout: Duration) -> std::result::Result<(), String> {
         // An answer to the only request leaves nothing to withdraw.
         let is_answered = matches!(self.folder.result(), Ok(Some(_)));
         if self.count == 0 || is_answered && self.count == 1 {
             return Ok(());
         }
         self.folder.withdraw();
-        let deadline = Instant::now() + WITHDRAW_TIMEOUT;
+        let deadline = Instant::now() + timeout;
+        self.withdraw_until(deadline).and_then(|()| self.wait_until_opened(deadline)).map_err(|reason| {
+            self.folder.keep();
+            format!(
+                "the request to process {} could not be withdrawn: {reason}; leave the folder {} until the process \
+                 has ended",
+                self.target.process.pid(),
+                self.folder.path().display()
+            )
+        })
+    }
+
+    /// Withdraws the request from threads that have not carried it out; tries again until `deadline`.
+    /// Returns why it was not possible.
+    fn withdraw_until(&self, deadline: Instant) -> std::result::Result<(), String> {
         loop {
             let reason = match self.withdraw() {
-                Ok(true) => return Ok(()),
-                Ok(false) => "a thread of it is about to open the file start.py".to_owned(),
+                Ok(()) => return Ok(()),
                 Err(StopError::Busy(reason)) => reason,
                 Err(StopError::Failed(error)) => error.to_string(),
             };
@@ -240,29 +258,33 @@ impl Request<'_> {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                self.folder.keep();
-                return Err(format!(
-                    "the request to process {} could not be withdrawn: {reason}; leave the folder {} until the process \
-                     has ended",
-                    self.target.process.pid(),
-                    self.folder.path().display()
-                ));
+                return Err(reason);
             }
             thread::sleep(BUSY_DELAY);
         }
     }
 
-    /// Withdraws the request from threads that have not carried it out. Returns true if no thread
-    /// opens a file of the folder any more, or runs it only after a check of its owner and digest.
-    fn withdraw(&self) -> Attempt<bool> {
+    /// Withdraws the request from threads that have not carried it out.
+    fn withdraw(&self) -> Attempt {
         let PythonProcess { process, image } = self.target;
         if self.is_remote_exec() {
-            let script = self.folder.starter_path();
-            let taken = with_stopped_threads(process, || remote_exec::withdraw(process, image, &script))?;
-            return Ok(self.folder.opened_count() >= taken);
+            with_stopped_threads(process, || remote_exec::withdraw(process, image, &self.folder))
+        } else {
+            let (text, texts, withdrawal) = (self.folder.starter(), &self.texts, self.folder.withdrawal());
+            with_stopped_threads(process, || pending_calls::withdraw(process, text, texts, withdrawal))
         }
-        let (text, texts, withdrawal) = (self.folder.starter(), &self.texts, self.folder.withdrawal());
-        with_stopped_threads(process, || pending_calls::withdraw(process, text, texts, withdrawal))?;
-        Ok(true)
+    }
+
+    /// Waits until each thread that took the request has opened the starter; returns an error if one
+    /// has not at the `deadline`. Does not stop the process. Up to Python 3.13, threads open only
+    /// the script, and check its owner and digest.
+    fn wait_until_opened(&self, deadline: Instant) -> std::result::Result<(), String> {
+        while !self.folder.is_opened_by_all() && self.target.is_running() {
+            if Instant::now() > deadline {
+                return Err("a thread of it is about to open the file start.py".to_owned());
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
     }
 }

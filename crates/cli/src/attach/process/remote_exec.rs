@@ -6,6 +6,7 @@
 
 use super::image::PythonImage;
 use super::layout::{DebugOffsets, DebuggerSupport, EvalBreaker, MainInterpreter, unknown};
+use super::script::ScriptFolder;
 use super::stop::{Attempt, StopError};
 use super::target::TargetProcess;
 use crate::error::{CommandError, Result};
@@ -27,9 +28,15 @@ pub(super) enum Threads {
     All,
 }
 
-/// Makes threads of the process run the script at `path`. Returns an error if another debugger's
-/// script is waiting. The process must be stopped.
-pub(super) fn request(process: &TargetProcess, image: &PythonImage, path: &str, threads: Threads) -> Attempt {
+/// Makes threads of the process run the starter in `folder`, each once, and adds them to the
+/// folder's count. Returns an error if another debugger's script is waiting. The process must be
+/// stopped.
+pub(super) fn request(
+    process: &TargetProcess,
+    image: &PythonImage,
+    folder: &ScriptFolder,
+    threads: Threads,
+) -> Attempt {
     let (interpreter, support, native_thread_id) = find(process, image)?;
     let is_enabled = process.read_i32(interpreter.address + support.enabled)?;
     if is_enabled == 0 {
@@ -40,56 +47,57 @@ pub(super) fn request(process: &TargetProcess, image: &PythonImage, path: &str, 
         ))
         .into());
     }
+    let path = folder.starter_path();
     if path.len() as u64 >= SCRIPT_PATH_BYTES {
         return Err(CommandError::new(format_args!(
             "{path}: the path is too long for Python: set TMPDIR to a folder with a shorter name"
         ))
         .into());
     }
-    let mut writes = Vec::new();
+    let path = [path.as_bytes(), b"\0"].concat();
+    let (mut writes, mut is_asked) = (Vec::new(), false);
     for &thread in &interpreter.threads {
         let id = process.read_u64(thread + native_thread_id)?;
         if threads == Threads::Main && id != u64::from(process.pid().as_raw().unsigned_abs()) {
             continue;
         }
-        let pending = process.read_i32(thread + support.pending_call)?;
-        if pending == 0 {
+        if process.read(thread + support.script_path, path.len())? == path {
+            is_asked = true;
+        } else if process.read_i32(thread + support.pending_call)? == 0 {
             let breaker = process.read_u64(thread + support.eval_breaker)?;
             writes.push((thread, breaker | PLEASE_STOP_BIT));
         }
     }
-    if writes.is_empty() {
+    if writes.is_empty() && !is_asked {
         let pid = process.pid();
         return Err(StopError::Busy(format!("process {pid} has to run the script of another debugger first")));
     }
-    let path = [path.as_bytes(), b"\0"].concat();
-    let write = |(thread, breaker): &(u64, u64)| -> Result {
+    for (thread, breaker) in writes {
         process.write(thread + support.script_path, &path)?;
+        folder.add_asked().map_err(|error| CommandError::file(folder.path(), error))?;
         process.write(thread + support.pending_call, &1_i32.to_le_bytes())?;
-        process.write(thread + support.eval_breaker, &breaker.to_le_bytes())
-    };
-    Ok(writes.iter().try_for_each(write)?)
+        process.write(thread + support.eval_breaker, &breaker.to_le_bytes())?;
+    }
+    Ok(())
 }
 
-/// Withdraws the script at `path` from the threads that have not run it. Returns how many others
-/// were asked to run it: they have opened the script, or are about to. The process must be stopped.
-pub(super) fn withdraw(process: &TargetProcess, image: &PythonImage, path: &str) -> Attempt<u64> {
+/// Withdraws the starter in `folder` from the threads that have not run it, and removes them from
+/// the folder's count. The others have opened the starter, or are about to. The process must be
+/// stopped.
+pub(super) fn withdraw(process: &TargetProcess, image: &PythonImage, folder: &ScriptFolder) -> Attempt {
     let (interpreter, support, _) = find(process, image)?;
-    let path = [path.as_bytes(), b"\0"].concat();
-    let mut taken = 0;
+    let path = [folder.starter_path().as_bytes(), b"\0"].concat();
     for thread in interpreter.threads {
-        if process.read(thread + support.script_path, path.len())? != path {
-            continue;
-        }
-        if process.read_i32(thread + support.pending_call)? == 0 {
-            taken += 1;
-        } else {
+        if process.read(thread + support.script_path, path.len())? == path
+            && process.read_i32(thread + support.pending_call)? != 0
+        {
             process.write(thread + support.pending_call, &0_i32.to_le_bytes())?;
             // A thread that has just looked at the flag copies the path next.
             process.write(thread + support.script_path, &[0])?;
+            folder.remove_asked().map_err(|error| CommandError::file(folder.path(), error))?;
         }
     }
-    Ok(taken)
+    Ok(())
 }
 
 /// Returns the main interpreter, the offsets of the interface, and the offset of the id that the

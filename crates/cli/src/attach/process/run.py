@@ -76,7 +76,9 @@ def run_in(path, outer, folder, attacher, attacher_start, program):
             status, text = "failed", str(error) if is_message else f"{type(error).__name__}: {error}"
         write(folder, "reply.part", os.O_EXCL, f"{status}\n{text}".encode("utf-8", "backslashreplace"))
         os.replace("reply.part", "reply", src_dir_fd=folder, dst_dir_fd=folder)
-    if has_ended(attacher, attacher_start) or not is_first and "withdrawn" in os.listdir(folder):
+    is_given_up = has_ended(attacher, attacher_start) or not is_first and "withdrawn" in os.listdir(folder)
+    # A thread that was asked and has not opened start.py would open that of another user.
+    if is_given_up and os.stat("opened", dir_fd=folder).st_size >= os.stat("asked", dir_fd=folder).st_size:
         remove(path, outer, folder)
 
 

@@ -38,7 +38,9 @@ const TARGET: &str = "target";
 const SCRIPT: &str = "run.py";
 /// Exists once the program has started, or will not start any more.
 const STARTED: &str = "started";
-/// Has a byte for each thread of the process that has opened the program.
+/// Has a byte for each thread that was asked to open [`STARTER`] (Python 3.14).
+const ASKED: &str = "asked";
+/// Has a byte for each thread that has opened the program.
 const OPENED: &str = "opened";
 /// Exists once this command no longer wants the program to run.
 const WITHDRAWN: &str = "withdrawn";
@@ -55,6 +57,8 @@ pub(super) struct ScriptFolder {
     path: PathBuf,
     outer: OwnedFd,
     target: OwnedFd,
+    /// [`ASKED`] and [`OPENED`], which the process may delete; `None` until the program is written.
+    counts: Option<(File, File)>,
     /// User and group that own the inner folder and write the reply.
     owner: (u32, u32),
     starter: String,
@@ -98,7 +102,7 @@ impl ScriptFolder {
         mkdirat(&outer, TARGET, Mode::S_IRWXU)?;
         let target = open_folder(&outer, TARGET.as_ref())?;
         let (path, owner) = (created.keep(), process.owner());
-        Ok(Self { path, outer, target, owner, starter: String::new(), is_kept: false })
+        Ok(Self { path, outer, target, counts: None, owner, starter: String::new(), is_kept: false })
     }
 
     /// Creates the files of the program `code`.
@@ -115,6 +119,7 @@ impl ScriptFolder {
             return Err(io::Error::other("its name is too long"));
         }
         create_file(&self.target, SCRIPT, script.as_bytes())?;
+        self.counts = Some((create_file(&self.target, ASKED, b"")?, create_file(&self.target, OPENED, b"")?));
         create_file(&self.outer, STARTER, self.starter.as_bytes())?;
         Ok(())
     }
@@ -124,7 +129,8 @@ impl ScriptFolder {
         let (uid, gid) = self.owner;
         let script = File::from(openat(&self.target, SCRIPT, SAFE, Mode::empty())?);
         if script.metadata()?.uid() != uid {
-            fchown(&script, Some(uid), Some(gid))?;
+            let counts = self.counts.iter().flat_map(|(asked, opened)| [asked, opened]);
+            [&script].into_iter().chain(counts).try_for_each(|file| fchown(file, Some(uid), Some(gid)))?;
             fchown(&self.target, Some(uid), Some(gid))?;
         }
         let starter = File::from(openat(&self.outer, STARTER, SAFE, Mode::empty())?);
@@ -159,10 +165,29 @@ impl ScriptFolder {
         fstatat(&self.target, STARTED, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Returns how many threads of the process have opened the program.
-    pub(super) fn opened_count(&self) -> u64 {
-        let status = fstatat(&self.target, OPENED, AtFlags::AT_SYMLINK_NOFOLLOW);
-        status.map_or(0, |status| u64::try_from(status.st_size).unwrap_or(0))
+    /// Counts a thread that is about to be asked to open the starter. The process deletes the folder
+    /// of an ended command only once all of them have opened it.
+    pub(super) fn add_asked(&self) -> io::Result<()> {
+        let (mut asked, _) = self.counts()?;
+        asked.write_all(b".")
+    }
+
+    /// Counts a thread less that opens the starter: the request was withdrawn from it.
+    pub(super) fn remove_asked(&self) -> io::Result<()> {
+        let (asked, _) = self.counts()?;
+        asked.set_len(asked.metadata()?.len().saturating_sub(1))
+    }
+
+    /// Returns true if each thread that was asked to open the starter has done so.
+    pub(super) fn is_opened_by_all(&self) -> bool {
+        let lens = self.counts().and_then(|(asked, opened)| Ok((asked.metadata()?.len(), opened.metadata()?.len())));
+        lens.is_ok_and(|(asked, opened)| opened >= asked)
+    }
+
+    /// Returns the files [`ASKED`] and [`OPENED`].
+    fn counts(&self) -> io::Result<(&File, &File)> {
+        let counts = self.counts.as_ref().map(|(asked, opened)| (asked, opened));
+        counts.ok_or_else(|| io::Error::other("it has no program"))
     }
 
     /// Keeps a program from running that has not started.
@@ -214,7 +239,7 @@ impl Drop for ScriptFolder {
             return;
         }
         // Errors are ignored: the process's user may have added or removed files.
-        for name in [SCRIPT, STARTED, OPENED, WITHDRAWN, REPLY, "reply.part"] {
+        for name in [SCRIPT, STARTED, ASKED, OPENED, WITHDRAWN, REPLY, "reply.part"] {
             let _ = unlinkat(&self.target, name, UnlinkatFlags::NoRemoveDir);
         }
         let _ = unlinkat(&self.outer, TARGET, UnlinkatFlags::RemoveDir);
@@ -231,7 +256,7 @@ fn open_folder(parent: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
 
 /// Creates a file in a folder. Fails if there is one of this name.
 fn create_file(folder: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<File> {
-    let flags = SAFE | OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+    let flags = SAFE | OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL;
     let mut file = File::from(openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
     file.write_all(bytes)?;
     Ok(file)

@@ -9,7 +9,6 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,10 +16,11 @@ use nix::sys::stat::Mode;
 use nix::unistd::{geteuid, mkfifo};
 use tempfile::TempDir;
 
-use super::PythonProcess;
+use super::remote_exec::Threads;
 use super::script::ScriptFolder;
 use super::stop::with_stopped_threads;
 use super::tests::Program;
+use super::{PythonProcess, Request};
 use crate::attach::test_pythons;
 use crate::attach::wait::Wait;
 use crate::error::Result;
@@ -53,7 +53,7 @@ for name in os.listdir(parent):
         path = f"{parent}/{name}"
         attempt("list", os.listdir, path)
         attempt("list", os.listdir, f"{path}/target")
-        names = "run.py", "reply", "started", "opened", "withdrawn", "new"
+        names = "run.py", "reply", "started", "asked", "opened", "withdrawn", "new"
         for file in "start.py", "new", *(f"target/{name}" for name in names):
             if file != "start.py":
                 attempt("read", open, f"{path}/{file}")
@@ -188,7 +188,7 @@ impl Drop for Attacker {
 /// the interpreter's folder.
 fn start_target(python: &Path, uid: u32, program: &str) -> Program {
     let program = format!(
-        "import hashlib, os, stat, sys, time\nos.setgid({uid}); os.setuid({uid})\n\
+        "import hashlib, os, stat, sys, threading, time\nos.setgid({uid}); os.setuid({uid})\n\
          print('changed', flush=True)\n{program}"
     );
     let mut target = Program::start(python, &program);
@@ -212,6 +212,19 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Calls `f` while this thread's process is the tracer of the `process`.
+fn while_stopped<R: Send>(process: &PythonProcess, f: impl FnOnce() -> R + Send) -> R {
+    let (mut f, mut result) = (Some(f), None);
+    wait_until("the process stops", || {
+        let call = || {
+            result = f.take().map(|f| f());
+            Ok(())
+        };
+        with_stopped_threads(&process.process, call).is_ok()
+    });
+    result.expect("it was called")
+}
+
 /// Runs a program in the process from a folder in `parent`.
 fn run_in(parent: &Path, process: &PythonProcess, code: &str, timeout: Duration) -> Result<String> {
     let folder = ScriptFolder::create_in(parent, &process.process, code).expect("the folder is writable");
@@ -225,6 +238,33 @@ fn run_from(folder: ScriptFolder, process: &PythonProcess, timeout: Duration) ->
 
 /// Longest wait for a program that answers.
 const LONG: Duration = Duration::from_secs(30);
+
+/// A program for Python 3.14 whose main thread and one other wait before they open a script of a
+/// debugger: for the files `main` and `second`. A third thread ends once it has opened the script
+/// and `main` exists.
+const WAITING_BEFORE_SCRIPTS: &str = "\
+def wait_for(name):
+    while not os.path.exists(f'{folder}/{name}'): time.sleep(0.01)
+def wait_before_script(event, arguments):
+    name = threading.current_thread().name
+    if event == 'cpython.remote_debugger_script' and name != 'third':
+        print(name, flush=True)
+        wait_for(name)
+def second():
+    while True: time.sleep(0.01)
+def third():
+    wait_for('main')
+threading.current_thread().name = 'main'
+for function in [second, third][:count]:
+    threading.Thread(target=function, name=function.__name__, daemon=True).start()
+sys.addaudithook(wait_before_script)
+print('started', flush=True)
+wait_for('main')
+for thread in threading.enumerate():
+    if thread.name == 'third': thread.join()
+for _ in range(20): time.sleep(0.01)
+print('awake', flush=True)
+while True: time.sleep(0.01)";
 
 /// A program that waits in a system call, outside of Python, for a line of input. It then runs
 /// pending calls and prints `awake`.
@@ -287,7 +327,7 @@ fn withdrawn_request_runs_nothing_of_another_user() {
         let folder = ScriptFolder::create_in(shared.path(), &process.process, "reply = 'late'").expect("a folder");
         let path = folder.path().to_owned();
         let error = run_from(folder, &process, Duration::from_millis(1200)).expect_err("the program waits").to_string();
-        assert!(error.contains("did not answer within 1 s") && !error.contains("withdrawn"), "{error}");
+        assert!(error.contains("did not answer within") && !error.contains("withdrawn"), "{error}");
         assert!(!path.exists());
         shared.recreate(&path);
         wake(&mut target);
@@ -312,38 +352,65 @@ fn folder_of_a_request_that_cannot_be_withdrawn_is_kept() {
         let folder = ScriptFolder::create_in(shared.path(), &process.process, &format!("open({ran:?}, 'w')"));
         let folder = folder.expect("a folder");
         let path = folder.path().to_owned();
-        let [is_asked, is_cancelled, is_released] = std::array::from_fn(|_| AtomicBool::new(false));
-        let error = thread::scope(|scope| {
-            let running = scope.spawn(|| {
-                let is_cancelled = || {
-                    is_asked.store(true, Ordering::Relaxed);
-                    is_cancelled.load(Ordering::Relaxed)
-                };
-                let timeout = Duration::from_secs(600);
-                process.run_from(folder, &Wait { timeout, on_message: &|_| (), is_cancelled: &is_cancelled })
-            });
-            // Another debugger traces the process once it has been asked.
-            wait_until("the request is queued", || is_asked.load(Ordering::Relaxed));
-            let debugger = scope.spawn(|| {
-                let hold = || {
-                    is_cancelled.store(true, Ordering::Relaxed);
-                    wait_until("the command ends", || is_released.load(Ordering::Relaxed));
-                    Ok(())
-                };
-                while with_stopped_threads(&process.process, hold).is_err() {}
-            });
-            let error = running.join().expect("no panic").expect_err("the program waits").to_string();
+        let mut request = Request::new(&process, folder);
+        let wait = Wait { timeout: LONG, on_message: &|_| (), is_cancelled: &|| false };
+        request.start(&wait).expect("the request is queued");
+        // Another debugger traces the process from now on.
+        let advice = while_stopped(&process, || {
+            let advice = request.end(Duration::ZERO).expect_err("the process is traced");
             shared.attack("a folder that was kept");
-            is_released.store(true, Ordering::Relaxed);
-            debugger.join().expect("no panic");
-            error
+            advice
         });
-        assert!(error.contains("could not be withdrawn") && error.contains("leave the folder"), "{error}");
+        assert!(advice.contains("could not be withdrawn") && advice.contains("leave the folder"), "{advice}");
         wake(&mut target);
         // The process removes what belongs to its user.
         let removed = if uid == 0 { path.clone() } else { path.join("target/run.py") };
         wait_until("the process removes the folder", || !removed.exists());
         assert!(!ran.exists(), "{}", python.display());
+        assert_eq!((shared.wins().as_str(), target.end().as_str()), ("", ""), "{}", python.display());
+    }
+}
+
+#[test]
+fn folder_is_kept_while_a_thread_is_about_to_open_the_script() {
+    if !can_become_users() {
+        return;
+    }
+    let pythons = test_pythons::supported();
+    let cases = [(TARGET_UID, 1), (TARGET_UID, 2), (0, 1), (0, 2)];
+    for (python, (uid, count)) in pythons.iter().flat_map(|python| cases.map(|case| (python, case))) {
+        let shared = SharedFolder::create();
+        let program = format!("folder, count = {:?}, {count}\n{WAITING_BEFORE_SCRIPTS}", shared.path());
+        let mut target = start_target(python, uid, &program);
+        let process = target.find();
+        if process.python_minor() < 14 {
+            continue;
+        }
+        assert_eq!(read_line(&mut target), "started");
+        let folder = ScriptFolder::create_in(shared.path(), &process.process, "reply = 'late'").expect("a folder");
+        let path = folder.path().to_owned();
+        let mut request = Request::new(&process, folder);
+        wait_until("the main thread is asked", || request.ask(Threads::Main).is_ok());
+        assert_eq!(read_line(&mut target), "main");
+        // Asks the main thread no second time.
+        wait_until("the other threads are asked", || request.ask(Threads::All).is_ok());
+        assert_eq!(read_line(&mut target), "second");
+        request.folder.withdraw();
+        File::create(shared.path().join("main")).expect("the folder is writable");
+        assert_eq!(read_line(&mut target), "awake");
+        let opened = path.join("target/opened");
+        wait_until("threads open the script", || fs::metadata(&opened).is_ok_and(|status| status.len() == count));
+        let withdrawn = request.withdraw_until(Instant::now() + LONG);
+        withdrawn.expect("the process can be stopped");
+        // The wait does not stop the process, which only one tracer can.
+        let opened = while_stopped(&process, || request.wait_until_opened(Instant::now()));
+        assert_eq!(opened, Err("a thread of it is about to open the file start.py".to_owned()));
+        let advice = request.end(Duration::ZERO).expect_err("a thread is about to open the script");
+        assert!(path.exists(), "{}", python.display());
+        assert!(advice.contains("a thread of it is about to open the file start.py"), "{advice}");
+        File::create(shared.path().join("second")).expect("the folder is writable");
+        let removed = if uid == 0 { path } else { path.join("target/run.py") };
+        wait_until("the process removes the folder", || !removed.exists());
         assert_eq!((shared.wins().as_str(), target.end().as_str()), ("", ""), "{}", python.display());
     }
 }
