@@ -347,7 +347,7 @@ class WorkersTest(ProgramTest):
         )
 
     #: What another thread holds when the process forks.
-    LOCKS = ("_watch._lock", "session._following._beginning", "session._following._stopped._cond")
+    LOCKS = ("_watch._lock._lock", "session._following._beginning._lock", "session._following._stopped._cond")
 
     def test_fork_while_another_thread_holds_a_lock(self):
         for lock in self.LOCKS:

@@ -37,7 +37,7 @@ class AttachedWatch(_watch.Watch):
     def start(self):
         """Starts to follow the allocator."""
         self._following.start()
-        atexit.register(self._end)
+        atexit.register(self._end_at_exit)
         threading.Thread(target=self._stop_after_attacher, name="vramscope-attach", daemon=True).start()
 
     def detach(self):
@@ -52,9 +52,9 @@ class AttachedWatch(_watch.Watch):
         """Returns True if only the program still uses the session."""
         return self._ended.is_set() and (self.starter is None or self._block is not None)
 
-    def _end(self):
+    def _end_now(self):
         self._ended.set()
-        return super()._end()
+        return super()._end_now()
 
     def _end_block(self):
         super()._end_block()
@@ -128,10 +128,13 @@ def start(push_url, stacks="python", attacher=None):
     """
     check()
     session = AttachedWatch(push_url, stacks, _Process(os.getpid() if attacher is None else attacher))
-    with _watch._lock:
+
+    def use():
         if _watch._current is not None:
             raise AttachError("another session has just started")
         _watch._current = session
+
+    _watch._lock.run(use)
     session.start()
     status = session.status
     if status.startswith("off"):

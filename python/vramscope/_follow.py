@@ -11,9 +11,10 @@ import threading
 import time
 
 from . import _dynamo, _interpreter, _metadata, _native, _regions, _spans
+from ._call_lock import BusyError, CallLock
 from ._imports import call_after_import
 from ._labels import Labels
-from ._messages import print_message
+from ._messages import print_message, raise_if_of_handler
 from ._modules import all_modules, names_in
 from ._phases import PhaseSpans
 from ._pinned_memory import PinnedMemory
@@ -69,7 +70,7 @@ class Following:
         self._is_waiting = False
         self._check = TrackerCheck(session)
         #: Held while the recording begins.
-        self._beginning = threading.Lock()
+        self._beginning = CallLock()
         self.status = "waiting"
 
     def start(self):
@@ -77,17 +78,21 @@ class Following:
         call_after_import("torch", self._torch_is_imported)
 
     def stop(self):
-        """Stops to follow. Waits for the thread, unless this is that thread."""
+        """Stops to follow. Waits for the thread, unless this is that thread. Raises ``BusyError``
+        in a signal handler that has interrupted the beginning of the recording."""
+        self._beginning.check()
         self._begin_late()
         self._stopped.set()
         self._remove_hooks()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=5)
+            # A signal handler may have interrupted the start of the thread.
+            with contextlib.suppress(RuntimeError):
+                thread.join(timeout=5)
 
     def abandon(self):
         """Ends, in a forked child, what belongs to its parent, without a thread or a lock of it."""
-        self._stopped, self._beginning = threading.Event(), threading.Lock()
+        self._stopped, self._beginning = threading.Event(), CallLock()
         self._stopped.set()
         self._thread = None
         self._is_waiting = False
@@ -108,15 +113,16 @@ class Following:
 
     def pause(self):
         """Stops to record until ``resume``. The tracker returns at once meanwhile."""
-        with self._beginning:
-            self._session.set_mode("off")
+        self._beginning.run(lambda: self._session.set_mode("off"))
 
     def resume(self):
         """Continues to record, from the allocator's state now on."""
-        with self._beginning:
+
+        def continue_from_state():
             self._session.set_mode(self._mode())
-            self._session.prepare_snapshot()
-            self._session.record(take_snapshot(sys.modules["torch"]))
+            self._record_snapshot(sys.modules["torch"])
+
+        self._beginning.run(continue_from_state)
 
     def change_stacks(self, stacks):
         """Records other call stacks from now on: ``"python"``, ``"all"`` or None."""
@@ -139,12 +145,15 @@ class Following:
         """Begins the recording of a program that runs out of memory before the thread has noticed
         its first use of a device. The recording ends with the failure, and the tracker is checked
         by it: the failure must have been reported."""
-        with self._begins_alone():
+
+        def begin():
             is_followed = self.is_attached and self._polling is None and not self._stopped.is_set()
             if is_followed and not self._check.has_passed:
                 self._session.check_failure(device, segment_bytes)
             if is_followed and self._is_waiting:
                 self._begin()
+
+        self._beginning.run(begin, BEGIN_TIMEOUT)
 
     def record_now(self):
         """Records the events that still wait for the check of the tracker."""
@@ -160,27 +169,35 @@ class Following:
         ``begin_unchecked`` if there is nothing to check."""
         if not self.is_attached or (self._check.has_passed and not self._is_waiting):
             return
+        # Not a failure: the interrupted call begins the recording.
+        self._beginning.check()
+
+        def begin():
+            if not self._stopped.is_set() and self._polling is None:
+                self._try_begin(sys.modules["torch"], is_paced=False)
+                if self._is_waiting:
+                    begin_unchecked()
+
         try:
-            with self._begins_alone():
-                if not self._stopped.is_set() and self._polling is None:
-                    self._try_begin(sys.modules["torch"], is_paced=False)
-                    if self._is_waiting:
-                        begin_unchecked()
+            self._beginning.run(begin, BEGIN_TIMEOUT)
         except Exception as error:
+            raise_if_of_handler(error)
             self._fail(error)
 
-    @contextlib.contextmanager
-    def _begins_alone(self):
-        """Waits while another thread begins the recording; raises RuntimeError if it takes too
-        long, as when the allocator's lock is held for a long time."""
-        if not self._beginning.acquire(timeout=BEGIN_TIMEOUT):
-            raise RuntimeError("another thread still waits for PyTorch's allocator")
-        try:
-            yield
-        finally:
-            self._beginning.release()
-
     def _torch_is_imported(self, torch):
+        self._run_unless_busy(lambda: self._prepare(torch))
+
+    def _cuda_is_initialized(self):
+        self._run_unless_busy(self._follow_cuda)
+
+    def _run_unless_busy(self, call):
+        """Runs a step of the start; reports why if a signal handler has interrupted another one."""
+        try:
+            self._beginning.run(call)
+        except BusyError as error:
+            print_message(f"nothing is recorded: {error}")
+
+    def _prepare(self, torch):
         if self._stopped.is_set():
             return
         if is_forked_from_cuda():
@@ -193,18 +210,20 @@ class Following:
             _spans.install(torch, self._session)
         except Exception as error:  # Another version of PyTorch: events can be recorded still.
             print_message(f"spans are not recorded: {error!r}")
+            raise_if_of_handler(error)
         if torch.cuda.is_initialized():
-            self._cuda_is_initialized()
+            self._follow_cuda()
         else:
             torch.cuda._lazy_call(self._cuda_is_initialized)
 
-    def _cuda_is_initialized(self):
+    def _follow_cuda(self):
         if self._stopped.is_set() or self._thread is not None:
             return
         try:
             self._attach()
         except Exception as error:  # The program must not notice.
             self._fail(error)
+            raise_if_of_handler(error)
 
     def _fail(self, error):
         """Gives up to follow the allocator: records snapshots instead, if nothing has been recorded
@@ -311,9 +330,8 @@ class Following:
         pinned_memory = PinnedMemory(self._session, torch)
         self._check_autograd(_interpreter.check_operations, torch)
         while not self._stopped.is_set():
-            with self._beginning:
-                if self._is_waiting or not self._check.has_passed:
-                    self._try_begin(torch)
+            if self._is_waiting or not self._check.has_passed:
+                self._beginning.run(lambda: self._try_begin(torch))
             if self._is_waiting:
                 self._stopped.wait(CONTEXT_INTERVAL)
                 continue
@@ -326,13 +344,16 @@ class Following:
                 return
             if request == "snapshot":
                 # Not while another thread checks the tracker by the events after a snapshot.
-                with self._beginning:
-                    self._session.prepare_snapshot()
-                    self._session.record(take_snapshot(torch))
+                self._beginning.run(lambda: self._record_snapshot(torch))
             elif request == "modules":
                 self._name_modules(torch)
             elif request == "backward":
                 self._check_autograd(_interpreter.check_backward, torch)
+
+    def _record_snapshot(self, torch):
+        """Continues to record from the allocator's state now."""
+        self._session.prepare_snapshot()
+        self._session.record(take_snapshot(torch))
 
     def _check_autograd(self, check, torch):
         """Checks how autograd's operations are read. Without that, requests of the backward pass

@@ -1,9 +1,9 @@
 """Puts PyTorch on vramscope's pool: ``use_pool``."""
 
 import os
-import threading
 
 from . import _pool_patches, _pool_session, _watch
+from ._call_lock import CallLock
 from ._follow import torch_minor
 from ._pool_library import PoolError, PoolLibrary, find_library
 
@@ -18,14 +18,14 @@ SETTERS = {
     "set_release_pool": "vramscope_release_pool",
 }
 
-_lock = threading.Lock()
+_lock = CallLock()
 _pool = None
 
 
 def forget_locks():
     """Replaces the lock, which another thread may have held when this process was forked."""
     global _lock
-    _lock = threading.Lock()
+    _lock = CallLock()
 
 
 class Pool:
@@ -72,8 +72,9 @@ def use_pool(conf=None):
     None. Functions such as ``torch.cuda.memory_stats()`` then answer from the pool. Returns the
     ``Pool``; a second call changes the settings.
     """
-    global _pool
-    with _lock:
+
+    def create_or_change():
+        global _pool
         if _pool is not None:
             if conf is not None:
                 _pool.set_settings(conf)
@@ -94,6 +95,8 @@ def use_pool(conf=None):
         if was_watched:
             _watch.start(None, None, None, starter=_watch.RUN)
         return _pool
+
+    return _lock.run(create_or_change)
 
 
 def _check(torch):

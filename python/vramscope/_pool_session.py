@@ -3,9 +3,9 @@
 import importlib
 import os
 import sys
-import threading
 
 from . import _metadata, _scopes, _spans, _watch
+from ._call_lock import CallLock
 from ._follow import is_forked_from_cuda
 from ._messages import print_message
 from ._module_scopes import ModuleScopes
@@ -15,7 +15,7 @@ from ._steps import StepMarks
 
 _library = None
 #: Held while a recording starts or ends.
-_lock = threading.Lock()
+_lock = CallLock()
 #: True while a recording runs only for ``torch.cuda.memory._record_memory_history``.
 _is_history = False
 
@@ -25,7 +25,7 @@ def continue_in_child():
     does. In a child of a process that has used CUDA, neither works."""
     global _lock, _is_history
     # Another thread may have held the lock.
-    _lock = threading.Lock()
+    _lock = CallLock()
     if _library is None:
         return
     _library.after_fork()
@@ -39,20 +39,23 @@ class PoolSession:
     """A recording of the pool, with the functions that sessions of the hook have."""
 
     def __init__(self, library, listen, record):
-        global _is_history
         self._library = library
         self._listen, self._record = listen, record
-        with _lock:
-            try:
+
+        def start():
+            global _is_history
+            is_new, url = library.start(listen, record)
+            if not is_new and _is_history:
+                # It goes on as this session, from the present state.
+                library.close()
+                _is_history = False
                 is_new, url = library.start(listen, record)
-                if not is_new and _is_history:
-                    # It goes on as this session, from the present state.
-                    library.close()
-                    _is_history = False
-                    is_new, url = library.start(listen, record)
-            except PoolError as error:
-                raise _watch.WatchError(str(error)) from None
-        self.url = url
+            return is_new, url
+
+        try:
+            is_new, self.url = _lock.run(start)
+        except PoolError as error:
+            raise _watch.WatchError(str(error)) from None
         #: False for a recording that environment variables have started.
         self._is_own = is_new
         #: Files that are written when the session stops.
@@ -93,13 +96,16 @@ class PoolSession:
         if not self._is_own:
             return
         listen, record = listen or self._listen, record or self._record
-        with _lock:
+
+        def start():
             self._library.close()
             try:
                 _, self.url = self._library.start(listen, record)
             except PoolError:
                 _, self.url = self._library.start(self._listen, self._record)
                 raise
+
+        _lock.run(start)
         self._listen, self._record = listen, record
 
     def mark(self, name, stage=None):
@@ -119,8 +125,7 @@ class PoolSession:
         if self._files:
             # The page or the server that the variables name goes on.
             return is_complete
-        with _lock:
-            return self._library.close()
+        return _lock.run(self._library.close)
 
 
 class _StepHook:
@@ -225,13 +230,16 @@ def install(torch, library):
 def keep_history(enabled):
     """Starts or ends the recording for ``torch.cuda.memory._record_memory_history``. A recording
     that the program started itself goes on."""
-    global _is_history
-    with _lock:
+
+    def change():
+        global _is_history
         if enabled and not _is_history:
             _is_history, _ = _library.start(None, None)
         elif not enabled and _is_history:
             _is_history = False
             _library.close()
+
+    _lock.run(change)
 
 
 def has_history():

@@ -5,11 +5,11 @@ import os
 import secrets
 import subprocess
 import tempfile
-import threading
 
 from . import _command
+from ._call_lock import CallLock
 
-_lock = threading.Lock()
+_lock = CallLock()
 #: The running servers by the path of their file.
 _servers = {}
 
@@ -83,7 +83,8 @@ def serve(path):
     except OSError as error:
         raise ViewError(f"cannot open {path}: {error.strerror}") from None
     version = (status.st_mtime_ns, status.st_size)
-    with _lock:
+
+    def start_or_use():
         server = _servers.get(path)
         if server is None or server.version != version or not server.is_running():
             replaced, server = server, _Server(path, version)
@@ -91,3 +92,5 @@ def serve(path):
             if replaced is not None:
                 replaced.stop()
         return server
+
+    return _lock.run(start_or_use)

@@ -4,9 +4,9 @@ import atexit
 import contextlib
 import os
 import sys
-import threading
 
 from . import _kernel, _native
+from ._call_lock import BusyError, CallLock
 from ._follow import Following, is_forked_from_cuda
 from ._messages import print_message
 from ._scopes import scope
@@ -22,7 +22,11 @@ RUN = "vramscope run"
 #: The starter of a session that goes on in a forked child.
 PARENT = "the parent of this process"
 
-_lock = threading.Lock()
+#: How long the end of the program waits for a call in another thread, in seconds.
+EXIT_TIMEOUT = 30.0
+
+#: Held while a session starts or stops.
+_lock = CallLock()
 #: The session in progress; a process has at most one.
 _current = None
 #: Opens a session on vramscope's pool, which ``use_pool`` sets; None on PyTorch's own allocator.
@@ -73,7 +77,13 @@ class Watch:
             raise WatchError(str(error)) from None
         self._pushes = _pushes() and options.get("from_environment", True)
         self._following = Following(self._session, stacks=stacks)
-        self._following.start()
+        try:
+            self._following.start()
+        except BaseException:
+            # A signal handler raised it: nobody has this session, so nobody could stop it.
+            self._following.stop()
+            self._session.stop()
+            raise
 
     @property
     def url(self):
@@ -111,30 +121,44 @@ class Watch:
             raise WatchError(f"cannot save {os.fsdecode(path)}: {error}") from None
 
     def stop(self):
-        """Ends the session. Returns False if its file is incomplete or was not written."""
+        """Ends the session. Returns False if its file is incomplete or was not written.
+
+        In a signal handler that has interrupted another call of vramscope, it has no effect, and a
+        line on stderr says so: the session ends with the program."""
         is_complete = self._end()
-        if _after_stop is not None:
+        if _after_stop is not None and self._is_complete is not None:
             _after_stop(self)
         return is_complete
 
-    def _end(self):
+    def _end(self, timeout=None):
         """Ends the session; ``on_oom`` starts no other one."""
+        try:
+            return _lock.run(self._end_now, timeout)
+        except BusyError as error:
+            _print(f"stop() has no effect: {error}")
+            return False
+
+    def _end_at_exit(self):
+        """Ends the session at the end of the program."""
+        self._end(EXIT_TIMEOUT)
+
+    def _end_now(self):
+        """Ends the session; the caller holds the lock."""
         global _current
         if self._is_complete is None:
             is_off = self._following.status.startswith("off")
             self._following.stop()
             self._is_complete = self._session.stop() and not (is_off and self._files) and not self._lacks_file
-            atexit.unregister(self._end)
-        with _lock:
-            if _current is self:
-                _current = None
+            atexit.unregister(self._end_at_exit)
+        if _current is self:
+            _current = None
         return self._is_complete
 
     def _abandon(self):
         """Leaves the session to the parent, in a forked child: here it is as if it had ended."""
         self._following.abandon()
         self._is_complete = True
-        atexit.unregister(self._end)
+        atexit.unregister(self._end_at_exit)
         if self._block is not None:
             self._block._is_complete = True
 
@@ -152,8 +176,8 @@ class Watch:
         except RuntimeError as error:
             raise WatchError(str(error)) from None
         if record is not None and record not in self._files:
-            self._files += (record,)
             self._add_file(record, False)
+            self._files += (record,)
         if self.starter == ON_OOM and stacks != "python":
             self._following.change_stacks(stacks)
         self._report_ignored(listen, None, stacks)
@@ -239,7 +263,8 @@ def watch(listen=None, record=None, stacks="python"):
 
 def start_with_page(listen=None, record=None, stacks="python"):
     """Starts a session, with a page unless it pushes to a server; uses one in progress."""
-    with _lock:
+
+    def start_or_use():
         if _current is None:
             has_default = listen is None and not _pushes() and not os.environ.get("VRAMSCOPE_LISTEN")
             _start(DEFAULT_LISTEN if has_default else listen, record, stacks)
@@ -249,13 +274,18 @@ def start_with_page(listen=None, record=None, stacks="python"):
             _current._take_over(listen, record, stacks)
         return _current
 
+    return _lock.run(start_or_use)
+
 
 def start(listen, record, stacks, starter=None, **options):
     """Starts a session, or returns the one in progress."""
-    with _lock:
+
+    def start_or_use():
         if _current is None:
             _start(listen, record, stacks, starter, **options)
         return _current
+
+    return _lock.run(start_or_use)
 
 
 def _start(listen, record, stacks, starter=None, **options):
@@ -265,8 +295,8 @@ def _start(listen, record, stacks, starter=None, **options):
         listen, options["is_child"] = None, True
     _current = Watch(listen, record, stacks, starter, **options)
     # Before the interpreter stops its threads.
-    atexit.register(_current._end)
-    end_with_multiprocessing(_current, Watch._end)
+    atexit.register(_current._end_at_exit)
+    end_with_multiprocessing(_current, Watch._end_at_exit)
 
 
 def end_with_multiprocessing(owner, end):
@@ -287,7 +317,7 @@ def continue_in_child():
     pushes: as a process of its own."""
     global _lock, _current
     # Another thread may have held the lock.
-    _lock, parent, _current = threading.Lock(), _current, None
+    _lock, parent, _current = CallLock(), _current, None
     if parent is None:
         return
     parent._abandon()
@@ -304,14 +334,16 @@ def record(path, stacks="python"):
     begins with the current state, and the session goes on after the block.
     """
     path = checked_path(path)
-    with _lock:
+
+    def start_or_use():
         if _current is None:
             _start(None, path, stacks)
-            session = _current
-        elif _current.starter is None or _current._block is not None:
+            return _current
+        if _current.starter is None or _current._block is not None:
             raise WatchError("a session is in progress: stop it first, or use its save()")
-        else:
-            session = _Block(_current, path)
+        return _Block(_current, path)
+
+    session = _lock.run(start_or_use)
     try:
         yield session
     finally:
