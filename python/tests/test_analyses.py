@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from harness import BINARY, ROOT, ProgramTest
+from harness import BINARY, LIMIT, ROOT, ProgramTest
 
 FAILED = os.path.join(ROOT, "tests/labelled/development/oom_fragmentation_1.pickle.gz")
 TRAINING = os.path.join(ROOT, "tests/data/mlp_train.pickle.zst")
@@ -17,7 +17,7 @@ class AnalysesTest(ProgramTest):
         return json.loads(output)
 
     def command(self, *arguments):
-        done = subprocess.run([BINARY, *arguments, "--json"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([BINARY, *arguments, "--json"], capture_output=True, text=True, timeout=LIMIT)
         self.assertIn(done.returncode, (0, 1), done.stderr)
         return json.loads(done.stdout)
 

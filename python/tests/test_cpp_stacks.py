@@ -15,15 +15,24 @@ class CppStackTest(ProgramTest):
             import torch
             import vramscope
 
+            ALLOCATE = {ALLOCATE!r}
+
             def request(size):
                 return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+            def stacks_so_far(size):
+                rows = events_so_far(session)
+                return [row["stack"] for row in rows if row["kind"] == "alloc" and row["requested"] == str(size)]
+
+            def has_cpp_frames(size):
+                request(size)
+                return ALLOCATE in stacks_so_far(size)[-1]
 
             with vramscope.record("run.vram", stacks={stacks}) as session:
                 torch.cuda.synchronize()
                 wait_until_live(session)
                 # The bounds of a thread's stack are found after its first request.
-                request(1)
-                time.sleep(0.2)
+                wait_until(lambda: session._following.stacks != "all" or has_cpp_frames(1))
                 {code}
                 write_log()
             """,
@@ -59,35 +68,43 @@ class CppStackTest(ProgramTest):
         rows = self.run_and_read(
             """
                 sizes = [2000 + number for number in range(100)]
-                for _ in range(100):
-                    torch._library.backward(0, sizes)
+
+                def count():
+                    for _ in range(20):
+                        torch._library.backward(0, sizes)
+                    return sum("standin_backward" in stack for stack in stacks_so_far(2099))
+
+                wait_until(lambda: count() > 10)
             """.strip()
         )
         stacks = [row["stack"] for row in rows if 2000 <= int(row["requested"]) < 2100]
-        self.assertEqual(len(stacks), 20000)
         with_frames = [stack for stack in stacks if ALLOCATE in stack]
-        self.assertGreater(len(with_frames), 1000, "threads' stacks are found")
         self.assertTrue(all("standin_backward" in stack for stack in with_frames), with_frames[0])
         self.assertFalse(any(".py:" in stack for stack in stacks))
 
     def test_every_python_thread_has_its_stack(self):
         rows = self.run_and_read(
             """
+                are_found = threading.Event()
+
                 def work(size):
+                    while not are_found.wait(0.01):
+                        request(size)
                     for _ in range(100):
                         request(size)
-                        time.sleep(0.002)
 
-                threads = [threading.Thread(target=work, args=(3000 + number,)) for number in range(8)]
+                sizes = range(3000, 3008)
+                threads = [threading.Thread(target=work, args=(size,)) for size in sizes]
                 [thread.start() for thread in threads]
+                wait_until(lambda: all(ALLOCATE in "".join(stacks_so_far(size)) for size in sizes))
+                are_found.set()
                 [thread.join() for thread in threads]
             """.strip()
         )
         for size in range(3000, 3008):
             stacks = [row["stack"] for row in rows if row["requested"] == str(size)]
-            self.assertEqual(len(stacks), 100)
             self.assertTrue(all("work" in stack for stack in stacks))
-            self.assertGreater(sum(ALLOCATE in stack for stack in stacks), 50)
+            self.assertTrue(all(ALLOCATE in stack for stack in stacks[-100:]))
 
     def test_library_that_is_loaded_later(self):
         rows = self.run_and_read(
@@ -105,13 +122,10 @@ class CppStackTest(ProgramTest):
                 library = os.environ["STANDIN_LIBRARY"]
                 subprocess.run(["g++", "-O2", "-shared", "-fPIC", "later.cpp", library, "-o", "later.so"], check=True)
                 later = ctypes.CDLL("./later.so")
-                for _ in range(300):
-                    later.later_outer(4001)
-                    time.sleep(0.005)
+                wait_until(lambda: later.later_outer(4001) and "later_outer" in stacks_so_far(4001)[-1])
             """.strip()
         )
         stacks = [row["stack"] for row in rows if row["requested"] == "4001"]
-        self.assertEqual(len(stacks), 300)
         self.assertIn("later::inner(unsigned long)", stacks[-1])
         self.assertIn("later_outer", stacks[-1])
 

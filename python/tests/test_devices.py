@@ -1,7 +1,5 @@
 """Ranks that use one of several devices."""
 
-import subprocess
-
 from harness import BINARY, ProgramTest
 
 
@@ -45,11 +43,8 @@ class DevicesTest(ProgramTest):
             """,
             name="launcher.py",
         )
-        done = subprocess.run(
-            [BINARY, "run", "--listen", "127.0.0.1:0", "--record", "run.vram", launcher], cwd=self.folder,
-            env=self.variables(STANDIN_DEVICES="2"), capture_output=True, text=True, timeout=90,
-        )
-        self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}")
+        command = [BINARY, "run", "--listen", "127.0.0.1:0", "--record", "run.vram", launcher]
+        self.run_command(*command, STANDIN_DEVICES="2")
         devices = self.info()["devices"]
         names = sorted(device["name"] for device in devices)
         self.assertEqual(names, ["rank 0 · Stand-in GPU", "rank 1 · Stand-in GPU"])

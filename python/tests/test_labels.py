@@ -23,6 +23,13 @@ class LabelsTest(ProgramTest):
                 self.workspace = torch.empty(32 << 20, dtype=torch.uint8, device="cuda")
             return self.layer(x)
 
+    def is_observed():
+        # The interpreter reports calls from Python 3.12 on.
+        if sys.version_info < (3, 12):
+            return net._forward_pre_hooks
+        tools = [tool for tool in (3, 4) if sys.monitoring.get_tool(tool) == "vramscope"]
+        return any(sys.monitoring.get_local_events(tool, Net.forward.__code__) for tool in tools)
+
     net = Net()
     optimizer = torch.optim.Adam(net.parameters())
     with vramscope.record("run.vram") as session:
@@ -31,8 +38,7 @@ class LabelsTest(ProgramTest):
             batch = torch.empty(32, 64, device="cuda")
             loss = net(batch)
             if step == 0:
-                time.sleep(0.5)  # Modules are found in the background.
-                # The interpreter reports calls from Python 3.12 on.
+                wait_until(is_observed)  # Modules are found in the background.
                 assert bool(net._forward_pre_hooks) == (sys.version_info < (3, 12))
                 copy.deepcopy(net._forward_pre_hooks), pickle.dumps(net._forward_pre_hooks)
             loss.backward()

@@ -12,8 +12,7 @@ class OnOomTest(ProgramTest):
 
     session = vramscope.on_oom("oom.vram")
     torch.cuda.synchronize()
-    while WAITS and session.status == "waiting":
-        time.sleep(0.01)
+    wait_until(lambda: not WAITS or session.status != "waiting")
     kept = []
 
     def fill():

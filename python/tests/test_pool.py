@@ -414,11 +414,7 @@ class PoolTest(ProgramTest):
         optimizer.step()
             """
         )
-        done = subprocess.run(
-            [BINARY, "run", "--listen", "127.0.0.1:0", "--record", "run.vram", path], cwd=self.folder,
-            env=self.variables(**standins()), capture_output=True, text=True, timeout=60,
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.run_command(BINARY, "run", "--listen", "127.0.0.1:0", "--record", "run.vram", path, **standins())
         self.assertGreater(self.info()["devices"][0]["allocated_bytes"], 0)
         self.assertIn("step 3", self.marks())
 

@@ -33,7 +33,7 @@ class PoolWorkersTest(ProgramTest):
         for worker in workers:
             worker.start()
         for worker in workers:
-            worker.join(60)
+            worker.join()
             assert worker.exitcode == 0, worker
     """
 
@@ -219,7 +219,7 @@ class PoolWorkersTest(ProgramTest):
         )
 
     #: What another thread holds when the process forks.
-    LOCKS = ("_watch._lock._lock", "_pool._lock._lock", "_pool_session._lock._lock")
+    LOCKS = ("_watch._lock", "_pool._lock", "_pool_session._lock")
 
     def test_fork_while_another_thread_holds_a_lock(self):
         for lock in self.LOCKS:

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from harness import BINARY, ProgramTest
+from harness import BINARY, LIMIT, ProgramTest
 
 #: Starts four ranks of the command in its arguments, and ends with the highest of their statuses.
 #: With LAUNCHER=lightning, the ranks get the variables of Lightning's launcher, else of torchrun.
@@ -27,16 +27,15 @@ ranks = [
     )
     for rank in range(size)
 ]
-start = time.monotonic()
 ranks[0].wait()
-print(f"rank 0 ended after {time.monotonic() - start} s", file=sys.stderr)
+open("rank 0 has ended", "w").close()
 sys.exit(max(rank.wait() for rank in ranks))
 """
 #: A rank: it uses the device with the number of its local rank.
 RANK = """
 rank = int(os.environ["LOCAL_RANK"])
 kept = train(3, device=f"cuda:{rank}")
-time.sleep(0.3)
+wait_until_live(sys.modules["vramscope"]._watch._current)
 kept += train(3, device=f"cuda:{rank}")
 """
 #: The ranks' names of their devices.
@@ -54,7 +53,7 @@ class RanksTest(ProgramTest):
         self.write_program(program, name)
         arguments = [*prefix, sys.executable, "launcher.py", sys.executable]
         process = self.start(*arguments, *self.rank_arguments, name, STANDIN_DEVICES="4", **environment)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=LIMIT)
         self.assertEqual(process.returncode, status, output + errors)
         return errors
 
@@ -62,7 +61,7 @@ class RanksTest(ProgramTest):
 
     def wait_for_recording(self):
         """Waits for the server to end the recording, after ranks that did not wait for it."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + LIMIT
         while self.info("all.vram")["damage"] is not None and time.monotonic() < end:
             time.sleep(0.1)
 
@@ -104,9 +103,11 @@ class RanksTest(ProgramTest):
             self.assertEqual(used, [rank])
 
     def test_late_ranks_are_in_the_recording(self):
-        # Rank 0 ends first; its server waits for the others.
+        # Rank 0 trains first; its server waits for the others.
         self.rank_arguments = "-m", "vramscope", "--listen", "127.0.0.1:0", "--record", "all.vram"
-        errors = self.launch(RANK.replace("0.3", "rank / 2"))
+        is_first = 'if rank == 0:\n    open("trained", "w").close()\n'
+        waits = 'if rank != 0:\n    wait_until(lambda: os.path.exists("trained"))\n'
+        errors = self.launch(RANK.replace("kept +=", f"{waits}kept +=") + is_first)
         self.assert_page_has_all_ranks(errors)
 
     def test_failed_rank_ends_as_without_vramscope(self):
@@ -119,8 +120,14 @@ class RanksTest(ProgramTest):
 
     def test_failed_rank_0_ends_before_the_others(self):
         self.rank_arguments = "-m", "vramscope", "--listen", "127.0.0.1:0", "--record", "all.vram"
-        errors = self.launch(f"{RANK}\nif rank == 0: raise ValueError\ntime.sleep(4)", status=1)
-        self.assertLess(float(re.search(r"rank 0 ended after (\S+) s", errors)[1]), 4)
+        # Rank 0 would wait for the others, and they for it.
+        end = """
+if rank == 0:
+    sys.modules["vramscope"]._ranks.STOP_TIMEOUT = 1e6
+    raise ValueError
+wait_until(lambda: os.path.exists("rank 0 has ended"))
+"""
+        errors = self.launch(RANK + end, status=1)
         self.wait_for_recording()
         self.assert_page_has_all_ranks(errors)
 
@@ -156,7 +163,7 @@ class RanksTest(ProgramTest):
         for rank in range(4):
             self.assertGreater(self.info(f"own-rank{rank}.vram")["events"], 200)
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(timeout=LIMIT)
         self.assertEqual(self.device_names(), NAMES)
 
     def test_forked_children_close_the_connection_once(self):

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import urllib.request
 
-from harness import BINARY, ROOT, ProgramTest, package, pythons
+from harness import BINARY, LIMIT, ROOT, ProgramTest, package, pythons
 
 TRAIN = """
 kept = train(1)
@@ -34,14 +34,6 @@ while True:
 class RunTest(ProgramTest):
     def command(self, *arguments):
         return [BINARY, "run", "--listen", "127.0.0.1:0", *arguments]
-
-    def run_command(self, *command, status=0, **environment):
-        """Runs a command, checks its exit status, and returns its standard output and errors."""
-        done = subprocess.run(
-            command, cwd=self.folder, env=self.variables(**environment), capture_output=True, text=True, timeout=60
-        )
-        self.assertEqual(done.returncode, status, f"{done.stdout}{done.stderr}")
-        return done.stdout, done.stderr
 
     def read_errors_until(self, process, pattern):
         """Reads lines of standard errors until one matches, and returns the match."""
@@ -79,7 +71,7 @@ class RunTest(ProgramTest):
         self.write_program("print(sys.stdin.read())")
         done = subprocess.run(
             self.command("program.py"), cwd=self.folder, env=self.variables(), input="some text", capture_output=True,
-            text=True, timeout=60,
+            text=True, timeout=LIMIT,
         )
         self.assertEqual(done.stdout, "some text\n")
 
@@ -101,7 +93,7 @@ class RunTest(ProgramTest):
         process = self.start(*self.command("program.py"))
         url = self.read_errors_until(process, r"listening: (\S+)")[1]
         self.assertEqual(process.stdout.readline(), "step\n")
-        with urllib.request.urlopen(url, timeout=10) as page:
+        with urllib.request.urlopen(url, timeout=LIMIT) as page:
             self.assertIn(b"<title>", page.read())
 
     def test_interrupt_ends_program_and_command(self):
@@ -111,7 +103,7 @@ class RunTest(ProgramTest):
             pass
         # A terminal sends it to both.
         os.killpg(process.pid, signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=LIMIT)
         self.assertIn("KeyboardInterrupt", errors)
         self.assertEqual(process.returncode, 128 + signal.SIGINT, output + errors)
         self.assertIsNone(self.info()["damage"])
@@ -123,7 +115,7 @@ class RunTest(ProgramTest):
         while process.stdout.readline() != "step\n":
             pass
         process.terminate()
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=LIMIT)
         self.assertEqual(process.returncode, 3, output + errors)
         self.assertIsNone(self.info()["damage"])
 
@@ -135,7 +127,7 @@ class RunTest(ProgramTest):
         process.kill()
         reader = threading.Thread(target=process.stdout.read)
         reader.start()
-        reader.join(timeout=30)
+        reader.join(timeout=LIMIT)
         self.assertTrue(os.path.exists(os.path.join(self.folder, "done")))
 
     def test_server_of_the_environment_is_used(self):
@@ -150,7 +142,7 @@ class RunTest(ProgramTest):
         self.assertIn("no page is served here", errors)
         self.assertNotIn("listening", errors)
         server.terminate()
-        server.communicate(timeout=30)
+        server.communicate(timeout=LIMIT)
         self.assertGreater(self.info()["events"], 50)
 
     def test_page_of_the_command_replaces_the_server_of_the_environment(self):
@@ -169,7 +161,7 @@ class RunTest(ProgramTest):
         limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (300, 300))
         command = self.command("--record", "run.vram", "program.py")
         done = subprocess.run(
-            command, cwd=self.folder, env=self.variables(), capture_output=True, text=True, timeout=60,
+            command, cwd=self.folder, env=self.variables(), capture_output=True, text=True, timeout=LIMIT,
             preexec_fn=limit,
         )
         self.assertEqual((done.returncode, done.stdout), (3, "trained []\n"), done.stderr)
@@ -228,7 +220,7 @@ class RunTest(ProgramTest):
                 done = [
                     subprocess.run(
                         program, cwd=self.folder, env=self.variables(packages=[self.folder]), capture_output=True,
-                        text=True, timeout=60,
+                        text=True, timeout=LIMIT,
                     )
                     for program in programs
                 ]

@@ -360,10 +360,7 @@ class RegionTest(ProgramTest):
         request(1001)
 
     def wait_for_hook():
-        end = time.monotonic() + 10
-        while not hooks and time.monotonic() < end:
-            time.sleep(0.01)
-        assert hooks
+        wait_until(lambda: hooks)
     """
 
     def regions(self):

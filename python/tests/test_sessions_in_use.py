@@ -4,9 +4,10 @@ import os
 import subprocess
 import sys
 
-from harness import BINARY, ProgramTest
+from harness import BINARY, LIMIT, ProgramTest
 from test_pool import standins
 
+RUN = [BINARY, "run", "--listen", "127.0.0.1:0"]
 FAIL = """
 try:
     torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
@@ -18,15 +19,6 @@ except torch.OutOfMemoryError:
 class SessionInUseTest(ProgramTest):
     def exists(self, name):
         return os.path.exists(os.path.join(self.folder, name))
-
-    def run_command(self, *arguments, **environment):
-        """Runs ``vramscope run`` with ``program.py`` and returns its output and errors."""
-        done = subprocess.run(
-            [BINARY, "run", *arguments, "program.py"], cwd=self.folder, env=self.variables(**environment),
-            capture_output=True, text=True, timeout=60,
-        )
-        self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}")
-        return done.stdout, done.stderr
 
     def assert_ends_with_failure(self, name="oom.vram"):
         rows = self.events(name)
@@ -61,7 +53,7 @@ class SessionInUseTest(ProgramTest):
                 os.remove(os.path.join(self.folder, "run.vram"))
 
     def test_late_file_has_all_events_from_the_call_on(self):
-        self.run_program(
+        output, _ = self.run_program(
             """
             import torch
             import vramscope
@@ -70,15 +62,15 @@ class SessionInUseTest(ProgramTest):
             kept = train()
             wait_until_live(session)
             torch.cuda.memory._snapshot()
+            print(snapshots())
             with vramscope.record("run.vram") as block:
                 assert block.status == "live"
                 kept += train(50)
                 write_log()
             kept += train(5)
-            print(session.status)
             """
         )
-        self.assertGreater(self.assert_recording_equals_log(starts_after_snapshot=2), 1000)
+        self.assertGreater(self.assert_recording_equals_log(starts_after_snapshot=int(output)), 1000)
 
     def test_watch_after_on_oom_chooses_stacks(self):
         for stacks in None, "python":
@@ -177,7 +169,7 @@ class SessionInUseTest(ProgramTest):
             print(session.url.partition("?")[0][:17])
             """
         )
-        output, _ = self.run_command("--listen", "127.0.0.1:0", "--record", "outer.vram")
+        output, _ = self.run_command(*RUN, "--record", "outer.vram", "program.py")
         self.assertEqual(output, "http://127.0.0.1:\n")
         self.assertGreater(self.info("block.vram")["events"], 50)
         self.assertNotIn("last", self.marks("block.vram"))
@@ -186,7 +178,7 @@ class SessionInUseTest(ProgramTest):
 
     def test_watch_alone_under_run_is_silent(self):
         self.write_program("import torch\nimport vramscope\nprint(vramscope.watch().url)\nkept = train()")
-        output, errors = self.run_command("--listen", "127.0.0.1:0")
+        output, errors = self.run_command(*RUN, "program.py")
         self.assertEqual((output, "has no effect" in errors), ("None\n", False), errors)
 
     def test_record_under_python_m_vramscope(self):
@@ -201,11 +193,8 @@ class SessionInUseTest(ProgramTest):
             vramscope.mark("after")
             """
         )
-        done = subprocess.run(
-            [sys.executable, "-m", "vramscope", "--listen", "127.0.0.1:0", "--record", "outer.vram", "program.py"],
-            cwd=self.folder, env=self.variables(), capture_output=True, text=True, timeout=60,
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
+        command = [sys.executable, "-m", "vramscope", "--listen", "127.0.0.1:0", "--record", "outer.vram"]
+        self.run_command(*command, "program.py")
         self.assertGreater(self.info("block.vram")["events"], 50)
         self.assertIn("after", self.marks("outer.vram"))
 
@@ -246,7 +235,7 @@ class SessionInUseTest(ProgramTest):
                 open(os.path.join(self.folder, "go"), "w").close()
                 self.assertEqual(process.stdout.readline(), "recording\n")
                 attach.terminate()
-                output, errors = process.communicate(timeout=30)
+                output, errors = process.communicate(timeout=LIMIT)
                 self.assertEqual((process.returncode, output), (0, f"{left}\n"), errors)
                 self.assertIn("last", self.marks())
                 os.remove(os.path.join(self.folder, "run.vram"))
@@ -332,11 +321,8 @@ class PoolSessionInUseTest(ProgramTest):
 
     def test_sessions_on_the_pool_under_run(self):
         self.write_program(self.CODE.replace("BEGIN", ""))
-        done = subprocess.run(
-            [BINARY, "run", "--listen", "127.0.0.1:0", "--record", "outer.vram", "program.py"], cwd=self.folder,
-            env=self.variables(**standins()), capture_output=True, text=True, timeout=60,
-        )
-        self.assertEqual((done.returncode, done.stdout), (0, "True stopped\n"), done.stderr)
+        output, errors = self.run_command(*RUN, "--record", "outer.vram", "program.py", **standins())
+        self.assertEqual(output, "True stopped\n", errors)
         self.assertEqual(self.marks("block.vram"), ["block"])
         for name in "run.vram", "outer.vram":
             self.assertEqual(self.marks(name)[:2], ["block", "last"])
