@@ -109,3 +109,47 @@ with vramscope.record("run.vram"):
             pass
             """
         )
+
+    def test_observer_of_failures_passes_on_the_errors_of_handlers_only(self):
+        _, errors = self.run_program(
+            """
+from vramscope import _watch
+
+def fail():
+    try:
+        torch.empty(32 << 30, dtype=torch.uint8, device="cuda")
+    except torch.cuda.OutOfMemoryError:
+        return
+    raise AssertionError
+
+def raises(error):
+    def call(*_, **_keywords):
+        raise error
+    return call
+
+session = vramscope.on_oom("oom.vram")
+torch.cuda.synchronize()
+wait_until_live(session)
+for error in MemoryError(), KeyError("key"), RuntimeError("message"):
+    vramscope.on_oom("oom.vram")
+    session._following.begin_at_failure = raises(error)
+    fail()
+del session._following.begin_at_failure
+vramscope.on_oom("oom.vram")
+interrupt(session._following, "begin_at_failure")
+assert reaches_the_program(fail)
+# Another session starts when the program's own one stops.
+for failing in None, raises(KeyError()):
+    vramscope.on_oom("oom.vram")
+    session = vramscope.watch(listen="127.0.0.1:0")
+    if failing is None:
+        interrupt(_watch, "start")
+        assert reaches_the_program(session.stop)
+    else:
+        _watch.start = failing
+        session.stop()
+            """
+        )
+        for message in "MemoryError()", "'key'", "message":
+            self.assertIn(f"vramscope: cannot write oom.vram: {message}\n", errors)
+        self.assertIn("vramscope: on_oom() does not record: KeyError()\n", errors)

@@ -5,7 +5,7 @@ import sys
 
 from . import _native, _watch
 from ._imports import call_after_import
-from ._messages import print_message
+from ._messages import print_message, raise_if_of_handler
 
 #: The file for the next out-of-memory; None after the first one.
 _path = None
@@ -49,8 +49,9 @@ def _session_has_stopped(session):
     try:
         # Without the variables: VRAMSCOPE_RECORD names the file of the session that has stopped.
         _watch.start(None, None, "python", starter=_watch.ON_OOM, from_environment=False)
-    except (RuntimeError, OSError) as error:
-        print_message(f"on_oom() does not record: {error}")
+    except Exception as error:  # The program must not notice.
+        raise_if_of_handler(error)
+        print_message(f"on_oom() does not record: {str(error) or repr(error)}")
 
 
 def _observe_when_initialized(torch):
@@ -75,6 +76,6 @@ def _out_of_memory(device, segment_bytes, _device_total, _device_free):
         session._session.save(path)
         sentence = _native.end_at_out_of_memory(path)
         print_message(f"{sentence or 'out of memory.'} The recording is in {path}.")
-    except (RuntimeError, OSError) as error:
-        # The program must get its own error.
-        print_message(f"cannot write {path}: {error}")
+    except Exception as error:  # The program must get its own error.
+        raise_if_of_handler(error)
+        print_message(f"cannot write {path}: {str(error) or repr(error)}")
