@@ -117,6 +117,40 @@ class ProgramsObjectsTest(ProgramTest):
             """
         )
 
+    def test_objects_that_a_function_deletes_are_freed_at_once(self):
+        # Up to Python 3.12, a frame whose local variables are asked for keeps a dictionary of them.
+        self.run_program(
+            """
+    import weakref
+    import torch
+    import vramscope
+
+    class Model:
+        pass
+
+    def check(use, _argument):
+        model = Model()
+        reference = weakref.ref(model)
+        result = use()
+        del model
+        assert reference() is None
+        return result
+
+    def check_own_dictionary(use, _argument):
+        known = locals()
+        later = use()
+        assert "later" not in known and "known" not in known
+
+    for function in check, check_own_dictionary:
+        with vramscope.record("run.vram") as session:
+            # The first use of CUDA, and an allocation in a later session.
+            function(lambda: torch.empty(1, device="cuda"), None)
+            wait_until_live(session)
+        function(lambda: vramscope.watch(listen="127.0.0.1:0"), None)
+        vramscope.watch().stop()
+            """
+        )
+
     def test_module_is_compiled_without_hooks(self):
         self.run_program(
             """
