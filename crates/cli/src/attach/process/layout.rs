@@ -94,8 +94,8 @@ fn check_debug_offsets(process: &TargetProcess, image: &PythonImage, layout: &La
     let offsets = DebugOffsets::read(process, image)?;
     if offsets.is_free_threaded() {
         return Err(CommandError::new(format_args!(
-            "process {} runs a free-threaded build of Python {}, which is not supported: start the program with \
-             vramscope run",
+            "process {} runs a free-threaded build of Python {}, which is not supported: use a Python with \
+             the global interpreter lock",
             process.pid(),
             image.version
         )));
