@@ -211,6 +211,15 @@ class ProgramTest(unittest.TestCase):
         """Runs a program, checks its exit status, and returns its standard output and errors."""
         return self.run_command(sys.executable, *arguments, self.write_program(code), status=status, **environment)
 
+    def run_everywhere(self, code):
+        """Runs a program with each supported Python of this machine."""
+        path = self.write_program(code)
+        for python in pythons():
+            check = "import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 15))"
+            if subprocess.run([python, "-c", check]).returncode == 0:
+                with self.subTest(python=python):
+                    self.run_command(python, path)
+
     def run_command(self, *command, status=0, **environment):
         """Runs a command, checks its exit status, and returns its standard output and errors. Ends
         it, and the processes that it has started, if it hangs."""

@@ -62,8 +62,10 @@ class _FunctionCalls:
 
     def __init__(self, function):
         self._function = function
-        #: By address: a weak reference to each module, and what observes it.
+        #: By address: a weak reference to each module that exists, and what observes it.
         self._modules = {}
+        #: The addresses of those of which an observer wants the ends of calls.
+        self._with_end = set()
         self._observation = None
         #: Whether calls are reported, and their ends.
         self._reported = False, False
@@ -71,30 +73,48 @@ class _FunctionCalls:
     def add(self, module, observer):
         """Adds what observes a module."""
         address = id(module)
-        self._modules[address] = weakref.ref(module), (*self._observers_of(module), observer)
-        self._update()
+        reference, observers = self._modules.get(address, (None, ()))
+        if reference is None:
+            # A later module may get the address.
+            reference = weakref.ref(module, lambda _: self._forget(address))
+        self._set(address, reference, (*observers, observer))
 
     def remove(self, address, observer):
         """Removes what observes the module at an address."""
-        reference, observers = self._modules.pop(address, (None, ()))
-        others = tuple(other for other in observers if other is not observer)
-        if others:
-            self._modules[address] = reference, others
+        reference, observers = self._modules.get(address, (None, ()))
+        self._set(address, reference, tuple(other for other in observers if other is not observer))
+
+    def _set(self, address, reference, observers):
+        """Sets what observes the module at an address. Its cost does not depend on the number of
+        modules: a model may have thousands."""
+        if observers:
+            self._modules[address] = reference, observers
+        else:
+            self._modules.pop(address, None)
+        if any(observer.end is not None for observer in observers):
+            self._with_end.add(address)
+        else:
+            self._with_end.discard(address)
         self._update()
+
+    def _forget(self, address):
+        """Forgets a module. Python calls this when one is freed; its calls are still reported until
+        the next change, because this may be in the middle of anything."""
+        self._modules.pop(address, None)
+        self._with_end.discard(address)
 
     def _update(self):
         """Lets the interpreter report the calls while a module is observed, and their ends if an
         observer wants them."""
-        live = [observers for reference, observers in list(self._modules.values()) if reference() is not None]
-        has_end = any(observer.end is not None for observers in live for observer in observers)
-        reported, self._reported = self._reported, (bool(live), has_end)
+        is_observed, has_end = bool(self._modules), bool(self._with_end)
+        reported, self._reported = self._reported, (is_observed, has_end)
         if reported == self._reported:
             # The interpreter prepares code anew for each change.
             return
         if self._observation is not None:
             self._observation.end()
             self._observation = None
-        if live:
+        if is_observed:
             _observed[id(self._function.__code__)] = self
             end = self._end if has_end else None
             self._observation = _monitoring.Observation(self._function, self._begin, end, end)
@@ -102,9 +122,8 @@ class _FunctionCalls:
             _observed.pop(id(self._function.__code__), None)
 
     def _observers_of(self, module):
-        reference, observers = self._modules.get(id(module), (None, ()))
-        # A later module may have the address of one that is gone.
-        return observers if observers and reference() is module else ()
+        _, observers = self._modules.get(id(module), (None, ()))
+        return observers
 
     def _called(self, frame):
         """Returns the module that a frame of the function calls, and what observes it."""

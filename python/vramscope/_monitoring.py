@@ -17,6 +17,8 @@ _tool = None
 #: By address: a code object, and the functions to call when it starts, returns, and ends by an
 #: exception. Not by value: functions that are defined again have equal code objects.
 _observers = {}
+#: The addresses of the code objects whose errors are observed.
+_raising = set()
 
 
 class Observation:
@@ -29,12 +31,13 @@ class Observation:
     def __init__(self, function, started, returned=None, raised=None):
         self._code = function.__code__
         _observers[id(self._code)] = self._code, started, returned, raised
-        _set_events()
+        events = sys.monitoring.events
+        _set_events(self._code, events.PY_START | (events.PY_RETURN if returned else 0), raised is not None)
 
     def end(self):
         """Ends to observe."""
         if _observers.pop(id(self._code), None) is not None:
-            _set_events(self._code)
+            _set_events(self._code, sys.monitoring.events.NO_EVENTS, False)
 
 
 def is_available():
@@ -68,15 +71,13 @@ def _callback(index):
     return report
 
 
-def _set_events(*ended):
-    """Makes the interpreter report what is observed, and no longer the functions in ``ended``."""
+def _set_events(code, events, has_raised):
+    """Sets which events of a function the interpreter reports, and whether its errors are."""
     monitoring = sys.monitoring
-    events = monitoring.events
-    for code in ended:
-        monitoring.set_local_events(_tool, code, events.NO_EVENTS)
-    observed = list(_observers.values())
-    for code, _, returned, _ in observed:
-        monitoring.set_local_events(_tool, code, events.PY_START | (events.PY_RETURN if returned else 0))
+    monitoring.set_local_events(_tool, code, events)
+    if has_raised:
+        _raising.add(id(code))
+    else:
+        _raising.discard(id(code))
     # There is no such event of a single function.
-    has_raised = any(raised for *_, raised in observed)
-    monitoring.set_events(_tool, events.PY_UNWIND if has_raised else events.NO_EVENTS)
+    monitoring.set_events(_tool, monitoring.events.PY_UNWIND if _raising else monitoring.events.NO_EVENTS)
