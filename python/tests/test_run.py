@@ -167,6 +167,19 @@ class RunTest(ProgramTest):
         self.assertEqual((done.returncode, done.stdout), (3, "trained []\n"), done.stderr)
         self.assertIn("run.vram: the recording is incomplete: File too large", done.stderr)
 
+    def test_full_disk_leaves_the_program_alone(self):
+        self.write_program(TRAIN)
+        os.mkdir(os.path.join(self.folder, "full"))
+        # A disk without room for another file.
+        mounted = "unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o nr_inodes=1 none full && "$@"', "sh"
+        if subprocess.run([*mounted, "true"], cwd=self.folder, capture_output=True).returncode != 0:
+            self.skipTest("this user cannot mount a disk")
+        command = self.command("--record", "full/run.vram", "--keep", "1m", "program.py")
+        output, errors = self.run_command(*mounted, *command)
+        self.assertEqual(output, "trained []\n")
+        message = "vramscope: full/run.vram: No space left on device; the program runs without a file"
+        self.assertIn(message, errors)
+
     def test_read_only_folder_leaves_the_program_alone(self):
         self.write_program(TRAIN)
         os.mkdir(os.path.join(self.folder, "read-only"))

@@ -27,6 +27,15 @@ pub(crate) enum Source {
     Run(FleetAddress),
 }
 
+/// What a command does if the disk does not let it create its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnUnwritable {
+    /// Ends with an error.
+    Fail,
+    /// Prints a message and continues without a file.
+    Continue,
+}
+
 /// Merges the recordings of several processes, and serves the page.
 pub(crate) struct MergeServer {
     /// Reads from the broker; dropped before the aggregator stops.
@@ -46,6 +55,7 @@ impl MergeServer {
         arguments: &ServerArguments,
         record: Option<&Path>,
         retention: &RetentionArguments,
+        on_unwritable: OnUnwritable,
         output: AnnounceOn,
     ) -> Result<Self> {
         retention.require_file(record)?;
@@ -75,8 +85,13 @@ impl MergeServer {
         #[cfg(not(feature = "otlp"))]
         let server = arguments.start(content)?;
         let mut outputs = Outputs { hub: Some(hub), ..Outputs::default() };
-        if let Some(path) = record {
-            outputs.file = Some(retention.create(path)?);
+        outputs.file = match record {
+            Some(path) if on_unwritable == OnUnwritable::Continue => retention.create_if_writable(path)?,
+            Some(path) => Some(retention.create(path)?),
+            None => None,
+        };
+        let record = record.filter(|_| outputs.file.is_some());
+        if record.is_some() {
             outputs.on_file_error = Some(Box::new(|error| {
                 terminal::message(format_args!("{error}; the file ends here, the live view continues"));
             }));

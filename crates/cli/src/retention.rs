@@ -1,14 +1,15 @@
 //! The file of a live recording and how much of the recording it keeps.
 
-use std::io;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use vramscope_collector::{Keep, RecordingFile, parse_keep_bytes, parse_time};
+use vramscope_collector::{FileError, Keep, RecordingFile, parse_keep_bytes, parse_time};
 
 use crate::error::{CommandError, Result};
 use crate::output::{compression_extension, is_stdout};
+use crate::terminal;
 
 /// Options `--keep` and `--keep-bytes` of commands that write a live recording: how much of it the
 /// file keeps.
@@ -32,16 +33,31 @@ impl RetentionArguments {
     /// Creates the file of a live recording at `path`; fails if the name is that of a compressed
     /// file.
     pub(crate) fn create(&self, path: &Path) -> Result<RecordingFile> {
+        self.try_create(path)?.map_err(creation_error)
+    }
+
+    /// Creates the file as [`create`](Self::create) does. If the disk does not allow that, prints a
+    /// message and returns `None`; a wrong name is an error.
+    pub(crate) fn create_if_writable(&self, path: &Path) -> Result<Option<RecordingFile>> {
+        match self.try_create(path)? {
+            Err(error) if is_unwritable(error.error.kind()) => {
+                let error = CommandError::new(error);
+                terminal::message(format_args!("{error}; the program runs without a file"));
+                Ok(None)
+            }
+            result => result.map(Some).map_err(creation_error),
+        }
+    }
+
+    /// Creates the file; the inner error is that of the system.
+    fn try_create(&self, path: &Path) -> Result<std::result::Result<RecordingFile, FileError>> {
         if let Some(extension) = compression_extension(path) {
             return Err(CommandError::file(
                 path,
                 format_args!("live recordings are not compressed; leave out .{extension} and compress it afterwards"),
             ));
         }
-        RecordingFile::create(path, self.keep()).map_err(|error| match error.error.kind() {
-            io::ErrorKind::NotFound => CommandError::new(format_args!("{error}: create its folder first")),
-            _ => CommandError::new(error),
-        })
+        Ok(RecordingFile::create(path, self.keep()))
     }
 
     /// Fails if `--record` names standard output, or if a limit was given without `--record`.
@@ -56,5 +72,26 @@ impl RetentionArguments {
             return Err(CommandError::new("--keep and --keep-bytes limit a file; name it with --record"));
         }
         Ok(())
+    }
+}
+
+/// Returns true for errors of a disk, as opposed to those of a wrong path: it is read-only, full or
+/// does not answer, or the user may not write there.
+fn is_unwritable(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::StorageFull
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::TimedOut
+    )
+}
+
+/// Returns the message of a file that cannot be created.
+fn creation_error(error: FileError) -> CommandError {
+    match error.error.kind() {
+        ErrorKind::NotFound => CommandError::new(format_args!("{error}: create its folder first")),
+        _ => CommandError::new(error),
     }
 }

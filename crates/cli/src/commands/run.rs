@@ -19,7 +19,7 @@ use vramscope_collector::{PUSH_VARIABLE, push_from_env};
 
 use crate::attach::own_package;
 use crate::error::{CommandError, Result};
-use crate::merge_server::{MergeServer, Source};
+use crate::merge_server::{MergeServer, OnUnwritable, Source};
 use crate::private_folder::{check_private, create_private, data_folder};
 use crate::retention::RetentionArguments;
 use crate::server::{AnnounceOn, ServerArguments};
@@ -94,15 +94,10 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
         }
         _ => {
             retention.require_file(record.as_deref())?;
-            let (record, retention) = match record.as_deref().map(|path| (path, writing_problem(path))) {
-                Some((path, Some(reason))) => {
-                    let message = format_args!("{}: {reason}; the program runs without a file", path.display());
-                    terminal::message(message);
-                    (None, &RetentionArguments::default())
-                }
-                _ => (record.as_deref(), retention),
-            };
-            Some(MergeServer::start(Source::Push, server, record, retention, AnnounceOn::Stderr)?)
+            let record = record.as_deref();
+            // A disk that cannot be written does not keep the program from running.
+            let on_unwritable = OnUnwritable::Continue;
+            Some(MergeServer::start(Source::Push, server, record, retention, on_unwritable, AnnounceOn::Stderr)?)
         }
     };
     if let (Some(address), Some(_)) = (push, &merge) {
@@ -145,28 +140,6 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
         }
     }
     Ok(exit_code(status))
-}
-
-/// Returns why a file cannot be written at `path` although its folder exists: a lack of permission
-/// or a read-only disk, on Unix. The program then runs without a file. A wrong name is an error.
-fn writing_problem(path: &Path) -> Option<String> {
-    #[cfg(unix)]
-    {
-        use nix::errno::Errno;
-        use nix::unistd::{AccessFlags, access};
-
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let existing = if path.exists() { path } else { folder };
-        match access(existing, AccessFlags::W_OK) {
-            Err(error @ (Errno::EACCES | Errno::EROFS | Errno::EPERM)) => Some(error.desc().to_owned()),
-            _ => None,
-        }
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = path;
-        None
-    }
 }
 
 /// Passes SIGTERM on to a program until it is dropped: a container or a user ends this command, and

@@ -11,7 +11,7 @@ use crate::archive;
 #[cfg(feature = "fleet")]
 use crate::error::CommandError;
 use crate::error::Result;
-use crate::merge_server::{MergeServer, Source};
+use crate::merge_server::{MergeServer, OnUnwritable, Source};
 #[cfg(feature = "otlp")]
 use crate::otlp::{OtlpExport, OtlpExporter};
 use crate::retention::RetentionArguments;
@@ -67,7 +67,8 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result {
         let address = &vramscope_fleet::FleetAddress::parse(address).map_err(CommandError::new)?;
         let archiver = arguments.archive.as_deref().map(|archive| archive::start(archive, address)).transpose()?;
         let source = Source::Run(address.clone());
-        let merge = MergeServer::start(source, server, record.as_deref(), retention, AnnounceOn::Stdout)?;
+        let merge =
+            MergeServer::start(source, server, record.as_deref(), retention, OnUnwritable::Fail, AnnounceOn::Stdout)?;
         terminal::message(format_args!("set {PUSH_VARIABLE}={address} for each process of the run"));
         #[cfg(feature = "otlp")]
         let export = exporter.map(|exporter| OtlpExport::start(exporter, merge.metrics_reader())).transpose()?;
@@ -77,7 +78,8 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result {
         let stopped = merge.stop();
         return archiver.map_or(Ok(()), archive::finish).and(stopped);
     }
-    let merge = MergeServer::start(Source::Push, server, record.as_deref(), retention, AnnounceOn::Stdout)?;
+    let merge =
+        MergeServer::start(Source::Push, server, record.as_deref(), retention, OnUnwritable::Fail, AnnounceOn::Stdout)?;
     let url = merge.push_url();
     // A random token that only protects commands is left out: the next server has another one, and
     // the processes may outlive this server.
