@@ -307,7 +307,7 @@ class RunTest(ProgramTest):
             command, "run", "--listen", "127.0.0.1:0", "program.py", XDG_DATA_HOME=data, packages=[]
         )
         self.assertEqual(output.rstrip("\n").split(" "), [os.path.join(data, "vramscope/site"), ""])
-        self.assertIn("a Python without the package vramscope is not recorded, because", errors)
+        self.assertNotIn("recorded", errors)
 
     def test_folder_that_others_can_write_is_refused(self):
         if package() is None:
