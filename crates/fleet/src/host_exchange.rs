@@ -193,9 +193,15 @@ fn open_private(folder: &Path) -> Option<File> {
     let is_private = |status: &Metadata| status.is_dir() && status.uid() == user && status.mode() & 0o077 == 0;
     // Not through a link, which another user could have placed.
     let status = fs::symlink_metadata(folder).ok().filter(is_private)?;
-    let opened = File::open(folder).ok()?;
+    let opened = open_folder(folder).ok()?;
     let opened_status = opened.metadata().ok().filter(is_private)?;
     ((status.dev(), status.ino()) == (opened_status.dev(), opened_status.ino())).then_some(opened)
+}
+
+/// Opens a folder. Fails for anything else, such as a pipe that another user has placed, which would
+/// have to be waited for.
+fn open_folder(folder: &Path) -> io::Result<File> {
+    File::open(folder.join("."))
 }
 
 /// Returns the id of this process's user.
@@ -313,29 +319,38 @@ mod tests {
     #[test]
     fn folder_of_another_user_is_not_used() {
         let parent = tempfile::tempdir().expect("a temporary folder");
-        let check = |name: &str, place: &dyn Fn(&Path), expected: bool| {
+        let check = |name: &str, create: &dyn Fn(&Path), expected: bool| {
             let path = parent.path().join(name);
-            place(&path);
+            create(&path);
             assert_eq!(open_private(&path).is_some(), expected, "{name}");
         };
-        let create = |path: &Path, mode| {
+        let create_folder = |path: &Path, mode| {
             DirBuilder::new().create(path).expect("the folder is writable");
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the folder is ours");
         };
         check("new", &|_| (), true);
-        check("own", &|path| create(path, 0o700), true);
-        check("open", &|path| create(path, 0o755), false);
+        check("own", &|path| create_folder(path, 0o700), true);
+        check("open", &|path| create_folder(path, 0o755), false);
         check("file", &|path| fs::write(path, "").expect("the folder is writable"), false);
         check("link", &|path| symlink(parent.path().join("own"), path).expect("the folder is writable"), false);
         check("dangling", &|path| symlink("/nothing", path).expect("the folder is writable"), false);
         let foreign = |path: &Path| {
-            create(path, 0o700);
+            create_folder(path, 0o700);
             // Only root can; the tests run as root in continuous integration.
             if chown(path, Some(65533), None).is_err() {
                 fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("the folder is ours");
             }
         };
         check("foreign", &foreign, false);
+    }
+
+    #[test]
+    fn pipe_in_place_of_a_folder_is_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is installed").success());
+        assert!(open_folder(&pipe).is_err());
+        assert!(open_folder(folder.path()).is_ok());
     }
 
     #[test]
