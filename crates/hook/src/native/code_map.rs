@@ -7,9 +7,11 @@
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use vramscope_collector::session::lifecycle::ProcessMutex;
 
 use super::sections::{Section, read_sections};
 use crate::loader::{LoadedLibrary, ProgramHeader, change_count, visit_libraries};
@@ -90,10 +92,10 @@ impl CodeMap {
 static CURRENT: AtomicPtr<CodeMap> = AtomicPtr::new(ptr::null_mut());
 /// True once a frame was in code that the map does not have.
 static HAS_UNKNOWN_CODE: AtomicBool = AtomicBool::new(false);
-static LIBRARIES: Mutex<Option<Libraries>> = Mutex::new(None);
+pub(super) static LIBRARIES: ProcessMutex<Option<Libraries>> = ProcessMutex::new();
 
 /// All libraries that were loaded at some time, and how the current map was made.
-struct Libraries {
+pub(super) struct Libraries {
     /// Address of a function of the Python interpreter, if there is one.
     interpreter: Option<u64>,
     known: Vec<(&'static LibraryFile, Option<Module<&'static [u8]>>)>,
@@ -116,7 +118,7 @@ pub(super) fn report_unknown_code() {
 
 /// Calls `f` with all libraries that were loaded at some time, latest first.
 pub(super) fn find_library(address: u64) -> Option<&'static LibraryFile> {
-    let libraries = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
+    let libraries = LIBRARIES.lock();
     let known = libraries.as_ref().map_or(&[][..], |libraries| &libraries.known);
     known.iter().rev().map(|&(library, _)| library).find(|library| library.contains(address))
 }
@@ -124,7 +126,7 @@ pub(super) fn find_library(address: u64) -> Option<&'static LibraryFile> {
 /// Prepares to read C++ frames. `interpreter` is the address of a function of the Python
 /// interpreter, if there is one. Not for the tracker: it reads files and allocates memory.
 pub(crate) fn enable(interpreter: Option<usize>) {
-    let mut libraries = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut libraries = LIBRARIES.lock();
     let libraries = libraries.get_or_insert_with(|| Libraries {
         interpreter: interpreter.map(|address| address as u64),
         known: Vec::new(),
@@ -139,7 +141,7 @@ pub(crate) fn enable(interpreter: Option<usize>) {
 
 /// Makes a new map if libraries have been loaded or unloaded. Cheap if it was called just before.
 pub(crate) fn refresh() {
-    let mut libraries = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut libraries = LIBRARIES.lock();
     let Some(libraries) = libraries.as_mut() else { return };
     let interval = if HAS_UNKNOWN_CODE.load(Ordering::Relaxed) { UNKNOWN_CODE_INTERVAL } else { INTERVAL };
     if libraries.checked.elapsed() < interval {

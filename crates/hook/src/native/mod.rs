@@ -23,3 +23,45 @@ pub(crate) use code_map::{enable, refresh};
 pub(crate) use stack_ranges::find_requested as find_requested_stacks;
 pub(crate) use symbols::Symbols;
 pub(crate) use walker::{MAX_NATIVE_FRAMES, NativeWalker};
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{c_int, c_uint};
+
+    use vramscope_collector::session::lifecycle::detect_forks;
+
+    use super::code_map::LIBRARIES;
+    use super::stack_ranges::{LAST_READ, request};
+    use super::{enable, find_requested_stacks};
+
+    // SAFETY: Declared as in POSIX.
+    unsafe extern "C" {
+        fn fork() -> c_int;
+        fn waitpid(process: c_int, status: *mut c_int, options: c_int) -> c_int;
+        fn alarm(seconds: c_uint) -> c_uint;
+        fn _exit(status: c_int) -> !;
+    }
+
+    #[test]
+    fn child_waits_for_no_lock_of_its_parent() {
+        detect_forks();
+        let (libraries, last_read) = (LIBRARIES.lock(), LAST_READ.lock());
+        // SAFETY: The child prepares to read C++ frames and ends, at the latest by its alarm; it returns to
+        // no code of the test's harness.
+        let child = unsafe { fork() };
+        if child == 0 {
+            // SAFETY: A signal ends the process if it hangs.
+            unsafe { alarm(20) };
+            enable(None);
+            request(1 << 12, 1);
+            find_requested_stacks();
+            // SAFETY: It ends the process.
+            unsafe { _exit(0) }
+        }
+        let mut status = 0;
+        // SAFETY: `status` is a number that the call may write to.
+        assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+        drop((libraries, last_read));
+        assert_eq!(status, 0, "the child neither hangs nor fails");
+    }
+}

@@ -7,9 +7,10 @@
 
 use std::fs;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use vramscope_collector::session::lifecycle::ProcessMutex;
 
 use crate::thread_table::ThreadTable;
 
@@ -31,7 +32,7 @@ struct Request {
 static WAITING: [Request; REQUESTS] =
     [const { Request { thread: AtomicUsize::new(0), stack_pointer: AtomicUsize::new(0) } }; REQUESTS];
 
-static LAST_READ: Mutex<Option<Instant>> = Mutex::new(None);
+pub(super) static LAST_READ: ProcessMutex<Option<Instant>> = ProcessMutex::new();
 
 /// Returns the part of a thread's stack above its stack pointer. If it is unknown, requests it from
 /// the follower and returns `None`.
@@ -48,7 +49,7 @@ pub(super) fn stack_of(thread: usize, stack_pointer: usize) -> Option<Range<usiz
 
 /// Requests the bounds of a thread's stack, if there is room.
 #[cold]
-fn request(thread: usize, stack_pointer: usize) {
+pub(super) fn request(thread: usize, stack_pointer: usize) {
     let slot = &WAITING[(thread >> 12) % REQUESTS];
     if thread > 1 && slot.thread.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
         slot.stack_pointer.store(stack_pointer, Ordering::Relaxed);
@@ -62,7 +63,7 @@ pub(crate) fn find_requested() {
     if !WAITING.iter().any(|slot| is_waiting(&slot)) {
         return;
     }
-    let Ok(mut last_read) = LAST_READ.lock() else { return };
+    let mut last_read = LAST_READ.lock();
     if last_read.is_some_and(|at| at.elapsed() < INTERVAL) {
         return;
     }
