@@ -324,7 +324,11 @@ class WorkersTest(ProgramTest):
         )
 
     #: What another thread holds when the process forks.
-    LOCKS = ("_watch._lock", "session._following._beginning", "session._following._stopped._cond")
+    LOCKS = (
+        "_watch._lock._lock", "session._following._beginning._lock", "session._following._stopped._cond",
+        # `torch.manual_seed()` holds it, and the first use of CUDA.
+        "torch.cuda._initialization_lock",
+    )
 
     def test_fork_while_another_thread_holds_a_lock(self):
         for lock in self.LOCKS:
@@ -345,6 +349,12 @@ class WorkersTest(ProgramTest):
                     def child():
                         vramscope.mark("child")
                         assert vramscope.watch() is _watch._current is not session
+                        with torch.profiler.record_function("a"), vramscope.scope("a"):
+                            pass
+                        _watch._current.stop()
+                        assert vramscope.watch() is _watch._current
+                        # PyTorch's own would keep any child from using CUDA.
+                        torch.cuda._initialization_lock = threading.Lock()
                         work()
 
                     holder = threading.Thread(target=hold)

@@ -153,3 +153,38 @@ for failing in None, raises(KeyError()):
         for message in "MemoryError()", "'key'", "message":
             self.assertIn(f"vramscope: cannot write oom.vram: {message}\n", errors)
         self.assertIn("vramscope: on_oom() does not record: KeyError()\n", errors)
+
+    def test_handler_that_watches_while_cuda_is_initialized_does_not_wait(self):
+        # The interrupted function of PyTorch holds a lock that is not reentrant.
+        _, errors = self.run_program(
+            """
+sessions = []
+signal.signal(signal.SIGUSR1, lambda *_: sessions.append(vramscope.watch(listen="127.0.0.1:0")))
+interrupt(torch._C, "_cuda_init")
+kept = train()
+(session,) = sessions
+assert session.status.startswith("off: a signal handler has interrupted"), session.status
+session.stop()
+signal.raise_signal(signal.SIGUSR1)
+wait_until_live(sessions[1])
+            """
+        )
+        self.assertIn("nothing is recorded: a signal handler has interrupted the initialization of CUDA", errors)
+
+    def test_earlier_session_is_not_kept_until_cuda_is_initialized(self):
+        self.run_program(
+            """
+import gc
+import weakref
+
+session = vramscope.watch(listen="127.0.0.1:0")
+following = weakref.ref(session._following)
+session.stop()
+del session
+with vramscope.record("run.vram") as session:
+    gc.collect()
+    assert following() is None
+    kept = train()
+    wait_until_live(session)
+            """
+        )

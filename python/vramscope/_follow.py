@@ -12,6 +12,7 @@ import time
 
 from . import _dynamo, _interpreter, _metadata, _native, _regions, _spans
 from ._call_lock import BusyError, CallLock
+from ._cuda_start import call_when_initialized
 from ._imports import call_after_import
 from ._labels import Labels
 from ._messages import print_message, raise_if_of_handler
@@ -185,16 +186,20 @@ class Following:
             self._fail(error)
 
     def _torch_is_imported(self, torch):
-        self._run_unless_busy(lambda: self._prepare(torch))
+        try:
+            self._beginning.run(lambda: self._prepare(torch))
+            # Not in `run`: another thread may initialize CUDA, and this one then waits for it.
+            if not self._stopped.is_set():
+                call_when_initialized(torch.cuda, "session", self._cuda_is_initialized)
+        except BusyError as error:
+            print_message(f"nothing is recorded: {error}")
+            self._turn_off(error)
 
     def _cuda_is_initialized(self):
-        self._run_unless_busy(self._follow_cuda)
-
-    def _run_unless_busy(self, call):
-        """Runs a step of the start; reports why if a signal handler has interrupted another one."""
         try:
-            self._beginning.run(call)
+            self._beginning.run(self._follow_cuda)
         except BusyError as error:
+            # A signal handler has interrupted another step of the start.
             print_message(f"nothing is recorded: {error}")
 
     def _prepare(self, torch):
@@ -211,10 +216,6 @@ class Following:
         except Exception as error:  # Another version of PyTorch: events can be recorded still.
             print_message(f"spans are not recorded: {error!r}")
             raise_if_of_handler(error)
-        if torch.cuda.is_initialized():
-            self._follow_cuda()
-        else:
-            torch.cuda._lazy_call(self._cuda_is_initialized)
 
     def _follow_cuda(self):
         if self._stopped.is_set() or self._thread is not None:

@@ -4,6 +4,7 @@ import os
 import sys
 
 from . import _native, _watch
+from ._cuda_start import call_when_initialized
 from ._imports import call_after_import
 from ._messages import print_message, raise_if_of_handler
 
@@ -56,13 +57,14 @@ def _session_has_stopped(session):
 
 def _observe_when_initialized(torch):
     def observe():
-        # There is no way to detach an observer: it does nothing after the first failure.
-        torch._C._cuda_attach_out_of_memory_observer(_out_of_memory)
+        try:
+            # There is no way to detach an observer: it does nothing after the first failure.
+            torch._C._cuda_attach_out_of_memory_observer(_out_of_memory)
+        except Exception as error:  # The program may be initializing CUDA.
+            raise_if_of_handler(error)
+            print_message(f"on_oom() does not record: {str(error) or repr(error)}")
 
-    if torch.cuda.is_initialized():
-        observe()
-    else:
-        torch.cuda._lazy_call(observe)
+    call_when_initialized(torch.cuda, "observer", observe)
 
 
 def _out_of_memory(device, segment_bytes, _device_total, _device_free):
