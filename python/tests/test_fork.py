@@ -182,6 +182,29 @@ class WorkersTest(ProgramTest):
         )
         self.assert_workers_are_recorded(3)
 
+    def test_child_without_cuda_costs_no_thread_and_is_not_shown(self):
+        _, errors = self.run_workers(
+            """
+            import vramscope
+
+            def resources():
+                return len(os.listdir("/proc/self/task")), sorted(os.listdir("/proc/self/fd"))
+
+            def child():
+                assert resources() == (1, known), resources()
+                vramscope.mark("child")
+                with vramscope.scope("child"), torch.profiler.record_function("child"):
+                    pass
+                assert resources() == (1, known), resources()
+
+            _, known = resources()
+            assert wait_for(fork(child)) == 0
+            work()
+            """
+        )
+        self.assert_workers_are_recorded(1)
+        self.assertNotIn("child", self.marks())
+
     def test_child_keeps_the_scopes_that_are_open(self):
         self.run_workers(
             """
