@@ -135,8 +135,8 @@ impl Analyzer {
     fn settings(&self) -> Result<Settings, AnalysisError> {
         let conf = &self.recording.info().alloc_conf;
         let recorded = RecordedConf::parse(conf);
-        match recorded.other_backend() {
-            Some(error) => Err(AnalysisError::RecordedSettings { conf: conf.clone(), error: error.clone() }),
+        match recorded.other_backend {
+            Some(error) => Err(AnalysisError::RecordedSettings { conf: conf.clone(), error }),
             None => Ok(recorded.settings),
         }
     }

@@ -32,7 +32,7 @@ pub(crate) struct FindingsArguments {
 pub(crate) fn settings(path: &Path, recording: &Recording, limit: Option<ByteSize>) -> Result<Settings> {
     let conf = &recording.info().alloc_conf;
     let recorded = RecordedConf::parse(conf);
-    if let Some(error) = recorded.other_backend() {
+    if let Some(error) = recorded.other_backend {
         return Err(CommandError::file(path, format_args!("recorded allocator settings {conf:?}: {error}")));
     }
     for note in recorded.notes() {

@@ -115,7 +115,7 @@ impl Settings {
     /// # Errors
     /// [`ConfError`] with the position and kind of the first error.
     pub fn parse(conf: &str) -> Result<Self, ConfError> {
-        Ok(ParsedConf::parse(conf, Err)?.settings)
+        Ok(ParsedConf::parse(conf, |error| Err(with_nearest_key(error)))?.settings)
     }
 
     /// Returns the shortest text that [`parse`](Self::parse) reads as the same settings. Defaults
@@ -163,7 +163,8 @@ type Deferred = (usize, Token);
 
 impl ParsedConf {
     /// Parses settings. `skip` receives the error of each invalid item and returns it to fail, or
-    /// `Ok` to leave the item without effect.
+    /// `Ok` to leave the item without effect. The errors of unknown keys name no similar key;
+    /// [`with_nearest_key`] adds it.
     pub(crate) fn parse(
         conf: &str,
         mut skip: impl FnMut(ConfError) -> Result<(), ConfError>,
@@ -361,13 +362,20 @@ fn divisions_to_conf(table: &[u64; 16]) -> String {
     format!("[{}]", pairs.join(","))
 }
 
-/// Returns the error for a key that does not exist. It suggests the most similar existing key if at
-/// most a third of the characters differ, otherwise none.
+/// Returns the error for a key that does not exist, without a similar one.
 fn unknown_key(key: &Token) -> ConfError {
-    let quote = key.quote();
-    let distances = KEYS.iter().map(|&(name, _)| (edit_distance(name, &quote), name));
-    let nearest = distances.min().filter(|(distance, name)| 3 * distance <= name.len()).map(|(_, name)| name);
-    key.error(ConfErrorKind::UnknownKey { key: quote, nearest })
+    key.error(ConfErrorKind::UnknownKey { key: key.quote(), nearest: None })
+}
+
+/// Adds the most similar existing key to the error of an unknown one, if at most a third of the
+/// characters differ. The comparison with all keys takes longer than parsing, so it is left out for
+/// errors that are not shown.
+pub(crate) fn with_nearest_key(mut error: ConfError) -> ConfError {
+    if let ConfErrorKind::UnknownKey { key, nearest } = &mut error.kind {
+        let distances = KEYS.iter().map(|&(name, _)| (edit_distance(name, key), name));
+        *nearest = distances.min().filter(|(distance, name)| 3 * distance <= name.len()).map(|(_, name)| name);
+    }
+    error
 }
 
 /// Returns the Levenshtein distance of two texts, in characters.

@@ -42,7 +42,7 @@ pub enum ConfErrorKind {
         allowed: String,
     },
     /// The settings select another allocator, which this crate does not implement.
-    #[error("the backend {backend} is not supported; use native")]
+    #[error("the pool does not implement the backend {backend}, only native")]
     OtherBackend {
         /// The allocator's name.
         backend: String,

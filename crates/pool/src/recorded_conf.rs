@@ -1,6 +1,6 @@
 //! The allocator settings of a recording, which any version of PyTorch may have written.
 
-use crate::conf::ParsedConf;
+use crate::conf::{ParsedConf, with_nearest_key};
 use crate::conf_error::{ConfError, ConfErrorKind};
 use crate::settings::Settings;
 
@@ -32,6 +32,9 @@ pub struct RecordedConf {
     pub skipped: Vec<ConfError>,
     /// Number of settings that were skipped.
     pub skipped_count: usize,
+    /// The error of the setting that selects another allocator, whose decisions the pool does not
+    /// follow at all.
+    pub other_backend: Option<ConfError>,
     /// The keys of known settings that were on and whose effect the pool does not have.
     pub unfollowed: Vec<&'static str>,
 }
@@ -40,11 +43,14 @@ impl RecordedConf {
     /// Parses the settings of a recording in the syntax of `PYTORCH_CUDA_ALLOC_CONF`.
     #[must_use]
     pub fn parse(conf: &str) -> Self {
-        let (mut skipped, mut skipped_count) = (Vec::new(), 0);
+        let (mut skipped, mut skipped_count, mut other_backend) = (Vec::new(), 0, None);
         let parsed = ParsedConf::parse(conf, |error| {
             skipped_count += 1;
+            if matches!(error.kind, ConfErrorKind::OtherBackend { .. }) {
+                other_backend = Some(error.clone());
+            }
             if skipped.len() < MAX_SKIPPED {
-                skipped.push(error);
+                skipped.push(with_nearest_key(error));
             }
             Ok(())
         });
@@ -53,14 +59,7 @@ impl RecordedConf {
         let is_expandable = parsed.settings.expandable_segments;
         let has_effect = |key: &&str| is_expandable || !key.starts_with("expandable_segments_");
         let unfollowed = parsed.unfollowed().filter(has_effect).collect();
-        Self { settings: parsed.settings, skipped, skipped_count, unfollowed }
-    }
-
-    /// Returns the error of a setting that selects another allocator, whose decisions the pool does
-    /// not follow at all.
-    #[must_use]
-    pub fn other_backend(&self) -> Option<&ConfError> {
-        self.skipped.iter().find(|error| matches!(error.kind, ConfErrorKind::OtherBackend { .. }))
+        Self { settings: parsed.settings, skipped, skipped_count, other_backend, unfollowed }
     }
 
     /// Returns a sentence for the user about the skipped settings and one about those that the pool

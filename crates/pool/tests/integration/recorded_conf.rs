@@ -86,9 +86,13 @@ fn notes_name_settings_that_the_pool_does_not_follow() {
 fn other_backend_is_named() {
     let recorded = RecordedConf::parse("backend:cudaMallocAsync,max_split_size_mb:32");
     assert_eq!(recorded.settings.max_split_size_bytes, Some(32 * MIB));
-    let error = recorded.other_backend().expect("the allocator is not PyTorch's native one");
-    assert_eq!(error.to_string(), "character 9: the backend cudaMallocAsync is not supported; use native");
-    assert!(RecordedConf::parse("backend:native,page_size:1g").other_backend().is_none());
+    let error = recorded.other_backend.expect("the allocator is not PyTorch's native one");
+    let expected = "the pool does not implement the backend cudaMallocAsync, only native";
+    assert_eq!(error.to_string(), format!("character 9: {expected}"));
+    assert!(RecordedConf::parse("backend:native,page_size:1g").other_backend.is_none());
+    // Behind more unknown settings than are kept.
+    let recorded = RecordedConf::parse(&format!("{}backend:cudaMallocAsync", "x:1,".repeat(20)));
+    assert_eq!(recorded.other_backend.map(|error| error.to_string()), Some(format!("character 89: {expected}")));
 }
 
 proptest! {

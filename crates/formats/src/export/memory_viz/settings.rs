@@ -42,7 +42,7 @@ fn write_conf(out: &mut impl SnapshotWriter, alloc_conf: &str) -> io::Result<()>
     out.key("PYTORCH_CUDA_ALLOC_CONF")?;
     out.text(alloc_conf)?;
     let recorded = RecordedConf::parse(alloc_conf);
-    if recorded.other_backend().is_some() {
+    if recorded.other_backend.is_some() {
         return Ok(());
     }
     let settings = recorded.settings;
