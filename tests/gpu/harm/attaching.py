@@ -10,7 +10,7 @@ import time
 #: Longest wait for the command to attach or to end, in seconds.
 LIMIT = 30
 #: How the command detaches, in turns.
-WAYS = ("Ctrl-C", "detach", "SIGKILL")
+DETACH_METHODS = ("Ctrl-C", "detach", "SIGKILL")
 
 
 class Attacher(threading.Thread):
@@ -59,7 +59,7 @@ class Attacher(threading.Thread):
             return 0
 
     def _cycle(self, pid):
-        way = WAYS[self.cycles % len(WAYS)]
+        method = DETACH_METHODS[self.cycles % len(DETACH_METHODS)]
         path = os.path.join(self._record_folder, f"attached{self.cycles}.vram")
         process = subprocess.Popen(
             [*self._command, "--record", path, pid], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -82,27 +82,27 @@ class Attacher(threading.Thread):
         while self.cycles % 2 == 0 and self._turns() == turns and time.monotonic() < deadline:
             if self._ended.wait(0.005):
                 break
-        self._detach_by(way, process, pid)
+        self._detach_by(method, process, pid)
         self.cycles += 1
         self._end_phase()
 
-    def _detach_by(self, way, process, pid):
-        if way == "SIGKILL":
+    def _detach_by(self, method, process, pid):
+        if method == "SIGKILL":
             process.kill()
-        elif way == "detach":
+        elif method == "detach":
             done = subprocess.run([*self._detach, pid], capture_output=True, text=True, timeout=LIMIT)
             if done.returncode != 0 and _is_running(pid):
                 self.errors.append(f"detach: {done.stderr.strip()[-300:]}")
-        if way != "SIGKILL":
+        if method != "SIGKILL":
             process.send_signal(signal.SIGINT)
         try:
             _, messages = process.communicate(timeout=LIMIT)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            self.errors.append(f"attach does not end within {LIMIT} s ({way})")
+            self.errors.append(f"attach does not end within {LIMIT} s ({method})")
             return
-        if way != "SIGKILL" and process.returncode != 0 and _is_running(pid):
+        if method != "SIGKILL" and process.returncode != 0 and _is_running(pid):
             self.errors.append(f"attach ended with {process.returncode}: {messages.decode(errors='replace')[-300:]}")
 
 
