@@ -14,6 +14,7 @@ import contextlib
 import csv
 import functools
 import glob
+import hashlib
 import json
 import os
 import re
@@ -167,13 +168,25 @@ def layouts():
 
 @functools.cache
 def library(minor, *options):
-    """Builds the stand-in's library with the layout of a version and returns its path."""
-    folder = tempfile.mkdtemp(dir=_folder)
-    path = os.path.join(folder, "libc10_cuda.so")
-    command = ["g++", "-std=c++17", "-shared", "-fPIC", "-O2", "-fvisibility=hidden", "-pthread"]
-    subprocess.run(
-        [*command, *layouts()[minor], *options, os.path.join(STANDIN, "c10_cuda.cpp"), "-o", path], check=True
-    )
+    """Returns the path of the stand-in's library with the layout of a version."""
+    return compiled("c10_cuda.cpp", "libc10_cuda.so", "-O2", "-fvisibility=hidden", *layouts()[minor], *options)
+
+
+def compiled(source, name, *options):
+    """Compiles a source of the stand-in to a library with a name, unless an earlier run has done so,
+    and returns its path."""
+    command = ["g++", "-std=c++17", "-shared", "-fPIC", "-pthread", *options, os.path.join(STANDIN, source)]
+    digest = hashlib.sha256(repr(command).encode())
+    for path in sorted(glob.glob(os.path.join(STANDIN, "*.*"))):
+        with open(path, "rb") as file:
+            digest.update(file.read())
+    path = os.path.join(ROOT, "target/standin", digest.hexdigest()[:16], name)
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        # Another run may compile it at the same time.
+        part = f"{path}.{os.getpid()}"
+        subprocess.run([*command, "-o", part], check=True)
+        os.replace(part, path)
     return path
 
 

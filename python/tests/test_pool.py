@@ -7,11 +7,8 @@ the installed package, that package's.
 import functools
 import os
 import re
-import subprocess
-import tempfile
 
-import harness
-from harness import BINARY, IS_INSTALLED, ROOT, STANDIN, ProgramTest
+from harness import BINARY, IS_INSTALLED, ROOT, ProgramTest, compiled
 
 LIBRARY = os.environ.get("VRAMSCOPE_POOL_LIBRARY", os.path.join(ROOT, "target/debug/libvramscope_pluggable.so"))
 
@@ -38,17 +35,13 @@ START = """
 
 @functools.cache
 def standins(with_exception=True):
-    """Builds the stand-ins for the driver and libc10.so; returns the programs' environment for
-    them."""
-    folder = tempfile.mkdtemp(dir=harness._folder)
-    driver, c10 = os.path.join(folder, "libcuda.so.1"), os.path.join(folder, "libc10.so")
-    compiler = ["g++", "-std=c++17", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-pthread"]
-    subprocess.run([*compiler, os.path.join(STANDIN, "cuda_driver.cpp"), "-o", driver], check=True)
+    """Returns the environment of programs with the stand-ins for the driver and libc10.so."""
+    options = "-O1", "-Wall", "-Werror"
+    driver = compiled("cuda_driver.cpp", "libcuda.so.1", *options)
     # Without its name the library is not found, as with an unknown PyTorch.
-    name = ["-Wl,-soname,libc10.so"] if with_exception else ["-Wl,-soname,libother.so"]
-    c10 = c10 if with_exception else os.path.join(folder, "libother.so")
-    subprocess.run([*compiler, *name, os.path.join(STANDIN, "c10.cpp"), "-o", c10], check=True)
-    environment = {"LD_LIBRARY_PATH": folder, "STANDIN_C10": c10}
+    name = "libc10.so" if with_exception else "libother.so"
+    c10 = compiled("c10.cpp", name, *options, f"-Wl,-soname,{name}")
+    environment = {"LD_LIBRARY_PATH": os.path.dirname(driver), "STANDIN_C10": c10}
     return environment if IS_INSTALLED else environment | {"VRAMSCOPE_POOL_LIBRARY": LIBRARY}
 
 
