@@ -1,5 +1,6 @@
 """Pinned host memory, which PyTorch has in its snapshots from 2.14 on."""
 
+import textwrap
 import unittest
 
 from harness import ProgramTest
@@ -8,7 +9,7 @@ from harness import ProgramTest
 HOST = 65535
 
 #: Lets the thread that records snapshots see what the program has done.
-WAIT = "time.sleep(1.0)"
+WAIT = 'wait_for_call(_pinned_memory.PinnedMemory, "record_changes")'
 
 
 class PinnedMemoryTest(ProgramTest):
@@ -28,10 +29,15 @@ class PinnedMemoryTest(ProgramTest):
         write_log()
     """
 
+    def run_unpaced(self, code, **options):
+        """Runs a program in which every look at pinned memory may take a snapshot."""
+        begin = "from vramscope import _pinned_memory\n_pinned_memory.PAUSE_FACTOR = 0\n"
+        return self.run_program(begin + textwrap.dedent(code), **options)
+
     def pinned(self, code, minor):
         """Runs a program with PyTorch 2.``minor`` and returns pinned memory's part of ``info``;
         None if it has none."""
-        _, errors = self.run_program(code, version=f"2.{minor}.0", layout=minor)
+        _, errors = self.run_unpaced(code, version=f"2.{minor}.0", layout=minor)
         self.assertNotIn("pinned", errors)
         info = self.info()
         self.assertIsNone(info["damage"])
@@ -96,7 +102,7 @@ class PinnedMemoryTest(ProgramTest):
         self.assertIsNone(self.pinned(code, 14))
 
     def test_polled(self):
-        output, _ = self.run_program(
+        output, _ = self.run_unpaced(
             f"""
             import torch
             import vramscope

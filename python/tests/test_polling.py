@@ -11,6 +11,7 @@ class PollingTest(ProgramTest):
     import json
     import torch
     import vramscope
+    from vramscope import _polling
 
     kept = train()
     with vramscope.record("run.vram") as session:
@@ -18,7 +19,7 @@ class PollingTest(ProgramTest):
         for number in range(3):
             kept += train()
             vramscope.mark(f"round {number}")
-            time.sleep(0.25)
+            wait_for_call(_polling.Polling, "record")
         del kept
         stays = torch.empty(1_000_000, device="cuda")
         with open("stats.json", "w") as file:
@@ -63,9 +64,8 @@ class PollingTest(ProgramTest):
             import vramscope
 
             with vramscope.record("run.vram") as session:
-                end = time.monotonic() + 20
                 kept = train()
-                while session.status in ("waiting", "live") and time.monotonic() < end:
+                while session.status in ("waiting", "live"):
                     kept += train(1)
                     time.sleep(0.01)
                 print(session.status)
