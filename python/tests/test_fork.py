@@ -390,3 +390,40 @@ class WorkersTest(ProgramTest):
                     """
                 )
                 self.assert_workers_are_recorded(2)
+
+    #: What is done in a child, and may fail.
+    STEPS = ("_pool_session.continue_in_child", "_scopes.enter_again", "_out_of_memory.forget")
+
+    def test_fork_while_a_step_fails(self):
+        for step in self.STEPS:
+            with self.subTest(step=step):
+                _, errors = self.run_workers(
+                    f"""
+                    import vramscope
+                    from vramscope import _out_of_memory, _pool_session, _scopes, _watch
+
+                    session = _watch._current
+                    is_held, may_end = threading.Event(), threading.Event()
+
+                    def hold():
+                        is_held.set()
+                        may_end.wait()
+
+                    def child():
+                        assert _watch._current is not session
+                        assert vramscope.watch() is _watch._current
+                        work()
+
+                    {step} = lambda: 1 / 0
+                    holder = threading.Thread(target=_watch._lock.run, args=(hold,))
+                    holder.start()
+                    is_held.wait()
+                    assert wait_for(fork(child)) == 0
+                    may_end.set()
+                    holder.join()
+                    work()
+                    """
+                )
+                self.assert_workers_are_recorded(2)
+                message = "the recording of this forked process may be incomplete: ZeroDivisionError"
+                self.assertEqual(errors.count(message), 1, errors)

@@ -93,7 +93,7 @@ class Following:
 
     def abandon(self):
         """Ends, in a forked child, what belongs to its parent, without a thread or a lock of it."""
-        self._stopped, self._beginning = threading.Event(), CallLock()
+        self._stopped = threading.Event()
         self._stopped.set()
         self._thread = None
         self._is_waiting = False

@@ -7,22 +7,21 @@ CUDA does not work.
 """
 
 import os
-import sys
 
-from . import _native, _out_of_memory, _pool, _pool_session, _scopes, _watch
+from . import _native, _out_of_memory, _pool_session, _scopes, _watch
 from ._messages import print_message
 
 
 def _after_fork_in_child():
-    try:
-        _native.after_fork()
-        _pool.forget_locks()
-        _pool_session.continue_in_child()
-        _scopes.enter_again()
-        _out_of_memory.forget()
-        _watch.continue_in_child()
-    except Exception as error:  # The program must not notice.
-        print_message(f"this forked process is not watched: {error!r}")
+    # `_call_lock` has released the locks already.
+    for step in (
+        _native.after_fork, _pool_session.continue_in_child, _scopes.enter_again, _out_of_memory.forget,
+        _watch.continue_in_child,
+    ):
+        try:
+            step()
+        except Exception as error:  # The program must not notice: Python would print the traceback.
+            print_message(f"the recording of this forked process may be incomplete: {error!r}")
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

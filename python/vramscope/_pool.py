@@ -22,12 +22,6 @@ _lock = CallLock()
 _pool = None
 
 
-def forget_locks():
-    """Replaces the lock, which another thread may have held when this process was forked."""
-    global _lock
-    _lock = CallLock()
-
-
 class Pool:
     """vramscope's pool, from which PyTorch allocates."""
 

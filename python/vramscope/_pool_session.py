@@ -23,9 +23,7 @@ _is_history = False
 def continue_in_child():
     """Prepares a forked child: it has a pool of its own, which keeps the history if the parent's
     does. In a child of a process that has used CUDA, neither works."""
-    global _lock, _is_history
-    # Another thread may have held the lock.
-    _lock = CallLock()
+    global _is_history
     if _library is None:
         return
     _library.after_fork()

@@ -156,11 +156,11 @@ class Watch:
 
     def _abandon(self):
         """Leaves the session to the parent, in a forked child: here it is as if it had ended."""
-        self._following.abandon()
         self._is_complete = True
         atexit.unregister(self._end_at_exit)
         if self._block is not None:
             self._block._is_complete = True
+        self._following.abandon()
 
     def _take_over(self, listen, record, stacks):
         """Makes a session that the program did not start its own: opens the page and the file that
@@ -315,9 +315,8 @@ def end_with_multiprocessing(owner, end):
 def continue_in_child():
     """Leaves the session in progress to the parent, in a forked child, and starts another one if it
     pushes: as a process of its own."""
-    global _lock, _current
-    # Another thread may have held the lock.
-    _lock, parent, _current = CallLock(), _current, None
+    global _current
+    parent, _current = _current, None
     if parent is None:
         return
     parent._abandon()
