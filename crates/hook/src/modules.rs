@@ -44,6 +44,12 @@ fn is_address(address: u64) -> bool {
     address != 0 && address & !ADDRESS_MASK == 0
 }
 
+/// Returns true if the identity is that of the module at the address.
+#[inline]
+fn is_identity_of(identity: u64, address: u64) -> bool {
+    identity ^ address << COUNT_SHIFT < 1 << COUNT_BITS
+}
+
 /// The identities of modules that are alive, by address. Reading takes no lock.
 struct Identities<const SLOTS: usize>([AtomicU64; SLOTS]);
 
@@ -52,35 +58,41 @@ impl<const SLOTS: usize> Identities<SLOTS> {
         Self([const { AtomicU64::new(0) }; SLOTS])
     }
 
-    /// Returns the slots that a module can have.
+    /// Returns the index of the first slot that a module can have.
     #[inline]
+    fn first_slot(address: u64) -> usize {
+        ((address >> 4).wrapping_mul(HASH_MULTIPLIER) >> 32) as usize % SLOTS
+    }
+
+    /// Returns the slots that a module can have.
     fn window(&self, address: u64) -> impl Iterator<Item = &AtomicU64> {
-        let first = ((address >> 4).wrapping_mul(HASH_MULTIPLIER) >> 32) as usize;
+        let first = Self::first_slot(address);
         (first..first + WINDOW).map(|index| &self.0[index % SLOTS])
     }
 
-    /// Returns the identity of a module, and its slot; `None` if it was not named.
+    /// Returns the identity of the module at an address; [`UNNAMED`] if it was not named.
     #[inline]
-    fn find(&self, address: u64) -> Option<(u64, &AtomicU64)> {
-        if !is_address(address) {
-            return None;
-        }
-        let first = address << COUNT_SHIFT;
-        self.window(address).find_map(|slot| {
-            // The name was added before: a reader of the ring finds it.
-            let identity = slot.load(Ordering::Acquire);
-            (identity ^ first < 1 << COUNT_BITS).then_some((identity, slot))
-        })
+    fn get(&self, address: u64) -> u64 {
+        // The name was added before the identity: a reader of the ring finds it.
+        let identity = self.0[Self::first_slot(address)].load(Ordering::Acquire);
+        if is_identity_of(identity, address) { identity } else { self.get_in_window(address) }
+    }
+
+    #[cold]
+    fn get_in_window(&self, address: u64) -> u64 {
+        self.find(address).map_or(UNNAMED, |slot| slot.load(Ordering::Acquire))
+    }
+
+    /// Returns the slot of a module; `None` if it was not named.
+    fn find(&self, address: u64) -> Option<&AtomicU64> {
+        self.window(address).find(|slot| is_identity_of(slot.load(Ordering::Acquire), address))
     }
 
     /// Returns the slot of a module, or a free one; `None` if there is none. Only one thread at a
     /// time may call this.
     fn slot(&self, address: u64) -> Option<&AtomicU64> {
-        if !is_address(address) {
-            return None;
-        }
         let free = || self.window(address).find(|slot| slot.load(Ordering::Relaxed) == 0);
-        self.find(address).map(|(_, slot)| slot).or_else(free)
+        self.find(address).or_else(free)
     }
 }
 
@@ -124,7 +136,7 @@ impl<const SLOTS: usize> ModuleTable<SLOTS> {
 
     #[inline]
     fn identity(&self, address: u64) -> u64 {
-        self.identities.find(address).map_or(UNNAMED, |(identity, _)| identity)
+        self.identities.get(address)
     }
 
     fn name(&self, identity: u64) -> Option<Arc<str>> {
@@ -136,17 +148,17 @@ impl<const SLOTS: usize> ModuleTable<SLOTS> {
     fn add(&self, address: u64, name: &str) -> bool {
         let mut names = self.names.lock();
         // Also a module that a forked child has from its parent, without the name.
-        let known = self.identities.find(address).map(|(identity, _)| identity);
-        if known.and_then(|identity| names.by_identity.get(&identity)).is_some_and(|known| &**known == name) {
+        let known = self.identities.get(address);
+        if names.by_identity.get(&known).is_some_and(|known| &**known == name) {
             return true;
         }
-        let Some(slot) = self.identities.slot(address) else { return false };
+        let Some(slot) = self.identities.slot(address).filter(|_| is_address(address)) else { return false };
         names.last_count = names.last_count % ((1 << COUNT_BITS) - 1) + 1;
         let identity = address << COUNT_SHIFT | names.last_count;
         names.by_identity.insert(identity, Arc::from(name));
         // A module has another identity with another name: its new requests get the new name.
         slot.store(identity, Ordering::Release);
-        if let Some(known) = known {
+        if known != UNNAMED {
             names.add_freed(known);
         }
         true
@@ -154,9 +166,8 @@ impl<const SLOTS: usize> ModuleTable<SLOTS> {
 
     fn remove(&self, address: u64) {
         let mut names = self.names.lock();
-        if let Some((identity, slot)) = self.identities.find(address) {
-            slot.store(0, Ordering::Release);
-            names.add_freed(identity);
+        if let Some(slot) = self.identities.find(address) {
+            names.add_freed(slot.swap(0, Ordering::Relaxed));
         }
     }
 }
@@ -321,7 +332,7 @@ mod tests {
         let table = ModuleTable::<64>::new();
         for address in [0, 1, A + 8, 1 << 48] {
             assert!(!table.add(address, "Net"));
-            assert_eq!(table.identity(address), UNNAMED, "{address}");
+            assert_eq!(table.name(table.identity(address)), None, "{address}");
         }
     }
 }
