@@ -13,15 +13,13 @@ import urllib.request
 import venv
 import zipfile
 
-from harness import IS_INSTALLED, ROOT, STANDIN, ProgramTest
+from harness import IS_INSTALLED, LIMIT, ROOT, STANDIN, ProgramTest
 
 #: The wheel that is tested: that of `cargo xtask wheel`, or another one.
 WHEEL = os.environ.get("VRAMSCOPE_WHEEL") or next(iter(glob.glob(os.path.join(ROOT, "target/wheels/*.whl"))), None)
 #: Runs a program without the packages of the interpreter's environment, but with the stand-in.
 START = "import runpy, sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p]; " \
     "sys.path.insert(0, sys.argv[1]); runpy.run_path('program.py', run_name='__main__')"
-#: The longest time to the page, in seconds.
-LIMIT = 30
 
 
 @unittest.skipUnless(
@@ -54,19 +52,19 @@ class InstallTest(ProgramTest):
         job = self.start(sys.executable, "-I", "-c", START, STANDIN, packages=[])
         self.assertEqual(job.stdout.readline(), "ready\n")
         attach = [command, "attach", str(job.pid), "--listen", "127.0.0.1:0", "--for", "1s", "--no-open"]
-        done = subprocess.run(attach, cwd=self.folder, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(attach, cwd=self.folder, capture_output=True, text=True, timeout=LIMIT)
         if "no permission to attach" in done.stderr:
             self.skipTest(done.stderr)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.write_program("print(os.environ['PYTHONPATH'].split(os.pathsep)[0])")
         run = [command, "run", "--listen", "127.0.0.1:0", sys.executable, "program.py"]
         done = subprocess.run(
-            run, cwd=self.folder, env=self.variables(packages=[]), capture_output=True, text=True, timeout=60
+            run, cwd=self.folder, env=self.variables(packages=[]), capture_output=True, text=True, timeout=LIMIT
         )
         self.assertEqual(done.stdout, f"{target}/vramscope/_site\n", done.stderr)
         found = subprocess.run(
             [sys.executable, "-c", "from vramscope import _command; print(_command.find())"], capture_output=True,
-            text=True, env={**os.environ, "PYTHONPATH": target}, timeout=60,
+            text=True, env={**os.environ, "PYTHONPATH": target}, timeout=LIMIT,
         )
         self.assertEqual(found.stdout, f"{command}\n", found.stderr)
 
@@ -97,7 +95,7 @@ class InstallTest(ProgramTest):
         command = [os.path.join(programs, "vramscope"), "run", "--listen", "127.0.0.1:0", "train.py"]
         process = self.start(*command, packages=[])
         url = next(found for found in (re.search(r"listening: (\S+)", line) for line in process.stderr) if found)[1]
-        with urllib.request.urlopen(url, timeout=10) as page:
+        with urllib.request.urlopen(url, timeout=LIMIT) as page:
             self.assertIn(b"<title>", page.read())
         base, _, token = url.partition("?token=")
         request = urllib.request.Request(f"{base}metrics", headers={"Authorization": f"Bearer {token}"})
@@ -105,7 +103,7 @@ class InstallTest(ProgramTest):
         while not re.search(r"^vramscope_memory_allocated_bytes\{.*\} [1-9]", metrics, re.MULTILINE):
             self.assertLess(time.monotonic() - start, LIMIT, "the page shows no memory")
             self.assertIsNone(process.poll(), "the program has ended")
-            with urllib.request.urlopen(request, timeout=10) as page:
+            with urllib.request.urlopen(request, timeout=LIMIT) as page:
                 metrics = page.read().decode()
             time.sleep(0.02)
         end = time.monotonic()

@@ -136,13 +136,15 @@ class StackTest(ProgramTest):
             with vramscope.record("run.vram") as session:
                 torch.cuda.synchronize()
                 wait_until_live(session)
-                kept = train(1)
-                # The library asks for names after it saw the modules.
-                time.sleep(0.5)
-                net = kept[0]
-                for _ in range(3):
+                net = train(1)[0]
+
+                def has_names():
+                    # Names are found in the background.
                     net(torch.empty(32, 64, device="cuda"))
-                    time.sleep(0.3)
+                    return any(row["scope"] == "Net/body/0" for row in events_so_far(session))
+
+                wait_until(has_names)
+                net(torch.empty(32, 64, device="cuda"))
             """
         )
         rows = [row for row in self.events() if row["kind"] == "alloc"]
@@ -160,14 +162,19 @@ class StackTest(ProgramTest):
             with vramscope.record("run.vram") as session:
                 wait_until_live(session)
                 x = torch.empty(1, 64, device="cuda")
-                for _ in range(60):
+
+                def has_name():
                     net(x)
-                    time.sleep(0.02)
+                    return any(row["scope"] == "Sequential/0" for row in events_so_far(session))
+
+                wait_until(has_name)
+                for _ in range(20):
+                    net(x)
             """
         )
         rows = [row for row in self.events() if row["kind"] == "alloc" and "forward" in row["stack"]]
         scopes = [row["scope"] for row in rows]
-        self.assertGreater(scopes.count("Sequential/0"), 20)
+        self.assertEqual(set(scopes[-20:]), {"Sequential/0"})
         self.assertLessEqual(set(scopes), {"", "Sequential/0"})
 
     def test_search_for_modules_delays_no_free(self):

@@ -9,6 +9,8 @@ import time
 import urllib.error
 import urllib.request
 
+from harness import LIMIT
+
 ARGUMENTS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -40,7 +42,7 @@ class Browser:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._address + path, data, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=90) as response:
+            with urllib.request.urlopen(request, timeout=LIMIT) as response:
                 return json.load(response)["value"]
         except urllib.error.HTTPError as error:
             raise RuntimeError(json.load(error)["value"]["message"].splitlines()[0]) from None
@@ -56,15 +58,15 @@ class Browser:
         promise."""
         return self._command("execute/sync", {"script": script, "args": arguments})
 
-    def wait(self, what, script, *arguments, timeout=60):
+    def wait(self, what, script, *arguments):
         """Waits until the body of a JavaScript function returns a truthy value, and returns it."""
-        end = time.monotonic() + timeout
+        end = time.monotonic() + LIMIT
         while True:
             value = self.run(script, *arguments)
             if value:
                 return value
             if time.monotonic() > end:
-                raise AssertionError(f"waited {timeout} s until {what}: {self.run('return document.body.innerText')}")
+                raise AssertionError(f"waited {LIMIT} s until {what}: {self.run('return document.body.innerText')}")
             time.sleep(0.1)
 
     def screenshot(self, path):
