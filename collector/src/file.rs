@@ -315,6 +315,7 @@ fn open(path: &Path, keep: Keep) -> io::Result<Output> {
 /// Writes chunks of the queue with `writer` until the file is closed or fails. Runs on the file's
 /// thread.
 fn write<S: Storage>(shared: &FileQueue, mut writer: Writer<S>) {
+    shared.lock().syncs = writer.syncs();
     loop {
         let mut state = shared.lock();
         while state.waiting.is_empty() && !state.is_closed && !writer.is_copying() {
@@ -330,12 +331,16 @@ fn write<S: Storage>(shared: &FileQueue, mut writer: Writer<S>) {
             shared.lock().bytes = writer.len();
             return;
         }
+        let is_closed = state.is_closed;
         let chunk = state.waiting.pop_front();
         let len = chunk.as_ref().map_or(0, |chunk| chunk.bytes.len());
         state.waiting_bytes -= len;
         state.is_writing = true;
         drop(state);
 
+        if is_closed {
+            writer.close();
+        }
         let now = Instant::now();
         let result = match chunk {
             Some(chunk) => writer.append(&chunk, now),

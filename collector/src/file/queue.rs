@@ -3,10 +3,15 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use vramscope_trace::Chunk;
+
+/// How many times longer a sync of the disk may take than a write: it waits for everything else
+/// that is written to the disk, such as a checkpoint.
+const SYNC_PATIENCE_FACTOR: u32 = 6;
 
 /// The chunks that wait to be written to a recording's file, and progress and failure of the thread
 /// that writes them.
@@ -27,6 +32,8 @@ pub(super) struct QueueState {
     pub(super) failed: Option<io::Error>,
     /// Number of writes so far.
     pub(super) written: u64,
+    /// Number of times that a sync of the disk has begun or ended: odd during a sync.
+    pub(super) syncs: Arc<AtomicU64>,
     /// Size of the file.
     pub(super) bytes: u64,
     /// A full state is needed next.
@@ -72,16 +79,23 @@ impl FileQueue {
 
     /// Blocks while `must_wait` returns true and the file has not ended, and returns the locked
     /// state. If the file is not opened, or no write completes, within the queue's time limit,
-    /// `patience`, ends the file with an error.
+    /// `patience`, ends the file with an error. A sync of the disk may take
+    /// [`SYNC_PATIENCE_FACTOR`] times as long.
     pub(super) fn wait_while(&self, must_wait: impl Fn(&QueueState) -> bool) -> MutexGuard<'_, QueueState> {
         let mut state = self.lock();
+        let (mut last_progress, mut sync_waits) = (state.progress(), 0);
         while must_wait(&state) && !state.is_ended {
             let written = state.written;
             let is_stuck = |state: &mut QueueState| must_wait(state) && !state.is_ended && state.written == written;
             let waited = self.changed.wait_timeout_while(state, self.patience, is_stuck);
             let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = after;
-            if timeout.timed_out() && must_wait(&state) && state.written == written {
+            let progress = state.progress();
+            if progress != last_progress {
+                (last_progress, sync_waits) = (progress, 0);
+            } else if state.is_syncing() && sync_waits + 1 < SYNC_PATIENCE_FACTOR {
+                sync_waits += 1;
+            } else if timeout.timed_out() && must_wait(&state) {
                 let seconds = self.patience.as_secs_f64();
                 let reason = if state.is_opening { "it could not be opened" } else { "no data could be written" };
                 state.fail(io::Error::new(io::ErrorKind::TimedOut, format!("{reason} for {seconds:.0} s")));
@@ -92,6 +106,16 @@ impl FileQueue {
 }
 
 impl QueueState {
+    /// Returns numbers that change whenever a write completes, or a sync begins or ends.
+    fn progress(&self) -> (u64, u64) {
+        (self.written, self.syncs.load(Ordering::Relaxed))
+    }
+
+    /// Returns true while the writing thread waits for the disk to sync a replacement.
+    fn is_syncing(&self) -> bool {
+        self.syncs.load(Ordering::Relaxed) % 2 == 1
+    }
+
     /// Ends the file with `error`, unless an earlier error is stored, and discards the waiting
     /// chunks.
     pub(super) fn fail(&mut self, error: io::Error) {

@@ -51,13 +51,15 @@ pub(super) struct FakeDiskState {
     pub(super) taken: u32,
     /// Bytes of the next file that a power failure leaves.
     synced: usize,
+    /// The error of every sync.
+    pub(super) sync_fault: Option<io::ErrorKind>,
     /// What was done to make a replacement survive a power failure, in order.
-    pub(super) replacing: Vec<Replacing>,
+    pub(super) replacing: Vec<ReplacementStep>,
 }
 
 /// A step of replacing the current file of a [`FakeDisk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Replacing {
+pub(super) enum ReplacementStep {
     SyncedNext,
     Renamed,
     SyncedFolder,
@@ -127,8 +129,13 @@ impl Storage for FakeDisk {
     fn sync_next(&mut self) -> io::Result<()> {
         let mut state = self.0.lock().expect("no thread panics");
         state.call(0)?;
+        if let Some(kind) = state.sync_fault {
+            // Of a disk that cannot sync, nothing more is known.
+            state.synced = state.next.as_ref().expect("the next file was begun").len();
+            return Err(kind.into());
+        }
         state.synced = state.next.as_ref().expect("the next file was begun").len();
-        state.replacing.push(Replacing::SyncedNext);
+        state.replacing.push(ReplacementStep::SyncedNext);
         Ok(())
     }
 
@@ -138,12 +145,12 @@ impl Storage for FakeDisk {
         state.current = state.next.take().expect("the next file was begun");
         assert_eq!(state.synced, state.current.len(), "a power failure would lose a part of the recording");
         state.taken += 1;
-        state.replacing.push(Replacing::Renamed);
+        state.replacing.push(ReplacementStep::Renamed);
         Ok(())
     }
 
     fn sync_folder(&mut self) {
-        self.0.lock().expect("no thread panics").replacing.push(Replacing::SyncedFolder);
+        self.0.lock().expect("no thread panics").replacing.push(ReplacementStep::SyncedFolder);
     }
 
     fn drop_next(&mut self) {

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use proptest::prelude::*;
 use vramscope_trace::{ChunkKind, Recording, digest};
 
-use super::testing::{FakeDisk, FakeDiskState, Fault, Program, Replacing};
+use super::testing::{FakeDisk, FakeDiskState, Fault, Program, ReplacementStep};
 use super::*;
 
 /// Opens a recording; an incomplete chunk at the end is allowed only if `may_be_cut`.
@@ -175,7 +175,7 @@ fn replacement_is_synced_before_the_rename_and_the_folder_after_it() {
     };
     let (steps, calls, error) = run(None);
     assert!(error.is_none() && steps.len() >= 6, "{error:?}: {steps:?}");
-    let whole = [Replacing::SyncedNext, Replacing::Renamed, Replacing::SyncedFolder];
+    let whole = [ReplacementStep::SyncedNext, ReplacementStep::Renamed, ReplacementStep::SyncedFolder];
     assert!(steps.chunks(3).all(|steps| steps == whole), "{steps:?}");
     // A failure at any call leaves out no step before one that was done.
     for at in 0..calls {
@@ -183,6 +183,67 @@ fn replacement_is_synced_before_the_rename_and_the_folder_after_it() {
         assert!(steps.chunks(3).all(|steps| whole.starts_with(steps)), "at call {at}: {steps:?}");
         assert_ne!(steps.len() % 3, 2, "at call {at}: the folder is not synced: {steps:?}");
     }
+}
+
+#[test]
+fn disk_that_cannot_sync_keeps_the_recording() {
+    let (chunks, disk) = (chunks(), FakeDisk::default());
+    let everything: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+    for kind in [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported] {
+        disk.0.lock().expect("no thread panics").sync_fault = Some(kind);
+        let mut writer = Writer::new(disk.clone(), Keep { bytes: Some(everything as u64 / 3), time: None });
+        let (written, error) = write_all(&mut writer, &chunks);
+        assert!(error.is_none() && written == chunks.len(), "{error:?}");
+        let state = std::mem::take(&mut *disk.0.lock().expect("no thread panics"));
+        assert!(state.taken > 1);
+        open(&state.current, false);
+    }
+}
+
+#[test]
+fn end_of_the_recording_waits_for_no_copy() {
+    let (chunks, disk) = (chunks(), FakeDisk::default());
+    let everything: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+    let mut writer = Writer::new(disk.clone(), Keep { bytes: Some(everything as u64 / 3), time: None });
+    let mut rest = chunks.iter();
+    while !writer.is_copying() {
+        writer.append(rest.next().expect("a copy begins"), Instant::now()).expect("the disk has no fault");
+    }
+    writer.close();
+    let taken = disk.0.lock().expect("no thread panics").taken;
+    for chunk in rest.take(3) {
+        writer.append(chunk, Instant::now()).expect("the disk has no fault");
+        assert!(!writer.is_copying());
+    }
+    let state = disk.0.lock().expect("no thread panics");
+    assert!(state.next.is_none() && state.taken == taken);
+    open(&state.current, false);
+}
+
+#[test]
+fn sync_of_the_disk_is_progress() {
+    let queue = FileQueue::new(QUEUE_BYTES, Duration::ZERO);
+    queue.begin(None);
+    let syncs = Arc::clone(&queue.lock().syncs);
+    // Each look at the state sees that another sync has begun or ended.
+    let looks = AtomicU64::new(0);
+    let state = queue.wait_while(|_| {
+        syncs.fetch_add(1, Ordering::Relaxed);
+        looks.fetch_add(1, Ordering::Relaxed) < 100
+    });
+    assert!(state.failed.is_none());
+    drop(state);
+    // A sync that does not end is waited for longer than a write, not for ever.
+    let looks_until_failure = |syncs_so_far| {
+        let queue = FileQueue::new(QUEUE_BYTES, Duration::ZERO);
+        queue.begin(None);
+        queue.lock().syncs.store(syncs_so_far, Ordering::Relaxed);
+        let looks = AtomicU64::new(0);
+        let state = queue.wait_while(|_| looks.fetch_add(1, Ordering::Relaxed) < u64::MAX);
+        assert_eq!(state.failed.as_ref().map(io::Error::kind), Some(io::ErrorKind::TimedOut));
+        looks.load(Ordering::Relaxed)
+    };
+    assert!(looks_until_failure(1) > looks_until_failure(2));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use vramscope_trace::{Chunk, Recording};
@@ -53,6 +55,10 @@ pub(super) struct Writer<S> {
     slice: Vec<u8>,
     /// Size of the index at the end.
     index_len: u64,
+    /// Number of times that a sync has begun or ended: odd during a sync.
+    syncs: Arc<AtomicU64>,
+    /// Only a limit of the file's size starts another copy.
+    is_closing: bool,
 }
 
 impl<S: Storage> Writer<S> {
@@ -63,7 +69,21 @@ impl<S: Storage> Writer<S> {
             None if keep.is_everything() => 0,
             None => COPY_SLICE_BYTES,
         };
-        Self { storage, keep, layout: Layout::default(), copying: None, slice: vec![0; slice], index_len: 0 }
+        Self {
+            storage,
+            keep,
+            layout: Layout::default(),
+            copying: None,
+            slice: vec![0; slice],
+            index_len: 0,
+            syncs: Arc::default(),
+            is_closing: false,
+        }
+    }
+
+    /// Returns the number of times that a sync of the disk has begun or ended: odd during a sync.
+    pub(super) fn syncs(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.syncs)
     }
 
     /// Returns the size of the file in bytes, including the index once it is written.
@@ -105,6 +125,7 @@ impl<S: Storage> Writer<S> {
     /// finishes the copy at once if another `len` bytes would exceed the limit.
     fn make_room(&mut self, len: u64, now: Instant) -> io::Result<()> {
         if self.copying.is_none()
+            && !self.is_closing
             && let Some(cut) = self.layout.cut(&self.keep, now)
         {
             self.begin(cut)?;
@@ -146,7 +167,7 @@ impl<S: Storage> Writer<S> {
     /// afterwards.
     pub(super) fn copy(&mut self) -> io::Result<()> {
         let Some(copying) = &mut self.copying else { return Ok(()) };
-        let result = copy_slice(&mut self.storage, &mut self.slice, copying, self.layout.len());
+        let result = copy_slice(&mut self.storage, &mut self.slice, copying, self.layout.len(), &self.syncs);
         match result {
             Ok(false) => Ok(()),
             Ok(true) => {
@@ -163,8 +184,11 @@ impl<S: Storage> Writer<S> {
         }
     }
 
-    /// Deletes an unfinished copy, at the end of the recording.
+    /// Deletes an unfinished copy, at the end of the recording, and starts another one for the
+    /// remaining chunks only if they would exceed the limit of the file's size. The disk may take
+    /// long to sync a copy, while the program waits for the end.
     pub(super) fn close(&mut self) {
+        self.is_closing = true;
         if self.is_copying() {
             self.give_up();
         }
@@ -211,8 +235,14 @@ impl<S: Storage> Writer<S> {
 
 /// Copies the next bytes to the replacement file, at most as many as the buffer `slice` holds.
 /// Returns true when everything up to byte offset `end` is copied and the replacement has taken the
-/// recording's place.
-fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copying, end: u64) -> io::Result<bool> {
+/// recording's place. `syncs` counts when a sync begins and ends.
+fn copy_slice(
+    storage: &mut impl Storage,
+    slice: &mut [u8],
+    copying: &mut Copying,
+    end: u64,
+    syncs: &AtomicU64,
+) -> io::Result<bool> {
     while copying.permanent.front().is_some_and(Range::is_empty) {
         copying.permanent.pop_front();
     }
@@ -223,7 +253,7 @@ fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copyin
     let len = slice.len().min(usize::try_from(until - at).unwrap_or(usize::MAX));
     if len == 0 {
         // Otherwise the new name could reach the disk before the new content.
-        retry(storage, Storage::sync_next)?;
+        sync(storage, syncs)?;
         retry(storage, Storage::take_next)?;
         return Ok(true);
     }
@@ -238,7 +268,7 @@ fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copyin
     copying.copied += len as u64;
     copying.unsynced += len as u64;
     if copying.unsynced >= SYNC_BYTES {
-        retry(storage, Storage::sync_next)?;
+        sync(storage, syncs)?;
         copying.unsynced = 0;
     }
     match copying.permanent.front_mut() {
@@ -246,6 +276,18 @@ fn copy_slice(storage: &mut impl Storage, slice: &mut [u8], copying: &mut Copyin
         None => copying.at += len as u64,
     }
     Ok(false)
+}
+
+/// Waits until the replacement file would survive a power failure. On a file system that cannot
+/// sync, the recording continues without that.
+fn sync(storage: &mut impl Storage, syncs: &AtomicU64) -> io::Result<()> {
+    syncs.fetch_add(1, Ordering::Relaxed);
+    let result = retry(storage, Storage::sync_next);
+    syncs.fetch_add(1, Ordering::Relaxed);
+    match result {
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+        result => result,
+    }
 }
 
 /// Appends all of `bytes` to the file with this role, in several writes if necessary.
