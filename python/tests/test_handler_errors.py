@@ -188,3 +188,189 @@ with vramscope.record("run.vram") as session:
     wait_until_live(session)
             """
         )
+
+    def test_handlers_error_in_the_first_use_of_cuda(self):
+        places = (
+            "_follow.device_list", "_interpreter._check", "_native.Autograd", "_follow.take_snapshot", "_spans.begin",
+            "_labels.Labels.install", "_follow.Following._try_begin", "_follow.Following._start_thread",
+        )
+        for place in places:
+            with self.subTest(place=place):
+                output, _ = self.run_program(
+                    f"""
+from vramscope import _follow, _interpreter, _labels, _native, _spans
+
+session = vramscope.watch(listen="127.0.0.1:0", record="run.vram")
+owner, _, name = {place!r}.rpartition(".")
+interrupt(eval(owner), name)
+try:
+    torch.cuda.init()
+except torch.cuda.DeferredCudaCallError as error:
+    assert type(error.__cause__) is Preempted, error.__cause__
+else:
+    raise AssertionError("the error does not reach the program")
+assert session.status == "waiting", session.status
+kept = train()
+wait_until_live(session)
+kept += train()
+write_log()
+session.stop()
+                    """
+                )
+                self.assertGreater(self.assert_recording_equals_log(), 50)
+
+    def test_handlers_error_while_snapshots_are_begun(self):
+        for place in "_follow.Polling", "_polling.take_snapshot", "_polling.PinnedMemory", "_pinned_memory.has_blocks":
+            with self.subTest(place=place):
+                self.run_program(
+                    f"""
+from vramscope import _follow, _pinned_memory, _polling
+
+session = vramscope.watch(listen="127.0.0.1:0")
+owner, _, name = {place!r}.rpartition(".")
+interrupt(eval(owner), name)
+try:
+    torch.cuda.init()
+except torch.cuda.DeferredCudaCallError as error:
+    assert type(error.__cause__) is Preempted, error.__cause__
+else:
+    raise AssertionError("the error does not reach the program")
+torch.cuda.init()
+assert session.status.startswith("polling: "), session.status
+                    """,
+                    version="2.99.0+standin", layout=15,
+                )
+
+    def test_handlers_error_while_a_session_is_started_used_and_ended(self):
+        self.run_program(
+            """
+import types
+from vramscope import _metadata, _native, _spans
+
+class Session:
+    '''The library's session, whose functions can be replaced.'''
+
+    def __init__(self, *arguments, **keywords):
+        self.inner = NativeSession(*arguments, **keywords)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+NativeSession, _native.Session = _native.Session, Session
+added = []
+rules = types.SimpleNamespace(add=added.append)
+sys.modules["torch._dynamo.trace_rules"] = rules
+
+def watch():
+    return vramscope.watch(listen="127.0.0.1:0")
+
+for owner, name in (rules, "add"), (_metadata, "install"), (_spans, "install"), (_native, "Session"):
+    interrupt(owner, name)
+    assert reaches_the_program(watch), name
+    if vramscope._watch._current is not None:
+        vramscope._watch._current.stop()
+assert added == ["vramscope"]
+session = watch()
+kept = train()
+wait_until_live(session)
+
+def record():
+    with vramscope.record("block.vram"):
+        pass
+
+interrupt(session._session, "save")
+assert reaches_the_program(lambda: session.save("saved.vram"))
+session.starter = "vramscope run"
+for name in "add_file", "end_file":
+    interrupt(session._session, name)
+    assert reaches_the_program(record), name
+    session._block = None
+interrupt(session._session, "add_file")
+assert reaches_the_program(lambda: vramscope.watch(record="late.vram"))
+session.stop()
+session = vramscope._watch.start(None, None, "python", starter="vramscope run")
+interrupt(session._session, "serve")
+assert reaches_the_program(watch)
+assert watch().url
+            """
+        )
+
+    def test_handlers_error_while_other_functions_run(self):
+        self.run_program(
+            """
+import types
+from vramscope import _callbacks, _command, _kernel, _notebook, _pool, _pool_library, _ranks, _view
+
+def of(module, *names):
+    '''Gives a module functions of `os` that are its own.'''
+    module.os = types.SimpleNamespace(**{**vars(os), "path": os.path})
+    return module.os
+
+def serve():
+    _view.serve("no-such-file")
+
+training = _callbacks.TrainingSession(None, None, None)
+training._watch = types.SimpleNamespace(_session=types.SimpleNamespace(mark=lambda *_: None), annotate=lambda *_: None)
+sys.modules["IPython"] = ipython = types.SimpleNamespace(get_ipython=lambda: None)
+allocator = "cpython-is-no-allocator.so"
+for owner, name, call in (
+    (of(_command), "stat", lambda: _command._has_owner_of("/", "/")),
+    (of(_view), "stat", serve),
+    (ipython, "get_ipython", _kernel.is_kernel),
+    (ipython, "get_ipython", _notebook.register_magic),
+    (training._watch._session, "mark", lambda: training.mark("a")),
+    (training._watch, "annotate", lambda: training.annotate(object())),
+    (_pool_library.ctypes, "CDLL", lambda: _pool_library.PoolLibrary(allocator)),
+    (_pool, "torch_minor", lambda: _pool._check(torch)),
+):
+    interrupt(owner, name)
+    assert reaches_the_program(call), name
+            """
+        )
+
+    def test_handlers_error_while_ranks_join(self):
+        self.run_program(
+            """
+import socket
+from vramscope import _ranks
+
+class Socket(socket.socket):
+    def connect(self, name):
+        super().connect(name)
+
+    def bind(self, name):
+        super().bind(name)
+
+_ranks.socket.socket = Socket
+interrupt(Socket, "connect")
+assert reaches_the_program(lambda: _ranks._Connection("\\0no-such-name"))
+interrupt(Socket, "connect")
+assert reaches_the_program(lambda: _ranks._is_held_by_another_user("\\0no-such-name"))
+interrupt(Socket, "bind")
+assert reaches_the_program(lambda: _ranks._Server("\\0a-name", "127.0.0.1:0", None))
+interrupt(_ranks, "_join")
+assert reaches_the_program(lambda: _ranks.watch("127.0.0.1:0"))
+            """,
+            WORLD_SIZE="2", RANK="0", LOCAL_RANK="0", MASTER_ADDR="localhost", MASTER_PORT="1",
+        )
+
+    def test_spans_are_recorded_although_texts_are_not(self):
+        _, errors = self.run_program(
+            """
+from vramscope import _metadata
+
+def fail(*_):
+    raise AttributeError("another version of PyTorch")
+
+_metadata.install = fail
+with vramscope.record("run.vram") as session:
+    kept = train()
+    wait_until_live(session)
+    with torch.profiler.record_function("a span"):
+        pass
+            """
+        )
+        message = "vramscope: texts of the program are not recorded: AttributeError('another version of PyTorch')"
+        self.assertIn(message, errors)
+        self.assertNotIn("spans are not recorded", errors)
+        self.assertEqual(self.marks().count("a span"), 2)

@@ -6,7 +6,7 @@ import os
 import sys
 
 from . import _ranks, _watch
-from ._messages import print_message
+from ._messages import print_message, raise_if_of_handler
 
 #: How many trainings this process has recorded to each file that was asked for.
 _trainings = {}
@@ -121,4 +121,5 @@ def _reported(consequence):
     try:
         yield
     except Exception as error:
+        raise_if_of_handler(error)
         print_message(f"{consequence}: {error}")

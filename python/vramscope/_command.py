@@ -5,6 +5,8 @@ import shutil
 import sys
 import sysconfig
 
+from ._messages import raise_if_of_handler
+
 
 def find():
     """Returns the path of the command, or None if it is missing."""
@@ -29,5 +31,6 @@ def _has_owner_of(package, folder):
     root: other users may create a folder ``bin`` beside a package in ``/tmp``."""
     try:
         return os.stat(folder).st_uid in (0, os.getuid(), os.stat(package).st_uid)
-    except OSError:
+    except OSError as error:
+        raise_if_of_handler(error)
         return False

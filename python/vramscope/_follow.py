@@ -209,13 +209,18 @@ class Following:
             print_message(f"nothing is recorded: {FORKED}")
             self._turn_off(FORKED)
             return
+        self._try("torch.compile may compile functions of vramscope", _dynamo.skip_package)
+        self._try("texts of the program are not recorded", lambda: _metadata.install(torch, self._session))
+        self._try("spans are not recorded", lambda: _spans.install(torch, self._session))
+
+    @staticmethod
+    def _try(consequence, step):
+        """Does a step that may fail with another version of PyTorch. Events can be recorded still."""
         try:
-            _dynamo.skip_package()
-            _metadata.install(torch, self._session)
-            _spans.install(torch, self._session)
-        except Exception as error:  # Another version of PyTorch: events can be recorded still.
-            print_message(f"spans are not recorded: {error!r}")
+            step()
+        except Exception as error:
             raise_if_of_handler(error)
+            print_message(f"{consequence}: {error!r}")
 
     def _follow_cuda(self):
         if self._stopped.is_set() or self._thread is not None:
@@ -223,8 +228,9 @@ class Following:
         try:
             self._attach()
         except Exception as error:  # The program must not notice.
-            self._fail(error)
+            # PyTorch raises it as an error of the initialization, and tries that again later.
             raise_if_of_handler(error)
+            self._fail(error)
 
     def _fail(self, error):
         """Gives up to follow the allocator: records snapshots instead, if nothing has been recorded
@@ -238,8 +244,8 @@ class Following:
                 self._polling = Polling(self._session, torch, error)
                 self.status = f"polling: {error}"
                 consequence = "; recording snapshots instead, without call stacks"
-        except Exception:
-            pass
+        except Exception as polling_error:
+            raise_if_of_handler(polling_error)
         print_message(f"cannot follow PyTorch's allocator: {error}{consequence}")
         if self._polling is None:
             self._turn_off(error)
@@ -260,6 +266,20 @@ class Following:
     def _attach(self):
         import torch
 
+        # A signal handler may have interrupted an earlier call.
+        if self.status == "waiting" and not self._is_waiting:
+            if self.is_attached:
+                self._session.prepare_snapshot()
+            else:
+                self._attach_tracker(torch)
+            self._session.start(take_snapshot(torch))
+            self._is_waiting = True
+        # Already now: the first step may begin before the first use of a device is noticed.
+        self._take_notes()
+        self._try_begin(torch)
+        self._start_thread()
+
+    def _attach_tracker(self, torch):
         minor = torch_minor(torch.__version__)
         devices = device_list(torch)
         # Without stacks, too: a later session of this process may want them.
@@ -268,18 +288,13 @@ class Following:
         self._has_interpreter = interpreter is not None
         self._session.attach(minor, devices, self._mode(), interpreter, self._autograd)
         self.is_attached = True
-        self._session.start(take_snapshot(torch))
-        # Already now: the first step may begin before the first use of a device is noticed.
-        self._take_notes()
-        self._is_waiting = True
-        self._try_begin(torch)
-        self._start_thread()
 
     def _checked(self, check, consequence):
         """Returns what ``check`` returns; None, and a message if stacks are wanted, if it fails."""
         try:
             return check()
         except RuntimeError as error:
+            raise_if_of_handler(error)
             if self._with_stacks:
                 print_message(f"{consequence}: {error}")
             return None
@@ -301,12 +316,12 @@ class Following:
         begins."""
         if self._takes_notes:
             return
-        self._takes_notes = True
         _spans.begin()
         self._phases.install()
         # Gradients are new at every step: without stacks, a step shall cost next to nothing.
         self.labels.labels_gradients = self._with_stacks
         self.labels.install()
+        self._takes_notes = True
 
     def _run(self):
         try:

@@ -2,13 +2,16 @@
 
 import sys
 
+from ._messages import raise_if_of_handler
+
 
 def interactive_shell():
     """Returns IPython's shell in this process; None if the program does not run in IPython."""
     ipython = sys.modules.get("IPython")
     try:
         return ipython.get_ipython() if ipython is not None else None
-    except Exception:
+    except Exception as error:
+        raise_if_of_handler(error)
         # IPython is being imported.
         return None
 

@@ -7,6 +7,7 @@ import os
 import sys
 
 from . import _kernel, _watch
+from ._messages import raise_if_of_handler
 
 #: The height of the page in a notebook, in CSS pixels.
 DEFAULT_HEIGHT = 640
@@ -134,6 +135,7 @@ def _magic(line):
         options = parser.parse_args(shlex.split(line))
         show(options.path_or_url, options.height)
     except (ValueError, ViewError, _watch.WatchError) as error:
+        raise_if_of_handler(error)
         # Without the traceback, which is of no use to the user of a magic.
         raise UsageError(f"%vramscope: {error}") from None
 
@@ -149,6 +151,6 @@ def register_magic():
     try:
         if shell is not None and shell.find_line_magic("vramscope") is None:
             load_ipython_extension(shell)
-    except Exception:
+    except Exception as error:
         # Importing the package must not fail in a shell that has no magics.
-        pass
+        raise_if_of_handler(error)

@@ -9,7 +9,7 @@ import inspect
 import sys
 import time
 
-from ._messages import print_message
+from ._messages import print_message, raise_if_of_handler
 from ._snapshot import PAUSE_FACTOR, take_pinned_snapshot
 
 
@@ -43,6 +43,7 @@ class PinnedMemory:
             self._stats = stats
             self._next_time = end + PAUSE_FACTOR * (end - start)
         except Exception as error:  # The program must not notice, and device memory is recorded on.
+            raise_if_of_handler(error)
             self._has_snapshots = False
             print_message(f"pinned host memory is not recorded: {error!r}")
 
@@ -65,7 +66,8 @@ def has_pinned_snapshots(torch):
     """Returns True if this version of PyTorch can have pinned memory in its snapshots."""
     try:
         parameters = inspect.signature(torch.cuda.memory._record_memory_history).parameters
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError) as error:
+        raise_if_of_handler(error)
         return False
     return {"record_pinned_host_memory", "record_cuda"} <= parameters.keys()
 

@@ -5,6 +5,7 @@ import os
 from . import _pool_patches, _pool_session, _watch
 from ._call_lock import CallLock
 from ._follow import torch_minor
+from ._messages import raise_if_of_handler
 from ._pool_library import PoolError, PoolLibrary, find_library
 
 #: Setters of PyTorch's allocator object, and the library's functions that they get.
@@ -100,6 +101,7 @@ def _check(torch):
     try:
         minor = torch_minor(torch.__version__)
     except RuntimeError as error:
+        raise_if_of_handler(error)
         raise PoolError(str(error)) from None
     session = _watch._current
     if session is not None and not _is_waiting_to_push(session):
@@ -136,6 +138,7 @@ def _install(torch, library):
     try:
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:
+        raise_if_of_handler(error)
         raise PoolError(f"PyTorch keeps its own allocator: {_first_line(error)}") from None
     return allocator
 

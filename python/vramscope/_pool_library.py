@@ -4,6 +4,8 @@ import ctypes
 import json
 import os
 
+from ._messages import raise_if_of_handler
+
 #: Environment variable with the library's path.
 LIBRARY_VARIABLE = "VRAMSCOPE_POOL_LIBRARY"
 NAME = "libvramscope_pluggable.so"
@@ -72,6 +74,7 @@ class PoolLibrary:
                 function = getattr(self._library, name)
                 function.argtypes, function.restype = arguments, result
         except OSError as error:
+            raise_if_of_handler(error)
             raise PoolError(f"cannot load {path}: {error}") from None
         except AttributeError as error:
             raise PoolError(f"{path} is of another version of vramscope: {error}") from None

@@ -18,7 +18,7 @@ import threading
 import time
 
 from . import _command, _watch
-from ._messages import print_message
+from ._messages import print_message, raise_if_of_handler
 
 #: How long a rank waits for local rank 0 of its machine, in seconds.
 JOIN_TIMEOUT = 10.0
@@ -88,6 +88,7 @@ def watch(listen=None, record=None, stacks="python"):
         try:
             os.environ["VRAMSCOPE_PUSH"] = _join(rank, listen, None if has_own_file else path)
         except OSError as error:
+            raise_if_of_handler(error)
             print_message(f"rank {rank.rank} has a page of its own: {error}")
         else:
             # Only the server listens.
@@ -148,7 +149,8 @@ def _is_held_by_another_user(name):
         try:
             connection.connect(name)
             return not _is_own_user(connection)
-        except OSError:
+        except OSError as error:
+            raise_if_of_handler(error)
             return False
 
 
@@ -162,8 +164,8 @@ class _Connection:
                 connection.settimeout(JOIN_TIMEOUT)
                 try:
                     connection.connect(name)
-                except OSError:
-                    pass
+                except OSError as error:
+                    raise_if_of_handler(error)
                 else:
                     self._receive(connection)
                     return
@@ -197,7 +199,8 @@ class _Server:
         self._bind(name)
         try:
             self._process, self.url = self._start(listen, record)
-        except OSError:
+        except BaseException:
+            # Also what a signal handler raises.
             self._socket.close()
             raise
         # A forked child must keep neither the name nor the server.
@@ -213,7 +216,8 @@ class _Server:
             try:
                 self._socket.bind(name)
                 break
-            except OSError:
+            except OSError as error:
+                raise_if_of_handler(error)
                 if _is_held_by_another_user(name):
                     self._socket.close()
                     raise OSError("another user has taken the name of this job's socket") from None

@@ -8,6 +8,7 @@ import tempfile
 
 from . import _command
 from ._call_lock import CallLock
+from ._messages import raise_if_of_handler
 
 _lock = CallLock()
 #: The running servers by the path of their file.
@@ -81,6 +82,7 @@ def serve(path):
     try:
         status = os.stat(path)
     except OSError as error:
+        raise_if_of_handler(error)
         raise ViewError(f"cannot open {path}: {error.strerror}") from None
     version = (status.st_mtime_ns, status.st_size)
 

@@ -8,7 +8,7 @@ import sys
 from . import _kernel, _native
 from ._call_lock import BusyError, CallLock
 from ._follow import Following, is_forked_from_cuda
-from ._messages import print_message
+from ._messages import print_message, raise_if_of_handler
 from ._scopes import scope
 
 #: Call stacks that can be recorded: of Python, also of C++, or none.
@@ -74,6 +74,7 @@ class Watch:
         try:
             self._session = _native.Session(listen=listen, record=record, **_page_options(), **options)
         except RuntimeError as error:
+            raise_if_of_handler(error)
             raise WatchError(str(error)) from None
         self._pushes = _pushes() and options.get("from_environment", True)
         self._following = Following(self._session, stacks=stacks)
@@ -118,6 +119,7 @@ class Watch:
         try:
             self._session.save(path)
         except RuntimeError as error:
+            raise_if_of_handler(error)
             raise WatchError(f"cannot save {os.fsdecode(path)}: {error}") from None
 
     def stop(self):
@@ -174,6 +176,7 @@ class Watch:
             if address is not None and self.url is None:
                 self._session.serve(address, **_page_options())
         except RuntimeError as error:
+            raise_if_of_handler(error)
             raise WatchError(str(error)) from None
         if record is not None and record not in self._files:
             self._add_file(record, False)
@@ -189,6 +192,7 @@ class Watch:
         try:
             self._session.add_file(path, can_end)
         except RuntimeError as error:
+            raise_if_of_handler(error)
             _print(f"{error}; no file is written")
             self._lacks_file = True
             return False
@@ -237,6 +241,7 @@ class _Block(Watch):
             try:
                 self._is_complete = self._session.end_file(*self._files)
             except RuntimeError as error:
+                raise_if_of_handler(error)
                 _print(f"cannot write {os.fsdecode(self._files[0])}: {error}")
                 self._is_complete = False
             self._owner._end_block()
