@@ -31,14 +31,14 @@ def claim(folder):
     return True
 
 
-def start_time(process):
-    """Returns when a process started; None if it has ended or the system hides it."""
+def read_status(process):
+    """Returns the state of a process and when it started; None for both if the system hides it."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
-        return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+        return None, None
+    return fields[0], int(fields[19])
 
 
 def has_ended(process, started):
@@ -49,7 +49,9 @@ def has_ended(process, started):
         return True
     except PermissionError:
         pass
-    return start_time(process) not in (None, started)
+    state, start = read_status(process)
+    # A process that was killed stays in state Z until its parent asks for its exit code.
+    return state in (b"Z", b"X") or start not in (None, started)
 
 
 def remove(path, outer, folder):

@@ -308,6 +308,19 @@ mod tests {
     }
 
     #[test]
+    fn killed_command_has_ended_before_its_parent_notices() {
+        let functions = RUN.strip_suffix("run(ARGUMENTS)\n").expect("the last line runs the program");
+        let program = format!(
+            "{functions}\nimport signal\nchild = os.fork()\nif child == 0:\n    while True: signal.pause()\n\
+             _, start = read_status(child)\nassert not has_ended(child, start) and has_ended(child, start + 1)\n\
+             os.kill(child, signal.SIGKILL)\nos.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)\n\
+             assert has_ended(child, start)\nos.waitpid(child, 0)\nassert has_ended(child, start)\n"
+        );
+        let status = std::process::Command::new("python3").args(["-c", &program]).status().expect("Python starts");
+        assert!(status.success());
+    }
+
+    #[test]
     fn starter_runs_nothing_but_the_unchanged_script() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (path, ran, other) = (folder.path().join("run.py"), folder.path().join("ran"), folder.path().join("other"));
