@@ -25,6 +25,9 @@ const OWN_NAME: &str = "vramscope";
 const GROUP_WRITE: u32 = 0o020;
 #[cfg(unix)]
 const ALL_WRITE: u32 = 0o002;
+/// Permission of all users to reach what is in a folder.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+const ALL_SEARCH: u32 = 0o001;
 /// Permission bit that lets only the owner of an entry rename or remove it, as in `/tmp`.
 #[cfg(unix)]
 const STICKY: u32 = 0o1000;
@@ -111,8 +114,9 @@ pub(crate) fn create_private(folder: &Path) -> io::Result<PathBuf> {
 
 /// Returns the folders for files that are soon deleted, the best one first: those in which no other
 /// user can create a file, then the temporary folder, in which others can once a file is deleted.
+/// The user with the id `uid` can reach all of them.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-pub(crate) fn short_lived_folders() -> Vec<PathBuf> {
+pub(crate) fn short_lived_folders(uid: u32) -> Vec<PathBuf> {
     let runtime = if nix::unistd::geteuid().is_root() {
         Some(PathBuf::from(ROOT_RUNTIME))
     } else {
@@ -120,7 +124,19 @@ pub(crate) fn short_lived_folders() -> Vec<PathBuf> {
     };
     let runtime = runtime.filter(|folder| check_private(folder).is_ok());
     let private = runtime.or_else(|| data_folder().ok());
-    private.into_iter().chain([std::env::temp_dir()]).collect()
+    let temporary = std::env::temp_dir();
+    private.into_iter().filter(|folder| can_reach(uid, folder)).chain([temporary]).collect()
+}
+
+/// Returns true if the user with the id `uid` can reach a folder: if it is this user or root, or if
+/// all users can. `/root`, for example, is closed to others on many systems.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn can_reach(uid: u32, folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let is_open = |folder: &Path| fs::metadata(folder).is_ok_and(|metadata| metadata.mode() & ALL_SEARCH != 0);
+    let own_uid = nix::unistd::geteuid().as_raw();
+    uid == 0 || uid == own_uid || fs::canonicalize(folder).is_ok_and(|folder| folder.ancestors().all(is_open))
 }
 
 #[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
@@ -159,6 +175,20 @@ mod tests {
         assert!(error.contains("can be written by other users"), "{error}");
         assert!(create_private(&outer.join("new")).is_err());
         assert!(!outer.join("new").exists());
+    }
+
+    #[test]
+    fn folders_that_a_user_cannot_reach_are_not_used_for_that_user() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (outer, inner) = (folder.path().join("outer"), folder.path().join("outer/inner"));
+        fs::create_dir_all(&inner).expect("the folder is writable");
+        set_mode(folder.path(), 0o711);
+        let own_uid = nix::unistd::geteuid().as_raw();
+        for (mode, others) in [(0o711, true), (0o755, true), (0o700, false), (0o770, false)] {
+            set_mode(&outer, mode);
+            assert_eq!(can_reach(own_uid + 1, &inner), others, "{mode:o}");
+            assert!(can_reach(own_uid, &inner) && can_reach(0, &inner), "{mode:o}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, fstatat, mkdirat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 use sha2::{Digest as _, Sha256};
 
 use super::target::{TargetProcess, start_time};
@@ -68,8 +68,16 @@ pub(super) struct ScriptFolder {
 impl ScriptFolder {
     /// Creates the folder with the program `code` for the process.
     pub(super) fn create(process: &TargetProcess, code: &str) -> Result<Self> {
+        let ((uid, _), own_uid) = (process.owner(), geteuid().as_raw());
+        // The process uses no folder of a third user.
+        if ![0, uid].contains(&own_uid) {
+            return Err(CommandError::new(format_args!(
+                "process {} belongs to the user with id {uid}: run this command as that user or as root",
+                process.pid()
+            )));
+        }
         let mut errors = Vec::new();
-        for parent in short_lived_folders() {
+        for parent in short_lived_folders(uid) {
             match Self::create_in(&parent, process, code) {
                 Ok(folder) => return Ok(folder),
                 Err(error) => errors.push(format!("{}: {error}", parent.display())),
