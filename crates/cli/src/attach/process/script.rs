@@ -31,7 +31,7 @@ const MAX_RESULT_BYTES: u64 = 1 << 20;
 /// Number of hexadecimal digits of the digest by which a process recognizes the program.
 const DIGEST_DIGITS: usize = 32;
 /// Flags of every file and folder that is opened.
-const SAFE: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK);
+const OPEN_FLAGS: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK);
 
 /// Name of the folder that belongs to the process's user, and of the files in it.
 const TARGET: &str = "target";
@@ -135,13 +135,13 @@ impl ScriptFolder {
     /// Gives the inner folder to the process's user, and lets that user reach it.
     pub(super) fn give_away(&self) -> io::Result<()> {
         let (uid, gid) = self.owner;
-        let script = File::from(openat(&self.target, SCRIPT, SAFE, Mode::empty())?);
+        let script = File::from(openat(&self.target, SCRIPT, OPEN_FLAGS, Mode::empty())?);
         if script.metadata()?.uid() != uid {
             let counts = self.counts.iter().flat_map(|(asked, opened)| [asked, opened]);
             [&script].into_iter().chain(counts).try_for_each(|file| fchown(file, Some(uid), Some(gid)))?;
             fchown(&self.target, Some(uid), Some(gid))?;
         }
-        let starter = File::from(openat(&self.outer, STARTER, SAFE, Mode::empty())?);
+        let starter = File::from(openat(&self.outer, STARTER, OPEN_FLAGS, Mode::empty())?);
         starter.set_permissions(fs::Permissions::from_mode(0o644))?;
         File::from(self.outer.try_clone()?).set_permissions(fs::Permissions::from_mode(0o711))
     }
@@ -224,7 +224,7 @@ impl ScriptFolder {
 
     /// Reads the reply, which the process's user may have replaced by anything.
     fn read_reply(&self) -> io::Result<String> {
-        let file = File::from(openat(&self.target, REPLY, SAFE, Mode::empty()).map_err(|error| match error {
+        let file = File::from(openat(&self.target, REPLY, OPEN_FLAGS, Mode::empty()).map_err(|error| match error {
             Errno::ELOOP | Errno::ENXIO => io::Error::other("it is not a regular file"),
             error => error.into(),
         })?);
@@ -259,12 +259,12 @@ impl Drop for ScriptFolder {
 
 /// Opens a folder.
 fn open_folder(parent: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
-    Ok(openat(parent, path, SAFE | OFlag::O_DIRECTORY, Mode::empty())?)
+    Ok(openat(parent, path, OPEN_FLAGS | OFlag::O_DIRECTORY, Mode::empty())?)
 }
 
 /// Creates a file in a folder. Fails if there is one of this name.
 fn create_file(folder: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<File> {
-    let flags = SAFE | OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL;
+    let flags = OPEN_FLAGS | OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_EXCL;
     let mut file = File::from(openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
     file.write_all(bytes)?;
     Ok(file)
@@ -278,7 +278,7 @@ fn starter(path: &str, script: &str, uid: u32) -> String {
     let (digest, len) = (&digest[..DIGEST_DIGITS], script.len());
     // It ends up between three single quotes.
     let path = python_literal(path).replace('\'', "\\x27");
-    let (flags, regular) = (SAFE.bits(), 0o100_600);
+    let (flags, regular) = (OPEN_FLAGS.bits(), 0o100_600);
     let thread = format!(
         "try:\n import os,hashlib\n f=os.open({path},{flags});s=os.fstat(f)[0:5:4];t=os.read(f,{len});os.close(f)\n \
          if s==({regular},{uid})and hashlib.sha256(t).hexdigest()[:{DIGEST_DIGITS}]=='{digest}':\
@@ -339,11 +339,11 @@ mod tests {
             fs::write(path, text).expect("the folder is writable");
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the file is ours");
         };
-        let check = |python: &Path, place: &dyn Fn(), expected| {
+        let check = |python: &Path, create: &dyn Fn(), expected| {
             for file in [&path, &ran, &other] {
                 let _ = fs::remove_file(file);
             }
-            place();
+            create();
             // In the main thread, so that the process ends after it.
             let program = format!("import _thread\n_thread.start_new_thread=lambda function,a:function(*a)\n{starter}");
             let status = std::process::Command::new(python).args(["-c", &program]).status().expect("Python starts");

@@ -425,10 +425,10 @@ fn user_of_the_process_cannot_mislead_the_command() {
     let process = target.find();
     let secret = shared.path().join("secret");
     fs::write(&secret, "done\nsecret").expect("the folder is writable");
-    let check = |place: &dyn Fn(&Path), expected: &str| {
+    let check = |create: &dyn Fn(&Path), expected: &str| {
         let folder = ScriptFolder::create_in(shared.path(), &process.process, "").expect("a folder");
         assert!(folder.result().expect("no reply").is_none());
-        place(&folder.path().join("target/reply"));
+        create(&folder.path().join("target/reply"));
         let result = folder.result().map(|result| result.map(|text| text.unwrap_or_default()));
         let found = match &result {
             Ok(text) => text.clone().unwrap_or_default(),
