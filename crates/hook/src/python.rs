@@ -354,8 +354,8 @@ impl PySession {
         session.trust_operations(is_trusted);
     }
 
-    /// Waits for a request: `"snapshot"`, `"modules"`, `"backward"`, or `None` after the time. After
-    /// `"modules"`, the caller must call `end_module_search`.
+    /// Waits for a request: `"snapshot"`, `"modules"`, `"backward"`, or `None` after the time.
+    /// After `"modules"`, the caller must call `end_module_search`.
     fn next_request(&self, py: Python<'_>, timeout_s: f64) -> Option<&'static str> {
         let session = self.own().ok()?;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or_default();

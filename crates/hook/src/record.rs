@@ -17,10 +17,10 @@
 //! code in the backward pass of an operation, whose number it has. An event's stream and private
 //! pool are those of the last setting, and its scope is the last one. A Python frame's first word
 //! has the code's number (32 bits), a flag that a second word follows (1) and the line (31); the
-//! second word is the identity of the module whose method the frame runs (`modules`). A C++ frame has the code
-//! number 0, and its address as the second word. Numbers of stacks and codes are defined before
-//! their first use; stack 0 means no stack. After a record `tables`, no stack that was defined
-//! before it is used.
+//! second word is the identity of the module whose method the frame runs (`modules`). A C++ frame
+//! has the code number 0, and its address as the second word. Numbers of stacks and codes are
+//! defined before their first use; stack 0 means no stack. After a record `tables`, no stack that
+//! was defined before it is used.
 //!
 //! Times are those of PyTorch's entry: the processor's time-stamp counter.
 
