@@ -68,8 +68,10 @@ class FreedModulesTest(ProgramTest):
         # As of a hyperparameter search. The names are searched for while the models run.
         scopes = self.check(
             """
-                for number in range(50):
-                    run(number, calls=20, pause=0.01)
+                number = 0
+                while number < 50 or not any("Model" in row["scope"] for row in events_so_far(session)):
+                    run(number, calls=20, pause=0.001)
+                    number += 1
             """
         )
         self.assertGreater(len([scope for scope in scopes if scope]), 0, "no module has a name")
@@ -104,7 +106,7 @@ class FreedModulesTest(ProgramTest):
         )
 
     def test_scope_in_a_module_that_is_freed(self):
-        self.run_program(
+        output, _ = self.run_program(
             """
             import torch
             import vramscope
@@ -123,18 +125,20 @@ class FreedModulesTest(ProgramTest):
             with vramscope.record("run.vram") as session:
                 kept = train()
                 wait_until_live(session)
-                for number in range(30):
+                number = 0
+                while number < 30 or len(addresses) == number:
                     model = classes[number % 3]()
                     addresses.add(id(model))
                     if number >= 3:
                         session.annotate(model)
                     model()
-            assert len(addresses) < 30
+                    number += 1
+            print(number)
             """
         )
         rows = [row for row in self.events() if row["kind"] == "alloc" and 71000 <= int(row["requested"]) < 71003]
         scopes = [row["scope"] for row in rows]
-        expected = [f"Model{number % 3}/part" for number in range(30)]
+        expected = [f"Model{number % 3}/part" for number in range(int(output))]
         self.assertEqual(scopes[3:], expected[3:])
         for scope, name in zip(scopes[:3], expected):
             self.assertIn(scope, ("part", name))
