@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import sysconfig
+import types
 import unittest
+import unittest.mock
 
 import harness
 from harness import ProgramTest
@@ -407,6 +409,17 @@ class AutogradTest(unittest.TestCase):
         self.assertEqual(torch.backward_passes, 0)
         _interpreter.check_backward(torch, torch)
         self.assertEqual([request["device"] for request in torch.requests], ["cpu", "cpu"])
+
+    def test_no_backward_pass_runs_in_a_program_with_compiled_autograd(self):
+        from vramscope import _interpreter
+
+        for module, name in ("compiled_autograd", "compiled_autograd_enabled"), ("config", "compiled_autograd"):
+            for is_on in True, False:
+                torch = self.Torch()
+                modules = {f"torch._dynamo.{module}": types.SimpleNamespace(**{name: is_on})}
+                with unittest.mock.patch.dict(sys.modules, modules):
+                    _interpreter.check_backward(torch, torch)
+                self.assertEqual(torch.backward_passes, 0 if is_on else 1)
 
     def test_wrong_numbers_are_found(self):
         from vramscope import _interpreter
