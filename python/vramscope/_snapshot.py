@@ -2,7 +2,7 @@
 
 import pickle
 
-from ._native import PAUSE_FACTOR, PINNED_SNAPSHOT_POOL
+from ._native import PAUSE_FACTOR, PINNED_SNAPSHOT_POOL, begin_snapshot, end_snapshot
 
 
 def device_list(torch):
@@ -24,10 +24,14 @@ def snapshot_state(torch):
     snapshot = torch._C._cuda_memorySnapshot
     # From 2.11 on the history can be left out; before 2.7 there is no argument.
     for arguments in ((0, 0, False),), (None,), ():
+        # The tracker tells it from the program's snapshots.
+        begin_snapshot()
         try:
             return _without_history(snapshot(*arguments))
         except TypeError:
             continue
+        finally:
+            end_snapshot()
     raise RuntimeError("this version of PyTorch takes no snapshots")
 
 

@@ -135,8 +135,8 @@ impl Follower {
         self.call(Command::Pause)
     }
 
-    /// Prepares for a snapshot that this thread takes: discards the events until now of the devices
-    /// that need one, and keeps later ones in their rings until [`record`](Self::record).
+    /// Prepares for a snapshot: discards the events until now of the devices that need one, and
+    /// keeps later ones in their rings until [`record`](Self::record).
     pub(crate) fn prepare_snapshot(&self) -> Result<(), String> {
         snapshot_devices::begin();
         self.call(Command::PrepareSnapshot)

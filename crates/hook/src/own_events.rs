@@ -66,8 +66,7 @@ impl Expectation {
         let mut is_equal = None;
         for (index, event) in events.iter().enumerate() {
             self.check_time(event)?;
-            if event.action == actions::SNAPSHOT {
-                // The program may have taken one, too.
+            if event.is_own_snapshot() {
                 let state = memory.device(device).cloned().unwrap_or_default();
                 let has_equal_state = self.active_blocks(&state) == expected;
                 is_equal = Some(has_equal_state.then_some(index));
@@ -152,6 +151,8 @@ mod tests {
     use vramscope_formats::Limits;
 
     use super::*;
+    use crate::record::OWN_SNAPSHOT;
+    use crate::torch::actions;
 
     const SEGMENT: u64 = 0x7000_0000_0000;
     const STREAM: u64 = 9;
@@ -186,7 +187,7 @@ mod tests {
     }
 
     fn event(action: u8, offset: u64, size: u64) -> RawEvent {
-        let address = if action == actions::SNAPSHOT { 0 } else { SEGMENT + offset };
+        let address = if action == actions::SNAPSHOT { OWN_SNAPSHOT } else { SEGMENT + offset };
         RawEvent::new(action, address, size, 5_000_000, [STREAM, 0, 0])
     }
 
@@ -218,7 +219,9 @@ mod tests {
             event(actions::SNAPSHOT, 0, 0),
         ];
         assert_eq!(check(&first, &snapshot(&[]), &freed), Ok(true), "frees only");
-        events.insert(0, event(actions::SNAPSHOT, 0, 0));
+        let mut of_program = event(actions::SNAPSHOT, 0, 0);
+        of_program.address = 0;
+        events.insert(1, of_program);
         events.push(event(actions::ALLOC, 4096, 1));
         assert_eq!(check(&first, &second, &events), Ok(true), "the program took a snapshot and went on");
     }

@@ -30,6 +30,7 @@ use crate::pace::PAUSE_FACTOR;
 use crate::polling::PINNED_SNAPSHOT_POOL;
 use crate::scopes::{self, Scope};
 use crate::session::Session;
+use crate::snapshot_devices;
 use crate::stacks::StackTable;
 use crate::tracker::{self, Mode};
 use crate::{modules, native};
@@ -396,6 +397,19 @@ fn end_at_out_of_memory(py: Python<'_>, path: PathBuf) -> PyResult<Option<String
     ended.map_err(|reason| error(format!("{}: {reason}", path.display())))
 }
 
+/// Marks the beginning of a snapshot that the package takes in this thread. `end_snapshot` follows,
+/// also after an error.
+#[pyfunction]
+fn begin_snapshot() {
+    snapshot_devices::begin();
+}
+
+/// Marks the end of a snapshot of this thread.
+#[pyfunction]
+fn end_snapshot() {
+    snapshot_devices::end();
+}
+
 /// Prepares the library for a forked child, before anything else uses it there.
 #[pyfunction]
 fn after_fork() {
@@ -421,6 +435,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(end_module_search, module)?)?;
     module.add_function(wrap_pyfunction!(enclosing_module_name, module)?)?;
     module.add_function(wrap_pyfunction!(end_at_out_of_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(begin_snapshot, module)?)?;
+    module.add_function(wrap_pyfunction!(end_snapshot, module)?)?;
     module.add_function(wrap_pyfunction!(after_fork, module)?)?;
     module.add_class::<PySession>()
 }

@@ -15,7 +15,7 @@ use crate::definitions::{Code, Definitions, Names, Request};
 use crate::modules;
 use crate::notes::{Note, NoteKind, record_mark};
 use crate::polling::PINNED_SNAPSHOT_POOL;
-use crate::record::{self, CODE, EVENT_KINDS, LOST, NODE, RING_LEN, SCOPE, SETTING, STACK, TABLES};
+use crate::record::{self, CODE, EVENT_KINDS, LOST, NODE, OWN_SNAPSHOT, RING_LEN, SCOPE, SETTING, STACK, TABLES};
 use crate::torch::{actions, is_request};
 use crate::workspaces::WorkspaceCandidates;
 use crate::writer::Overflow;
@@ -102,6 +102,11 @@ impl RawEvent {
     #[cfg(test)]
     pub(crate) fn new(action: u8, address: u64, size: u64, time: u64, setting: [u64; 3]) -> Self {
         Self { action, stack: 0, scope: 0, node: None, sequence: 0, address, size, time, setting }
+    }
+
+    /// Returns true for a snapshot that this library has taken, not the program.
+    pub(crate) fn is_own_snapshot(&self) -> bool {
+        self.action == actions::SNAPSHOT && self.address == OWN_SNAPSHOT
     }
 
     /// Returns what the event does to memory; `None` if it does nothing. `has_mempools` says
@@ -203,12 +208,13 @@ impl DeviceReader {
         self.held.remove(index);
     }
 
-    /// Discards events up to that of a snapshot, and returns it; `None` without a snapshot.
+    /// Discards events up to that of a snapshot of this library, and returns it; `None` without
+    /// one.
     pub(crate) fn skip_to_snapshot(&mut self) -> Option<RawEvent> {
         self.ring.refresh();
         let mut found = None;
         while let Some(event) = self.next_event() {
-            if event.action == actions::SNAPSHOT {
+            if event.is_own_snapshot() {
                 found = Some(event);
                 break;
             }

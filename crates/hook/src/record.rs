@@ -33,6 +33,10 @@ pub(crate) const RING_LEN: usize = 1 << 20;
 
 /// Number of kinds of events; smaller numbers than this are PyTorch's `TraceEntry::Action`.
 pub(crate) const EVENT_KINDS: u8 = 16;
+/// Address of the event of a snapshot that this library takes. That of the program's has the
+/// address 0.
+pub(crate) const OWN_SNAPSHOT: u64 = 1;
+
 /// Kind of a record with the stream and the private pool of the events after it.
 pub(crate) const SETTING: u8 = 16;
 /// Kind of a record that defines a code object: its file and its function's name.

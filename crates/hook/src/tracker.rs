@@ -120,8 +120,11 @@ unsafe extern "C" fn on_entry(_functor: *const c_void, entry: *const u8) {
     // SAFETY: PyTorch passes a valid entry of the version whose layout `attach` checked.
     let Some(mut device) = (unsafe { EntryReader::device(entry) }) else { return };
     // SAFETY: As above.
-    if unsafe { EntryReader::is_snapshot(entry) } {
-        device = snapshot_devices::next(device);
+    let is_snapshot = unsafe { EntryReader::is_snapshot(entry) };
+    let mut is_own_snapshot = false;
+    if is_snapshot {
+        let Some(found) = snapshot_devices::next(device) else { return };
+        (device, is_own_snapshot) = (found.device, found.is_own);
     }
     let Some(slot) = DEVICES.get(device) else { return };
     let mode = slot.mode.load(Ordering::Acquire);
@@ -133,7 +136,13 @@ unsafe extern "C" fn on_entry(_functor: *const c_void, entry: *const u8) {
         // SAFETY: The mode is set only if there is a writer, which is never freed. PyTorch holds
         // the lock of the entry's device (for snapshots see `snapshot_devices`), so no other thread
         // has a reference to it. The entry is valid, as above.
-        unsafe { (*writer).write_entry(entry, Mode::stacks(mode)) }
+        unsafe {
+            if is_own_snapshot {
+                (*writer).write_own_snapshot(entry);
+            } else {
+                (*writer).write_entry(entry, Mode::stacks(mode));
+            }
+        }
     }));
     if result.is_err() {
         // An error of this library must not reach PyTorch.

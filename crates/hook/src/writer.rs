@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vramscope_collector::ring::Producer;
 
-use crate::record::{self, LOST, RING_LEN, SETTING, has_room};
+use crate::record::{self, LOST, OWN_SNAPSHOT, RING_LEN, SETTING, has_room};
 use crate::scopes;
 use crate::stacks::{CurrentStack, StackTable};
 use crate::torch::{Autograd, EntryReader, TraceEntry};
@@ -69,10 +69,28 @@ impl DeviceWriter {
     pub(crate) unsafe fn write_entry(&mut self, entry: *const u8, wanted: Stacks) {
         // SAFETY: The caller guarantees an entry of this version.
         let Some(entry) = (unsafe { self.entries.read(entry) }) else { return };
+        self.write(&entry, wanted);
+    }
+
+    /// Writes the entry of a snapshot that this library takes, so that the follower tells it from
+    /// those of the program.
+    ///
+    /// # Safety
+    /// As for [`write_entry`](Self::write_entry).
+    #[cold]
+    pub(crate) unsafe fn write_own_snapshot(&mut self, entry: *const u8) {
+        // SAFETY: The caller guarantees an entry of this version.
+        let Some(entry) = (unsafe { self.entries.read(entry) }) else { return };
+        self.write(&TraceEntry { address: OWN_SNAPSHOT, ..entry }, Stacks::None);
+    }
+
+    /// Writes an entry, or counts it if the ring is full.
+    #[inline]
+    fn write(&mut self, entry: &TraceEntry, wanted: Stacks) {
         if self.overflow.is_full.load(Ordering::Acquire) {
             // No store to `is_full`: the follower may have reset it since.
             self.count_lost();
-        } else if !self.try_write(&entry, wanted) {
+        } else if !self.try_write(entry, wanted) {
             self.count_lost();
             self.overflow.is_full.store(true, Ordering::Release);
         }

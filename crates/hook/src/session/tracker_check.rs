@@ -37,11 +37,10 @@ impl Session {
         follower.has_held_events()
     }
 
-    /// Compares the program's own events since the first snapshot with a snapshot that was taken
-    /// after [`prepare_check`](Self::prepare_check). Returns true if they are right; events are
-    /// then recorded. Returns false if they do not show it in every field, unless `is_last`: then
-    /// no other events follow. Returns `None` if events were lost, so that another first snapshot
-    /// is needed.
+    /// Compares the program's own events since the first snapshot with a later snapshot. Returns
+    /// true if they are right; events are then recorded. Returns false if they do not show it in
+    /// every field, unless `is_last`: then no other events follow. Returns `None` if events were
+    /// lost, so that another first snapshot is needed.
     pub(crate) fn check_events(&self, snapshot: &[u8], is_last: bool) -> Result<Option<bool>, String> {
         let second = read_snapshot(snapshot)?;
         let mut state = lock(&self.state);
@@ -50,7 +49,7 @@ impl Session {
         let mut is_checked = false;
         for (device, info) in state.device_ids().zip(&state.devices) {
             let mut events = follower.held_events(device)?;
-            let entry = events.iter().position(|event| event.action == actions::SNAPSHOT);
+            let entry = events.iter().position(RawEvent::is_own_snapshot);
             let start = entry.filter(|_| state.recording.is_none()).map_or(0, |entry| entry + 1);
             events.drain(..start);
             let times = state.attached_at..=time_stamp();

@@ -93,10 +93,10 @@ fn after_snapshot(log: &[LogEntry], from: usize) -> usize {
     from + log[from..].iter().position(is_snapshot).expect("a snapshot was taken") + 1
 }
 
-/// Returns a log from its first snapshot after `from` on, without the snapshot that checks the
-/// tracker, which is not recorded.
+/// Returns a log from this library's first snapshot after `from` on, without the snapshot that
+/// checks the tracker, which is not recorded. [`Child::attach`] begins with one of the program.
 fn recorded_part(mut log: Vec<LogEntry>, from: usize) -> Vec<LogEntry> {
-    let start = after_snapshot(&log, from);
+    let start = after_snapshot(&log, after_snapshot(&log, from));
     log.remove(after_snapshot(&log, start) - 1);
     log.split_off(start)
 }
@@ -121,14 +121,19 @@ impl Child {
     fn attach(&self) -> Session {
         let session = open(&self.path());
         session.attach(self.minor, devices(), Mode::Events, || None, None).expect("the layout is known");
-        let snapshot = self.standin.snapshot();
+        drop(self.standin.snapshot());
+        self.standin.alloc(0, CHECKED_BYTES, 0);
+        let snapshot = self.standin.own_snapshot();
         session.start(&snapshot).expect("the snapshot is valid");
         for device in 0..DEVICES {
             let address = self.standin.alloc(device, CHECKED_BYTES, 0);
             assert!(self.standin.free(address));
         }
-        session.prepare_check();
-        assert_eq!(session.check_events(&self.standin.snapshot(), false), Ok(Some(true)), "the tracker saw the blocks");
+        assert_eq!(
+            session.check_events(&self.standin.own_snapshot(), false),
+            Ok(Some(true)),
+            "the tracker saw the blocks"
+        );
         session
     }
 
@@ -168,7 +173,7 @@ impl Child {
         session.notes().add([(None, mark)]);
         self.standin.set_limit(1, DEVICE_BYTES / 2);
         assert_eq!(self.standin.alloc(1, DEVICE_BYTES, 0x77), 0);
-        drop(self.standin.snapshot());
+        drop(self.standin.own_snapshot());
         self.standin.empty_cache();
         let compared = self.stop_and_compare(&session, start);
         assert_eq!((compared.gaps, compared.lost, compared.marks), (0, 0, 1), "nothing is lost");
@@ -190,10 +195,14 @@ impl Child {
         let walker = unsafe { FrameWalker::new(layout, 0, no_thread_state) };
         let stacks = || Some(StackTable::new(walker, 0));
         session.attach(self.minor, devices(), Mode::EventsWithAllStacks, stacks, None).expect("the layout is known");
-        session.start(&self.standin.snapshot()).and_then(|()| session.begin()).expect("the recording begins");
+        drop(self.standin.snapshot());
+        session.start(&self.standin.own_snapshot()).and_then(|()| session.begin()).expect("the recording begins");
         self.standin.storm(100_000.0, 1.0, DEVICES);
-        session.prepare_check();
-        assert_eq!(session.check_events(&self.standin.snapshot(), false), Ok(Some(true)), "the tracker saw the blocks");
+        assert_eq!(
+            session.check_events(&self.standin.own_snapshot(), false),
+            Ok(Some(true)),
+            "the tracker saw the blocks"
+        );
         assert!(session.stop(), "the file is complete");
         let recorded = Recorded::read(&self.path());
         let (mut events, mut requests, mut with_stack) = (0, 0, 0);
@@ -245,7 +254,7 @@ impl Child {
             while !storm.is_finished() {
                 if session.next_request(Duration::from_millis(50)) == Some(Request::Snapshot) {
                     session.prepare_snapshot().expect("the follower runs");
-                    session.record(&self.standin.snapshot()).expect("the recording continues");
+                    session.record(&self.standin.own_snapshot()).expect("the recording continues");
                     repaired += 1;
                 }
             }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use crate::snapshot_devices;
 use crate::torch::layout_of;
 use crate::torch::layouts::TorchLayout;
 
@@ -206,7 +207,15 @@ impl Standin {
         (self.set_limit)(device.into(), bytes)
     }
 
-    /// Takes a snapshot, as JSON.
+    /// Takes a snapshot, as JSON, as the package does.
+    pub(super) fn own_snapshot(&self) -> Vec<u8> {
+        snapshot_devices::begin();
+        let snapshot = self.snapshot();
+        snapshot_devices::end();
+        snapshot
+    }
+
+    /// Takes a snapshot, as JSON, as the program does.
     pub(super) fn snapshot(&self) -> Vec<u8> {
         let text = (self.snapshot)();
         // SAFETY: The text ends with a zero byte, and is freed only after it was copied.
