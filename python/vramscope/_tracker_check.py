@@ -35,7 +35,6 @@ class TrackerCheck:
         if not self._session.has_events_to_check():
             # An idle program: its state can be recorded.
             return True
-        self._session.prepare_check()
         result = self._session.check_events(take_snapshot(torch), not is_paced)
         if result is None and not has_begun:
             # Events were lost: the recording begins with a later state.

@@ -14,7 +14,6 @@ use crate::definitions::Names;
 use crate::notes::Notes;
 use crate::pace::SnapshotPace;
 use crate::reader::{DeviceReader, RawEvent};
-use crate::snapshot_devices;
 use crate::torch::actions;
 use crate::{modules, native};
 
@@ -70,7 +69,7 @@ enum Command {
     HeldEvents(DeviceId, SyncSender<Vec<RawEvent>>),
     /// Leaves out one of the held events of a device, by its index.
     LeaveOut(DeviceId, usize, SyncSender<()>),
-    /// Returns true if a device has held events, apart from the entries of snapshots.
+    /// Returns true if a device has held events to check; see [`Follower::has_held_events`].
     HasHeldEvents(SyncSender<bool>),
     /// Starts or stops holding events. Held events are recorded when holding stops.
     HoldEvents(bool, SyncSender<()>),
@@ -138,7 +137,6 @@ impl Follower {
     /// Prepares for a snapshot: discards the events until now of the devices that need one, and
     /// keeps later ones in their rings until [`record`](Self::record).
     pub(crate) fn prepare_snapshot(&self) -> Result<(), String> {
-        snapshot_devices::begin();
         self.call(Command::PrepareSnapshot)
     }
 
@@ -159,7 +157,8 @@ impl Follower {
         self.call(|reply| Command::LeaveOut(device, index, reply))
     }
 
-    /// Returns true if a device has held events, apart from the entries of snapshots.
+    /// Returns true if a device has held events, apart from the entries of snapshots. Returns false
+    /// while a recording waits for a snapshot, which replaces what happened before it.
     pub(crate) fn has_held_events(&self) -> Result<bool, String> {
         self.call(Command::HasHeldEvents)
     }
@@ -282,8 +281,10 @@ impl FollowerThread {
             }
             Command::HasHeldEvents(reply) => {
                 let is_event = |event: &RawEvent| event.action != actions::SNAPSHOT;
-                let has_events = self.readers.iter_mut().any(|reader| reader.hold_events().iter().any(is_event));
-                let _ = reply.send(has_events);
+                let has_begun = self.handle.is_some();
+                let waits = has_begun && self.readers.iter().any(DeviceReader::is_waiting);
+                let mut readers = self.readers.iter_mut();
+                let _ = reply.send(!waits && readers.any(|reader| reader.hold_events().iter().any(is_event)));
             }
             Command::HoldEvents(holds, reply) => {
                 self.readers.iter_mut().for_each(|reader| reader.holds_events = holds);

@@ -74,6 +74,9 @@ pub(crate) fn record_mark(
     handle.event(&Event { device, time_ns, kind });
 }
 
+/// True if the clock of PyTorch's trace entries is the system's, which can be set at any time.
+pub(crate) const CLOCK_CAN_BE_SET: bool = !cfg!(target_arch = "x86_64");
+
 /// Reads the clock of PyTorch's trace entries: the processor's time-stamp counter.
 pub(crate) fn time_stamp() -> u64 {
     #[cfg(target_arch = "x86_64")]

@@ -11,7 +11,6 @@ use vramscope_formats::{LiveAction, LiveDevice, LiveEntry, LiveSnapshot};
 use vramscope_trace::{Block, DeviceId, DeviceState, Event, MemoryState, MempoolId, SiteId, StreamId};
 
 use crate::reader::RawEvent;
-use crate::torch::actions;
 
 /// An active block as both snapshots and events know it: address, requested bytes, stream, and the
 /// private pool if this version of PyTorch reports it with an event.
@@ -24,7 +23,7 @@ pub(crate) struct Expectation {
     pub(crate) has_mempools: bool,
     /// Size of the device's memory, in bytes.
     pub(crate) total_bytes: u64,
-    /// Readings of the clock of trace entries before the first event and after the last one.
+    /// The times that the events can have; see [`event_times`].
     pub(crate) times: RangeInclusive<u64>,
 }
 
@@ -105,7 +104,7 @@ impl Expectation {
 
     /// Checks that an event's time is between the readings of the clock.
     fn check_time(&self, event: &RawEvent) -> Result<(), String> {
-        if is_within(event.time, &self.times) {
+        if self.times.contains(&event.time) {
             Ok(())
         } else {
             let (start, end) = (self.times.start(), self.times.end());
@@ -123,10 +122,14 @@ impl Expectation {
     }
 }
 
-/// Returns true if a time is between two readings of the clock, or nearly so.
-pub(crate) fn is_within(time: u64, readings: &RangeInclusive<u64>) -> bool {
-    let (start, end) = (readings.start(), readings.end());
-    (start.saturating_sub(CLOCK_TOLERANCE)..=end.saturating_add(CLOCK_TOLERANCE)).contains(&time)
+/// Returns the times that events between two readings of the clock can have: any time if the clock
+/// can be set meanwhile.
+pub(crate) fn event_times(readings: RangeInclusive<u64>, can_be_set: bool) -> RangeInclusive<u64> {
+    if can_be_set {
+        return 0..=u64::MAX;
+    }
+    let (start, end) = readings.into_inner();
+    start.saturating_sub(CLOCK_TOLERANCE)..=end.saturating_add(CLOCK_TOLERANCE)
 }
 
 /// Returns the state of a device in a snapshot, which lacks devices without memory.
@@ -192,8 +195,17 @@ mod tests {
     }
 
     fn check(first: &LiveSnapshot, second: &LiveSnapshot, events: &[RawEvent]) -> Result<bool, String> {
-        let expectation =
-            Expectation { device: DeviceId(0), has_mempools: true, total_bytes: 1 << 30, times: 4_000_000..=6_000_000 };
+        check_with_clock(false, first, second, events)
+    }
+
+    fn check_with_clock(
+        can_be_set: bool,
+        first: &LiveSnapshot,
+        second: &LiveSnapshot,
+        events: &[RawEvent],
+    ) -> Result<bool, String> {
+        let times = event_times(4_000_000..=6_000_000, can_be_set);
+        let expectation = Expectation { device: DeviceId(0), has_mempools: true, total_bytes: 1 << 30, times };
         expectation.check(first, second, events).map(|checked| checked.is_confirmed)
     }
 
@@ -260,6 +272,19 @@ mod tests {
             });
         }
         assert!(check(0, |event| event.size += 1).contains("differs from the state after 4 events"));
+    }
+
+    #[test]
+    fn clock_that_was_set_is_no_error() {
+        let (first, second) = (snapshot(&[(0, 1000)]), snapshot(&[(0, 1000), (1024, 700)]));
+        for time in [1, 5_000_000, u64::MAX] {
+            let mut events = usual_events();
+            events.iter_mut().for_each(|event| event.time = time);
+            assert_eq!(check_with_clock(true, &first, &second, &events), Ok(true));
+            events[0].size += 1;
+            let error = check_with_clock(true, &first, &second, &events).expect_err("a size is wrong");
+            assert!(error.contains("differs from the state"), "{error}");
+        }
     }
 
     #[test]

@@ -227,12 +227,6 @@ impl PySession {
         py.detach(|| session.attach(minor, infos, mode, stacks, autograd)).map_err(error)
     }
 
-    /// Prepares for a snapshot for `check_events`.
-    fn prepare_check(&self) {
-        let Ok(session) = self.own() else { return };
-        session.prepare_check();
-    }
-
     /// True once the tracker is known to report correctly, also by an earlier session.
     #[getter]
     fn is_tracker_checked(&self) -> bool {

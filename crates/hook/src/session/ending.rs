@@ -5,8 +5,8 @@ use std::thread::Builder;
 use std::time::Duration;
 
 /// Longest time without progress before the end of a session is given up. A file that cannot be
-/// written ends earlier, after 10 s.
-pub(super) const END_PATIENCE: Duration = Duration::from_secs(30);
+/// written ends earlier: after 10 s, or a minute if the disk is syncing.
+pub(super) const END_PATIENCE: Duration = Duration::from_secs(90);
 
 /// Runs `work` on a thread of its own and returns its result. `progress` returns a number that
 /// changes as long as the thread does something.

@@ -5,21 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vramscope_trace::DeviceId;
 
 use super::{NOT_FOLLOWING, Session, lock, read_snapshot};
-use crate::notes::time_stamp;
-use crate::own_events::{Expectation, is_within};
+use crate::notes::{CLOCK_CAN_BE_SET, time_stamp};
+use crate::own_events::{Expectation, event_times};
 use crate::reader::RawEvent;
-use crate::snapshot_devices;
 use crate::torch::actions;
 
 /// True once the tracker of this process is known to report correctly.
 static IS_TRACKER_CHECKED: AtomicBool = AtomicBool::new(false);
 
 impl Session {
-    /// Prepares for a snapshot that this thread takes for [`check_events`](Self::check_events).
-    pub(crate) fn prepare_check(&self) {
-        snapshot_devices::begin();
-    }
-
     /// Returns true if the tracker is known to report correctly, also by an earlier session, or if
     /// there is nothing more to check it by.
     pub(crate) fn is_tracker_checked(&self) -> bool {
@@ -52,7 +46,7 @@ impl Session {
             let entry = events.iter().position(RawEvent::is_own_snapshot);
             let start = entry.filter(|_| state.recording.is_none()).map_or(0, |entry| entry + 1);
             events.drain(..start);
-            let times = state.attached_at..=time_stamp();
+            let times = event_times(state.attached_at..=time_stamp(), CLOCK_CAN_BE_SET);
             let expectation =
                 Expectation { device, has_mempools: state.has_mempools, total_bytes: info.total_bytes, times };
             let result = expectation.check(first, &second, &events);
@@ -84,9 +78,9 @@ impl Session {
     pub(crate) fn check_failure(&self, device: u16, bytes: u64) -> Result<(), String> {
         let mut state = lock(&self.state);
         let follower = state.follower.as_ref().ok_or(NOT_FOLLOWING)?;
-        let times = state.attached_at..=time_stamp();
+        let times = event_times(state.attached_at..=time_stamp(), CLOCK_CAN_BE_SET);
         let is_failure = |event: &RawEvent| {
-            event.action == actions::OOM && (1..=bytes).contains(&event.size) && is_within(event.time, &times)
+            event.action == actions::OOM && (1..=bytes).contains(&event.size) && times.contains(&event.time)
         };
         if follower.held_events(DeviceId(device))?.iter().any(is_failure) {
             follower.hold_events(false)?;
