@@ -173,8 +173,8 @@ def library(minor, *options):
 
 
 def compiled(source, name, *options):
-    """Compiles a source of the stand-in to a library with a name, unless an earlier run has done so,
-    and returns its path."""
+    """Compiles a source of the stand-in to a library with a name, unless an earlier run has done
+    so, and returns its path."""
     command = ["g++", "-std=c++17", "-shared", "-fPIC", "-pthread", *options, os.path.join(STANDIN, source)]
     digest = hashlib.sha256(repr(command).encode())
     for path in sorted(glob.glob(os.path.join(STANDIN, "*.*"))):
