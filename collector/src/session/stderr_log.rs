@@ -1,21 +1,27 @@
 //! Messages for the user, as lines on stderr that begin with `vramscope: `.
 
 use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
+use std::io::Write as _;
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd as _, RawFd};
 
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 use crate::log_text::log_text;
 
+/// The descriptor of standard error.
+const STDERR: RawFd = 2;
+
 /// Writes `message` to stderr as a line that begins with `vramscope: `.
 pub fn print(message: &str) {
     // Not through the lock of `io::stderr`: in a forked child, a thread of the parent may hold it.
+    // Not through another descriptor either: the process may be at its limit of open files.
+    // SAFETY: The file is never dropped, so the descriptor stays open for those who own it. If it is
+    // closed, the write fails.
+    let mut stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(STDERR) });
     // A single write keeps lines of several threads and processes apart. Ignore errors on stderr.
-    if let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() {
-        let _ = File::from(stderr).write_all(format!("vramscope: {message}\n").as_bytes());
-    }
+    let _ = stderr.write_all(format!("vramscope: {message}\n").as_bytes());
 }
 
 /// A `tracing` layer that prints messages of vramscope's own crates to stderr, from the level INFO
@@ -44,6 +50,32 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+
+    /// Set in the process that [`process_at_its_limit_of_open_files_prints`] starts.
+    #[cfg(target_os = "linux")]
+    const AT_LIMIT: &str = "VRAMSCOPE_TEST_AT_LIMIT";
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn process_at_its_limit_of_open_files_prints() {
+        // SAFETY: Declared as in Linux.
+        unsafe extern "C" {
+            fn setrlimit(resource: std::ffi::c_int, limits: *const [u64; 2]) -> std::ffi::c_int;
+        }
+        /// `RLIMIT_NOFILE`.
+        const OPEN_FILES: std::ffi::c_int = 7;
+        if std::env::var_os(AT_LIMIT).is_some() {
+            // SAFETY: The limits are two numbers, the present one and the highest.
+            assert_eq!(unsafe { setrlimit(OPEN_FILES, &[0, 0]) }, 0);
+            print("a message at the limit");
+            return;
+        }
+        let mut command = std::process::Command::new(std::env::current_exe().expect("the test is a program"));
+        command.args(["process_at_its_limit_of_open_files_prints", "--nocapture"]).env(AT_LIMIT, "1");
+        let output = command.output().expect("the test's program starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("vramscope: a message at the limit\n"), "{errors}");
+    }
 
     /// Collects the lines that [`StderrLayer`] would print.
     #[derive(Clone, Default)]
