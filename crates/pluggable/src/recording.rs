@@ -136,7 +136,9 @@ fn start(listen: Option<String>, record: Option<String>) -> Result<SessionStart,
     // Nothing is lost: the program asked for this recording.
     options.overflow = options.overflow.or(Some(Overflow::Wait));
     options.parent_rank = parent_rank();
-    process().ok_or("a forked process cannot be recorded")?.start_session(options)
+    process()
+        .ok_or("this process was forked after CUDA was used, so nothing can be recorded in it")?
+        .start_session(options)
 }
 
 /// Writes the newest part of the recording, up to now, to the file at `path`. Returns 0, or 1 with

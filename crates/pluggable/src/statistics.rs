@@ -111,7 +111,7 @@ pub extern "C" fn vramscope_memory_fraction(device: c_int) -> f64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramscope_snapshot(with_history: c_int, bytes: *mut *mut u8) -> isize {
     let result = catch_panic("vramscope_snapshot", Err("internal error".to_owned()), || {
-        let process = process().ok_or("a forked process has no GPU memory")?;
+        let process = process().ok_or("this process was forked after CUDA was used, so it has no GPU memory")?;
         process.snapshot_pickle(with_history != 0)
     });
     let (content, sign) = match result {
