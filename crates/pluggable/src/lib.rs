@@ -39,7 +39,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use vramscope_collector::session::lifecycle::{self, InheritedValue, ProcessLocal};
+use vramscope_collector::session::lifecycle::{self, InheritedValue, ProcessLocal, ProcessMutex};
 use vramscope_collector::session::{RecordingOptions, read_recording_options, stderr_log as log};
 use vramscope_collector::{Rank, Settings, settings_from_env};
 use vramscope_trace::{MempoolId, StreamId};
@@ -73,12 +73,23 @@ struct Choices {
 
 static CHOICES: InheritedValue<Choices> = InheritedValue::new();
 
+/// Locked while the library's state is created, and while a choice is stored and applied to it:
+/// otherwise a choice could be stored too late for the new state, and find no state to change.
+static CREATION: ProcessMutex<()> = ProcessMutex::new();
+
 /// Returns the library's state in this process, creating it in the first call; `None` in a child of
 /// a process that had used the driver before the fork: CUDA does not work there.
 #[inline]
 fn process() -> Option<&'static ProcessState<CudaDevices>> {
     // The state of a parent is not used: its threads may have left it in any state.
-    if cuda_devices::is_unusable() { None } else { Some(PROCESS.get().get_or_init(initialize)) }
+    if cuda_devices::is_unusable() { None } else { Some(PROCESS.get().get().unwrap_or_else(create_process)) }
+}
+
+/// Creates the library's state in this process, unless another thread just did.
+#[cold]
+fn create_process() -> &'static ProcessState<CudaDevices> {
+    let _creation = CREATION.lock();
+    PROCESS.get().get_or_init(initialize)
 }
 
 /// Returns the library's state in this process; `None` if no call has created it yet, and in a
@@ -89,7 +100,6 @@ fn existing_process() -> Option<&'static ProcessState<CudaDevices>> {
 
 /// Creates the library's state from the environment variables and the program's choices, and
 /// installs the log and the handlers for exit and fork.
-#[cold]
 fn initialize() -> ProcessState<CudaDevices> {
     /// True once the handler is registered, also by a parent: children inherit it.
     static HAS_EXIT_HANDLER: AtomicBool = AtomicBool::new(false);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use vramscope_collector::{Settings, settings_from_env};
 
 use crate::process::{Observer, StatsReset};
-use crate::{CHOICES, catch_panic, existing_process, process};
+use crate::{CHOICES, CREATION, catch_panic, existing_process, process};
 
 /// Writes `message` to `text`, ended by a 0. Writes at most `capacity` bytes with the 0, cutting a
 /// longer message, and nothing if `text` is null. Returns the length of the message.
@@ -61,6 +61,7 @@ pub unsafe extern "C" fn vramscope_configure(conf: *const c_char, text: *mut c_c
 /// Changes the settings of this process, and of children that are forked before it uses a device.
 fn configure(conf: &str) -> Result<(), String> {
     let settings = Settings::parse(conf).map_err(|error| error.to_string())?;
+    let _creation = CREATION.lock();
     CHOICES.update(|choices| choices.settings = Some(settings));
     existing_process().map_or(Ok(()), |process| process.set_settings(conf))
 }
@@ -154,4 +155,31 @@ pub extern "C" fn vramscope_attach_out_of_memory_observer(callback: OutOfMemoryC
             CHOICES.update(|choices| choices.observers.push(observer));
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn settings_are_stored_before_or_after_the_state_is_created() {
+        let creation = CREATION.lock();
+        thread::scope(|scope| {
+            let (is_stored, stored) = channel();
+            scope.spawn(move || {
+                configure("max_split_size_mb:64").expect("valid settings");
+                is_stored.send(()).expect("the test waits");
+            });
+            // A thread that creates the state has read the settings by now.
+            assert_eq!(stored.recv_timeout(Duration::from_millis(200)), Err(RecvTimeoutError::Timeout));
+            assert!(CHOICES.get().settings.is_none());
+            drop(creation);
+            stored.recv().expect("the thread stores the settings");
+        });
+        assert_eq!(CHOICES.get().settings, Settings::parse("max_split_size_mb:64").ok());
+    }
 }
