@@ -313,7 +313,7 @@ impl<S: DeviceSource> ProcessState<S> {
     /// of `PYTORCH_CUDA_ALLOC_CONF`. The memory limit of an existing pool stays as it is.
     pub(crate) fn set_settings(&self, conf: &str) -> Result<(), String> {
         let parsed = Settings::parse(conf).map_err(|error| error.to_string())?;
-        let _creating = self.devices.hold_creation();
+        let _creating = self.devices.lock_pool_creation();
         *lock(&self.settings) = parsed;
         for (_, pool) in self.pools() {
             pool.set_allocator_settings(conf).map_err(|error| error.to_string())?;
@@ -350,7 +350,7 @@ impl<S: DeviceSource> ProcessState<S> {
     /// Registers a function that is called at every out-of-memory on any device, before the request
     /// fails.
     pub(crate) fn attach_out_of_memory_observer(&self, observer: Observer) {
-        let _creating = self.devices.hold_creation();
+        let _creating = self.devices.lock_pool_creation();
         self.pools().for_each(|(_, pool)| observers::attach(pool, &observer));
         lock(&self.observers).push(observer);
     }
@@ -387,7 +387,7 @@ impl<S: DeviceSource> ProcessState<S> {
     /// if a page is wanted and cannot be served.
     pub(crate) fn start_session(&self, options: RecordingOptions) -> Result<SessionStart, String> {
         // No pool is created meanwhile.
-        let _creating = self.devices.hold_creation();
+        let _creating = self.devices.lock_pool_creation();
         let settings = lock(&self.settings).clone();
         let mut session = lock(&self.session);
         if session.is_active() {

@@ -49,7 +49,7 @@ pub(super) struct Devices<D: MemoryDevice> {
 }
 
 /// Keeps other threads from creating pools until it is dropped.
-pub(super) struct CreationGuard<'a> {
+pub(super) struct PoolCreationLock<'a> {
     _fractions: Vec<MutexGuard<'a, Option<f64>>>,
     _listing: MutexGuard<'a, ()>,
 }
@@ -100,10 +100,10 @@ impl<D: MemoryDevice> Devices<D> {
     }
 
     /// Keeps other threads from listing the devices and from creating pools.
-    pub(super) fn hold_creation(&self) -> CreationGuard<'_> {
+    pub(super) fn lock_pool_creation(&self) -> PoolCreationLock<'_> {
         let listing = self.lock_listing();
         let fractions = self.slots().iter().map(DeviceSlot::lock_fraction).collect();
-        CreationGuard { _fractions: fractions, _listing: listing }
+        PoolCreationLock { _fractions: fractions, _listing: listing }
     }
 
     /// Returns true while a thread lists the devices or holds back their listing.

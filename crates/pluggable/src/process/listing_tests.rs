@@ -139,7 +139,7 @@ fn listing_waits_until_pools_may_be_created() {
     let found = Arc::clone(&is_held);
     let look = move || found.set(weak.upgrade().expect("the test has it").devices.is_listing_held()).expect("once");
     assert!(devices.while_listing.set(Box::new(look)).is_ok());
-    let creating = process.devices.hold_creation();
+    let creating = process.devices.lock_pool_creation();
     assert!(process.devices.is_listing_held());
     let requesting = Arc::clone(&process);
     let request = std::thread::spawn(move || requesting.allocate(512, 0, STREAM).is_ok());
