@@ -49,36 +49,87 @@ pub(crate) fn check_temporary(path: &Path) -> io::Result<()> {
 fn check_writers(path: &Path, is_sticky_allowed: bool) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt as _;
 
-    let own_uid = nix::unistd::geteuid().as_raw();
-    let own_group = private_group();
+    let writers = Writers::of_users([nix::unistd::geteuid().as_raw()]);
     for folder in fs::canonicalize(path)?.ancestors() {
         // Not a link: the path is canonical.
-        let metadata = fs::symlink_metadata(folder)?;
-        let (uid, mode) = (metadata.uid(), metadata.mode());
-        // Containers of arbitrary users let the group of root write.
-        let is_own_group = metadata.gid() == 0 || Some(metadata.gid()) == own_group;
-        let others = if is_own_group { ALL_WRITE } else { ALL_WRITE | GROUP_WRITE };
-        let refused = |reason: &str| Err(io::Error::other(format!("{} {reason}", folder.display())));
-        if uid != 0 && uid != own_uid {
-            return refused(&format!("belongs to the user with id {uid}"));
-        }
-        if mode & others != 0 && !(is_sticky_allowed && mode & STICKY != 0) {
-            return refused("can be written by other users (chmod go-w removes the permission)");
-        }
+        let status = fs::symlink_metadata(folder)?;
+        let is_sticky = is_sticky_allowed && status.mode() & STICKY != 0;
+        writers.check(folder, &status, is_sticky)?;
     }
     Ok(())
 }
 
-/// Returns the id of this user's group if no other user is in it: by convention, it has the user's
+/// Returns an error that names the folder if a user can write to the Python package in the folder
+/// `package`, or to a folder above it below `prefix`, who cannot replace the program `command`:
+/// others than root, this user, the program's owner, and the group that may write to its folder.
+#[cfg(unix)]
+pub(crate) fn check_package(command: &Path, package: &Path, prefix: &Path) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let owner = fs::metadata(command)?.uid();
+    let mut writers = Writers::of_users([nix::unistd::geteuid().as_raw(), owner]);
+    let folder = fs::metadata(command.parent().ok_or(io::ErrorKind::NotFound)?)?;
+    if folder.mode() & GROUP_WRITE != 0 {
+        writers.groups.push(folder.gid());
+    }
+    for folder in package.ancestors().take_while(|ancestor| *ancestor != prefix) {
+        let status = fs::symlink_metadata(folder)?;
+        // A link can be replaced by its own owner, whatever its mode is.
+        writers.check(folder, &status, status.is_symlink())?;
+        writers.check(folder, &fs::metadata(folder)?, false)?;
+    }
+    Ok(())
+}
+
+/// The users who may write to a folder.
+#[cfg(unix)]
+struct Writers {
+    users: Vec<u32>,
+    groups: Vec<u32>,
+}
+
+#[cfg(unix)]
+impl Writers {
+    /// Returns root and `users`, and the groups that are theirs alone.
+    fn of_users<const N: usize>(users: [u32; N]) -> Self {
+        // Containers of arbitrary users let the group of root write.
+        let groups = users.into_iter().filter_map(private_group).chain([0]).collect();
+        Self { users: users.into_iter().chain([0]).collect(), groups }
+    }
+
+    /// Returns an error that names the folder if other users can write to it. With `any_mode`, only
+    /// its owner counts.
+    fn check(&self, folder: &Path, status: &fs::Metadata, any_mode: bool) -> io::Result<()> {
+        use std::os::unix::fs::MetadataExt as _;
+
+        let refused = |reason: &str| Err(io::Error::other(format!("{} {reason}", folder.display())));
+        if !self.users.contains(&status.uid()) {
+            return refused(&format!("belongs to the user with id {}", status.uid()));
+        }
+        let others = if self.groups.contains(&status.gid()) { ALL_WRITE } else { ALL_WRITE | GROUP_WRITE };
+        if status.mode() & others != 0 && !any_mode {
+            return refused("can be written by other users (chmod go-w removes the permission)");
+        }
+        Ok(())
+    }
+}
+
+/// Returns the id of a user's group if no other user is in it: by convention, it has the user's
 /// name. Systems with such groups let them write to the folders of users (umask 002).
 #[cfg(unix)]
-fn private_group() -> Option<u32> {
-    use nix::unistd::{Group, User, geteuid};
+fn private_group(uid: u32) -> Option<u32> {
+    use nix::unistd::{Group, Uid, User};
 
-    let user = User::from_uid(geteuid()).ok()??;
+    let user = User::from_uid(Uid::from_raw(uid)).ok()??;
     let group = Group::from_gid(user.gid).ok()??;
     let is_private = group.name == user.name && group.mem.iter().all(|member| *member == user.name);
     is_private.then(|| group.gid.as_raw())
+}
+
+/// Does nothing: access lists protect the folders of this system.
+#[cfg(not(unix))]
+pub(crate) fn check_package(_command: &Path, _package: &Path, _prefix: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// Does nothing: access lists protect the folders of this system.

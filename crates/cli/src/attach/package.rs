@@ -11,6 +11,7 @@ use super::literal::python_literal;
 use super::process::PythonProcess;
 use super::wait::Wait;
 use crate::error::{CommandError, Result};
+use crate::private_folder::check_package;
 use crate::terminal;
 
 /// Loads the package in the process and defines the function `call`.
@@ -93,30 +94,9 @@ fn installed_package(command: &Path, minor: Option<u8>) -> Option<PathBuf> {
     pythons.sort_by_key(|path| (!own_name.as_ref().is_some_and(|name| path.ends_with(name)), path.clone()));
     let folders = pythons.iter().flat_map(|python| PACKAGE_FOLDERS.map(|name| python.join(name)));
     let mut folders = folders.chain([prefix.to_owned()]);
-    folders.find(|folder| contains_package(folder) && has_owner_of(command, folder, prefix))
-}
-
-/// Returns true if the package in `folder`, and each folder above it below `prefix`, belongs to the
-/// user who installed the command, to this user or to root. Other users may create a folder `lib`
-/// beside a command in `/tmp/bin`.
-#[cfg(unix)]
-fn has_owner_of(command: &Path, folder: &Path, prefix: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt as _;
-
-    let Ok(command) = fs::metadata(command) else { return false };
-    let trusted = [0, nix::unistd::geteuid().as_raw(), command.uid()];
-    let package = folder.join("vramscope");
-    package.ancestors().take_while(|ancestor| *ancestor != prefix).all(|ancestor| {
-        let is_trusted = |status: fs::Metadata| trusted.contains(&status.uid());
-        // A link can be replaced by its own owner.
-        fs::symlink_metadata(ancestor).is_ok_and(is_trusted) && fs::metadata(ancestor).is_ok_and(is_trusted)
-    })
-}
-
-/// Returns true: access lists protect the folders of this system.
-#[cfg(not(unix))]
-fn has_owner_of(_command: &Path, _folder: &Path, _prefix: &Path) -> bool {
-    true
+    // Other users may create a folder `lib` beside a command in `/tmp/bin`.
+    let is_private = |folder: &Path| check_package(command, &folder.join("vramscope"), prefix).is_ok();
+    folders.find(|folder| contains_package(folder) && is_private(folder))
 }
 
 #[cfg(test)]
@@ -163,6 +143,40 @@ mod tests {
         let found = |minor| installed_package(&command, minor).expect("a package is installed");
         assert_eq!(found(Some(12)), folder.path().join("lib/python3.12/site-packages"));
         assert_eq!(found(Some(11)), folder.path().join("local/lib/python3.11/dist-packages"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn package_that_others_can_write_is_not_found() {
+        use std::os::unix::fs::{PermissionsExt as _, chown};
+
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (command, library) =
+            (folder.path().join("bin/vramscope"), folder.path().join("lib/python3.12/site-packages"));
+        create(&command);
+        create(&library.join("vramscope/_attach.py"));
+        let set_mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the folder is ours");
+        };
+        let is_found = || installed_package(&command, None).is_some();
+        for path in [library.join("vramscope"), library.clone(), folder.path().join("lib")] {
+            set_mode(&path, 0o777);
+            assert!(!is_found(), "{}", path.display());
+            set_mode(&path, 0o755);
+            assert!(is_found());
+        }
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIPPED: another group's files need root");
+            return;
+        }
+        // A group that may replace the command may replace the package.
+        chown(&library, None, Some(65533)).expect("root may");
+        set_mode(&library, 0o775);
+        assert!(!is_found());
+        chown(folder.path().join("bin"), None, Some(65533)).expect("root may");
+        assert!(!is_found());
+        set_mode(&folder.path().join("bin"), 0o775);
+        assert!(is_found());
     }
 
     #[cfg(unix)]
