@@ -24,9 +24,9 @@ KILLS = 10
 #: Events of some steps of the job.
 EVENTS = 500
 
-#: A job that trains for ten steps and until the file `stop` exists. Each step's loss depends on all steps before.
-#: When the file `pause` exists, the job writes the allocator's log and renames the file to
-#: `paused`; it goes on when that is removed.
+#: A job that trains for ten steps and until the file `stop` exists. Each step's loss depends on all
+#: steps before. When the file `pause` exists, the job writes the allocator's log and renames the
+#: file to `paused`; it goes on when that is removed.
 JOB = """
 import hashlib
 
