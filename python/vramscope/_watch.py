@@ -81,7 +81,7 @@ class Watch:
         try:
             self._following.start()
         except BaseException:
-            # A signal handler raised it: nobody has this session, so nobody could stop it.
+            # A signal handler raised it: the program gets no session that it could stop.
             self._following.stop()
             self._session.stop()
             raise
