@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-/// Definitions by their numbers from 1. Only those since the tracker's tables were last emptied,
-/// and those of the turn before, are kept.
+/// Definitions by their numbers from 1. Only those of the tables' present generation, since the
+/// tracker last emptied them, and those of the generation before are kept.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
     definitions: VecDeque<T>,
     /// Number of the oldest definition.
     first: usize,
-    /// Number of definitions of the turn before.
+    /// Number of definitions of the generation before.
     old: usize,
 }
 
@@ -34,8 +34,8 @@ impl<T> Numbered<T> {
         self.definitions.push_back(definition);
     }
 
-    /// Begins a turn, and forgets the definitions from before the turn that ends.
-    pub(crate) fn begin_turn(&mut self) {
+    /// Begins a generation, and forgets the definitions from before the generation that ends.
+    pub(crate) fn begin_generation(&mut self) {
         self.definitions.drain(..self.old);
         self.first += self.old;
         self.old = self.definitions.len();
@@ -47,24 +47,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_turns_are_kept() {
+    fn two_generations_are_kept() {
         let mut numbered = Numbered::default();
         ["a", "b"].into_iter().for_each(|text| numbered.push(text));
-        numbered.begin_turn();
+        numbered.begin_generation();
         numbered.push("c");
         assert_eq!(
             [0, 1, 2, 3, 4].map(|number| numbered.get(number).copied()),
             [None, Some("a"), Some("b"), Some("c"), None]
         );
-        numbered.begin_turn();
+        numbered.begin_generation();
         numbered.push("d");
         assert_eq!(
             [1, 2, 3, 4, 5].map(|number| numbered.get(number).copied()),
             [None, None, Some("c"), Some("d"), None]
         );
         assert_eq!([2, 3, 4].map(|number| numbered.index(number)), [None, Some(0), Some(1)]);
-        numbered.begin_turn();
-        numbered.begin_turn();
+        numbered.begin_generation();
+        numbered.begin_generation();
         assert_eq!(numbered.get(4), None);
     }
 }

@@ -67,6 +67,8 @@ pub(crate) struct DeviceReader {
     pub(crate) holds_events: bool,
     /// Events that were read from the ring and are still to be recorded, in order.
     held: VecDeque<RawEvent>,
+    /// Number of generations of stacks that have begun since the first held event.
+    held_generations: u32,
     /// Number of events that the tracker lost before the ring's next event.
     lost: u64,
     /// Value of `lost` when the recording began or was last resumed.
@@ -136,6 +138,7 @@ impl DeviceReader {
             phase: Phase::Off,
             holds_events: false,
             held: VecDeque::new(),
+            held_generations: 0,
             lost: 0,
             known_lost: 0,
             discarded: 0,
@@ -191,10 +194,14 @@ impl DeviceReader {
     pub(crate) fn hold_events(&mut self) -> &VecDeque<RawEvent> {
         self.ring.refresh();
         while let Some(event) = self.read_event() {
+            if self.held.is_empty() {
+                self.held_generations = 0;
+            }
             self.held.push_back(event);
         }
         self.ring.release();
-        if self.held.len() > MAX_HELD_EVENTS {
+        // The stacks of events from before the last generation but one are forgotten.
+        if self.held.len() > MAX_HELD_EVENTS || !self.held.is_empty() && self.held_generations > 1 {
             // As if the ring had been full: the recording continues with another snapshot.
             self.discarded += self.held.len() as u64;
             self.held.clear();
@@ -378,7 +385,10 @@ impl DeviceReader {
                 SCOPE => self.scope = record::number(head),
                 NODE => self.node = Some(record::number(head)),
                 LOST => self.lost = self.ring.take()?,
-                TABLES => self.definitions.replace_stacks(),
+                TABLES => {
+                    self.definitions.replace_stacks();
+                    self.held_generations = self.held_generations.saturating_add(1);
+                }
                 CODE => self.read_code(head)?,
                 STACK => {
                     self.read_words(record::stack_words(head))?;
@@ -423,4 +433,34 @@ fn live_action(action: u8) -> Option<LiveAction> {
         actions::OOM => LiveAction::OutOfMemory,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use vramscope_collector::ring::ring;
+
+    use super::*;
+
+    #[test]
+    fn events_are_held_as_long_as_their_stacks_are_known() {
+        let (mut tracker, consumer) = ring::<RING_LEN>();
+        let mut reader = DeviceReader::new(DeviceId(0), consumer, Arc::default(), false);
+        let stack = [record::stack_head(2, 1), record::native_frame_word(), 0x4000];
+        let event = [record::event_head(actions::ALLOC, 0, 1), 0x7000, 512, 1];
+        tracker.put([u64::from(TABLES)]);
+        tracker.put(stack);
+        tracker.put(event);
+        assert_eq!(reader.hold_events().len(), 1);
+        tracker.put([u64::from(TABLES)]);
+        tracker.put(event);
+        assert_eq!(reader.hold_events().len(), 2);
+        assert!(!reader.overflow.is_full.load(Ordering::Acquire));
+        // The second further generation forgets the stack.
+        tracker.put([u64::from(TABLES)]);
+        assert_eq!((reader.hold_events().len(), reader.discarded), (0, 2));
+        assert!(reader.overflow.is_full.load(Ordering::Acquire), "the recording continues with a snapshot");
+        tracker.put(event);
+        tracker.put([u64::from(TABLES)]);
+        assert_eq!(reader.hold_events().len(), 1);
+    }
 }
