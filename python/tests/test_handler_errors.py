@@ -299,7 +299,7 @@ assert watch().url
         self.run_program(
             """
 import types
-from vramscope import _callbacks, _command, _kernel, _notebook, _pool, _pool_library, _ranks, _view
+from vramscope import _callbacks, _kernel, _notebook, _pool, _pool_library, _private, _ranks, _view
 
 def of(module, *names):
     '''Gives a module functions of `os` that are its own.'''
@@ -314,7 +314,7 @@ training._watch = types.SimpleNamespace(_session=types.SimpleNamespace(mark=lamb
 sys.modules["IPython"] = ipython = types.SimpleNamespace(get_ipython=lambda: None)
 allocator = "cpython-is-no-allocator.so"
 for owner, name, call in (
-    (of(_command), "stat", lambda: _command._has_owner_of("/", "/")),
+    (of(_private), "stat", lambda: _private.is_private("/", "/")),
     (of(_view), "stat", serve),
     (ipython, "get_ipython", _kernel.is_kernel),
     (ipython, "get_ipython", _notebook.register_magic),

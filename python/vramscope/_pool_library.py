@@ -5,6 +5,7 @@ import json
 import os
 
 from ._messages import raise_if_of_handler
+from ._private import PACKAGE, is_private
 
 #: Environment variable with the library's path.
 LIBRARY_VARIABLE = "VRAMSCOPE_POOL_LIBRARY"
@@ -50,12 +51,13 @@ def find_library():
     chosen = os.environ.get(LIBRARY_VARIABLE)
     if chosen:
         return os.path.abspath(chosen)
-    package = os.path.dirname(os.path.abspath(__file__))
-    root = os.path.dirname(os.path.dirname(package))
-    # First: the package of a checkout may have the library of an older wheel.
-    is_checkout = os.path.isfile(os.path.join(root, "Cargo.toml"))
-    candidates = [os.path.join(root, "target/release", NAME)] if is_checkout else []
-    candidates.append(os.path.join(package, NAME))
+    root = os.path.dirname(os.path.dirname(PACKAGE))
+    built = os.path.join(root, "target/release", NAME)
+    # First: the package of a checkout may have the library of an older wheel. For a package in
+    # /tmp/DIR, another user can create the files of a checkout in /tmp.
+    is_checkout = os.path.isfile(os.path.join(root, "Cargo.toml")) and is_private(built, root)
+    candidates = [built] if is_checkout else []
+    candidates.append(os.path.join(PACKAGE, NAME))
     for path in candidates:
         if os.path.isfile(path):
             return path
