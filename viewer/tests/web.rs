@@ -4,7 +4,7 @@
 mod page;
 mod samples;
 
-use page::{document, element, pass, press, start, text, until};
+use page::{document, element, pass, press, start, text, wait_until};
 use samples::{Sample, bytes, states};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -154,7 +154,7 @@ async fn times_near_the_maximum_are_shown() {
             pass(20).await;
         }
     }
-    until(|| api.number("event") == api.number("events")).await;
+    wait_until(|| api.number("event") == api.number("events")).await;
     assert_eq!(api.number("event"), api.number("events"));
     assert!(element("message").hidden(), "{}", text("message-text"));
 }
@@ -182,7 +182,7 @@ async fn recording_can_be_saved() {
         } else {
             element("save").click()
         }
-        until(|| saved.borrow().is_some()).await;
+        wait_until(|| saved.borrow().is_some()).await;
         let (href, name) = saved.take().expect("a download");
         assert_eq!(name, "drawn.vram");
         let fetched = JsFuture::from(web_sys::window().expect("there is a window").fetch_with_str(&href)).await;
@@ -276,7 +276,7 @@ async fn panic_is_reported_on_the_page() {
     window
         .set_timeout_with_callback_and_timeout_and_arguments_0(breaks.unchecked_ref(), 0)
         .expect("timers are available");
-    until(|| !element("message").hidden()).await;
+    wait_until(|| !element("message").hidden()).await;
     let shown = text("message-text");
     assert!(shown.starts_with("vramscope stopped: an assumption is <b>broken</b>"), "{shown}");
     assert!(shown.ends_with("reload the page.") && !element("message").hidden(), "{shown}");
@@ -289,7 +289,7 @@ async fn markup_in_a_recording_stays_text() {
     let link = "#event=4&select=0x7f0000000000";
     web_sys::window().expect("there is a window").location().set_hash(link).expect("the fragment is valid");
     // The page reads its fragment in a later task; a seek before that would replace it.
-    until(|| api.number("event") == 4.0).await;
+    wait_until(|| api.number("event") == 4.0).await;
     for event in 0..=api.number("events") as u64 {
         api.seek(event).await;
     }

@@ -86,7 +86,7 @@ pub(crate) async fn pass(time_ms: i32) {
 }
 
 /// Waits until a condition holds, for at most ten seconds: the assertion after it then fails.
-pub(crate) async fn until(holds: impl Fn() -> bool) {
+pub(crate) async fn wait_until(holds: impl Fn() -> bool) {
     for _ in 0..500 {
         if holds() {
             return;

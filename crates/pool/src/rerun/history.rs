@@ -225,9 +225,7 @@ impl History {
             entries: Arc::new(entries),
         }
     }
-}
 
-impl History {
     /// Returns the private pools whose blocks are not split: those with a block that is larger than
     /// its request by more than the pool leaves to a block under `settings`.
     pub(super) fn no_split_pools(&self, settings: &Settings) -> Vec<MempoolId> {
