@@ -5,6 +5,7 @@ files contain them, and ``torch.cuda.make_graphed_callables`` refuses them. So t
 reports the calls. Python 3.10 and 3.11 cannot do that: there, modules get hooks.
 """
 
+import collections
 import contextlib
 import inspect
 import sys
@@ -13,16 +14,20 @@ import weakref
 
 from . import _monitoring
 from ._frames import variable
+from ._messages import raise_if_of_handler
 
 #: By the address of its code object: the observed calls of a function that runs modules.
 _observed = {}
+#: Weak references to observed modules that were freed.
+_freed = collections.deque()
 #: PyTorch's function that collects the hooks which ``torch.jit.script`` compiles.
 _original_hook_stubs = None
 
 
 class Observer:
     """Calls ``begin(module, arguments)`` before each call of a module, and ``end(module)`` after
-    it, also if it raises, until ``remove``. ``arguments`` is a list."""
+    it, also if it raises, until ``remove`` or until the module is freed. ``arguments`` is a list.
+    Errors in the two are ignored."""
 
     def __init__(self, module, begin, end=None):
         self.begin, self.end = begin, end
@@ -30,8 +35,9 @@ class Observer:
         self._hooks = []
         self._calls = None
         if _monitoring.is_available():
-            function = _called_function(module)
-            self._calls = _observed.get(id(function.__code__)) or _FunctionCalls(function)
+            _forget_freed()
+            code = _called_function(module).__code__
+            self._calls = _observed.get(id(code)) or _FunctionCalls(code)
             self._calls.add(module, self)
         else:
             self._add_hooks(module)
@@ -44,24 +50,62 @@ class Observer:
         calls, self._calls = self._calls, None
         if calls is not None:
             calls.remove(self._address, self)
+            _forget_freed()
 
     def _add_hooks(self, module):
         _leave_out_of_scripts()
 
         def begin(module, arguments=(), keywords=None):
-            self.begin(module, [*arguments, *(keywords or {}).values()])
+            _call_harmlessly(self.begin, module, [*arguments, *(keywords or {}).values()])
 
         self._hooks = [module.register_forward_pre_hook(ModuleHook(self, begin), with_kwargs=True)]
         if self.end is not None:
-            end = ModuleHook(self, lambda module, *_: self.end(module))
+            end = ModuleHook(self, lambda module, *_: _call_harmlessly(self.end, module))
             self._hooks.append(module.register_forward_hook(end, always_call=True))
 
 
-class _FunctionCalls:
-    """The observation of a function through which modules are called."""
+def _call_harmlessly(function, *arguments):
+    """Calls a function of an observer in the middle of the program's forward pass."""
+    try:
+        function(*arguments)
+    except Exception as error:  # The program must not notice.
+        raise_if_of_handler(error)
 
-    def __init__(self, function):
-        self._function = function
+
+class _ModuleReference(weakref.ref):
+    """A weak reference to a module, and the observation that it is part of.
+
+    When the module is freed, the reference is added to ``_freed``: not by a Python function, in
+    which the interpreter would run signal handlers and print what they raise.
+    """
+
+    __slots__ = ("address", "calls")
+
+    def __new__(cls, module, _calls):
+        return super().__new__(cls, module, _freed.append)
+
+    def __init__(self, module, calls):
+        super().__init__(module, _freed.append)
+        self.address, self.calls = id(module), calls
+
+
+def _forget_freed():
+    """Ends to observe modules that were freed."""
+    while _freed:
+        try:
+            reference = _freed.popleft()
+        except IndexError:
+            # Another thread has taken it.
+            return
+        reference.calls.forget(reference)
+
+
+class _FunctionCalls:
+    """The observation of a function through which modules are called. It keeps neither the modules
+    nor the function, which may have a closure of the program."""
+
+    def __init__(self, code):
+        self._code = code
         #: By address: a weak reference to each module that exists, and what observes it.
         self._modules = {}
         #: The addresses of those of which an observer wants the ends of calls.
@@ -74,15 +118,21 @@ class _FunctionCalls:
         """Adds what observes a module."""
         address = id(module)
         reference, observers = self._modules.get(address, (None, ()))
-        if reference is None:
+        if reference is None or reference() is not module:
             # A later module may get the address.
-            reference = weakref.ref(module, lambda _: self._forget(address))
+            reference, observers = _ModuleReference(module, self), ()
         self._set(address, reference, (*observers, observer))
 
     def remove(self, address, observer):
         """Removes what observes the module at an address."""
         reference, observers = self._modules.get(address, (None, ()))
         self._set(address, reference, tuple(other for other in observers if other is not observer))
+
+    def forget(self, reference):
+        """Removes all that observes a module that was freed."""
+        known, _ = self._modules.get(reference.address, (None, ()))
+        if known is reference:
+            self._set(reference.address, reference, ())
 
     def _set(self, address, reference, observers):
         """Sets what observes the module at an address. Its cost does not depend on the number of
@@ -97,52 +147,51 @@ class _FunctionCalls:
             self._with_end.discard(address)
         self._update()
 
-    def _forget(self, address):
-        """Forgets a module. Python calls this when one is freed; its calls are still reported until
-        the next change, because this may be in the middle of anything."""
-        self._modules.pop(address, None)
-        self._with_end.discard(address)
-
     def _update(self):
         """Lets the interpreter report the calls while a module is observed, and their ends if an
         observer wants them."""
-        is_observed, has_end = bool(self._modules), bool(self._with_end)
-        reported, self._reported = self._reported, (is_observed, has_end)
-        if reported == self._reported:
+        while True:
+            wanted = bool(self._modules), bool(self._with_end)
             # The interpreter prepares code anew for each change.
-            return
-        if self._observation is not None:
-            self._observation.end()
-            self._observation = None
-        if is_observed:
-            _observed[id(self._function.__code__)] = self
-            end = self._end if has_end else None
-            self._observation = _monitoring.Observation(self._function, self._begin, end, end)
-        else:
-            _observed.pop(id(self._function.__code__), None)
+            if wanted != self._reported:
+                self._report(*wanted)
+                self._reported = wanted
+            # Another thread or a signal handler may have changed it meanwhile.
+            if wanted == (bool(self._modules), bool(self._with_end)):
+                return
 
-    def _observers_of(self, module):
-        _, observers = self._modules.get(id(module), (None, ()))
-        return observers
+    def _report(self, is_observed, has_end):
+        if is_observed:
+            _observed[id(self._code)] = self
+            end = self._end if has_end else None
+            self._observation = _monitoring.Observation(self._code, self._begin, end, end)
+        else:
+            if _observed.get(id(self._code)) is self:
+                del _observed[id(self._code)]
+            if self._observation is not None:
+                self._observation.end()
 
     def _called(self, frame):
         """Returns the module that a frame of the function calls, and what observes it."""
         module = variable(frame, frame.f_code.co_varnames[0])
-        return module, self._observers_of(module)
+        reference, observers = self._modules.get(id(module), (None, ()))
+        return module, observers if reference is not None and reference() is module else ()
 
     def _begin(self, frame):
+        if _freed:
+            _forget_freed()
         module, observers = self._called(frame)
         if observers:
             # All of them have a value when the function starts.
             arguments = [variable(frame, name) for name in frame.f_code.co_varnames[1 : _parameter_count(frame.f_code)]]
             for observer in observers:
-                observer.begin(module, arguments)
+                _call_harmlessly(observer.begin, module, arguments)
 
     def _end(self, frame):
         module, observers = self._called(frame)
         for observer in observers:
             if observer.end is not None:
-                observer.end(module)
+                _call_harmlessly(observer.end, module)
 
 
 def _called_function(module):

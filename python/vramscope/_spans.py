@@ -56,8 +56,8 @@ def remove():
 def _observe(kind):
     """Observes the methods of a class. Returns a function that ends this."""
     observations = [
-        _monitoring.Observation(kind.__enter__, lambda frame: _mark(variable(frame, "self").name, "begin")),
-        _monitoring.Observation(kind.__exit__, lambda frame: _mark(variable(frame, "self").name, "end")),
+        _monitoring.Observation(kind.__enter__.__code__, lambda frame: _mark(variable(frame, "self").name, "begin")),
+        _monitoring.Observation(kind.__exit__.__code__, lambda frame: _mark(variable(frame, "self").name, "end")),
     ]
 
     def end():
