@@ -16,7 +16,7 @@ from ._cuda_start import call_when_initialized
 from ._imports import call_after_import
 from ._labels import Labels
 from ._messages import print_message, raise_if_of_handler
-from ._modules import all_modules, names_in
+from ._modules import names_in
 from ._phases import PhaseSpans
 from ._pinned_memory import PinnedMemory
 from ._polling import Polling
@@ -90,6 +90,8 @@ class Following:
             # A signal handler may have interrupted the start of the thread.
             with contextlib.suppress(RuntimeError):
                 thread.join(timeout=5)
+            # It may have added some in the meantime.
+            self._remove_hooks()
 
     def abandon(self):
         """Ends, in a forked child, what belongs to its parent, without a thread or a lock of it."""
@@ -381,10 +383,9 @@ class Following:
     def _name_modules(self, torch):
         start = time.monotonic()
         try:
-            names, roots = all_modules(torch)
-            _native.name_modules(names)
-            for root in roots if self.labels.is_installed else ():
-                self.labels.label_inputs(root)
+            roots = _native.name_all_modules(torch.nn.Module)
+            if self.labels.is_installed:
+                self.labels.label_inputs_of(roots)
         except Exception as error:
             # A program's module may do anything when it is asked. The recording goes on.
             if not self._has_unnamed_modules:

@@ -6,12 +6,12 @@ each step; ``annotate`` adds what a model and its optimizer know before the firs
 
 import importlib
 import sys
-import weakref
 
 from . import _workspaces
 from ._blocks import add_blocks
 from ._messages import print_message, raise_if_of_handler
 from ._module_calls import Observer
+from ._object_table import ObjectTable
 from ._steps import StepMarks
 
 #: Steps after which all optimizer state and all parameters are labelled again.
@@ -30,13 +30,16 @@ class Labels:
         self._handles = []
         self.step_marks = StepMarks(session)
         #: The number of steps of each optimizer.
-        self._steps = weakref.WeakKeyDictionary()
-        self._names = {}
+        self._steps = ObjectTable()
+        #: The scope of each parameter of an annotated model.
+        self._scopes = ObjectTable()
         #: False to leave out gradients, which are labelled at every step.
         self.labels_gradients = True
         self._workspaces = []
-        #: The modules whose inputs are labelled.
-        self._roots = weakref.WeakSet()
+        #: The modules whose inputs are labelled or were, and what observes each.
+        self._roots = ObjectTable()
+        #: By address: the weak references to modules that were found last.
+        self._root_references = {}
 
     def install(self):
         """Starts to label at every step of every optimizer."""
@@ -53,7 +56,9 @@ class Labels:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._roots.clear()
+        self._root_references = {}
+        for observer in self._roots.clear():
+            observer.remove()
 
     @property
     def is_installed(self):
@@ -63,8 +68,19 @@ class Labels:
     def label_inputs(self, root):
         """Labels the arguments of a module's next calls as inputs."""
         if root not in self._roots:
-            self._roots.add(root)
-            self._handles.append(_InputCalls(root, self._relabel).observer)
+            self._roots.set(root, _InputCalls(root, self._relabel).observer)
+
+    def label_inputs_of(self, roots):
+        """Labels the arguments of the next calls of modules, to which ``roots`` has weak references.
+        The program may delete a module meanwhile. So each is held only for its own turn, and only
+        once: Python has one weak reference to an object."""
+        new_roots = [reference for reference in roots if id(reference) not in self._root_references]
+        self._root_references = {id(reference): reference for reference in roots}
+        for reference in new_roots:
+            root = reference()
+            if root is not None:
+                self.label_inputs(root)
+            del root
 
     def annotate(self, model, optimizer=None):
         """Labels a model's parameters, buffers and inputs, and the state of its optimizer."""
@@ -72,7 +88,7 @@ class Labels:
         labelled = []
         for name, parameter in model.named_parameters():
             scope = _scope(root, name)
-            self._names[id(parameter)] = scope
+            self._scopes.set(parameter, scope)
             add_blocks(labelled, parameter, scope)
         for name, buffer in model.named_buffers():
             add_blocks(labelled, buffer, _scope(root, name))
@@ -88,20 +104,20 @@ class Labels:
             return
         gradients = []
         parameters = []
-        names = self._names
+        scopes = self._scopes
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 gradient = parameter.grad
                 if gradient is not None and self.labels_gradients:
-                    add_blocks(gradients, gradient, names.get(id(parameter), ""))
+                    add_blocks(gradients, gradient, scopes.get(parameter, ""))
                 if labels_all:
-                    add_blocks(parameters, parameter, names.get(id(parameter), ""))
+                    add_blocks(parameters, parameter, scopes.get(parameter, ""))
         self._relabel("gradient", gradients)
         self._relabel("parameter", parameters)
 
     def _after_step(self, optimizer, _arguments, _keywords):
         step = self._steps.get(optimizer, 0) + 1
-        self._steps[optimizer] = step
+        self._steps.set(optimizer, step)
         if step <= FIRST_STEPS or step % RELABEL_STEPS == 0:
             self._label_state(optimizer)
             self._session.end_step(self._workspaces)
@@ -110,7 +126,7 @@ class Labels:
     def _label_state(self, optimizer):
         labelled = []
         for parameter, state in list(optimizer.state.items()):
-            scope = self._names.get(id(parameter), "")
+            scope = self._scopes.get(parameter, "")
             if isinstance(state, dict):
                 for value in state.values():
                     add_blocks(labelled, value, scope)

@@ -2,10 +2,10 @@
 
 import sys
 import threading
-import weakref
 
 from ._module_calls import Observer
 from ._modules import names_in
+from ._object_table import ObjectTable
 
 #: What memory that is requested in a module's forward pass is used for.
 CATEGORY = "activation"
@@ -16,9 +16,8 @@ class ModuleScopes:
 
     def __init__(self, library):
         self._library = library
-        self._handles = []
-        #: By address: a weak reference to each module, and its name, as ``GPT/blocks/0``.
-        self._names = {}
+        #: What observes each module, and the module's name, as ``GPT/blocks/0``.
+        self._modules = ObjectTable()
         self._is_compiling = sys.modules["torch"].compiler.is_compiling
         self._local = threading.local()
 
@@ -26,39 +25,38 @@ class ModuleScopes:
         """Names a model's modules. A module that has a name gets the new one."""
         names = {id(module): name for module, name in names_in(model)}
         for module in model.modules():
-            known, _ = self._names.get(id(module), (lambda: None, ""))
-            if known() is not module:
-                self._handles.append(Observer(module, self._begin, self._end))
-            self._names[id(module)] = weakref.ref(module), names.get(id(module), "")
+            observer, _ = self._modules.get(module, (None, ""))
+            if observer is None:
+                observer = Observer(module, self._begin, self._end)
+            self._modules.set(module, (observer, names.get(id(module), "")))
 
     def remove(self):
         """Ends to give modules scopes."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-        self._names.clear()
+        for observer, _ in self._modules.clear():
+            observer.remove()
 
     def _begin(self, module, *_):
         if not self._is_compiling():
             calls = self._calls()
-            _, name = self._names.get(id(module), (None, ""))
+            _, name = self._modules.get(module, (None, ""))
             part = _inner_part(name, calls[-1][1] if calls else "")
             if part:
                 self._library.begin_scope(part, CATEGORY)
-            calls.append((module, name, bool(part)))
+            calls.append((id(module), name, bool(part)))
 
     def _end(self, module):
         calls = [] if self._is_compiling() else self._calls()
-        if any(entry[0] is module for entry in calls):
+        if any(entry[0] == id(module) for entry in calls):
             last = None
-            while last is not module:
+            while last != id(module):
                 last, _, has_scope = calls.pop()
                 if has_scope:
                     self._library.end_scope()
 
     def _calls(self):
-        """Returns the calls of modules of this thread, outermost first: the module, its name, and
-        whether the call has a scope."""
+        """Returns the calls of modules of this thread, outermost first: the module's address, its
+        name, and whether the call has a scope. On Python 3.10 and 3.11, a call that ends by a
+        KeyboardInterrupt stays."""
         calls = getattr(self._local, "calls", None)
         if calls is None:
             calls = self._local.calls = []

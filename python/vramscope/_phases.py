@@ -3,10 +3,10 @@
 import functools
 import sys
 import threading
-import weakref
 
 from ._messages import raise_if_of_handler
 from ._module_calls import Observer
+from ._object_table import ObjectTable
 
 #: The names of the spans.
 FORWARD = "forward"
@@ -14,6 +14,7 @@ BACKWARD = "backward"
 
 #: The spans that are recorded; None if there are none.
 _current = None
+#: Whether a thread is in a backward pass.
 _local = threading.local()
 
 
@@ -22,9 +23,10 @@ class PhaseSpans:
 
     def __init__(self, session):
         self._session = session
-        self._handles = []
-        #: The modules that are observed.
-        self._models = weakref.WeakSet()
+        #: The models, and what observes each.
+        self._models = ObjectTable()
+        #: The calls of each thread. Not of a later session: a session may end in the middle of one.
+        self._local = threading.local()
         self._is_recording = False
 
     def add(self, model):
@@ -32,9 +34,8 @@ class PhaseSpans:
         global _current
         if model in self._models:
             return
-        self._models.add(model)
         self._is_compiling = sys.modules["torch"].compiler.is_compiling
-        self._handles.append(Observer(model, self._begin_forward, self._end_forward))
+        self._models.set(model, Observer(model, self._begin_forward, self._end_forward))
         _current = self
         _wrap_backward(sys.modules["torch"].autograd)
 
@@ -46,10 +47,8 @@ class PhaseSpans:
         """Ends to record."""
         global _current
         self._is_recording = False
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-        self._models.clear()
+        for observer in self._models.clear():
+            observer.remove()
         if _current is self:
             _current = None
 
@@ -63,13 +62,13 @@ class PhaseSpans:
 
     def _begin_forward(self, module, *_):
         if not self._is_compiling():
-            calls = _calls()
+            calls = self._calls()
             calls.append(id(module))
             if len(calls) == 1:
                 self.mark(FORWARD, "begin")
 
     def _end_forward(self, module):
-        calls = [] if self._is_compiling() else _calls()
+        calls = [] if self._is_compiling() else self._calls()
         if id(module) in calls:
             # Hooks that the program removed have left calls without an end (Python 3.10 and 3.11).
             while calls.pop() != id(module):
@@ -77,14 +76,13 @@ class PhaseSpans:
             if not calls:
                 self.mark(FORWARD, "end")
 
-
-def _calls():
-    """Returns the addresses of the annotated models whose forward pass runs in this thread,
-    outermost first."""
-    calls = getattr(_local, "calls", None)
-    if calls is None:
-        calls = _local.calls = []
-    return calls
+    def _calls(self):
+        """Returns the addresses of the annotated models whose forward pass runs in this thread,
+        outermost first."""
+        calls = getattr(self._local, "calls", None)
+        if calls is None:
+            calls = self._local.calls = []
+        return calls
 
 
 def _wrap_backward(autograd):

@@ -22,7 +22,7 @@ use vramscope_trace::{AnnotationStage, Category, DeviceId, DeviceInfo};
 
 use self::errors::error;
 use self::interpreter::{Interpreter, PyAutograd};
-use self::module_names::{enclosing_module_name, end_module_search, name_modules, tracked_objects};
+use self::module_names::{enclosing_module_name, end_module_search, name_all_modules, name_modules};
 use crate::follower::Request;
 use crate::notes::NoteKind;
 use crate::out_of_memory::end_at_failure;
@@ -424,7 +424,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyAutograd>()?;
     module.add_function(wrap_pyfunction!(define_scope, module)?)?;
     module.add_function(wrap_pyfunction!(enter_scope, module)?)?;
-    module.add_function(wrap_pyfunction!(tracked_objects, module)?)?;
+    module.add_function(wrap_pyfunction!(name_all_modules, module)?)?;
     module.add_function(wrap_pyfunction!(name_modules, module)?)?;
     module.add_function(wrap_pyfunction!(end_module_search, module)?)?;
     module.add_function(wrap_pyfunction!(enclosing_module_name, module)?)?;

@@ -1,29 +1,91 @@
 //! Finds the program's modules (`torch.nn.Module`), names them, and learns when they are freed.
 
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyType, PyWeakrefReference};
+use pyo3::types::{PyDict, PyList, PyString, PyType, PyWeakrefReference};
 
 use crate::modules;
 use crate::notes::time_stamp;
 
-/// Returns the objects of a type, or of a class that is derived from it, that the garbage collector
-/// tracks.
+/// Names all of the program's modules, as `GPT/blocks/0/attn`: the objects of the class
+/// `torch.nn.Module` and of classes that are derived from it. Returns weak references to the
+/// modules that have parameters and are not part of another module.
 ///
-/// A list of all objects keeps alive what other threads release, tensors too. So no Python code
-/// runs while this function has one, and no other thread gets the interpreter's lock. For that
-/// reason, and because `isinstance` runs code of proxies, this is not Python code itself.
+/// A list of all objects keeps alive what other threads release, modules and tensors too. So no
+/// Python code runs while this function has one, and no other thread gets the interpreter's lock.
+/// For that reason, and because `isinstance` runs code of proxies, this is not Python code itself.
 #[pyfunction]
-pub(super) fn tracked_objects<'py>(wanted: &Bound<'py, PyType>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    let all = wanted.py().import("gc")?.getattr("get_objects")?.call0()?.cast_into::<PyList>()?;
-    let is_wanted = |object: &Bound<'py, PyAny>| {
+pub(super) fn name_all_modules<'py>(class: &Bound<'py, PyType>) -> PyResult<Vec<Bound<'py, PyWeakrefReference>>> {
+    // PyO3 lets other threads run when it creates the type and the name of this attribute.
+    class.py().get_type::<ModuleReference>();
+    class.name()?;
+    let all = class.py().import("gc")?.getattr("get_objects")?.call0()?.cast_into::<PyList>()?;
+    let is_module = |object: &Bound<'py, PyAny>| {
         // SAFETY: Both types are valid: the object and the caller own references to them.
-        unsafe { ffi::PyType_IsSubtype(object.get_type_ptr(), wanted.as_type_ptr()) != 0 }
+        unsafe { ffi::PyType_IsSubtype(object.get_type_ptr(), class.as_type_ptr()) != 0 }
     };
-    Ok(all.iter().filter(is_wanted).collect())
+    let modules: Vec<_> = all.iter().filter(is_module).collect();
+    let inner: HashSet<_> = modules.iter().flat_map(children).map(|(_, child)| child.as_ptr()).collect();
+    let mut seen = HashSet::new();
+    let mut roots = Vec::new();
+    for root in modules.iter().filter(|module| !inner.contains(&module.as_ptr())) {
+        let mut waiting = vec![(root.clone(), root.get_type().name()?.to_string_lossy().into_owned())];
+        while let Some((module, path)) = waiting.pop() {
+            if is_module(&module) && seen.insert(module.as_ptr()) {
+                name_module(&module, &path);
+                let names = children(&module).into_iter();
+                waiting.extend(names.map(|(name, child)| (child, format!("{path}/{name}"))));
+            }
+        }
+        if has_parameters(root) {
+            roots.extend(PyWeakrefReference::new(root));
+        }
+    }
+    Ok(roots)
+}
+
+/// Returns an attribute of an object from its `__dict__`. It calls no code of the program.
+fn attribute<'py>(object: &Bound<'py, PyAny>, name: &str) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: The object is alive. The result is a new reference, or null with an exception set.
+    let attributes = unsafe {
+        let attributes = ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut());
+        Bound::from_owned_ptr_or_err(object.py(), attributes)
+    };
+    attributes.ok()?.cast_into::<PyDict>().ok()?.get_item(name).ok()?
+}
+
+/// Returns the modules in a module with their names.
+fn children<'py>(module: &Bound<'py, PyAny>) -> Vec<(String, Bound<'py, PyAny>)> {
+    let Some(modules) = attribute(module, "_modules") else { return Vec::new() };
+    // The modules of `torch.jit.script` have an object with such a dictionary.
+    let modules =
+        if modules.is_instance_of::<PyDict>() { Some(modules) } else { attribute(&modules, "_python_modules") };
+    let Some(Ok(modules)) = modules.map(Bound::cast_into::<PyDict>) else { return Vec::new() };
+    let named = modules.iter().filter_map(|(name, child)| {
+        let name = name.cast_into::<PyString>().ok()?;
+        (!child.is_none()).then(|| (name.to_string_lossy().into_owned(), child))
+    });
+    named.collect()
+}
+
+/// Returns true if a module or one in it has parameters.
+fn has_parameters(root: &Bound<'_, PyAny>) -> bool {
+    let (mut waiting, mut seen) = (vec![root.clone()], HashSet::new());
+    while let Some(module) = waiting.pop() {
+        if seen.insert(module.as_ptr()) {
+            let parameters = attribute(&module, "_parameters").map(Bound::cast_into::<PyDict>);
+            // Those of `torch.jit.script` are in an object that only code of PyTorch can ask.
+            if parameters.is_some_and(|parameters| parameters.map_or(true, |parameters| !parameters.is_empty())) {
+                return true;
+            }
+            waiting.extend(children(&module).into_iter().map(|(_, child)| child));
+        }
+    }
+    false
 }
 
 /// The callback of a weak reference to a module. The interpreter calls it before it frees the
@@ -59,21 +121,26 @@ impl ModuleReference {
 
 /// Names modules. A module that has another name gets the new one.
 #[pyfunction]
-pub(super) fn name_modules(named: Vec<(Bound<'_, PyAny>, String)>) -> PyResult<()> {
+pub(super) fn name_modules(named: Vec<(Bound<'_, PyAny>, String)>) {
     for (module, name) in named {
-        let address = module.as_ptr().expose_provenance() as u64;
-        if modules::identity(address) != modules::UNNAMED {
-            modules::add(address, &name);
-            continue;
-        }
-        let callback = Bound::new(module.py(), ModuleReference { address, reference: Mutex::default() })?;
-        // Objects of a class without weak references have no name.
-        let Ok(reference) = PyWeakrefReference::new_with(&module, &callback) else { continue };
-        if modules::add(address, &name) {
-            callback.get().replace(Some(reference.unbind()));
-        }
+        name_module(&module, &name);
     }
-    Ok(())
+}
+
+/// Names a module. One of a class without weak references gets no name.
+fn name_module(module: &Bound<'_, PyAny>, name: &str) {
+    let address = module.as_ptr().expose_provenance() as u64;
+    if modules::identity(address) != modules::UNNAMED {
+        modules::add(address, name);
+        return;
+    }
+    let Ok(callback) = Bound::new(module.py(), ModuleReference { address, reference: Mutex::default() }) else {
+        return;
+    };
+    let Ok(reference) = PyWeakrefReference::new_with(module, &callback) else { return };
+    if modules::add(address, name) {
+        callback.get().replace(Some(reference.unbind()));
+    }
 }
 
 /// Tells that the search for modules has ended, with or without success, and how long it took.
