@@ -27,7 +27,7 @@ def continue_in_child():
     if _library is None:
         return
     _library.after_fork()
-    _watch.end_with_multiprocessing(_library, PoolLibrary.close)
+    _watch.MultiprocessingExit(_library, PoolLibrary.close)
     kept_history, _is_history = _is_history, False
     if kept_history and not is_forked_from_cuda():
         keep_history(True)

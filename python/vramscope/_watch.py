@@ -58,6 +58,8 @@ class Watch:
     _is_complete = None
     #: True if the session pushes to the server of the environment variable.
     _pushes = False
+    #: Makes a process of ``multiprocessing`` end the session; None if there is no such thing.
+    _multiprocessing_exit = None
 
     def __init__(self, listen, record, stacks, starter=None, **options):
         _check_stacks(stacks)
@@ -151,7 +153,7 @@ class Watch:
             is_off = self._following.status.startswith("off")
             self._following.stop()
             self._is_complete = self._session.stop() and not (is_off and self._files) and not self._lacks_file
-            atexit.unregister(self._end_at_exit)
+            self._unregister()
         if _current is self:
             _current = None
         return self._is_complete
@@ -159,10 +161,16 @@ class Watch:
     def _abandon(self):
         """Leaves the session to the parent, in a forked child: here it is as if it had ended."""
         self._is_complete = True
-        atexit.unregister(self._end_at_exit)
+        self._unregister()
         if self._block is not None:
             self._block._is_complete = True
         self._following.abandon()
+
+    def _unregister(self):
+        """Leaves the end of the process alone: it would keep the session alive until then."""
+        atexit.unregister(self._end_at_exit)
+        if self._multiprocessing_exit is not None:
+            self._multiprocessing_exit.cancel()
 
     def _take_over(self, listen, record, stacks):
         """Makes a session that the program did not start its own: opens the page and the file that
@@ -301,20 +309,33 @@ def _start(listen, record, stacks, starter=None, **options):
     _current = Watch(listen, record, stacks, starter, **options)
     # Before the interpreter stops its threads.
     atexit.register(_current._end_at_exit)
-    end_with_multiprocessing(_current, Watch._end_at_exit)
+    _current._multiprocessing_exit = MultiprocessingExit(_current, Watch._end_at_exit)
 
 
-def end_with_multiprocessing(owner, end):
+class MultiprocessingExit:
     """Calls ``end(owner)`` when a process of ``multiprocessing`` ends, which runs no other exit
-    handlers. Such a process forgets what its parent registered, after the fork."""
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:
+    handlers, until ``cancel``."""
 
-        def register(owner):
-            util.Finalize(None, end, args=(owner,), exitpriority=0)
+    def __init__(self, owner, end):
+        self._end = end
+        self._finalizer = None
+        self._is_cancelled = False
+        self._util = sys.modules.get("multiprocessing.util")
+        if self._util is not None:
+            self._register(owner)
+            # Such a process forgets what its parent registered, after the fork.
+            self._util.register_after_fork(owner, self._register)
 
-        register(owner)
-        util.register_after_fork(owner, register)
+    def _register(self, owner):
+        if not self._is_cancelled:
+            self._finalizer = self._util.Finalize(None, self._end, args=(owner,), exitpriority=0)
+
+    def cancel(self):
+        """Does nothing at the end of the process any more."""
+        self._is_cancelled = True
+        finalizer, self._finalizer = self._finalizer, None
+        if finalizer is not None:
+            finalizer.cancel()
 
 
 def continue_in_child():
