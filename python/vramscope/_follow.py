@@ -183,6 +183,9 @@ class Following:
 
         try:
             self._beginning.run(begin, BEGIN_TIMEOUT)
+        except BusyError as error:
+            # Not a failure to follow: the other thread follows still.
+            print_message(f"the events that wait for the check of the tracker are not written: {error}")
         except Exception as error:
             raise_if_of_handler(error)
             self._fail(error)
