@@ -107,3 +107,21 @@ class OnOomTest(ProgramTest):
         _, errors = self.run_program(self.CODE.replace("WAITS", "True"), version="2.16.0")
         self.assertIn("vramscope: out of memory. The recording is in oom.vram.", errors)
         self.assertIsNone(self.info("oom.vram")["damage"])
+
+    def test_polled_recording_ends_with_the_state_at_the_failure(self):
+        self.run_program(
+            """
+            import torch
+            import vramscope
+
+            session = vramscope.on_oom("oom.vram")
+            kept = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(15)]
+            try:
+                torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+            except torch.OutOfMemoryError:
+                pass
+            """,
+            version="2.99.0",
+        )
+        [device] = [device for device in self.info("oom.vram")["devices"] if device["allocated_bytes"]]
+        self.assertEqual(device["allocated_bytes"], 15 << 30)

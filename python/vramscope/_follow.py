@@ -147,9 +147,12 @@ class Following:
     def begin_at_failure(self, device, segment_bytes):
         """Begins the recording of a program that runs out of memory before the thread has noticed
         its first use of a device. The recording ends with the failure, and the tracker is checked
-        by it: the failure must have been reported."""
+        by it: the failure must have been reported. Where snapshots are recorded instead of events,
+        the recording ends with one of now."""
 
         def begin():
+            if self._polling is not None and not self._stopped.is_set():
+                self._record_polled()
             is_followed = self.is_attached and self._polling is None and not self._stopped.is_set()
             if is_followed and not self._check.has_passed:
                 self._session.check_failure(device, segment_bytes)
@@ -157,6 +160,12 @@ class Following:
                 self._begin()
 
         self._beginning.run(begin, BEGIN_TIMEOUT)
+
+    def _record_polled(self):
+        try:
+            self._polling.record(BEGIN_TIMEOUT)
+        except BusyError as error:
+            print_message(f"the recording ends before the failure: {error}")
 
     def record_now(self):
         """Records the events that still wait for the check of the tracker."""

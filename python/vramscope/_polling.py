@@ -2,6 +2,7 @@
 
 import time
 
+from ._call_lock import CallLock
 from ._pinned_memory import PinnedMemory
 from ._snapshot import PAUSE_FACTOR, device_list, take_snapshot
 
@@ -18,15 +19,21 @@ class Polling:
         self._torch = torch
         self._devices = device_list(torch)
         self._pinned_memory = PinnedMemory(session, torch)
+        #: Held while a snapshot is taken and recorded.
+        self._lock = CallLock()
         self._note = (
             f"Polled: a snapshot every {INTERVAL * 1000:.0f} ms or less often. Blocks that lived only between two "
             f"snapshots are missing, and call stacks. Reason: {reason}"
         )
         self.record()
 
-    def record(self):
+    def record(self, timeout=None):
         """Records what has changed since the last snapshot. Returns the time that a snapshot took,
+        in seconds. Raises ``BusyError`` if another thread's snapshot takes longer than ``timeout``,
         in seconds."""
+        return self._lock.run(self._record, timeout)
+
+    def _record(self):
         start = time.monotonic()
         snapshot = take_snapshot(self._torch)
         taken = time.monotonic() - start
