@@ -17,8 +17,8 @@ const STDERR: RawFd = 2;
 pub fn print(message: &str) {
     // Not through the lock of `io::stderr`: in a forked child, a thread of the parent may hold it.
     // Not through another descriptor either: the process may be at its limit of open files.
-    // SAFETY: The file is never dropped, so the descriptor stays open for those who own it. If it is
-    // closed, the write fails.
+    // SAFETY: The file is never dropped, so this does not close the descriptor, which the process
+    // keeps open. If the process has closed it, the write fails.
     let mut stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(STDERR) });
     // A single write keeps lines of several threads and processes apart. Ignore errors on stderr.
     let _ = stderr.write_all(format!("vramscope: {message}\n").as_bytes());

@@ -198,8 +198,8 @@ fn open_private(folder: &Path) -> Option<File> {
     ((status.dev(), status.ino()) == (opened_status.dev(), opened_status.ino())).then_some(opened)
 }
 
-/// Opens a folder. Fails for anything else, such as a pipe that another user has placed, which would
-/// have to be waited for.
+/// Opens a folder. Fails for anything else, such as a pipe that another user has created, which
+/// would have to be waited for.
 fn open_folder(folder: &Path) -> io::Result<File> {
     File::open(folder.join("."))
 }

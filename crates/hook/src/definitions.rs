@@ -160,8 +160,8 @@ impl Definitions {
         self.stacks.get(stack).is_some_and(|stack| stack.module == Some(None))
     }
 
-    /// Begins a generation of the tracker's tables: it defines all stacks and code objects again, with
-    /// new numbers. Events that are held, and operations, may still have the last ones.
+    /// Begins a generation of the tracker's tables: it defines all stacks and code objects again,
+    /// with new numbers. Events that are held, and operations, may still have the last ones.
     pub(crate) fn replace_stacks(&mut self) {
         self.codes.begin_generation();
         self.stacks.begin_generation();

@@ -118,8 +118,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
         command.env(PUSH_VARIABLE, merge.push_url());
     }
     if let Some(package) = package {
-        // Every Python of the program runs code from there, also after this command has ended. A Python
-        // that lacks the package and does not get the folder says so.
+        // Every Python of the program runs code from there, also after this command has ended. A
+        // Python that lacks the package and does not get the folder says so.
         let files = [package.join("vramscope"), package.join("vramscope").join(PACKAGE_IMPORTS)];
         if files.iter().all(|file| check_private(file).is_ok()) {
             command.env(PACKAGE_FOLDER, package);

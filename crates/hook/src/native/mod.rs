@@ -46,8 +46,8 @@ mod tests {
     fn child_waits_for_no_lock_of_its_parent() {
         detect_forks();
         let (libraries, last_read) = (LIBRARIES.lock(), LAST_READ.lock());
-        // SAFETY: The child prepares to read C++ frames and ends, at the latest by its alarm; it returns to
-        // no code of the test's harness.
+        // SAFETY: The child prepares to read C++ frames and ends, at the latest by its alarm; it
+        // returns to no code of the test's harness.
         let child = unsafe { fork() };
         if child == 0 {
             // SAFETY: A signal ends the process if it hangs.

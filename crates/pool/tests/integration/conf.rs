@@ -118,7 +118,10 @@ fn parse_errors_have_position_and_reason() {
         ("backend,native", "character 8: expected a colon, found \",\""),
         ("backend:", "character 9: expected a value, found the end of the text"),
         ("backend:jemalloc", "character 9: expected native, found \"jemalloc\""),
-        ("backend:cudaMallocAsync", "character 9: the pool does not implement the backend cudaMallocAsync, only native"),
+        (
+            "backend:cudaMallocAsync",
+            "character 9: the pool does not implement the backend cudaMallocAsync, only native",
+        ),
         (
             "expandable_segments_reserve:0",
             "character 29: expandable_segments_reserve must be a fraction such as 0.5 or GiB such as 40G, not 0",

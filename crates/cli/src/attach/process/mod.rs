@@ -223,9 +223,9 @@ impl<'a> Request<'a> {
         let _ = self.ask(Threads::All);
     }
 
-    /// Ends the request within `timeout`: withdraws it from threads that have not carried it out, and
-    /// deletes the folder once none of them can look for a file in it. Otherwise, keeps the folder
-    /// and returns what to tell the user: another user could create a folder of its name.
+    /// Ends the request within `timeout`: withdraws it from threads that have not carried it out,
+    /// and deletes the folder once none of them can look for a file in it. Otherwise, keeps the
+    /// folder and returns what to tell the user: another user could create a folder of its name.
     fn end(mut self, timeout: Duration) -> std::result::Result<(), String> {
         // An answer to the only request leaves nothing to withdraw.
         let is_answered = matches!(self.folder.result(), Ok(Some(_)));
@@ -245,8 +245,8 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Withdraws the request from threads that have not carried it out; tries again until `deadline`.
-    /// Returns why it was not possible.
+    /// Withdraws the request from threads that have not carried it out; tries again until
+    /// `deadline`. Returns why it was not possible.
     fn withdraw_until(&self, deadline: Instant) -> std::result::Result<(), String> {
         loop {
             let reason = match self.withdraw() {
@@ -275,9 +275,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Waits until each thread that took the request has opened the starter; returns an error if one
-    /// has not at the `deadline`. Does not stop the process. Up to Python 3.13, threads open only
-    /// the script, and check its owner and digest.
+    /// Waits until each thread that took the request has opened the starter; returns an error if
+    /// one has not at the `deadline`. Does not stop the process. Up to Python 3.13, threads open
+    /// only the script, and check its owner and digest.
     fn wait_until_opened(&self, deadline: Instant) -> std::result::Result<(), String> {
         while !self.folder.is_opened_by_all() && self.target.is_running() {
             if Instant::now() > deadline {

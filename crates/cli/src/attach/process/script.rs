@@ -173,8 +173,8 @@ impl ScriptFolder {
         fstatat(&self.target, STARTED, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Counts a thread that is about to be asked to open the starter. The process deletes the folder
-    /// of an ended command only once all of them have opened it.
+    /// Counts a thread that is about to be asked to open the starter. The process deletes the
+    /// folder of an ended command only once all of them have opened it.
     pub(super) fn add_asked(&self) -> io::Result<()> {
         let (mut asked, _) = self.counts()?;
         asked.write_all(b".")
