@@ -1,4 +1,4 @@
-"""The command that the package starts, and the library that it loads: no other user may replace them."""
+"""The package's command and library, which no other user may replace."""
 
 import os
 import shutil

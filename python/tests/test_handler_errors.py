@@ -75,8 +75,8 @@ class Handler:
         raise Preempted
 
 handlers = [
-    handle, functools.partial(functools.partial(handle_with), "twice"), restore_and_handle, handle_in_a_cell, handle_wrapped, Handler(), Handler().handle,
-    Handler.handle_of_class, lambda number, frame: handle(),
+    handle, functools.partial(functools.partial(handle_with), "twice"), restore_and_handle, handle_in_a_cell,
+    handle_wrapped, Handler(), Handler().handle, Handler.handle_of_class, lambda number, frame: handle(),
 ]
 with vramscope.record("run.vram"):
     for handler in handlers:

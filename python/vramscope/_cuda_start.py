@@ -17,9 +17,10 @@ _asked = None, None
 
 
 def call_when_initialized(cuda, name, function):
-    """Calls a function when PyTorch initializes CUDA, now if it has. It replaces an earlier function
-    with its name. If it raises an error, PyTorch calls it again when it next tries to initialize
-    CUDA. Raises ``BusyError`` in a signal handler that has interrupted the initialization."""
+    """Calls a function when PyTorch initializes CUDA, now if it has. It replaces an earlier
+    function with its name. If it raises an error, PyTorch calls it again when it next tries to
+    initialize CUDA. Raises ``BusyError`` in a signal handler that has interrupted the
+    initialization."""
     global _asked
     _functions[name] = function
     asked, process = _asked

@@ -12,9 +12,10 @@ PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
 def is_private(path, root):
-    """Returns True if nobody can change a file, or the folders from ``root`` down to it, but root,
-    this user, and those who can also change the package, whose code runs here already: its owner,
-    and a group that may write to it. Others may create files beside a package in ``/tmp``."""
+    """Returns True if only root, this user, and users who can also change the package can change a
+    file and the folders from ``root`` down to it. The package's code runs here already; its owner,
+    and a group that may write to it, can change it. Other users may create files beside a package
+    in ``/tmp``."""
     target = os.path.realpath(path)
     paths = [target, os.path.dirname(target), root]
     folder = os.path.dirname(path)
