@@ -1,6 +1,6 @@
 //! Runs programs in processes of every Python version that this machine has.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -55,6 +55,20 @@ impl Program {
 
     pub(super) fn find(&self) -> PythonProcess {
         PythonProcess::find(self.child.id()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Waits until the program waits in a system call, outside of Python, for a line of input.
+    pub(super) fn wait_until_reading(&self) {
+        let path = format!("/proc/{}/syscall", self.child.id());
+        // The number of `read`, and standard input.
+        while !std::fs::read_to_string(&path).expect("the process runs").starts_with("0 0x0 ") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ends the wait of a program that reads a line.
+    pub(super) fn send_line(&mut self) {
+        self.child.stdin.as_mut().expect("stdin is piped").write_all(b"\n").expect("the program reads it");
     }
 
     /// Kills the process and returns what it printed to stderr.
@@ -152,13 +166,15 @@ fn hundred_programs_run_one_after_another() {
 
 #[test]
 fn process_that_does_not_answer_is_reported_and_continues() {
-    let program = format!("import ctypes; ctypes.CDLL(None).usleep(2500000)\nprint('done', flush=True)\n{SLEEP}");
+    let program = format!("import os; os.read(0, 1)\nprint('done', flush=True)\n{SLEEP}");
     for python in test_pythons::supported() {
         let mut target = Program::start(&python, &program);
-        std::thread::sleep(Duration::from_millis(300));
+        target.wait_until_reading();
         let process = target.find();
-        let error = run_within(&process, "reply = 'late'", Duration::from_millis(1200)).expect_err("it sleeps");
-        assert!(error.to_string().contains("did not answer within 1 s: its main thread is in a long call"), "{error}");
+        let error = run_within(&process, "reply = 'late'", Duration::from_millis(1200)).expect_err("it waits");
+        let error = error.to_string();
+        assert!(error.contains("did not answer within") && error.contains("is in a long call"), "{error}");
+        target.send_line();
         let mut line = String::new();
         target.stdout.read_line(&mut line).expect("stdout is text");
         assert_eq!(line, "done\n", "{}", python.display());

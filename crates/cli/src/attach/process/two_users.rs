@@ -4,7 +4,7 @@
 //! `VRAMSCOPE_RACES=1000` sets the number of free races for each interpreter.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -276,7 +276,7 @@ while True: time.sleep(0.01)";
 
 /// Makes a program with [`WAITING`] continue, and waits until it has run what was queued.
 fn wake(target: &mut Program) {
-    target.child.stdin.as_mut().expect("stdin is piped").write_all(b"\n").expect("the program reads it");
+    target.send_line();
     assert_eq!(read_line(target), "awake");
 }
 
@@ -323,6 +323,7 @@ fn withdrawn_request_runs_nothing_of_another_user() {
     for python in test_pythons::supported() {
         let shared = SharedFolder::create();
         let mut target = start_target(&python, TARGET_UID, WAITING);
+        target.wait_until_reading();
         let process = target.find();
         let folder = ScriptFolder::create_in(shared.path(), &process.process, "reply = 'late'").expect("a folder");
         let path = folder.path().to_owned();
@@ -347,6 +348,7 @@ fn folder_of_a_request_that_cannot_be_withdrawn_is_kept() {
     for (python, uid) in cases {
         let shared = SharedFolder::create();
         let mut target = start_target(&python, uid, WAITING);
+        target.wait_until_reading();
         let process = target.find();
         let ran = shared.path().join("ran");
         let folder = ScriptFolder::create_in(shared.path(), &process.process, &format!("open({ran:?}, 'w')"));
