@@ -1,4 +1,4 @@
-"""The module ``sitecustomize`` of ``vramscope run`` in every Python, also one without the package."""
+"""The module ``sitecustomize`` of ``vramscope run``, also in a Python without the package."""
 
 import contextlib
 import glob
@@ -72,3 +72,28 @@ class SiteTest(ProgramTest):
                 output, errors = self.run_command(*run, python, program, packages=[self.folder])
                 self.assertEqual(output, expected[0])
                 self.assertNotIn("sitecustomize", errors)
+
+    def test_error_of_a_signal_handler_while_vramscope_starts_reaches_the_program(self):
+        program = self.write_program(
+            """
+            import signal
+            from vramscope import _autostart
+
+            class Preempted(RuntimeError):
+                pass
+
+            def handle(*_):
+                raise Preempted
+
+            signal.signal(signal.SIGUSR1, handle)
+            _autostart.start = lambda: signal.raise_signal(signal.SIGUSR1)
+            try:
+                import torch
+            except Preempted:
+                print("reaches the program")
+            """
+        )
+        output, errors = self.run_command(
+            BINARY, "run", "--listen", "127.0.0.1:0", "--no-open", sys.executable, program
+        )
+        self.assertEqual(output, "reaches the program\n", errors)

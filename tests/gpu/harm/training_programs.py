@@ -178,6 +178,37 @@ def compiled():
         show(torch.compile(spanned, fullgraph=True)(torch.ones(4 + number, device=DEVICE)).sum())
 
 
+@program
+def compiled_backward():
+    """Compiled autograd also compiles the backward passes of other threads."""
+    from torch._dynamo import compiled_autograd
+
+    job.begin()
+    net = small_net().to(DEVICE)
+    with compiled_autograd._enable(torch.compile(backend="eager")):
+        for _ in range(4):
+            train_small(net, steps=10)
+            job.turn()
+
+
+@program
+def deleted_models():
+    """Deletes models in a function with an argument, which uses CUDA for the first time, and in
+    which vramscope starts: their memory is used again."""
+
+    def train_and_delete(steps):
+        for number in range(4):
+            net = nn.Sequential(nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.Linear(4096, 64))
+            net.to(DEVICE)
+            if number == 1:
+                job.begin()
+            train_small(net, steps)
+            job.turn()
+            del net
+
+    train_and_delete(3)
+
+
 @program(needs_gpu=True)
 def graph_capture():
     """A thread captures graphs in the mode in which other threads may not allocate on the device.
