@@ -66,8 +66,8 @@ class PoolWorkersTest(ProgramTest):
         return devices
 
     def events_by_device(self):
-        """Returns each device's events without addresses, times, and samples of the machine's memory,
-        which are taken at times."""
+        """Returns each device's events without addresses, times, and the machine's memory, of which
+        samples are taken at times."""
         found = {}
         for row in (row for row in self.events() if row["kind"] != "memory_sample"):
             columns = ("kind", "size", "requested", "stream", "scope", "category", "name", "stage")

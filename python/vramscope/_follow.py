@@ -229,7 +229,7 @@ class Following:
 
     @staticmethod
     def _try(consequence, step):
-        """Does a step that may fail with another version of PyTorch. Events can be recorded still."""
+        """Does a step that may fail with another version of PyTorch. Events are recorded still."""
         try:
             step()
         except Exception as error:
