@@ -48,6 +48,10 @@ class Attacher(threading.Thread):
         except FileNotFoundError:
             return None
 
+    def _is_at_work(self, pid):
+        """Returns true if the process runs its program; at its end it also ends its recording."""
+        return _is_running(pid) and not os.path.exists(os.path.join(self._folder, "ended"))
+
     def _end_phase(self):
         with open(os.path.join(self._folder, "phases"), "ab") as file:
             file.write(b".")
@@ -68,7 +72,7 @@ class Attacher(threading.Thread):
         if b"attached to process" not in messages:
             process.kill()
             process.wait()
-            if _is_running(pid) and not self._ended.is_set():
+            if self._is_at_work(pid) and not self._ended.is_set():
                 self.errors.append(f"attach: {messages.decode(errors='replace').strip()[-300:] or 'no message'}")
                 # Otherwise the program waits for a command that cannot attach.
                 self._end_phase()
@@ -91,7 +95,7 @@ class Attacher(threading.Thread):
             process.kill()
         elif method == "detach":
             done = subprocess.run([*self._detach, pid], capture_output=True, text=True, timeout=LIMIT)
-            if done.returncode != 0 and _is_running(pid):
+            if done.returncode != 0 and self._is_at_work(pid):
                 self.errors.append(f"detach: {done.stderr.strip()[-300:]}")
         if method != "SIGKILL":
             process.send_signal(signal.SIGINT)
@@ -102,7 +106,7 @@ class Attacher(threading.Thread):
             process.wait()
             self.errors.append(f"attach does not end within {LIMIT} s ({method})")
             return
-        if method != "SIGKILL" and process.returncode != 0 and _is_running(pid):
+        if method != "SIGKILL" and process.returncode != 0 and self._is_at_work(pid):
             self.errors.append(f"attach ended with {process.returncode}: {messages.decode(errors='replace')[-300:]}")
 
 

@@ -135,7 +135,11 @@ def main():
     # Also of a program that raises an error. Functions that are registered later run before.
     process = os.getpid()
     atexit.register(lambda: finish("main") if os.getpid() == process else None)
-    training_steps.PROGRAMS[sys.argv[1]]()
+    try:
+        training_steps.PROGRAMS[sys.argv[1]]()
+    finally:
+        # From here on, a recording ends with the process.
+        open(path("ended"), "w").close()
 
 
 if __name__ == "__main__":
