@@ -43,6 +43,15 @@ fn segments_may_span_the_address_space() {
 }
 
 #[test]
+fn free_memory_at_a_failed_request_may_have_any_size() {
+    let mut encoder = Encoder::new(&RecordingInfo::default());
+    let (stream, site) = (StreamId(0), SiteId(0));
+    let kind = EventKind::OutOfMemory { requested: 1 << 20, device_free: u64::MAX, stream, site };
+    encoder.event(&Event { device: DeviceId(0), time_ns: 0, kind });
+    rerun(encoder);
+}
+
+#[test]
 fn requests_and_segments_may_have_any_size() {
     let pool = PoolKey { kind: PoolKind::Large, owner: MempoolId(0, 0) };
     let (address, stream, site) = (1 << 30, StreamId(0), SiteId(0));
