@@ -1,4 +1,4 @@
-"""What a session keeps alive, changes or leaves in the program: nothing that the program notices."""
+"""What a session keeps alive, changes or leaves in the program: nothing that it notices."""
 
 from harness import ProgramTest
 
@@ -249,11 +249,13 @@ class ObservationTest(ProgramTest):
             if sys.version_info >= (3, 12):
                 monitoring = sys.monitoring
                 torch.empty(1024, device="cuda")
-                for _ in range(2):
+                for is_freed in False, True, False:
                     net = torch.nn.ReLU()
                     with vramscope.record("run.vram") as session:
                         session.annotate(net)
                         assert [monitoring.get_tool(tool) for tool in (3, 4)] == [None, "vramscope"]
+                        if is_freed:
+                            net = None
                     events = []
                     for tool in 3, 4:
                         monitoring.use_tool_id(tool, "other")
@@ -261,7 +263,7 @@ class ObservationTest(ProgramTest):
                             previous = monitoring.register_callback(tool, event, lambda *found: events.append(found))
                             assert previous is None
                         assert monitoring.get_events(tool) == 0
-                    net(torch.empty(8, device="cuda"))
+                    torch.nn.ReLU()(torch.empty(8, device="cuda"))
                     assert not events
                     for tool in 3, 4:
                         for event in monitoring.events.PY_START, monitoring.events.PY_UNWIND:

@@ -5,28 +5,33 @@ that calls vramscope would wait for ever for a lock that the interrupted call ho
 call changes is half changed. So such a call fails at once.
 """
 
+import functools
 import os
 import threading
 import weakref
 
-_locks = weakref.WeakSet()
+from ._messages import raise_if_of_handler
+
+#: By address: weak references to all locks. Their callbacks are no Python functions, in which the
+#: interpreter would run signal handlers and print what they raise.
+_locks = {}
 
 
 class BusyError(RuntimeError):
-    """A call that another call of vramscope does not let run."""
+    """Raised if another call of vramscope is in progress."""
 
 
 class CallLock:
-    """Lets one call at a time run. A call in the middle of another one of its thread fails. In a
-    forked child, no call runs.
+    """Lets one call at a time run. A call in the middle of another one of its thread fails. A
+    forked child starts with all of these locks free.
 
-    There is no ``with`` block: a handler that raises an error between the acquisition and the block
+    It is no context manager: a handler that raises an error between the acquisition and the block
     would leave the lock held.
     """
 
     def __init__(self):
         self._release_all()
-        _locks.add(self)
+        _locks[id(self)] = weakref.ref(self, functools.partial(_locks.pop, id(self)))
 
     def _release_all(self):
         self._lock = threading.RLock()
@@ -37,16 +42,19 @@ class CallLock:
         """Returns what ``call`` returns, once no other thread's call runs. Raises ``BusyError`` in
         the middle of a call of this thread, and if another thread's takes longer than
         ``timeout``, in seconds."""
+        # Before the lock: a call that fails here has not acquired it once more.
+        self.check()
         lock = self._lock
-        if timeout is None:
-            with lock:
-                return self._run(call)
-        if not lock.acquire(timeout=timeout):
-            raise BusyError("a call of vramscope in another thread takes too long")
         try:
+            if not lock.acquire(timeout=-1 if timeout is None else timeout):
+                raise BusyError("a call of vramscope in another thread takes too long")
             return self._run(call)
         finally:
-            lock.release()
+            # Also if a signal handler has raised an error right after the acquisition.
+            try:
+                lock.release()
+            except RuntimeError as error:  # It was not acquired.
+                raise_if_of_handler(error)
 
     def check(self):
         """Raises ``BusyError`` in the middle of a call of this thread."""
@@ -56,7 +64,6 @@ class CallLock:
             )
 
     def _run(self, call):
-        self.check()
         # No handler can run between this statement and the `try`, nor in the `finally`.
         owner = threading.get_ident()
         self._owner = owner
@@ -68,8 +75,10 @@ class CallLock:
 
 def _after_fork_in_child():
     # Other threads of the parent may hold locks.
-    for lock in list(_locks):
-        lock._release_all()
+    for reference in list(_locks.values()):
+        lock = reference()
+        if lock is not None:
+            lock._release_all()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -5,7 +5,6 @@ its choosing. A thread then checks what the tracker sees, takes snapshots when t
 one, and names the program's modules.
 """
 
-import contextlib
 import sys
 import threading
 import time
@@ -87,10 +86,12 @@ class Following:
         self._remove_hooks()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            # A signal handler may have interrupted the start of the thread.
-            with contextlib.suppress(RuntimeError):
+            try:
                 thread.join(timeout=5)
-            # It may have added some in the meantime.
+            except RuntimeError as error:
+                raise_if_of_handler(error)
+                # A signal handler has interrupted the start of the thread.
+            # The thread may have added hooks meanwhile.
             self._remove_hooks()
 
     def abandon(self):

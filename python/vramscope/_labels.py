@@ -71,15 +71,15 @@ class Labels:
             self._roots.set(root, _InputCalls(root, self._relabel).observer)
 
     def label_inputs_of(self, roots):
-        """Labels the arguments of the next calls of modules, to which ``roots`` has weak references.
-        The program may delete a module meanwhile. So each is held only for its own turn, and only
-        once: Python has one weak reference to an object."""
+        """Labels the arguments of the next calls of modules, to which ``roots`` has weak
+        references. The program may delete a module meanwhile, so this holds one at a time, and each
+        only after the first search that found it."""
         new_roots = [reference for reference in roots if id(reference) not in self._root_references]
         self._root_references = {id(reference): reference for reference in roots}
         for reference in new_roots:
             root = reference()
             if root is not None:
-                self.label_inputs(root)
+                _harmless(self.label_inputs)(root)
             del root
 
     def annotate(self, model, optimizer=None):

@@ -35,7 +35,7 @@ class Observer:
         self._hooks = []
         self._calls = None
         if _monitoring.is_available():
-            _forget_freed()
+            forget_freed()
             code = _called_function(module).__code__
             self._calls = _observed.get(id(code)) or _FunctionCalls(code)
             self._calls.add(module, self)
@@ -50,7 +50,7 @@ class Observer:
         calls, self._calls = self._calls, None
         if calls is not None:
             calls.remove(self._address, self)
-            _forget_freed()
+            forget_freed()
 
     def _add_hooks(self, module):
         _leave_out_of_scripts()
@@ -89,7 +89,7 @@ class _ModuleReference(weakref.ref):
         self.address, self.calls = id(module), calls
 
 
-def _forget_freed():
+def forget_freed():
     """Ends to observe modules that were freed."""
     while _freed:
         try:
@@ -108,7 +108,7 @@ class _FunctionCalls:
         self._code = code
         #: By address: a weak reference to each module that exists, and what observes it.
         self._modules = {}
-        #: The addresses of those of which an observer wants the ends of calls.
+        #: Addresses of the modules that have an observer with `end`.
         self._with_end = set()
         self._observation = None
         #: Whether calls are reported, and their ends.
@@ -156,7 +156,7 @@ class _FunctionCalls:
             if wanted != self._reported:
                 self._report(*wanted)
                 self._reported = wanted
-            # Another thread or a signal handler may have changed it meanwhile.
+            # Another thread or a signal handler may have changed `_modules` meanwhile.
             if wanted == (bool(self._modules), bool(self._with_end)):
                 return
 
@@ -179,7 +179,7 @@ class _FunctionCalls:
 
     def _begin(self, frame):
         if _freed:
-            _forget_freed()
+            forget_freed()
         module, observers = self._called(frame)
         if observers:
             # All of them have a value when the function starts.

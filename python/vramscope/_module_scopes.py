@@ -3,7 +3,7 @@
 import sys
 import threading
 
-from ._module_calls import Observer
+from ._module_calls import Observer, forget_freed
 from ._modules import names_in
 from ._object_table import ObjectTable
 
@@ -34,6 +34,7 @@ class ModuleScopes:
         """Ends to give modules scopes."""
         for observer, _ in self._modules.clear():
             observer.remove()
+        forget_freed()
 
     def _begin(self, module, *_):
         if not self._is_compiling():

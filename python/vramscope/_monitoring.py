@@ -107,7 +107,8 @@ def _take_tool():
 def _free_tool_if_unused():
     global _tool
     if not _observers and _tool is not None:
-        # No signal handler runs in between. One that observes a function later takes the other one.
+        # No signal handler runs between the check and this assignment. One that runs before the
+        # number is free takes the other number.
         tool, _tool = _tool, None
         # Before Python 3.14, `free_tool_id` leaves both to the next tool of this number.
         sys.monitoring.set_events(tool, sys.monitoring.events.NO_EVENTS)

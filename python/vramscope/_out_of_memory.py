@@ -28,8 +28,8 @@ def on_oom(path):
     session = _watch.start(None, None, "python", starter=_watch.ON_OOM)
     _watch._after_stop = _session_has_stopped
     if not _is_observing:
-        _is_observing = True
         call_after_import("torch", _observe_when_initialized)
+        _is_observing = True
     return session
 
 
@@ -73,7 +73,8 @@ def _out_of_memory(device, segment_bytes, _device_total, _device_free):
     if path is None:
         return
     try:
-        session = _watch.start(None, None, "python", starter=_watch.ON_OOM)
+        # Without waiting for a session that another thread stops.
+        session = _watch._current or _watch.start(None, None, "python", starter=_watch.ON_OOM)
         session._following.begin_at_failure(device, segment_bytes)
         session._session.save(path)
         sentence = _native.end_at_out_of_memory(path)

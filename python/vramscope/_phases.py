@@ -5,7 +5,7 @@ import sys
 import threading
 
 from ._messages import raise_if_of_handler
-from ._module_calls import Observer
+from ._module_calls import Observer, forget_freed
 from ._object_table import ObjectTable
 
 #: The names of the spans.
@@ -49,6 +49,7 @@ class PhaseSpans:
         self._is_recording = False
         for observer in self._models.clear():
             observer.remove()
+        forget_freed()
         if _current is self:
             _current = None
 

@@ -2,6 +2,7 @@
 
 import pickle
 
+from ._messages import raise_if_of_handler
 from ._native import PAUSE_FACTOR, PINNED_SNAPSHOT_POOL, begin_snapshot, end_snapshot
 
 
@@ -24,12 +25,12 @@ def snapshot_state(torch):
     snapshot = torch._C._cuda_memorySnapshot
     # From 2.11 on the history can be left out; before 2.7 there is no argument.
     for arguments in ((0, 0, False),), (None,), ():
-        # The tracker tells it from the program's snapshots.
-        begin_snapshot()
         try:
+            # The tracker tells it from the program's snapshots.
+            begin_snapshot()
             return _without_history(snapshot(*arguments))
-        except TypeError:
-            continue
+        except TypeError as error:
+            raise_if_of_handler(error)
         finally:
             end_snapshot()
     raise RuntimeError("this version of PyTorch takes no snapshots")

@@ -22,8 +22,9 @@ RUN = "vramscope run"
 #: The starter of a session that goes on in a forked child.
 PARENT = "the parent of this process"
 
-#: How long the end of the program waits for a call in another thread, in seconds.
-EXIT_TIMEOUT = 30.0
+#: How long the end of the program waits for a call in another thread, in seconds: longer than a
+#: disk may hang in ``stop()``.
+EXIT_TIMEOUT = 120.0
 
 #: Held while a session starts or stops.
 _lock = CallLock()
@@ -71,15 +72,14 @@ class Watch:
         if _open_on_pool is not None and not is_forked_from_cuda():
             self._session, self._following = _open_on_pool(listen, record)
             self._pushes = _pushes()
-            self._following.start()
-            return
-        try:
-            self._session = _native.Session(listen=listen, record=record, **_page_options(), **options)
-        except RuntimeError as error:
-            raise_if_of_handler(error)
-            raise WatchError(str(error)) from None
-        self._pushes = _pushes() and options.get("from_environment", True)
-        self._following = Following(self._session, stacks=stacks)
+        else:
+            try:
+                self._session = _native.Session(listen=listen, record=record, **_page_options(), **options)
+            except RuntimeError as error:
+                raise_if_of_handler(error)
+                raise WatchError(str(error)) from None
+            self._pushes = _pushes() and options.get("from_environment", True)
+            self._following = Following(self._session, stacks=stacks)
         try:
             self._following.start()
         except BaseException:
@@ -167,7 +167,7 @@ class Watch:
         self._following.abandon()
 
     def _unregister(self):
-        """Leaves the end of the process alone: it would keep the session alive until then."""
+        """Removes the exit handlers, which would keep the session alive until the process ends."""
         atexit.unregister(self._end_at_exit)
         if self._multiprocessing_exit is not None:
             self._multiprocessing_exit.cancel()
@@ -245,7 +245,11 @@ class _Block(Watch):
     def stop(self):
         """Ends the file. Returns False if it is incomplete."""
         if self._is_complete is None:
-            self._following.record_now()
+            try:
+                self._following.record_now()
+            except BusyError as error:
+                _print(f"stop() has no effect: {error}")
+                return False
             try:
                 self._is_complete = self._session.end_file(*self._files)
             except RuntimeError as error:
