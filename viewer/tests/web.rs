@@ -288,8 +288,8 @@ async fn markup_in_a_recording_stays_text() {
     api.open(&bytes(Sample::Markup)).await.expect("a valid recording");
     let link = "#event=4&select=0x7f0000000000";
     web_sys::window().expect("there is a window").location().set_hash(link).expect("the fragment is valid");
-    // The page reads its fragment in a later task; a seek before that would replace it. The page may
-    // show that event already, but not the selected block.
+    // The page reads its fragment in a later task; a seek before that would replace it. It may show
+    // that event already, but not the selected block.
     wait_until(|| text("details").contains("<img src=x onerror=")).await;
     for event in 0..=api.number("events") as u64 {
         api.seek(event).await;

@@ -45,7 +45,9 @@ impl<'h> RecordedDevice<'h> {
     fn refuse(&mut self, bytes: u64) -> DeviceError {
         let least = match self.cursor.next_recorded_event() {
             // 0 may mean that what the driver had left was not recorded.
-            Some(&EventKind::OutOfMemory { device_free, .. }) if device_free > 0 => bytes.min(device_free.saturating_add(1)),
+            Some(&EventKind::OutOfMemory { device_free, .. }) if device_free > 0 => {
+                bytes.min(device_free.saturating_add(1))
+            }
             _ => bytes,
         };
         let total = self.used_bytes.saturating_add(least);
