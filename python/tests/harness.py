@@ -14,6 +14,7 @@ import contextlib
 import csv
 import functools
 import glob
+import importlib.util
 import hashlib
 import json
 import os
@@ -139,6 +140,11 @@ def package():
     return folder
 
 
+def installed_folder():
+    """Returns the folder with the installed package."""
+    return os.path.dirname(*importlib.util.find_spec("vramscope").submodule_search_locations)
+
+
 def pythons():
     """Returns this machine's interpreters of Python 3.8 and later: the system's and pyenv's."""
     root = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
@@ -227,11 +233,13 @@ class ProgramTest(unittest.TestCase):
     def run_everywhere(self, code):
         """Runs a program with each supported Python of this machine."""
         path = self.write_program(code)
+        # The package is installed for one of them only.
+        packages = [installed_folder()] if IS_INSTALLED else None
         for python in pythons():
             check = "import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 15))"
             if subprocess.run([python, "-c", check]).returncode == 0:
                 with self.subTest(python=python):
-                    self.run_command(python, path)
+                    self.run_command(python, path, packages=packages)
 
     def run_command(self, *command, status=0, **environment):
         """Runs a command, checks its exit status, and returns its standard output and errors. Ends
