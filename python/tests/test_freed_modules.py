@@ -142,3 +142,43 @@ class FreedModulesTest(ProgramTest):
         self.assertEqual(scopes[3:], expected[3:])
         for scope, name in zip(scopes[:3], expected):
             self.assertIn(scope, ("part", name))
+
+    def test_session_that_ends_before_its_search_leaves_the_next_one_its_names(self):
+        self.run_program(
+            """
+            import torch
+            import vramscope
+
+            class StoppingSession:
+                '''A session that ends just after its thread has received the request to search.'''
+
+                def __init__(self, session, following):
+                    self._session, self._following = session, following
+                    self.has_request = False
+
+                def __getattr__(self, name):
+                    return getattr(self._session, name)
+
+                def next_request(self, interval):
+                    request = self._session.next_request(interval)
+                    if request == "modules":
+                        self._following._stopped.set()
+                        self.has_request = True
+                    return request
+
+            kept = train()
+            with vramscope.record("first.vram") as session:
+                following = session._following
+                following._session = StoppingSession(session._session, following)
+                while not following._session.has_request:
+                    kept += train()
+                    time.sleep(0.01)
+                following._thread.join()
+            with vramscope.record("run.vram") as session:
+                name_modules, searches = session._following._name_modules, []
+                session._following._name_modules = lambda torch: searches.append(name_modules(torch))
+                while not searches:
+                    kept += train()
+                    time.sleep(0.01)
+            """
+        )

@@ -372,6 +372,9 @@ class Following:
             interval = REQUEST_INTERVAL if self._check.has_passed else CONTEXT_INTERVAL
             request = self._session.next_request(interval)
             if self._stopped.is_set():
+                if request == "modules":
+                    # The request began a search, which later sessions would wait for.
+                    _native.end_module_search(0)
                 return
             if request == "snapshot":
                 # Not while another thread checks the tracker by the events after a snapshot.

@@ -1,7 +1,7 @@
 //! The names of the program's modules (`torch.nn.Module`).
 //!
-//! A frame of a module's method has the module's address, which another module may have once that
-//! one is freed. So each module that has been named has an *identity*, a number that no other
+//! A frame of a module's method has the module's address, which another module may get once the
+//! first one is freed. So each module that has been named has an *identity*, a number that no other
 //! module gets. The tracker finds it by the address, and the records of the ring have it. Which
 //! name a module has in its model only Python knows: the Python package passes the names when it is
 //! asked for them, and a weak reference tells when a module is freed. A module that was not named

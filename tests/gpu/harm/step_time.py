@@ -126,7 +126,7 @@ def measure(options, folder, restart, turns, times):
             for process in rotated(processes, turn):
                 process.run_steps(SETTLING)
                 times[process.name].append(process.run_steps(options.steps))
-        about["status"] = {process.name: process.end() for process in processes if process.name in WATCHED}
+        about["status"] = {process.name: process.end() for process in processes}
         return about
     finally:
         for process in processes:

@@ -29,6 +29,7 @@ pub(super) fn name_all_modules<'py>(class: &Bound<'py, PyType>) -> PyResult<Vec<
         unsafe { ffi::PyType_IsSubtype(object.get_type_ptr(), class.as_type_ptr()) != 0 }
     };
     let modules: Vec<_> = all.iter().filter(is_module).collect();
+    drop(all);
     let inner: HashSet<_> = modules.iter().flat_map(children).map(|(_, child)| child.as_ptr()).collect();
     let mut seen = HashSet::new();
     let mut roots = Vec::new();
