@@ -35,10 +35,12 @@ class Observer:
         self._hooks = []
         self._calls = None
         if _monitoring.is_available():
-            forget_freed()
             code = _called_function(module).__code__
-            self._calls = _observed.get(id(code)) or _FunctionCalls(code)
-            self._calls.add(module, self)
+            # A thread of ours observes modules, too.
+            with _monitoring.lock:
+                forget_freed()
+                self._calls = _observed.get(id(code)) or _FunctionCalls(code)
+                self._calls.add(module, self)
         else:
             self._add_hooks(module)
 
@@ -49,8 +51,9 @@ class Observer:
         self._hooks = []
         calls, self._calls = self._calls, None
         if calls is not None:
-            calls.remove(self._address, self)
-            forget_freed()
+            with _monitoring.lock:
+                calls.remove(self._address, self)
+                forget_freed()
 
     def _add_hooks(self, module):
         _leave_out_of_scripts()
@@ -97,7 +100,8 @@ def forget_freed():
         except IndexError:
             # Another thread has taken it.
             return
-        reference.calls.forget(reference)
+        with _monitoring.lock:
+            reference.calls.forget(reference)
 
 
 class _FunctionCalls:

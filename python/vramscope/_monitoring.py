@@ -20,8 +20,9 @@ _tool = None
 #: By address: a code object, and the functions to call when it starts, returns, and ends by an
 #: exception. Not by value: functions that are defined again have equal code objects.
 _observers = {}
-#: Held while the interpreter is told what to report. A signal handler may come in between.
-_lock = threading.RLock()
+#: Held while the interpreter is told what to report, and while that is changed. A signal handler may
+#: come in between.
+lock = threading.RLock()
 
 
 class Observation:
@@ -34,12 +35,14 @@ class Observation:
 
     def __init__(self, code, started, returned=None, raised=None):
         self._code = code
-        _observers[id(code)] = code, started, returned, raised
+        self._entry = _observers[id(code)] = code, started, returned, raised
         _update(code)
 
     def end(self):
         """Ends to observe."""
-        if _observers.pop(id(self._code), None) is not None:
+        # A later observation of the function goes on.
+        if _observers.get(id(self._code)) is self._entry:
+            del _observers[id(self._code)]
             _update(self._code)
 
 
@@ -58,7 +61,7 @@ def _unused_tool():
 def _update(code):
     """Lets the interpreter report what is observed of a function. Frees the tool's number if no
     function is observed."""
-    with _lock:
+    with lock:
         while True:
             observer = _observers.get(id(code))
             if observer is not None and not _take_tool():
@@ -137,8 +140,8 @@ def _callback(index):
 
 def _replace_lock():
     """Replaces the lock in a forked child: another thread of its parent may have held it."""
-    global _lock
-    _lock = threading.RLock()
+    global lock
+    lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_replace_lock)
