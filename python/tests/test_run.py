@@ -167,13 +167,20 @@ class RunTest(ProgramTest):
         self.assertEqual((done.returncode, done.stdout), (3, "trained []\n"), done.stderr)
         self.assertIn("run.vram: the recording is incomplete: File too large", done.stderr)
 
+    def mounted(self, folder, options):
+        """Creates a folder. Returns what begins a command that sees a disk with ``options`` there;
+        skips the test if this user cannot mount disks."""
+        os.mkdir(os.path.join(self.folder, folder))
+        mount = f'mount -t tmpfs -o {options} none {folder} && "$@"'
+        command = "unshare", "--mount", "sh", "-c", mount, "sh"
+        if subprocess.run([*command, "true"], cwd=self.folder, capture_output=True).returncode != 0:
+            self.skipTest("this user cannot mount a disk")
+        return command
+
     def test_full_disk_leaves_the_program_alone(self):
         self.write_program(TRAIN)
-        os.mkdir(os.path.join(self.folder, "full"))
         # A disk without room for another file.
-        mounted = "unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o nr_inodes=1 none full && "$@"', "sh"
-        if subprocess.run([*mounted, "true"], cwd=self.folder, capture_output=True).returncode != 0:
-            self.skipTest("this user cannot mount a disk")
+        mounted = self.mounted("full", "nr_inodes=1")
         command = self.command("--record", "full/run.vram", "--keep", "1m", "program.py")
         output, errors = self.run_command(*mounted, *command)
         self.assertEqual(output, "trained []\n")
@@ -182,10 +189,7 @@ class RunTest(ProgramTest):
 
     def test_read_only_folder_leaves_the_program_alone(self):
         self.write_program(TRAIN)
-        os.mkdir(os.path.join(self.folder, "read-only"))
-        mounted = "unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none read-only && "$@"', "sh"
-        if subprocess.run([*mounted, "true"], cwd=self.folder, capture_output=True).returncode != 0:
-            self.skipTest("this user cannot mount a read-only folder")
+        mounted = self.mounted("read-only", "ro")
         command = self.command("--record", "read-only/run.vram", "program.py")
         output, errors = self.run_command(*mounted, *command)
         self.assertEqual(output, "trained []\n")

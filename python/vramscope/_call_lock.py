@@ -12,8 +12,8 @@ import weakref
 
 from ._messages import raise_if_of_handler
 
-#: By address: weak references to all locks. Their callbacks are no Python functions, in which the
-#: interpreter would run signal handlers and print what they raise.
+#: By address: weak references to all locks. Their callbacks are no Python functions: in those, the
+#: interpreter runs signal handlers and prints what they raise.
 _locks = {}
 
 

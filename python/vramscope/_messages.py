@@ -6,6 +6,11 @@ import sys
 VARIABLE_FLAGS = 0x04, 0x08
 
 
+def parameter_count(code):
+    """Returns the number of a function's parameters, ``*args`` and ``**kwargs`` included."""
+    return code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in VARIABLE_FLAGS)
+
+
 def print_message(message):
     """Prints a line on standard error. A program that has closed it, or whose reader is gone, does
     not notice."""
@@ -46,7 +51,7 @@ def _is_called_by_python(frame):
     code, interrupted = frame.f_code, frame.f_back
     if interrupted is None:
         return False
-    count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in VARIABLE_FLAGS)
+    count = parameter_count(code)
     values = frame.f_locals
     for name in code.co_varnames[:count]:
         value = values.get(name)

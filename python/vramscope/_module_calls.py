@@ -7,14 +7,13 @@ reports the calls. Python 3.10 and 3.11 cannot do that: there, modules get hooks
 
 import collections
 import contextlib
-import inspect
 import sys
 import types
 import weakref
 
 from . import _monitoring
 from ._frames import variable
-from ._messages import raise_if_of_handler
+from ._messages import parameter_count, raise_if_of_handler
 
 #: By the address of its code object: the observed calls of a function that runs modules.
 _observed = {}
@@ -36,7 +35,7 @@ class Observer:
         self._calls = None
         if _monitoring.is_available():
             code = _called_function(module).__code__
-            # A thread of ours observes modules, too.
+            # The thread that follows the allocator observes modules, too.
             with _monitoring.lock:
                 forget_freed()
                 self._calls = _observed.get(id(code)) or _FunctionCalls(code)
@@ -160,7 +159,7 @@ class _FunctionCalls:
             if wanted != self._reported:
                 self._report(*wanted)
                 self._reported = wanted
-            # Another thread or a signal handler may have changed `_modules` meanwhile.
+            # A signal handler may have changed `_modules` meanwhile.
             if wanted == (bool(self._modules), bool(self._with_end)):
                 return
 
@@ -187,7 +186,7 @@ class _FunctionCalls:
         module, observers = self._called(frame)
         if observers:
             # All of them have a value when the function starts.
-            arguments = [variable(frame, name) for name in frame.f_code.co_varnames[1 : _parameter_count(frame.f_code)]]
+            arguments = [variable(frame, name) for name in frame.f_code.co_varnames[1 : parameter_count(frame.f_code)]]
             for observer in observers:
                 _call_harmlessly(observer.begin, module, arguments)
 
@@ -210,12 +209,6 @@ def _called_function(module):
     is_own = "forward" not in module.__dict__ and module.__dict__.get("_compiled_call_impl") is None
     is_method = isinstance(forward, types.FunctionType) and forward.__code__.co_argcount > 0
     return forward if is_own and is_method else general
-
-
-def _parameter_count(code):
-    """Returns the number of a function's parameters, ``*args`` and ``**kwargs`` included."""
-    variable = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    return code.co_argcount + code.co_kwonlyargcount + variable
 
 
 class ModuleHook:

@@ -20,8 +20,8 @@ _tool = None
 #: By address: a code object, and the functions to call when it starts, returns, and ends by an
 #: exception. Not by value: functions that are defined again have equal code objects.
 _observers = {}
-#: Held while the interpreter is told what to report, and while that is changed. A signal handler
-#: may come in between.
+#: Held while observations change, and while the interpreter is told of the change. A signal handler
+#: that interrupts this may change them, too.
 lock = threading.RLock()
 
 

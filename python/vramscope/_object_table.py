@@ -20,9 +20,6 @@ class ObjectTable:
     def __contains__(self, item):
         return self.get(item, self) is not self
 
-    def __len__(self):
-        return len(self._entries)
-
     def get(self, item, default=None):
         """Returns the value of an object; ``default`` if it has none."""
         reference, value = self._entries.get(id(item), (None, None))
@@ -36,12 +33,6 @@ class ObjectTable:
         except TypeError:
             return
         self._entries[address] = reference, value
-
-    def pop(self, item):
-        """Removes an object and returns its value; None if it has none."""
-        value = self.get(item)
-        self._entries.pop(id(item), None)
-        return value
 
     def clear(self):
         """Removes all objects and returns their values."""

@@ -183,6 +183,7 @@ mod tests {
         let lines = lines.lock().expect("no test panics with the lock");
         assert!(lines.len() == 1 && lines[0].contains("late.vram: "), "{lines:?}");
     }
+
     #[cfg(unix)]
     #[test]
     fn late_file_that_cannot_be_opened_ends() {

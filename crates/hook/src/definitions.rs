@@ -464,7 +464,7 @@ mod tests {
 
     #[test]
     fn stack_keeps_the_name_of_a_module_that_is_freed() {
-        // Of this test only: modules are those of the process.
+        // No other test uses these addresses: all tests share the table of modules.
         let addresses = [0x6d00_0000_0010, 0x6d00_0000_0020];
         let known = &mut Definitions::default();
         let stack = |identities: &[u64]| -> Vec<u64> {

@@ -20,6 +20,7 @@ use crate::{modules, native};
 /// Interval of passes over the rings. The tracker never wakes the follower, which would be a system
 /// call under the allocator's lock.
 const PASS_INTERVAL: Duration = Duration::from_millis(4);
+
 /// What the follower needs from Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {

@@ -88,8 +88,8 @@ impl<const SLOTS: usize> Identities<SLOTS> {
         self.window(address).find(|slot| is_identity_of(slot.load(Ordering::Acquire), address))
     }
 
-    /// Returns the slot of a module, or a free one; `None` if there is none. Only one thread at a
-    /// time may call this.
+    /// Returns the slot of a module, else a free slot; `None` if its window is full. Only one
+    /// thread at a time may call this.
     fn slot(&self, address: u64) -> Option<&AtomicU64> {
         let free = || self.window(address).find(|slot| slot.load(Ordering::Relaxed) == 0);
         self.find(address).or_else(free)

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Definitions by their numbers from 1. Only those of the tables' present generation, since the
-/// tracker last emptied them, and those of the generation before are kept.
+/// Definitions by their numbers from 1. Each time the tracker empties its tables, a generation of
+/// definitions begins. The present and the previous generation are kept.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
     definitions: VecDeque<T>,

@@ -8,8 +8,8 @@ const MIN_SNAPSHOT_PAUSE: Duration = Duration::from_secs(1);
 /// Minimum pause after a snapshot, in multiples of the time that it took: snapshots take at most 2%
 /// of one thread's time. The Python package keeps the same pause.
 pub(crate) const PAUSE_FACTOR: u32 = 50;
-/// Longest pause after a search for modules, in multiples of the time that it took: a search in
-/// half a minute, if it takes 0.1 s.
+/// Longest pause after a search for modules, in multiples of the time that it took: one search
+/// every 40 s, if it takes 0.1 s.
 const MAX_PAUSE_FACTOR: u32 = 8 * PAUSE_FACTOR;
 
 /// When snapshots are requested after lost events.

@@ -2,9 +2,9 @@
 //!
 //! A snapshot calls the tracker once for each device, in the order of their numbers and under the
 //! lock of each, but PyTorch gives every such entry the device 0 (seen in 2.11). So the entries of
-//! this library's snapshots are counted, between [`begin`] and [`end`]. Those of the program's are
-//! not: an exception in the middle of one would leave the count wrong for the next one, and two
-//! threads would then write to the ring of one device.
+//! this library's snapshots are counted, between [`begin`] and [`end`]. The entries of the
+//! program's snapshots are not: an exception in the middle of one would leave the count wrong for
+//! the next one, and two threads would then write to the ring of one device.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

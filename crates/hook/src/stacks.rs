@@ -279,7 +279,7 @@ mod tests {
         for layout in &LAYOUTS {
             let mut interpreter = FakeInterpreter::new(layout);
             let code = interpreter.code("module.py", "_wrapped_call_impl", 1, &[1, 2, 3]);
-            // Of this test only: modules are those of the process.
+            // No other test uses these addresses: all tests share the table of modules.
             let module = interpreter.object(16);
             interpreter.push_frame(code, 6, module);
             let (mut ring, _consumer) = ring::<RING_LEN>();

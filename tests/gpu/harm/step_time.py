@@ -61,7 +61,7 @@ class TimedProcess:
         self._received = b""
 
     def read(self):
-        """Returns the next reply. Ends the script if there is none within the limit."""
+        """Returns the next reply. Ends the script if none comes within the limit."""
         deadline = time.monotonic() + LIMIT
         while b"\n" not in self._received:
             left = deadline - time.monotonic()

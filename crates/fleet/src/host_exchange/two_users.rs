@@ -22,8 +22,9 @@ const DEFAULT_RACES: u32 = 30;
 const IDENTITY: &str = "1";
 const ATTACKER_IDENTITY: &str = "bad";
 
-/// Creates the folder, or a link in its place, whenever there is none; sends to each socket in it,
-/// and listens in its own. Prints a line that begins with WON for each success.
+/// The attacker's program. Creates the folder, or a link in its place, whenever it is missing;
+/// sends to each socket in it, and listens on sockets of its own. Prints a line that begins with
+/// WON for each success.
 const ATTACK: &str = r#"
 import fcntl, os, shutil, socket, sys
 parent, summary = sys.argv[1], bytes.fromhex(sys.argv[2])

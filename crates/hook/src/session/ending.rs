@@ -12,8 +12,8 @@ pub(super) const END_PATIENCE: Duration = Duration::from_secs(90);
 /// changes as long as the thread does something.
 ///
 /// # Errors
-/// If the number stays the same for `patience`, or `work` panics. The thread is not joined, because
-/// a disk that hangs may keep it for ever.
+/// If the progress number stays the same for `patience`, or `work` panics. The thread is not
+/// joined: a disk that hangs may keep it for ever.
 pub(super) fn run_with_patience<R: Send + 'static>(
     patience: Duration,
     progress: impl Fn() -> u64,
