@@ -51,8 +51,10 @@ impl Broker {
         let folder = tempfile::tempdir().expect("a temporary folder can be created");
         let port = free_port();
         let store = folder.path().join("store");
+        // Without a limit, the server takes three quarters of the free disk space, and refuses
+        // streams that may grow beyond them. Tests fill far less than their streams may take.
         let config = format!(
-            "listen: 127.0.0.1:{port}\njetstream {{ store_dir: {:?} }}\n{lines}\n",
+            "listen: 127.0.0.1:{port}\njetstream {{ store_dir: {:?}, max_file_store: 64GB }}\n{lines}\n",
             store.display().to_string()
         );
         fs::write(folder.path().join("nats.conf"), config).expect("the folder is writable");
