@@ -75,7 +75,7 @@ macro_rules! sources {
 
         static SOURCES: &[Source] = &[$(Source {
             name: concat!($file, ".cu"),
-            text: concat!(include_str!("kernels/prelude.cu"), include_str!(concat!("kernels/", $file, ".cu"))),
+            text: concat!(include_str!("prelude.cu"), include_str!(concat!($file, ".cu"))),
             variants: $variants,
             kernels: &[$((Kernel::$kernel, $name)),+],
         }),+];

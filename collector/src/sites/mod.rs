@@ -15,7 +15,7 @@ use crate::scope_paths::PathId;
 #[cfg(feature = "native-stacks")]
 mod native;
 #[cfg(not(feature = "native-stacks"))]
-#[path = "sites/no_native.rs"]
+#[path = "no_native.rs"]
 mod native;
 
 use native::{Native, NativeId};
