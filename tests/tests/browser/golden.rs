@@ -1,4 +1,5 @@
-//! Golden pictures: how every view looks, in both color schemes and at four sizes.
+//! Golden pictures: how every view looks, in both color schemes and at four sizes. The short tier of
+//! tests looks at two sizes in light colors, the full tier at all.
 //!
 //! `tests/golden/page` has the pictures in a smaller size and few colors. They are compared by the
 //! mean colors of blocks of 8 by 8 pixels of the page, so another version of the browser, or of its
@@ -22,9 +23,13 @@ use serde_json::json;
 use vramscope_tests::fixtures::{tour_recording, workspace_root};
 use vramscope_tests::{Browser, ColorScheme, Difference, Page, Picture, Program, Window};
 
-/// Widths and heights of the page, and by which factor its pictures are smaller: a phone, a small
-/// and a usual window, and a large screen.
-const SIZES: [(u32, u32, usize); 4] = [(360, 740, 2), (800, 600, 2), (1280, 800, 2), (1920, 1080, 4)];
+/// A width and height of the page, and by which factor its pictures are smaller.
+type Size = (u32, u32, usize);
+
+/// A phone, a usual and a small window, and a large screen.
+const SIZES: [Size; 4] = [(360, 740, 2), (1280, 800, 2), (800, 600, 2), (1920, 1080, 4)];
+/// Number of sizes, from the first, that the short tier of tests looks at, in light colors.
+const SHORT_SIZES: usize = 2;
 /// Width and height of the blocks whose colors are compared, in pixels of the page.
 const BLOCK: usize = 8;
 /// Share of the blocks that may differ.
@@ -165,10 +170,10 @@ fn look_until_equal(
     }
 }
 
-/// Checks the pictures of a color scheme, or writes them if `UPDATE_GOLDEN` is set.
+/// Checks the pictures of a color scheme at these sizes, or writes them if `UPDATE_GOLDEN` is set.
 ///
 /// Each view is loaded once and then resized. A page that looks different is loaded again.
-fn check(colors: ColorScheme) {
+fn check(colors: ColorScheme, sizes: &[Size]) {
     let view = serve();
     let browser = Browser::start(Window::default());
     let scheme = if colors == ColorScheme::Light { "light" } else { "dark" };
@@ -177,7 +182,7 @@ fn check(colors: ColorScheme) {
     let (begin, mut most, mut reloads) = (Instant::now(), 0.0_f64, 0);
     for (name, recording, fragment) in VIEWS {
         let mut loaded = None;
-        for (width, height, factor) in SIZES {
+        for &(width, height, factor) in sizes {
             browser.emulate(Window { width, height, scale: 1, colors });
             let file = format!("{name}_{width}x{height}_{scheme}.png");
             let path = folder().join(&file);
@@ -202,7 +207,7 @@ fn check(colors: ColorScheme) {
             most = most.max(difference.share());
         }
     }
-    let (count, time) = (SIZES.len() * VIEWS.len(), begin.elapsed().as_secs_f64());
+    let (count, time) = (sizes.len() * VIEWS.len(), begin.elapsed().as_secs_f64());
     eprintln!(
         "{count} pictures, {scheme}, in {time:.1} s; at most {:.2}% of the blocks differ; {reloads} pages loaded again",
         most * 100.0
@@ -213,13 +218,24 @@ fn check(colors: ColorScheme) {
 #[test]
 #[ignore = "needs Chromium; run by cargo xtask test"]
 fn views_look_as_before_in_light_colors() {
-    check(ColorScheme::Light);
+    check(ColorScheme::Light, &SIZES[..SHORT_SIZES]);
 }
 
-#[test]
-#[ignore = "needs Chromium; run by cargo xtask test"]
-fn views_look_as_before_in_dark_colors() {
-    check(ColorScheme::Dark);
+/// Tests of the full tier.
+mod full {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs Chromium; run by cargo xtask test --full"]
+    fn views_look_as_before_in_light_colors_at_other_sizes() {
+        check(ColorScheme::Light, &SIZES[SHORT_SIZES..]);
+    }
+
+    #[test]
+    #[ignore = "needs Chromium; run by cargo xtask test --full"]
+    fn views_look_as_before_in_dark_colors() {
+        check(ColorScheme::Dark, &SIZES);
+    }
 }
 
 #[test]
