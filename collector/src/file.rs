@@ -107,12 +107,12 @@ impl fmt::Debug for RecordingFile {
 }
 
 impl RecordingFile {
-    /// Creates or truncates the file. A pipe or device is opened for writing. Waits at most 10 s,
-    /// for example for a reader of the pipe.
+    /// Creates or truncates the file. A pipe or device is opened for writing. Waits at most 10 s
+    /// until it is open, for example for a reader of the pipe, and as long until it is empty.
     ///
     /// # Errors
     /// If it cannot be created, another process records to it, or `keep` limits something that is
-    /// not a regular file.
+    /// not a regular file. An earlier file of this name is then unchanged.
     pub fn create(path: &Path, keep: Keep) -> Result<Self, FileError> {
         Self::create_within(path, keep, PATIENCE)
     }
@@ -124,23 +124,15 @@ impl RecordingFile {
         let file_error = |error| FileError { name: name.clone(), error };
         let path = path.to_owned();
         let file = Self::spawn(name.clone(), QUEUE_BYTES, patience, move |queue| match open(&path, keep) {
-            Ok(Output::Disk(disk)) if queue.may_begin() => match disk.clear() {
-                Ok(()) => {
-                    let reader = if keep.is_everything() { disk.reader() } else { None };
-                    queue.begin(reader);
-                    write(queue, Writer::new(disk, keep));
-                }
-                Err(error) => queue.lock().fail(error),
-            },
-            Ok(Output::Stream(stream)) if queue.may_begin() => {
-                queue.begin(None);
-                write(queue, Writer::new(stream, keep));
+            Ok(Output::Disk(disk)) => {
+                let reader = if keep.is_everything() { disk.reader() } else { None };
+                begin(queue, disk, reader, keep);
             }
-            Ok(_) => {}
+            Ok(Output::Stream(stream)) => begin(queue, stream, None, keep),
             Err(error) => queue.lock().fail(error),
         });
         let file = file.map_err(file_error)?;
-        drop(file.shared.wait_while(|state| state.is_opening));
+        file.shared.wait_until_open();
         file.failure().map_or(Ok(file), Err)
     }
 
@@ -179,7 +171,7 @@ impl RecordingFile {
         patience: Duration,
     ) -> io::Result<Self> {
         Self::spawn(name, queue_bytes, patience, |queue| {
-            queue.begin(None);
+            queue.begin();
             write(queue, writer);
         })
     }
@@ -310,6 +302,22 @@ fn open(path: &Path, keep: Keep) -> io::Result<Output> {
     }
     let pipe = OpenOptions::new().write(true).open(path)?;
     Ok(Output::Stream(OutputStream(Box::new(pipe))))
+}
+
+/// Empties the opened `storage` and writes chunks of the queue to it, unless the caller no longer
+/// waits for the file. Runs on the file's thread.
+fn begin<S: Storage>(queue: &FileQueue, mut storage: S, reader: Option<File>, keep: Keep) {
+    // Before the file is emptied: a caller that has an error finds the earlier file unchanged.
+    if !queue.begin_clearing(reader) {
+        return;
+    }
+    match storage.clear() {
+        Ok(()) => {
+            queue.begin();
+            write(queue, Writer::new(storage, keep));
+        }
+        Err(error) => queue.lock().fail(error),
+    }
 }
 
 /// Writes chunks of the queue with `writer` until the file is closed or fails. Runs on the file's

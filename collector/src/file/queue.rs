@@ -19,6 +19,8 @@ const SYNC_PATIENCE_FACTOR: u32 = 6;
 pub(super) struct QueueState {
     /// The file is being opened.
     pub(super) is_opening: bool,
+    /// The file is open, and its earlier content is being removed.
+    pub(super) is_clearing: bool,
     /// The file opened again for reading, if it is a regular file that keeps everything.
     pub(super) reader: Option<Arc<Mutex<File>>>,
     pub(super) waiting: VecDeque<Arc<Chunk>>,
@@ -57,18 +59,36 @@ impl FileQueue {
         Self { state: Mutex::new(state), changed: Condvar::new(), queue_bytes, patience }
     }
 
+    /// Marks the file as open, with earlier content. `reader` is the file opened again for reading.
     /// Returns false if the caller no longer waits for the file, which then stays as it is.
-    pub(super) fn may_begin(&self) -> bool {
-        !self.lock().is_ended
-    }
-
-    /// Marks the file as open. `reader` is the file opened again for reading.
-    pub(super) fn begin(&self, reader: Option<File>) {
+    #[must_use]
+    pub(super) fn begin_clearing(&self, reader: Option<File>) -> bool {
         let mut state = self.lock();
-        state.is_opening = false;
+        if state.is_ended {
+            return false;
+        }
+        (state.is_opening, state.is_clearing) = (false, true);
         state.reader = reader.map(|reader| Arc::new(Mutex::new(reader)));
         drop(state);
         self.changed.notify_all();
+        true
+    }
+
+    /// Marks the file as open and empty.
+    pub(super) fn begin(&self) {
+        let mut state = self.lock();
+        (state.is_opening, state.is_clearing) = (false, false);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Blocks until the file is open and empty, or an error has ended it. A file that cannot be
+    /// opened within `patience` ends with an error. One that cannot be emptied in this time is
+    /// open nevertheless.
+    pub(super) fn wait_until_open(&self) {
+        let state = self.wait_while(|state| state.is_opening);
+        let is_clearing = |state: &mut QueueState| state.is_clearing && !state.is_ended;
+        drop(self.changed.wait_timeout_while(state, self.patience, is_clearing));
     }
 
     /// Locks the state, also after a thread that held the lock has panicked.

@@ -18,6 +18,8 @@ pub(super) enum FileRole {
 /// The operating system's calls for writing a recording's file. Everything that can fail is behind
 /// this trait, so that tests can make it fail.
 pub(super) trait Storage: Send {
+    /// Empties the current file, and removes what a killed process left beside it.
+    fn clear(&mut self) -> io::Result<()>;
     /// Appends `bytes` to a file and returns how many of them were written, which may be fewer.
     fn append(&mut self, role: FileRole, bytes: &[u8]) -> io::Result<usize>;
     /// Truncates a file to its first `len` bytes.
@@ -68,13 +70,6 @@ impl Disk {
         lock(&file)?;
         // Follows symbolic links, so that their target is replaced.
         Ok(Some(Self { path: path.canonicalize()?, file, must_seek: false, next: None }))
-    }
-
-    /// Truncates the file, and removes what a killed process left beside it.
-    pub(super) fn clear(&self) -> io::Result<()> {
-        self.file.set_len(0)?;
-        self.remove_next();
-        Ok(())
     }
 
     /// Opens the recording's file again, for reading while it is written; `None` if that is
@@ -134,6 +129,12 @@ pub fn sync_folder_of(path: &Path) {
 }
 
 impl Storage for Disk {
+    fn clear(&mut self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.remove_next();
+        Ok(())
+    }
+
     fn append(&mut self, role: FileRole, bytes: &[u8]) -> io::Result<usize> {
         if role == FileRole::Current && self.must_seek {
             self.file.seek(SeekFrom::End(0))?;
@@ -192,6 +193,9 @@ impl Storage for Disk {
 pub(super) struct OutputStream(pub(super) Box<dyn Write + Send>);
 
 impl Storage for OutputStream {
+    fn clear(&mut self) -> io::Result<()> {
+        Ok(())
+    }
     fn append(&mut self, _: FileRole, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }

@@ -1,6 +1,7 @@
 //! A disk in memory that fails on request, and recordings to write to it.
 
 use std::io::{self, Write};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -51,6 +52,10 @@ pub(super) struct FakeDiskState {
     pub(super) taken: u32,
     /// Bytes of the next file that a power failure leaves.
     synced: usize,
+    /// The error of emptying the file.
+    pub(super) clear_fault: Option<io::ErrorKind>,
+    /// Emptying the file waits for a message.
+    pub(super) clear_hangs: Option<Receiver<()>>,
     /// The error of every sync.
     pub(super) sync_fault: Option<io::ErrorKind>,
     /// What was done to make a replacement survive a power failure, in order.
@@ -91,6 +96,21 @@ impl FakeDiskState {
 pub(super) struct FakeDisk(pub(super) Arc<Mutex<FakeDiskState>>);
 
 impl Storage for FakeDisk {
+    fn clear(&mut self) -> io::Result<()> {
+        let mut state = self.0.lock().expect("no thread panics");
+        if let Some(kind) = state.clear_fault {
+            return Err(kind.into());
+        }
+        if let Some(released) = state.clear_hangs.take() {
+            drop(state);
+            // An error means that the test has ended.
+            let _ = released.recv();
+            state = self.0.lock().expect("no thread panics");
+        }
+        state.current.clear();
+        Ok(())
+    }
+
     fn append(&mut self, role: FileRole, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.0.lock().expect("no thread panics");
         let len = state.call(bytes.len())?;

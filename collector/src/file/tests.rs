@@ -223,7 +223,7 @@ fn end_of_the_recording_waits_for_no_copy() {
 #[test]
 fn sync_of_the_disk_is_progress() {
     let queue = FileQueue::new(QUEUE_BYTES, Duration::ZERO);
-    queue.begin(None);
+    queue.begin();
     let syncs = Arc::clone(&queue.lock().syncs);
     // Each look at the state sees that another sync has begun or ended.
     let looks = AtomicU64::new(0);
@@ -236,7 +236,7 @@ fn sync_of_the_disk_is_progress() {
     // A sync that does not end is waited for longer than a write, not for ever.
     let looks_until_failure = |syncs_so_far| {
         let queue = FileQueue::new(QUEUE_BYTES, Duration::ZERO);
-        queue.begin(None);
+        queue.begin();
         queue.lock().syncs.store(syncs_so_far, Ordering::Relaxed);
         let looks = AtomicU64::new(0);
         let state = queue.wait_while(|_| looks.fetch_add(1, Ordering::Relaxed) < u64::MAX);
@@ -430,9 +430,46 @@ fn file_that_cannot_be_opened_is_an_error() {
 #[test]
 fn file_that_is_opened_too_late_keeps_its_content() {
     let queue = FileQueue::new(QUEUE_BYTES, Duration::ZERO);
-    assert!(queue.may_begin());
-    drop(queue.wait_while(|state| state.is_opening));
-    assert!(!queue.may_begin(), "the caller has an error already");
+    queue.wait_until_open();
+    let disk = FakeDisk::default();
+    disk.0.lock().expect("no thread panics").current = b"an earlier recording".to_vec();
+    begin(&queue, disk.clone(), None, Keep::default());
+    assert_eq!(disk.0.lock().expect("no thread panics").current, b"an earlier recording");
+}
+
+/// An error would be wrong: the disk may empty the file after it.
+#[test]
+fn file_that_is_emptied_slowly_is_open() {
+    let (disk, chunks) = (FakeDisk::default(), chunks());
+    let (release, released) = mpsc::channel();
+    {
+        let mut state = disk.0.lock().expect("no thread panics");
+        (state.current, state.clear_hangs) = (b"an earlier recording".to_vec(), Some(released));
+    }
+    let storage = disk.clone();
+    let file = RecordingFile::spawn("a file".to_owned(), QUEUE_BYTES, PATIENCE, move |queue| {
+        begin(queue, storage, None, Keep::default());
+    });
+    let file = file.expect("the thread starts");
+    drop(file.shared.wait_while(|state| state.is_opening));
+    assert!(file.failure().is_none() && file.shared.lock().is_clearing);
+    chunks.iter().for_each(|chunk| file.append(Arc::new(chunk.clone())));
+    release.send(()).expect("the disk waits");
+    assert!(file.finish().expect("the disk has no fault") > 0);
+    let current = std::mem::take(&mut disk.0.lock().expect("no thread panics").current);
+    let whole: Vec<u8> = chunks.into_iter().flat_map(|chunk| chunk.bytes).collect();
+    assert!(current.starts_with(&whole));
+}
+
+#[test]
+fn file_that_cannot_be_emptied_is_a_failure() {
+    let disk = FakeDisk::default();
+    disk.0.lock().expect("no thread panics").clear_fault = Some(io::ErrorKind::PermissionDenied);
+    let queue = FileQueue::new(QUEUE_BYTES, PATIENCE);
+    begin(&queue, disk, None, Keep::default());
+    queue.wait_until_open();
+    let state = queue.lock();
+    assert_eq!(state.failed.as_ref().map(io::Error::kind), Some(io::ErrorKind::PermissionDenied));
 }
 
 #[test]
