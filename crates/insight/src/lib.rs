@@ -40,6 +40,7 @@ pub mod advice;
 pub mod allocations;
 pub mod autopsy;
 pub mod bands;
+mod comparator;
 pub mod comparison;
 pub mod composition;
 pub mod conditions;

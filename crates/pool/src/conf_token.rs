@@ -1,11 +1,12 @@
 //! The words and separators of settings in the syntax of `PYTORCH_CUDA_ALLOC_CONF`.
 
+use vramscope_trace::shortened;
+
 use crate::conf_error::{ConfError, ConfErrorKind};
 
 /// The number of bytes in a MiB.
 pub(crate) const MIB: u64 = 1 << 20;
-/// The longest piece of the settings' text that an error quotes, in characters. Longer pieces are
-/// cut and end in `…`.
+/// The longest piece of the settings' text that an error quotes, in characters.
 const MAX_QUOTE_CHARS: usize = 60;
 
 /// A word of the settings' text, or one of `, : [ ]`, with its position.
@@ -16,13 +17,9 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// Returns the token's text for an error message, cut to [`MAX_QUOTE_CHARS`] characters and
-    /// `…`.
+    /// Returns the token's text for an error message.
     pub(crate) fn quote(&self) -> String {
-        match self.text.char_indices().nth(MAX_QUOTE_CHARS) {
-            Some((cut, _)) => format!("{}…", &self.text[..cut]),
-            None => self.text.clone(),
-        }
+        shortened(&self.text, MAX_QUOTE_CHARS)
     }
 
     /// Returns an error of this kind at the token's position.

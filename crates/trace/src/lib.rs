@@ -98,6 +98,7 @@ mod recording;
 mod redactor;
 mod segment;
 mod series_codec;
+mod shortened;
 mod sink;
 mod site;
 mod site_matching;
@@ -140,6 +141,7 @@ pub use recording::{
 };
 pub use redactor::Redactor;
 pub use segment::{Block, Extent, Segment};
+pub use shortened::shortened;
 pub use sink::{MemorySink, NullSink, Sink};
 pub use site::{Category, Definition, Definitions, Frame, FrameId, Interner, Site, SiteId, Stack, StackId, StringId};
 pub use site_matching::{PerRecording, shared_site_numbers};

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use vramscope_trace::ByteSize;
+use vramscope_trace::{ByteSize, shortened};
 
-use super::error::{ConditionError, ConditionErrorKind, shown};
+use super::error::{ConditionError, ConditionErrorKind, MAX_SHOWN_CHARS};
 use super::metric::{Metric, MetricKind};
+use crate::comparator::Comparator;
 
 /// Decimals of a percentage that count.
 const PERCENT_DECIMALS: usize = 6;
@@ -14,19 +15,6 @@ const PERCENT_DECIMALS: usize = 6;
 pub(super) const PERCENT: i128 = 10_i128.pow(PERCENT_DECIMALS as u32);
 /// Most digits before the point of a percentage: a bound that keeps the arithmetic exact.
 const MAX_PERCENT_DIGITS: usize = 9;
-
-/// How a metric is compared with a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparator {
-    /// `>`
-    Above,
-    /// `>=`
-    AtLeast,
-    /// `<`
-    Below,
-    /// `<=`
-    AtMost,
-}
 
 /// The right side of a condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,33 +38,6 @@ pub struct Condition {
     pub(super) metric: Metric,
     pub(super) comparator: Comparator,
     pub(super) limit: Limit,
-}
-
-impl Comparator {
-    /// The comparators by their signs, the longer ones first.
-    const SIGNS: [(&str, Self); 4] =
-        [(">=", Self::AtLeast), ("<=", Self::AtMost), (">", Self::Above), ("<", Self::Below)];
-
-    /// Returns the sign in conditions and JSON.
-    #[must_use]
-    pub const fn sign(self) -> &'static str {
-        match self {
-            Self::Above => ">",
-            Self::AtLeast => ">=",
-            Self::Below => "<",
-            Self::AtMost => "<=",
-        }
-    }
-
-    /// Returns true if `value` compares with `limit` in this way.
-    pub(super) fn holds<T: PartialOrd>(self, value: T, limit: T) -> bool {
-        match self {
-            Self::Above => value > limit,
-            Self::AtLeast => value >= limit,
-            Self::Below => value < limit,
-            Self::AtMost => value <= limit,
-        }
-    }
 }
 
 impl Condition {
@@ -113,22 +74,21 @@ impl FromStr for Condition {
         let start = text.len() - text.trim_start().len();
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let name_end = text[start..].find(|c| !is_name(c)).map_or(text.len(), |at| start + at);
-        let word_end = text[start..].find(|c: char| c.is_whitespace() || "<>=".contains(c));
+        let word_end = text[start..].find(|c: char| c.is_whitespace() || "<>=≤≥".contains(c));
         let word = &text[start..word_end.map_or(text.len(), |at| start + at)];
-        let unknown = || ConditionErrorKind::UnknownMetric { name: shown(word) };
+        let unknown = || ConditionErrorKind::UnknownMetric { name: shortened(word, MAX_SHOWN_CHARS) };
         let metric = Metric::from_name(&text[start..name_end]).filter(|_| word.len() == name_end - start);
         let metric = metric.ok_or_else(|| ConditionError::new(text, start, unknown()))?;
         let rest = text[name_end..].trim_start();
         let sign_at = text.len() - rest.len();
-        let sign = Comparator::SIGNS.into_iter().find(|(sign, _)| rest.starts_with(sign));
         let no_comparator = || ConditionError::new(text, sign_at, ConditionErrorKind::NoComparator { metric });
-        let (sign, comparator) = sign.ok_or_else(no_comparator)?;
-        let limit_text = rest[sign.len()..].trim();
-        let limit_at = text.len() - rest[sign.len()..].trim_start().len();
-        let bad_limit = || ConditionErrorKind::BadLimit { metric, text: shown(limit_text) };
+        let (comparator, rest) = Comparator::split(rest).ok_or_else(no_comparator)?;
+        let limit_text = rest.trim();
+        let limit_at = text.len() - rest.trim_start().len();
+        let bad_limit = || ConditionErrorKind::BadLimit { metric, text: shortened(limit_text, MAX_SHOWN_CHARS) };
         let limit = parse_limit(metric.kind(), limit_text);
         let limit = limit.ok_or_else(|| ConditionError::new(text, limit_at, bad_limit()))?;
-        let text = format!("{} {sign} {limit_text}", metric.name());
+        let text = format!("{} {} {limit_text}", metric.name(), comparator.sign());
         Ok(Self { text, metric, comparator, limit })
     }
 }
@@ -193,6 +153,7 @@ mod tests {
         use Comparator::{Above, AtLeast, AtMost, Below};
         use Limit::{Change, Relative, Share, ShareChange, Whole};
         check("peak_allocated > +2%", Metric::PeakAllocated, Above, Relative(2 * PERCENT));
+        check("peak_allocated≥2KiB", Metric::PeakAllocated, AtLeast, Whole(2 << 10));
         check("peak_allocated>+2%", Metric::PeakAllocated, Above, Relative(2 * PERCENT));
         check("  peak_reserved >= -5.25 %  ", Metric::PeakReserved, AtLeast, Relative(-5 * PERCENT - PERCENT / 4));
         check("peak_reserved <= −0.5%", Metric::PeakReserved, AtMost, Relative(-PERCENT / 2));

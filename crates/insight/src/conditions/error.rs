@@ -3,7 +3,7 @@
 use super::metric::{Metric, MetricKind};
 
 /// The longest part of a condition that an error message repeats, in characters.
-const MAX_SHOWN_CHARS: usize = 40;
+pub(super) const MAX_SHOWN_CHARS: usize = 40;
 
 /// A condition that cannot be used: what is wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,15 +56,6 @@ impl ConditionError {
     pub fn position(&self) -> usize {
         self.position
     }
-}
-
-/// Returns a part of a condition for a message, shortened.
-pub(super) fn shown(text: &str) -> String {
-    let mut shown: String = text.chars().take(MAX_SHOWN_CHARS).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    shown
 }
 
 /// Returns the names of all metrics.

@@ -16,7 +16,8 @@ mod error;
 mod evaluation;
 mod metric;
 
-pub use condition::{Comparator, Condition, Limit};
+pub use crate::comparator::Comparator;
+pub use condition::{Condition, Limit};
 pub use error::{ConditionError, ConditionErrorKind};
 pub use evaluation::Evaluation;
 pub use metric::{Metric, MetricKind, Value};

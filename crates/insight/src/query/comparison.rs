@@ -1,16 +1,12 @@
 //! Comparisons of a number with one or two limits.
 
+use crate::comparator::Comparator;
+
 /// A condition on a number: a limit, a single value, or a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// Greater than the value.
-    Above(u64),
-    /// The value or greater.
-    AtLeast(u64),
-    /// Less than the value.
-    Below(u64),
-    /// The value or less.
-    AtMost(u64),
+    /// On one side of the value.
+    Limit(Comparator, u64),
     /// Exactly the value.
     Equal(u64),
     /// From the first value to the second, both included.
@@ -23,10 +19,7 @@ impl Comparison {
     #[must_use]
     pub fn contains(self, value: u64) -> bool {
         match self {
-            Self::Above(limit) => value > limit,
-            Self::AtLeast(limit) => value >= limit,
-            Self::Below(limit) => value < limit,
-            Self::AtMost(limit) => value <= limit,
+            Self::Limit(comparator, limit) => comparator.holds(value, limit),
             Self::Equal(wanted) => value == wanted,
             Self::Between(lowest, highest) => lowest <= value && value <= highest,
         }
@@ -36,10 +29,10 @@ impl Comparison {
     #[must_use]
     pub fn describe(self, show: impl Fn(u64) -> String) -> String {
         match self {
-            Self::Above(limit) => format!("more than {}", show(limit)),
-            Self::AtLeast(limit) => format!("at least {}", show(limit)),
-            Self::Below(limit) => format!("less than {}", show(limit)),
-            Self::AtMost(limit) => format!("at most {}", show(limit)),
+            Self::Limit(Comparator::Above, limit) => format!("more than {}", show(limit)),
+            Self::Limit(Comparator::AtLeast, limit) => format!("at least {}", show(limit)),
+            Self::Limit(Comparator::Below, limit) => format!("less than {}", show(limit)),
+            Self::Limit(Comparator::AtMost, limit) => format!("at most {}", show(limit)),
             Self::Equal(wanted) => format!("exactly {}", show(wanted)),
             Self::Between(lowest, highest) => format!("{} to {}", show(lowest), show(highest)),
         }

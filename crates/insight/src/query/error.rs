@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use vramscope_trace::shortened;
+
 /// The longest term that an error message repeats, in characters.
 const MAX_SHOWN_CHARS: usize = 60;
 
@@ -18,11 +20,7 @@ pub struct QueryError {
 impl QueryError {
     /// Creates the error about the part `range` (in bytes) of `query`.
     pub(super) fn new(query: &str, range: Range<usize>, reason: String, allowed: String) -> Self {
-        let whole = query.get(range.clone()).unwrap_or_default();
-        let mut term: String = whole.chars().take(MAX_SHOWN_CHARS).collect();
-        if term.len() < whole.len() {
-            term.push('…');
-        }
+        let term = shortened(query.get(range.clone()).unwrap_or_default(), MAX_SHOWN_CHARS);
         Self { term, range, reason, allowed }
     }
 

@@ -37,6 +37,7 @@ mod terms;
 mod tokens;
 mod values;
 
+pub use crate::comparator::Comparator;
 pub use comparison::Comparison;
 pub use condition::{BlockUse, Condition, PoolFilter, Span, TextField};
 pub use error::QueryError;

@@ -286,7 +286,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::query::{Comparison, Query};
+    use crate::query::{Comparator, Comparison, Query};
 
     /// Checks the only condition of a query.
     #[track_caller]
@@ -313,25 +313,25 @@ mod tests {
         check("train:66", text(TextField::File, "train", Some(66)));
         check("0x7f", Condition::Address(0x7f));
         check("7f1a2c00", Condition::Address(0x7f1a_2c00));
-        check(">100MiB", Condition::Size(Comparison::Above(100 << 20)));
-        check("<=512", Condition::Size(Comparison::AtMost(512)));
+        check(">100MiB", Condition::Size(Comparison::Limit(Comparator::Above, 100 << 20)));
+        check("<=512", Condition::Size(Comparison::Limit(Comparator::AtMost, 512)));
         check("1MiB..4MiB", Condition::Size(Comparison::Between(1 << 20, 4 << 20)));
-        check("..4K", Condition::Size(Comparison::AtMost(4096)));
+        check("..4K", Condition::Size(Comparison::Limit(Comparator::AtMost, 4096)));
         check("=\"2 MiB\"", Condition::Size(Comparison::Equal(2 << 20)));
     }
 
     #[test]
     fn keywords_take_values_and_comparisons() {
-        check("size>1M", Condition::Size(Comparison::Above(1 << 20)));
+        check("size>1M", Condition::Size(Comparison::Limit(Comparator::Above, 1 << 20)));
         check("size:1M", Condition::Size(Comparison::Equal(1 << 20)));
-        check("SIZE:>=1M", Condition::Size(Comparison::AtLeast(1 << 20)));
+        check("SIZE:>=1M", Condition::Size(Comparison::Limit(Comparator::AtLeast, 1 << 20)));
         check("req=1..2", Condition::Requested(Comparison::Between(1, 2)));
         check("addr:140000000000000", Condition::Address(140_000_000_000_000));
         check("address:7f1a2c00", Condition::Address(0x7f1a_2c00));
-        check("age>10s", Condition::Age(Span::Time(Comparison::Above(10_000_000_000))));
-        check("age<100ev", Condition::Age(Span::Events(Comparison::Below(100))));
-        check("age>3steps", Condition::Age(Span::Steps(Comparison::Above(3))));
-        check("age>10 steps", Condition::Age(Span::Steps(Comparison::Above(10))));
+        check("age>10s", Condition::Age(Span::Time(Comparison::Limit(Comparator::Above, 10_000_000_000))));
+        check("age<100ev", Condition::Age(Span::Events(Comparison::Limit(Comparator::Below, 100))));
+        check("age>3steps", Condition::Age(Span::Steps(Comparison::Limit(Comparator::Above, 3))));
+        check("age>10 steps", Condition::Age(Span::Steps(Comparison::Limit(Comparator::Above, 10))));
         check("life:1ms..2  ms", Condition::Life(Span::Time(Comparison::Between(1_000_000, 2_000_000))));
         check("life:1ms..2ms", Condition::Life(Span::Time(Comparison::Between(1_000_000, 2_000_000))));
         check("stream:0xff", Condition::Stream(Comparison::Equal(255)));

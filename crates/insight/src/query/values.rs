@@ -3,20 +3,7 @@
 use vramscope_trace::ByteSize;
 
 use super::comparison::Comparison;
-
-/// Creates a comparison with a limit.
-type WithLimit = fn(u64) -> Comparison;
-
-/// Two-character operators come first, so that `>` does not hide them.
-const OPERATORS: [(&str, WithLimit); 7] = [
-    (">=", Comparison::AtLeast),
-    ("<=", Comparison::AtMost),
-    ("≥", Comparison::AtLeast),
-    ("≤", Comparison::AtMost),
-    (">", Comparison::Above),
-    ("<", Comparison::Below),
-    ("=", Comparison::Equal),
-];
+use crate::comparator::Comparator;
 
 /// Units of a number of events.
 const EVENT_UNITS: [&str; 3] = ["ev", "event", "events"];
@@ -25,21 +12,18 @@ const STEP_UNITS: [&str; 2] = ["step", "steps"];
 
 /// Returns true if `text` begins with an operator of a comparison.
 pub(super) fn starts_with_operator(text: &str) -> bool {
-    OPERATORS.iter().any(|(operator, _)| text.starts_with(operator))
+    text.starts_with('=') || Comparator::split(text).is_some()
 }
 
 /// Reads a comparison: an operator and a value, a range of two values, or one value for equality.
 /// `value` reads a value; `None` if it or the comparison is invalid.
 pub(super) fn comparison(text: &str, value: impl Fn(&str) -> Option<u64>) -> Option<Comparison> {
     let text = text.trim();
-    if let Some((operator, with)) = OPERATORS.iter().find(|(operator, _)| text.starts_with(operator)) {
-        let rest = text[operator.len()..].trim();
-        // `=1MiB..4MiB` is a range, too.
-        return match rest.split_once("..") {
-            Some(_) if *operator == "=" => range(rest, value),
-            _ => value(rest).map(with),
-        };
+    if let Some((comparator, limit)) = Comparator::split(text) {
+        return value(limit.trim()).map(|limit| Comparison::Limit(comparator, limit));
     }
+    // `=1MiB..4MiB` is a range, too.
+    let text = text.strip_prefix('=').unwrap_or(text).trim();
     range(text, &value).or_else(|| value(text).map(Comparison::Equal))
 }
 
@@ -48,8 +32,8 @@ pub(super) fn range(text: &str, value: impl Fn(&str) -> Option<u64>) -> Option<C
     let (lowest, highest) = text.split_once("..")?;
     match (lowest.trim(), highest.trim()) {
         ("", "") => None,
-        ("", highest) => value(highest).map(Comparison::AtMost),
-        (lowest, "") => value(lowest).map(Comparison::AtLeast),
+        ("", highest) => Some(Comparison::Limit(Comparator::AtMost, value(highest)?)),
+        (lowest, "") => Some(Comparison::Limit(Comparator::AtLeast, value(lowest)?)),
         (lowest, highest) => Some(Comparison::Between(value(lowest)?, value(highest)?)),
     }
 }
@@ -160,13 +144,13 @@ mod tests {
     #[test]
     fn comparisons_have_one_or_two_limits() {
         let cases = [
-            (">1", Some(Comparison::Above(1))),
-            (">=1", Some(Comparison::AtLeast(1))),
-            ("≤ 1K", Some(Comparison::AtMost(1024))),
+            (">1", Some(Comparison::Limit(Comparator::Above, 1))),
+            (">=1", Some(Comparison::Limit(Comparator::AtLeast, 1))),
+            ("≤ 1K", Some(Comparison::Limit(Comparator::AtMost, 1024))),
             ("=1..2", Some(Comparison::Between(1, 2))),
             ("1", Some(Comparison::Equal(1))),
-            ("1..", Some(Comparison::AtLeast(1))),
-            ("..1", Some(Comparison::AtMost(1))),
+            ("1..", Some(Comparison::Limit(Comparator::AtLeast, 1))),
+            ("..1", Some(Comparison::Limit(Comparator::AtMost, 1))),
             ("..", None),
             (">1..2", None),
             (">", None),
