@@ -372,23 +372,8 @@ fn unknown_key(key: &Token) -> ConfError {
 /// errors that are not shown.
 pub(crate) fn with_nearest_key(mut error: ConfError) -> ConfError {
     if let ConfErrorKind::UnknownKey { key, nearest } = &mut error.kind {
-        let distances = KEYS.iter().map(|&(name, _)| (edit_distance(name, key), name));
+        let distances = KEYS.iter().map(|&(name, _)| (strsim::levenshtein(name, key), name));
         *nearest = distances.min().filter(|(distance, name)| 3 * distance <= name.len()).map(|(_, name)| name);
     }
     error
-}
-
-/// Returns the Levenshtein distance of two texts, in characters.
-fn edit_distance(of: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (above, from) in of.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = above + 1;
-        for (column, char) in to.chars().enumerate() {
-            let changed = diagonal + usize::from(from != char);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[row.len() - 1]
 }
