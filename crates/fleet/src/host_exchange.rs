@@ -8,11 +8,11 @@
 //! itself. Servers ignore repeated summaries.
 
 use std::collections::VecDeque;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, FileType, Metadata, OpenOptions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -112,6 +112,7 @@ impl HostExchange {
         self.sender = None;
         let sender = UnixDatagram::unbound()?;
         sender.set_nonblocking(true)?;
+        check_own(&self.socket_path, FileType::is_socket)?;
         sender.connect(&self.socket_path)?;
         self.handed_over.iter().chain([summary]).try_for_each(|summary| send(&sender, summary))?;
         self.sender = Some(sender);
@@ -144,9 +145,9 @@ impl HostExchange {
 
     /// Takes the place of the sender, if no running process has it.
     fn become_sender(&self) -> io::Result<Receiving> {
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&self.lock_path)?;
+        let lock = open_lock(&self.lock_path)?;
         lock.try_lock()?;
-        // The socket of a sender that has ended stays as a file.
+        // The socket of a sender that has ended stays as a file. Neither call follows a link.
         match fs::remove_file(&self.socket_path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -189,10 +190,19 @@ fn private_folder() -> Option<File> {
 fn open_private(folder: &Path) -> Option<File> {
     // An error is usually that it exists.
     let _ = DirBuilder::new().mode(0o700).create(folder);
+    // Not through a link, which another user could have placed.
+    open_checked(folder, &fs::symlink_metadata(folder).ok()?)
+}
+
+/// Opens the folder that has this `status`. Returns `None` if it is not private, or if another user
+/// has replaced it since the status was read, for example by a link to another private folder of
+/// this user.
+fn open_checked(folder: &Path, status: &Metadata) -> Option<File> {
     let user = own_uid()?;
     let is_private = |status: &Metadata| status.is_dir() && status.uid() == user && status.mode() & 0o077 == 0;
-    // Not through a link, which another user could have placed.
-    let status = fs::symlink_metadata(folder).ok().filter(is_private)?;
+    if !is_private(status) {
+        return None;
+    }
     let opened = open_folder(folder).ok()?;
     let opened_status = opened.metadata().ok().filter(is_private)?;
     ((status.dev(), status.ino()) == (opened_status.dev(), opened_status.ino())).then_some(opened)
@@ -202,6 +212,28 @@ fn open_private(folder: &Path) -> Option<File> {
 /// would have to be waited for.
 fn open_folder(folder: &Path) -> io::Result<File> {
     File::open(folder.join("."))
+}
+
+/// Opens the lock file, and creates it if necessary. Fails for a link, which could name any file,
+/// and for anything else that is not a file of this user.
+fn open_lock(path: &Path) -> io::Result<File> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        result => return result,
+    }
+    check_own(path, FileType::is_file)?;
+    OpenOptions::new().write(true).open(path)
+}
+
+/// Returns an error if `path` is a link, of another type, or of another user. No other user can
+/// replace it after the check: the folder is private. The check is for links that another user has
+/// placed while the folder was not.
+fn check_own(path: &Path, is_type: impl Fn(&FileType) -> bool) -> io::Result<()> {
+    let status = fs::symlink_metadata(path)?;
+    if !is_type(&status.file_type()) || Some(status.uid()) != own_uid() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(())
 }
 
 /// Returns the id of this process's user.
@@ -342,6 +374,54 @@ mod tests {
             }
         };
         check("foreign", &foreign, false);
+    }
+
+    /// Otherwise the process would use a folder that another user has chosen.
+    #[test]
+    fn folder_that_is_replaced_after_the_check_is_not_opened() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let [path, moved, other] = ["folder", "moved", "other"].map(|name| parent.path().join(name));
+        for folder in [&path, &other] {
+            DirBuilder::new().mode(0o700).create(folder).expect("the folder is writable");
+        }
+        let status = fs::symlink_metadata(&path).expect("it exists");
+        assert!(open_checked(&path, &status).is_some());
+        fs::rename(&path, &moved).expect("the folder is ours");
+        symlink(&other, &path).expect("the folder is writable");
+        assert!(open_checked(&path, &status).is_none(), "a link to another private folder");
+        fs::remove_file(&path).expect("the folder is ours");
+        fs::rename(&other, &path).expect("the folder is ours");
+        assert!(open_checked(&path, &status).is_none(), "another private folder");
+    }
+
+    #[test]
+    fn link_in_place_of_the_socket_is_not_followed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut a = exchange(folder.path());
+        let decoy_path = folder.path().join("decoy");
+        let decoy = UnixDatagram::bind(&decoy_path).expect("the folder is writable");
+        decoy.set_nonblocking(true).expect("a socket can be changed");
+        symlink(&decoy_path, &a.socket_path).expect("the folder is writable");
+        // It becomes the sender: its own socket replaces the link.
+        assert_eq!(send(&mut a, "a", 0), [named("", 0)]);
+        assert!(decoy.recv(&mut [0; 1]).is_err());
+        assert_eq!(send(&mut exchange(folder.path()), "b", 10), []);
+        assert_eq!(send(&mut a, "a", 1), [named("", 1), named("b", 10)]);
+    }
+
+    #[test]
+    fn link_in_place_of_the_lock_is_not_followed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [mut a, mut b] = std::array::from_fn(|_| exchange(folder.path()));
+        let target = folder.path().join("target");
+        symlink(&target, &a.lock_path).expect("the folder is writable");
+        // Without a lock there is no sender: each process sends its own summaries.
+        assert_eq!(send(&mut a, "a", 0), [named("", 0)]);
+        assert_eq!(send(&mut b, "b", 10), [named("", 10)]);
+        assert!(!target.exists(), "a new file");
+        fs::write(&target, "text").expect("the folder is writable");
+        assert_eq!(send(&mut a, "a", 1), [named("", 1)]);
+        assert!(a.receiving.is_none() && !a.socket_path.exists());
     }
 
     #[test]
