@@ -1,6 +1,14 @@
 //! Explains an out-of-memory: what filled the GPU, and why the request failed.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread::Builder;
+use std::time::Duration;
 use std::{fs, io};
 
 use vramscope_insight::failures::{FailureCard, Failures, headline};
@@ -9,21 +17,101 @@ use vramscope_trace::{FormatError, IndexedEncoder, RangeCopy, Recording};
 
 /// Number of failures that are read at once.
 const FAILURES_AT_ONCE: usize = 64;
+/// Longest time that reading the report, or writing it again, may take. The program waits for it.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Ends the recording in a file with its last out-of-memory: later events, such as those of other
 /// threads, are removed. Returns what filled the device, and why the request failed. A recording
 /// without an out-of-memory, or a damaged one, stays as it is, and `None` is returned.
 ///
+/// Waits at most [`PATIENCE`] for the disk, twice. If the file cannot be written again, it keeps
+/// the later events, and the returned text says so.
+///
 /// # Errors
-/// If the file cannot be read or written.
+/// If the file cannot be read.
 pub(crate) fn end_at_failure(path: &Path) -> io::Result<Option<String>> {
-    let Some((recording, card)) = last_failure(&fs::read(path)?) else { return Ok(None) };
+    let given_path = path.to_owned();
+    let Some((path, bytes)) = within_patience(PATIENCE, move |_| read_file(&given_path))? else { return Ok(None) };
+    let Some((recording, card)) = last_failure(&bytes) else { return Ok(None) };
+    drop(bytes);
+    let mut text = headline(&recording, &card).ok();
     if recording.end_event() > card.failure.event
         && let Ok(part) = copy_until(&recording, card.failure.event)
+        && let Err(error) = within_patience(PATIENCE, move |is_given_up| replace_file(&path, &part, is_given_up))
+        && let Some(text) = &mut text
     {
-        fs::write(path, part)?;
+        text.push_str(&format!(" Later events of other threads could not be removed: {error}."));
     }
-    Ok(headline(&recording, &card).ok())
+    Ok(text)
+}
+
+/// Runs `work` on a thread of its own and returns its result. Its argument becomes true once the
+/// caller no longer waits.
+///
+/// # Errors
+/// Those of `work`. If it takes longer than `patience`: the thread is not joined, because a disk
+/// that hangs may keep it for ever.
+fn within_patience<R: Send + 'static>(
+    patience: Duration,
+    work: impl FnOnce(&AtomicBool) -> io::Result<R> + Send + 'static,
+) -> io::Result<R> {
+    let (finished, result) = sync_channel(1);
+    let is_given_up = Arc::new(AtomicBool::new(false));
+    let of_thread = Arc::clone(&is_given_up);
+    Builder::new().name("vramscope-report".into()).spawn(move || {
+        // An error means that the caller has given up.
+        let _ = finished.send(work(&of_thread));
+    })?;
+    result.recv_timeout(patience).unwrap_or_else(|error| {
+        is_given_up.store(true, Ordering::Relaxed);
+        Err(match error {
+            RecvTimeoutError::Timeout => {
+                let seconds = patience.as_secs_f64();
+                io::Error::new(io::ErrorKind::TimedOut, format!("the disk did not answer for {seconds:.0} s"))
+            }
+            RecvTimeoutError::Disconnected => io::Error::other("internal error, please report it"),
+        })
+    })
+}
+
+/// Reads a file. Returns its bytes and its path without links; `None` if it is not a regular file,
+/// such as a pipe.
+fn read_file(path: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
+    let path = fs::canonicalize(path)?;
+    if !fs::metadata(&path)?.is_file() {
+        return Ok(None);
+    }
+    let bytes = fs::read(&path)?;
+    Ok(Some((path, bytes)))
+}
+
+/// Replaces a file by one with these bytes, which is first written beside it: the file is complete
+/// at every moment. Does not replace it once `is_given_up` is true.
+fn replace_file(path: &Path, bytes: &[u8], is_given_up: &AtomicBool) -> io::Result<()> {
+    let next_path = next_path(path);
+    // Usually the file does not exist. If it cannot be removed, creating it fails and reports why.
+    let _ = fs::remove_file(&next_path);
+    // Follows no link that another user has placed.
+    let mut next = OpenOptions::new().write(true).create_new(true).open(&next_path)?;
+    // Errors are ignored: some file systems have no permissions.
+    let _ = fs::metadata(path).and_then(|current| next.set_permissions(current.permissions()));
+    let replaced = next.write_all(bytes).and_then(|()| {
+        if is_given_up.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        fs::rename(&next_path, path)
+    });
+    replaced.inspect_err(|_| {
+        let _ = fs::remove_file(&next_path);
+    })
+}
+
+/// Returns the path of the file that replaces the one at `path`.
+fn next_path(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".part");
+    path.with_file_name(name)
 }
 
 /// Reads a recording and its last out-of-memory.
@@ -43,4 +131,107 @@ fn copy_until(recording: &Recording, end: u64) -> Result<Vec<u8>, FormatError> {
     let mut encoder = IndexedEncoder::new(&copy.begin(recording)?);
     while copy.step(recording, &mut encoder)? {}
     Ok(encoder.finish().concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::sync::mpsc::channel;
+
+    use vramscope_trace::{DeviceId, Encoder, Event, EventKind, RecordingInfo, Sink as _, SiteId, StreamId};
+
+    use super::*;
+
+    /// Number of events up to and including the failure in [`recording`].
+    const FAILURE_END: u64 = 3;
+
+    /// Returns a recording with a failure and events after it.
+    fn recording() -> Vec<u8> {
+        let mut encoder = Encoder::new(&RecordingInfo::default());
+        for time_ns in 0..6 {
+            let kind = if time_ns + 1 == FAILURE_END {
+                let (stream, site) = (StreamId(0), SiteId(0));
+                EventKind::OutOfMemory { requested: 1 << 20, device_free: 0, stream, site }
+            } else {
+                EventKind::Gap { lost: 1 }
+            };
+            encoder.event(&Event { device: DeviceId(0), time_ns, kind });
+        }
+        encoder.flush();
+        encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
+    }
+
+    /// Returns the number of events of a recording.
+    fn end_event(bytes: &[u8]) -> u64 {
+        let mut recording = Recording::new();
+        recording.push(bytes).expect("a recording");
+        recording.end_event()
+    }
+
+    #[test]
+    fn report_is_replaced_as_a_whole() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("oom.vram");
+        fs::write(&path, recording()).expect("the folder is writable");
+        fs::write(next_path(&path), "from a process that was killed").expect("the folder is writable");
+        let mut earlier = fs::File::open(&path).expect("it exists");
+        let text = end_at_failure(&path).expect("the disk works").expect("the recording has a failure");
+        assert!(!text.contains("could not be removed"), "{text}");
+        assert_eq!(end_event(&fs::read(&path).expect("it exists")), FAILURE_END);
+        // A program that is killed at any moment leaves one file or the other.
+        let mut bytes = Vec::new();
+        earlier.read_to_end(&mut bytes).expect("the file is open");
+        assert_eq!(bytes, recording());
+        assert_eq!(fs::read_dir(folder.path()).expect("it exists").count(), 1);
+    }
+
+    #[test]
+    fn report_that_cannot_be_written_again_keeps_later_events() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("oom.vram");
+        fs::write(&path, recording()).expect("the folder is writable");
+        // No file can have this name.
+        fs::create_dir(next_path(&path)).expect("the folder is writable");
+        let text = end_at_failure(&path).expect("the file can be read").expect("the recording has a failure");
+        assert!(text.contains("Later events of other threads could not be removed: "), "{text}");
+        assert_eq!(fs::read(&path).expect("it exists"), recording());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn pipe_is_not_read() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo is installed").success());
+        // Reading it would wait for a writer, as a disk that hangs waits for its server.
+        assert_eq!(end_at_failure(&path).expect("nothing is read"), None);
+    }
+
+    #[test]
+    fn disk_that_hangs_is_given_up() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("oom.vram");
+        fs::write(&path, "report").expect("the folder is writable");
+        let (release, released) = channel::<()>();
+        let (finished, result) = channel();
+        let path_of_thread = path.clone();
+        let error = within_patience(Duration::from_millis(1), move |is_given_up| {
+            let _ = released.recv();
+            let replaced = replace_file(&path_of_thread, b"late", is_given_up);
+            finished.send(replaced.is_ok()).expect("the test waits");
+            Ok(())
+        });
+        assert_eq!(error.expect_err("it waits for the test").to_string(), "the disk did not answer for 0 s");
+        drop(release);
+        assert_eq!(result.recv(), Ok(false));
+        // A later report may have the same name.
+        assert_eq!(fs::read(&path).expect("it exists"), b"report");
+        assert!(!next_path(&path).exists());
+    }
+
+    #[test]
+    fn panic_is_an_error() {
+        let error = within_patience(Duration::from_secs(60), |_| -> io::Result<()> { panic!("a panic of the test") });
+        assert!(error.expect_err("it panics").to_string().contains("internal error"));
+    }
 }
