@@ -200,6 +200,8 @@ class ProgramTest(unittest.TestCase):
     """A test that runs programs in a folder of its own."""
 
     maxDiff = None
+    #: True for tests that start first, because they take much longer than others.
+    is_long = False
 
     def setUp(self):
         self.folder = tempfile.mkdtemp(dir=_folder)

@@ -4,6 +4,8 @@ from harness import ProgramTest
 
 
 class ManyStacksTest(ProgramTest):
+    is_long = True
+
     def check(self, code, expected):
         self.run_program(
             f"""

@@ -64,6 +64,8 @@ def check_free():
 
 
 class SignalHandlerTest(ProgramTest):
+    is_long = True
+
     def test_handler_that_calls_the_package_anywhere(self):
         output, errors = self.run_program(
             PRELUDE
