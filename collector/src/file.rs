@@ -298,7 +298,8 @@ fn open(path: &Path, keep: Keep) -> io::Result<Output> {
         return Ok(Output::Disk(disk));
     }
     if !keep.is_everything() {
-        return Err(io::Error::other("not a regular file: only a file can keep the newest part of a recording"));
+        let reason = "not a regular file: only a file can keep the newest part of a recording";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
     let pipe = OpenOptions::new().write(true).open(path)?;
     Ok(Output::Stream(OutputStream(Box::new(pipe))))

@@ -1,6 +1,6 @@
 //! The file of a live recording and how much of the recording it keeps.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,13 +36,12 @@ impl RetentionArguments {
         self.try_create(path)?.map_err(creation_error)
     }
 
-    /// Creates the file as [`create`](Self::create) does. If the disk does not allow that, prints a
-    /// message and returns `None`; a wrong name is an error.
+    /// Creates the file as [`create`](Self::create) does. If that fails for another reason than a
+    /// wrong path or option, prints a message and returns `None`.
     pub(crate) fn create_if_writable(&self, path: &Path) -> Result<Option<RecordingFile>> {
         match self.try_create(path)? {
-            Err(error) if is_unwritable(error.error.kind()) => {
-                let error = CommandError::new(error);
-                terminal::message(format_args!("{error}; the program runs without a file"));
+            Err(error) if !is_misuse(&error.error) => {
+                terminal::message(lost_recording(&error));
                 Ok(None)
             }
             result => result.map(Some).map_err(creation_error),
@@ -75,17 +74,28 @@ impl RetentionArguments {
     }
 }
 
-/// Returns true for errors of a disk, as opposed to those of a wrong path: it is read-only, full or
-/// does not answer, or the user may not write there.
-fn is_unwritable(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::PermissionDenied
-            | ErrorKind::ReadOnlyFilesystem
-            | ErrorKind::StorageFull
-            | ErrorKind::QuotaExceeded
-            | ErrorKind::TimedOut
-    )
+/// Returns true if the file's path or the options are wrong: its folder does not exist, it is a
+/// folder, or it cannot keep only the newest part. All other errors are those of the disk, or of
+/// another process that records to the file.
+fn is_misuse(error: &io::Error) -> bool {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::InvalidFilename => true,
+        // The collector refuses the options. Some disks fail in this way, too.
+        ErrorKind::InvalidInput => error.raw_os_error().is_none(),
+        _ => false,
+    }
+}
+
+/// Returns the message of a program that runs although its recording's file cannot be created.
+fn lost_recording(error: &FileError) -> String {
+    let advice = match error.error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => ": free space, or name a file on another disk",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ": name a file in a folder that you can write",
+        // The error says what to do.
+        _ if error.error.raw_os_error().is_none() && error.error.kind() == ErrorKind::Other => "",
+        _ => ": name a file on another disk",
+    };
+    format!("{}; the program runs without a file{advice}", CommandError::new(error))
 }
 
 /// Returns the message of a file that cannot be created.
@@ -93,5 +103,102 @@ fn creation_error(error: FileError) -> CommandError {
     match error.error.kind() {
         ErrorKind::NotFound => CommandError::new(format_args!("{error}: create its folder first")),
         _ => CommandError::new(error),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+
+    use nix::errno::Errno;
+
+    use super::*;
+
+    fn error(errno: Errno) -> io::Error {
+        io::Error::from_raw_os_error(errno as i32)
+    }
+
+    #[test]
+    fn only_a_wrong_path_keeps_a_program_from_running() {
+        for errno in [Errno::ENOENT, Errno::ENOTDIR, Errno::EISDIR, Errno::ENAMETOOLONG] {
+            assert!(is_misuse(&error(errno)), "{errno}");
+        }
+        let of_disks = [
+            Errno::EACCES,
+            Errno::EPERM,
+            Errno::EROFS,
+            Errno::ENOSPC,
+            Errno::EDQUOT,
+            Errno::EFBIG,
+            Errno::EIO,
+            Errno::ESTALE,
+            Errno::ETIMEDOUT,
+            Errno::EHOSTDOWN,
+            Errno::ENOTCONN,
+            Errno::ENXIO,
+            Errno::ENODEV,
+            Errno::ENOLCK,
+            Errno::ENOSYS,
+            Errno::EOPNOTSUPP,
+            Errno::EINVAL,
+            Errno::EBUSY,
+            Errno::EMFILE,
+            Errno::ENOMEM,
+        ];
+        for errno in of_disks {
+            assert!(!is_misuse(&error(errno)), "{errno}");
+        }
+        assert!(!is_misuse(&ErrorKind::TimedOut.into()));
+    }
+
+    #[test]
+    fn file_that_cannot_be_created_is_an_error_only_after_misuse() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("run.vram");
+        let arguments = RetentionArguments::default();
+        let is_created = |path: &Path| arguments.create_if_writable(path).map(|file| file.is_some()).ok();
+        assert_eq!(is_created(folder.path()), None);
+        assert_eq!(is_created(&folder.path().join("no/run.vram")), None);
+        fs::write(folder.path().join("file"), "").expect("the folder is writable");
+        assert_eq!(is_created(&folder.path().join("file/run.vram")), None);
+        assert_eq!(is_created(&folder.path().join("run.vram.gz")), None);
+        let newest_part = RetentionArguments { keep_bytes: Some(1 << 20), keep: None };
+        assert!(newest_part.create_if_writable(Path::new("/dev/null")).is_err());
+        let file = arguments.create(&path).expect("the folder is writable");
+        // Another process records to the file.
+        assert_eq!(is_created(&path), Some(false));
+        drop(file);
+        assert_eq!(is_created(&path), Some(true));
+    }
+
+    #[test]
+    fn message_says_why_a_program_runs_without_a_file() {
+        let message = |error| lost_recording(&FileError { name: "run.vram".to_owned(), error });
+        assert_eq!(
+            message(error(Errno::ENOSPC)),
+            "run.vram: No space left on device; the program runs without a file: free space, or name a file on \
+             another disk"
+        );
+        assert_eq!(
+            message(error(Errno::EROFS)),
+            "run.vram: Read-only file system; the program runs without a file: name a file in a folder that you can \
+             write"
+        );
+        assert_eq!(
+            message(error(Errno::EIO)),
+            "run.vram: Input/output error; the program runs without a file: name a file on another disk"
+        );
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("run.vram");
+        let _file = RecordingFile::create(&path, Keep::default()).expect("the folder is writable");
+        let error = RecordingFile::create(&path, Keep::default()).expect_err("the file is locked");
+        let message = lost_recording(&error);
+        assert!(
+            message.ends_with(
+                "run.vram: another process is recording to this file: choose another name for each process; the \
+                 program runs without a file"
+            ),
+            "{message}"
+        );
     }
 }
