@@ -237,8 +237,8 @@ impl<'a> Request<'a> {
         self.withdraw_until(deadline).and_then(|()| self.wait_until_opened(deadline)).map_err(|reason| {
             self.folder.keep();
             format!(
-                "the request to process {} could not be withdrawn: {reason}; leave the folder {} until the process \
-                 has ended",
+                "the request to process {} could not be withdrawn: {reason}; leave the folder {} where it is until \
+                 the process has ended",
                 self.target.process.pid(),
                 self.folder.path().display()
             )
@@ -281,7 +281,7 @@ impl<'a> Request<'a> {
     fn wait_until_opened(&self, deadline: Instant) -> std::result::Result<(), String> {
         while !self.folder.is_opened_by_all() && self.target.is_running() {
             if Instant::now() > deadline {
-                return Err("a thread of it is about to open the file start.py".to_owned());
+                return Err("a thread of the process has not run the file start.py yet".to_owned());
             }
             thread::sleep(POLL_INTERVAL);
         }

@@ -74,7 +74,7 @@ pub(super) fn request(
     }
     for (thread, breaker) in writes {
         process.write(thread + support.script_path, &path)?;
-        folder.add_asked().map_err(|error| CommandError::file(folder.path(), error))?;
+        folder.add_asked()?;
         process.write(thread + support.pending_call, &1_i32.to_le_bytes())?;
         process.write(thread + support.eval_breaker, &breaker.to_le_bytes())?;
     }
@@ -94,7 +94,7 @@ pub(super) fn withdraw(process: &TargetProcess, image: &PythonImage, folder: &Sc
             process.write(thread + support.pending_call, &0_i32.to_le_bytes())?;
             // A thread that has just looked at the flag copies the path next.
             process.write(thread + support.script_path, &[0])?;
-            folder.remove_asked().map_err(|error| CommandError::file(folder.path(), error))?;
+            folder.remove_asked()?;
         }
     }
     Ok(())

@@ -79,7 +79,8 @@ def run_in(path, outer, folder, attacher, attacher_start, program):
         write(folder, "reply.part", os.O_EXCL, f"{status}\n{text}".encode("utf-8", "backslashreplace"))
         os.replace("reply.part", "reply", src_dir_fd=folder, dst_dir_fd=folder)
     is_given_up = has_ended(attacher, attacher_start) or not is_first and "withdrawn" in os.listdir(folder)
-    # A thread that was asked and has not opened start.py would open that of another user.
+    # Once the folder is deleted, another user can create one of its name, with a file start.py. A
+    # thread that has not carried out its request yet would run that file.
     if is_given_up and os.stat("opened", dir_fd=folder).st_size >= os.stat("asked", dir_fd=folder).st_size:
         remove(path, outer, folder)
 

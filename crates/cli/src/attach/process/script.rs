@@ -38,9 +38,9 @@ const TARGET: &str = "target";
 const SCRIPT: &str = "run.py";
 /// Exists once the program has started, or will not start any more.
 const STARTED: &str = "started";
-/// Has a byte for each thread that was asked to open [`STARTER`] (Python 3.14).
+/// Has one byte for each thread that has received a request to run [`STARTER`] (Python 3.14).
 const ASKED: &str = "asked";
-/// Has a byte for each thread that has opened the program.
+/// Has one byte for each thread that has run [`STARTER`].
 const OPENED: &str = "opened";
 /// Exists once this command no longer wants the program to run.
 const WITHDRAWN: &str = "withdrawn";
@@ -173,20 +173,30 @@ impl ScriptFolder {
         fstatat(&self.target, STARTED, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Counts a thread that is about to be asked to open the starter. The process deletes the
-    /// folder of an ended command only once all of them have opened it.
-    pub(super) fn add_asked(&self) -> io::Result<()> {
-        let (mut asked, _) = self.counts()?;
-        asked.write_all(b".")
+    /// Adds a thread to the count of those that have received a request to run the starter. Call
+    /// this before the thread receives the request: if this command is killed, the process deletes
+    /// the folder once as many threads have run the starter.
+    pub(super) fn add_asked(&self) -> Result {
+        let added = self.counts().and_then(|(mut asked, _)| asked.write_all(b"."));
+        added.map_err(|error| self.count_error(&error))
     }
 
-    /// Counts a thread less that opens the starter: the request was withdrawn from it.
-    pub(super) fn remove_asked(&self) -> io::Result<()> {
-        let (asked, _) = self.counts()?;
-        asked.set_len(asked.metadata()?.len().saturating_sub(1))
+    /// Subtracts a thread from the count of those that have received a request to run the starter,
+    /// after the request was withdrawn from the thread.
+    pub(super) fn remove_asked(&self) -> Result {
+        let removed = self.counts().and_then(|(asked, _)| asked.set_len(asked.metadata()?.len().saturating_sub(1)));
+        removed.map_err(|error| self.count_error(&error))
     }
 
-    /// Returns true if each thread that was asked to open the starter has done so.
+    /// Creates the error of a count of threads that cannot be written.
+    fn count_error(&self, error: &io::Error) -> CommandError {
+        CommandError::new(format_args!(
+            "cannot write the number of threads with a request to {}: {error}: free space on its disk and try again",
+            self.path.join(TARGET).join(ASKED).display()
+        ))
+    }
+
+    /// Returns true if each thread that has received a request to run the starter has done so.
     pub(super) fn is_opened_by_all(&self) -> bool {
         let lens = self.counts().and_then(|(asked, opened)| Ok((asked.metadata()?.len(), opened.metadata()?.len())));
         lens.is_ok_and(|(asked, opened)| opened >= asked)
@@ -195,7 +205,7 @@ impl ScriptFolder {
     /// Returns the files [`ASKED`] and [`OPENED`].
     fn counts(&self) -> io::Result<(&File, &File)> {
         let counts = self.counts.as_ref().map(|(asked, opened)| (asked, opened));
-        counts.ok_or_else(|| io::Error::other("it has no program"))
+        counts.ok_or_else(|| io::Error::other("internal error: the file has not been created"))
     }
 
     /// Keeps a program from running that has not started.

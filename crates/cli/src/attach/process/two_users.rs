@@ -406,10 +406,10 @@ fn folder_is_kept_while_a_thread_is_about_to_open_the_script() {
         withdrawn.expect("the process can be stopped");
         // The wait does not stop the process, which only one tracer can.
         let opened = while_stopped(&process, || request.wait_until_opened(Instant::now()));
-        assert_eq!(opened, Err("a thread of it is about to open the file start.py".to_owned()));
+        assert_eq!(opened, Err("a thread of the process has not run the file start.py yet".to_owned()));
         let advice = request.end(Duration::ZERO).expect_err("a thread is about to open the script");
         assert!(path.exists(), "{}", python.display());
-        assert!(advice.contains("a thread of it is about to open the file start.py"), "{advice}");
+        assert!(advice.contains("a thread of the process has not run the file start.py yet"), "{advice}");
         File::create(shared.path().join("second")).expect("the folder is writable");
         let removed = if uid == 0 { path } else { path.join("target/run.py") };
         wait_until("the process removes the folder", || !removed.exists());
