@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
         _ => {
             retention.require_file(record.as_deref())?;
             let record = record.as_deref();
-            // A disk that cannot be written does not keep the program from running.
+            // A file that cannot be created does not keep the program from running.
             let on_unwritable = OnUnwritable::Continue;
             Some(MergeServer::start(Source::Push, server, record, retention, on_unwritable, AnnounceOn::Stderr)?)
         }
@@ -128,7 +128,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
     let name = program[0].display();
     let mut child = command.spawn().map_err(|error| CommandError::new(format_args!("cannot run {name}: {error}")))?;
     // Ctrl-C reaches the program, too: it belongs to the same terminal.
-    let forwarding = forward_termination(&child)?;
+    // The program runs, so an error must not end this command before it.
+    let forwarding = forward_termination(&child).map_err(terminal::message).ok();
     let status = child.wait().map_err(|error| CommandError::new(format_args!("{name}: {error}")))?;
     drop(forwarding);
     if let Some(merge) = merge {
@@ -162,7 +163,9 @@ fn forward_termination(program: &Child) -> Result<Forwarding> {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
 
-    let failed = |error: std::io::Error| CommandError::new(format_args!("cannot pass signals on: {error}"));
+    let failed = |error: std::io::Error| {
+        CommandError::new(format_args!("SIGTERM to this command will not reach the program: {error}"))
+    };
     let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]).map_err(failed)?;
     let handle = signals.handle();
     let pid = i32::try_from(program.id()).map(Pid::from_raw);
