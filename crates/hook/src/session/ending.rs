@@ -1,6 +1,8 @@
 //! Ends a session without waiting for ever.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
@@ -8,8 +10,14 @@ use std::time::Duration;
 /// written ends earlier: after 10 s, or a minute if the disk is syncing.
 pub(super) const END_PATIENCE: Duration = Duration::from_secs(90);
 
+/// The reason of an error when the work has panicked.
+const PANICKED: &str = "internal error, please report it";
+
 /// Runs `work` on a thread of its own and returns its result. `progress` returns a number that
 /// changes as long as the thread does something.
+///
+/// If the process has as many threads as it may have, the caller runs `work`. Its file then fails
+/// by itself if the disk hangs.
 ///
 /// # Errors
 /// If the progress number stays the same for `patience`, or `work` panics. The thread is not
@@ -19,12 +27,32 @@ pub(super) fn run_with_patience<R: Send + 'static>(
     progress: impl Fn() -> u64,
     work: impl FnOnce() -> R + Send + 'static,
 ) -> Result<R, String> {
+    run_on_thread(Builder::new(), patience, progress, work)
+}
+
+/// [Runs](run_with_patience) `work` on a thread that `builder` starts.
+fn run_on_thread<R: Send + 'static>(
+    builder: Builder,
+    patience: Duration,
+    progress: impl Fn() -> u64,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, String> {
     let (finished, result) = sync_channel(1);
-    let thread = Builder::new().name("vramscope-end".into()).spawn(move || {
-        // An error means that the caller has given up.
-        let _ = finished.send(work());
+    // A thread that cannot be started drops its closure, but not the work.
+    let waiting = Arc::new(Mutex::new(Some(work)));
+    let take = |waiting: &Mutex<Option<_>>| waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let thread_waiting = Arc::clone(&waiting);
+    let thread = builder.name("vramscope-end".into()).spawn(move || {
+        if let Some(work) = take(&thread_waiting) {
+            // An error means that the caller has given up.
+            let _ = finished.send(work());
+        }
     });
-    thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+    if thread.is_err()
+        && let Some(work) = take(&waiting)
+    {
+        return catch_unwind(AssertUnwindSafe(work)).map_err(|_| PANICKED.to_owned());
+    }
     loop {
         let before = progress();
         match result.recv_timeout(patience) {
@@ -33,7 +61,7 @@ pub(super) fn run_with_patience<R: Send + 'static>(
             Err(RecvTimeoutError::Timeout) => {
                 return Err(format!("nothing could be written for {:.0} s", patience.as_secs_f64()));
             }
-            Err(RecvTimeoutError::Disconnected) => return Err("internal error, please report it".to_owned()),
+            Err(RecvTimeoutError::Disconnected) => return Err(PANICKED.to_owned()),
         }
     }
 }
@@ -42,6 +70,7 @@ pub(super) fn run_with_patience<R: Send + 'static>(
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::mpsc::channel;
+    use std::thread;
 
     use super::*;
 
@@ -68,6 +97,16 @@ mod tests {
             seen
         };
         assert_eq!(run_with_patience(PATIENCE, progress, move || wait.recv()), Ok(Ok("done")));
+    }
+
+    #[test]
+    fn caller_runs_the_work_if_no_thread_can_be_started() {
+        // No thread has room for its stack.
+        let run = |work: fn() -> thread::ThreadId| {
+            run_on_thread(Builder::new().stack_size(1 << 60), Duration::from_secs(60), || 0, work)
+        };
+        assert_eq!(run(|| thread::current().id()), Ok(thread::current().id()));
+        assert_eq!(run(|| panic!("a panic of the test")), Err(PANICKED.to_owned()));
     }
 
     #[test]
