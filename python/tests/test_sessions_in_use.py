@@ -139,6 +139,62 @@ class SessionInUseTest(ProgramTest):
         self.assertGreater(self.info("third.vram")["events"], 50)
         self.assert_ends_with_failure()
 
+    def run_block_without_a_file(self, start, use):
+        """Runs a program with a block of ``record()`` whose file cannot be written, in a session
+        that ``start`` starts. ``use`` runs while the file is being opened. Checks what the program
+        prints on standard error, and returns its standard output."""
+        output, errors = self.run_program(
+            f"""
+            import torch
+            import vramscope
+            from vramscope import _attach, _watch
+
+            class Session:
+                '''A session that can write no file.'''
+
+                def __init__(self, session):
+                    self._session = session
+
+                def __getattr__(self, name):
+                    return getattr(self._session, name)
+
+                def add_file(self, path, can_end):
+                    {use}
+                    raise RuntimeError(f"{{path}}: no thread can be started")
+
+            {start}
+            session = _watch._current
+            session._session = Session(session._session)
+            with vramscope.record("first.vram") as block:
+                session._session = session._session._session
+                vramscope.mark("not recorded")
+                if _watch._current is not None:
+                    with vramscope.record("run.vram") as other:
+                        kept = train()
+                        wait_until_live(other)
+                        block.stop()
+                        assert session._block is other
+                        vramscope.mark("recorded")
+            print(block.stop(), session.status, session._block, _watch._current is session)
+            """
+        )
+        self.assertIn("vramscope: first.vram: no thread can be started; no file is written\n", errors)
+        self.assertNotIn("has no effect", errors)
+        self.assertFalse(self.exists("first.vram"))
+        return output
+
+    def test_block_without_a_file_makes_room_for_another_one(self):
+        output = self.run_block_without_a_file("vramscope.on_oom('oom.vram')", "pass")
+        self.assertEqual(output, "False live None True\n")
+        marks = self.marks()
+        self.assertIn("recorded", marks)
+        self.assertNotIn("not recorded", marks)
+
+    def test_session_of_attach_ends_with_a_block_without_a_file(self):
+        # The command ends while the block begins.
+        output = self.run_block_without_a_file("_attach.start('127.0.0.1:9')", "_attach.stop()")
+        self.assertEqual(output, "False stopped None False\n")
+
     def test_record_without_cuda_writes_nothing(self):
         output, errors = self.run_program(
             """

@@ -221,7 +221,7 @@ class Watch:
             _print(f"watch({', '.join(ignored)}) has no effect: a session is in progress{by}{page}; stop it first")
 
     def _end_block(self):
-        """Continues without the block of ``record()``."""
+        """Continues without the block of ``record()``. The caller does not hold the lock."""
         self._block = None
 
     def __enter__(self):
@@ -238,9 +238,16 @@ class _Block(Watch):
         self._owner, self._session, self._following = session, session._session, session._following
         self._files = (path,)
         session._block = self
-        if not self._add_file(path, True):
-            self._is_complete = False
-            session._end_block()
+
+    def open_file(self):
+        """Begins the file; the caller holds the lock. A block whose file cannot be written has no
+        effect: ``stop()`` makes room for another one."""
+        is_open = False
+        try:
+            is_open = self._add_file(*self._files, True)
+        finally:
+            if not is_open:
+                self._is_complete = False
 
     def stop(self):
         """Ends the file. Returns False if it is incomplete."""
@@ -256,6 +263,8 @@ class _Block(Watch):
                 raise_if_of_handler(error)
                 _print(f"cannot write {os.fsdecode(self._files[0])}: {error}")
                 self._is_complete = False
+        # Not if another block has followed it.
+        if self._owner._block is self:
             self._owner._end_block()
         return self._is_complete
 
@@ -363,17 +372,30 @@ def record(path, stacks="python"):
     begins with the current state, and the session goes on after the block.
     """
     path = checked_path(path)
+    block = None
 
     def start_or_use():
+        nonlocal block
         if _current is None:
             _start(None, path, stacks)
             return _current
         if _current.starter is None or _current._block is not None:
             raise WatchError("a session is in progress: stop it first, or use its save()")
-        return _Block(_current, path)
+        block = _Block(_current, path)
+        block.open_file()
+        return block
 
-    session = _lock.run(start_or_use)
     try:
+        session = _lock.run(start_or_use)
+    except BaseException:
+        # Of a signal handler, or because the call itself is in one.
+        if block is not None:
+            block.stop()
+        raise
+    try:
+        if session._is_complete is False:
+            # A block without a file. Not before: it may end its session, which takes the lock.
+            session.stop()
         yield session
     finally:
         session.stop()
