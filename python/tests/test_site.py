@@ -3,10 +3,11 @@
 import contextlib
 import glob
 import os
+import shutil
 import subprocess
 import sys
 
-from harness import BINARY, LIMIT, ProgramTest, pythons
+from harness import BINARY, LIMIT, ProgramTest, installed_folder, package, pythons
 
 #: Prints on standard output only, as every version of Python can.
 PROGRAM = "import sys\nsys.stdout.write('%s %s\\n' % (sys.version_info[:2], hasattr(sys, 'customized')))\n"
@@ -97,3 +98,36 @@ class SiteTest(ProgramTest):
             BINARY, "run", "--listen", "127.0.0.1:0", "--no-open", sys.executable, program
         )
         self.assertEqual(output, "reaches the program\n", errors)
+
+    def test_package_that_leaves_the_module_path_is_found(self):
+        # As in a program that sets the path of its modules itself.
+        output, errors = self.start_without_package("")
+        self.assertEqual(output, "vramscope run\n", errors)
+        self.assertNotIn("cannot start", errors)
+
+    def test_package_that_is_removed_before_pytorch_is_imported(self):
+        output, errors = self.start_without_package("import shutil; shutil.rmtree(folder)")
+        self.assertEqual(output, "None\n", errors)
+        self.assertIn(
+            f"vramscope: cannot start: the package is no longer in {self.folder}/package: keep it there until the "
+            "program has imported PyTorch\n", errors,
+        )
+
+    def start_without_package(self, use):
+        """Runs a program that imports PyTorch after the package has left the module path."""
+        folder = os.path.join(self.folder, "package")
+        shutil.copytree(os.path.join(package() or installed_folder(), "vramscope"), f"{folder}/vramscope")
+        program = self.write_program(
+            f"""
+            folder = {folder!r}
+            sys.path.remove(folder)
+            {use}
+            import torch
+
+            watch = sys.modules.get("vramscope._watch")
+            print(watch and watch._current.starter)
+            """
+        )
+        # Python's own folders have no package.
+        command = BINARY, "run", "--listen", "127.0.0.1:0", "--no-open", sys.executable, program
+        return self.run_command(*command, packages=[folder])

@@ -50,12 +50,15 @@ def _print(message):
             _messages.raise_if_of_handler(error)
 
 
-def _package():
-    """Returns the path of the package; None if it is not installed."""
+def _package(known=None):
+    """Returns the path of the package; None if it is not installed. ``known`` is a path that it may
+    have, too."""
     spec = importlib.util.find_spec("vramscope")
     paths = list(spec.submodule_search_locations or ()) if spec is not None else []
     paths += [os.path.join(_FOLDER, "vramscope")] if _FOLDER else []
-    return next((path for path in paths if os.path.exists(os.path.join(path, "_imports.py"))), None)
+    paths += [known] if known is not None else []
+    found = [os.path.abspath(path) for path in paths if os.path.exists(os.path.join(path, "_imports.py"))]
+    return found[0] if found else None
 
 
 def _module_of(package, name):
@@ -67,13 +70,19 @@ def _module_of(package, name):
     return module
 
 
-def _start(_torch):
-    """Starts vramscope. The program must not notice if that fails."""
+def _start(first_package):
+    """Starts vramscope. The program must not notice if that fails. ``first_package`` is the path of
+    the package when Python started: the program may have changed ``sys.path`` meanwhile."""
     global _messages
     try:
-        _messages = _module_of(_package(), "_messages")
+        package = _package(first_package)
+        if package is None:
+            _print("cannot start: the package is no longer in %s: keep it there until the program has imported PyTorch"
+                % os.path.dirname(first_package))
+            return
+        _messages = _module_of(package, "_messages")
         # Last, so that nothing else of that folder hides the program's own packages.
-        extra = [_FOLDER] if _FOLDER and importlib.util.find_spec("vramscope") is None else []
+        extra = [os.path.dirname(package)] if importlib.util.find_spec("vramscope") is None else []
         sys.path += extra
         try:
             from vramscope import _autostart
@@ -93,7 +102,7 @@ def _start_with_pytorch():
     if package is None:
         _print("this Python lacks the package: pip install vramscope")
     else:
-        _module_of(package, "_imports").call_after_import("torch", _start)
+        _module_of(package, "_imports").call_after_import("torch", lambda _torch: _start(package))
 
 
 try:
