@@ -97,3 +97,40 @@ assert not net._forward_hooks
         )
         forward, backward = ["begin forward", "end forward"], ["begin backward", "end backward"]
         self.assertEqual(self.spans(), 3 * forward + 2 * backward)
+
+    def test_interrupted_forward_pass_ends_with_the_next_one(self):
+        self.run_everywhere(
+            CODE
+            + """
+class Tree(torch.nn.Module):
+    def forward(self, depth, is_interrupted=False):
+        if depth > 0:
+            self(depth - 1, is_interrupted)
+        elif is_interrupted:
+            raise KeyboardInterrupt
+        net(torch.empty(32, 64, device="cuda"))
+
+def interrupt():
+    try:
+        tree(2, True)
+    except KeyboardInterrupt:
+        pass
+
+def interrupt_deeper():
+    interrupt()
+
+tree = Tree()
+with vramscope.record("run.vram") as session:
+    wait_until_live(session)
+    for model in net, tree:
+        session.annotate(model)
+    for use in interrupt, interrupt_deeper:
+        use()
+        tree(2)
+    for _ in range(2):
+        interrupt()
+    net(torch.empty(32, 64, device="cuda"))
+    rows = [row["stage"] for row in events_so_far(session) if row["name"] == "forward"]
+assert rows == 7 * ["begin", "end"], rows
+"""
+        )

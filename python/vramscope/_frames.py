@@ -18,6 +18,18 @@ def variable(frame, name):
     return frame.f_locals[name]
 
 
+def program_frames():
+    """Returns the program's functions that run in this thread, innermost first: the address of each
+    frame, and its depth. A frame that does not run any more may have the address of one that does,
+    but hardly with its depth, too."""
+    frame, addresses = sys._getframe(1), []
+    while frame is not None:
+        if frame.f_globals.get("__package__") != __package__:
+            addresses.append(id(frame))
+        frame = frame.f_back
+    return [(address, len(addresses) - index) for index, address in enumerate(addresses)]
+
+
 @functools.cache
 def _get_variable():
     """Returns the interpreter's function that reads one variable of a frame."""

@@ -4,6 +4,7 @@ import functools
 import sys
 import threading
 
+from . import _frames
 from ._messages import raise_if_of_handler
 from ._module_calls import Observer, forget_freed
 from ._object_table import ObjectTable
@@ -11,6 +12,10 @@ from ._object_table import ObjectTable
 #: The names of the spans.
 FORWARD = "forward"
 BACKWARD = "backward"
+
+#: True if the end of a call is not reported that a KeyboardInterrupt ends: modules have hooks then,
+#: which PyTorch calls after an ``Exception`` only.
+MISSES_INTERRUPTS = sys.version_info < (3, 12)
 
 #: The spans that are recorded; None if there are none.
 _current = None
@@ -25,7 +30,8 @@ class PhaseSpans:
         self._session = session
         #: The models, and what observes each.
         self._models = ObjectTable()
-        #: The calls of each thread. Not of a later session: a session may end in the middle of one.
+        #: The calls of each thread, see `_calls`. Not of a later session: a session may end in the
+        #: middle of one.
         self._local = threading.local()
         self._is_recording = False
 
@@ -64,22 +70,32 @@ class PhaseSpans:
     def _begin_forward(self, module, *_):
         if not self._is_compiling():
             calls = self._calls()
-            calls.append(id(module))
+            frames = _frames.program_frames() if MISSES_INTERRUPTS else [None]
+            if calls and MISSES_INTERRUPTS:
+                self._forget_interrupted(calls, frames)
+            calls.append((id(module), frames[0]))
             if len(calls) == 1:
                 self.mark(FORWARD, "begin")
 
+    def _forget_interrupted(self, calls, frames):
+        """Forgets calls that an interrupt has ended. ``frames`` are the functions that run now."""
+        # The innermost one calls the model that begins now.
+        calls[:] = [call for call in calls if call[1] in frames[1:]]
+        if not calls:
+            self.mark(FORWARD, "end")
+
     def _end_forward(self, module):
         calls = [] if self._is_compiling() else self._calls()
-        if id(module) in calls:
+        if any(address == id(module) for address, _ in calls):
             # Hooks that the program removed have left calls without an end (Python 3.10 and 3.11).
-            while calls.pop() != id(module):
+            while calls.pop()[0] != id(module):
                 pass
             if not calls:
                 self.mark(FORWARD, "end")
 
     def _calls(self):
-        """Returns the addresses of the annotated models whose forward pass runs in this thread,
-        outermost first."""
+        """Returns the annotated models whose forward pass runs in this thread, outermost first:
+        each with its address and, where it is needed, its frame as ``program_frames`` has it."""
         calls = getattr(self._local, "calls", None)
         if calls is None:
             calls = self._local.calls = []
