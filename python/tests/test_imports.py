@@ -85,3 +85,28 @@ class ImportTest(ProgramTest):
             """
         )
         self.assertEqual((output, errors), ("None exec_module\n", ""))
+
+    def test_stopped_sessions_are_freed_before_cuda_is_initialized(self):
+        for use in "", "import torch":
+            with self.subTest(use=use):
+                self.run_program(
+                    f"""
+                    import gc
+                    import weakref
+                    import vramscope
+                    {use}
+                    references = []
+                    for _ in range(3):
+                        session = vramscope.watch("127.0.0.1:0")
+                        references += [weakref.ref(session), weakref.ref(session._following)]
+                        session.stop()
+                        del session
+                        finders = len(sys.meta_path)
+                        gc.collect()
+                        assert not any(reference() for reference in references)
+                    with vramscope.record("run.vram") as session:
+                        assert len(sys.meta_path) == finders
+                        kept = train()
+                        wait_until_live(session)
+                    """
+                )

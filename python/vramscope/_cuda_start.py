@@ -34,6 +34,14 @@ def call_when_initialized(cuda, name, function):
         _asked = cuda, os.getpid()
 
 
+def forget(name, function):
+    """Does not call a function of ``call_when_initialized`` any more. A later one with its name is
+    called."""
+    # Methods are equal, but not identical.
+    if _functions.get(name) == function:
+        _functions.pop(name, None)
+
+
 def _call_all():
     for name, function in list(_functions.items()):
         _call(name, function)

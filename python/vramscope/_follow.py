@@ -11,8 +11,8 @@ import time
 
 from . import _dynamo, _interpreter, _metadata, _native, _regions, _spans
 from ._call_lock import BusyError, CallLock
-from ._cuda_start import call_when_initialized
-from ._imports import call_after_import
+from ._cuda_start import call_when_initialized, forget
+from ._imports import call_after_import, forget_import
 from ._labels import Labels
 from ._messages import print_message, raise_if_of_handler
 from ._modules import names_in
@@ -103,6 +103,9 @@ class Following:
         self._remove_hooks()
 
     def _remove_hooks(self):
+        # Both would keep the session until the program imports PyTorch and initializes CUDA.
+        forget_import(self._torch_is_imported)
+        forget("session", self._cuda_is_initialized)
         self.labels.remove()
         self._phases.remove()
         _spans.remove()
@@ -206,6 +209,9 @@ class Following:
             # Not in `run`: another thread may initialize CUDA, and this one then waits for it.
             if not self._stopped.is_set():
                 call_when_initialized(torch.cuda, "session", self._cuda_is_initialized)
+                if self._stopped.is_set():
+                    # Another thread has stopped the session meanwhile.
+                    forget("session", self._cuda_is_initialized)
         except BusyError as error:
             print_message(f"nothing is recorded: {error}")
             self._turn_off(error)

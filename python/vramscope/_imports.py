@@ -10,11 +10,12 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def __init__(self, name, callback):
         self.name = name
+        #: None once nothing is to be called.
         self.callback = callback
         self._searching = threading.local()
 
     def find_spec(self, name, path, target=None):
-        if name != self.name or getattr(self._searching, "now", False):
+        if name != self.name or self.callback is None or getattr(self._searching, "now", False):
             return None
         self._searching.now = True
         try:
@@ -33,9 +34,10 @@ class _Finder(importlib.abc.MetaPathFinder):
             def exec_module(module):
                 execute(module)
                 # Not before: programs search for a module to see whether it is installed.
-                if self in sys.meta_path:
+                callback = self.callback
+                if callback is not None and self in sys.meta_path:
                     sys.meta_path.remove(self)
-                    self.callback(module)
+                    callback(module)
 
             spec.loader.exec_module = exec_module
         return spec
@@ -46,5 +48,22 @@ def call_after_import(name, callback):
     module = sys.modules.get(name)
     if module is not None:
         callback(module)
-    else:
-        sys.meta_path.insert(0, _Finder(name, callback))
+        return
+    for finder in _finders():
+        if finder.name == name and finder.callback is None:
+            finder.callback = callback
+            return
+    sys.meta_path.insert(0, _Finder(name, callback))
+
+
+def forget_import(callback):
+    """Does not call a callback of ``call_after_import`` any more, and does not keep it."""
+    for finder in _finders():
+        if finder.callback == callback:
+            # The finder stays: an import in another thread, which reads the list, would leave out
+            # the one after it.
+            finder.callback = None
+
+
+def _finders():
+    return [finder for finder in sys.meta_path if type(finder) is _Finder]
