@@ -408,6 +408,7 @@ fn end_snapshot() {
 #[pyfunction]
 fn after_fork() {
     scopes::leave_all();
+    snapshot_devices::forget_all();
 }
 
 /// The extension module.

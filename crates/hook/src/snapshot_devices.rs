@@ -39,6 +39,12 @@ pub(crate) fn end() {
     NEXT.remove(thread_pointer());
 }
 
+/// Forgets the snapshots of all threads, in a forked child: it has none of the threads that take
+/// them, and a new thread may get the pointer of one of them.
+pub(crate) fn forget_all() {
+    NEXT.clear();
+}
+
 /// Returns the device that this thread's next entry of a snapshot is about; `None` if it is
 /// unknown. `reported` is the device that the entry has.
 pub(crate) fn next(reported: usize) -> Option<SnapshotDevice> {
@@ -77,6 +83,10 @@ mod tests {
             // Versions that report the device.
             assert_eq!([next(0), next(1), next(2)], [own(0), own(1), own(2)]);
             end();
+            assert_eq!([next(0), next(1), next(2)], [None, program(1), program(2)]);
+            // As in a child of a process that is forked in the middle of a snapshot.
+            begin();
+            forget_all();
             assert_eq!([next(0), next(1), next(2)], [None, program(1), program(2)]);
         })
         .join()
