@@ -135,6 +135,37 @@ class KeptObjectsTest(ProgramTest):
             """
         )
 
+    def test_no_garbage_is_collected_during_a_search_for_modules(self):
+        # It runs code of the program, in which other threads have their turns.
+        self.run_everywhere(
+            """
+            import gc
+            import torch
+            from vramscope._native import name_all_modules
+
+            kept = torch.nn.Sequential(*(torch.nn.ReLU() for _ in range(100)))
+            kept.weight = torch.nn.Parameter((8, 8))
+
+            def count(*_):
+                return sys.getrefcount(kept)
+
+            counts = []
+            gc.callbacks.append(lambda *_: counts.append(count()))
+            expected = count()
+            for is_enabled in True, False:
+                if not is_enabled:
+                    gc.disable()
+                threshold = gc.get_threshold()
+                gc.set_threshold(1)
+                roots = name_all_modules(torch.nn.Module)
+                gc.set_threshold(*threshold)
+                assert [root() for root in roots] == [kept], roots
+                assert gc.isenabled() == is_enabled
+            # More references than the program has are those of a search in progress.
+            assert set(counts) <= {expected}, (expected, counts)
+            """
+        )
+
     def test_first_search_for_modules_delays_no_free(self):
         self.run_everywhere(
             """

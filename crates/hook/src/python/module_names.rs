@@ -18,12 +18,17 @@ use crate::notes::time_stamp;
 /// A list of all objects keeps alive what other threads release, modules and tensors too. So no
 /// Python code runs while this function has one, and no other thread gets the interpreter's lock.
 /// For that reason, and because `isinstance` runs code of proxies, this is not Python code itself.
+/// Garbage is collected later: that runs code of the program, too, and Python 3.10 and 3.11 do it
+/// when objects are created, as the weak references are here.
 #[pyfunction]
 pub(super) fn name_all_modules<'py>(class: &Bound<'py, PyType>) -> PyResult<Vec<Bound<'py, PyWeakrefReference>>> {
     // PyO3 lets other threads run when it creates the type and the name of this attribute.
     class.py().get_type::<ModuleReference>();
     class.name()?;
-    let all = class.py().import("gc")?.getattr("get_objects")?.call0()?.cast_into::<PyList>()?;
+    let get_objects = class.py().import("gc")?.getattr("get_objects")?;
+    // Declared before the modules: released after them.
+    let _guard = NoGarbageCollection::new(class.py());
+    let all = get_objects.call0()?.cast_into::<PyList>()?;
     let is_module = |object: &Bound<'py, PyAny>| {
         // SAFETY: Both types are valid: the object and the caller own references to them.
         unsafe { ffi::PyType_IsSubtype(object.get_type_ptr(), class.as_type_ptr()) != 0 }
@@ -47,6 +52,31 @@ pub(super) fn name_all_modules<'py>(class: &Bound<'py, PyType>) -> PyResult<Vec<
         }
     }
     Ok(roots)
+}
+
+/// Turns automatic garbage collection off until it is dropped.
+struct NoGarbageCollection<'py> {
+    /// Proof that the interpreter's lock is held.
+    _py: Python<'py>,
+    was_enabled: bool,
+}
+
+impl<'py> NoGarbageCollection<'py> {
+    fn new(py: Python<'py>) -> Self {
+        // SAFETY: This thread holds the interpreter's lock. The function changes a setting and
+        // returns the earlier one.
+        let was_enabled = unsafe { ffi::PyGC_Disable() } != 0;
+        Self { _py: py, was_enabled }
+    }
+}
+
+impl Drop for NoGarbageCollection<'_> {
+    fn drop(&mut self) {
+        if self.was_enabled {
+            // SAFETY: This thread holds the interpreter's lock. The function changes a setting.
+            unsafe { ffi::PyGC_Enable() };
+        }
+    }
 }
 
 /// Returns an attribute of an object from its `__dict__`. It calls no code of the program.
