@@ -182,3 +182,47 @@ class FreedModulesTest(ProgramTest):
                     time.sleep(0.01)
             """
         )
+
+    def test_request_during_a_search_begins_no_other_one_after_it(self):
+        self.run_program(
+            """
+            import torch
+            import vramscope
+            from vramscope import _native
+
+            end, searches = _native.end_module_search, []
+
+            def end_search(duration):
+                searches.append(duration)
+                # A pause that is longer than the test.
+                end(3600.0)
+
+            class RepeatingSession:
+                '''A session whose follower has requested the search again before it began.'''
+
+                def __init__(self, session):
+                    self._session = session
+                    self.repeats = 0
+
+                def __getattr__(self, name):
+                    return getattr(self._session, name)
+
+                def next_request(self, interval):
+                    request = self._session.next_request(interval)
+                    if searches:
+                        self.repeats += 1
+                        return "modules"
+                    return request
+
+            _native.end_module_search = end_search
+            kept = train()
+            with vramscope.record("run.vram") as session:
+                following = session._following
+                following._session = RepeatingSession(session._session)
+                while following._session.repeats < 4:
+                    # Modules without a name make requests.
+                    kept += train()
+                    time.sleep(0.01)
+            assert len(searches) == 1, searches
+            """
+        )

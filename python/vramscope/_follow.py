@@ -378,14 +378,11 @@ class Following:
             interval = REQUEST_INTERVAL if self._check.has_passed else CONTEXT_INTERVAL
             request = self._session.next_request(interval)
             if self._stopped.is_set():
-                if request == "modules":
-                    # The request began a search, which later sessions would wait for.
-                    _native.end_module_search(0)
                 return
             if request == "snapshot":
                 # Not while another thread checks the tracker by the events after a snapshot.
                 self._beginning.run(lambda: self._record_snapshot(torch))
-            elif request == "modules":
+            elif request == "modules" and _native.begin_module_search():
                 self._name_modules(torch)
             elif request == "backward":
                 self._check_autograd(_interpreter.check_backward, torch)

@@ -221,11 +221,17 @@ pub(crate) fn wants_search() -> bool {
     WANTS_NAMES.load(Ordering::Relaxed) && SEARCHES.lock().is_due(Instant::now())
 }
 
-/// Tells that a search for modules begins.
-pub(crate) fn begin_search() {
-    SEARCHES.lock().begin();
-    SEARCH_BEGAN.store(time_stamp(), Ordering::Relaxed);
-    WANTS_NAMES.store(false, Ordering::Relaxed);
+/// Begins a search for modules and returns true. Returns false if no search is needed any more, or
+/// if the pause after the last one has not passed: between a request and the beginning, another
+/// request may have been made.
+pub(crate) fn begin_search() -> bool {
+    let mut searches = SEARCHES.lock();
+    let begins = WANTS_NAMES.load(Ordering::Relaxed) && searches.begin(Instant::now());
+    if begins {
+        SEARCH_BEGAN.store(time_stamp(), Ordering::Relaxed);
+        WANTS_NAMES.store(false, Ordering::Relaxed);
+    }
+    begins
 }
 
 /// Tells that the search for modules has ended, with or without success, and how long it took.

@@ -74,9 +74,12 @@ impl SearchPace {
         !self.is_searching && !is_paused
     }
 
-    /// Tells that a search begins.
-    pub(crate) fn begin(&mut self) {
-        self.is_searching = true;
+    /// Begins a search that is needed, and returns true; returns false if it may not begin at the
+    /// time `now`.
+    pub(crate) fn begin(&mut self, now: Instant) -> bool {
+        let is_due = self.is_due(now);
+        self.is_searching |= is_due;
+        is_due
     }
 
     /// Tells that the search has ended at the time `now` and took `duration`.
@@ -116,13 +119,15 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         let mut pace = SearchPace::default();
         assert!(pace.is_due(at(0)));
-        pace.begin();
-        assert!(!pace.is_due(at(1)), "one at a time");
+        assert!(pace.begin(at(0)));
+        assert!(!pace.is_due(at(1)) && !pace.begin(at(1)), "one at a time");
+        pace.end(at(0), Duration::ZERO);
         // A search of 10 ms that ends at a time, and the pause after it.
         let mut check = |end: u64, pause: u64, is_needed: bool| {
-            pace.begin();
+            assert!(pace.begin(at(end - 10)), "at {end} ms");
             pace.end(at(end), Duration::from_millis(10));
-            assert!(!is_needed || !pace.is_due(at(end + pause - 1)), "at {end} ms");
+            // As of a request that is received late: another search would follow at once.
+            assert!(!is_needed || !pace.begin(at(end + pause - 1)), "at {end} ms");
             assert!(pace.is_due(at(end + pause)), "at {end} ms");
         };
         check(10, 500, true);

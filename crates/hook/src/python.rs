@@ -22,8 +22,11 @@ use vramscope_trace::{AnnotationStage, Category, DeviceId, DeviceInfo};
 
 use self::errors::error;
 use self::interpreter::{Interpreter, PyAutograd};
-use self::module_names::{enclosing_module_name, end_module_search, name_all_modules, name_modules};
+use self::module_names::{
+    begin_module_search, enclosing_module_name, end_module_search, name_all_modules, name_modules,
+};
 use crate::follower::Request;
+use crate::native;
 use crate::notes::NoteKind;
 use crate::out_of_memory::end_at_failure;
 use crate::pace::PAUSE_FACTOR;
@@ -33,7 +36,6 @@ use crate::session::Session;
 use crate::snapshot_devices;
 use crate::stacks::StackTable;
 use crate::tracker::{self, Mode};
-use crate::{modules, native};
 
 /// Ends the recording when the process exits without having stopped it.
 extern "C" fn at_exit() {
@@ -350,16 +352,12 @@ impl PySession {
     }
 
     /// Waits for a request: `"snapshot"`, `"modules"`, `"backward"`, or `None` after the time.
-    /// After `"modules"`, the caller must call `end_module_search`.
     fn next_request(&self, py: Python<'_>, timeout_s: f64) -> Option<&'static str> {
         let session = self.own().ok()?;
         let timeout = Duration::try_from_secs_f64(timeout_s).unwrap_or_default();
         py.detach(|| session.next_request(timeout)).map(|request| match request {
             Request::Snapshot => "snapshot",
-            Request::Modules => {
-                modules::begin_search();
-                "modules"
-            }
+            Request::Modules => "modules",
             Request::Backward => "backward",
         })
     }
@@ -427,6 +425,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(enter_scope, module)?)?;
     module.add_function(wrap_pyfunction!(name_all_modules, module)?)?;
     module.add_function(wrap_pyfunction!(name_modules, module)?)?;
+    module.add_function(wrap_pyfunction!(begin_module_search, module)?)?;
     module.add_function(wrap_pyfunction!(end_module_search, module)?)?;
     module.add_function(wrap_pyfunction!(enclosing_module_name, module)?)?;
     module.add_function(wrap_pyfunction!(end_at_out_of_memory, module)?)?;

@@ -174,6 +174,13 @@ fn name_module(module: &Bound<'_, PyAny>, name: &str) {
     }
 }
 
+/// Begins a search for modules that was requested. Returns False if it is not needed, or not yet;
+/// after True, the caller must call `end_module_search`.
+#[pyfunction]
+pub(super) fn begin_module_search() -> bool {
+    modules::begin_search()
+}
+
 /// Tells that the search for modules has ended, with or without success, and how long it took.
 #[pyfunction]
 pub(super) fn end_module_search(duration_s: f64) {
