@@ -1,9 +1,17 @@
 //! Links the library so that `dlclose` does not unload it: PyTorch calls its tracker, and its
-//! threads run its code, until the process ends.
+//! threads run its code, until the process ends. Lets the tests be linked with the Python module.
+
+use std::env;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("linux") {
-        println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") {
+        return;
+    }
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    if env::var_os("CARGO_FEATURE_PYTHON").is_some() {
+        // Only an interpreter has Python's functions. The module takes them from it, and no test
+        // calls them.
+        println!("cargo::rustc-link-arg=-Wl,--unresolved-symbols=ignore-all");
     }
 }

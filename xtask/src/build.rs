@@ -76,56 +76,85 @@ pub(crate) fn binary(profile: Profile) -> Result<PathBuf> {
     binary_path(profile)
 }
 
-/// Packages of the page that are compiled to WebAssembly, with the names of their modules and their
-/// profiles in a release.
-const MODULES: [(&str, &str, Profile); 4] = [
-    ("vramscope-viewer", "vramscope_viewer", Profile::Page),
-    ("vramscope-importer", "vramscope_importer", Profile::Page),
-    ("vramscope-analyzer", "vramscope_analyzer", Profile::Analyzer),
-    ("vramscope-fleet-page", "vramscope_fleet_page", Profile::Page),
+/// A package of the page that is compiled to WebAssembly.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WasmModule {
+    package: &'static str,
+    /// The name of its files.
+    name: &'static str,
+    /// Its profile in a release.
+    release_profile: Profile,
+}
+
+/// The page's modules.
+const MODULES: [WasmModule; 4] = [
+    WasmModule { package: "vramscope-viewer", name: "vramscope_viewer", release_profile: Profile::Page },
+    WasmModule { package: "vramscope-importer", name: "vramscope_importer", release_profile: Profile::Page },
+    WasmModule { package: "vramscope-analyzer", name: "vramscope_analyzer", release_profile: Profile::Analyzer },
+    WasmModule { package: "vramscope-fleet-page", name: "vramscope_fleet_page", release_profile: Profile::Page },
 ];
+
+impl WasmModule {
+    /// Returns cargo's arguments that compile the module, with the development profile.
+    ///
+    /// The crate type is not in the package's Cargo.toml: native builds would link an unused
+    /// library, which fails on Windows (mingw) for the number of symbols.
+    pub(crate) fn build_arguments(self) -> [&'static str; 8] {
+        ["rustc", "--package", self.package, "--lib", "--crate-type", "cdylib", "--target", tools::WASM_TARGET]
+    }
+
+    /// Generates the module's JavaScript from its WebAssembly, in the folder `pkg`.
+    fn generate(self, profile: Profile, is_release: bool, pkg: &Path) -> Result<()> {
+        let target = workspace::target_dir()?;
+        let wasm = target.join(tools::WASM_TARGET).join(profile.folder()).join(self.name).with_extension("wasm");
+        let generated = target.join("www-pkg").join(self.name);
+        shell::print(&format!("$ wasm-bindgen --target web {}", wasm.display()));
+        let generate = || {
+            Bindgen::new()
+                .input_path(&wasm)
+                .web(true)?
+                .typescript(false)
+                // Names of functions are a quarter of the file.
+                .remove_name_section(is_release)
+                .remove_producers_section(true)
+                // Unlike the command, the library omits the wasm file's default path unless told
+                // not to; the page's init() needs it.
+                .omit_default_module_path(false)
+                .generate(&generated)
+        };
+        generate().map_err(|error| format!("wasm-bindgen on {}: {error:#}", wasm.display()))?;
+        if is_release {
+            import_names::shorten(&generated, self.name).map_err(|error| error.to_string())?;
+        }
+        copy_changed_files(&generated, pkg).map_err(|error| format!("{}: {error}", pkg.display()))
+    }
+}
 
 /// Compiles the page's modules to WebAssembly in `www/pkg` and compresses the page into `www/dist`.
 pub(crate) fn page(profile: Profile) -> Result<()> {
     Tool::WasmTarget.ensure()?;
-    let www = workspace::root().join("www");
-    for (package, module, in_release) in MODULES {
-        let is_release = profile == Profile::Release;
-        let wasm_profile = if is_release { in_release } else { profile };
-        compile_module(package, module, wasm_profile, is_release, &www.join("pkg"))?;
+    let is_release = profile == Profile::Release;
+    let profile_of = |module: WasmModule| if is_release { module.release_profile } else { profile };
+    for module in MODULES {
+        shell::run(cargo().args(module.build_arguments()).args(profile_of(module).flags()))?;
     }
-    let effort = if profile == Profile::Release { Effort::Smallest } else { Effort::Fast };
-    page::compress(&www, effort).map_err(|error| format!("{}: {error}", www.display()))
+    generate_page(profile_of, is_release)
 }
 
-/// Compiles a package to the WebAssembly file `module` with its JavaScript, in the folder `pkg`.
-fn compile_module(package: &str, module: &str, wasm_profile: Profile, is_release: bool, pkg: &Path) -> Result<()> {
-    // The crate type is not in the package's Cargo.toml: native builds would link an unused
-    // library, which fails on Windows (mingw) for the number of symbols.
-    let build = ["rustc", "--package", package, "--lib", "--crate-type", "cdylib"];
-    shell::run(cargo().args(build).args(wasm_profile.flags()).args(["--target", tools::WASM_TARGET]))?;
-    let target = workspace::target_dir()?;
-    let wasm = target.join(tools::WASM_TARGET).join(wasm_profile.folder()).join(module).with_extension("wasm");
-    let generated = target.join("www-pkg").join(module);
-    shell::print(&format!("$ wasm-bindgen --target web {}", wasm.display()));
-    let generate = || {
-        Bindgen::new()
-            .input_path(&wasm)
-            .web(true)?
-            .typescript(false)
-            // Names of functions are a quarter of the file.
-            .remove_name_section(is_release)
-            .remove_producers_section(true)
-            // Unlike the command, the library omits the wasm file's default path unless told not
-            // to; the page's init() needs it.
-            .omit_default_module_path(false)
-            .generate(&generated)
-    };
-    generate().map_err(|error| format!("wasm-bindgen on {}: {error:#}", wasm.display()))?;
-    if is_release {
-        import_names::shorten(&generated, module).map_err(|error| error.to_string())?;
+/// Builds the page with the development profile. `compile` compiles a module.
+pub(crate) fn page_with(compile: impl FnMut(WasmModule) -> Result<()>) -> Result<()> {
+    MODULES.into_iter().try_for_each(compile)?;
+    generate_page(|_| Profile::Dev, false)
+}
+
+/// Generates the page from its compiled modules.
+fn generate_page(profile_of: impl Fn(WasmModule) -> Profile, is_release: bool) -> Result<()> {
+    let www = workspace::root().join("www");
+    for module in MODULES {
+        module.generate(profile_of(module), is_release, &www.join("pkg"))?;
     }
-    copy_changed_files(&generated, pkg).map_err(|error| format!("{}: {error}", pkg.display()))
+    let effort = if is_release { Effort::Smallest } else { Effort::Fast };
+    page::compress(&www, effort).map_err(|error| format!("{}: {error}", www.display()))
 }
 
 /// Copies the files whose content differs, so that unchanged ones cause no rebuild.

@@ -6,7 +6,7 @@
 //! - [`tools`] detects and installs external tools.
 //! - [`build`] compiles the viewer and builds the binary; [`page`] compresses the page.
 //! - [`plan`] runs named steps, three at a time, and prints a summary.
-//! - [`mod@test`] lists the steps of `cargo xtask test`.
+//! - [`mod@test`] lists the steps of `cargo xtask test`; [`tiers`] chooses which of them run.
 //! - [`lint`] builds with clippy, and documents libraries while their examples are tested.
 //! - [`package`] packages every published crate and builds a program against the packages.
 //! - [`wheel`] builds the Python package, [`notebook`] tests it in JupyterLab; [`python_env`]
@@ -39,6 +39,7 @@ mod plan;
 mod python_env;
 mod shell;
 mod test;
+mod tiers;
 mod tools;
 mod torch_layouts;
 mod wheel;
@@ -48,6 +49,7 @@ use std::process::ExitCode;
 
 use build::Profile;
 use shell::Result;
+use tiers::Tiers;
 
 /// The help text of `cargo xtask`.
 const USAGE: &str = "\
@@ -55,7 +57,7 @@ Usage: cargo xtask COMMAND
 
   demo [ARGS]        build and run the demo; ARGS are passed to `vramscope demo`
   build [--release]  build the page and the `vramscope` binary that embeds it
-  test               run all tests and checks
+  test [--full]      run what a change must pass; --full: every test and check
   wheel [--arm]      build the Python package as a wheel in target/wheels; --arm for 64-bit Arm
   package            package every published crate and build a program against the packages
   fuzz [--seconds N] [TARGETS]
@@ -82,7 +84,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         (Some("demo"), arguments) => build::demo(arguments).map(|never| match never {}),
         (Some("build"), []) => build::binary(Profile::Dev).map(|_| ExitCode::SUCCESS),
         (Some("build"), ["--release"]) => build::binary(Profile::Release).map(|_| ExitCode::SUCCESS),
-        (Some("test"), []) => test::run(),
+        (Some("test"), arguments) => test::run(&Tiers::from_arguments(arguments)?),
         (Some("wheel"), []) => wheel::release(false).map(done),
         (Some("wheel"), ["--arm"]) => wheel::release(true).map(done),
         (Some("package"), []) => build::page(Profile::Release).and_then(|()| package::check()).map(done),

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::shell::{self, Result, Surroundings};
+use crate::tiers::Tiers;
 
 /// Number of steps that run at once. Two keep the processors of a small machine busy; a third uses
 /// them while tests wait.
@@ -23,10 +24,13 @@ const MAX_PANIC_LINES: usize = 5;
 const LONGEST_SHOWN: usize = 12;
 
 /// The steps of `cargo xtask test`. Those that come first start first, as far as possible.
-#[derive(Default)]
 pub(crate) struct Plan<'a> {
+    tiers: Tiers,
     steps: Vec<Step<'a>>,
 }
+
+/// Why a step of the full tier does not run.
+const NOT_IN_TIER: &str = "only with --full, and after a change of what it is about";
 
 /// The number of a step, by which other steps name it as needed.
 #[derive(Clone, Copy, Debug)]
@@ -89,11 +93,34 @@ enum Outcome {
     Passed,
     Failed(String),
     NotRun(String),
-    /// Skipped because something optional is missing.
+    /// Skipped because something optional is missing, or because another tier runs it.
     Skipped(&'static str),
 }
 
 impl<'a> Plan<'a> {
+    /// Creates a plan without steps.
+    pub(crate) fn new(tiers: Tiers) -> Self {
+        Self { tiers, steps: Vec::new() }
+    }
+
+    /// Adds a step of the full tier, which the short tier skips unless one of the files `about`
+    /// changed.
+    pub(crate) fn full_step(
+        &mut self,
+        name: &'static str,
+        about: &[&str],
+        kind: Kind,
+        needs: &[StepId],
+        work: impl FnOnce() -> Result<()> + Send + 'a,
+    ) -> StepId {
+        if self.tiers.run_step_about(about) { self.step(name, kind, needs, work) } else { self.skip_full(name) }
+    }
+
+    /// Lists a step of the full tier as skipped.
+    pub(crate) fn skip_full(&mut self, name: &'static str) -> StepId {
+        self.skip(name, NOT_IN_TIER)
+    }
+
     /// Adds a step, which is run unless one of `needs` does not pass.
     pub(crate) fn step(
         &mut self,
@@ -107,10 +134,10 @@ impl<'a> Plan<'a> {
     }
 
     /// Lists a step as skipped in the summary; it counts neither as passed nor as failed.
-    pub(crate) fn skip(&mut self, name: &'static str, reason: &'static str) {
+    pub(crate) fn skip(&mut self, name: &'static str, reason: &'static str) -> StepId {
         let state = State::Done(Outcome::Skipped(reason));
         let (needs, panics) = (Vec::new(), Vec::new());
-        self.add(Step { name, needs, kind: Kind::Test, time: Duration::ZERO, panics, state });
+        self.add(Step { name, needs, kind: Kind::Test, time: Duration::ZERO, panics, state })
     }
 
     fn add(&mut self, step: Step<'a>) -> StepId {
@@ -288,7 +315,7 @@ mod tests {
 
     #[test]
     fn step_with_a_failed_dependency_is_not_run() {
-        let mut plan = Plan::default();
+        let mut plan = Plan::new(Tiers::Full);
         let good = plan.step("good", Kind::Test, &[], || Ok(()));
         let bad = plan.step("bad", Kind::Test, &[good], || Err("broken".to_owned()));
         let panics = plan.step("panics", Kind::CompileOther, &[], || panic!("on purpose"));
@@ -320,7 +347,7 @@ mod tests {
 
     #[test]
     fn plan_without_failures_succeeds() {
-        let mut plan = Plan::default();
+        let mut plan = Plan::new(Tiers::Full);
         plan.step("good", Kind::Test, &[], || Ok(()));
         plan.skip("extra", "missing");
         assert_eq!(run(plan), ExitCode::SUCCESS);
@@ -329,7 +356,7 @@ mod tests {
     #[test]
     fn steps_of_different_kinds_run_at_once() {
         let both = Barrier::new(2);
-        let mut plan = Plan::default();
+        let mut plan = Plan::new(Tiers::Full);
         for kind in [Kind::CompileDebug, Kind::Test] {
             plan.step("meets the other", kind, &[], || {
                 both.wait();
@@ -342,7 +369,7 @@ mod tests {
     #[test]
     fn steps_of_one_kind_run_one_after_the_other_and_measurements_alone() {
         let (running, is_measuring) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let mut plan = Plan::default();
+        let mut plan = Plan::new(Tiers::Full);
         let kinds = [Kind::Measure, Kind::CompileDebug, Kind::CompileDebug, Kind::Test, Kind::Measure];
         let numbers = kinds.map(|kind| kinds.iter().position(|one| *one == kind).unwrap_or_default());
         let of_kind = [const { AtomicUsize::new(0) }; 5];
@@ -368,7 +395,7 @@ mod tests {
     #[test]
     fn earlier_steps_start_first_as_far_as_they_can() {
         let (sender, started) = mpsc::channel();
-        let mut plan = Plan::default();
+        let mut plan = Plan::new(Tiers::Full);
         let first = plan.step("first", Kind::Test, &[], || Ok(()));
         for (name, needs) in [("second", vec![first]), ("third", vec![])] {
             let sender = sender.clone();
@@ -393,7 +420,7 @@ mod tests {
     #[test]
     fn output_of_a_step_goes_to_its_log() {
         let logs = tempfile::tempdir().expect("a temporary folder");
-        let mut plan = Plan::default();
+        let mut plan = Plan::new(Tiers::Full);
         for (name, kind) in [("one", Kind::Test), ("two", Kind::CompileOther)] {
             plan.step(name, kind, &[], move || {
                 shell::print(&format!("message of {name}"));

@@ -1,4 +1,5 @@
-//! `cargo xtask test`: every test and check, fastest to fail first.
+//! `cargo xtask test`: what every change must pass, fastest to fail first; with `--full`, every test
+//! and check. The table of both is in `CONTRIBUTING.md`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,93 +19,112 @@ use crate::package;
 use crate::plan::{Kind, Plan};
 use crate::python_env;
 use crate::shell::{self, Result, cargo, command};
+use crate::tiers::Tiers;
 use crate::tools::{self, Tool};
 use crate::wheel;
 use crate::workspace;
 
 /// The package with the tests that span crates.
 const TESTS_PACKAGE: &str = "vramscope-tests";
-/// Features of the tested workspace that are not default: SQL over archives. The command's feature
-/// stays off, so that the tested command is the one that users install.
-const TESTED_FEATURES: [&str; 2] = ["--features", "vramscope-query/datafusion"];
-/// Features of the tested workspace, and SQL in the command.
-const QUERY_FEATURES: [&str; 2] = ["--features", "vramscope/query,vramscope-query/datafusion"];
-/// The profile of the viewer's tests for WebAssembly. Unoptimized code builds in half the time.
-/// Line tables, which no browser shows, would make the files larger and slower to prepare.
-const VIEWER_PROFILE: [(&str, &str); 2] = [("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")];
-/// The fuzz targets, which link libFuzzer.
-const FUZZ_FEATURES: [&str; 2] = ["--features", "vramscope-fuzz/libfuzzer"];
+/// Feature with the module of the Python package.
+const PYTHON_FEATURE: &str = "vramscope-hook/python";
+/// Feature with SQL over archives. The command's own feature stays off, so that the tested command
+/// is the one that users install.
+const QUERY_FEATURE: &str = "vramscope-query/datafusion";
+/// Feature with SQL in the command.
+const COMMAND_QUERY_FEATURE: &str = "vramscope/query";
+/// Feature of the fuzz targets, which link libFuzzer.
+const FUZZ_FEATURE: &str = "vramscope-fuzz/libfuzzer";
+/// The profile of the tested page and of the viewer's tests for WebAssembly. Line tables, which no
+/// browser shows, would make the files larger and slower to prepare.
+const WASM_PROFILE: [(&str, &str); 1] = [("CARGO_PROFILE_DEV_DEBUG", "0")];
 /// True where the Python package can be built.
 const HAS_WHEEL: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
 
-/// Runs every step; a failure does not stop the others.
+/// Files that steps of the full tier are about: the short tier runs those whose files changed.
+mod about {
+    pub(super) const ARCHIVE: &[&str] = &["crates/fleet/src/archive/", "tests/archive/"];
+    pub(super) const BENCHMARKS: &[&str] = &["/benches/"];
+    pub(super) const COLLECTOR: &[&str] = &["collector/"];
+    pub(super) const DEPENDENCIES: &[&str] = &["Cargo.lock", "deny.toml"];
+    pub(super) const FLEET: &[&str] = &["crates/fleet/"];
+    pub(super) const FUZZ: &[&str] = &["crates/fuzz/"];
+    pub(super) const HOOK: &[&str] = &["crates/hook/"];
+    pub(super) const NOTEBOOK: &[&str] = &["python/vramscope/_notebook", "python/tests/test_notebook.py"];
+    pub(super) const PACKAGES: &[&str] = &["/Cargo.toml"];
+    pub(super) const PAGE: &[&str] = &["www/"];
+    pub(super) const PROGRAMS: &[&str] = &["crates/cli/", "xtask/"];
+    pub(super) const QUERY: &[&str] = &["crates/query/"];
+    pub(super) const RUST_VERSION: &[&str] = &["Cargo.toml", "rust-toolchain.toml"];
+    pub(super) const WHEEL: &[&str] = &["python/pyproject.toml", "python/data/"];
+}
+
+/// Runs the steps of a tier; a failure does not stop the others.
 ///
 /// Of the steps that can start, the first of its kind starts first. Those that take long and that
-/// many steps need are therefore early: the page, the native tests and the Python package. Clippy
-/// and rustdoc lint what these steps compile.
-pub(crate) fn run() -> Result<ExitCode> {
+/// many steps need are therefore early: the page and the native tests. Clippy and rustdoc lint what
+/// these steps compile.
+pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
     // Set by the step that builds them.
     let native_executables = &OnceLock::new();
     let warnings = &Warnings::default();
     let executables = || native_executables.get().map_or(&[][..], Vec::as_slice);
-    let mut plan = Plan::default();
+    let build = &NativeBuild::of(tiers);
+    let has_wheel = HAS_WHEEL && tiers.run_step_about(&[about::WHEEL, about::NOTEBOOK].concat());
+    let mut plan = Plan::new(tiers.clone());
 
     let mut set_up = |name, tool: Tool| plan.step(name, Kind::Install, &[], move || set_up(tool));
     let clippy = set_up("set up clippy", Tool::Clippy);
     let wasm_target = set_up("set up the wasm32 target", Tool::WasmTarget);
     let python = set_up("set up Python", Tool::Python);
     let rustfmt = set_up("set up rustfmt", Tool::Rustfmt);
-    let windows_target = set_up("set up the Windows target", Tool::WindowsTarget);
-    let mingw = set_up("set up mingw", Tool::Mingw);
     let chromium = set_up("set up Chromium", Tool::Chromium);
-    let cargo_deny = set_up("set up cargo-deny", Tool::CargoDeny);
     let wasm_pack = set_up("set up wasm-pack", Tool::WasmPack);
     let test_runner = set_up("set up wasm-bindgen-test-runner", Tool::TestRunner);
+    let mut set_up_for =
+        |name, about, tool: Tool| plan.full_step(name, about, Kind::Install, &[], move || tool.ensure());
+    let windows_target = set_up_for("set up the Windows target", about::PROGRAMS, Tool::WindowsTarget);
+    let mingw = set_up_for("set up mingw", about::PROGRAMS, Tool::Mingw);
+    let cargo_deny = set_up_for("set up cargo-deny", about::DEPENDENCIES, Tool::CargoDeny);
 
     plan.step("formatting", Kind::Test, &[rustfmt], || shell::run(cargo().args(["fmt", "--all", "--check"])));
-    plan.step("licences, bans and duplicates", Kind::Test, &[cargo_deny], || {
+    plan.full_step("licences, bans and duplicates", about::DEPENDENCIES, Kind::Test, &[cargo_deny], || {
         // Not advisories: their database is a git repository outside of the package registry.
         shell::run(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
     });
-    // libFuzzer is C++. The native tests run the code of each fuzz target for a moment.
-    let has_cxx = shell::is_on_path("c++");
-    if !has_cxx {
-        plan.skip("build the fuzz targets", "no C++ compiler");
-    }
-    let page = plan.step("build the page", Kind::CompileOther, &[wasm_target], || build::page(Profile::Release));
     // The native tests embed the page; a page that changes later rebuilds them.
+    let page = if tiers.run_step_about(about::PAGE) {
+        plan.step("build the page for release", Kind::CompileOther, &[wasm_target], || build::page(Profile::Release))
+    } else {
+        plan.step("build the page", Kind::CompileDebug, &[clippy, wasm_target], || build_test_page(warnings))
+    };
     let native_needs = [page, clippy];
     let native_tests = plan.step("build and lint the native tests", Kind::CompileDebug, &native_needs, move || {
-        native_executables.set(build_native_tests(warnings, has_cxx)?).map_err(|_| "built twice".to_owned())
-    });
-    // Cargo also locks `target/debug` for the wheel, whose build scripts are there.
-    let wheel = HAS_WHEEL.then(|| {
-        let needs = [native_tests, python];
-        plan.step("build the Python package", Kind::CompileDebug, &needs, wheel::build_for_tests)
+        native_executables.set(build.run(warnings)?).map_err(|_| "built twice".to_owned())
     });
     // The documentation compiles nothing that the native tests did not.
     plan.step("documentation and its examples", Kind::CompileDebug, &[native_tests], move || {
-        lint::test_documentation(&[&TESTED_FEATURES[..], fuzz_features(has_cxx)].concat())
+        lint::test_documentation(&build.features().each_ref().map(String::as_str))
     });
     let viewer_tests_need = [clippy, wasm_target];
     let viewer_tests =
         plan.step("build and lint for wasm32", Kind::CompileDebug, &viewer_tests_need, || build_viewer_tests(warnings));
     plan.step("warnings of the compiler and clippy", Kind::Test, &[native_tests, viewer_tests], || warnings.check());
-    plan.step("features of the collector", Kind::CompileDebug, &[clippy], check_features);
-    plan.step("documentation of programs and the collector alone", Kind::CompileDebug, &[], document_alone);
-    plan.step("clippy, Python module and xtask", Kind::CompileDebug, &[clippy], || {
-        let clippy =
-            |package: &[&str]| shell::run(cargo().arg("clippy").args(package).args(["--", "--deny", "warnings"]));
-        // Not with its tests, which no Python is there to link.
-        clippy(&["--package", "vramscope-hook", "--lib", "--features", "python"])?;
-        clippy(&["--package", "xtask"])
-    });
-    plan.step("minimum supported Rust version", Kind::CompileDebug, &[], check_minimum_rust_version);
+    plan.full_step("features of the collector", about::COLLECTOR, Kind::CompileDebug, &[clippy], check_features);
+    plan.full_step("documentation of programs alone", about::PROGRAMS, Kind::CompileDebug, &[], document_alone);
+    plan.full_step(
+        "minimum supported Rust version",
+        about::RUST_VERSION,
+        Kind::CompileDebug,
+        &[],
+        check_minimum_rust_version,
+    );
     // The command embeds the page, whose files must not change meanwhile.
-    plan.step("Windows", Kind::CompileDebug, &[windows_target, mingw, page], || {
+    let windows_needs = [windows_target, mingw, page];
+    plan.full_step("Windows", about::PROGRAMS, Kind::CompileDebug, &windows_needs, || {
         shell::run(cargo().args(["check", "--package", "vramscope", "--target", tools::WINDOWS_TARGET]))
     });
-    plan.step("packages", Kind::CompileDebug, &[page], package::check);
+    plan.full_step("packages", about::PACKAGES, Kind::CompileDebug, &[page], package::check);
     plan.step("tests, native", Kind::Test, &[native_tests], move || {
         // Many of these tests wait most of the time, for a network or a process.
         let threads = thread::available_parallelism().map_or(2, |count| 2 * count.get());
@@ -113,14 +133,17 @@ pub(crate) fn run() -> Result<ExitCode> {
         })
     });
     // Once each and unoptimized: shows that they still run, not how fast.
-    plan.step("benchmarks, run briefly", Kind::Test, &[native_tests], move || {
+    plan.full_step("benchmarks, run briefly", about::BENCHMARKS, Kind::Test, &[native_tests], move || {
         executables::run_all(executables(), Purpose::Benchmarks, |_| ())
     });
     plan.step("recordings through a real broker", Kind::WaitingTest, &[native_tests, python], move || {
         let mut test = executables::find(executables(), TESTS_PACKAGE, "test", "fleet")?.command();
         shell::run(test.arg("--ignored").env(nats::SERVER_VARIABLE, nats::server()?))
     });
-    plan.step("the archive on S3", Kind::WaitingTest, &[native_tests, python], move || archive_on_s3(executables()));
+    let archive_needs = [native_tests, python];
+    plan.full_step("the archive on S3", about::ARCHIVE, Kind::WaitingTest, &archive_needs, move || {
+        archive_on_s3(executables())
+    });
     if !workspace::root().join("../shared/snapshots").is_dir() {
         // Those tests report it themselves, but the output of a passing test is not shown.
         plan.skip("tests on the larger recordings", "no ../shared/snapshots");
@@ -135,7 +158,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         let mut test_in_browser = command("wasm-pack");
         // Uses clippy's build, so that nothing is compiled again.
         lint::set_clippy(&mut test_in_browser)?;
-        test_in_browser.args(test).envs(VIEWER_PROFILE).env("WASM_BINDGEN_TEST_TIMEOUT", "120");
+        test_in_browser.args(test).envs(WASM_PROFILE).env("WASM_BINDGEN_TEST_TIMEOUT", "120");
         shell::run(&mut test_in_browser)
     });
     let browser_needs = [native_tests, viewer_tests, chromium, python];
@@ -143,12 +166,22 @@ pub(crate) fn run() -> Result<ExitCode> {
         let other_tests = ["--skip", "live::", "--skip", "golden::", "--test-threads", "2"];
         let others = end_to_end(executables(), &other_tests, tools::headless_shell());
         // The headless shell draws text differently.
-        let pictures = end_to_end(executables(), &["golden::", "--test-threads", "2"], None);
+        let pictures = end_to_end(executables(), &["golden::", "--skip", "::full::", "--test-threads", "2"], None);
         others.and(pictures)
     });
-    if let Some(wheel) = wheel {
+    let all_pictures = "pictures of the page in all colors and sizes";
+    plan.full_step(all_pictures, about::PAGE, Kind::WaitingTest, &browser_needs, move || {
+        end_to_end(executables(), &["golden::full::", "--test-threads", "2"], None)
+    });
+    if has_wheel {
+        // Cargo also locks `target/debug` for the wheel, whose build scripts are there.
+        let wheel_needs = [native_tests, python];
+        let wheel = plan.step("build the Python package", Kind::CompileDebug, &wheel_needs, wheel::build_for_tests);
         let package = plan.step("the Python package", Kind::Test, &[wheel], wheel::check);
         plan.step("the notebook", Kind::WaitingTest, &[package, chromium], notebook::check);
+    } else if HAS_WHEEL {
+        plan.step("the Python package, not installed", Kind::Test, &[native_tests, python], wheel::check_without_wheel);
+        plan.skip_full("the Python package as a wheel, and in a notebook");
     } else {
         plan.skip("the Python package and the notebook", "the package is built for Linux on x86-64");
     }
@@ -159,15 +192,18 @@ pub(crate) fn run() -> Result<ExitCode> {
         assistant::check(&build::binary_path(Profile::Dev)?)
     });
 
-    plan.step("the hook at a million events a second", Kind::Measure, &[native_tests], move || {
+    let at_high_rate = "the hook at a million events a second";
+    plan.full_step(at_high_rate, about::HOOK, Kind::Measure, &[native_tests], move || {
         let mut tests = executables::find(executables(), "vramscope-hook", "lib", "unit")?.command();
         tests.args(["--ignored", "--nocapture"]);
         shell::run(tests.arg("recording_has_every_entry_of_each_layout_at_a_million_events_a_second"))
     });
-    plan.step("running programs in the browser", Kind::Measure, &browser_needs, move || {
+    plan.full_step("running programs in the browser", about::COLLECTOR, Kind::Measure, &browser_needs, move || {
         end_to_end(executables(), &["live::", "--test-threads", "1"], None)
     });
-    plan.step("many machines, simulated briefly", Kind::Measure, &browser_needs, move || simulate_fleet(executables()));
+    plan.full_step("many machines, simulated briefly", about::FLEET, Kind::Measure, &browser_needs, move || {
+        simulate_fleet(executables())
+    });
     plan.run(&workspace::target_dir()?.join("xtask-test"))
 }
 
@@ -180,43 +216,69 @@ fn set_up(tool: Tool) -> Result<()> {
     Ok(())
 }
 
-/// Builds and lints the native tests, then the benchmarks, and returns all executables. Lints the
-/// command with SQL over archives, too.
-///
-/// Two commands: with `--all-targets`, cargo builds each example as a test instead of the program
-/// that other tests run. And one for this program: with the features that the workspace needs, its
-/// dependencies would be built once more.
-fn build_native_tests(warnings: &Warnings, has_cxx: bool) -> Result<Vec<Executable>> {
-    let workspace = ["test", "--workspace", "--exclude", "xtask", "--no-run"];
-    let build = |targets: &[&str], features: &[&str]| {
-        warnings.build(&[&workspace[..], targets, features, fuzz_features(has_cxx)].concat())
-    };
-    let mut messages = build(&[], &TESTED_FEATURES)?;
-    messages.extend(build(&["--benches"], &TESTED_FEATURES)?);
-    messages.extend(warnings.build(&["test", "--package", "xtask", "--no-run"])?);
-    // As a test, it does not replace the command that other tests run.
-    build(&["--bin", "vramscope"], &QUERY_FEATURES)?;
-    let mut all = executables::from_messages(&messages)?;
-    all.dedup();
-    Ok(all)
+/// What a tier compiles for this machine: the tests of the workspace with some features, and more.
+struct NativeBuild {
+    with_benchmarks: bool,
+    with_fuzz_targets: bool,
+    with_query: bool,
 }
 
-/// Builds and lints the viewer for WebAssembly, with its tests and its benchmark. Lints the other
-/// modules of the page: with the features that they need, the viewer's dependencies would be built
-/// once more.
+impl NativeBuild {
+    /// Returns what a tier needs.
+    fn of(tiers: &Tiers) -> Self {
+        Self {
+            with_benchmarks: tiers.run_step_about(about::BENCHMARKS),
+            // libFuzzer is C++. The native tests run the code of each fuzz target for a moment.
+            with_fuzz_targets: tiers.run_step_about(about::FUZZ) && shell::is_on_path("c++"),
+            with_query: tiers.run_step_about(about::QUERY),
+        }
+    }
+
+    /// Returns cargo's arguments for the features of the tested workspace that are not default.
+    fn features(&self) -> [String; 2] {
+        let optional = [(self.with_query, QUERY_FEATURE), (self.with_fuzz_targets, FUZZ_FEATURE)];
+        let optional = optional.into_iter().filter_map(|(is_needed, feature)| is_needed.then_some(feature));
+        let features: Vec<&str> = HAS_WHEEL.then_some(PYTHON_FEATURE).into_iter().chain(optional).collect();
+        ["--features".to_owned(), features.join(",")]
+    }
+
+    /// Builds and lints the native tests and the benchmarks, and returns all executables. Lints the
+    /// command with SQL over archives, too.
+    ///
+    /// Benchmarks are built by a command of their own: with `--all-targets`, cargo builds each
+    /// example as a test instead of the program that other tests run. And so is xtask: with the
+    /// features that the workspace needs, its dependencies would be built once more.
+    fn run(&self, warnings: &Warnings) -> Result<Vec<Executable>> {
+        let [option, features] = self.features();
+        let workspace = ["test", "--workspace", "--exclude", "xtask", "--no-run", &option];
+        let mut messages = warnings.build(&[&workspace[..], &[&features]].concat())?;
+        if self.with_benchmarks {
+            messages.extend(warnings.build(&[&workspace[..], &[&features, "--benches"]].concat())?);
+        }
+        messages.extend(warnings.build(&["test", "--package", "xtask", "--no-run"])?);
+        // Tests use some functions that the program would not.
+        warnings.build(&["build", "--package", "xtask"])?;
+        if self.with_query {
+            // As a test, it does not replace the command that other tests run.
+            let features = format!("{features},{COMMAND_QUERY_FEATURE}");
+            warnings.build(&[&workspace[..], &[&features, "--bin", "vramscope"]].concat())?;
+        }
+        let mut all = executables::from_messages(&messages)?;
+        all.dedup();
+        Ok(all)
+    }
+}
+
+/// Builds the page unoptimized, and lints its modules.
+fn build_test_page(warnings: &Warnings) -> Result<()> {
+    build::page_with(|module| warnings.build_with(&module.build_arguments(), &WASM_PROFILE).map(drop))
+}
+
+/// Builds and lints the viewer for WebAssembly, with its tests and its benchmark.
 fn build_viewer_tests(warnings: &Warnings) -> Result<()> {
-    let target = ["--target", tools::WASM_TARGET];
     let build = ["build", "--package", "vramscope-viewer", "--lib", "--tests", "--examples"];
-    warnings.build_with(&[&build[..], &target].concat(), &VIEWER_PROFILE)?;
-    measure::generate_wasm_benchmark(Profile::Dev)?;
-    let modules = ["--package", "vramscope-importer", "--package", "vramscope-analyzer"];
-    let clippy = ["clippy", "--package", "vramscope-fleet-page", "--lib"];
-    shell::run(cargo().args(clippy).args(modules).args(target).args(["--", "--deny", "warnings"]))
-}
-
-/// Returns the features with which the fuzz targets are built, if that is possible.
-fn fuzz_features(has_cxx: bool) -> &'static [&'static str] {
-    if has_cxx { &FUZZ_FEATURES } else { &[] }
+    warnings.build_with(&[&build[..], &["--target", tools::WASM_TARGET]].concat(), &WASM_PROFILE)?;
+    measure::generate_wasm_benchmark(Profile::Dev).map(drop)
 }
 
 /// Documents programs, which have no examples to test, and the collector alone: in the workspace, a

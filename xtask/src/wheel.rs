@@ -29,6 +29,9 @@ const PLATFORM: &str = "manylinux_2_28";
 /// The file name of the library that replaces PyTorch's allocator.
 const PLUGGABLE: &str = "libvramscope_pluggable.so";
 
+/// The file name of the module that follows PyTorch's allocator, as cargo builds it.
+const MODULE: &str = "libvramscope_hook.so";
+
 /// The option of cargo that leaves symbols out of what is built for release.
 const STRIP: &str = "profile.release.strip=true";
 
@@ -167,6 +170,16 @@ pub(crate) fn check() -> Result<()> {
     run(&["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", &wheel.to_string_lossy()])?;
     shell::run(tool(&python, "vramscope")?.arg("--version"))?;
     run(&["python/tests/run.py"])
+}
+
+/// Tests the package of the checkout with what the native tests have built, without installing it.
+pub(crate) fn check_without_wheel() -> Result<()> {
+    let folder = workspace::target_dir()?.join(Profile::Dev.folder());
+    let libraries = folder.join("deps");
+    let mut tests = command("python3");
+    tests.arg("python/tests/run.py").env("VRAMSCOPE_BINARY", folder.join("vramscope"));
+    tests.env("VRAMSCOPE_NATIVE", libraries.join(MODULE)).env("VRAMSCOPE_POOL_LIBRARY", libraries.join(PLUGGABLE));
+    shell::run(&mut tests)
 }
 
 #[cfg(test)]

@@ -1,0 +1,19 @@
+//! Tests of the extension module as a file: cargo builds it for them.
+#![cfg(all(feature = "python", target_os = "linux"))]
+
+use std::fs;
+
+use object::{Object as _, ObjectSymbol as _};
+
+#[test]
+fn module_has_its_entry_point_and_takes_functions_of_python_from_the_interpreter() {
+    let folder = std::env::current_exe().expect("this test has a path").with_file_name("");
+    let bytes = fs::read(folder.join("libvramscope_hook.so")).expect("cargo builds the module first");
+    let module = object::File::parse(&*bytes).expect("an ELF file");
+    let is_undefined = |name: &str| {
+        let mut symbols = module.dynamic_symbols();
+        symbols.find(|symbol| symbol.name() == Ok(name)).map(|symbol| symbol.is_undefined())
+    };
+    assert_eq!(is_undefined("PyInit__native"), Some(false));
+    assert_eq!(is_undefined("PyModule_Create2").or(is_undefined("PyModuleDef_Init")), Some(true));
+}
