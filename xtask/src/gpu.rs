@@ -17,7 +17,7 @@ const TARGETS: [(&str, &str, &[&str]); 6] = [
         &["--test", "cuda", "--test", "cuda_streams", "--test", "devices", "--test", "host_pool"],
     ),
     ("vramscope-collector", "tests", &["--example", "cudarc"]),
-    ("vramscope-pluggable", "tests", &["--lib", "--test", "library"]),
+    ("vramscope-pluggable", "tests", &["--lib", "--test", "it"]),
     ("vramscope-demo", "tests", &["--lib", "--test", "techniques"]),
     ("vramscope-demo", "examples", &["--example", "gpt"]),
     ("vramscope-collector", "benches", &["--bench", "record", "--bench", "speed", "--bench", "step"]),

@@ -9,7 +9,7 @@ use divan::counter::ItemsCount;
 use vramscope_trace::{DeviceId, Encoder, Event, Recording, RecordingInfo, Replay, Sink};
 
 #[allow(dead_code, reason = "each test file uses a part")]
-#[path = "../tests/integration/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 const EVENTS: usize = 200_000;

@@ -11,7 +11,7 @@
 //!   index would have to be sorted for.
 //!
 //! For consistent histories both give the same lifetimes, which a test verifies
-//! (`tests/integration/export_tools/tables.rs`).
+//! (`tests/it/export_tools/tables.rs`).
 
 use std::collections::HashMap;
 

@@ -1,7 +1,5 @@
 //! Optimizers against PyTorch's formulas, computed in `f64`.
 
-#![allow(missing_docs)]
-
 use vramscope_collector::{HostDevice, HostPool, Settings};
 use vramscope_demo::models::Perceptron;
 use vramscope_demo::optimizers::{Adam, ClearGradients, LossScaler, Method, Optimizer, clear_gradients};

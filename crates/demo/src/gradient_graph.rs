@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::rc::Rc;
 
-use super::is_grad_enabled;
 use crate::error::{Result, TensorError};
+use crate::gradient_mode::is_grad_enabled;
 use crate::operation::{Module, line};
 
 /// What a graph computes with: tensors.

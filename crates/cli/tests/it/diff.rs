@@ -344,7 +344,7 @@ fn markdown_is_a_summary() {
     let output = vramscope(arguments).current_dir(folder.path()).output().expect("the binary runs");
     let finished = Finished::from(output);
     assert_eq!(finished.code, Some(1), "{}", finished.stderr);
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/diff_summary.md");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/diff_summary.md");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&golden, &finished.stdout).expect("the file is writable");
     }

@@ -408,7 +408,7 @@ fn cost_follows_what_is_in_view() {
     assert!(visited(Scaling::Common, 1.0) <= 2_100_000, "everything is in view, and visited once");
 }
 
-/// Prints the times of a frame: `cargo test --release -p vramscope-viewer --test native
+/// Prints the times of a frame: `cargo test --release -p vramscope-viewer --test it
 /// heatmap::speed -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]

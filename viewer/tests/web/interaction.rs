@@ -1,25 +1,16 @@
-//! The browser's history, the sizes of panes, saved pictures and links to files, in a browser; run
-//! by `wasm-pack test --headless --chrome viewer`.
-#![cfg(target_arch = "wasm32")]
-
-#[allow(dead_code, reason = "each file of tests uses a part")]
-mod page;
-#[allow(dead_code, reason = "each file of tests uses a part")]
-mod samples;
+//! The browser's history, the sizes of panes, saved pictures and links to files.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::page::{Api, document, element, pass, press, start, text};
+use crate::samples::{Sample, bytes};
 use js_sys::Reflect;
-use page::{Api, document, element, pass, press, start};
-use samples::{Sample, bytes};
 use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
-use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
+use wasm_bindgen_test::wasm_bindgen_test;
 use web_sys::{Event, HtmlElement, HtmlInputElement, KeyboardEvent, KeyboardEventInit};
-
-wasm_bindgen_test_configure!(run_in_browser);
 
 /// Time in milliseconds after which the address has the view.
 const WRITTEN_MS: i32 = 900;
@@ -134,10 +125,10 @@ async fn frames_open_in_an_editor(api: &Api) {
         api.settle().await;
     };
     choose("javascript://{file}").await;
-    assert!(page::text("editor-error").contains("not allowed"), "{}", page::text("editor-error"));
+    assert!(text("editor-error").contains("not allowed"), "{}", text("editor-error"));
     assert_eq!(links().length(), 0);
     choose("vscode://file/{file}:{line}").await;
-    assert!(links().length() > 0, "{}", page::text("details"));
+    assert!(links().length() > 0, "{}", text("details"));
     let link: HtmlElement = links().item(0).expect("a link").unchecked_into();
     let address = link.get_attribute("href").expect("an address");
     assert!(address.starts_with("vscode://file/"), "{address}");

@@ -1,11 +1,7 @@
-//! The page in a browser; run by `wasm-pack test --headless --chrome viewer`.
-#![cfg(target_arch = "wasm32")]
+//! Recordings that are opened in the page.
 
-mod page;
-mod samples;
-
-use page::{document, element, pass, press, start, text, wait_until};
-use samples::{Sample, bytes, states};
+use crate::page::{document, element, pass, press, start, text, wait_until};
+use crate::samples::{Sample, bytes, states};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -17,10 +13,8 @@ use vramscope_trace::{
 use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
-use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
+use wasm_bindgen_test::wasm_bindgen_test;
 use web_sys::{CanvasRenderingContext2d, Event, HtmlCanvasElement, HtmlElement, HtmlSelectElement, Response};
-
-wasm_bindgen_test_configure!(run_in_browser);
 
 /// Counts the pixels of a canvas that are close to a color.
 fn pixels_like(canvas: &str, [r, g, b]: [u8; 3]) -> usize {

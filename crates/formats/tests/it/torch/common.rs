@@ -7,21 +7,10 @@ use serde_json::Value;
 use vramscope_formats::{ImportSummary, Limits, ignore_progress, import, unpack};
 use vramscope_trace::{Counters, DeviceId, MemorySink, MemoryState};
 
-/// The snapshots of the repository.
-pub(crate) const SMALL: [&str; 5] = ["tiny_inference", "mlp_train", "frag_a_expandable", "ring", "graphs"];
-/// Additional snapshots, which are optional.
-pub(crate) const LARGE: [&str; 10] = [
-    "cppstacks",
-    "frag_a",
-    "frag_a_gc",
-    "frag_a_maxsplit",
-    "frag_a_roundup",
-    "gpt_varlen",
-    "gpt_varlen_expandable",
-    "oom_frag",
-    "resnet50_train",
-    "two_gpus",
-];
+#[path = "../../../../../tests/src/snapshot_names.rs"]
+#[expect(unreachable_pub, reason = "public in `vramscope-tests`")]
+mod snapshot_names;
+pub(crate) use snapshot_names::{LARGE, SMALL};
 
 /// A recorded snapshot and the counters that PyTorch reported.
 pub(crate) struct Recorded {

@@ -1,7 +1,5 @@
 //! A small training run: it learns, stops, and records scopes, categories and marks.
 
-#![allow(missing_docs)]
-
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

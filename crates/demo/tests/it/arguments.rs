@@ -1,7 +1,5 @@
 //! Wrong arguments are errors, which leave the device usable.
 
-#![allow(missing_docs)]
-
 use vramscope_collector::{HostDevice, HostPool, Settings};
 use vramscope_demo::autograd::{checkpoint, no_grad};
 use vramscope_demo::models::{Gpt, GptConfig, Perceptron, Recompute};
