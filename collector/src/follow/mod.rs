@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use tungstenite::Bytes;
+use vramscope_trace::live_protocol::{RECORDING_ENDED, StreamNote};
 
 use crate::hub::{RecordingIdentity, StreamPosition};
 use crate::socket::{Address, Received, Socket, SocketError};
@@ -21,8 +21,6 @@ use crate::socket::{Address, Received, Socket, SocketError};
 /// The delay before the first attempt to reconnect, and the longest delay: each failed attempt
 /// doubles the delay.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// WebSocket close code with which the server says that the recording has ended.
-const RECORDING_ENDED: u16 = 1000;
 
 /// Where in a live recording a new follower starts: at the oldest event that the server has, or at
 /// the newest full state.
@@ -136,17 +134,6 @@ impl PartialEq for FollowError {
 }
 
 impl Eq for FollowError {}
-
-/// A JSON message of the server: the recording's identity, or a description of the next message
-/// with chunks.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ServerNote {
-    recording: Option<String>,
-    resumed: Option<bool>,
-    next: Option<u64>,
-    missed: u64,
-}
 
 /// When a connection was lost and when to try to reconnect next. Kept until the new connection
 /// delivers chunks or has lasted for the longest retry delay.
@@ -289,9 +276,9 @@ impl Follower {
         self.events.push_back(event);
     }
 
-    /// Handles a [`ServerNote`]: reports whether the connection continues the recording followed so
+    /// Handles a note of the server: reports whether the connection continues the recording followed so
     /// far, and how many events the server skipped.
-    fn handle_note(&mut self, note: &ServerNote) {
+    fn handle_note(&mut self, note: &StreamNote) {
         if let Some(recording) = note.recording.as_ref().and_then(|identity| identity.parse().ok()) {
             let is_same = self.recording == Some(recording);
             if std::mem::take(&mut self.awaits_identity) && self.has_chunks {

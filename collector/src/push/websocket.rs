@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use tungstenite::Message;
+use vramscope_trace::live_protocol::StreamNote;
 
 use super::transport::{PushMessage, Transport};
 use crate::process::Process;
-use crate::push_protocol::{PushNote, PushReply};
+use crate::push_protocol::PushReply;
 use crate::socket::{Address, Received, Socket};
 
 /// The most time that the server may take to answer the description of the process; then connecting
@@ -42,11 +43,6 @@ impl WebSocketTransport {
             self.socket = None;
         }
         sent
-    }
-
-    /// Sends a note as JSON.
-    fn send_note(&mut self, note: PushNote) -> Result<(), String> {
-        self.send_message(Message::text(serde_json::to_string(&note).expect("numbers always serialize")))
     }
 
     /// Waits for the server's next reply. Returns `None` if no reply arrives within `timeout`. An
@@ -90,7 +86,8 @@ impl Transport for WebSocketTransport {
 
     fn send(&mut self, message: PushMessage<'_>) -> Result<(), String> {
         let PushMessage { chunks, next, missed_events, .. } = message;
-        self.send_note(PushNote { next: Some(next), missed: missed_events, end: false })?;
+        let note = StreamNote { next: Some(next), missed: missed_events, ..StreamNote::default() };
+        self.send_message(Message::text(note.to_json()))?;
         let mut bytes = Vec::with_capacity(chunks.iter().map(|chunk| chunk.bytes.len()).sum());
         for chunk in chunks {
             bytes.extend_from_slice(&chunk.bytes);
@@ -103,7 +100,8 @@ impl Transport for WebSocketTransport {
     }
 
     fn finish(&mut self) -> Result<(), String> {
-        self.send_note(PushNote { end: true, ..PushNote::default() })
+        let note = StreamNote { end: true, ..StreamNote::default() };
+        self.send_message(Message::text(note.to_json()))
     }
 
     fn close(&mut self) {

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use vramscope_trace::live_protocol::StreamNote;
 
 use super::access::Rights;
 use super::guard::TOKEN_REQUIRED;
@@ -20,7 +21,7 @@ use super::sockets::{self, TOO_MANY_CLIENTS};
 use super::state::AppState;
 use crate::aggregator::{Aggregator, ProcessConnection};
 use crate::process::Process;
-use crate::push_protocol::{PushNote, PushReply};
+use crate::push_protocol::PushReply;
 
 /// The most bytes of a message from a process; a larger one ends the connection. A full state is
 /// the largest chunk, and only a message with a full state comes near this limit.
@@ -164,7 +165,7 @@ async fn receive_all(
     loop {
         match receive(socket, SILENCE_TIME, stopping).await? {
             Received::Text(text) => {
-                let note: PushNote =
+                let note: StreamNote =
                     serde_json::from_str(&text).map_err(|_| invalid("a text message must be a note"))?;
                 if note.end {
                     return client.with_connection(ProcessConnection::end).await;

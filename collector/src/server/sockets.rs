@@ -8,14 +8,13 @@ use axum::extract::WebSocketUpgrade;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, close_code};
 use axum::response::Response;
 use serde::Deserialize;
+use vramscope_trace::live_protocol::WRONG_TOKEN;
 
 use super::access::{Access, Rights};
 use super::state::AppState;
 
 /// The most bytes of a message from a viewer; a larger one ends the connection.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
-/// WebSocket close code for a wrong or missing token.
-const WRONG_TOKEN: u16 = 4401;
 /// The most time that a client may take to answer the close frame; then the connection is dropped.
 const CLOSING_TIME: Duration = Duration::from_millis(500);
 /// Close reason when a limit on WebSockets is reached.

@@ -15,6 +15,7 @@ use tungstenite::handshake::client::ClientHandshake;
 use tungstenite::http::{HeaderValue, StatusCode, header};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Bytes, Error, HandshakeError, Message, WebSocket};
+use vramscope_trace::live_protocol::WRONG_TOKEN;
 
 mod address;
 #[cfg(feature = "follow")]
@@ -36,8 +37,6 @@ const LOST_AFTER: Duration = Duration::from_secs(45);
 /// The most bytes of a received message; a larger one ends the connection. A message holds at least
 /// one chunk, and a full state is the largest chunk.
 const MAX_MESSAGE_BYTES: usize = 256 << 20;
-/// The WebSocket close code with which the server rejects a wrong token.
-const WRONG_TOKEN: u16 = 4401;
 /// The error message for a connection that the server closed with [`WRONG_TOKEN`].
 const WRONG_TOKEN_TEXT: &str = "the token is wrong or missing: use the full address that the program printed";
 

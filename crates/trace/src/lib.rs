@@ -22,6 +22,7 @@
 //! - [`Metrics`]: fragmentation and other figures at one moment; [`MetricsSeries`]: over time.
 //! - [`live_bytes_by_site`]: which sites hold the memory; [`shared_site_numbers`]: which sites of
 //!   two recordings match.
+//! - [`live_protocol`]: the messages between servers and clients of a live recording.
 //! - [`ByteSize`], [`Count`], [`Percent`], [`DurationNs`]: how sizes, counts, percentages and
 //!   durations are shown.
 //!
@@ -89,6 +90,7 @@ mod indexed_encoder;
 mod info;
 mod lifetimes;
 mod live_bytes_by_site;
+pub mod live_protocol;
 mod memory_state;
 mod metrics;
 mod metrics_over_time;

@@ -1,11 +1,4 @@
-//! Close codes of the server, and what the page tells the user about the live connection.
-
-/// WebSocket close code of a recording that has ended.
-pub(super) const CLOSE_ENDED: u16 = 1000;
-/// WebSocket close code of a server with too many viewers.
-pub(super) const CLOSE_TOO_MANY_VIEWERS: u16 = 1013;
-/// WebSocket close code of a server that requires a token.
-pub(super) const CLOSE_TOKEN_REQUIRED: u16 = 4401;
+//! What the page tells the user about the live connection.
 
 /// Message after a reconnection that found another recording than the page's, which the page shows
 /// now.

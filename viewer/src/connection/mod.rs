@@ -10,12 +10,10 @@ mod position;
 mod tests;
 
 use vramscope_trace::RecordingInfo;
+use vramscope_trace::live_protocol::{RECORDING_ENDED, StreamNote, TOO_MANY_CLIENTS, WRONG_TOKEN};
 
-use messages::{
-    CANNOT_RESUME, CLOSE_ENDED, CLOSE_TOKEN_REQUIRED, CLOSE_TOO_MANY_VIEWERS, FOLLOWS_NEW_RUN, NEW_RUN, NO_PROGRAM,
-    TOKEN_REQUIRED, TOO_MANY_VIEWERS, TOO_SLOW,
-};
-pub use position::{History, ResumeOutcome, ServerNote, StreamPosition};
+use messages::{CANNOT_RESUME, FOLLOWS_NEW_RUN, NEW_RUN, NO_PROGRAM, TOKEN_REQUIRED, TOO_MANY_VIEWERS, TOO_SLOW};
+pub use position::{History, ResumeOutcome, StreamPosition};
 
 use crate::link::Link;
 use crate::model::{Model, Origin};
@@ -74,7 +72,7 @@ pub enum ConnectionEvent {
     /// The socket is open.
     Opened,
     /// The server sent a text message about the bytes that follow.
-    NoteReceived(ServerNote),
+    NoteReceived(StreamNote),
     /// A binary message arrived: chunks of the recording.
     BytesReceived {
         /// Description of the program, decoded from the message; `None` unless
@@ -191,7 +189,7 @@ struct Attempt {
     /// Whether its result is known.
     is_settled: bool,
     /// The note that identified the recording before its stream was on the page.
-    first_note: Option<ServerNote>,
+    first_note: Option<StreamNote>,
     /// Position after the next binary message, from the note that described it.
     next: Option<u64>,
 }
@@ -321,7 +319,7 @@ impl Connection {
 
     /// Reacts to a note of the server: the first one decides whether the page's recording
     /// continues.
-    fn note_received(&mut self, note: ServerNote, model: &Model, effects: &mut Vec<Effect>) {
+    fn note_received(&mut self, note: StreamNote, model: &Model, effects: &mut Vec<Effect>) {
         let Some(attempt) = &mut self.attempt else { return };
         if note.next.is_some() {
             attempt.next = note.next;
@@ -457,19 +455,18 @@ impl Connection {
             self.was_following = model.is_following();
         }
         effects.push(Effect::DisconnectModel);
-        let has_ended = code == CLOSE_ENDED || self.state == ConnectionState::Ended;
+        let has_ended = code == RECORDING_ENDED || self.state == ConnectionState::Ended;
         // Without the recording's identity a reconnection restarts the stream, which would replace
         // an earlier moment that the user looks at.
-        let retries =
-            code != CLOSE_TOKEN_REQUIRED && (self.position.is_identified() || (self.was_following && !has_ended));
-        self.state = match has_ended && code != CLOSE_TOKEN_REQUIRED {
+        let retries = code != WRONG_TOKEN && (self.position.is_identified() || (self.was_following && !has_ended));
+        self.state = match has_ended && code != WRONG_TOKEN {
             true => ConnectionState::Ended,
             false if retries => ConnectionState::Reconnecting,
             false => ConnectionState::Disconnected,
         };
         let message = match code {
-            CLOSE_TOKEN_REQUIRED => Some(TOKEN_REQUIRED),
-            CLOSE_TOO_MANY_VIEWERS => Some(TOO_MANY_VIEWERS),
+            WRONG_TOKEN => Some(TOKEN_REQUIRED),
+            TOO_MANY_CLIENTS => Some(TOO_MANY_VIEWERS),
             _ => found_no_program.then_some(NO_PROGRAM),
         };
         effects.extend(message.map(Effect::ShowMessage));

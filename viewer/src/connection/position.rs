@@ -1,5 +1,7 @@
 //! The followed recording, and the position at which a new connection resumes its stream.
 
+use vramscope_trace::live_protocol::StreamNote;
+
 /// Delay in milliseconds before the first reconnection; doubles with each failure up to
 /// [`MAX_RETRY_MS`].
 const RETRY_MS: f64 = 500.0;
@@ -17,18 +19,6 @@ pub enum History {
     Recent,
     /// Everything that the server has in its file or in memory.
     All,
-}
-
-/// A text message of the server about the binary messages that follow: the recording's identity,
-/// whether the stream resumes, and the position to resume at later. Any of them may be missing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServerNote {
-    /// Identity of the recording: 32 hexadecimal digits.
-    pub recording: Option<String>,
-    /// Whether the stream resumes at the requested position; if not, it begins with a header chunk.
-    pub resumed: bool,
-    /// Position to resume at once the next binary message is decoded.
-    pub next: Option<u64>,
 }
 
 /// What a reconnection found: the stream resumed, the same recording from another position, another
@@ -106,11 +96,11 @@ impl StreamPosition {
     /// Returns what a reconnection found, judged by the server's first note; `Unknown` without a
     /// note or an identity in it.
     #[must_use]
-    pub fn resume_outcome(&self, first: Option<&ServerNote>) -> ResumeOutcome {
+    pub fn resume_outcome(&self, first: Option<&StreamNote>) -> ResumeOutcome {
         let Some(note) = first else { return ResumeOutcome::Unknown };
         match (&self.recording, &note.recording) {
             (Some(known), Some(found)) if known != found => ResumeOutcome::OtherRecording,
-            (Some(_), Some(_)) if note.resumed && self.requests_resume() => ResumeOutcome::Resumed,
+            (Some(_), Some(_)) if note.resumed == Some(true) && self.requests_resume() => ResumeOutcome::Resumed,
             (Some(_), Some(_)) => ResumeOutcome::Restarted,
             _ => ResumeOutcome::Unknown,
         }
@@ -118,7 +108,7 @@ impl StreamPosition {
 
     /// Stores the recording's identity from a note. An identity that does not fit into a query is
     /// ignored; a different one resets the position.
-    pub fn identify(&mut self, note: &ServerNote) {
+    pub fn identify(&mut self, note: &StreamNote) {
         let is_valid = |text: &String| {
             !text.is_empty() && text.len() <= MAX_IDENTITY && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
         };
@@ -153,8 +143,8 @@ impl StreamPosition {
 mod tests {
     use super::*;
 
-    fn note(recording: &str, resumed: bool) -> ServerNote {
-        ServerNote { recording: Some(recording.to_owned()), resumed, next: None }
+    fn note(recording: &str, resumed: bool) -> StreamNote {
+        StreamNote { recording: Some(recording.to_owned()), resumed: Some(resumed), ..StreamNote::default() }
     }
 
     #[test]
@@ -180,7 +170,7 @@ mod tests {
         known.identify(&note("aa", false));
         let fresh = known.clone();
         known.decoded_up_to(3);
-        let check = |position: &StreamPosition, first: Option<ServerNote>, expected| {
+        let check = |position: &StreamPosition, first: Option<StreamNote>, expected| {
             assert_eq!(position.resume_outcome(first.as_ref()), expected);
         };
         check(&known, Some(note("aa", true)), ResumeOutcome::Resumed);
@@ -188,7 +178,7 @@ mod tests {
         check(&known, Some(note("bb", false)), ResumeOutcome::OtherRecording);
         check(&known, Some(note("bb", true)), ResumeOutcome::OtherRecording);
         check(&known, None, ResumeOutcome::Unknown);
-        check(&known, Some(ServerNote::default()), ResumeOutcome::Unknown);
+        check(&known, Some(StreamNote::default()), ResumeOutcome::Unknown);
         check(&fresh, Some(note("aa", true)), ResumeOutcome::Restarted);
         known.skip_ahead();
         check(&known, Some(note("aa", false)), ResumeOutcome::Restarted);

@@ -4,8 +4,8 @@ use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Sink};
 
 use super::*;
 
-fn note(recording: &str, resumed: bool) -> ServerNote {
-    ServerNote { recording: Some(recording.to_owned()), resumed, next: None }
+fn note(recording: &str, resumed: bool) -> StreamNote {
+    StreamNote { recording: Some(recording.to_owned()), resumed: Some(resumed), ..StreamNote::default() }
 }
 
 /// A connection with its model; effects on the model are executed, the others returned.
@@ -54,7 +54,7 @@ impl Page {
         effects
     }
 
-    fn note(&mut self, note: ServerNote) -> Vec<Effect> {
+    fn note(&mut self, note: StreamNote) -> Vec<Effect> {
         self.handle(ConnectionEvent::NoteReceived(note))
     }
 
@@ -83,7 +83,7 @@ fn lost_connection_resumes_at_its_position() {
     let resumed = Effect::ResumeStream { following: true };
     assert_eq!(effects, [resumed, Effect::StateChanged, Effect::AttemptSettled]);
     assert_eq!((page.connection.state(), page.model.is_following()), (ConnectionState::Live, true));
-    page.note(ServerNote { next: Some(21), ..ServerNote::default() });
+    page.note(StreamNote { next: Some(21), ..StreamNote::default() });
     let bytes = ConnectionEvent::BytesReceived { info: None };
     assert_eq!(page.handle(bytes.clone()), [Effect::DecodeMessage { next: Some(21) }]);
     assert_eq!(page.handle(bytes), [Effect::DecodeMessage { next: None }], "a note is for one message");
@@ -155,14 +155,14 @@ fn unidentified_stream_of_the_same_program_restarts() {
 #[test]
 fn ended_recording_is_not_live_until_its_stream_stays_open() {
     let mut page = Page::following();
-    page.reconnect(CLOSE_ENDED);
+    page.reconnect(RECORDING_ENDED);
     assert_eq!(page.connection.state(), ConnectionState::Ended);
     let effects = page.note(note("aa", true));
     let [Effect::StartTimer { timer, .. }] = effects[..] else { panic!("{effects:?}") };
-    page.close(CLOSE_ENDED);
+    page.close(RECORDING_ENDED);
     assert_eq!(page.handle(ConnectionEvent::TimerExpired(timer)), [], "the stream has closed");
     assert_eq!(page.connection.state(), ConnectionState::Ended);
-    page.reconnect(CLOSE_ENDED);
+    page.reconnect(RECORDING_ENDED);
     let effects = page.note(note("aa", true));
     let [Effect::StartTimer { timer, .. }] = effects[..] else { panic!("{effects:?}") };
     assert!(page.handle(ConnectionEvent::TimerExpired(timer)).contains(&Effect::AttemptSettled));

@@ -8,10 +8,10 @@ use axum::extract::ws::{Message, WebSocket, close_code};
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::Response;
 use percent_encoding::percent_decode_str;
-use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use vramscope_trace::Chunk;
+use vramscope_trace::live_protocol::StreamNote;
 
 use super::ranges::{self, ChunkBytes, RecordingBytes};
 use super::sockets;
@@ -43,7 +43,7 @@ struct Keepalive {
 struct FollowQuery {
     begin: ViewFrom,
     resume: Option<StreamPosition>,
-    /// True if the client wants a [`ServerNote`] before each message with chunks.
+    /// True if the client wants a [`StreamNote`] before each message with chunks.
     notes: bool,
 }
 
@@ -72,30 +72,6 @@ impl FollowQuery {
     /// Creates the hub's viewer that begins or resumes where these parameters say.
     fn viewer(&self, hub: &Hub) -> Viewer {
         self.resume.map_or_else(|| hub.viewer(self.begin), |position| hub.resume(position, self.begin))
-    }
-}
-
-/// A JSON message to a client that describes the recording or the binary message that follows.
-#[derive(Debug, Default, Serialize)]
-struct ServerNote {
-    /// The recording's identity. Sent once, first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    recording: Option<String>,
-    /// Whether the requested position was found. Sent with `recording`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resumed: Option<bool>,
-    /// The position to resume with after the message that follows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<u64>,
-    /// Events that were left out before the message that follows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    missed: Option<u64>,
-}
-
-impl ServerNote {
-    /// Returns the note as a WebSocket text message with JSON.
-    fn to_message(&self) -> Message {
-        Message::Text(serde_json::to_string(self).expect("numbers and text always serialize").into())
     }
 }
 
@@ -149,17 +125,17 @@ impl Client {
         let mut viewer = query.viewer(hub);
         if query.notes {
             let (recording, resumed) = (Some(hub.identity().to_string()), Some(viewer.is_resumed()));
-            let note = ServerNote { recording, resumed, ..ServerNote::default() };
-            self.send(note.to_message()).await?;
+            let note = StreamNote { recording, resumed, ..StreamNote::default() };
+            self.send(Message::Text(note.to_json().into())).await?;
         }
         loop {
             let taken;
             (viewer, taken) = take_chunks(viewer).await?;
             if !taken.chunks.is_empty() {
                 if query.notes {
-                    let missed = Some(taken.missed_events).filter(|&missed| missed > 0);
-                    let note = ServerNote { next: Some(taken.next), missed, ..ServerNote::default() };
-                    self.send(note.to_message()).await?;
+                    let (next, missed) = (Some(taken.next), taken.missed_events);
+                    let note = StreamNote { next, missed, ..StreamNote::default() };
+                    self.send(Message::Text(note.to_json().into())).await?;
                 }
                 self.send(Message::Binary(concatenated(&taken.chunks))).await?;
                 self.check_final_deadline()?;

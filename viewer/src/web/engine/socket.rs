@@ -2,17 +2,17 @@
 
 use std::cell::RefCell;
 
-use js_sys::{ArrayBuffer, Function, JSON, Reflect, Uint8Array};
+use js_sys::{ArrayBuffer, Function, Uint8Array};
+use vramscope_trace::live_protocol::StreamNote;
 use wasm_bindgen::prelude::*;
 use web_sys::{BinaryType, CloseEvent, Event, MessageEvent, Url, WebSocket};
 
 use super::super::listener::Listener;
-use crate::connection::ServerNote;
 
 /// What a WebSocket reports: it has opened, a text message, a binary message, or it has closed.
 pub(super) enum SocketEvent {
     Opened,
-    Note(ServerNote),
+    Note(StreamNote),
     Bytes(Uint8Array),
     /// The close code.
     Closed(u16),
@@ -44,7 +44,8 @@ impl Socket {
             Listener::new(&socket, "message", move |event: MessageEvent| {
                 let data = event.data();
                 if let Some(text) = data.as_string() {
-                    if let Some(note) = parse_note(&text) {
+                    // Other text messages are ignored: a newer server may send them.
+                    if let Ok(note) = serde_json::from_str(&text) {
                         on_message(SocketEvent::Note(note));
                     }
                 } else if let Ok(buffer) = data.dyn_into::<ArrayBuffer>() {
@@ -80,17 +81,4 @@ fn socket_url(address: &str, query: &str) -> Result<String, JsValue> {
     url.set_protocol(if url.protocol() == "https:" { "wss:" } else { "ws:" });
     url.set_search(query);
     Ok(url.href())
-}
-
-/// Parses a text message of the server; `None` if it is not a JSON object. Fields of unexpected
-/// types count as missing.
-fn parse_note(text: &str) -> Option<ServerNote> {
-    let object = JSON::parse(text).ok().filter(JsValue::is_object)?;
-    let field = |name: &str| Reflect::get(&object, &name.into()).unwrap_or_default();
-    let number = |name: &str| field(name).as_f64().filter(|number| *number >= 0.0).map(|number| number as u64);
-    Some(ServerNote {
-        recording: field("recording").as_string(),
-        resumed: field("resumed").is_truthy(),
-        next: number("next"),
-    })
 }
