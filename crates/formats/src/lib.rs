@@ -67,5 +67,6 @@ pub use limits::Limits;
 pub use progress::{ImportPhase, ImportProgress, ignore_progress};
 pub use sniff::{InputFormat, sniff};
 pub use summary::ImportSummary;
-pub use torch::live::{LiveAction, LiveDevice, LiveEntry, LiveSnapshot};
+pub use torch::live::{LiveDevice, LiveEntry, LiveSnapshot};
+pub use torch::snapshot::TraceAction;
 pub use unpack::{is_packed, unpack};

@@ -7,7 +7,7 @@
 
 use std::ops::RangeInclusive;
 
-use vramscope_formats::{LiveAction, LiveDevice, LiveEntry, LiveSnapshot};
+use vramscope_formats::{LiveDevice, LiveEntry, LiveSnapshot, TraceAction};
 use vramscope_trace::{Block, DeviceId, DeviceState, Event, MemoryState, MempoolId, SiteId, StreamId};
 
 use crate::reader::RawEvent;
@@ -81,7 +81,7 @@ impl Expectation {
                     ));
                 }
                 // The address of a failed request is the device's free memory.
-                let is_failure = entry.action == LiveAction::OutOfMemory && entry.address <= self.total_bytes;
+                let is_failure = entry.action == TraceAction::OutOfMemory && entry.address <= self.total_bytes;
                 // Not by the segments that events have reported: a wrong field may be wrong in all.
                 let of_snapshot = [&start, &after].map(|state| is_of_segment(state, &entry));
                 let is_confirmed = is_failure || of_snapshot.contains(&Some(true));
@@ -144,7 +144,7 @@ fn device_of(snapshot: &LiveSnapshot, device: DeviceId) -> (DeviceState, LiveDev
 /// Returns whether an entry has the stream and the private pool of the segment at its address;
 /// `None` if a state has no segment there.
 fn is_of_segment(state: &DeviceState, entry: &LiveEntry) -> Option<bool> {
-    let segment = state.segment_at(entry.address).filter(|_| entry.action != LiveAction::OutOfMemory)?;
+    let segment = state.segment_at(entry.address).filter(|_| entry.action != TraceAction::OutOfMemory)?;
     let has_pool = entry.mempool.is_none_or(|pool| pool == segment.pool.owner);
     Some(has_pool && segment.stream == StreamId(entry.stream))
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use vramscope_collector::RecorderHandle;
 use vramscope_collector::ring::Consumer;
-use vramscope_formats::{LiveAction, LiveDevice, LiveEntry};
+use vramscope_formats::{LiveDevice, LiveEntry, TraceAction};
 use vramscope_trace::{
     AnnotationStage, Category, DeviceId, DeviceState, Event, EventKind, MempoolId, Relabel, Sink as _, SiteId,
 };
@@ -117,7 +117,7 @@ impl RawEvent {
         live_action(self.action).map(|action| self.entry_of(action, has_mempools))
     }
 
-    fn entry_of(&self, action: LiveAction, has_mempools: bool) -> LiveEntry {
+    fn entry_of(&self, action: TraceAction, has_mempools: bool) -> LiveEntry {
         let [stream, first, second] = self.setting;
         let mempool = has_mempools.then_some(MempoolId(first, second));
         LiveEntry { action, address: self.address, size: self.size, stream, mempool }
@@ -333,11 +333,11 @@ impl DeviceReader {
             Some(action) => {
                 let entry = event.entry_of(action, self.has_mempools);
                 match action {
-                    LiveAction::Allocated => {
+                    TraceAction::Allocated => {
                         sites.insert(event.address, site);
                         workspaces.allocated(event.address, event.size);
                     }
-                    LiveAction::FreeCompleted => {
+                    TraceAction::FreeCompleted => {
                         sites.remove(&event.address);
                         workspaces.freed(event.address);
                     }
@@ -421,16 +421,16 @@ impl DeviceReader {
 }
 
 /// Returns what an action of PyTorch does to memory; `None` if it does nothing.
-fn live_action(action: u8) -> Option<LiveAction> {
+fn live_action(action: u8) -> Option<TraceAction> {
     Some(match action {
-        actions::ALLOC => LiveAction::Allocated,
-        actions::FREE_REQUESTED => LiveAction::FreeRequested,
-        actions::FREE_COMPLETED => LiveAction::FreeCompleted,
-        actions::SEGMENT_ALLOC => LiveAction::SegmentAllocated,
-        actions::SEGMENT_FREE => LiveAction::SegmentFreed,
-        actions::SEGMENT_MAP => LiveAction::SegmentMapped,
-        actions::SEGMENT_UNMAP => LiveAction::SegmentUnmapped,
-        actions::OOM => LiveAction::OutOfMemory,
+        actions::ALLOC => TraceAction::Allocated,
+        actions::FREE_REQUESTED => TraceAction::FreeRequested,
+        actions::FREE_COMPLETED => TraceAction::FreeCompleted,
+        actions::SEGMENT_ALLOC => TraceAction::SegmentAllocated,
+        actions::SEGMENT_FREE => TraceAction::SegmentFreed,
+        actions::SEGMENT_MAP => TraceAction::SegmentMapped,
+        actions::SEGMENT_UNMAP => TraceAction::SegmentUnmapped,
+        actions::OOM => TraceAction::OutOfMemory,
         _ => return None,
     })
 }

@@ -8,7 +8,8 @@ use vramscope_trace::{AnnotationStage, Definition, DeviceId, Frame, FrameId, Poo
 use super::key::Key;
 use super::scalar::{FieldError, Scalar};
 use super::snapshot::{
-    Action, AnnotationRow, BlockRow, BlockState, Context, Entry, MAX_CONTEXTS, NO_TIME, Origin, SegmentRow, Snapshot,
+    AnnotationRow, BlockRow, BlockState, Context, Entry, MAX_CONTEXTS, NO_TIME, Origin, SegmentRow, Snapshot,
+    TraceAction,
 };
 use crate::limits::{LimitExceeded, MemoryBudget};
 
@@ -31,7 +32,7 @@ pub(crate) struct EntryDraft {
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) time_us: i64,
-    pub(crate) action: Action,
+    pub(crate) action: TraceAction,
     pub(crate) context: Context,
     pub(crate) stack: StackId,
 }
@@ -39,7 +40,7 @@ pub(crate) struct EntryDraft {
 impl Default for EntryDraft {
     fn default() -> Self {
         let (context, stack) = Default::default();
-        Self { address: 0, size: 0, time_us: NO_TIME, action: Action::Other, context, stack }
+        Self { address: 0, size: 0, time_us: NO_TIME, action: TraceAction::Other, context, stack }
     }
 }
 
@@ -135,8 +136,8 @@ impl Builder {
         match key {
             Key::Action => {
                 let name = value.as_str().ok_or(FieldError::Invalid("an entry's action is not a string"))?;
-                draft.action = Action::from_name(name);
-                if draft.action == Action::Other {
+                draft.action = TraceAction::from_name(name);
+                if draft.action == TraceAction::Other {
                     draft.context.mark = self.text(value)?;
                     draft.context.is_note = matches!(name, "annotate" | "user_defined");
                 }
@@ -432,7 +433,7 @@ impl Builder {
             let end = segments.partition_point(|row| row.device <= device);
             let rows = &mut segments[first..end];
             for entry in trace.iter().flat_map(|range| entries.range(range.start as usize..range.end as usize)) {
-                if matches!(entry.action(), Action::SegmentMapped | Action::SegmentUnmapped)
+                if matches!(entry.action(), TraceAction::SegmentMapped | TraceAction::SegmentUnmapped)
                     && let Some(index) = rows.partition_point(|row| row.address <= entry.address).checked_sub(1)
                     && entry.address < rows[index].end()
                 {

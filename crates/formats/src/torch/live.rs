@@ -11,39 +11,18 @@ use vramscope_trace::{DeviceId, DeviceState, EventKind, MempoolId, SiteId, Stack
 use super::json;
 use super::pickle::PickleReader;
 use super::rebuild::{DeviceHistory, ForwardWalk, SizeRules};
-use super::snapshot::{Action, Context, Entry, NO_TIME, Snapshot};
+use super::snapshot::{Context, Entry, NO_TIME, Snapshot, TraceAction};
 use crate::error::ReadError;
 use crate::limits::Limits;
 use crate::progress::{ImportProgress, ProgressReporter};
 use crate::sniff::is_pickle;
 
-/// What a trace entry of PyTorch's allocator reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LiveAction {
-    /// A block was allocated (`ALLOC`).
-    Allocated,
-    /// The program freed a block (`FREE_REQUESTED`).
-    FreeRequested,
-    /// A freed block returned to its pool (`FREE_COMPLETED`).
-    FreeCompleted,
-    /// A segment was obtained from the driver (`SEGMENT_ALLOC`).
-    SegmentAllocated,
-    /// A segment was returned to the driver (`SEGMENT_FREE`).
-    SegmentFreed,
-    /// Memory was mapped into an expandable segment (`SEGMENT_MAP`).
-    SegmentMapped,
-    /// Memory was unmapped from an expandable segment (`SEGMENT_UNMAP`).
-    SegmentUnmapped,
-    /// A request failed after every retry (`OOM`).
-    OutOfMemory,
-}
-
 /// A trace entry of PyTorch's allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveEntry {
     /// What happened.
-    pub action: LiveAction,
-    /// The address; for [`LiveAction::OutOfMemory`] the free bytes of the device.
+    pub action: TraceAction,
+    /// The address; for [`TraceAction::OutOfMemory`] the free bytes of the device.
     pub address: u64,
     /// Requested bytes of a block, all bytes of a segment.
     pub size: u64,
@@ -133,16 +112,6 @@ impl LiveDevice {
     /// Applies the next entry and returns its event; `site` is where the entry's request was made.
     pub fn apply(&mut self, entry: &LiveEntry, site: SiteId) -> EventKind {
         let LiveEntry { action, address, size, stream, mempool } = *entry;
-        let action = match action {
-            LiveAction::Allocated => Action::Allocated,
-            LiveAction::FreeRequested => Action::FreeRequested,
-            LiveAction::FreeCompleted => Action::FreeCompleted,
-            LiveAction::SegmentAllocated => Action::SegmentAllocated,
-            LiveAction::SegmentFreed => Action::SegmentFreed,
-            LiveAction::SegmentMapped => Action::SegmentMapped,
-            LiveAction::SegmentUnmapped => Action::SegmentUnmapped,
-            LiveAction::OutOfMemory => Action::OutOfMemory,
-        };
         let context = Context { stream, mempool, scope: StringId(0), ..Context::default() };
         self.walk.apply(&Entry::new(address, size, NO_TIME, StackId(0), action, 0), &context, site)
     }

@@ -8,24 +8,32 @@ use vramscope_trace::{AnnotationStage, Definition, DeviceId, Interner, MempoolId
 use super::paged_list::PagedList;
 use super::settings::RecordedSettings;
 
-/// What an entry of the history reports, such as an allocated block or a freed segment.
+/// What a trace entry of PyTorch's allocator reports, such as an allocated block or a freed segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Action {
+pub enum TraceAction {
+    /// A block was allocated (`ALLOC`).
     Allocated,
+    /// The program freed a block (`FREE_REQUESTED`).
     FreeRequested,
+    /// A freed block returned to its pool (`FREE_COMPLETED`).
     FreeCompleted,
+    /// A segment was obtained from the driver (`SEGMENT_ALLOC`).
     SegmentAllocated,
+    /// A segment was returned to the driver (`SEGMENT_FREE`).
     SegmentFreed,
+    /// Memory was mapped into an expandable segment (`SEGMENT_MAP`).
     SegmentMapped,
+    /// Memory was unmapped from an expandable segment (`SEGMENT_UNMAP`).
     SegmentUnmapped,
+    /// A request failed after every retry (`OOM`).
     OutOfMemory,
     /// A snapshot was taken, a note (`annotate`, formerly `user_defined`), or an unknown action.
     /// Becomes a mark.
     Other,
 }
 
-impl Action {
+impl TraceAction {
     /// Every action at the index of its number, which [`Entry`] stores.
     const ALL: [Self; 9] = [
         Self::Allocated,
@@ -39,7 +47,7 @@ impl Action {
         Self::Other,
     ];
 
-    /// Returns the action with PyTorch's name, such as `segment_map`; [`Action::Other`] if it is
+    /// Returns the action with PyTorch's name, such as `segment_map`; [`TraceAction::Other`] if it is
     /// unknown.
     pub(crate) fn from_name(name: &str) -> Self {
         match name {
@@ -78,7 +86,7 @@ pub(crate) struct Context {
     pub(crate) scope: StringId,
     /// The region that torch.compile generated, `compile_context`.
     pub(crate) compile_context: StringId,
-    /// The name of the action if it is [`Action::Other`].
+    /// The name of the action if it is [`TraceAction::Other`].
     pub(crate) mark: StringId,
     /// True if the action is a note, whose text is in `scope`.
     pub(crate) is_note: bool,
@@ -108,14 +116,21 @@ pub(crate) const MAX_CONTEXTS: usize = 1 << (u32::BITS - ACTION_BITS);
 
 impl Entry {
     /// Creates an entry; `context` must be below [`MAX_CONTEXTS`].
-    pub(crate) fn new(address: u64, size: u64, time_us: i64, stack: StackId, action: Action, context: u32) -> Self {
+    pub(crate) fn new(
+        address: u64,
+        size: u64,
+        time_us: i64,
+        stack: StackId,
+        action: TraceAction,
+        context: u32,
+    ) -> Self {
         Self { address, size, time_us, stack, tag: action as u32 | context << ACTION_BITS }
     }
 
     /// Returns what the entry reports.
-    pub(crate) fn action(&self) -> Action {
+    pub(crate) fn action(&self) -> TraceAction {
         let number = self.tag & ((1 << ACTION_BITS) - 1);
-        Action::ALL.get(number as usize).copied().unwrap_or(Action::Other)
+        TraceAction::ALL.get(number as usize).copied().unwrap_or(TraceAction::Other)
     }
 
     /// Returns the index of the entry's context in [`Snapshot::contexts`].

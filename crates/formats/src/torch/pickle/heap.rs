@@ -11,7 +11,7 @@ use crate::limits::{LimitExceeded, MemoryBudget};
 use crate::torch::builder::{Builder, is_empty_text, is_unknown_file};
 use crate::torch::key::Key;
 use crate::torch::scalar::{FieldError, Scalar};
-use crate::torch::snapshot::Action;
+use crate::torch::snapshot::TraceAction;
 
 /// What a string of the pickle means.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ struct Meaning {
     /// Its meaning as a dictionary key; `None` if the import does not use this key.
     key: Option<Key>,
     /// Its meaning as the name of an action; `None` if the action is unknown.
-    action: Option<Action>,
+    action: Option<TraceAction>,
     /// True if it stands for a text that is missing.
     is_empty: bool,
 }
@@ -87,7 +87,7 @@ impl Strings {
         // Python may write unpaired surrogates, which are not valid Unicode.
         let text = String::from_utf8_lossy(bytes);
         budget.spend(STRING_BYTES.saturating_add(bytes.len()).saturating_add(text.len()))?;
-        let action = Some(Action::from_name(&text)).filter(|&action| action != Action::Other);
+        let action = Some(TraceAction::from_name(&text)).filter(|&action| action != TraceAction::Other);
         self.meanings.push(Meaning { key: Key::from_name(&text), action, is_empty: is_empty_text(&text) });
         self.string_ids.push(None);
         self.texts.push(text.into());
@@ -110,7 +110,7 @@ impl Strings {
     /// Returns what the string means as the action of a history entry; `None` if the action is
     /// unknown.
     #[inline]
-    pub(super) fn action(&self, StringRef(id): StringRef) -> Option<Action> {
+    pub(super) fn action(&self, StringRef(id): StringRef) -> Option<TraceAction> {
         self.meanings[id as usize].action
     }
 

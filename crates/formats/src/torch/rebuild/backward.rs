@@ -14,7 +14,7 @@ use super::segments::{PartialPool, Segment, Segments, segment_of_row};
 use super::size::SizeRules;
 use super::trace::DeviceTrace;
 use crate::progress::Cancelled;
-use crate::torch::snapshot::{Action, BlockState, Entry, NO_TIME, Origin, SegmentRow, Snapshot};
+use crate::torch::snapshot::{BlockState, Entry, NO_TIME, Origin, SegmentRow, Snapshot, TraceAction};
 
 /// A block that was live at some entry of the history, as found by walking the history backwards.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +129,7 @@ impl BackwardWalk {
     fn undo(&mut self, snapshot: &Snapshot, entry: &Entry, entry_index: u64, rules: &SizeRules) {
         let address = entry.address;
         match entry.action() {
-            Action::Allocated => {
+            TraceAction::Allocated => {
                 if let Some(EarlierBlock { size: Some(size), origin, .. }) = self.blocks.remove(&address) {
                     self.surviving_blocks.push(SurvivingBlock { entry_index, size, origin });
                 }
@@ -137,7 +137,7 @@ impl BackwardWalk {
                     self.learn_pool(snapshot, entry, rules);
                 }
             }
-            Action::FreeCompleted => {
+            TraceAction::FreeCompleted => {
                 // A block that already exists contradicts this; the forward walk counts it.
                 self.blocks.entry(address).or_insert(EarlierBlock {
                     size: None,
@@ -146,7 +146,7 @@ impl BackwardWalk {
                     origin: Origin::default(),
                 });
             }
-            Action::FreeRequested => {
+            TraceAction::FreeRequested => {
                 self.has_free_requests = true;
                 self.blocks.entry(address).and_modify(|block| block.pending_free = false).or_insert(EarlierBlock {
                     size: None,
@@ -155,17 +155,17 @@ impl BackwardWalk {
                     origin: Origin::default(),
                 });
             }
-            Action::SegmentAllocated => {
+            TraceAction::SegmentAllocated => {
                 let pool = self.segments.remove(address).map(|segment| segment.pool).unwrap_or_default();
                 self.pools.push(pool);
             }
-            Action::SegmentMapped => {
+            TraceAction::SegmentMapped => {
                 let (_, pool) = self.segments.cut(address..address.saturating_add(entry.size));
                 self.pools.push(pool);
             }
-            Action::SegmentFreed => self.restore_segment(snapshot, entry, false),
-            Action::SegmentUnmapped => self.restore_segment(snapshot, entry, true),
-            Action::OutOfMemory | Action::Other => {}
+            TraceAction::SegmentFreed => self.restore_segment(snapshot, entry, false),
+            TraceAction::SegmentUnmapped => self.restore_segment(snapshot, entry, true),
+            TraceAction::OutOfMemory | TraceAction::Other => {}
         }
     }
 

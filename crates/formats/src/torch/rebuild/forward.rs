@@ -17,7 +17,7 @@ use super::backward::SurvivingBlock;
 use super::initial::{InitialBlock, InitialState};
 use super::segments::{PartialPool, Segment, Segments, known_pool, likely_pool};
 use super::size::SizeRules;
-use crate::torch::snapshot::{Action, Context, Entry, Origin};
+use crate::torch::snapshot::{Context, Entry, Origin, TraceAction};
 
 /// A block that is allocated or pending free. The map that holds the block has its address as key.
 #[derive(Clone, Copy, Debug)]
@@ -103,36 +103,36 @@ impl ForwardWalk {
         let size = entry.size;
         let stream = StreamId(context.stream);
         let kind = match entry.action() {
-            Action::Allocated => {
+            TraceAction::Allocated => {
                 let (block_size, pool) = self.allocate(entry, context);
                 EventKind::BlockAllocated { address, size: block_size, requested: size, stream, pool, site }
             }
-            Action::FreeRequested => {
+            TraceAction::FreeRequested => {
                 match self.blocks.get_mut(&address) {
                     Some(block) if !block.pending_free => block.pending_free = true,
                     _ => self.contradictions += 1,
                 }
                 EventKind::FreeRequested { address, site }
             }
-            Action::FreeCompleted => {
+            TraceAction::FreeCompleted => {
                 if self.blocks.remove(&address).is_none() {
                     self.contradictions += 1;
                 }
                 EventKind::FreeCompleted { address, site }
             }
-            Action::SegmentAllocated => {
+            TraceAction::SegmentAllocated => {
                 let pool = self.make_segment(entry, context, false);
                 EventKind::SegmentAllocated { address, size, stream, pool, site }
             }
-            Action::SegmentMapped => {
+            TraceAction::SegmentMapped => {
                 let pool = self.make_segment(entry, context, true);
                 EventKind::SegmentMapped { address, size, stream, pool, site }
             }
-            Action::SegmentFreed => {
+            TraceAction::SegmentFreed => {
                 self.free_segment(entry);
                 EventKind::SegmentFreed { address, size, site }
             }
-            Action::SegmentUnmapped => {
+            TraceAction::SegmentUnmapped => {
                 self.last_segment = None;
                 let range = address..address.saturating_add(size);
                 let is_whole = self.segments.cut(range.clone()).0 == size;
@@ -140,8 +140,8 @@ impl ForwardWalk {
                 self.contradictions += u64::from(!is_whole || !is_empty);
                 EventKind::SegmentUnmapped { address, size, site }
             }
-            Action::OutOfMemory => EventKind::OutOfMemory { requested: size, device_free: address, stream, site },
-            Action::Other => {
+            TraceAction::OutOfMemory => EventKind::OutOfMemory { requested: size, device_free: address, stream, site },
+            TraceAction::Other => {
                 // A note is named by its text. Other marks are named by their action; their text is
                 // whatever the program had set at that time.
                 let is_note = context.is_note && context.scope != StringId(0);

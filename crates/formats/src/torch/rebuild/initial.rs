@@ -23,7 +23,7 @@ use super::backward::BackwardWalk;
 use super::segments::{Segment, Segments, known_pool, likely_pool};
 use super::size::SizeRules;
 use super::trace::DeviceTrace;
-use crate::torch::snapshot::{Action, Origin};
+use crate::torch::snapshot::{Origin, TraceAction};
 
 /// A block that was allocated or pending free before the first entry of the history.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +149,7 @@ impl InitialState {
                 break;
             }
             match entry.action() {
-                Action::Allocated => {
+                TraceAction::Allocated => {
                     if let Some((&address, block)) = unknown_tails.range(..entry.address).next_back()
                         && entry.address < block.segment_end
                         && entry
@@ -161,7 +161,7 @@ impl InitialState {
                         unknown_tails.remove(&address);
                     }
                 }
-                Action::FreeCompleted if unknown_tails.remove(&entry.address).is_some() => {
+                TraceAction::FreeCompleted if unknown_tails.remove(&entry.address).is_some() => {
                     self.uncertain_blocks += 1;
                     self.uncertain_entries = number;
                 }
