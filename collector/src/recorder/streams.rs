@@ -4,6 +4,7 @@
 //! Without viewers, file and hub get the same chunks. While a program with a file has viewers,
 //! events are encoded twice.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -105,6 +106,11 @@ impl Streams {
     pub(crate) fn write_state(&mut self) {
         let state = self.main.state().clone();
         self.full_state(&state);
+    }
+
+    /// Iterates over the encoders that receive events: one, or two while viewers have their own.
+    fn encoders(&mut self) -> impl Iterator<Item = &mut Encoder> {
+        iter::once(&mut self.main).chain(&mut self.live)
     }
 
     /// Returns true if the hub has at least one viewer, which needs chunks at once; false without a
@@ -245,10 +251,7 @@ impl Streams {
     /// Replaces the recording's header: program, devices, start time, settings.
     #[cfg(feature = "server")]
     pub(crate) fn update_info(&mut self, info: &RecordingInfo) {
-        self.main.update_info(info);
-        if let Some(live) = &mut self.live {
-            live.update_info(info);
-        }
+        self.encoders().for_each(|encoder| encoder.update_info(info));
         self.info = info.clone();
     }
 
@@ -276,33 +279,18 @@ impl Sink for Streams {
         if let EventKind::Mark { stage: AnnotationStage::Instant | AnnotationStage::Begin, name, .. } = event.kind {
             count_mark(&mut self.marks, name, event.time_ns);
         }
-        self.main.event(event);
-        if let Some(live) = &mut self.live {
-            live.event(event);
-        }
+        self.encoders().for_each(|encoder| encoder.event(event));
     }
     fn define(&mut self, definition: &Definition) {
-        self.main.define(definition);
-        if let Some(live) = &mut self.live {
-            live.define(definition);
-        }
+        self.encoders().for_each(|encoder| encoder.define(definition));
     }
     fn annotation(&mut self, annotation: &Annotation) {
-        self.main.annotation(annotation);
-        if let Some(live) = &mut self.live {
-            live.annotation(annotation);
-        }
+        self.encoders().for_each(|encoder| encoder.annotation(annotation));
     }
     fn relabel(&mut self, relabel: &Relabel) {
-        self.main.relabel(relabel);
-        if let Some(live) = &mut self.live {
-            live.relabel(relabel);
-        }
+        self.encoders().for_each(|encoder| encoder.relabel(relabel));
     }
     fn full_state(&mut self, state: &MemoryState) {
-        self.main.full_state(state);
-        if let Some(live) = &mut self.live {
-            live.full_state(state);
-        }
+        self.encoders().for_each(|encoder| encoder.full_state(state));
     }
 }

@@ -1,6 +1,6 @@
 //! Encodes imported events as a recording with an index.
 
-use vramscope_trace::{Annotation, Definition, Event, IndexedEncoder, MemoryState, RecordingInfo, Relabel, Sink};
+use vramscope_trace::{Event, IndexedEncoder, RecordingInfo, Sink};
 
 use crate::error::Result;
 
@@ -66,16 +66,7 @@ impl<F: FnMut(&[u8]) -> Result> Sink for ChunkWriter<F> {
             self.write_chunks();
         }
     }
-    fn define(&mut self, definition: &Definition) {
-        self.encoder.define(definition);
-    }
-    fn annotation(&mut self, annotation: &Annotation) {
-        self.encoder.annotation(annotation);
-    }
-    fn relabel(&mut self, relabel: &Relabel) {
-        self.encoder.relabel(relabel);
-    }
-    fn full_state(&mut self, state: &MemoryState) {
-        self.encoder.full_state(state);
+    fn inner_sink(&mut self) -> Option<&mut dyn Sink> {
+        Some(&mut self.encoder)
     }
 }

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use vramscope_formats::{ImportProgress, ImportSummary, Importer, InputFormat, Limits, ReadError};
-use vramscope_trace::{Annotation, Definition, Encoder, Event, MemoryState, RecordingInfo, Sink};
+use vramscope_trace::{Encoder, Event, RecordingInfo, Sink};
 
 /// Number of events after which finished chunks of the recording are passed on.
 const EVENTS_PER_OUTPUT: u32 = 4096;
@@ -157,16 +157,8 @@ impl Sink for ChunkSink<'_> {
         }
     }
 
-    fn define(&mut self, definition: &Definition) {
-        self.encoder.define(definition);
-    }
-
-    fn annotation(&mut self, annotation: &Annotation) {
-        self.encoder.annotation(annotation);
-    }
-
-    fn full_state(&mut self, state: &MemoryState) {
-        self.encoder.full_state(state);
+    fn inner_sink(&mut self) -> Option<&mut dyn Sink> {
+        Some(&mut self.encoder)
     }
 }
 

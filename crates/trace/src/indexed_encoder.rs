@@ -1,12 +1,11 @@
 //! Encodes a whole recording with an index at its end.
 
 use crate::encoder::Encoder;
-use crate::event::{Annotation, Event, Relabel};
+use crate::event::Event;
 use crate::info::RecordingInfo;
 use crate::memory_state::MemoryState;
 use crate::recording::Recording;
 use crate::sink::Sink;
-use crate::site::Definition;
 
 /// An [`Encoder`] for whole recordings: full states keep their event numbers, and an index follows
 /// the last chunk. [`RangeCopy`](crate::RangeCopy) shows its use.
@@ -60,16 +59,8 @@ impl Sink for IndexedEncoder {
         self.encoder.event(event);
     }
 
-    fn define(&mut self, definition: &Definition) {
-        self.encoder.define(definition);
-    }
-
-    fn annotation(&mut self, annotation: &Annotation) {
-        self.encoder.annotation(annotation);
-    }
-
-    fn relabel(&mut self, relabel: &Relabel) {
-        self.encoder.relabel(relabel);
+    fn inner_sink(&mut self) -> Option<&mut dyn Sink> {
+        Some(&mut self.encoder)
     }
 
     fn full_state(&mut self, state: &MemoryState) {

@@ -7,29 +7,42 @@ use crate::site::Definition;
 /// A receiver of events in the order in which they happened.
 ///
 /// Implemented by [`NullSink`], [`MemorySink`], [`Encoder`](crate::Encoder) and the collector's
-/// ring buffer. Only [`event`](Self::event) is required; by default the others do nothing.
+/// ring buffer. Only [`event`](Self::event) is required; by default the others pass on what they
+/// receive to [`inner_sink`](Self::inner_sink), which is none unless a sink has one.
 pub trait Sink {
     /// Receives the next event of the recorded program.
     fn event(&mut self, event: &Event);
     /// Receives a definition (string, frame, stack or site), before the first event that refers to
     /// it.
     fn define(&mut self, definition: &Definition) {
-        let _ = definition;
+        if let Some(sink) = self.inner_sink() {
+            sink.define(definition);
+        }
     }
     /// Receives an annotation, which belongs after the events received so far.
     fn annotation(&mut self, annotation: &Annotation) {
-        let _ = annotation;
+        if let Some(sink) = self.inner_sink() {
+            sink.annotation(annotation);
+        }
     }
     /// Receives a new site for a live block, after the definition of the site. It takes effect
     /// between the events received before and after it.
     fn relabel(&mut self, relabel: &Relabel) {
-        let _ = relabel;
+        if let Some(sink) = self.inner_sink() {
+            sink.relabel(relabel);
+        }
     }
     /// Receives a full state, which replaces the memory state that the events led to.
     ///
     /// It comes before the first event if memory was in use by then, and after a gap.
     fn full_state(&mut self, state: &MemoryState) {
-        let _ = state;
+        if let Some(sink) = self.inner_sink() {
+            sink.full_state(state);
+        }
+    }
+    /// Returns the sink behind this one, which receives everything but events unchanged.
+    fn inner_sink(&mut self) -> Option<&mut dyn Sink> {
+        None
     }
 }
 
