@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// The recordings under `tests/data`.
-pub const SMALL: [&str; 5] = ["tiny_inference", "mlp_train", "frag_a_expandable", "ring", "graphs"];
+pub use crate::snapshot_names::{LARGE, SMALL};
 
 /// Recordings under `tests/data` whose ground truth covers every device, and whether their
 /// history begins with the program.
@@ -22,20 +21,6 @@ pub const WITH_DEVICE_STATS: [(&str, bool); 11] = [
     ("state_only", false),
     ("stopped", false),
     ("two_devices", true),
-];
-
-/// Larger recordings, kept beside the checkout; `big` is not among them.
-pub const LARGE: [&str; 10] = [
-    "cppstacks",
-    "frag_a",
-    "frag_a_gc",
-    "frag_a_maxsplit",
-    "frag_a_roundup",
-    "gpt_varlen",
-    "gpt_varlen_expandable",
-    "oom_frag",
-    "resnet50_train",
-    "two_gpus",
 ];
 
 /// A recording and its ground truth.

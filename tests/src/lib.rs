@@ -41,6 +41,7 @@ mod recorded_events;
 pub mod rules;
 mod simulated_rank;
 pub mod snapshot_model;
+mod snapshot_names;
 pub mod synthetic;
 mod verify_table;
 
