@@ -10,7 +10,7 @@ use crate::error::ReadError;
 use crate::limits::Limits;
 use crate::progress::{Cancelled, ImportPhase, ProgressReporter};
 use crate::rmm;
-use crate::sniff::{InputFormat, sniff};
+use crate::sniff::InputFormat;
 use crate::summary::{ImportSummary, WRITER};
 use crate::torch::annotations;
 use crate::torch::json;
@@ -28,16 +28,17 @@ const HOST_NAME: &str = "host (pinned)";
 /// small.
 const MAX_IDLE_DEVICES: usize = 64;
 
-/// Reads a file that is not a pickle from its bytes, which are complete and unpacked, and passes
-/// its events to a sink.
+/// Reads a file of a format other than a pickle from its bytes, which are complete and unpacked, and
+/// passes its events to a sink.
 pub(crate) fn import_whole<S: Sink>(
     bytes: &[u8],
+    format: Option<InputFormat>,
     name: &str,
     limits: &Limits,
     reporter: &mut ProgressReporter<'_>,
     begin: impl FnOnce(&RecordingInfo) -> S,
 ) -> Result<(S, ImportSummary), ReadError> {
-    match sniff(bytes) {
+    match format {
         Some(InputFormat::TorchJson) => {
             let snapshot = json::read(bytes, limits, reporter)?;
             reporter.set_read_bytes(bytes.len() as u64);

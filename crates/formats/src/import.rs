@@ -50,9 +50,10 @@ pub fn import<S: Sink>(
     progress: &mut dyn FnMut(&ImportProgress) -> ControlFlow<()>,
     begin: impl FnOnce(&RecordingInfo) -> S,
 ) -> Result<(S, ImportSummary), ReadError> {
-    if sniff(bytes) != Some(InputFormat::TorchPickle) {
+    let format = sniff(bytes);
+    if format != Some(InputFormat::TorchPickle) {
         let mut reporter = ProgressReporter::new(ImportProgress::default(), progress);
-        return import_whole(bytes, name, limits, &mut reporter, begin);
+        return import_whole(bytes, format, name, limits, &mut reporter, begin);
     }
     let mut importer = Importer::new(limits, Some(bytes.len() as u64));
     for piece in bytes.chunks(PIECE_BYTES) {

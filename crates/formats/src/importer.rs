@@ -106,10 +106,10 @@ impl Importer {
         self.content.read(&self.limits)?;
         let content = match self.content {
             Content::Pickle(reader) => FileContent::Snapshot(Box::new(reader.finish()?)),
-            Content::Bytes(bytes) => FileContent::Bytes(match recording_in_html(&bytes, &self.limits)? {
-                Some(recording) => recording,
-                None => bytes,
-            }),
+            Content::Bytes(bytes) => {
+                let bytes = recording_in_html(&bytes, &self.limits)?.unwrap_or(bytes);
+                FileContent::Bytes(sniff(&bytes), bytes)
+            }
         };
         Ok(ImportedFile { limits: self.limits, progress: self.progress, content })
     }
@@ -151,8 +151,8 @@ pub struct ImportedFile {
 enum FileContent {
     /// A pickled snapshot.
     Snapshot(Box<Snapshot>),
-    /// The unpacked bytes of any other file.
-    Bytes(Vec<u8>),
+    /// The unpacked bytes of any other file, and their format if it is known.
+    Bytes(Option<InputFormat>, Vec<u8>),
 }
 
 impl ImportedFile {
@@ -161,7 +161,7 @@ impl ImportedFile {
     pub fn format(&self) -> Option<InputFormat> {
         match &self.content {
             FileContent::Snapshot(_) => Some(InputFormat::TorchPickle),
-            FileContent::Bytes(bytes) => sniff(bytes),
+            FileContent::Bytes(format, _) => *format,
         }
     }
 
@@ -170,7 +170,7 @@ impl ImportedFile {
     pub fn into_bytes(self) -> Vec<u8> {
         match self.content {
             FileContent::Snapshot(_) => Vec::new(),
-            FileContent::Bytes(bytes) => bytes,
+            FileContent::Bytes(_, bytes) => bytes,
         }
     }
 
@@ -193,7 +193,7 @@ impl ImportedFile {
         let mut reporter = ProgressReporter::new(self.progress, progress);
         match self.content {
             FileContent::Snapshot(snapshot) => write_snapshot(*snapshot, name, &mut reporter, begin),
-            FileContent::Bytes(bytes) => import_whole(&bytes, name, &self.limits, &mut reporter, begin),
+            FileContent::Bytes(format, bytes) => import_whole(&bytes, format, name, &self.limits, &mut reporter, begin),
         }
     }
 }
