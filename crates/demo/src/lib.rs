@@ -64,6 +64,8 @@ mod dtype;
 mod error;
 #[cfg(test)]
 mod gradient_comparison_tests;
+mod gradient_graph;
+mod gradient_mode;
 #[cfg(test)]
 mod gradient_tests;
 mod memory;

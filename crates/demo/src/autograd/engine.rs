@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use vramscope_collector::{Category, Scope};
 
-use super::{Edge, Node, Value, no_grad};
 use crate::error::{Result, TensorError};
+use crate::gradient_graph::{Edge, Node, Value};
+use crate::gradient_mode::no_grad;
 use crate::operation::{Module, Operation};
 use crate::tensor::Tensor;
 

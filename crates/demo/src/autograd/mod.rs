@@ -11,11 +11,9 @@
 
 mod checkpoint;
 mod engine;
-mod graph;
-mod mode;
 mod saved;
 
+pub(crate) use crate::gradient_graph::Node;
+pub use crate::gradient_mode::{GradMode, enable_grad, is_grad_enabled, no_grad};
 pub use checkpoint::checkpoint;
-pub(crate) use graph::{Edge, Node, Value};
-pub use mode::{GradMode, enable_grad, is_grad_enabled, no_grad};
 pub(crate) use saved::Saved;

@@ -12,11 +12,12 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use crate::autograd::{Edge, Node, Value, is_grad_enabled};
 use crate::backend::RawSlice;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
+use crate::gradient_graph::{Edge, Node, Value};
+use crate::gradient_mode::is_grad_enabled;
 use crate::operation::Operation;
 
 pub(crate) use create::checked_len;
