@@ -1,7 +1,5 @@
 //! Byte counters of one device at one moment.
 
-use crate::metrics::{fragmentation, rounding_waste_bytes};
-
 /// The allocator's byte counters for one device at one moment (PyTorch's `memory_stats`):
 /// allocated, active, reserved and requested bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,10 +15,11 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Returns the bytes that rounding adds to the requested bytes of active blocks.
+    /// Returns the bytes that rounding adds to the requested bytes of active blocks: active −
+    /// requested, and 0 if a contradictory history has more requested than active bytes.
     #[must_use]
     pub fn rounding_waste_bytes(&self) -> u64 {
-        rounding_waste_bytes(self.active, self.requested)
+        self.active.saturating_sub(self.requested)
     }
 }
 
@@ -55,5 +54,34 @@ impl FreeSpace {
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         fragmentation(self.largest, self.total)
+    }
+}
+
+/// Returns the external fragmentation, from 0 to 1: 1 − largest free block ÷ free bytes in
+/// segments; 0 if nothing is free. Both arguments are in bytes.
+///
+/// [`FreeSpace::fragmentation`] computes it for a known [`FreeSpace`].
+#[must_use]
+pub fn fragmentation(largest_free: u64, free: u64) -> f64 {
+    if free == 0 { 0.0 } else { 1.0 - largest_free as f64 / free as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragmentation_is_the_share_beside_the_largest_free_block() {
+        for (largest, free, expected) in
+            [(0, 0, 0.0), (4096, 4096, 0.0), (2048, 3072, 1.0 - 2048.0 / 3072.0), (1, 4, 0.75)]
+        {
+            assert_eq!(fragmentation(largest, free), expected, "{largest} of {free}");
+        }
+    }
+
+    #[test]
+    fn rounding_waste_is_never_negative() {
+        let waste = |active, requested| Counters { active, requested, ..Counters::default() }.rounding_waste_bytes();
+        assert_eq!((waste(512, 400), waste(400, 512)), (112, 0));
     }
 }

@@ -112,7 +112,7 @@ mod varint;
 
 pub use chunk::{Chunk, ChunkKind, FORMAT_NAME, FORMAT_VERSION, MAGIC};
 pub use counter_series::{CounterColumn, CounterSeries, Peak, SampleColumn, UsedMemoryPeaks};
-pub use counters::{Counters, FreeSpace, MemorySample};
+pub use counters::{Counters, FreeSpace, MemorySample, fragmentation};
 pub use decoder::{DecodedItem, Decoder};
 pub use device_state::DeviceState;
 pub use encoder::Encoder;
@@ -133,9 +133,7 @@ pub use live_bytes_by_site::{
     short_file_name, short_function_name, site_name, stack_name,
 };
 pub use memory_state::MemoryState;
-pub use metrics::{
-    Churn, Metrics, MetricsSample, MetricsSeries, fragmentation, metrics_by_group, peak_utilization, unusable_share,
-};
+pub use metrics::{Churn, Metrics, MetricsSample, MetricsSeries, metrics_by_group, peak_utilization, unusable_share};
 pub use metrics_over_time::{MetricSummary, MetricsOverTime, metrics_over_time};
 pub use quantity::{ByteSize, Count, DurationNs, ParseByteSizeError, Percent};
 pub use recording::{

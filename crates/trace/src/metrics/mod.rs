@@ -1,14 +1,11 @@
 //! Metrics: how well memory is used, at one moment ([`Metrics`]) and over time ([`MetricsSeries`]).
 
 mod codec;
-mod formulas;
 mod groups;
 mod metric_values;
 mod series;
 
 pub(crate) use codec::{put_metrics, read_metrics};
-pub use formulas::fragmentation;
-pub(crate) use formulas::rounding_waste_bytes;
 pub use groups::metrics_by_group;
 pub use metric_values::{Metrics, peak_utilization, unusable_share};
 pub use series::{Churn, MetricsSample, MetricsSeries};
