@@ -38,7 +38,7 @@ The exit code is the program's. On a terminal, the page stays open after the pro
 
 /// The module that Python imports when it starts, for a command that was installed without the
 /// package. The file is a link to the package's.
-const SITE_CUSTOMIZE: &str = include_str!("run/sitecustomize.py");
+const SITE_CUSTOMIZE: &str = include_str!("sitecustomize.py");
 const _: () = assert!(
     SITE_CUSTOMIZE.as_bytes()[0] == b'"',
     "src/commands/run/sitecustomize.py is no link: check out the repository with links (git config core.symlinks true)"
