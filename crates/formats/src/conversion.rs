@@ -28,8 +28,8 @@ const HOST_NAME: &str = "host (pinned)";
 /// small.
 const MAX_IDLE_DEVICES: usize = 64;
 
-/// Reads a file of a format other than a pickle from its bytes, which are complete and unpacked, and
-/// passes its events to a sink.
+/// Reads a file that is not a pickle from its bytes, which are complete and unpacked, and passes
+/// its events to a sink.
 pub(crate) fn import_whole<S: Sink>(
     bytes: &[u8],
     format: Option<InputFormat>,

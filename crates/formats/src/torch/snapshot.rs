@@ -8,7 +8,8 @@ use vramscope_trace::{AnnotationStage, Definition, DeviceId, Interner, MempoolId
 use super::paged_list::PagedList;
 use super::settings::RecordedSettings;
 
-/// What a trace entry of PyTorch's allocator reports, such as an allocated block or a freed segment.
+/// What a trace entry of PyTorch's allocator reports, such as an allocated block or a freed
+/// segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TraceAction {
@@ -47,8 +48,8 @@ impl TraceAction {
         Self::Other,
     ];
 
-    /// Returns the action with PyTorch's name, such as `segment_map`; [`TraceAction::Other`] if it is
-    /// unknown.
+    /// Returns the action with PyTorch's name, such as `segment_map`; [`TraceAction::Other`] if it
+    /// is unknown.
     pub(crate) fn from_name(name: &str) -> Self {
         match name {
             "alloc" => Self::Allocated,
