@@ -139,6 +139,7 @@ mod stream;
 mod text;
 mod time;
 mod torch;
+mod wait_check;
 
 #[cfg(feature = "server")]
 pub use aggregator::{Aggregator, JoinError, ProcessConnection};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{Location, resume_unwind};
 #[cfg(feature = "server")]
 use std::sync::Weak;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use vramscope_pool::{
     AllocateError, AllocatedBlock, DeviceError, FreeError, Origin, OutOfMemory, Pool, Settings, Stats,
@@ -20,6 +20,7 @@ use crate::recorded_pool::{EventLog, RecordedPool, SegmentWatcher};
 use crate::recorder::RecorderHandle;
 use crate::scope::{Context, Scope, unique_number};
 use crate::sites::SiteDetail;
+use crate::wait_check::{CheckedGuard, Wait};
 
 /// A caching allocator over a device's memory. Clones share the pool.
 ///
@@ -153,18 +154,19 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// # Panics
     /// If a thread panicked during a change of the pool, or inside a free-memory callback of this
     /// pool.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, RecordedPool<D>> {
+    pub(crate) fn lock(&self) -> CheckedGuard<'_, RecordedPool<D>> {
         self.try_lock().unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Locks the pool, or returns an error in the cases in which [`lock`](Self::lock) panics.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Result<MutexGuard<'_, RecordedPool<D>>, DeviceError> {
+    pub(crate) fn try_lock(&self) -> Result<CheckedGuard<'_, RecordedPool<D>>, DeviceError> {
         if callback::is_running_callback(self.shared.number) {
             return Err(device_error("a free-memory callback may only drop buffers of its pool, not use the pool"));
         }
         let broken = "the pool is unusable because a thread panicked while changing it";
-        self.shared.inner.lock().map_err(|_| device_error(broken))
+        let locked = self.shared.inner.lock().map_err(|_| device_error(broken))?;
+        Ok(CheckedGuard::new(locked, Wait::Hub))
     }
 
     /// Returns a weak reference, which does not keep the pool alive.
@@ -335,7 +337,7 @@ impl<D: MemoryDevice> DevicePool<D> {
     /// free-memory callback; calls the observers if the device is out of memory.
     fn allocate_locked(
         &self,
-        mut inner: MutexGuard<'_, RecordedPool<D>>,
+        mut inner: CheckedGuard<'_, RecordedPool<D>>,
         stream: StreamId,
         Request { bytes, mempool, location }: Request,
     ) -> Result<Option<AllocatedBlock>, AllocateError> {
@@ -372,7 +374,8 @@ impl<D: MemoryDevice> DevicePool<D> {
             return;
         }
         // If a panic left the pool inconsistent, leaking the block is the only safe choice.
-        let Ok(mut inner) = self.shared.inner.lock() else { return };
+        let Ok(inner) = self.shared.inner.lock() else { return };
+        let mut inner = CheckedGuard::new(inner, Wait::Hub);
         match self.free_block(&mut inner, address, location) {
             // If the device fails, the pool is unchanged and the block leaks.
             Ok(()) | Err(FreeError::Device(_)) => {}

@@ -1,7 +1,7 @@
 //! The hub's state: history, totals and file of a live recording.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use vramscope_trace::Chunk;
 
@@ -11,6 +11,7 @@ use super::history::History;
 use super::position::RecordingIdentity;
 use crate::figures::Figures;
 use crate::file::FileView;
+use crate::wait_check::{CheckedGuard, Wait};
 
 /// Default of [`HubLimits::history_bytes`]: 256 MiB. An event takes four to ten bytes.
 const DEFAULT_HISTORY_BYTES: u64 = 256 << 20;
@@ -53,9 +54,16 @@ pub(super) struct HubState {
 
 impl HubState {
     /// Locks the history, also after a thread that held the lock has panicked.
-    pub(super) fn lock(&self) -> MutexGuard<'_, History> {
+    pub(super) fn lock(&self) -> CheckedGuard<'_, History> {
+        Wait::Hub.begin();
         // Chunks are pushed last under the lock, so the history is consistent after a panic.
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        CheckedGuard::new(self.history.lock().unwrap_or_else(PoisonError::into_inner), Wait::Network)
+    }
+
+    /// Locks the figures, also after a thread that held the lock has panicked.
+    fn lock_figures(&self) -> CheckedGuard<'_, Arc<Figures>> {
+        Wait::Hub.begin();
+        CheckedGuard::new(self.figures.lock().unwrap_or_else(PoisonError::into_inner), Wait::Network)
     }
 }
 
@@ -133,6 +141,7 @@ impl Hub {
     /// Appends the recording's next chunks and drops the oldest ones beyond the history's limit.
     /// Never waits for a viewer.
     pub fn publish(&self, chunks: &[Arc<Chunk>]) {
+        let _forbidden = Wait::Network.forbid();
         let mut history = self.0.lock();
         for chunk in chunks {
             history.push(Arc::clone(chunk));
@@ -228,13 +237,13 @@ impl Hub {
     /// call.
     #[must_use]
     pub fn figures(&self) -> Arc<Figures> {
-        Arc::clone(&self.0.figures.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.lock_figures())
     }
 
     /// Replaces the [`Figures`]: numbers of recorded and lost events, file size and each device's
     /// memory. The recorder calls this about once a second.
     pub fn set_figures(&self, figures: Figures) {
-        *self.0.figures.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(figures);
+        *self.0.lock_figures() = Arc::new(figures);
     }
 
     /// Asks the recorder to update the [`Figures`] ten times a second for as long as the result

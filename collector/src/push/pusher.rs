@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::transport::{Demand, PushMessage, Transport};
 use crate::hub::{Hub, RecordingIdentity, StreamPosition, Viewer};
 use crate::process::Process;
+use crate::wait_check::Wait;
 
 /// The delay before the first attempt to reconnect, and the longest delay: each failed attempt
 /// doubles the delay.
@@ -29,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most time that the program's end waits for the rest of the recording to be sent; then the
 /// rest is lost.
-pub(super) const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
 
 /// A running push of a hub's recording to a server. Dropping it ends the push.
 ///
@@ -167,13 +168,14 @@ impl<T: Transport> Pusher<T> {
 
     /// Connects and pushes until the recording has ended and is acknowledged.
     fn session(&mut self) -> Result<(), SessionError> {
+        Wait::Network.begin();
         let connected = self.transport.connect(&self.process);
         let resume = connected.map_err(|reason| SessionError { reason, was_connected: false })?;
         if std::mem::take(&mut self.has_logged_failure) {
             tracing::info!("push to {}: connected", self.server);
         }
         let sent = self.send_all(resume).map_err(|reason| SessionError { reason, was_connected: true });
-        self.transport.close();
+        self.network().close();
         sent
     }
 
@@ -217,7 +219,7 @@ impl<T: Transport> Pusher<T> {
             }
             let is_start = std::mem::take(is_start);
             let (next, missed_events) = (taken.next, taken.missed_events);
-            self.transport.send(PushMessage { chunks: &taken.chunks, next, missed_events, is_start })?;
+            self.network().send(PushMessage { chunks: &taken.chunks, next, missed_events, is_start })?;
             unacknowledged += 1;
             while unacknowledged >= MAX_UNACKNOWLEDGED {
                 self.receive()?;
@@ -227,7 +229,13 @@ impl<T: Transport> Pusher<T> {
         for _ in 0..unacknowledged {
             self.receive()?;
         }
-        self.transport.finish()
+        self.network().finish()
+    }
+
+    /// Returns the transport, for a call that waits for the server.
+    fn network(&mut self) -> &mut T {
+        Wait::Network.begin();
+        &mut self.transport
     }
 
     /// Returns a reader that continues with chunk number `resume`; with 0, it begins where the
@@ -272,7 +280,7 @@ impl<T: Transport> Pusher<T> {
     /// end is overdue.
     fn receive(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + ACKNOWLEDGE_TIMEOUT;
-        while self.transport.receive(POLL_INTERVAL)?.is_none() {
+        while self.network().receive(POLL_INTERVAL)?.is_none() {
             if Instant::now() > deadline {
                 return Err(format!("the server acknowledged nothing for {} s", ACKNOWLEDGE_TIMEOUT.as_secs()));
             }
@@ -286,7 +294,7 @@ impl<T: Transport> Pusher<T> {
     fn receive_available(&mut self, unacknowledged: usize) -> Result<usize, String> {
         let mut received = 0;
         // Called at least once, so that pings are answered.
-        while self.transport.receive(Duration::ZERO)?.is_some() && received < unacknowledged {
+        while self.network().receive(Duration::ZERO)?.is_some() && received < unacknowledged {
             received += 1;
         }
         Ok(received)

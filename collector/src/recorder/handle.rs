@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 
 use vramscope_trace::{
@@ -17,6 +17,7 @@ use super::ring_writer::{HandleRing, Overflowing, RingWriter, WAKE_LEN, WaitingP
 use super::state::{CatchUpCallback, DroppedEvents, MAX_SIDE_RECORDS, RecorderState, SideRecord};
 use crate::ring::ring;
 use crate::sites::Numbers;
+use crate::wait_check::Wait;
 
 /// Maximum number of handles with a ring (queue) of their own; all further handles share one ring.
 pub(super) const MAX_RINGS: usize = 16;
@@ -117,7 +118,7 @@ impl RecorderHandle {
         state.flushes += 1;
         while !state.is_ended && state.passes < until {
             self.recorder.unpark();
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = state.wait(&self.shared.changed);
         }
         state.flushes -= 1;
     }
@@ -162,6 +163,7 @@ impl RecorderHandle {
     /// returns false, because the ring is full, the item counts as dropped. `device` and `time` are
     /// those of the item.
     fn put(&mut self, device: DeviceId, time: (u64, Unit), put: impl FnOnce(&mut RingWriter) -> bool) {
+        let _forbidden = Wait::Hub.forbid();
         if matches!(self.ring, HandleRing::Unused) {
             self.ring = self.open();
         }
@@ -251,6 +253,7 @@ impl RecorderHandle {
         (time, unit): (u64, Unit),
         device_state: impl FnOnce() -> Option<DeviceState>,
     ) {
+        let _forbidden = Wait::Hub.forbid();
         let Self { ring: HandleRing::Overflowing(overflowing), shared, .. } = self else { return };
         let lost = overflowing.dropped.events.load(Ordering::Relaxed);
         let gap = Event { device, time_ns: time, kind: EventKind::Gap { lost } };
@@ -287,6 +290,7 @@ impl RecorderHandle {
     /// Records an event whose time is in `unit`, or counts it as dropped.
     #[inline(always)]
     fn event_in(&mut self, event: &Event, unit: Unit) {
+        let _forbidden = Wait::Hub.forbid();
         match &mut self.ring {
             HandleRing::Own(ring) => {
                 if !ring.event(event, unit) {
@@ -346,6 +350,7 @@ impl Sink for RecorderHandle {
         self.event_in(event, Unit::Nanoseconds);
     }
     fn define(&mut self, definition: &Definition) {
+        let _forbidden = Wait::Hub.forbid();
         let mut state = self.shared.wait_while(&self.recorder, |state| state.definitions.len() >= MAX_DEFINITIONS);
         if !state.is_closed {
             state.definitions.push(definition.clone());

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vramscope_trace::RecordingInfo;
 
 use crate::hub::Hub;
+use crate::wait_check::Wait;
 
 mod clock;
 mod handle;
@@ -170,6 +171,7 @@ fn spawn(
 /// Merges the rings and passes events to `sink` until the recording is closed; returns the
 /// recording's number of events, size, waits and file error. Runs on the recorder's thread.
 fn run(shared: &RecorderState<RingWriter>, clock: &Clock, mut sink: impl RecorderSink) -> Summary {
+    let _forbidden = Wait::Network.forbid();
     let mut merge = RingMerger::default();
     // Start times of the last two passes. Events taken in this pass were put after the start of the
     // pass before the last, because a pass may leave events for the next one.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use vramscope_trace::{Annotation, Definition, DeviceId, DeviceState, MemoryState
 
 use super::ring_reader::RingReader;
 use crate::sites::Numbers;
+use crate::wait_check::{CheckedGuard, Wait};
 
 /// Maximum number of side records that wait for the recorder; at the limit, the program waits. A
 /// full state can be large.
@@ -65,7 +66,7 @@ pub(super) struct RecorderState<R> {
     pub(super) state: Mutex<LockedState<R>>,
     /// Notified when a ring may have room again, and after each pass.
     pub(super) changed: Condvar,
-    /// How often a program thread waited for room.
+    /// How often a program thread has begun to wait for room.
     pub(super) waits: AtomicU64,
     /// Total time that program threads waited.
     pub(super) waited_ns: AtomicU64,
@@ -136,9 +137,10 @@ impl<R> RecorderState<R> {
     }
 
     /// Locks the state, also after a thread that held the lock has panicked.
-    pub(super) fn lock(&self) -> MutexGuard<'_, LockedState<R>> {
+    pub(super) fn lock(&self) -> CheckedGuard<'_, LockedState<R>> {
+        Wait::Recorder.begin();
         // No code under the lock can panic, so the state is consistent even if a thread died.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        CheckedGuard::new(self.state.lock().unwrap_or_else(PoisonError::into_inner), Wait::Hub)
     }
 
     /// Blocks while `full` returns true and the recording has not ended, and returns the locked
@@ -148,16 +150,15 @@ impl<R> RecorderState<R> {
         &self,
         recorder: &Thread,
         mut full: impl FnMut(&mut LockedState<R>) -> bool,
-    ) -> MutexGuard<'_, LockedState<R>> {
+    ) -> CheckedGuard<'_, LockedState<R>> {
         let mut state = self.lock();
         if state.is_closed || !full(&mut state) {
             return state;
         }
         recorder.unpark();
-        let since = Instant::now();
-        let wait = self.changed.wait_while(state, |state| !state.is_closed && full(state));
-        let state = wait.unwrap_or_else(PoisonError::into_inner);
         self.waits.fetch_add(1, Ordering::Relaxed);
+        let since = Instant::now();
+        let state = state.wait_while(&self.changed, |state| !state.is_closed && full(state));
         let waited_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.waited_ns.fetch_add(waited_ns, Ordering::Relaxed);
         state

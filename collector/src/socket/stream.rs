@@ -13,6 +13,7 @@ use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
 use super::address::Address;
 #[cfg(feature = "tls")]
 use super::trust;
+use crate::wait_check::Wait;
 
 /// A connection to a server: TCP, with or without TLS.
 pub(super) enum Stream {
@@ -25,6 +26,7 @@ impl Stream {
     /// Connects to `address`, at the first of the host's IP addresses that accepts. `timeout`
     /// applies to each attempt, and to every read and write until another timeout is set.
     pub(super) fn connect(address: &Address, ca: Option<&Path>, timeout: Duration) -> io::Result<Self> {
+        Wait::Network.begin();
         let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the host name has no IP address");
         let mut connected = None;
         for socket in (address.host(), address.port()).to_socket_addrs()? {
@@ -88,6 +90,7 @@ impl Stream {
 
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Wait::Network.begin();
         match self {
             Self::Plain(tcp) => tcp.read(buffer),
             #[cfg(feature = "tls")]
@@ -98,6 +101,7 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Wait::Network.begin();
         match self {
             Self::Plain(tcp) => tcp.write(bytes),
             #[cfg(feature = "tls")]
@@ -106,6 +110,7 @@ impl Write for Stream {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        Wait::Network.begin();
         match self {
             Self::Plain(tcp) => tcp.flush(),
             #[cfg(feature = "tls")]

@@ -1,0 +1,162 @@
+//! Checks in debug builds that a program never waits for a network.
+//!
+//! A training thread takes locks of the recorder. The recorder's thread takes locks of the hub,
+//! which it shares with the threads that push to a server or broker. No thread waits for a network
+//! while it holds one of these locks, so a server that does not answer delays no training step. The
+//! order of what a thread may wait for is that of [`Wait`]:
+//!
+//! | thread | must not wait for |
+//! | --- | --- |
+//! | in a call of a [`RecorderHandle`](crate::RecorderHandle) | a lock of the hub, the network |
+//! | that holds the lock of a pool, or of the recorder | a lock of the hub, the network |
+//! | that holds a lock of the hub, or publishes to it | the network |
+//! | of the recorder | the network |
+//!
+//! Code that may wait calls [`Wait::begin`], and panics if a caller on its thread
+//! [forbids](Wait::forbid) the wait. Thus every test that records checks the order, on an idle
+//! machine as on a busy one, and none has to measure how long a call takes. Release builds check
+//! nothing and store nothing.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Condvar, MutexGuard, PoisonError};
+
+/// What a thread may wait for, in the order in which it may do so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The lock of the recorder's state.
+    Recorder,
+    /// A lock of the hub.
+    Hub,
+    /// A server or broker.
+    Network,
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    /// For each [`Wait`], how many [`Forbidden`] of this thread forbid it and what follows it.
+    static FORBIDDEN: std::cell::Cell<[u32; 3]> = const { std::cell::Cell::new([0; 3]) };
+}
+
+impl Wait {
+    /// Notes that this thread may wait now.
+    ///
+    /// # Panics
+    /// In debug builds, if a caller has forbidden the wait.
+    #[inline(always)]
+    pub(crate) fn begin(self) {
+        #[cfg(debug_assertions)]
+        if !std::thread::panicking() {
+            let forbidden = FORBIDDEN.get();
+            let is_forbidden = forbidden[..=self as usize].iter().any(|&count| count > 0);
+            assert!(!is_forbidden, "this thread must not wait for {self:?}: a program would wait for it, too");
+        }
+    }
+
+    /// Forbids this thread to wait for this, or for what follows it, until the result is dropped.
+    #[inline(always)]
+    pub(crate) fn forbid(self) -> Forbidden {
+        #[cfg(debug_assertions)]
+        Forbidden::add(self, 1);
+        Forbidden {
+            #[cfg(debug_assertions)]
+            wait: self,
+            #[cfg(debug_assertions)]
+            of_thread: std::marker::PhantomData,
+        }
+    }
+}
+
+/// Forbids a wait to its thread until it is dropped.
+pub(crate) struct Forbidden {
+    #[cfg(debug_assertions)]
+    wait: Wait,
+    /// Keeps it on its thread.
+    #[cfg(debug_assertions)]
+    of_thread: std::marker::PhantomData<*const ()>,
+}
+
+#[cfg(debug_assertions)]
+impl Forbidden {
+    /// Adds to the number of [`Forbidden`] that forbid a wait to this thread.
+    fn add(wait: Wait, change: i32) {
+        let mut forbidden = FORBIDDEN.get();
+        let count = &mut forbidden[wait as usize];
+        *count = count.checked_add_signed(change).expect("each is dropped once");
+        FORBIDDEN.set(forbidden);
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Forbidden {
+    fn drop(&mut self) {
+        Self::add(self.wait, -1);
+    }
+}
+
+/// A held lock that forbids its thread some waits.
+pub(crate) struct CheckedGuard<'a, T> {
+    guard: MutexGuard<'a, T>,
+    forbidden: Forbidden,
+}
+
+impl<'a, T> CheckedGuard<'a, T> {
+    /// Forbids `wait` for as long as the lock is held.
+    #[inline(always)]
+    pub(crate) fn new(guard: MutexGuard<'a, T>, wait: Wait) -> Self {
+        Self { guard, forbidden: wait.forbid() }
+    }
+
+    /// Releases the lock until `condvar` is notified, and locks it again, also after a thread that
+    /// held the lock has panicked.
+    pub(crate) fn wait(self, condvar: &Condvar) -> Self {
+        let guard = condvar.wait(self.guard).unwrap_or_else(PoisonError::into_inner);
+        Self { guard, forbidden: self.forbidden }
+    }
+
+    /// [Waits](Self::wait) again and again while `condition` returns true.
+    pub(crate) fn wait_while(self, condvar: &Condvar, condition: impl FnMut(&mut T) -> bool) -> Self {
+        let guard = condvar.wait_while(self.guard, condition).unwrap_or_else(PoisonError::into_inner);
+        Self { guard, forbidden: self.forbidden }
+    }
+}
+
+impl<T> Deref for CheckedGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for CheckedGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "must not wait for Network")]
+    fn forbidden_wait_panics() {
+        let _forbidden = Wait::Hub.forbid();
+        Wait::Network.begin();
+    }
+
+    #[test]
+    fn waits_are_allowed_before_and_after_what_forbids_them() {
+        let first = Wait::Recorder.forbid();
+        let second = Wait::Hub.forbid();
+        // Guards may be dropped in any order.
+        drop(first);
+        Wait::Recorder.begin();
+        drop(second);
+        Wait::Network.begin();
+        let _forbidden = Wait::Recorder.forbid();
+        std::thread::scope(|scope| scope.spawn(|| Wait::Network.begin()).join().expect("other threads may wait"));
+    }
+}
