@@ -57,7 +57,7 @@ impl Browser {
     /// Requests a path below the prefix. Returns the head and the body of the response.
     fn request(&self, method: &str, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.proxy).expect("the proxy listens");
-        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("the socket can be configured");
+        stream.set_read_timeout(Some(Duration::from_secs(120))).expect("the socket can be configured");
         let cookie = self.cookie.as_ref().map(|cookie| format!("Cookie: {cookie}\r\n")).unwrap_or_default();
         let origin =
             if method == "POST" { format!("Origin: https://{NAME}\r\nContent-Length: 0\r\n") } else { String::new() };

@@ -16,6 +16,8 @@ use vramscope_trace::{
 #[path = "../src/captured_log.rs"]
 mod captured_log;
 
+/// Longest wait for anything, on a slow machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
 const IDENTITY: &str = "0123456789abcdef0123456789abcdef";
 
 /// Locked while a test's server runs: all tests share one log.
@@ -51,7 +53,7 @@ impl PushServer {
     fn connect(&self) -> WebSocket<TcpStream> {
         let address = self.server.address();
         let stream = TcpStream::connect(address).expect("the server receives");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("the socket can be configured");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("the socket can be configured");
         let mut request = format!("ws://{address}/push").into_client_request().expect("a valid URL");
         request.headers_mut().insert("authorization", "Bearer secret".parse().expect("a valid header value"));
         tungstenite::client(request, stream).expect("the server accepts the token").0
@@ -83,12 +85,20 @@ fn marks(count: u64) -> Vec<u8> {
 }
 
 /// Returns the next text message, or the code and reason of the close.
+///
+/// # Panics
+/// Panics if neither arrives.
 fn receive(socket: &mut WebSocket<TcpStream>) -> Result<String, (u16, String)> {
     loop {
         match socket.read() {
             Ok(Message::Text(text)) => return Ok(text.as_str().to_owned()),
             Ok(Message::Close(Some(frame))) => return Err((frame.code.into(), frame.reason.as_str().to_owned())),
             Ok(_) => {}
+            Err(tungstenite::Error::Io(error))
+                if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) =>
+            {
+                panic!("the server sent nothing for {TIMEOUT:?}")
+            }
             Err(error) => return Err((0, error.to_string())),
         }
     }
@@ -180,7 +190,7 @@ fn metrics_cover_connected_processes_only() {
     let wait_until = |is_expected: bool| {
         let start = Instant::now();
         while metrics().contains("vramscope_segments{device=\"1\",name=\"rank 1 · device 0\"} 0") != is_expected {
-            assert!(start.elapsed() < Duration::from_secs(20), "{}", metrics());
+            assert!(start.elapsed() < TIMEOUT, "{}", metrics());
             std::thread::sleep(Duration::from_millis(20));
         }
     };
@@ -193,10 +203,8 @@ fn metrics_cover_connected_processes_only() {
 #[test]
 fn idle_client_is_disconnected() {
     let server = start();
-    let start = Instant::now();
     let mut silent = server.connect();
     assert!(receive(&mut silent).is_err());
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     // The server of an earlier test may still log that its processes have disconnected.
     assert!(!server.log().iter().any(|(_, line)| line.contains(" joined; ")), "{:?}", server.log());
 }

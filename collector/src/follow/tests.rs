@@ -13,6 +13,9 @@ use super::*;
 use crate::hub::Hub;
 use crate::server::{Content, Server, ServerOptions, TlsFiles};
 
+/// Longest wait for anything, on a slow machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
 /// One action of a scripted server on a connection.
 #[derive(Clone, Debug)]
 enum Action {
@@ -75,12 +78,12 @@ fn serve(connections: Vec<Vec<Action>>) -> (String, Receiver<(String, Option<Str
 
 fn options(url: &str) -> FollowOptions {
     let address = Address::parse(url).expect("a valid address");
-    FollowOptions { address, from: FollowFrom::All, ca: None, retry_time: Duration::from_secs(5) }
+    FollowOptions { address, from: FollowFrom::All, ca: None, retry_time: TIMEOUT }
 }
 
 /// Returns all events until the end, without the reasons of `Disconnected`.
 fn all_events(follower: &mut Follower) -> Vec<FollowEvent> {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + TIMEOUT;
     let mut all = Vec::new();
     loop {
         assert!(Instant::now() < deadline, "the follower does not finish: {all:?}");
@@ -237,7 +240,8 @@ fn follower_gives_up_after_the_retry_time() {
     assert!(message.starts_with("could not reconnect within 0 s (Connection refused"), "{message}");
     assert!(message.ends_with(": is the program running?)"), "{message}");
     assert_eq!(kind, FollowErrorKind::ConnectionRefused);
-    assert!((Duration::from_millis(700)..Duration::from_secs(5)).contains(&start.elapsed()));
+    // A busy machine only makes it give up later.
+    assert!(start.elapsed() >= Duration::from_millis(700), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -270,8 +274,9 @@ fn connections_without_chunks_do_not_extend_the_retry_time() {
     assert!(matches!(events.as_slice(), [_, .., FollowEvent::GaveUp(_)]), "{events:?}");
     let count = |kind: &FollowEvent| events.iter().filter(|event| *event == kind).count();
     assert_eq!(count(&disconnected()), count(&FollowEvent::Resumed), "{events:?}");
-    // The first connection, and attempts after 0.2 s, 0.4 s and 0.8 s.
-    assert_eq!(requests.try_iter().count(), 4, "{events:?}");
+    // The first connection, and attempts 0.2 s, 0.6 s and 1.4 s later. A busy machine delays an
+    // attempt, after which there may be fewer.
+    assert!((2..=4).contains(&requests.try_iter().count()), "{events:?}");
 }
 
 #[test]

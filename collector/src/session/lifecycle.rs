@@ -266,7 +266,7 @@ mod tests {
             // SAFETY: It ends the process.
             unsafe { _exit(c_int::from(!is_right)) }
         }
-        let (mut status, deadline) = (0, Instant::now() + Duration::from_secs(20));
+        let (mut status, deadline) = (0, Instant::now() + Duration::from_secs(120));
         // SAFETY: `status` is a number that the call may write to.
         while unsafe { waitpid(child, &raw mut status, NO_WAIT) } == 0 {
             if Instant::now() > deadline {

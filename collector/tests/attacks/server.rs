@@ -1,8 +1,8 @@
 //! A server to attack, and the viewers that must not notice the attack.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,12 +15,15 @@ use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingI
 
 /// The token of the servers that have a given one.
 pub(crate) const TOKEN: &str = "the-right-token";
-/// The servers' `client_timeout`.
-pub(crate) const CLIENT_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The `client_timeout` of servers: longer than a test. What such a server does, it does not do
+/// because a client was slow.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(3600);
+/// The `client_timeout` of [impatient](TestServer::impatient) servers.
+pub(crate) const SHORT_CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The servers' limit on connections.
 pub(crate) const MAX_CONNECTIONS: usize = 64;
-/// Much longer than any step of a test should take.
-const SOCKET_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest wait for anything, on a slow machine.
+pub(crate) const SOCKET_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How a server is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +57,26 @@ pub(crate) struct TestServer {
     hub: Hub,
     encoder: Encoder,
     viewer: Option<TestViewer>,
+    protection: Protection,
+    /// Has the certificate, if the server has one.
+    folder: PathBuf,
 }
 
 impl TestServer {
+    /// Starts a server, and opens its permanent viewer.
     pub(crate) fn new(protection: Protection, folder: &Path) -> Self {
+        let mut server = Self::start(protection, folder, CLIENT_TIMEOUT);
+        server.viewer = Some(TestViewer { socket: server.open_viewer(), recording: Recording::new() });
+        server
+    }
+
+    /// Starts another server like this one, without a viewer, which soon closes the connections of
+    /// clients that do nothing.
+    pub(crate) fn impatient(&self) -> Self {
+        Self::start(self.protection, &self.folder, SHORT_CLIENT_TIMEOUT)
+    }
+
+    fn start(protection: Protection, folder: &Path, client_timeout: Duration) -> Self {
         let has_given_token = matches!(protection, Protection::Token | Protection::Tls);
         let token = has_given_token.then(|| Token::new(TOKEN).expect("a valid token"));
         let files = TlsFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
@@ -69,8 +88,7 @@ impl TestServer {
             command_marks.lock().unwrap().push(name.to_owned());
             Ok(format!("marked {name}"))
         });
-        let limits =
-            ServerLimits { connections: MAX_CONNECTIONS, client_timeout: CLIENT_TIMEOUT, ..ServerLimits::default() };
+        let limits = ServerLimits { connections: MAX_CONNECTIONS, client_timeout, ..ServerLimits::default() };
         let options = ServerOptions {
             listen: Some(SocketAddr::from((address, 0))),
             token,
@@ -85,9 +103,9 @@ impl TestServer {
         let token = server.url().split_once("?token=").map(|(_, token)| token.to_owned());
         let encoder =
             Encoder::new(&RecordingInfo { source: "<script>alert(1)</script>".into(), ..RecordingInfo::default() });
-        let mut server = Self { server, token, marks, tls, hub, encoder, viewer: None };
+        let folder = folder.to_owned();
+        let mut server = Self { server, token, marks, tls, hub, encoder, viewer: None, protection, folder };
         server.record();
-        server.viewer = Some(TestViewer { socket: server.open_viewer(), recording: Recording::new() });
         server
     }
 
@@ -178,11 +196,18 @@ impl TestViewer {
     }
 }
 
-/// Reads until the server closes the connection or sends nothing for [`SOCKET_TIMEOUT`].
+/// Reads until the server closes the connection.
+///
+/// # Panics
+/// Panics if the server keeps it open.
+#[track_caller]
 pub(crate) fn read_all(stream: &mut impl Read) -> String {
     let mut bytes = Vec::new();
-    // A reset connection counts as closed.
-    let _ = stream.take(1 << 20).read_to_end(&mut bytes);
+    if let Err(error) = stream.take(1 << 20).read_to_end(&mut bytes) {
+        // A reset connection counts as closed.
+        let is_open = matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        assert!(!is_open, "the connection stays open after {:?}", String::from_utf8_lossy(&bytes));
+    }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

@@ -1,11 +1,10 @@
 //! Malicious and malformed WebSockets.
 
-use std::io::{Read, Write};
-use std::time::Instant;
+use std::io::Write;
 
 use tungstenite::{Message, WebSocket};
 
-use crate::server::{CLIENT_TIMEOUT, Protection, Stream, TestServer};
+use crate::server::{Protection, Stream, TestServer, read_all};
 use crate::{Attack, check};
 
 const HANDSHAKE: &str = "GET /ws?token={token} HTTP/1.1\r\nHost: {host}\r\n\
@@ -30,7 +29,6 @@ fn close_code(socket: &mut WebSocket<Box<dyn Stream>>) -> u16 {
 }
 
 fn wrong_tokens(server: &TestServer) {
-    let start = Instant::now();
     for first in ["{\"token\": \"wrong\"}", "{\"token\": 1}", "the-right-token", "[[[[[[[[", ""] {
         let mut socket = open_without_token(server, "");
         socket.send(Message::text(first)).expect("the message is sent");
@@ -40,9 +38,8 @@ fn wrong_tokens(server: &TestServer) {
     binary.send(Message::binary(&b"{\"token\": \"the-right-token\"}"[..])).expect("the message is sent");
     assert_eq!(close_code(&mut binary), 4401);
     assert_eq!(close_code(&mut open_without_token(server, "?token=wrong")), 4401);
-    assert!(start.elapsed() < CLIENT_TIMEOUT, "a wrong token took {:?}", start.elapsed());
-    assert_eq!(close_code(&mut open_without_token(server, "")), 4401);
-    assert!(start.elapsed() < 3 * CLIENT_TIMEOUT, "silence took {:?}", start.elapsed());
+    let impatient = server.impatient();
+    assert_eq!(close_code(&mut open_without_token(&impatient, "")), 4401);
     // The right token is accepted.
     let mut socket = open_without_token(server, "");
     socket.send(Message::text("{\"token\": \"the-right-token\"}")).expect("the message is sent");
@@ -50,13 +47,15 @@ fn wrong_tokens(server: &TestServer) {
 }
 
 fn many_without_token(server: &TestServer) {
-    let start = Instant::now();
-    let clients: Vec<_> = (0..300).map(|_| open_without_token(server, "")).collect();
+    let open = |server: &TestServer| -> Vec<_> { (0..300).map(|_| open_without_token(server, "")).collect() };
+    let mut clients = open(server);
     let mut viewer = server.open_viewer();
     assert!(matches!(viewer.read(), Ok(Message::Binary(_))));
-    let codes: Vec<u16> = clients.into_iter().map(|mut socket| close_code(&mut socket)).collect();
-    assert!(codes.iter().all(|code| matches!(code, 4401 | 1013)) && codes.contains(&1013), "{codes:?}");
-    assert!(start.elapsed() < 8 * CLIENT_TIMEOUT, "the last was closed after {:?}", start.elapsed());
+    // The first ones are waited for, the last ones are too many.
+    assert_eq!(close_code(&mut clients[299]), 1013);
+    let impatient = server.impatient();
+    let codes: Vec<u16> = open(&impatient).into_iter().map(|mut socket| close_code(&mut socket)).collect();
+    assert!(codes.iter().all(|code| matches!(code, 4401 | 1013)), "{codes:?}");
 }
 
 /// Opens a WebSocket, sends these bytes, and checks that the server closes the connection.
@@ -66,11 +65,8 @@ fn check_closed(server: &TestServer, name: &str, frames: &[u8]) {
     stream.write_all(server.fill_in(HANDSHAKE).as_bytes()).expect("the handshake is sent");
     // The server may close before everything is sent.
     let _ = stream.write_all(frames).and_then(|()| stream.flush());
-    let start = Instant::now();
-    let mut response = Vec::new();
-    let _ = stream.read_to_end(&mut response);
-    assert!(response.starts_with(b"HTTP/1.1 101 "), "{name}: {:?}", String::from_utf8_lossy(&response));
-    assert!(start.elapsed() < 2 * CLIENT_TIMEOUT, "{name}: closed after {:?}", start.elapsed());
+    let response = read_all(&mut stream);
+    assert!(response.starts_with("HTTP/1.1 101 "), "{name}: {response:?}");
 }
 
 /// Returns a masked frame with this first byte.
@@ -151,12 +147,9 @@ fn floods(server: &TestServer) {
         stream.write_all(server.fill_in(handshake).as_bytes()).expect("the handshake is sent");
         let frames = frames.clone();
         let sender = std::thread::spawn(move || while stream.write_all(&frames).is_ok() {});
-        let start = Instant::now();
-        while start.elapsed() < CLIENT_TIMEOUT / 2 {
-            let request_start = Instant::now();
+        for _ in 0..20 {
             let health = server.request("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
             assert!(health.starts_with("HTTP/1.1 200 "), "{health}");
-            assert!(request_start.elapsed() < CLIENT_TIMEOUT / 2, "a response took {:?}", request_start.elapsed());
         }
         // The server has already closed the connection without a token.
         let _ = connection.shutdown(std::net::Shutdown::Both);

@@ -54,12 +54,13 @@ impl<S: Sink, C: Fn() -> u64> Program<S, C> {
         }
     }
 
-    /// Makes about `rate` events per second for `time`. After each burst, calls `report` with the
-    /// time and the number of events so far.
+    /// Makes about `rate` events per second until it has made those of `time`. A busy machine needs
+    /// more time. After each burst, calls `report` with the time and the number of events so far.
     pub(crate) fn run(&mut self, rate: u64, time: Duration, mut report: impl FnMut(u64, u64)) {
         let (start, start_blocks) = (Instant::now(), self.blocks);
-        while start.elapsed() < time {
-            let due = start.elapsed().as_nanos() as u64 * rate / EVENTS_PER_BLOCK / 1_000_000_000;
+        let blocks_in = |time: Duration| time.as_nanos() as u64 * rate / EVENTS_PER_BLOCK / 1_000_000_000;
+        while self.blocks - start_blocks < blocks_in(time) {
+            let due = blocks_in(start.elapsed().min(time));
             while self.blocks - start_blocks < due {
                 self.block();
             }

@@ -1,9 +1,12 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::WebSocketUpgrade;
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tungstenite::protocol::CloseFrame as ClientCloseFrame;
 use tungstenite::{Message as ClientMessage, WebSocket as ClientSocket};
 use vramscope_trace::{DeviceId, Event, EventKind, Recording, RecordingInfo, Sink, digest};
@@ -16,6 +19,19 @@ use crate::recorder::{Outputs, Recorder, RecorderHandle};
 use crate::server::tests::{Response as TestResponse, send};
 use crate::server::{Assets, Content, Server, ServerOptions};
 
+/// Longest wait for anything, on a slow machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Waits until a condition holds.
+#[track_caller]
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + TIMEOUT;
+    while !condition() {
+        assert!(std::time::Instant::now() < deadline, "timed out waiting until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn serve(hub: &Hub) -> Server {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     let content = Content { assets: Assets(&[]), ..Content::live(hub.clone()) };
@@ -24,7 +40,7 @@ fn serve(hub: &Hub) -> Server {
 
 fn connect(address: SocketAddr, query: &str) -> ClientSocket<TcpStream> {
     let stream = TcpStream::connect(address).expect("the server listens");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("the socket can be configured");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("the socket can be configured");
     tungstenite::client(format!("ws://{address}/ws{query}"), stream).expect("the WebSocket opens").0
 }
 
@@ -138,8 +154,9 @@ fn file_and_hub(path: &Path, history_bytes: u64) -> (Outputs, Hub) {
 #[test]
 fn complete_history_is_sent_while_it_grows() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // Smaller than the recording, so that the file is needed, and larger than what is recorded
-    // while a busy machine delays the server.
+    // Smaller than the recording, so that the file is needed, and larger than what followers may
+    // lack.
+    const MAX_LACKING: u64 = 25_000;
     let (outputs, hub) = file_and_hub(&folder.path().join("a.vram"), 400_000);
     let (recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the recorder starts");
     let server = serve(&hub);
@@ -147,22 +164,24 @@ fn complete_history_is_sent_while_it_grows() {
     (0..800_000).for_each(|_| record_sample(&mut handle, &mut events));
     handle.flush();
     let address = server.address();
-    let followers: Vec<_> = (0..3)
-        .map(|_| {
-            std::thread::sleep(Duration::from_millis(100));
-            (0..100_000).for_each(|_| record_sample(&mut handle, &mut events));
-            std::thread::spawn(move || {
-                let (mut recording, mut socket) = (Recording::new(), connect(address, "?history=all"));
-                while let ClientMessage::Binary(bytes) = socket.read().expect("a message arrives") {
-                    recording.push(&bytes).expect("a valid recording");
-                }
-                recording
-            })
-        })
-        .collect();
-    for _ in 0..20 {
-        std::thread::sleep(Duration::from_millis(20));
-        (0..5000).for_each(|_| record_sample(&mut handle, &mut events));
+    let (mut followers, mut received) = (Vec::new(), Vec::<Arc<AtomicU64>>::new());
+    for _ in 0..3 {
+        let end_event = Arc::<AtomicU64>::default();
+        received.push(Arc::clone(&end_event));
+        followers.push(std::thread::spawn(move || {
+            let (mut recording, mut socket) = (Recording::new(), connect(address, "?history=all"));
+            while let ClientMessage::Binary(bytes) = socket.read().expect("a message arrives") {
+                recording.push(&bytes).expect("a valid recording");
+                end_event.store(recording.end_event(), Ordering::Relaxed);
+            }
+            recording
+        }));
+        for _ in 0..20 {
+            (0..5000).for_each(|_| record_sample(&mut handle, &mut events));
+            wait_until("the followers lack little", || {
+                received.iter().all(|end_event| end_event.load(Ordering::Relaxed) + MAX_LACKING >= events)
+            });
+        }
     }
     recorder.stop();
     for follower in followers {
@@ -256,20 +275,36 @@ fn slow_download_is_aborted_when_the_hub_drops_its_chunks() {
     assert!(len > 16 << 20 && response.len() < len, "{} of {len} bytes", response.len());
 }
 
-/// Starts a server that disconnects a client after 400 ms of silence.
-fn serve_with_short_timeout(hub: Hub) -> SocketAddr {
+/// Interval of pings, and of silence until a client is disconnected, on a clock that the test
+/// advances.
+const SHORT_KEEPALIVE: Keepalive =
+    Keepalive { ping_interval: Duration::from_millis(50), timeout: Duration::from_millis(400) };
+
+/// Starts a server with [`SHORT_KEEPALIVE`]. Its clock stands still, and advances by each time that
+/// is sent.
+fn serve_with_paused_clock(hub: Hub) -> (SocketAddr, mpsc::UnboundedSender<Duration>) {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
     let address = listener.local_addr().expect("a bound socket has an address");
     listener.set_nonblocking(true).expect("the socket can be configured");
-    let keepalive = Keepalive { ping_interval: Duration::from_millis(50), timeout: Duration::from_millis(400) };
     let (stop, stopping) = watch::channel(false);
+    let (clock, mut advances) = mpsc::unbounded_channel();
     let handle = async move |upgrade: WebSocketUpgrade| {
         upgrade.on_upgrade(async move |socket| {
-            let mut client = Client::new(socket, stopping, keepalive);
+            let mut client = Client::new(socket, stopping, SHORT_KEEPALIVE);
             let _ = client.send_all(&FollowQuery::default(), &hub).await;
         })
     };
     let serving = async move {
+        tokio::time::pause();
+        // A paused clock jumps to the next timer when nothing else is to be done, but not while a
+        // blocking task runs.
+        let (_hold, held) = std::sync::mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || held.recv());
+        tokio::spawn(async move {
+            while let Some(time) = advances.recv().await {
+                tokio::time::advance(time).await;
+            }
+        });
         let listener = tokio::net::TcpListener::from_std(listener).expect("the socket can be configured");
         let router = axum::Router::new().route("/ws", axum::routing::get(handle));
         axum::serve(listener, router).await.expect("the server runs until the process ends");
@@ -279,25 +314,35 @@ fn serve_with_short_timeout(hub: Hub) -> SocketAddr {
         runtime.block_on(serving);
         drop(stop);
     });
-    address
+    (address, clock)
 }
 
 #[test]
 fn client_that_answers_no_pings_is_disconnected() {
     let mut source = Source::new(HubLimits::default());
     source.run(10);
-    let address = serve_with_short_timeout(source.hub.clone());
-    let mut responsive = connect(address, "");
-    let silent = connect(address, "");
-    let start = std::time::Instant::now();
-    let mut pings = 0;
-    while start.elapsed() < Duration::from_millis(1500) {
-        pings += usize::from(matches!(
-            responsive.read().expect("the responsive client stays connected"),
-            ClientMessage::Ping(_)
-        ));
+    let (address, clock) = serve_with_paused_clock(source.hub.clone());
+    let [mut responsive, silent] = [(), ()].map(|()| {
+        let mut socket = connect(address, "");
+        // The server follows the client from here on.
+        assert!(socket.read().expect("the recording arrives").is_binary());
+        socket
+    });
+    let mut answer_ping = || {
+        // Timers fire at the next whole millisecond.
+        clock.send(SHORT_KEEPALIVE.ping_interval + Duration::from_millis(1)).expect("the server runs");
+        while !responsive.read().expect("the responsive client stays connected").is_ping() {}
+        responsive.flush().expect("the responsive client stays connected");
+    };
+    let time = SHORT_KEEPALIVE.timeout.as_millis() / SHORT_KEEPALIVE.ping_interval.as_millis();
+    for _ in 0..time / 2 {
+        answer_ping();
     }
-    assert!(pings > 3, "{pings} pings");
-    assert_eq!(source.hub.viewers(), 1, "only the responsive client is left");
+    assert_eq!(source.hub.viewers(), 2, "no client has been silent for long");
+    for _ in 0..2 * time {
+        answer_ping();
+    }
+    wait_until("only the responsive client is left", || source.hub.viewers() == 1);
+    answer_ping();
     drop(silent);
 }
