@@ -1,7 +1,5 @@
 //! Products of matrices.
 
-use gemm::Parallelism;
-
 use super::slices::{Floats, FloatsMut, floats, floats_mut};
 use super::tasks::{Rows, load, parallel, store};
 use crate::backend::{Gemm, RawSlice};
@@ -9,6 +7,10 @@ use crate::dtype::DType;
 
 /// Multiplications of a matrix product from which on several threads compute it.
 const PARALLEL_PRODUCT: usize = 1 << 20;
+
+/// Rows of a product that several threads compute are divided into multiples of this number: as
+/// many as the inner loop computes at once.
+const TASK_ROWS: usize = 16;
 
 /// Multiplications that one task computes in a batch of small products.
 const TASK: usize = 1 << 18;
@@ -85,30 +87,29 @@ fn multiply_one(a: &[f32], b: &[f32], c: &mut [f32], gemm: &Gemm) {
     let a_strides = Strides::new(rows, inner, transpose_a);
     let b_strides = Strides::new(inner, columns, transpose_b);
     let is_large = rows * columns * inner >= PARALLEL_PRODUCT;
-    let parallelism = if is_large { Parallelism::Rayon(0) } else { Parallelism::None };
-    // SAFETY: The lengths were just checked: with these strides, all numbers of `rows` x `inner`,
-    // `inner` x `columns` and `rows` x `columns` matrices are in the slices. `c` is exclusive.
-    unsafe {
-        gemm::gemm(
-            rows,
-            columns,
-            inner,
-            c.as_mut_ptr(),
-            1,
-            columns as isize,
-            false,
-            a.as_ptr(),
-            a_strides.column as isize,
-            a_strides.row as isize,
-            b.as_ptr(),
-            b_strides.column as isize,
-            b_strides.row as isize,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            parallelism,
-        );
-    }
+    let tasks = if is_large { rayon::current_num_threads() } else { 1 };
+    let grain = rows.div_ceil(tasks).next_multiple_of(TASK_ROWS);
+    parallel(rows, grain, Rows::new(c, columns), |task, c| {
+        // SAFETY: The lengths were just checked: with these strides, all numbers of the task's rows
+        // of a `rows` x `inner` matrix and of an `inner` x `columns` matrix are in the slices, and
+        // the numbers of its rows of `rows` x `columns` are exclusively its own.
+        unsafe {
+            matrixmultiply::sgemm(
+                task.len(),
+                inner,
+                columns,
+                1.0,
+                a.as_ptr().add(task.start * a_strides.row),
+                a_strides.row as isize,
+                a_strides.column as isize,
+                b.as_ptr(),
+                b_strides.row as isize,
+                b_strides.column as isize,
+                0.0,
+                c.numbers.as_mut_ptr(),
+                columns as isize,
+                1,
+            );
+        }
+    });
 }
