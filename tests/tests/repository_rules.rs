@@ -2,7 +2,7 @@
 //!
 //! The environment variable `VRAMSCOPE_RULES_ROOT` names another checkout to check instead.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,26 +14,6 @@ use vramscope_tests::rules::{
     Cycle, Language, MAX_CODE_COLUMNS, MAX_PROSE_COLUMNS, Scope, contains_word, import_cycles, long_lines, riddles,
     sibling_imports,
 };
-
-/// Which crates of the workspace each crate may import. A crate that is not listed may import none.
-const MAY_IMPORT: [(&str, &[&str]); 16] = [
-    ("vramscope-pool", &["trace"]),
-    ("vramscope-formats", &["trace", "pool"]),
-    ("vramscope-insight", &["trace", "pool"]),
-    ("vramscope-importer", &["trace", "formats"]),
-    ("vramscope-analyzer", &["trace", "pool", "insight"]),
-    ("vramscope-collector", &["trace", "pool", "page"]),
-    ("vramscope-fleet", &["trace", "insight", "collector"]),
-    ("vramscope-fleet-page", &["trace", "insight"]),
-    ("vramscope-query", &["collector", "fleet"]),
-    ("vramscope-pluggable", &["trace", "pool", "formats", "collector", "fleet"]),
-    ("vramscope-hook", &["trace", "pool", "formats", "insight", "collector", "fleet"]),
-    ("vramscope-demo", &["trace", "formats", "collector"]),
-    ("vramscope-viewer", &["trace", "pool", "insight"]),
-    ("vramscope", &["trace", "pool", "formats", "insight", "collector", "fleet", "query", "demo", "page", "viewer"]),
-    ("vramscope-tests", &["trace", "pool", "formats", "insight", "collector", "fleet", "demo", "viewer"]),
-    ("vramscope-fuzz", &["trace", "pool", "formats", "importer", "insight", "viewer"]),
-];
 
 /// Packages that are not published.
 const PRIVATE: [&str; 5] =
@@ -159,19 +139,31 @@ fn check(rule: &str, offenders: impl IntoIterator<Item = String>) {
     assert!(offenders.is_empty(), "{rule}; {} offenders:\n  {}", offenders.len(), offenders.join("\n  "));
 }
 
+/// Reads which crates each crate may import from the code map in the text of ARCHITECTURE.md.
+fn may_import(text: &str) -> BTreeMap<&str, Vec<&str>> {
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    let columns = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
+    columns.map(|columns| (columns[2], columns[4].split(", ").collect())).collect()
+}
+
 #[test]
 fn crates_import_only_the_crates_they_may() {
     let packages = packages();
     let own: BTreeSet<&str> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
+    let code_map = read("ARCHITECTURE.md");
+    let allowed = may_import(&code_map);
     let offenders = packages.iter().flat_map(|package| {
         let name = package["name"].as_str().unwrap_or_default();
-        let allowed =
-            MAY_IMPORT.iter().find(|(importer, _)| *importer == name).map_or(&[][..], |(_, allowed)| *allowed);
+        let allowed = allowed.get(name).cloned().unwrap_or_default();
         let imports = dependencies(package).into_iter().filter(|import| own.contains(import.as_str()));
-        let offends = |import: &String| !allowed.iter().any(|name| *import == format!("vramscope-{name}"));
+        let offends = |import: &String| !allowed.contains(&import.trim_start_matches("vramscope-"));
         imports.filter(offends).map(|import| format!("{name} imports {import}")).collect::<Vec<_>>()
     });
-    check("a crate imports only the crates that MAY_IMPORT lists for it", offenders);
+    check("a crate imports only the crates that ARCHITECTURE.md lists for it", offenders);
+    let is_crate = |name: &&str| *name == "—" || own.contains(*name) || own.contains(&*format!("vramscope-{name}"));
+    let listed = allowed.into_iter().flat_map(|(name, imports)| [vec![name], imports].concat());
+    let unknown = listed.filter(|name| !is_crate(name)).map(str::to_owned);
+    check("ARCHITECTURE.md lists only crates of the workspace", unknown);
 }
 
 #[test]
