@@ -1,6 +1,6 @@
 // The gallery: recordings that come with the page, each with a question. `start.js` loads this file
 // when the start page shows the gallery, or when one of its recordings is open.
-import { byId, element } from "./start.js";
+import { byId, element } from "./dom.js";
 
 const FOLDER = "examples/";
 

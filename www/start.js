@@ -1,13 +1,13 @@
 // The start page (recordings that the server offers, recent files, the gallery) and the
 // installation of the page. The page runs the commands below by `shell(command, value)`; a text
 // that one returns is shown to the user.
+import { byId, element } from "./dom.js";
 
 // Most entries in the list of recent files.
 const MOST_RECENT = 8;
 // The part of the URLs of the gallery's recordings that no other recording has.
 const GALLERY_FOLDER = "examples/";
 
-export const byId = id => document.getElementById(id);
 const app = byId("app");
 
 // The handles of files, by which the browser can open them again later: promises.
@@ -74,13 +74,6 @@ const reopen = async ({ key, url, handle }) => {
 // Returns a number of bytes or events as text: "1.5 MB", "1,200 events".
 const bytesText = bytes => bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;
 const eventsText = events => `${events.toLocaleString("en")} event${events === 1 ? "" : "s"}`;
-
-// Creates an element with attributes and children.
-export const element = (tag, attributes, ...children) => {
-  const created = Object.assign(document.createElement(tag), attributes);
-  created.append(...children);
-  return created;
-};
 
 // Returns the description of a recording in a list.
 const description = parts => element("span", { className: "note" }, parts.filter(Boolean).join(" · "));

@@ -6,6 +6,7 @@ const VERSION = "development";
 const PREFIX = "vramscope-";
 const FILES = [
   "analyzer.js",
+  "dom.js",
   "gallery.css",
   "gallery.js",
   "icon.svg",

@@ -12,8 +12,13 @@ use serde_json::Value;
 use vramscope_tests::fixtures;
 use vramscope_tests::rules::{
     Cycle, Language, MAX_CODE_COLUMNS, MAX_PROSE_COLUMNS, Scope, contains_word, import_cycles, long_lines, riddles,
-    sibling_imports,
+    script_cycles, sibling_imports,
 };
+
+/// Cycles of sibling modules that are still to be removed.
+const KNOWN_CYCLES: [&str; 1] =
+    ["viewer: src/views/allocations/mod.rs, src/views/caches.rs, src/views/compare/mod.rs, src/views/events.rs, \
+     src/views/list.rs"];
 
 /// Packages that are not published.
 const PRIVATE: [&str; 5] =
@@ -345,28 +350,45 @@ fn crate_folders() -> Vec<String> {
     folders
 }
 
-/// Returns a text for each import cycle of the workspace, with the names that make it.
+/// Returns a text for a cycle in `folder`: its files, and lines with the names that make it.
+fn describe(folder: &str, cycle: &Cycle) -> String {
+    format!("{folder}: {}\n      {}", cycle.files.join(", "), cycle.links.join("\n      "))
+}
+
+/// Returns a text for each import cycle of the workspace.
 fn cycles(scope: Scope) -> Vec<String> {
-    let describe = |folder: &str, cycle: Cycle| {
-        format!("{folder}: {}\n      {}", cycle.files.join(", "), cycle.links.join("\n      "))
-    };
     let in_crate = |folder: String| {
         let cycles = import_cycles(&root().join(&folder), scope);
-        cycles.into_iter().map(|cycle| describe(&folder, cycle)).collect::<Vec<_>>()
+        cycles.into_iter().map(move |cycle| describe(&folder, &cycle))
     };
     crate_folders().into_iter().flat_map(in_crate).collect()
 }
 
-/// On commit 98e7b02 this reports 14 cycles.
+/// On commit 98e7b02 this reports 16 cycles.
 #[test]
-fn imports_between_files_form_no_cycle() {
-    check("imports between files of a crate form no cycle", cycles(Scope::Siblings));
+fn imports_between_sibling_modules_form_no_cycle() {
+    let mut cycles = cycles(Scope::Siblings);
+    for known in KNOWN_CYCLES {
+        let is_known = |cycle: &String| cycle.lines().next() == Some(known);
+        println!("KNOWN CYCLE: {known}");
+        assert!(cycles.iter().any(is_known), "remove this cycle from KNOWN_CYCLES, it is gone or has changed: {known}");
+        cycles.retain(|cycle| !is_known(cycle));
+    }
+    check("imports between sibling modules form no cycle", cycles);
 }
 
-/// On commit 98e7b02 this reports 22 groups, those of the rule above among them.
+/// On commit 98e7b02 this reports 22 groups.
 #[test]
-fn parent_and_child_modules_import_in_one_direction() {
-    check("a module and the modules inside it import in one direction", cycles(Scope::All));
+fn imports_between_files_form_no_cycle() {
+    check("imports between the files of a crate form no cycle", cycles(Scope::All));
+}
+
+#[test]
+fn imports_between_scripts_form_no_cycle() {
+    let cycles = ["www", "www/fleet"].into_iter().flat_map(|folder| {
+        script_cycles(&root().join(folder)).into_iter().map(move |cycle| describe(folder, &cycle))
+    });
+    check("imports between the page's scripts form no cycle", cycles);
 }
 
 #[test]

@@ -13,7 +13,8 @@ use serde_json::Value;
 use crate::shell;
 
 /// The files that opening the page transfers, relative to `www`.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
+    "dom.js",
     "icon.svg",
     "index.html",
     "main.js",

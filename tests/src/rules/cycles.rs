@@ -1,9 +1,19 @@
-//! Finds import cycles between the files of a crate.
+//! Finds import cycles between the modules of a crate.
 //!
 //! A file depends on another if it names an item that the other defines, by a `use` declaration
 //! or by a path in its code. Names are followed through re-exports to the file with the
 //! definition. Declaring a child module, importing a module by its name and passing a name on
 //! (`pub use`) are no dependencies. Methods are found by type, so calling one is none either.
+//!
+//! Two kinds of cycles are found:
+//!
+//! - Between siblings, modules with one parent ([`Scope::Siblings`]). A module stands for its own
+//!   file and all files inside it. If `a.rs` names `b::B`, which `b/mod.rs` passes on from
+//!   `b/inner.rs`, and `b/mod.rs` names `a::A`, then `a` and `b` form a cycle, although no two of
+//!   the three files do. The parent, through which such paths lead, is not part of it.
+//! - Between files, also of a module and a module inside it ([`Scope::All`]): the parent uses an
+//!   item of its child, and the child one that the parent itself defines. A name that the parent
+//!   only passes on counts for the file that defines it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,12 +21,13 @@ use std::path::{Path, PathBuf};
 
 use super::rust_source::{ModuleSource, parse};
 
-/// A group of files that depend on each other.
+/// A group of files or sibling modules that depend on each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle {
-    /// The files, relative to the crate's folder, in alphabetical order.
+    /// The files, relative to the crate's folder, in alphabetical order. A sibling module is named
+    /// by its own file.
     pub files: Vec<String>,
-    /// `a.rs -> b.rs: Name, Name` for each pair of files within the group.
+    /// `a.rs -> b.rs: Name, Name` for each pair within the group.
     pub links: Vec<String>,
 }
 
@@ -134,12 +145,20 @@ impl ModuleTree {
         })
     }
 
-    /// Returns true if one of the two modules contains the other.
-    fn are_nested(&self, one: usize, other: usize) -> bool {
-        let contains = |outer: usize, inner: usize| {
-            std::iter::successors(Some(inner), |module| self.0[*module].parent).any(|module| module == outer)
-        };
-        contains(one, other) || contains(other, one)
+    /// Returns the files of a module and of the modules that contain it, the root's first.
+    fn files_above(&self, module: usize) -> Vec<&str> {
+        let modules = std::iter::successors(Some(module), |module| self.0[*module].parent);
+        let mut files: Vec<&str> = modules.map(|module| self.0[module].file.as_str()).collect();
+        files.dedup();
+        files.reverse();
+        files
+    }
+
+    /// Returns the files of the two sibling modules that contain or are the given ones; `None` if
+    /// one of these contains the other.
+    fn siblings(&self, one: usize, other: usize) -> Option<(&str, &str)> {
+        let files = (self.files_above(one), self.files_above(other));
+        files.0.into_iter().zip(files.1).find(|(one, other)| one != other)
     }
 
     /// Adds every dependency between files with the names that make it.
@@ -154,10 +173,12 @@ impl ModuleTree {
                     Some(Target::Module(owner)) if is_glob => (owner, "*".to_owned()),
                     _ => continue,
                 };
-                let files = (module.file.clone(), self.0[owner].file.clone());
-                let counts = scope == Scope::All || !self.are_nested(index, owner);
-                if counts && files.0 != files.1 {
-                    links.entry(files).or_default().insert(name);
+                let files = match scope {
+                    Scope::Siblings => self.siblings(index, owner),
+                    Scope::All => Some((&*module.file, &*self.0[owner].file)).filter(|(from, to)| from != to),
+                };
+                if let Some((from, to)) = files {
+                    links.entry((from.to_owned(), to.to_owned())).or_default().insert(name);
                 }
             }
         }
@@ -167,9 +188,9 @@ impl ModuleTree {
 /// Which dependencies count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Dependencies between modules neither of which contains the other.
+    /// Dependencies between modules with one parent, each with all modules inside it.
     Siblings,
-    /// All, also those between a module and the modules inside it.
+    /// Dependencies between single files, also those between a module and the modules inside it.
     All,
 }
 
@@ -193,7 +214,7 @@ fn roots(crate_folder: &Path) -> Vec<PathBuf> {
     roots
 }
 
-/// Returns the dependencies between the files of the crate in `crate_folder`.
+/// Returns the dependencies in the crate in `crate_folder`.
 fn links(crate_folder: &Path, scope: Scope) -> Links {
     let mut links = Links::new();
     for root in roots(crate_folder) {
@@ -217,10 +238,31 @@ fn describe(((from, to), names): (&(String, String), &BTreeSet<String>)) -> Stri
     format!("{from} -> {to}: {}", names.iter().cloned().collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the import cycles between the files of the crate in `crate_folder`.
+/// Returns the import cycles in the crate in `crate_folder`.
 #[must_use]
 pub fn import_cycles(crate_folder: &Path, scope: Scope) -> Vec<Cycle> {
-    let links = links(crate_folder, scope);
+    cycles_of(&links(crate_folder, scope))
+}
+
+/// Returns the import cycles between the JavaScript files in `folder`. Imports on demand
+/// (`import(…)`) count; the start of a worker does not.
+#[must_use]
+pub fn script_cycles(folder: &Path) -> Vec<Cycle> {
+    const IMPORTS: [&str; 3] = [" from \"./", "import(\"./", "import \"./"];
+    let mut links = Links::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let from = relative(folder, &entry.path());
+        let text = if from.ends_with(".js") { fs::read_to_string(entry.path()).unwrap_or_default() } else { continue };
+        let after_imports = IMPORTS.iter().flat_map(|import| text.split(import).skip(1));
+        for to in after_imports.filter_map(|after| Some(after.split_once('"')?.0)) {
+            links.entry((from.clone(), to.to_owned())).or_default().insert("import".to_owned());
+        }
+    }
+    cycles_of(&links)
+}
+
+/// Returns the groups of files that depend on each other.
+fn cycles_of(links: &Links) -> Vec<Cycle> {
     let mut cycles = Vec::new();
     let mut done = BTreeSet::new();
     let files: BTreeSet<&String> = links.keys().map(|(from, _)| from).collect();
@@ -228,9 +270,8 @@ pub fn import_cycles(crate_folder: &Path, scope: Scope) -> Vec<Cycle> {
         if done.contains(file) {
             continue;
         }
-        let ahead = reachable(&links, file);
-        let group: Vec<String> =
-            ahead.iter().filter(|other| reachable(&links, other).contains(file)).cloned().collect();
+        let ahead = reachable(links, file);
+        let group: Vec<String> = ahead.iter().filter(|other| reachable(links, other).contains(file)).cloned().collect();
         done.extend(group.iter().cloned());
         if group.len() > 1 {
             let within = links.iter().filter(|((from, to), _)| group.contains(from) && group.contains(to));
@@ -302,8 +343,25 @@ mod tests {
         let a = ("a.rs", "use crate::b::B; pub struct A;");
         let b = ("b.rs", "pub struct B; fn f() { crate::c::g(); }");
         let c = ("c/mod.rs", "pub mod d; pub fn g() { d::h(); }");
-        check(&[lib, a, b, c, ("c/d.rs", "pub fn h() { let _ = crate::a::A; }")], &[]);
+        check(&[lib, a, b, c, ("c/d.rs", "pub fn h() {}")], &[]);
+        let d = ("c/d.rs", "pub fn h() { let _ = crate::a::A; }");
+        check(&[lib, a, b, c, d], &["a.rs", "b.rs", "c/mod.rs"]);
         check(&[lib, a, b, ("c.rs", "pub fn g() { let _ = crate::a::A; }")], &["a.rs", "b.rs", "c.rs"]);
+    }
+
+    #[test]
+    fn sibling_module_stands_for_the_modules_inside_it() {
+        let lib = ("lib.rs", "mod views;");
+        let inner = ("views/list/cache.rs", "pub struct Cache;");
+        let list =
+            ("views/list/mod.rs", "mod cache; pub use cache::Cache; use super::caches::Caches; fn f(_: Caches) {}");
+        let caches = ("views/caches.rs", "use super::list::Cache; pub struct Caches(Cache);");
+        let views = ("views/mod.rs", "mod caches;\nmod list; use caches::Caches; fn f(_: Caches) { list::f(); }");
+        check(&[lib, views, list, inner, caches], &["views/caches.rs", "views/list/mod.rs"]);
+        let list = ("views/list/mod.rs", "mod cache; pub use cache::Cache; pub fn f() {}");
+        check(&[lib, views, list, inner, caches], &[]);
+        let inner = ("views/list/cache.rs", "pub struct Cache(Box<crate::views::caches::Caches>);");
+        check(&[lib, views, list, inner, caches], &["views/caches.rs", "views/list/mod.rs"]);
     }
 
     #[test]
@@ -333,9 +391,23 @@ mod tests {
     }
 
     #[test]
+    fn scripts_import_each_other_at_once_or_on_demand() {
+        let folder = crate_of(&[
+            ("a.js", "import { b } from \"./b.js\";\nimport \"./c.js\";\nnew Worker(\"./d.js\");"),
+            ("b.js", "export const b = () => import(\"./a.js\");"),
+            ("c.js", "export const c = 1;"),
+            ("d.js", "import \"./a.js\";"),
+        ]);
+        let cycles = script_cycles(&folder.path().join("src"));
+        assert_eq!(cycles.into_iter().map(|cycle| cycle.files).collect::<Vec<_>>(), [["a.js", "b.js"]]);
+    }
+
+    #[test]
     fn parent_and_child_count_only_in_the_wide_scope() {
         let files = [("lib.rs", "mod a; pub struct L(a::A);"), ("a.rs", "pub struct A(Option<Box<super::L>>);")];
         assert!(cycles(Scope::Siblings, &files).is_empty());
         assert_eq!(cycles(Scope::All, &files), [["src/a.rs", "src/lib.rs"]]);
+        let files = [LIB, ("a.rs", "pub struct A(super::B);"), ("b.rs", "pub struct B;")];
+        assert!(cycles(Scope::All, &files).is_empty());
     }
 }

@@ -8,6 +8,6 @@ mod messages;
 mod prose;
 mod rust_source;
 
-pub use cycles::{Cycle, Scope, import_cycles, sibling_imports};
+pub use cycles::{Cycle, Scope, import_cycles, script_cycles, sibling_imports};
 pub use messages::{Message, MessageKind, messages, page_messages};
 pub use prose::{Language, MAX_CODE_COLUMNS, MAX_PROSE_COLUMNS, contains_word, long_lines, riddles};
