@@ -3,18 +3,16 @@
 use std::fs;
 
 use super::compiler;
-use super::layout::{ACTION_NAMES, COMMON_OFFSETS, Layout};
+use super::layout::{ACTION_NAMES, COMMON_OFFSETS, WheelLayout};
 use super::wheel::Wheel;
 use crate::shell::{self, Result, command};
 
-/// Compiles and runs the assertions of a layout with a wheel's headers. `common_offsets` are the
-/// values of [`COMMON_OFFSETS`] in the table's file.
-pub(crate) fn check(wheel: &Wheel, layout: &Layout, common_offsets: &[u64]) -> Result<()> {
+/// Compiles and runs the assertions of a layout with a wheel's headers.
+pub(crate) fn check(wheel: &Wheel, expected: &WheelLayout) -> Result<()> {
     let path = wheel.output("assertions.cpp");
-    let source = source(layout, common_offsets);
-    fs::write(&path, source).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    fs::write(&path, source(expected)).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     let check = || {
-        let program = compiler::compile(wheel, layout.cxx11_abi, &path, "assertions")?;
+        let program = compiler::compile(wheel, expected.layout.cxx11_abi, &path, "assertions")?;
         shell::run(&mut command(&program.to_string_lossy()))
     };
     check().map_err(|error| {
@@ -25,8 +23,9 @@ pub(crate) fn check(wheel: &Wheel, layout: &Layout, common_offsets: &[u64]) -> R
 
 /// Returns the program. Everything is asserted at compile time but the vtable slot, which is no
 /// constant expression.
-fn source(layout: &Layout, common_offsets: &[u64]) -> String {
-    let optional = |offset: Option<u64>| offset.map_or_else(|| "kAbsent".to_owned(), |offset| offset.to_string());
+fn source(expected: &WheelLayout) -> String {
+    let WheelLayout { version, layout } = expected;
+    let optional = |offset: Option<usize>| offset.map_or_else(|| "kAbsent".to_owned(), |offset| offset.to_string());
     let mut assertions = vec![
         format!("sizeof(TraceEntry) == {}", layout.entry_size),
         format!("offsetof(TraceEntry, time_) == {}", layout.time),
@@ -36,9 +35,9 @@ fn source(layout: &Layout, common_offsets: &[u64]) -> String {
         format!("NodeOffsets::sequence_nr() == {}", layout.node_sequence),
         format!("action_count() == {}", layout.actions),
     ];
-    let common = COMMON_OFFSETS.iter().zip(common_offsets);
-    assertions.extend(common.map(|((_, member), offset)| format!("offsetof(TraceEntry, {member}) == {offset}")));
-    let actions = ACTION_NAMES.iter().enumerate().take(usize::try_from(layout.actions).unwrap_or(usize::MAX));
+    let common = COMMON_OFFSETS.iter();
+    assertions.extend(common.map(|(_, offset, member)| format!("offsetof(TraceEntry, {member}) == {offset}")));
+    let actions = ACTION_NAMES.iter().enumerate().take(layout.actions as usize);
     assertions.extend(actions.map(|(value, name)| format!("TraceEntry::{name} == {value}")));
     let assertions: String = assertions.iter().map(|assertion| format!("static_assert({assertion});\n")).collect();
     format!(
@@ -52,7 +51,6 @@ fn source(layout: &Layout, common_offsets: &[u64]) -> String {
            std::fprintf(stderr, \"attach_slot is {expected} in the table and %zu in the headers\\n\", slot);\n  \
            return 1;\n\
          }}\n",
-        version = layout.version,
         expected = layout.attach_slot,
     )
 }
@@ -64,7 +62,7 @@ mod tests {
 
     #[test]
     fn every_offset_is_asserted() {
-        let source = source(&example("2.6.0"), &[0, 4, 8, 32, 40]);
+        let source = source(&example("2.6.0"));
         for assertion in [
             "sizeof(TraceEntry) == 56",
             "offset_of_mempool_<TraceEntry>() == kAbsent",

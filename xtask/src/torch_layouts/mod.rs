@@ -9,6 +9,9 @@
 mod assertions;
 mod compiler;
 mod layout;
+/// The table, as the hook has it.
+#[path = "../../../crates/hook/src/torch/layouts.rs"]
+mod layouts;
 mod library;
 mod probe;
 mod table;
@@ -39,19 +42,17 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         versions.iter().try_for_each(|version| table.layout(minor_version(version)?).map(drop))?;
     }
     [Tool::Python, Tool::Unzip, Tool::Gxx].into_iter().try_for_each(Tool::ensure)?;
-    let common_offsets =
-        COMMON_OFFSETS.iter().map(|(constant, _)| table.constant(constant)).collect::<Result<Vec<u64>>>()?;
     let cache = Cache::open()?;
     let wheels = versions.iter().map(|version| cache.wheel(version)).collect::<Result<Vec<Wheel>>>()?;
     let mut differences = Vec::new();
     for wheel in &wheels {
         let measured = probe::measure(wheel).map_err(|error| format!("PyTorch {}: {error}", wheel.version))?;
         eprintln!("{}", summary(&measured));
-        differences.extend(common_differences(&measured, &common_offsets));
+        differences.extend(common_differences(&measured));
         if is_check {
-            differences.extend(table.layout(measured.layout.minor)?.differences(&measured.layout));
+            differences.extend(table.layout(measured.wheel.layout.minor)?.differences(&measured.wheel));
         } else {
-            table.insert(measured.layout);
+            table.insert(measured.wheel);
         }
     }
     if !differences.is_empty() {
@@ -62,10 +63,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     if !is_check {
         table.write()?;
     }
-    // Read again, so that the assertions are those of the file.
-    let table = Table::read()?;
     for wheel in &wheels {
-        assertions::check(wheel, table.layout(minor_version(&wheel.version)?)?, &common_offsets)?;
+        assertions::check(wheel, table.layout(minor_version(&wheel.version)?)?)?;
     }
     eprintln!("the table agrees with the wheels of PyTorch {}", versions.join(", "));
     Ok(())
@@ -73,17 +72,16 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
 
 /// Returns one line with the layout of a wheel.
 fn summary(measured: &Measured) -> String {
-    let fields = measured.layout.fields().map(|(name, value)| format!("{name} {value}"));
-    format!("PyTorch {}: {}", measured.layout.version, fields.join(", "))
+    format!("PyTorch {}: {}", measured.wheel.version, measured.wheel.fields().join(", "))
 }
 
 /// Returns a sentence for each constant of the table's file that is wrong for a wheel.
-fn common_differences(measured: &Measured, constants: &[u64]) -> Vec<String> {
-    let offsets = COMMON_OFFSETS.iter().zip(constants).zip(measured.common_offsets);
-    let different = offsets.filter(|((_, constant), offset)| *constant != offset);
+fn common_differences(measured: &Measured) -> Vec<String> {
+    let offsets = COMMON_OFFSETS.iter().zip(measured.common_offsets);
+    let different = offsets.filter(|((_, constant, _), offset)| constant != offset);
     different
-        .map(|(((name, member), constant), offset)| {
-            let version = &measured.layout.version;
+        .map(|((name, constant, member), offset)| {
+            let version = &measured.wheel.version;
             format!(
                 "PyTorch {version}: {member} is at {offset}, not at {name} = {constant}: \
                  correct {name}, or make it a field of the table if versions differ"

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::layout::{ACTION_NAMES, COMMON_OFFSETS, Layout, minor_version};
+use super::layout::{ACTION_NAMES, COMMON_OFFSETS, WheelLayout, minor_version};
+use super::layouts::TorchLayout;
 use super::wheel::Wheel;
 use super::{compiler, library};
 use crate::shell::{self, Result, command};
@@ -11,9 +12,9 @@ use crate::shell::{self, Result, command};
 #[derive(Debug)]
 pub(crate) struct Measured {
     /// The entry for the table.
-    pub(crate) layout: Layout,
+    pub(crate) wheel: WheelLayout,
     /// The values of [`COMMON_OFFSETS`], in order.
-    pub(crate) common_offsets: [u64; COMMON_OFFSETS.len()],
+    pub(crate) common_offsets: [usize; COMMON_OFFSETS.len()],
 }
 
 /// Compiles and runs `probe.cpp` with the wheel's headers, and checks the result with the wheel's
@@ -29,12 +30,11 @@ pub(crate) fn measure(wheel: &Wheel) -> Result<Measured> {
     let values: BTreeMap<&str, &str> = output.lines().filter_map(|line| line.split_once(' ')).collect();
     let text = |name: &str| values.get(name).copied().ok_or_else(|| format!("probe.cpp printed no {name}: add it"));
     let number =
-        |name: &str| text(name)?.parse::<u64>().map_err(|error| format!("probe.cpp printed a wrong {name}: {error}"));
+        |name: &str| text(name)?.parse::<usize>().map_err(|error| format!("probe.cpp printed a wrong {name}: {error}"));
     let optional = |name: &str| if text(name)? == "absent" { Ok(None) } else { number(name).map(Some) };
     let attach_slot = number("attach_slot")?;
     library::check_torch_cpu(&wheel.torch_cpu_exports()?)?;
-    let layout = Layout {
-        version: wheel.version.clone(),
+    let layout = TorchLayout {
         minor: minor_version(&wheel.version)?,
         attach_slot,
         entry_size: number("entry_size")?,
@@ -45,21 +45,21 @@ pub(crate) fn measure(wheel: &Wheel) -> Result<Measured> {
         actions: count_actions(text("actions")?)?,
         cxx11_abi,
         node_sequence: number("sequence_nr_")?,
-        attach_symbol: library::attach_symbol(&wheel.library("libc10_cuda.so"), attach_slot)?,
+        attach_symbol: library::attach_symbol(&wheel.library("libc10_cuda.so"), attach_slot as u64)?.leak(),
     };
     let mut common_offsets = [0; COMMON_OFFSETS.len()];
-    for (offset, (_, member)) in common_offsets.iter_mut().zip(COMMON_OFFSETS) {
+    for (offset, (_, _, member)) in common_offsets.iter_mut().zip(COMMON_OFFSETS) {
         *offset = number(member)?;
     }
-    Ok(Measured { layout, common_offsets })
+    Ok(Measured { wheel: WheelLayout { version: wheel.version.clone(), layout }, common_offsets })
 }
 
 /// Returns the number of actions in a list of their names. Fails if they are not the first of
 /// [`ACTION_NAMES`].
-fn count_actions(names: &str) -> Result<u64> {
+fn count_actions(names: &str) -> Result<u32> {
     let names: Vec<&str> = names.split_whitespace().collect();
     if ACTION_NAMES.starts_with(&names) {
-        return Ok(names.len() as u64);
+        return Ok(names.len() as u32);
     }
     Err(format!(
         "the actions of TraceEntry are {}, but the hook knows {}: \
