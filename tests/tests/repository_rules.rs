@@ -385,9 +385,9 @@ fn imports_between_files_form_no_cycle() {
 
 #[test]
 fn imports_between_scripts_form_no_cycle() {
-    let cycles = ["www", "www/fleet"].into_iter().flat_map(|folder| {
-        script_cycles(&root().join(folder)).into_iter().map(move |cycle| describe(folder, &cycle))
-    });
+    let cycles = ["www", "www/fleet"]
+        .into_iter()
+        .flat_map(|folder| script_cycles(&root().join(folder)).into_iter().map(move |cycle| describe(folder, &cycle)));
     check("imports between the page's scripts form no cycle", cycles);
 }
 
