@@ -68,8 +68,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-#[doc(hidden)]
-pub mod address_hash;
 mod address_map;
 mod chunk;
 mod chunk_local_blocks;

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use vramscope_trace::address_hash::AddressHash;
 use vramscope_trace::{EventKind, MempoolId, StreamId};
 
 use super::call_log::{Call, CallLog};
@@ -71,7 +70,7 @@ struct SequenceBuilder<'h> {
     history: &'h History,
     sequence: CallSequence,
     /// The slots of allocated blocks, by recorded address.
-    slots: HashMap<u64, u32, AddressHash>,
+    slots: foldhash::HashMap<u64, u32>,
     vacant: Vec<u32>,
     targets: HashMap<RequestTarget, u16>,
     /// The target of the last request and its index; most requests have that of the one before.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use vramscope_trace::address_hash::AddressHash;
 use vramscope_trace::{EventKind, MempoolId, StreamId};
 
 use super::history::History;
@@ -114,7 +113,7 @@ struct LiveRequest {
 /// The live requests during a walk through a history.
 #[derive(Debug, Default)]
 struct LiveRequests {
-    by_address: HashMap<u64, LiveRequest, AddressHash>,
+    by_address: foldhash::HashMap<u64, LiveRequest>,
     /// The number of requests so far. Recordings have fewer than 2^32.
     count: u32,
     bytes: u64,

@@ -5,10 +5,8 @@
 //! also finds the pool of each segment: entries do not contain it, but the sizes of the blocks that
 //! are allocated in a segment determine it.
 
-use std::collections::HashMap;
-
+use foldhash::HashMap;
 use vramscope_pool::size;
-use vramscope_trace::address_hash::AddressHash;
 
 use super::segments::{PartialPool, Segment, Segments, segment_of_row};
 use super::size::SizeRules;
@@ -42,7 +40,7 @@ pub(super) struct SurvivingBlock {
 pub(super) struct BackwardWalk {
     pub(super) segments: Segments,
     /// Live blocks by address.
-    pub(super) blocks: HashMap<u64, EarlierBlock, AddressHash>,
+    pub(super) blocks: HashMap<u64, EarlierBlock>,
     /// The pools of the segments that the history creates, the last one first.
     pub(super) pools: Vec<PartialPool>,
     /// The blocks that the history allocates and that still exist at its end, the last one first.
