@@ -9,7 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use serde::Serialize;
-use vramscope_trace::{ByteSize, Count};
+use vramscope_trace::{ByteSize, Count, shortened};
 
 use super::text_table::{TextTable, change_text, difference};
 use crate::device::Device;
@@ -188,11 +188,6 @@ impl fmt::Display for LineReport {
         for row in &self.rows {
             let LineRow { file, line, source, .. } = row;
             let file = file.rsplit(['/', '\\']).next().unwrap_or(file);
-            let mut source: String = source.chars().take(MAX_SOURCE_CHARACTERS + 1).collect();
-            if source.chars().count() > MAX_SOURCE_CHARACTERS {
-                source.pop();
-                source.push('…');
-            }
             table.add([
                 ByteSize(row.live_bytes).to_string(),
                 ByteSize(row.peak_bytes).to_string(),
@@ -201,7 +196,7 @@ impl fmt::Display for LineReport {
                 ByteSize(row.allocated_bytes).to_string(),
                 Count(row.allocations).to_string(),
                 format!("{file}:{line}"),
-                source,
+                shortened(source, MAX_SOURCE_CHARACTERS),
             ]);
         }
         table.fmt(f)?;
