@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use object_store::memory::InMemory;
 use vramscope_collector::Process;
@@ -166,14 +166,15 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
+/// Longest wait for anything, on a slow machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
+
 /// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if condition() {
-            return;
-        }
+    let deadline = Instant::now() + TIMEOUT;
+    while !condition() {
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("timed out waiting until {what}");
 }
