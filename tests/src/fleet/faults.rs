@@ -1,4 +1,9 @@
 //! Breaks everything between ranks and servers, again and again, and checks what arrives.
+//!
+//! The longest time of a training step is printed, and has no limit: it depends on the machine. That
+//! no step waits for the network is checked by what it calls: in debug builds of the collector, a
+//! thread that publishes to a hub, or holds a lock of the hub, panics if it would wait for the
+//! network.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,9 +56,6 @@ pub struct FaultPlan {
     pub kinds: u64,
 }
 
-/// The longest time in which a training step may wait for anything but a processor. A wait for the
-/// network or the broker takes longer: some faults last for seconds.
-const MAX_WAIT: Duration = Duration::from_millis(100);
 /// The most memory of a rank, of this process with the server, and of a node of the broker, in
 /// bytes.
 const MAX_MEMORY: u64 = 1 << 30;
@@ -141,9 +143,6 @@ pub struct FaultFigures {
     pub repeated: u64,
     /// The longest time of a training step of 20 events; of a killed process, until the last check.
     pub longest_step: Duration,
-    /// The longest time that a step waited for anything but a processor; of a killed process, until
-    /// the last check.
-    pub longest_wait: Duration,
     /// The largest memory of a rank, of this process with the server, and of a broker node, in
     /// bytes.
     pub memory: [u64; 3],
@@ -167,10 +166,9 @@ impl fmt::Display for FaultFigures {
         writeln!(f, "{} messages stored, {} of them repeated", self.messages, self.repeated)?;
         write!(
             f,
-            "longest step of {STEP_EVENTS} events {:.1} ms, longest wait in a step {:.1} ms; memory at most {} MiB \
-             (a rank), {} MiB (server and proxies), {} MiB (a broker node)",
+            "longest step of {STEP_EVENTS} events {:.1} ms; memory at most {} MiB (a rank), {} MiB (server and \
+             proxies), {} MiB (a broker node)",
             self.longest_step.as_secs_f64() * 1000.0,
-            self.longest_wait.as_secs_f64() * 1000.0,
             self.memory[0] >> 20,
             self.memory[1] >> 20,
             self.memory[2] >> 20
@@ -342,7 +340,6 @@ impl World {
         for (rank, paused) in self.ranks.iter_mut().zip(&ranks) {
             self.figures.events += paused.events - std::mem::replace(&mut rank.checked_events, paused.events);
             self.figures.longest_step = self.figures.longest_step.max(paused.longest_step);
-            self.figures.longest_wait = self.figures.longest_wait.max(paused.longest_wait);
         }
         // The hub counts missed events while the rank pushes, so the number is read only now.
         let missed = self.ranks[0].process.pause().missed_events;
@@ -377,11 +374,7 @@ impl World {
 
     /// Ends everything and returns what was measured.
     fn finish(mut self) -> FaultFigures {
-        let FaultFigures { longest_wait, memory, .. } = self.figures;
-        if longest_wait > MAX_WAIT {
-            self.figures.failures.push(format!("a step waits for more than {MAX_WAIT:?}"));
-        }
-        if memory.iter().any(|bytes| *bytes > MAX_MEMORY) {
+        if self.figures.memory.iter().any(|bytes| *bytes > MAX_MEMORY) {
             self.figures.failures.push(format!("a process uses more than {} MiB", MAX_MEMORY >> 20));
         }
         self.figures

@@ -24,10 +24,10 @@ use crate::process::ProcessUsage;
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Interval at which the server's view is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Longest wait until all ranks are shown, and until the mark of an earlier outlier is gone.
+/// Longest wait for anything that is to be shown.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Longest wait for the mark of a planted outlier, and for the rows of new processes.
-const MARK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Summaries of each rank before outliers are planted.
+const WINDOW_SUMMARIES: u64 = 50;
 /// Number of connections that are opened at once.
 const CONNECTING: usize = 32;
 /// No rank.
@@ -85,19 +85,12 @@ pub struct Figures {
     pub frames_ms: Option<[f64; 2]>,
 }
 
-/// The largest lag of 95% of the ranks, and the longest time until an outlier is marked.
-const MAX_DELAY_MS: u64 = 1000;
-/// The longest time of 95% of the page's frames.
-const MAX_FRAME_MS: f64 = 33.0;
-
 impl Figures {
-    /// Returns what is not as it should be.
+    /// Returns what is not as it should be. How long something took is only printed.
     #[must_use]
     pub fn failures(&self) -> Vec<String> {
         let planted = self.marked_ms.len();
-        let is_late = |time: &&Option<u64>| time.is_none_or(|time| time > MAX_DELAY_MS);
-        let late = self.marked_ms.iter().filter(is_late).count();
-        let frame_ms = self.frames_ms.map_or(0.0, |[frame, _]| frame);
+        let unmarked = self.marked_ms.iter().filter(|time| time.is_none()).count();
         let mut failures = Vec::new();
         let mut check = |is_right: bool, failure: String| {
             if !is_right {
@@ -105,13 +98,11 @@ impl Figures {
             }
         };
         check(self.lost == 0, format!("{} summaries are lost", self.lost));
-        check(self.lag_ms[1] <= MAX_DELAY_MS, format!("the lag of 95% is {} ms", self.lag_ms[1]));
-        check(late == 0, format!("{late} outliers are marked after {MAX_DELAY_MS} ms, or not at all"));
+        check(unmarked == 0, format!("{unmarked} outliers are not marked"));
         check(self.ranked_first == planted, format!("{} outliers are not ranked first", planted - self.ranked_first));
         check(self.wrong_marks == 0, format!("ranks that do not differ are marked {} times", self.wrong_marks));
         let missing = self.restarted_ms.iter().filter(|time| time.is_none()).count();
         check(missing == 0, format!("the new ranks of {missing} killed machines are not shown"));
-        check(frame_ms <= MAX_FRAME_MS, format!("95% of the frames take up to {frame_ms:.1} ms"));
         failures
     }
 }
@@ -356,7 +347,10 @@ pub fn measure(plan: &Plan) -> Figures {
         thread::sleep(POLL_INTERVAL);
     }
     // Until the windows of all ranks are full.
-    thread::sleep(Duration::from_secs(5));
+    while observer.watch.totals()[0] < WINDOW_SUMMARIES * u64::from(plan.ranks) {
+        assert!(begin.elapsed() < TIMEOUT, "{:?} summaries and lost ones are shown", observer.watch.totals());
+        thread::sleep(POLL_INTERVAL);
+    }
     let (start_time, used) = (Instant::now(), observer.usage(&broker));
     let mut random = Rng::with_seed(plan.seed);
     for number in 0..plan.outliers {
@@ -386,7 +380,7 @@ pub fn measure(plan: &Plan) -> Figures {
     let sent = machines.into_iter().map(stop).sum();
     let waiting = Instant::now();
     let mut totals = observer.watch.totals();
-    while totals[0] < sent && waiting.elapsed() < Duration::from_secs(10) {
+    while totals[0] < sent && waiting.elapsed() < TIMEOUT {
         thread::sleep(POLL_INTERVAL);
         totals = observer.watch.totals();
     }
@@ -461,7 +455,7 @@ impl Observer {
     fn expect_restart(&mut self, start: Instant, identities: impl Iterator<Item = String>) {
         let wanted: BTreeSet<String> = identities.collect();
         let mut is_shown = false;
-        while !is_shown && start.elapsed() < MARK_TIMEOUT {
+        while !is_shown && start.elapsed() < TIMEOUT {
             self.poll(NO_RANK);
             is_shown = wanted.is_subset(&self.watch.identities());
         }
@@ -473,7 +467,7 @@ impl Observer {
         let start = Instant::now();
         planted.plant(rank, kind);
         let mut marked = Vec::new();
-        while !marked.contains(&rank) && start.elapsed() < MARK_TIMEOUT {
+        while !marked.contains(&rank) && start.elapsed() < TIMEOUT {
             marked = self.poll(rank);
         }
         let is_marked = marked.contains(&rank);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tracing::field::{Field, Visit};
@@ -22,7 +22,7 @@ use vramscope_fleet::subjects;
 use super::expected_rank::ExpectedRank;
 use super::log::print_log_and;
 use super::pushing_rank::PushingRank;
-use crate::process::{ProcessUsage, WaitTimer};
+use crate::process::ProcessUsage;
 
 /// Interval between two training steps.
 const STEP_INTERVAL: Duration = Duration::from_millis(20);
@@ -57,8 +57,6 @@ pub(super) struct PausedRank {
     pub(super) missed_events: u64,
     /// The longest time of a training step.
     pub(super) longest_step: Duration,
-    /// The longest time that a step waited for anything but a processor.
-    pub(super) longest_wait: Duration,
 }
 
 /// A running rank. Dropping it kills its process.
@@ -214,8 +212,7 @@ pub fn run_rank_process(rank: u32, url: &str, is_small: bool) {
     write(&Report::Started { identity: pushing.identity() });
     let (sender, commands) = mpsc::channel();
     thread::spawn(move || io::stdin().lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-    let (mut longest_step, mut longest_wait) = (Duration::ZERO, Duration::ZERO);
-    let mut is_paused = false;
+    let (mut longest_step, mut is_paused) = (Duration::ZERO, false);
     loop {
         let command = match is_paused {
             true => commands.recv().map_err(RecvTimeoutError::from),
@@ -223,10 +220,9 @@ pub fn run_rank_process(rank: u32, url: &str, is_small: bool) {
         };
         match command {
             Err(RecvTimeoutError::Timeout) => {
-                let timer = WaitTimer::start();
+                let start = Instant::now();
                 pushing.program.run(STEP_EVENTS);
-                let [step, wait] = timer.elapsed();
-                (longest_step, longest_wait) = (longest_step.max(step), longest_wait.max(wait));
+                longest_step = longest_step.max(start.elapsed());
             }
             Err(RecvTimeoutError::Disconnected) => return,
             Ok(command) => is_paused = command == PAUSE,
@@ -237,7 +233,6 @@ pub fn run_rank_process(rank: u32, url: &str, is_small: bool) {
                 events: pushing.program.events(),
                 missed_events: pushing.program.hub().missed_events(),
                 longest_step,
-                longest_wait,
             }));
         }
     }

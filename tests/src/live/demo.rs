@@ -1,12 +1,13 @@
 //! The default demo on the host: how soon a viewer sees it, and how many steps a second it trains.
 
 use std::fmt;
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vramscope_trace::AnnotationStage;
+use vramscope_trace::{Annotation, AnnotationStage, Recording};
 
-use super::read_complete_file;
+use super::{TIMEOUT, read_complete_file};
 use crate::browser::Browser;
 use crate::page::Page;
 use crate::program::Program;
@@ -91,13 +92,37 @@ pub fn demo(browser: &Browser, time: Duration) -> Result<Figures, String> {
     page.wait("a heat map of live events is drawn", HAS_HEAT_MAP);
     let first_picture = start.elapsed().as_secs_f64();
     thread::sleep(time);
+    wait_for_steps(&path)?;
     program.interrupt();
     let (watched, _) = (steps(&path)?, page);
     browser.open("about:blank");
     let (_, mut program, path) = start_demo("unwatched.vram");
     thread::sleep(time);
+    wait_for_steps(&path)?;
     program.interrupt();
     Ok(Figures { listening, first_picture, watched, unwatched: steps(&path)? })
+}
+
+/// Waits until a file that is written has more steps than the [`WARM_UP`]: a busy machine trains
+/// slowly.
+fn wait_for_steps(path: &std::path::Path) -> Result<(), String> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let mut recording = Recording::new();
+        // The last chunk may be incomplete.
+        let is_valid = fs::read(path).is_ok_and(|bytes| recording.push(&bytes).is_ok());
+        let is_step = |one: &&Annotation| {
+            one.stage == AnnotationStage::Begin && recording.definitions().string(one.name).starts_with("step ")
+        };
+        let steps = recording.annotations().iter().filter(is_step).count();
+        if is_valid && steps > WARM_UP + 1 {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{}: only {steps} steps after {TIMEOUT:?}", path.display()));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Reads the times of the training steps from a recording.

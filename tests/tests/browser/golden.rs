@@ -37,7 +37,7 @@ const MAX_SHARE: f64 = 0.006;
 /// Most bytes of a picture, on average.
 const MAX_MEAN_BYTES: u64 = 17_000;
 /// Longest wait until the page looks as it should, on a slow machine.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest wait before a page that looks different is loaded again.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
 /// After this many failures, no page is loaded again.

@@ -14,7 +14,7 @@ pub(crate) fn start_broker() -> Broker {
 }
 
 /// Longest wait for anything, on a slow machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Waits until a condition holds.
 #[track_caller]

@@ -1,8 +1,6 @@
 //! Servers read the events of the ranks that users open.
 
-use std::thread;
-use std::time::Duration;
-
+use async_nats::jetstream::stream::Stream;
 use tokio::runtime::Builder;
 use vramscope_collector::{Aggregator, Process};
 use vramscope_fleet::{FleetAddress, FollowerOptions, OpenError, SimulatedHost, subjects};
@@ -51,11 +49,17 @@ fn rank_is_read_from_its_opening_to_its_closing_by_all_servers() {
     wait_until("no server reads the rank", || {
         servers.iter().all(|server| row(server, 2).events == EventsState::Closed)
     });
-    // Until the process sends no more: its last request is valid for 15 seconds.
-    thread::sleep(Duration::from_secs(16));
-    ranks[2].program.run(1000);
-    thread::sleep(Duration::from_secs(1));
-    assert!(!is_shown(&servers[0], &ranks[2]), "the process sends events that no server reads");
+    // The last request to the process is valid for 15 seconds.
+    let subject = subjects::events("run", Some(2), &ranks[2].identity());
+    wait_until("the process sends no events that no server reads", || {
+        ranks[2].program.run(1000);
+        let before = last_message(&broker, "run", &subject);
+        // It sends ten summaries a second, and would have sent its events by then.
+        let summaries = row(&servers[0], 2).summaries;
+        wait_until("summaries arrive", || row(&servers[0], 2).summaries > summaries + 10);
+        last_message(&broker, "run", &subject) == before
+    });
+    assert!(!is_shown(&servers[0], &ranks[2]), "a server shows events that no process has sent");
     servers[1].follower().open(&identity).expect("a place is free");
     for server in &servers {
         wait_until("the rank is shown again", || is_shown(server, &ranks[2]));
@@ -98,14 +102,25 @@ fn ranks_that_start_again_are_read_instead_of_the_killed_ones() {
     wait_until("the new server shows them, too", || late.wrong_ranks(&ranks).is_empty());
 }
 
-/// Returns the number of consumers of a run's events.
-fn consumers(broker: &Broker, run: &str) -> usize {
+/// Calls `read` with the stream of a run's events, and returns its result.
+fn with_events<T>(broker: &Broker, run: &str, read: impl AsyncFnOnce(Stream) -> T) -> T {
     let runtime = Builder::new_current_thread().enable_all().build().expect("the runtime starts");
     runtime.block_on(async {
         let client = async_nats::connect(broker.socket().to_string()).await.expect("the broker runs");
         let context = async_nats::jetstream::new(client);
-        let stream = context.get_stream(subjects::events_stream(run)).await.expect("the stream exists");
-        stream.cached_info().state.consumer_count
+        read(context.get_stream(subjects::events_stream(run)).await.expect("the stream exists")).await
+    })
+}
+
+/// Returns the number of consumers of a run's events.
+fn consumers(broker: &Broker, run: &str) -> usize {
+    with_events(broker, run, async |stream| stream.cached_info().state.consumer_count)
+}
+
+/// Returns the number of the last message on a subject of a run's events.
+fn last_message(broker: &Broker, run: &str, subject: &str) -> u64 {
+    with_events(broker, run, async |stream| {
+        stream.get_last_raw_message_by_subject(subject).await.expect("the process has sent events").sequence
     })
 }
 

@@ -1,9 +1,8 @@
 //! Every rank sends what it holds, and the one that differs is marked.
 
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
+use vramscope_insight::fleet::RankRow;
 use vramscope_tests::Broker;
 use vramscope_tests::fleet::{FollowingServer, PushingRank, print_log};
 
@@ -16,9 +15,11 @@ fn all_servers_show_the_summaries_of_all_ranks() {
     let url = broker.address("run");
     let mut ranks: Vec<_> = (0..6).map(|rank| PushingRank::start(rank, &url)).collect();
     let servers = [FollowingServer::start(&url), FollowingServer::start(&url)];
-    for _ in 0..20 {
+    let summaries = |server: &FollowingServer| server.view().ranks.iter().map(|row| row.summaries).sum::<u64>();
+    for _ in 0..10 {
         ranks.iter_mut().for_each(|rank| rank.program.run(100));
-        thread::sleep(Duration::from_millis(50));
+        let before = summaries(&servers[0]);
+        wait_until("summaries arrive", || summaries(&servers[0]) > before);
     }
     for server in &servers {
         wait_until("every rank is shown as it is", || {
@@ -27,15 +28,18 @@ fn all_servers_show_the_summaries_of_all_ranks() {
                 let row = view.ranks.iter().find(|row| row.rank == Some(rank.rank));
                 row.is_some_and(|row| row.allocated == rank.program.device().counters().allocated)
             };
-            view.ranks.len() == ranks.len() && ranks.iter().all(is_shown)
+            // A busy machine is late, and knows less of a clock.
+            let is_recent = |row: &RankRow| {
+                row.lag_ns < 2_000_000_000 && row.clock.is_some_and(|clock| clock.error_ns < 500_000_000)
+            };
+            view.ranks.len() == ranks.len() && ranks.iter().all(is_shown) && view.ranks.iter().all(is_recent)
         });
         let view = server.view();
         for row in &view.ranks {
             assert_eq!(row.lost_summaries, 0);
-            assert!(row.lag_ns < 2_000_000_000, "{row:?}");
             assert!(row.largest_site.as_ref().is_some_and(|(name, bytes)| name.contains(".py:") && *bytes > 0));
             let clock = row.clock.expect("acknowledgements arrive");
-            assert!(clock.offset_ns.unsigned_abs() <= clock.error_ns && clock.error_ns < 500_000_000, "{row:?}");
+            assert!(clock.offset_ns.unsigned_abs() <= clock.error_ns, "{row:?}");
         }
     }
     ranks.iter_mut().for_each(PushingRank::end);

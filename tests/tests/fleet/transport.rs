@@ -24,7 +24,8 @@ fn every_event_of_all_ranks_arrives() {
     let server = FollowingServer::start(&broker.address("run"));
     for _ in 0..20 {
         ranks.iter_mut().for_each(|rank| rank.program.run(500));
-        thread::sleep(Duration::from_millis(20));
+        let shown = server.recording().end_event();
+        wait_until("the server shows more", || server.recording().end_event() > shown);
     }
     let recording = wait_until_shown(&server, &ranks);
     assert_eq!(recording.lost_events(), 0);
@@ -42,6 +43,7 @@ fn nothing_is_lost_when_the_broker_is_killed() {
     let server = FollowingServer::start(&broker.address("run"));
     for round in 0..12 {
         ranks.iter_mut().for_each(|rank| rank.program.run(1000));
+        // The broker is killed, and started, in the middle of something.
         thread::sleep(Duration::from_millis(100));
         if round % 4 == 1 {
             broker.kill();
@@ -85,7 +87,6 @@ fn newest_start_is_enough_for_a_server() {
     let url = broker.address("run");
     wait_until_shown(&FollowingServer::start(&url), &ranks);
     let options = FollowerOptions { history: Duration::ZERO, ..FollowerOptions::default() };
-    thread::sleep(Duration::from_millis(500));
     let recording = wait_until_shown(&FollowingServer::with_options(&url, options), &ranks);
     // It has less than the whole history, or the push has repeated no start yet.
     assert_eq!(recording.lost_events(), 0);
@@ -100,7 +101,11 @@ fn events_are_sent_when_a_server_asks_for_them() {
     ranks.iter_mut().for_each(|rank| rank.program.run(1000));
     let options = FollowerOptions { max_open: 0, ..FollowerOptions::default() };
     let watching = FollowingServer::with_options(&url, options);
-    thread::sleep(Duration::from_secs(1));
+    // Each process sends ten summaries a second, and would have sent its events by then.
+    wait_until("summaries of all ranks arrive", || {
+        let view = watching.view();
+        view.ranks.len() == ranks.len() && view.ranks.iter().all(|row| row.summaries > 10)
+    });
     assert_eq!(watching.recording().end_event(), 0, "no server has asked for events");
     let asking = FollowingServer::start(&url);
     ranks.iter_mut().for_each(|rank| rank.program.run(1000));
