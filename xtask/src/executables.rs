@@ -5,6 +5,9 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 
 use serde_json::Value;
 
@@ -25,6 +28,10 @@ pub(crate) struct Executable {
     /// The folder of its package.
     pub(crate) folder: PathBuf,
 }
+
+/// Number of executables that run at once. Many tests wait most of the time, for a network or a
+/// process, and the last test of an executable leaves processors free.
+const AT_ONCE: usize = 2;
 
 /// The kind of a library's unit tests.
 const LIBRARY: &str = "lib";
@@ -58,15 +65,30 @@ pub(crate) enum Purpose {
     Benchmarks,
 }
 
-/// Runs all executables of a kind. A failure does not stop the others.
-pub(crate) fn run_all(all: &[Executable], purpose: Purpose, change: impl Fn(&mut Command)) -> Result<()> {
-    let mut failures = Vec::new();
-    for executable in all.iter().filter(|executable| executable.purpose() == Some(purpose)) {
-        let mut command = executable.command();
-        change(&mut command);
-        failures.extend(shell::run(&mut command).err());
-    }
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+/// Runs all executables of a kind, [`AT_ONCE`] at once, each with the output of the others apart. A
+/// failure does not stop the others.
+pub(crate) fn run_all(all: &[Executable], purpose: Purpose) -> Result<()> {
+    let wanted: Vec<&Executable> = all.iter().filter(|executable| executable.purpose() == Some(purpose)).collect();
+    let next = AtomicUsize::new(0);
+    let (sender, results) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            let (sender, next, wanted) = (sender.clone(), &next, &wanted);
+            scope.spawn(move || {
+                while let Some(executable) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // The receiver lives until all workers have ended.
+                    let _ = sender.send(shell::run_captured(&mut executable.command()));
+                }
+            });
+        }
+        drop(sender);
+        let mut failures = Vec::new();
+        for (output, result) in results {
+            shell::print(&output);
+            failures.extend(result.err());
+        }
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    })
 }
 
 impl Executable {

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::env;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -95,6 +96,28 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     print(&format!("$ {line}"));
     let status = command.status().map_err(|error| format!("cannot run `{line}`: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("`{line}` failed: {status}")) }
+}
+
+/// Runs a command. Returns its line, its output and its time as one text, and an error if its exit
+/// status says so.
+pub(crate) fn run_captured(command: &mut Command) -> (String, Result<()>) {
+    let (line, start) = (shown(command), Instant::now());
+    let captured = tempfile::tempfile().and_then(|mut file| {
+        let status = command.stdout(file.try_clone()?).stderr(file.try_clone()?).status()?;
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(0))?;
+        file.read_to_end(&mut bytes)?;
+        // Tests may print any bytes.
+        Ok((String::from_utf8_lossy(&bytes).into_owned(), status))
+    });
+    match captured {
+        Ok((output, status)) => {
+            let text = format!("$ {line}\n{output}({line}: {:.1} s)", start.elapsed().as_secs_f64());
+            let failed = || format!("`{line}` failed: {status}");
+            (text, if status.success() { Ok(()) } else { Err(failed()) })
+        }
+        Err(error) => (format!("$ {line}"), Err(format!("cannot run `{line}`: {error}"))),
+    }
 }
 
 /// Runs a cargo command that compiles, and prints the compiler's diagnostics. Returns cargo's

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
-use std::thread;
 
 use crate::assistant;
 use crate::build::{self, Profile};
@@ -126,15 +125,11 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
     });
     plan.full_step("packages", about::PACKAGES, Kind::CompileDebug, &[page], package::check);
     plan.step("tests, native", Kind::Test, &[native_tests], move || {
-        // Many of these tests wait most of the time, for a network or a process.
-        let threads = thread::available_parallelism().map_or(2, |count| 2 * count.get());
-        executables::run_all(executables(), Purpose::Tests, |command| {
-            command.env("RUST_TEST_THREADS", threads.to_string());
-        })
+        executables::run_all(executables(), Purpose::Tests)
     });
     // Once each and unoptimized: shows that they still run, not how fast.
     plan.full_step("benchmarks, run briefly", about::BENCHMARKS, Kind::Test, &[native_tests], move || {
-        executables::run_all(executables(), Purpose::Benchmarks, |_| ())
+        executables::run_all(executables(), Purpose::Benchmarks)
     });
     plan.step("recordings through a real broker", Kind::WaitingTest, &[native_tests, python], move || {
         let mut test = executables::find(executables(), TESTS_PACKAGE, "test", "fleet")?.command();
