@@ -1,4 +1,5 @@
-//! The README's Rust code is part of `examples/cudarc.rs`, and that example runs.
+//! The Rust code of the README and of `docs/cudarc.md` is part of `examples/cudarc.rs`, and that
+//! example runs.
 
 #![allow(missing_docs)]
 
@@ -6,26 +7,25 @@
 mod example;
 mod gpu;
 
-const SECTION: &str = "## Use it in a cudarc program";
-
-/// Returns the lines of the first Rust block after `heading`, trimmed and without empty lines.
-fn block<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
-    let (_, section) = text.split_once(heading).expect("the README has the section");
-    let (_, code) = section.split_once("```rust\n").expect("the section has Rust code");
+/// Returns the lines of the last Rust block, trimmed and without empty lines and comments.
+fn block(text: &str) -> Vec<&str> {
+    let (_, code) = text.rsplit_once("```rust\n").expect("the text has Rust code");
     let (code, _) = code.split_once("```").expect("the code block ends");
     lines(code)
 }
 
 fn lines(code: &str) -> Vec<&str> {
-    code.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
+    code.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).collect()
 }
 
 #[test]
-fn readme_snippet_is_part_of_the_example() {
-    let shown = block(include_str!("../../README.md"), SECTION);
+fn documented_code_is_part_of_the_example() {
     let program = lines(include_str!("../examples/cudarc.rs"));
-    assert!(shown.len() > 10, "{shown:?}");
-    assert!(program.windows(shown.len()).any(|part| part == shown), "the example lacks these lines: {shown:#?}");
+    for (text, least) in [(include_str!("../../README.md"), 4), (include_str!("../../docs/cudarc.md"), 11)] {
+        let shown = block(text);
+        assert!(shown.len() >= least, "{shown:?}");
+        assert!(program.windows(shown.len()).any(|part| part == shown), "the example lacks these lines: {shown:#?}");
+    }
 }
 
 #[test]
