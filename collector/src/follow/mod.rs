@@ -276,8 +276,8 @@ impl Follower {
         self.events.push_back(event);
     }
 
-    /// Handles a note of the server: reports whether the connection continues the recording followed
-    /// so far, and how many events the server skipped.
+    /// Handles a note of the server: reports whether the connection continues the recording so far,
+    /// and how many events the server skipped.
     fn handle_note(&mut self, note: &StreamNote) {
         if let Some(recording) = note.recording.as_ref().and_then(|identity| identity.parse().ok()) {
             let is_same = self.recording == Some(recording);
