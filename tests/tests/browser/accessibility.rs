@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use vramscope_tests::fixtures::tour_recording;
@@ -99,6 +99,8 @@ const COUNT_FILES: &str = "
     return true;";
 /// A moment, zoom and selection at which almost every command changes something.
 const VIEW: &str = "event=500&panes=heatmap,allocations&range=100-900";
+/// Longest wait for the effect of a command, on a slow machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Commands that do nothing visible for a complete recording of one GPU.
 const WITHOUT_EFFECT: [(&str, &str); 4] = [
     ("find-problems", "a small recording is looked through when it is opened"),
@@ -178,18 +180,18 @@ fn every_command_works_by_keyboard_alone() {
             Some(key) => browser.press(key),
             None => run_by_list(&browser, page, command),
         }
-        // Going back leads to the page of the command before, which loads anew.
-        thread::sleep(Duration::from_millis(100));
-        page.wait("the page is ready", "return window.vramscope?.show && window.vramscope.state().events > 0");
         let has_effect = !WITHOUT_EFFECT.iter().any(|(name, _)| *name == command.name);
-        let mut after: String = page.json(FINGERPRINT);
         // Saving a picture takes the browser a while.
-        for _ in 0..20 {
-            if after != before || !has_effect {
+        let deadline = Instant::now() + TIMEOUT;
+        let mut after: String;
+        loop {
+            // Going back leads to the page of the command before, which loads anew.
+            thread::sleep(Duration::from_millis(100));
+            page.wait("the page is ready", "return window.vramscope?.show && window.vramscope.state().events > 0");
+            after = page.json(FINGERPRINT);
+            if after != before || !has_effect || Instant::now() > deadline {
                 break;
             }
-            thread::sleep(Duration::from_millis(100));
-            after = page.json(FINGERPRINT);
         }
         let message = page.run("return document.getElementById('message-text').textContent");
         let message = message.as_str().unwrap_or_default();
