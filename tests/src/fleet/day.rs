@@ -226,8 +226,8 @@ impl DayFigures {
         }
     }
 
-    /// Checks that the roll-ups have every rank and every summary. Counts the seconds without a row:
-    /// a busy machine sends no summary in some.
+    /// Checks that the roll-ups have every rank and every summary. Counts the seconds without a
+    /// row: a busy machine sends no summary in some.
     fn read_rollups(&mut self, reader: &ArchiveReader, training: &Training) -> Result<(), ArchiveError> {
         let rows = reader.rollups(0..u64::MAX, None)?;
         let sum = |count: fn(&Rollup) -> u64| rows.iter().map(count).sum();

@@ -1,9 +1,9 @@
 //! Breaks everything between ranks and servers, again and again, and checks what arrives.
 //!
-//! The longest time of a training step is printed, and has no limit: it depends on the machine. That
-//! no step waits for the network is checked by what it calls: in debug builds of the collector, a
-//! thread that publishes to a hub, or holds a lock of the hub, panics if it would wait for the
-//! network.
+//! The longest time of a training step is printed. It has no limit, because it depends on the
+//! machine. That no step waits for the network is checked by what it calls: in debug builds of the
+//! collector, a thread that publishes to a hub, or holds a lock of the hub, panics if it would wait
+//! for the network.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Golden pictures: how every view looks, in both color schemes and at four sizes. The short tier of
-//! tests looks at two sizes in light colors, the full tier at all.
+//! Golden pictures: how every view looks, in both color schemes and at four sizes. The short tier
+//! of tests looks at two sizes in light colors, the full tier at all.
 //!
 //! `tests/golden/page` has the pictures in a smaller size and few colors. They are compared by the
 //! mean colors of blocks of 8 by 8 pixels of the page, so another version of the browser, or of its
