@@ -167,7 +167,7 @@ impl Playback {
 
     /// Lets the page's clock run to `clock_ms` without advancing playback, for example while data
     /// is loaded.
-    pub fn hold(&mut self, clock_ms: f64) {
+    pub fn skip_time_to(&mut self, clock_ms: f64) {
         if let Some(clock) = &mut self.clock {
             clock.clock_ms = clock_ms;
         }

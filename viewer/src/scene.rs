@@ -88,13 +88,13 @@ impl Scene {
             AgeUnit::Events => (model.state().event(), recording.end_event().saturating_sub(recording.first_event())),
             AgeUnit::Time => (model.time_ns(), recording.end_ns().saturating_sub(recording.start_ns())),
         };
-        let content = heatmap::Content {
+        let content = heatmap::HeatmapContent {
             color_by: model.color_by,
             ages: AgeScale { unit: inputs.unit, now, longest },
             freed_at: inputs.freed_at,
             groups: inputs.groups,
             highlight: inputs.highlight,
-            ..heatmap::Content::new(device, recording.definitions())
+            ..heatmap::HeatmapContent::new(device, recording.definitions())
         };
         self.heatmap = Some(HeatmapScene::new(layout, viewport.heatmap.0 as i32, content, typesetter));
         self.proposed = inputs.proposed;
@@ -129,8 +129,8 @@ impl Scene {
 }
 
 /// Returns what the timeline of the model's device and time range is computed from.
-pub(crate) fn timeline_content(model: &Model) -> timeline::Content<'_> {
-    timeline::Content {
+pub(crate) fn timeline_content(model: &Model) -> timeline::TimelineContent<'_> {
+    timeline::TimelineContent {
         recording: model.recording(),
         device: model.device(),
         marks: model.marks(),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use serde::Serialize;
-use vramscope_insight::diagnosis::Report;
+use vramscope_insight::diagnosis::DiagnosisReport;
 use vramscope_insight::what_if::{DeviceWorkload, first_histories};
 use vramscope_pool::{RecordedConf, Settings};
 use vramscope_trace::{DeviceId, FormatError, Recording};
@@ -172,7 +172,7 @@ impl Analyzer {
                 check(&mut found, recording, &history, device, &settings, observer)?;
             }
         }
-        Ok(json(&Report::from(found.findings)))
+        Ok(json(&DiagnosisReport::from(found.findings)))
     }
 }
 

@@ -32,7 +32,7 @@ const COPY_BYTES: u64 = 1 << 20;
 /// A recognized and decompressed input file.
 pub(crate) struct Input {
     path: PathBuf,
-    content: Content,
+    content: InputContent,
     /// True if the file itself is the recording, without compression.
     is_plain: bool,
     redact: bool,
@@ -57,7 +57,7 @@ struct OpenedRecording {
 }
 
 /// A file's content: a recording, read as needed, or another tool's format, in memory.
-enum Content {
+enum InputContent {
     /// A recording and its length in bytes. Only the parts that are needed are read.
     Recording(Arc<dyn ReadAt>, u64),
     /// Another tool's format, in memory.
@@ -157,7 +157,7 @@ impl Input {
                 let len = bytes.len() as u64;
                 return Ok(Self::from_source(Arc::new(bytes), len, false, path, limits, operation));
             }
-            Some(source) => Content::Foreign(source, bytes),
+            Some(source) => InputContent::Foreign(source, bytes),
         };
         Ok(Self { path: path.to_owned(), content, is_plain: false, redact: false, limits, operation })
     }
@@ -182,7 +182,7 @@ impl Input {
         operation: Operation,
     ) -> Self {
         let source = Arc::new(CancellableSource { source, operation: operation.clone() });
-        let content = Content::Recording(source, len);
+        let content = InputContent::Recording(source, len);
         Self { path: path.to_owned(), content, is_plain, redact: false, limits, operation }
     }
 
@@ -195,21 +195,21 @@ impl Input {
 
     /// Returns true if the file has another tool's format, false if it contains a recording.
     pub(crate) fn is_foreign(&self) -> bool {
-        matches!(self.content, Content::Foreign(..))
+        matches!(self.content, InputContent::Foreign(..))
     }
 
     /// Returns the file's format.
     pub(crate) fn format(&self) -> Format {
         match &self.content {
-            Content::Recording(..) | Content::Foreign(InputFormat::Recording, _) => {
+            InputContent::Recording(..) | InputContent::Foreign(InputFormat::Recording, _) => {
                 Format { name: FORMAT_NAME, version: Some(FORMAT_VERSION) }
             }
-            Content::Foreign(InputFormat::TorchPickle, bytes) => {
+            InputContent::Foreign(InputFormat::TorchPickle, bytes) => {
                 Format { name: "pytorch-pickle", version: bytes.get(1).map(|&protocol| protocol.into()) }
             }
-            Content::Foreign(InputFormat::TorchJson, _) => Format { name: "pytorch-json", version: None },
-            Content::Foreign(InputFormat::RmmLog, _) => Format { name: "rmm-csv", version: None },
-            Content::Foreign(InputFormat::BufferTable, _) => Format { name: "buffers-csv", version: None },
+            InputContent::Foreign(InputFormat::TorchJson, _) => Format { name: "pytorch-json", version: None },
+            InputContent::Foreign(InputFormat::RmmLog, _) => Format { name: "rmm-csv", version: None },
+            InputContent::Foreign(InputFormat::BufferTable, _) => Format { name: "buffers-csv", version: None },
         }
     }
 
@@ -223,8 +223,8 @@ impl Input {
     /// to `write`, in parts. Returns the number of events.
     pub(crate) fn write_recording(self, mut write: impl FnMut(&[u8]) -> Result) -> Result<u64> {
         let (source, len) = match &self.content {
-            Content::Foreign(_, bytes) => return self.import(bytes, write),
-            Content::Recording(source, len) => (Arc::clone(source), *len),
+            InputContent::Foreign(_, bytes) => return self.import(bytes, write),
+            InputContent::Recording(source, len) => (Arc::clone(source), *len),
         };
         // Reads every chunk, because damaged ones must not be copied.
         let OpenedRecording { recording, intact, .. } =
@@ -250,7 +250,7 @@ impl Input {
     /// Returns how much of an uncompressed recording is intact, and the index to append; `None` for
     /// compressed files and other formats.
     pub(crate) fn stored_recording(&self) -> Result<Option<StoredRecording>> {
-        let Content::Recording(source, len) = &self.content else { return Ok(None) };
+        let InputContent::Recording(source, len) = &self.content else { return Ok(None) };
         if !self.is_plain {
             return Ok(None);
         }
@@ -264,7 +264,7 @@ impl Input {
     /// another format.
     pub(crate) fn into_buffer_table(self) -> std::result::Result<Vec<u8>, Self> {
         match self.content {
-            Content::Foreign(InputFormat::BufferTable, bytes) => Ok(bytes),
+            InputContent::Foreign(InputFormat::BufferTable, bytes) => Ok(bytes),
             content => Err(Self { content, ..self }),
         }
     }
@@ -300,7 +300,7 @@ impl Input {
     /// opening it, which is also reported. If it has an index, its events are not read yet.
     pub(crate) fn into_indexed_recording(self) -> Result<(Recording, Option<FormatError>)> {
         match &self.content {
-            Content::Recording(source, len) if !self.redact => {
+            InputContent::Recording(source, len) if !self.redact => {
                 return self
                     .open_recording(source, *len, |source, len, progress| Recording::open(source, len, progress))
                     .map(|opened| (opened.recording, opened.damage));

@@ -19,7 +19,7 @@ use crate::terminal;
 
 /// Where the recordings of a [`MergeServer`] come from.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub(crate) enum MergeSource {
     /// The processes push to the server.
     Push,
     /// The processes of this run push to a broker, from which the server reads.
@@ -51,7 +51,7 @@ pub(crate) struct MergeServer {
 impl MergeServer {
     /// Starts the server, and writes the merged recording to the file `record`, if any.
     pub(crate) fn start(
-        source: Source,
+        source: MergeSource,
         arguments: &ServerArguments,
         record: Option<&Path>,
         retention: &RetentionArguments,
@@ -65,8 +65,8 @@ impl MergeServer {
         aggregator.offer_recording(&controls, &hub, PathBuf::new());
         #[cfg(feature = "fleet")]
         let follower = match &source {
-            Source::Push => None,
-            Source::Run(address) => {
+            MergeSource::Push => None,
+            MergeSource::Run(address) => {
                 let options = FollowerOptions::default();
                 let follower = Follower::connect(address, aggregator.clone(), options).map_err(CommandError::new)?;
                 Some(Arc::new(follower))
@@ -74,7 +74,7 @@ impl MergeServer {
         };
         let content = Content {
             aggregator: Some(aggregator.clone()),
-            accepts_push: matches!(source, Source::Push),
+            accepts_push: matches!(source, MergeSource::Push),
             controls: Some(controls),
             #[cfg(feature = "fleet")]
             fleet: follower.as_ref().map(|follower| FollowedRun::feed(follower)),

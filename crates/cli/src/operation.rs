@@ -16,10 +16,10 @@ const MAX_MESSAGES: usize = 20;
 
 /// A long operation, for a user at a terminal or for a client of a server. Clones share its state.
 #[derive(Clone)]
-pub(crate) struct Operation(Arc<State>);
+pub(crate) struct Operation(Arc<OperationState>);
 
 /// The state of an operation.
-struct State {
+struct OperationState {
     /// Whether a terminal shows progress and messages.
     is_on_terminal: bool,
     is_cancelled: AtomicBool,
@@ -63,7 +63,7 @@ impl Operation {
     }
 
     fn new(is_on_terminal: bool) -> Self {
-        Self(Arc::new(State { is_on_terminal, is_cancelled: AtomicBool::new(false), shown: Mutex::default() }))
+        Self(Arc::new(OperationState { is_on_terminal, is_cancelled: AtomicBool::new(false), shown: Mutex::default() }))
     }
 
     fn shown(&self) -> MutexGuard<'_, Shown> {

@@ -40,12 +40,12 @@ pub struct Importer {
     /// Length of the file in bytes, if known.
     total_bytes: Option<u64>,
     unpacker: Unpacker,
-    content: Content,
+    content: UnpackedContent,
     progress: ImportProgress,
 }
 
 /// The unpacked content of a file so far.
-enum Content {
+enum UnpackedContent {
     /// A pickle, read as it arrives.
     Pickle(Box<PickleReader>),
     /// Any other file, or too few bytes to know.
@@ -60,7 +60,7 @@ impl Importer {
             limits: *limits,
             total_bytes,
             unpacker: Unpacker::new(limits),
-            content: Content::Bytes(Vec::new()),
+            content: UnpackedContent::Bytes(Vec::new()),
             progress: ImportProgress::default(),
         }
     }
@@ -81,11 +81,11 @@ impl Importer {
         }
         self.progress.read_bytes += bytes.len() as u64;
         let phase = match &self.content {
-            Content::Pickle(reader) => {
+            UnpackedContent::Pickle(reader) => {
                 self.progress.entries = reader.entries();
                 ImportPhase::Reading
             }
-            Content::Bytes(_) => ImportPhase::Receiving,
+            UnpackedContent::Bytes(_) => ImportPhase::Receiving,
         };
         self.progress.advance(phase, self.progress.read_bytes, self.total_bytes.unwrap_or(0));
         Ok(())
@@ -105,8 +105,8 @@ impl Importer {
         self.unpacker.finish(self.content.buffer_mut())?;
         self.content.read(&self.limits)?;
         let content = match self.content {
-            Content::Pickle(reader) => FileContent::Snapshot(Box::new(reader.finish()?)),
-            Content::Bytes(bytes) => {
+            UnpackedContent::Pickle(reader) => FileContent::Snapshot(Box::new(reader.finish()?)),
+            UnpackedContent::Bytes(bytes) => {
                 let bytes = recording_in_html(&bytes, &self.limits)?.unwrap_or(bytes);
                 FileContent::Bytes(sniff(&bytes), bytes)
             }
@@ -115,7 +115,7 @@ impl Importer {
     }
 }
 
-impl Content {
+impl UnpackedContent {
     /// Returns the buffer to which the next unpacked bytes must be appended.
     fn buffer_mut(&mut self) -> &mut Vec<u8> {
         match self {

@@ -54,8 +54,8 @@ impl DifferenceKind {
     }
 }
 
-/// Which groups of one recording, A, have another name in a second recording, B: those of sites
-/// whose lines have moved or whose files or functions were renamed, see [`MatchedSites`].
+/// Names of groups that differ between two recordings, A and B, because lines have moved or files
+/// or functions were renamed, see [`MatchedSites`].
 ///
 /// The default is for two moments of one recording: all names stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,11 +120,11 @@ pub struct DifferenceRow {
     pub a_group: Option<u32>,
     /// Number of the first of the groups at B, in the grouping of B's recording.
     pub b_group: Option<u32>,
-    /// Bytes of the live blocks at A; those that are pending free included.
+    /// Bytes of the live blocks at A, including blocks that are pending free.
     pub a_bytes: u64,
     /// Number of the live blocks at A.
     pub a_blocks: u64,
-    /// Bytes of the live blocks at B; those that are pending free included.
+    /// Bytes of the live blocks at B, including blocks that are pending free.
     pub b_bytes: u64,
     /// Number of the live blocks at B.
     pub b_blocks: u64,
@@ -219,7 +219,7 @@ pub struct MomentFigures {
     pub stuck_bytes: u64,
     /// Number of segments.
     pub segments: u64,
-    /// Number of those that are expandable.
+    /// Number of expandable segments.
     pub expandable_segments: u64,
     /// Number of live blocks.
     pub blocks: u64,

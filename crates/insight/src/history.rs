@@ -71,7 +71,7 @@ pub struct History {
 struct Pass {
     reader: LifetimesReader,
     times: MomentTimes,
-    /// What tells the recording from others; `None` before the first step.
+    /// The identity of the recording; `None` before the first step.
     identity: Option<Identity>,
 }
 
@@ -257,7 +257,7 @@ impl History {
 
     /// Returns the memory that the history occupies, in bytes, approximately.
     #[must_use]
-    pub fn size_in_memory(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let size = |pass: &Pass| pass.reader.lifetimes().size_in_memory() + pass.times.size_in_memory();
         size(&self.pass) + self.replacement.as_deref().map_or(0, size)
     }

@@ -136,12 +136,12 @@ pub fn largest_unfreed(lifetimes: &DeviceLifetimes, search: &LeakSearch, count: 
     largest(lifetimes.survivors(search.event_indexes(), search.at_event), count)
 }
 
-/// A group that leaks: it grows from step to step, and what it allocated is not freed.
+/// A group that leaks: it grows from step to step, and its allocations are not freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leak {
     /// How the group grows.
     pub growth: Growth,
-    /// What it allocated in the range of events and did not free.
+    /// Allocations of the group in the range of events that were not freed.
     pub unfreed: UnfreedGroup,
 }
 

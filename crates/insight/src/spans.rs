@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use vramscope_trace::sort::sort_by;
 use vramscope_trace::{Annotation, AnnotationStage, DeviceId, Incident, Recording, RecordingInfo, StringId};
 
-/// A named interval that the program recorded. A named moment begins and ends at the same time.
+/// A named interval that the program recorded. A named moment is a span of length 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// A device of the process that recorded it.
@@ -44,7 +44,7 @@ impl Span {
     }
 }
 
-/// The spans that a device's process has opened, and those that are still open.
+/// The closed and the open spans of a device's process.
 #[derive(Clone, Debug, Default)]
 struct DeviceSpans {
     /// Indices of all spans, ordered by start time.

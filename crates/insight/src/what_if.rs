@@ -37,7 +37,7 @@ pub fn first_histories(recording: &Recording) -> Result<Vec<FirstHistory>, Forma
 pub struct DeviceWorkload {
     /// The requests.
     pub workload: Workload,
-    /// The most bytes that the simulated allocator may reserve; `None` for no limit.
+    /// Maximum bytes that the simulated allocator may reserve; `None` for no limit.
     pub capacity_bytes: Option<u64>,
     /// Whether the capacity is the largest with which the recorded requests that failed still fail;
     /// the true one may be smaller.

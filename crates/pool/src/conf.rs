@@ -32,7 +32,7 @@ const MIN_LARGE_SEGMENT_MIB: u64 = MIN_DEDICATED_SEGMENT_BYTES / MIB + 1;
 /// The setting that a key of `PYTORCH_CUDA_ALLOC_CONF` stands for. It determines which values are
 /// valid; values of ignored keys are checked and have no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
+enum ConfKey {
     MaxSplitSize,
     MaxNonSplitRounding,
     LargeSegmentSize,
@@ -60,29 +60,29 @@ enum Key {
 /// keys have an effect that this pool does not have: `graph_capture_record_stream_reuse` reuses
 /// blocks within a graph capture, `throw_on_cudamalloc_oom` rejects some requests before cached
 /// segments are released for them, and the reserves bound an expandable segment.
-const KEYS: [(&str, Key); 22] = [
-    ("max_split_size_mb", Key::MaxSplitSize),
-    ("max_non_split_rounding_mb", Key::MaxNonSplitRounding),
-    ("large_segment_size_mb", Key::LargeSegmentSize),
-    ("garbage_collection_threshold", Key::GarbageCollectionThreshold),
-    ("roundup_power2_divisions", Key::Divisions),
-    ("expandable_segments", Key::ExpandableSegments),
-    ("per_process_memory_fraction", Key::PerProcessMemoryFraction),
-    ("backend", Key::Backend),
-    ("release_lock_on_cudamalloc", Key::IgnoredFlag),
-    ("release_lock_on_hipmalloc", Key::IgnoredFlag),
-    ("pinned_use_cuda_host_register", Key::IgnoredFlag),
-    ("pinned_use_hip_host_register", Key::IgnoredFlag),
-    ("pinned_use_background_threads", Key::IgnoredFlag),
-    ("pinned_free_catch_all", Key::IgnoredFlag),
-    ("pinned_num_register_threads", Key::IgnoredThreads),
-    ("pinned_reserve_segment_size_mb", Key::IgnoredSize { min_mib: 1 }),
-    ("pinned_max_round_threshold_mb", Key::IgnoredSize { min_mib: 0 }),
-    ("pinned_max_cached_size_mb", Key::IgnoredSize { min_mib: 0 }),
-    ("graph_capture_record_stream_reuse", Key::UnfollowedFlag),
-    ("throw_on_cudamalloc_oom", Key::UnfollowedFlag),
-    ("expandable_segments_reserve", Key::SegmentReserve),
-    ("expandable_segments_reserve_by_class", Key::SegmentReserveByClass),
+const KEYS: [(&str, ConfKey); 22] = [
+    ("max_split_size_mb", ConfKey::MaxSplitSize),
+    ("max_non_split_rounding_mb", ConfKey::MaxNonSplitRounding),
+    ("large_segment_size_mb", ConfKey::LargeSegmentSize),
+    ("garbage_collection_threshold", ConfKey::GarbageCollectionThreshold),
+    ("roundup_power2_divisions", ConfKey::Divisions),
+    ("expandable_segments", ConfKey::ExpandableSegments),
+    ("per_process_memory_fraction", ConfKey::PerProcessMemoryFraction),
+    ("backend", ConfKey::Backend),
+    ("release_lock_on_cudamalloc", ConfKey::IgnoredFlag),
+    ("release_lock_on_hipmalloc", ConfKey::IgnoredFlag),
+    ("pinned_use_cuda_host_register", ConfKey::IgnoredFlag),
+    ("pinned_use_hip_host_register", ConfKey::IgnoredFlag),
+    ("pinned_use_background_threads", ConfKey::IgnoredFlag),
+    ("pinned_free_catch_all", ConfKey::IgnoredFlag),
+    ("pinned_num_register_threads", ConfKey::IgnoredThreads),
+    ("pinned_reserve_segment_size_mb", ConfKey::IgnoredSize { min_mib: 1 }),
+    ("pinned_max_round_threshold_mb", ConfKey::IgnoredSize { min_mib: 0 }),
+    ("pinned_max_cached_size_mb", ConfKey::IgnoredSize { min_mib: 0 }),
+    ("graph_capture_record_stream_reuse", ConfKey::UnfollowedFlag),
+    ("throw_on_cudamalloc_oom", ConfKey::UnfollowedFlag),
+    ("expandable_segments_reserve", ConfKey::SegmentReserve),
+    ("expandable_segments_reserve_by_class", ConfKey::SegmentReserveByClass),
 ];
 
 impl Settings {
@@ -208,7 +208,7 @@ impl ParsedConf {
         tokens.expect_colon()?;
         let value = tokens.expect("a value")?;
         match KEYS[index].1 {
-            Key::MaxSplitSize | Key::MaxNonSplitRounding => deferred.push((index, value)),
+            ConfKey::MaxSplitSize | ConfKey::MaxNonSplitRounding => deferred.push((index, value)),
             _ => self.set(index, &value, tokens)?,
         }
         match tokens.next() {
@@ -224,55 +224,57 @@ impl ParsedConf {
         let Self { settings, is_unfollowed } = self;
         let large_segment_mib = settings.large_segment_size_bytes / MIB;
         match rule {
-            Key::MaxSplitSize => settings.max_split_size_bytes = Some(value.bytes_from_mib(key, large_segment_mib)?),
-            Key::MaxNonSplitRounding => {
+            ConfKey::MaxSplitSize => {
+                settings.max_split_size_bytes = Some(value.bytes_from_mib(key, large_segment_mib)?)
+            }
+            ConfKey::MaxNonSplitRounding => {
                 settings.max_non_split_rounding_bytes = Some(value.bytes_from_mib(key, large_segment_mib)?)
             }
-            Key::LargeSegmentSize => {
+            ConfKey::LargeSegmentSize => {
                 settings.large_segment_size_bytes = value.bytes_from_mib(key, MIN_LARGE_SEGMENT_MIB)?
             }
-            Key::GarbageCollectionThreshold => {
+            ConfKey::GarbageCollectionThreshold => {
                 settings.garbage_collection_threshold =
                     value.number(key, "above 0 and below 1", |threshold| threshold > 0.0 && threshold < 1.0)?;
             }
-            Key::Divisions if value.text == "[" => {
+            ConfKey::Divisions if value.text == "[" => {
                 parse_division_list(key, &mut settings.roundup_power2_divisions, tokens)?
             }
-            Key::Divisions => match value.whole_number()? {
+            ConfKey::Divisions => match value.whole_number()? {
                 divisions if divisions.is_power_of_two() => settings.roundup_power2_divisions = [divisions; 16],
                 _ => return Err(value.out_of_range(key, "a power of two")),
             },
-            Key::ExpandableSegments => settings.expandable_segments = value.flag()?,
-            Key::PerProcessMemoryFraction => {
+            ConfKey::ExpandableSegments => settings.expandable_segments = value.flag()?,
+            ConfKey::PerProcessMemoryFraction => {
                 settings.per_process_memory_fraction =
                     value.number(key, "from 0 to 1", |fraction| (0.0..=1.0).contains(&fraction))?;
             }
-            Key::Backend => match value.text.as_str() {
+            ConfKey::Backend => match value.text.as_str() {
                 "native" => {}
                 "cudaMallocAsync" | "hipMallocAsync" => {
                     return Err(value.error(ConfErrorKind::OtherBackend { backend: value.text.clone() }));
                 }
                 _ => return Err(value.expected("native")),
             },
-            Key::IgnoredFlag => drop(value.flag()?),
-            Key::IgnoredThreads => match value.whole_number()? {
+            ConfKey::IgnoredFlag => drop(value.flag()?),
+            ConfKey::IgnoredThreads => match value.whole_number()? {
                 threads if threads.is_power_of_two() && threads <= 128 => {}
                 _ => return Err(value.out_of_range(key, "a power of two up to 128")),
             },
-            Key::IgnoredSize { min_mib } => drop(value.bytes_from_mib(key, min_mib)?),
-            Key::UnfollowedFlag => is_unfollowed[index] = value.flag()?,
-            Key::SegmentReserve => {
+            ConfKey::IgnoredSize { min_mib } => drop(value.bytes_from_mib(key, min_mib)?),
+            ConfKey::UnfollowedFlag => is_unfollowed[index] = value.flag()?,
+            ConfKey::SegmentReserve => {
                 check_reserve(key, value)?;
                 is_unfollowed[index] = true;
             }
-            Key::SegmentReserveByClass if value.text == "[" => {
+            ConfKey::SegmentReserveByClass if value.text == "[" => {
                 is_unfollowed[index] = false;
                 for_each_pair(tokens, ["a class or a closing bracket", "a reserve"], |_, reserve| {
                     is_unfollowed[index] = true;
                     check_reserve(key, reserve)
                 })?;
             }
-            Key::SegmentReserveByClass => return Err(value.expected("an opening bracket")),
+            ConfKey::SegmentReserveByClass => return Err(value.expected("an opening bracket")),
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use vramscope_fleet::archive::ArchiveError;
 
 /// Why a statement has no result.
 #[derive(Debug, thiserror::Error)]
-pub enum QueryError {
+pub enum SqlError {
     /// The statement cannot be run: it is no SQL, names what does not exist, or does more than
     /// read.
     #[error("the statement cannot be run: {0}")]
@@ -116,7 +116,7 @@ fn root_text(error: &DataFusionError) -> String {
         .into()
 }
 
-impl QueryError {
+impl SqlError {
     /// Returns the error of a statement that was not run or failed.
     pub(crate) fn from_datafusion(error: &DataFusionError, memory_limit_bytes: usize) -> Self {
         if let Some(text) = object_text(error) {

@@ -36,7 +36,7 @@ mod session;
 mod untrusted;
 
 #[cfg(feature = "datafusion")]
-pub use error::QueryError;
+pub use error::SqlError;
 #[cfg(feature = "datafusion")]
 pub use output::OutputFormat;
 #[cfg(feature = "datafusion")]

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use vramscope_fleet::archive::{ArchiveReader, Table};
 
 use crate::archived_table::{ArchivedTable, STORE_URL};
-use crate::error::QueryError;
+use crate::error::SqlError;
 use crate::object_reader::ReadCounters;
 use crate::output::{OutputFormat, RowWriter};
 use crate::ranks::ranks_table;
@@ -88,7 +88,7 @@ impl QuerySession {
     ///
     /// # Errors
     /// If the operating system cannot start threads.
-    pub fn new(archive: ArchiveReader) -> Result<Self, QueryError> {
+    pub fn new(archive: ArchiveReader) -> Result<Self, SqlError> {
         let threads = thread::available_parallelism().map_or(2, usize::from);
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
@@ -98,7 +98,7 @@ impl QuerySession {
             .build()?;
         let counters = Arc::new(ReadCounters::default());
         let context =
-            context(archive, &counters, threads).map_err(|error| QueryError::from_datafusion(&error, MEMORY_BYTES))?;
+            context(archive, &counters, threads).map_err(|error| SqlError::from_datafusion(&error, MEMORY_BYTES))?;
         Ok(Self { context, runtime: Some(runtime), counters })
     }
 
@@ -114,7 +114,7 @@ impl QuerySession {
         limit: usize,
         format: OutputFormat,
         out: &mut dyn Write,
-    ) -> Result<QuerySummary, QueryError> {
+    ) -> Result<QuerySummary, SqlError> {
         check_size(statement)?;
         let Some(runtime) = &self.runtime else { return Ok(QuerySummary::default()) };
         self.counters.take();
@@ -142,8 +142,8 @@ impl QuerySession {
         drop(receiver);
         match runtime.block_on(task) {
             Ok(Ok(())) => (),
-            Ok(Err(error)) => return Err(QueryError::from_datafusion(&error, MEMORY_BYTES)),
-            Err(error) => return Err(QueryError::Internal(error.to_string())),
+            Ok(Err(error)) => return Err(SqlError::from_datafusion(&error, MEMORY_BYTES)),
+            Err(error) => return Err(SqlError::Internal(error.to_string())),
         }
         let rows = writer.as_ref().map_or(0, RowWriter::rows);
         if let Some(writer) = writer {
@@ -155,8 +155,8 @@ impl QuerySession {
 }
 
 /// Refuses statements that are too long, or so deep that DataFusion could exhaust the stack.
-fn check_size(statement: &str) -> Result<(), QueryError> {
-    let refuse = |reason: String| Err(QueryError::Statement(reason));
+fn check_size(statement: &str) -> Result<(), SqlError> {
+    let refuse = |reason: String| Err(SqlError::Statement(reason));
     if statement.len() > MAX_STATEMENT_BYTES {
         return refuse(format!("it has {} bytes; {MAX_STATEMENT_BYTES} are allowed", statement.len()));
     }

@@ -20,4 +20,4 @@ pub use crate::group_style::GroupStyle;
 pub use draw::{draw, draw_outline};
 pub use geometry::Geometry;
 pub use outline::Outline;
-pub use scene::{AllocationsLayout, AllocationsScene, Content, Target};
+pub use scene::{AllocationsContent, AllocationsLayout, AllocationsScene, Target};

@@ -35,7 +35,7 @@ impl AllocationsLayout {
 }
 
 /// What the view is computed from.
-pub struct Content<'a> {
+pub struct AllocationsContent<'a> {
     /// The layout, with as many pixel rows as [`Geometry::height`], and as many columns as
     /// [`Geometry::width`] or fewer.
     pub layout: AllocationsLayout,
@@ -90,8 +90,8 @@ pub struct AllocationsScene {
 impl AllocationsScene {
     /// Computes the view for a picture with `geometry`.
     #[must_use]
-    pub fn new(content: Content, geometry: Geometry, typesetter: &Typesetter) -> Self {
-        let Content { layout, styles, name_of, layer_name, emphasized } = content;
+    pub fn new(content: AllocationsContent, geometry: Geometry, typesetter: &Typesetter) -> Self {
+        let AllocationsContent { layout, styles, name_of, layer_name, emphasized } = content;
         let (labels, axis_labels, is_empty) = match &layout {
             AllocationsLayout::Stacked(bands) => {
                 let is_empty = (0..bands.column_count()).all(|column| bands.cells(column).next().is_none());

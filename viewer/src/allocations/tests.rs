@@ -99,7 +99,7 @@ impl TestView {
     }
 
     fn scene(&self, layout: AllocationsLayout) -> AllocationsScene {
-        let content = Content {
+        let content = AllocationsContent {
             layout,
             styles: std::array::from_fn(|layer| match layer {
                 layer if layer + 1 == LAYERS => GroupStyle::Other,

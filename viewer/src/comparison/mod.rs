@@ -15,7 +15,7 @@ use crate::theme::Theme;
 
 pub use axis::{Alignment, AxisUnit};
 pub use draw::draw;
-pub use scene::{ColumnsCache, ComparisonScene, Content, SideContent};
+pub use scene::{ColumnsCache, ComparisonContent, ComparisonScene, SideContent};
 
 /// Names of the two sides.
 pub const NAMES: [&str; 2] = ["A", "B"];

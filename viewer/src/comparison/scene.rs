@@ -40,7 +40,7 @@ pub struct SideContent<'a> {
 }
 
 /// The two sides, A and B.
-pub struct Content<'a> {
+pub struct ComparisonContent<'a> {
     /// The sides.
     pub sides: [SideContent<'a>; 2],
     /// What the axis shows.
@@ -50,7 +50,7 @@ pub struct Content<'a> {
     pub range: Option<(u64, u64)>,
 }
 
-impl Content<'_> {
+impl ComparisonContent<'_> {
     /// Returns true if both sides are of one device of one recording, so that one pair of lines
     /// shows both.
     fn has_one_device(&self) -> bool {
@@ -160,7 +160,7 @@ pub struct ComparisonScene {
 
 impl SharedAxis {
     /// Creates an axis from the earlier start of both sides to the later end.
-    fn new(content: &Content<'_>, plot: Rect) -> Self {
+    fn new(content: &ComparisonContent<'_>, plot: Rect) -> Self {
         let [a, b] = content.sides.each_ref().map(|side| side.alignment.range());
         let a_position = |time_ns| content.sides[0].alignment.position(time_ns);
         let (from, to) = match content.range.map(|(from, to)| (a_position(from), a_position(to))) {
@@ -175,7 +175,7 @@ impl ComparisonScene {
     /// Computes the picture of `size` pixels with `scale` pixels per unit.
     #[must_use]
     pub fn new(
-        content: &Content<'_>,
+        content: &ComparisonContent<'_>,
         columns: &mut ColumnsCache,
         size: (u32, u32),
         scale: f32,
@@ -257,7 +257,7 @@ impl ComparisonScene {
     }
 
     /// Adds the heatmaps of both sides in an area of the picture.
-    fn add_maps(&mut self, content: &Content<'_>, area: Rect, typesetter: &Typesetter) {
+    fn add_maps(&mut self, content: &ComparisonContent<'_>, area: Rect, typesetter: &Typesetter) {
         let scale = self.scale;
         let (title_height, gap) = (px(18.0, scale), px(8.0, scale));
         let half = (area.width() - gap) / 2;
@@ -300,7 +300,7 @@ struct DrawnLine {
 /// chart's legend, and the number of the legend's rows: one if all entries fit, else one for each
 /// side.
 fn drawn_lines(
-    content: &Content<'_>,
+    content: &ComparisonContent<'_>,
     cache: &mut ColumnsCache,
     plot: Rect,
     scale: f32,
@@ -353,5 +353,5 @@ fn heatmap_scene(
 ) -> HeatmapScene {
     let size = (area.width().max(1) as u32, area.height().max(1) as u32);
     let layout = Layout::new(state, size, scale, View::default());
-    HeatmapScene::new(layout, size.0 as i32, heatmap::Content::new(state, definitions), typesetter)
+    HeatmapScene::new(layout, size.0 as i32, heatmap::HeatmapContent::new(state, definitions), typesetter)
 }

@@ -16,4 +16,4 @@ mod tests;
 
 pub use draw::{color_of, draw, draw_highlight};
 pub(crate) use scene::zoomed_node;
-pub use scene::{BoxStyle, Content, FlameBox, FlameScene, Target, box_styles, function_hue};
+pub use scene::{BoxStyle, FlameBox, FlameContent, FlameScene, Target, box_styles, function_hue};

@@ -26,7 +26,7 @@ const EMPTY: &str = "no memory is live here";
 
 /// What a flame graph's picture is computed from.
 #[derive(Clone, Copy)]
-pub struct Content<'a> {
+pub struct FlameContent<'a> {
     /// The nodes.
     pub graph: &'a FlameGraph,
     /// How each node is painted, see [`box_styles`].
@@ -146,7 +146,7 @@ pub fn box_styles(
 
 /// Places the boxes of a graph.
 struct Placer<'a> {
-    content: Content<'a>,
+    content: FlameContent<'a>,
     row_height: i32,
     view: Rect,
     boxes: Vec<FlameBox>,
@@ -221,7 +221,7 @@ impl FlameScene {
     /// Computes the picture of `size` pixels with `scale` pixels per unit, scrolled down by
     /// `scroll` pixels, at most to its end.
     #[must_use]
-    pub fn new(content: Content, size: (u32, u32), scale: f32, scroll: i32, typesetter: &Typesetter) -> Self {
+    pub fn new(content: FlameContent, size: (u32, u32), scale: f32, scroll: i32, typesetter: &Typesetter) -> Self {
         let (width, height) = (size.0.min(Frame::MAX_SIDE) as i32, size.1.min(Frame::MAX_SIDE) as i32);
         let margin = px(MARGIN, scale);
         let right = margin + px(SCROLL_BAR, scale);

@@ -70,7 +70,7 @@ fn widths_add_up_in_every_row() {
     for seed in 1..6 {
         let (graph, styles) = graph(seed);
         for (size, scale, scroll) in PICTURES {
-            let content = Content { graph: &graph, styles: &styles, zoom: None };
+            let content = FlameContent { graph: &graph, styles: &styles, zoom: None };
             let scene = FlameScene::new(content, size, scale, scroll, &Typesetter::new());
             let areas: Vec<(Target, Rect)> = scene.boxes().iter().map(|one| (one.target, one.area)).collect();
             assert_eq!(areas[0], (Target::Node(0), Rect { x0: scene.view.x0, x1: scene.view.x1, ..areas[0].1 }));
@@ -109,7 +109,7 @@ fn hit_is_what_is_painted() {
     let mut hits = 0;
     for (seed, (size, scale, scroll)) in (10..).zip(PICTURES) {
         let (graph, styles) = graph(seed);
-        let content = Content { graph: &graph, styles: &styles, zoom: None };
+        let content = FlameContent { graph: &graph, styles: &styles, zoom: None };
         let mut scene = FlameScene::new(content, size, scale, scroll, &Typesetter::new());
         scene.boxes.iter_mut().for_each(|one| one.label.clear());
         let mut frame = Frame::new(size.0, size.1, Color::default());
@@ -142,7 +142,7 @@ fn zoomed_node_is_as_wide_as_the_picture() {
     let node = graph.nodes.iter().rposition(|node| node.depth == 3).expect("a deep graph");
     let zoom = Some(graph.nodes[node].path_id);
     let scene =
-        FlameScene::new(Content { graph: &graph, styles: &styles, zoom }, (800, 300), 1.0, 0, &Typesetter::new());
+        FlameScene::new(FlameContent { graph: &graph, styles: &styles, zoom }, (800, 300), 1.0, 0, &Typesetter::new());
     let widths: Vec<(Target, i32, bool)> =
         scene.boxes()[..4].iter().map(|one| (one.target, one.area.width(), one.is_caller)).collect();
     assert!(widths.iter().all(|&(_, width, _)| width == scene.view.width()));
@@ -150,7 +150,7 @@ fn zoomed_node_is_as_wide_as_the_picture() {
     assert_eq!(widths.iter().map(|&(.., is_caller)| is_caller).collect::<Vec<_>>(), [true, true, true, false]);
     assert_eq!(scene.command(&graph, widths[3].0), format!("flame-zoom {}", node + 1));
     assert_eq!(scene.command(&graph, Target::Node(0)), "flame-zoom");
-    let unknown = Content { graph: &graph, styles: &styles, zoom: Some(u64::MAX) };
+    let unknown = FlameContent { graph: &graph, styles: &styles, zoom: Some(u64::MAX) };
     let scene = FlameScene::new(unknown, (800, 300), 1.0, 0, &Typesetter::new());
     assert_eq!(scene.boxes()[0].target, Target::Node(0));
     assert!(!scene.boxes()[0].is_caller);
@@ -162,12 +162,12 @@ fn tiny_and_empty_pictures_are_drawn() {
     let empty = FlameGraph::default();
     for size in [(0, 0), (1, 1), (30, 9), (12, 500)] {
         for graph in [&graph, &empty] {
-            let content = Content { graph, styles: &styles, zoom: None };
+            let content = FlameContent { graph, styles: &styles, zoom: None };
             let scene = FlameScene::new(content, size, 2.0, 7, &Typesetter::new());
             let mut frame = Frame::new(size.0, size.1, Color::default());
             draw(&scene, &Theme::new(false), &mut frame, &mut Typesetter::new());
         }
     }
-    let content = Content { graph: &empty, styles: &styles, zoom: None };
+    let content = FlameContent { graph: &empty, styles: &styles, zoom: None };
     assert!(FlameScene::new(content, (300, 100), 1.0, 0, &Typesetter::new()).notice.is_some());
 }

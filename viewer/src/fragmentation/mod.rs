@@ -17,4 +17,4 @@ mod scene;
 mod tests;
 
 pub use draw::draw;
-pub use scene::{Content, FragmentationScene, Part};
+pub use scene::{FragmentationContent, FragmentationScene, Part};

@@ -23,7 +23,7 @@ const MOST_ABOVE_FREE: u64 = 3;
 
 /// What the picture is computed from.
 #[derive(Clone, Debug, Default)]
-pub struct Content {
+pub struct FragmentationContent {
     /// The moments of the columns.
     pub axis: MomentAxis,
     /// The values of the columns.
@@ -109,7 +109,7 @@ impl FragmentationScene {
     /// Computes the picture of `size` pixels with `scale` pixels per unit. The axis must have been
     /// made for this size.
     #[must_use]
-    pub fn new(content: Content, size: (u32, u32), scale: f32) -> Self {
+    pub fn new(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
         let (x0, x1) = chart_columns(size.0, scale);
         let title = px(TITLE, scale);
         let height = size.1.min(Frame::MAX_SIDE) as i32;
@@ -120,7 +120,7 @@ impl FragmentationScene {
         let lower_top = upper.y1 + title;
         let lower = Rect::new(x0, lower_top, x1, lower_top + (available - upper_height - request_height).max(1));
         let requests = Rect { y0: lower.y1 + title, y1: lower.y1 + title + request_height, ..lower };
-        let Content { axis, columns, threshold, crossing, notice } = content;
+        let FragmentationContent { axis, columns, threshold, crossing, notice } = content;
         let most_free = columns.iter().map(|column| column.free.total).max().unwrap_or(0);
         let most_requested = columns.iter().filter_map(|column| column.largest_request_bytes).max().unwrap_or(0);
         let largest_free = columns.iter().map(|column| column.free.largest).max().unwrap_or(0);

@@ -36,8 +36,13 @@ fn scene(seed: u64, size: (u32, u32), scale: f32) -> FragmentationScene {
             }
         })
         .collect();
-    let content =
-        Content { axis: MomentAxis::new(x0, edges), columns, threshold: 0.8, crossing: Some((340, 0.83)), notice: "" };
+    let content = FragmentationContent {
+        axis: MomentAxis::new(x0, edges),
+        columns,
+        threshold: 0.8,
+        crossing: Some((340, 0.83)),
+        notice: "",
+    };
     FragmentationScene::new(content, size, scale)
 }
 
@@ -107,7 +112,7 @@ fn values_are_those_of_the_column() {
 #[test]
 fn tiny_and_empty_pictures_are_drawn() {
     for size in [(0, 0), (1, 1), (80, 9), (40, 600), (500, 30)] {
-        for scene in [scene(7, size, 2.0), FragmentationScene::new(Content::default(), size, 2.0)] {
+        for scene in [scene(7, size, 2.0), FragmentationScene::new(FragmentationContent::default(), size, 2.0)] {
             let mut frame = Frame::new(size.0, size.1, Color::default());
             draw(&scene, &Theme::new(true), &mut frame, &mut Typesetter::new());
             let _ = scene.hit((0, 0));

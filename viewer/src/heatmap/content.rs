@@ -67,8 +67,8 @@ impl ColorBy {
         Self::ALL.into_iter().find(|color_by| color_by.name() == name)
     }
 
-    /// Returns the grouping that [`Content::groups`] needs; for categories it adds the inferred
-    /// ones. `None` if the coloring needs no groups.
+    /// Returns the grouping that [`HeatmapContent::groups`] needs; for categories it adds the
+    /// inferred ones. `None` if the coloring needs no groups.
     #[must_use]
     pub const fn group_by(self) -> Option<GroupBy> {
         match self {
@@ -166,12 +166,12 @@ pub type FreedAt<'a> = &'a dyn Fn(&Block) -> Option<u64>;
 ///
 /// ```
 /// # use vramscope_trace::{Definitions, DeviceState};
-/// use vramscope_viewer::heatmap::{ColorBy, Content};
+/// use vramscope_viewer::heatmap::{ColorBy, HeatmapContent};
 /// # fn example(device: &DeviceState, definitions: &Definitions) {
-/// let content = Content { color_by: ColorBy::Size, ..Content::new(device, definitions) };
+/// let content = HeatmapContent { color_by: ColorBy::Size, ..HeatmapContent::new(device, definitions) };
 /// # }
 /// ```
-pub struct Content<'a> {
+pub struct HeatmapContent<'a> {
     /// The device's memory.
     pub device: &'a DeviceState,
     /// Names and sites of its blocks.
@@ -189,7 +189,7 @@ pub struct Content<'a> {
     pub highlight: Option<&'a dyn Fn(&Block) -> bool>,
 }
 
-impl<'a> Content<'a> {
+impl<'a> HeatmapContent<'a> {
     /// Creates the content for colors by state.
     #[must_use]
     pub fn new(device: &'a DeviceState, definitions: &'a Definitions) -> Self {

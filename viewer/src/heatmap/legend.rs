@@ -4,7 +4,7 @@ use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, Category, Count, DurationNs};
 
 use super::badges::SegmentBadges;
-use super::content::{AgeUnit, ColorBy, Content, Fill, size_at};
+use super::content::{AgeUnit, ColorBy, Fill, HeatmapContent, size_at};
 use crate::frame::Color;
 use crate::theme::{Texture, Theme};
 
@@ -118,7 +118,7 @@ impl LegendEntry {
 /// Returns the legend's entries. `bytes_by_fill` has the live bytes in view; `badges` are those of
 /// the segments in view.
 pub(super) fn entries(
-    content: &Content,
+    content: &HeatmapContent,
     bytes_by_fill: &FillBytes,
     has_holes: bool,
     badges: &[SegmentBadges],
@@ -148,7 +148,7 @@ pub(super) fn entries(
 
 /// Returns the entries of the categories or groups with the most bytes in view, and one for all
 /// others.
-fn group_entries(content: &Content, bytes_by_fill: &FillBytes) -> Vec<LegendEntry> {
+fn group_entries(content: &HeatmapContent, bytes_by_fill: &FillBytes) -> Vec<LegendEntry> {
     let mut fills: Vec<(Fill, u64)> = bytes_by_fill.iter().map(|(fill, bytes)| (fill, bytes.round() as u64)).collect();
     let order = |fill: Fill| match fill {
         Fill::Category(index) => u32::from(index),
@@ -182,7 +182,7 @@ fn group_entries(content: &Content, bytes_by_fill: &FillBytes) -> Vec<LegendEntr
 }
 
 /// Returns entries for five values of an ordered scale, from the least to the most conspicuous.
-fn scale_entries(content: &Content) -> Vec<LegendEntry> {
+fn scale_entries(content: &HeatmapContent) -> Vec<LegendEntry> {
     let text = |amount: f64| {
         let age = |amount: f64| {
             let age = content.ages.age_at(amount);

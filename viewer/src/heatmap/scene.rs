@@ -4,7 +4,7 @@ use vramscope_trace::sort::sort_by;
 use vramscope_trace::{Block, DeviceState, FreeSpace, Segment};
 
 use super::badges::SegmentBadges;
-use super::content::{Content, Fill};
+use super::content::{Fill, HeatmapContent};
 use super::labels::{self, Label, LineSums, ScrollBar};
 use super::layout::Layout;
 use super::legend::{self, FillBytes, LegendEntry};
@@ -81,7 +81,7 @@ impl HeatmapScene {
     ///
     /// Visits only the blocks of segments that are in view.
     #[must_use]
-    pub fn new(layout: Layout, width: i32, mut content: Content, typesetter: &Typesetter) -> Self {
+    pub fn new(layout: Layout, width: i32, mut content: HeatmapContent, typesetter: &Typesetter) -> Self {
         let (mut totals, mut slices) = (Totals::default(), Vec::new());
         let mut lines = Vec::with_capacity(layout.rows.len());
         let mut sums = Vec::with_capacity(layout.rows.len());
@@ -132,7 +132,7 @@ struct Totals {
 fn add_segment<'a>(
     layout: &Layout,
     rows: &[Row],
-    content: &mut Content<'a>,
+    content: &mut HeatmapContent<'a>,
     slices: &mut Vec<Slice<'a>>,
     totals: &mut Totals,
     lines: &mut Vec<Line>,
@@ -179,7 +179,7 @@ fn add_segment<'a>(
 
 /// Turns slices into cells, and looks up a block's fill only once for all its columns.
 struct Filler<'a, 'b> {
-    content: &'a mut Content<'b>,
+    content: &'a mut HeatmapContent<'b>,
     bytes_by_fill: &'a mut FillBytes,
     /// The last block, its fill, whether it is dimmed, and its bytes in view so far.
     block: Option<(&'b Block, Fill, bool, f64)>,

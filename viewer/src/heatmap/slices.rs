@@ -9,7 +9,7 @@ use super::row::Row;
 /// What a range of a segment holds: the requested part of a live block, a live block's rounding,
 /// free space, or nothing.
 #[derive(Clone, Copy, Debug)]
-enum Kind<'a> {
+enum SliceKind<'a> {
     /// The requested part of a live block.
     Live(&'a Block),
     /// The end of a live block beyond the requested size.
@@ -39,18 +39,18 @@ pub(super) struct Slice<'a> {
 impl<'a> Slice<'a> {
     /// Adds a range that covers `part` (0 to 1) of the column.
     #[inline]
-    fn add(&mut self, kind: Kind<'a>, part: f32) {
+    fn add(&mut self, kind: SliceKind<'a>, part: f32) {
         let (block, is_rounding) = match kind {
-            Kind::Free => {
+            SliceKind::Free => {
                 self.free += part;
                 return;
             }
-            Kind::Hole => {
+            SliceKind::Hole => {
                 self.hole += part;
                 return;
             }
-            Kind::Live(block) => (block, false),
-            Kind::Rounding(block) => (block, true),
+            SliceKind::Live(block) => (block, false),
+            SliceKind::Rounding(block) => (block, true),
         };
         if part > self.largest_live {
             (self.live, self.largest_live, self.is_rounding) = (Some(block), part, is_rounding);
@@ -89,7 +89,7 @@ impl<'a> Columns<'a, '_> {
     /// `to`. Every column gets at least 1e-9, so that a range too thin for floating point does not
     /// vanish.
     #[inline]
-    fn add(&mut self, kind: Kind<'a>, from: f64, to: f64) {
+    fn add(&mut self, kind: SliceKind<'a>, from: f64, to: f64) {
         let from = from.max(0.0);
         let first = from as usize;
         if to <= (first + 1) as f64 {
@@ -117,16 +117,16 @@ impl<'a> Columns<'a, '_> {
     #[inline]
     fn add_block(&mut self, block: &'a Block, range: Range<u64>, from: f64, to: f64) {
         if to - from <= 1.0 {
-            return self.add(Kind::Live(block), from, to);
+            return self.add(SliceKind::Live(block), from, to);
         }
         let requested_end = self.position(block.address.saturating_add(block.requested).clamp(range.start, range.end));
         // Rounding of less than a pixel would only blur the block's edge.
         let split = if to - requested_end >= 1.0 { requested_end } else { to };
         if split > from {
-            self.add(Kind::Live(block), from, split);
+            self.add(SliceKind::Live(block), from, split);
         }
         if split < to {
-            self.add(Kind::Rounding(block), split, to);
+            self.add(SliceKind::Rounding(block), split, to);
         }
     }
 
@@ -187,7 +187,7 @@ pub(super) fn fill_slices<'a>(
 /// Adds an unmapped range.
 fn add_hole(columns: &mut Columns<'_, '_>, range: Range<u64>) {
     let (from, to) = (columns.position(range.start), columns.position(range.end));
-    columns.add(Kind::Hole, from, to);
+    columns.add(SliceKind::Hole, from, to);
     columns.mark_begin(from, to);
 }
 
@@ -221,7 +221,7 @@ fn add_part<'a>(
         let end = extent.block.map_or(extent.address + extent.size, |block| block.end().min(part.end));
         let to = columns.position(end);
         match extent.block {
-            None => columns.add(Kind::Free, from, to),
+            None => columns.add(SliceKind::Free, from, to),
             Some(block) => columns.add_block(block, extent.address..end, from, to),
         }
         columns.mark_begin(from, to);

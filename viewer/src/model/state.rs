@@ -328,7 +328,7 @@ impl Model {
     /// If the recording cannot be read there.
     pub fn tick(&mut self, clock_ms: f64) -> Result<bool, FormatError> {
         if self.is_loading() {
-            self.playback.hold(clock_ms);
+            self.playback.skip_time_to(clock_ms);
             return Ok(self.playback.is_playing());
         }
         let (first, end) = (self.recording.first_event(), self.recording.end_event());

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use vramscope_insight::spans::Marks;
 
-use super::contents::Report;
+use super::contents::RecordingReport;
 use super::summary::DeviceSummary;
 use crate::axis::Axis;
 use crate::backend::Backend;
@@ -16,7 +16,13 @@ const TEXT: f32 = 11.0;
 
 /// Draws the chart of a device's fragmentation over time on a whole surface, with `scale` pixels
 /// per unit. The time axis matches that of a timeline of the same width.
-pub(super) fn draw(surface: &mut impl Surface, theme: &Theme, scale: f32, report: &Report, summary: &DeviceSummary) {
+pub(super) fn draw(
+    surface: &mut impl Surface,
+    theme: &Theme,
+    scale: f32,
+    report: &RecordingReport,
+    summary: &DeviceSummary,
+) {
     let geometry = Geometry::new(surface.size(), scale, &Marks::default(), &report.range);
     surface.fill(surface.bounds(), theme.background);
     surface.fill(geometry.plot, theme.well);

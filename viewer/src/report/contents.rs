@@ -38,7 +38,7 @@ pub enum ReportError {
 
 /// A report of a recording, ready to draw as SVG or PNG: figures, charts and largest sites of its
 /// devices.
-pub struct Report<'a> {
+pub struct RecordingReport<'a> {
     pub(super) recording: &'a Recording,
     pub(super) title: String,
     /// The recording's range of time.
@@ -47,7 +47,7 @@ pub struct Report<'a> {
     pub(super) devices: Vec<DeviceSummary>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> RecordingReport<'a> {
     /// Collects the data of one device of a recording, or of all. `name` is the title if the
     /// recording does not name the program.
     ///

@@ -16,4 +16,4 @@ mod summary;
 mod svg;
 
 pub use comparison::ComparisonReport;
-pub use contents::{MAX_DEVICES, Report, ReportError};
+pub use contents::{MAX_DEVICES, RecordingReport, ReportError};

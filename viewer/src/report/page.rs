@@ -3,7 +3,7 @@
 use vramscope_trace::{ByteSize, Count, DeviceInfo, DurationNs, LifetimeSummary, Percent, site_name};
 
 use super::chart;
-use super::contents::Report;
+use super::contents::RecordingReport;
 use super::summary::DeviceSummary;
 use crate::bands::BandChoice;
 use crate::frame::{Color, Rect};
@@ -74,7 +74,7 @@ struct DeviceBlock<'a> {
 
 /// The layout of a report's page: positions of everything, in units, for one scale.
 pub(super) struct Page<'a> {
-    report: &'a Report<'a>,
+    report: &'a RecordingReport<'a>,
     theme: Theme,
     /// Pixels per unit.
     scale: f32,
@@ -83,7 +83,7 @@ pub(super) struct Page<'a> {
 
 impl DeviceBlock<'_> {
     /// Returns the height of the device's part of the page, in units (pixels at scale 1).
-    fn height(&self, report: &Report) -> f32 {
+    fn height(&self, report: &RecordingReport) -> f32 {
         let lines = 1 + self.summary.sites.len().clamp(1, MAX_SITES + 1);
         HEADING
             + 2.0 * FIGURE_ROW
@@ -97,13 +97,13 @@ impl DeviceBlock<'_> {
 
 /// Returns the height of the timeline with its rows of named intervals, in units (pixels at scale
 /// 1).
-fn timeline_height(report: &Report) -> f32 {
+fn timeline_height(report: &RecordingReport) -> f32 {
     TIMELINE + SPAN_ROW * timeline::span_rows(&report.marks) as f32
 }
 
 impl<'a> Page<'a> {
     /// Computes the layout with `scale` pixels per unit.
-    pub(super) fn new(report: &'a Report<'a>, scale: f32) -> Self {
+    pub(super) fn new(report: &'a RecordingReport<'a>, scale: f32) -> Self {
         let px = |units: f32| (units * scale).round() as u32;
         let blocks = report.devices.iter().map(|summary| {
             let layout = |height: f32| {
@@ -234,7 +234,7 @@ impl<S: Surface> Painter<'_, S> {
         ];
         self.caption("Memory over time", "", &legend);
         let area = self.part(timeline_height(report));
-        let content = timeline::Content {
+        let content = timeline::TimelineContent {
             recording: report.recording,
             device: summary.device,
             marks: &report.marks,
@@ -331,7 +331,7 @@ impl<S: Surface> Painter<'_, S> {
         };
         self.caption("Segments at the peak of the allocated bytes", &note, &legend);
         let area = self.part(block.heatmap_height);
-        let content = heatmap::Content::new(&summary.peak_state, self.page.report.recording.definitions());
+        let content = heatmap::HeatmapContent::new(&summary.peak_state, self.page.report.recording.definitions());
         self.surface.panel(area, theme.background, |surface| {
             let width = surface.bounds().width();
             let scene = HeatmapScene::new(block.heatmap.clone(), width, content, surface.typesetter());
@@ -402,7 +402,7 @@ fn fragmentation_note(summary: &DeviceSummary) -> String {
 
 /// Returns the note below the number of allocations: within which time half of them were freed.
 /// Empty without allocations, and if the recording has no times.
-fn median_note(report: &Report, lifetimes: LifetimeSummary) -> String {
+fn median_note(report: &RecordingReport, lifetimes: LifetimeSummary) -> String {
     match lifetimes.median_ns {
         _ if lifetimes.allocations == 0 => String::new(),
         None => "more than half not freed".to_owned(),
@@ -412,7 +412,7 @@ fn median_note(report: &Report, lifetimes: LifetimeSummary) -> String {
 }
 
 /// Returns a device's key figures in the order in which the report shows them.
-fn key_figures(report: &Report, summary: &DeviceSummary) -> Vec<KeyFigure> {
+fn key_figures(report: &RecordingReport, summary: &DeviceSummary) -> Vec<KeyFigure> {
     let figure = |name, value: String, note: String| KeyFigure { name, value, note, is_alarming: false };
     let size = |bytes: u64| ByteSize(bytes).to_string();
     let count = |number: u64| Count(number).to_string();

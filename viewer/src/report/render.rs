@@ -1,6 +1,6 @@
 //! Draws a report as SVG, PNG or pixels.
 
-use super::contents::{Report, ReportError};
+use super::contents::{RecordingReport, ReportError};
 use super::page::Page;
 use super::{png, svg};
 use crate::canvas::Canvas;
@@ -14,7 +14,7 @@ pub(super) const SCALE: f32 = 2.0;
 /// be illegible.
 const MIN_SCALE: f32 = 0.75;
 
-impl Report<'_> {
+impl RecordingReport<'_> {
     /// Returns the report as an SVG document without external references.
     #[must_use]
     pub fn svg(&self) -> String {

@@ -10,7 +10,7 @@ use crate::views::caches::Caches;
 use crate::views::{self, ViewKind};
 
 use super::core::Session;
-use super::parts::{Key, PanePicture, PaneScene};
+use super::parts::{PanePicture, PaneScene, PictureBaseKey};
 use super::pointer::ZOOM_PER_PIXEL;
 
 /// Least time between two pictures of a recording that grows, in milliseconds.
@@ -92,7 +92,7 @@ impl Session {
     /// Returns true if a picture differs from the last one only because the recording grows, and
     /// the last one is not old enough. The first `until` numbers of the key tell what of it is
     /// known.
-    fn is_too_early(&self, last: &PanePicture, key: &Key, until: usize) -> bool {
+    fn is_too_early(&self, last: &PanePicture, key: &PictureBaseKey, until: usize) -> bool {
         let Some(before) = &last.key else { return false };
         let is_live = self.model.origin() == Origin::Live || !self.analysis.is_complete();
         let has_grown = before.numbers.get(..until) != key.numbers.get(..until) || self.model.is_following();

@@ -48,7 +48,7 @@ impl Session {
         }
         if !analysis.is_at_limit {
             analysis.progress = analysis.history.extend(recording, max_events)?;
-            let bytes = analysis.history.size_in_memory();
+            let bytes = analysis.history.memory_bytes();
             let is_file = self.model.origin() == Origin::File;
             if is_file && bytes > self.history_limit_bytes && !analysis.progress.is_complete {
                 analysis.is_at_limit = true;

@@ -158,7 +158,7 @@ impl Session {
         if was_playing || self.drag.is_some() {
             self.view_history.gesture_continues();
         }
-        self.view_history.note(self.model.opened(), &link, request.clock_ms);
+        self.view_history.record_view(self.model.opened(), &link, request.clock_ms);
         (frame.link, frame.entry) = (link.fragment(), self.view_history.entries());
         frame.is_live = matches!(self.model.origin(), Origin::Live | Origin::Disconnected);
         frame.is_connected = self.model.origin() == Origin::Live;

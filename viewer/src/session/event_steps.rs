@@ -100,7 +100,7 @@ impl Session {
                 } else {
                     Default::default()
                 };
-                let mut list = searches.events.list(context.recording, &query, steps, context.moment);
+                let mut list = searches.events.found_events(context.recording, &query, steps, context.moment);
                 match list.neighbor(context.moment, forward, EVENTS_PER_STEP) {
                     Err(EventListError::NotLoaded { missing }) => {
                         caches.missing.extend(missing);

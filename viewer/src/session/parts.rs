@@ -105,7 +105,7 @@ pub(super) enum PaneScene {
 
 /// What the base of a picture is computed from.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Key {
+pub(super) struct PictureBaseKey {
     pub(super) view: ViewKind,
     pub(super) size: (u32, u32),
     pub(super) scale: f32,
@@ -119,7 +119,7 @@ pub(super) struct Key {
 /// The picture of a pane, apart from the heatmap's.
 #[derive(Default)]
 pub(super) struct PanePicture {
-    pub(super) key: Option<Key>,
+    pub(super) key: Option<PictureBaseKey>,
     pub(super) scene: PaneScene,
     /// When the scene was computed, by the page's clock, in milliseconds.
     pub(super) drawn_ms: f64,

@@ -14,7 +14,7 @@ use crate::views::caches::Caches;
 use crate::views::{self, ViewKind};
 
 use super::core::Session;
-use super::parts::{Key, PanePicture, PaneScene};
+use super::parts::{PanePicture, PaneScene, PictureBaseKey};
 
 /// Text of a chart before the history has been read.
 const READING: &str = "Reading the recording…";
@@ -53,9 +53,9 @@ impl Session {
     }
 
     /// Returns the key of a view's picture on a surface.
-    pub(super) fn key(&self, view: ViewKind, surface: Surface, numbers: Vec<u64>, edges: Vec<u64>) -> Key {
+    pub(super) fn key(&self, view: ViewKind, surface: Surface, numbers: Vec<u64>, edges: Vec<u64>) -> PictureBaseKey {
         let size = self.screen.sizes[surface as usize];
-        Key { view, size, scale: self.screen.scale, is_dark: self.screen.is_dark, numbers, edges }
+        PictureBaseKey { view, size, scale: self.screen.scale, is_dark: self.screen.is_dark, numbers, edges }
     }
 
     /// Returns the axis of a chart on a surface: its columns show the same moments as those of the
@@ -109,7 +109,7 @@ impl Session {
                 false => caches.fragmentation.quick_columns(context, axis.edges()),
             };
             let columns = columns.columns;
-            let content = fragmentation::Content {
+            let content = fragmentation::FragmentationContent {
                 axis,
                 columns,
                 threshold: views::fragmentation::threshold_percent(options) as f64 / 100.0,
@@ -146,7 +146,7 @@ impl Session {
         let scene = self.with_context(ViewKind::Flame, |_, options, caches| {
             let empty = vramscope_insight::flame::FlameGraph::default();
             let graph = if revision > 0 { caches.flame.graph() } else { &empty };
-            let content = flame::Content { graph, styles: caches.flame.styles(), zoom: options.number };
+            let content = flame::FlameContent { graph, styles: caches.flame.styles(), zoom: options.number };
             FlameScene::new(content, size, scale, scroll, &typesetter)
         });
         self.typesetter = typesetter;

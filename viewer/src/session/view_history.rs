@@ -119,9 +119,9 @@ impl ViewHistory {
         self.cause.get_or_insert(Cause::Gesture(self.gestures));
     }
 
-    /// Notes the view on the screen after a frame. `recording` is the recording's number; the views
-    /// of another one are forgotten. `clock_ms` is the page's clock.
-    pub(super) fn note(&mut self, recording: u64, link: &Link, clock_ms: f64) {
+    /// Records the view that is on the screen after a frame. `recording` is the recording's number;
+    /// the views of another one are forgotten. `clock_ms` is the page's clock.
+    pub(super) fn record_view(&mut self, recording: u64, link: &Link, clock_ms: f64) {
         let cause = self.cause.take();
         let Some((_, before)) = self.shown.replace((recording, link.clone())).filter(|(known, _)| *known == recording)
         else {
@@ -195,29 +195,29 @@ mod tests {
     /// Runs a command that leads to a view.
     fn run(history: &mut ViewHistory, command: &str, link: &Link, clock_ms: f64) {
         history.commanded(command);
-        history.note(1, link, clock_ms);
+        history.record_view(1, link, clock_ms);
     }
 
     fn pointed(history: &mut ViewHistory, kind: PointerKind, link: &Link, clock_ms: f64) {
         let (surface, x, y) = (Surface::Timeline, 0.0, 0.0);
         history.pointed(&Pointer { surface, kind, x, y, shift: false, ctrl: false, alt: false, is_touch: false });
-        history.note(1, link, clock_ms);
+        history.record_view(1, link, clock_ms);
     }
 
     #[test]
     fn changes_are_undone_and_redone_in_order() {
         let mut history = ViewHistory::default();
-        history.note(1, &at(0), 0.0);
+        history.record_view(1, &at(0), 0.0);
         run(&mut history, "seek 5", &at(5), 10.0);
         run(&mut history, "seek 9", &at(9), 20.0);
         assert_eq!(history.entries(), 2);
         assert_eq!(history.undo(), Some(at(5)));
-        history.note(1, &at(5), 30.0);
+        history.record_view(1, &at(5), 30.0);
         assert_eq!(history.undo(), Some(at(0)));
-        history.note(1, &at(0), 40.0);
+        history.record_view(1, &at(0), 40.0);
         assert_eq!(history.undo(), None);
         assert_eq!(history.redo(), Some(at(5)));
-        history.note(1, &at(5), 50.0);
+        history.record_view(1, &at(5), 50.0);
         run(&mut history, "seek 7", &at(7), 60.0);
         assert_eq!(history.redo(), None, "a change after an undo ends redoing");
         assert_eq!(history.undo(), Some(at(5)));
@@ -227,21 +227,21 @@ mod tests {
     #[test]
     fn steps_of_a_gesture_are_one_change() {
         let mut history = ViewHistory::default();
-        history.note(1, &at(0), 0.0);
+        history.record_view(1, &at(0), 0.0);
         for event in 1..30 {
             run(&mut history, "step 1", &at(event), event as f64 * 33.0);
         }
         assert_eq!(history.undo(), Some(at(0)));
-        history.note(1, &at(0), 2000.0);
+        history.record_view(1, &at(0), 2000.0);
         run(&mut history, "step 1", &at(1), 3000.0);
         run(&mut history, "step 1", &at(2), 5000.0);
         assert_eq!(history.undo(), Some(at(1)), "there was a pause");
-        history.note(1, &at(1), 5000.0);
+        history.record_view(1, &at(1), 5000.0);
         // A drag may pause.
         pointed(&mut history, PointerKind::Down, &at(10), 6000.0);
         for event in 11..20 {
             history.gesture_continues();
-            history.note(1, &at(event), event as f64 * 1000.0);
+            history.record_view(1, &at(event), event as f64 * 1000.0);
         }
         pointed(&mut history, PointerKind::Up, &at(19), 30_000.0);
         assert_eq!(history.undo(), Some(at(1)));
@@ -251,11 +251,11 @@ mod tests {
     #[test]
     fn selecting_with_the_pointer_is_an_entry() {
         let mut history = ViewHistory::default();
-        history.note(1, &at(3), 0.0);
+        history.record_view(1, &at(3), 0.0);
         let selected = Link { select: Some(64), ..at(3) };
         pointed(&mut history, PointerKind::Down, &at(3), 0.0);
         history.gesture_continues();
-        history.note(1, &selected, 1.0);
+        history.record_view(1, &selected, 1.0);
         assert_eq!(history.entries(), 1);
         assert_eq!(history.undo(), Some(at(3)));
     }
@@ -263,9 +263,9 @@ mod tests {
     #[test]
     fn what_changes_by_itself_is_not_undone() {
         let mut history = ViewHistory::default();
-        history.note(1, &at(0), 0.0);
+        history.record_view(1, &at(0), 0.0);
         for event in 1..1000 {
-            history.note(1, &at(event), event as f64);
+            history.record_view(1, &at(event), event as f64);
         }
         assert_eq!((history.undo(), history.entries()), (None, 0));
         run(&mut history, "color age", &at(999), 2000.0);
@@ -275,16 +275,16 @@ mod tests {
     #[test]
     fn views_of_another_recording_are_forgotten() {
         let mut history = ViewHistory::default();
-        history.note(1, &at(0), 0.0);
+        history.record_view(1, &at(0), 0.0);
         run(&mut history, "seek 5", &at(5), 10.0);
-        history.note(2, &at(0), 20.0);
+        history.record_view(2, &at(0), 20.0);
         assert_eq!(history.undo(), None);
     }
 
     #[test]
     fn the_number_of_changes_is_bounded() {
         let mut history = ViewHistory::default();
-        history.note(1, &at(0), 0.0);
+        history.record_view(1, &at(0), 0.0);
         for event in 1..2 * MAX_CHANGES as u64 {
             run(&mut history, &format!("seek {event}"), &at(event), 0.0);
         }

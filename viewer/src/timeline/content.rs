@@ -20,7 +20,7 @@ pub struct PeakMark {
 }
 
 /// What a timeline is computed from: recording, device, marks, peaks, bands and range of time.
-pub struct Content<'a> {
+pub struct TimelineContent<'a> {
     /// The recording.
     pub recording: &'a Recording,
     /// The device.

@@ -2,7 +2,7 @@
 
 use vramscope_trace::{ByteSize, Count, Incident, IncidentKind};
 
-use super::content::Content;
+use super::content::TimelineContent;
 use super::geometry::{Geometry, TEXT};
 use super::measure::Measure;
 use super::scale::TimedMoment;
@@ -66,7 +66,12 @@ fn flag_text(incidents: &[Incident]) -> String {
 ///
 /// A flag that has no room beside the one before it is merged with that, so that every incident has
 /// a flag.
-pub(super) fn flags(measure: &Measure, geometry: &Geometry, axis: &XAxis, content: &Content) -> (Vec<Rect>, Vec<Flag>) {
+pub(super) fn flags(
+    measure: &Measure,
+    geometry: &Geometry,
+    axis: &XAxis,
+    content: &TimelineContent,
+) -> (Vec<Rect>, Vec<Flag>) {
     let plot = geometry.plot;
     let mut lines = Vec::new();
     // The column and the incidents of each flag.

@@ -3,7 +3,7 @@
 use vramscope_trace::{CounterColumn, DeviceId, IncidentKind, Recording};
 
 use super::columns::counters_of;
-use super::content::Content;
+use super::content::TimelineContent;
 use super::flags::moment_of;
 use super::geometry::{Geometry, LANE, TEXT};
 use super::measure::Measure;
@@ -59,7 +59,7 @@ impl Lanes {
         measure: &Measure,
         geometry: &Geometry,
         axis: &XAxis,
-        content: &Content,
+        content: &TimelineContent,
         (first, max_events): (usize, u64),
         same: Option<&Self>,
     ) -> Self {

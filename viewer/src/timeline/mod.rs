@@ -24,7 +24,7 @@ mod span_boxes;
 mod stack;
 mod x_axis;
 
-pub use content::{Content, PeakMark};
+pub use content::{PeakMark, TimelineContent};
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) use draw::draw_on;
 pub use draw::{draw, draw_cursor, draw_overlay};

@@ -19,7 +19,7 @@ pub(super) struct Overview {
     /// The most allocated and reserved bytes in each pixel column.
     pub(super) columns: Arc<[(u64, u64)]>,
     /// What the columns and the axis were computed from.
-    key: Key,
+    key: OverviewKey,
     /// The most reserved bytes in any column.
     pub(super) top: u64,
     /// The axis of the whole recording.
@@ -28,7 +28,7 @@ pub(super) struct Overview {
 
 /// Device, unit of the axis, positions, strip, number of events, and the width of idle time that is
 /// left out.
-type Key = (DeviceId, AxisKind, Range<u64>, Rect, u64, Option<i32>);
+type OverviewKey = (DeviceId, AxisKind, Range<u64>, Rect, u64, Option<i32>);
 
 impl Overview {
     /// Computes the strip. `whole` has the positions of the whole recording, `shown` those in view.

@@ -6,7 +6,7 @@ use vramscope_insight::history::History;
 use vramscope_trace::{ByteSize, CounterColumn, CounterSeries, DeviceId, Incident, Recording};
 
 use super::columns::{counters, counters_of_run, samples};
-use super::content::Content;
+use super::content::TimelineContent;
 use super::flags::{Flag, flags};
 use super::geometry::{Geometry, Rows, TEXT, span_rows, time_origin_ns};
 use super::lanes::{Lanes, lanes_in_view};
@@ -136,14 +136,14 @@ impl TimelineScene {
     /// Computes the timeline for a picture of `size` pixels with `scale` pixels per unit, with an
     /// axis of time.
     #[must_use]
-    pub fn new(content: &Content, size: (u32, u32), scale: f32, typesetter: &Typesetter) -> Self {
+    pub fn new(content: &TimelineContent, size: (u32, u32), scale: f32, typesetter: &Typesetter) -> Self {
         Self::with_options(content, &Options::default(), size, scale, typesetter)
     }
 
     /// Computes the timeline for a picture of `size` pixels with `scale` pixels per unit.
     #[must_use]
     pub fn with_options(
-        content: &Content,
+        content: &TimelineContent,
         options: &Options,
         size: (u32, u32),
         scale: f32,
@@ -323,7 +323,7 @@ struct Top {
 }
 
 impl Top {
-    fn new(content: &Content, run: Option<&CounterSeries>) -> Self {
+    fn new(content: &TimelineContent, run: Option<&CounterSeries>) -> Self {
         let total = device_bytes(content);
         let used =
             content.recording.series(content.device).and_then(CounterSeries::used_memory_peaks).unwrap_or_default();
@@ -346,7 +346,7 @@ impl Top {
 
 /// Returns the size of the device's memory in bytes, or `u64::MAX` if the recording does not
 /// contain it.
-fn device_bytes(content: &Content) -> u64 {
+fn device_bytes(content: &TimelineContent) -> u64 {
     let info = content.recording.info().device(content.device);
     info.map(|info| info.total_bytes).filter(|&bytes| bytes > 0).unwrap_or(u64::MAX)
 }
@@ -356,7 +356,7 @@ fn device_bytes(content: &Content) -> u64 {
 ///
 /// The topmost band comes first. Each area reaches down to the reserved bytes, so the areas must be
 /// drawn in this order.
-fn band_areas(content: &Content, columns: &[CounterColumn], axis: &XAxis, top: u64) -> Vec<BandArea> {
+fn band_areas(content: &TimelineContent, columns: &[CounterColumn], axis: &XAxis, top: u64) -> Vec<BandArea> {
     let visible: Vec<Band> = Band::ALL.into_iter().filter(|&band| content.bands.contains(band)).collect();
     if visible.is_empty() {
         return Vec::new();
@@ -392,7 +392,7 @@ fn peaks(
     measure: &Measure,
     geometry: &Geometry,
     axis: &XAxis,
-    content: &Content,
+    content: &TimelineContent,
     top: u64,
     occupied: Option<Rect>,
 ) -> Vec<PeakPoint> {

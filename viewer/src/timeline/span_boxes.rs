@@ -4,7 +4,7 @@ use vramscope_insight::spans::Span;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Count, StringId};
 
-use super::content::Content;
+use super::content::TimelineContent;
 use super::geometry::{Geometry, SPAN_ROW, TEXT};
 use super::measure::Measure;
 use super::scale::TimedMoment;
@@ -190,7 +190,7 @@ fn fit(measure: &Measure, rect: Rect, text: &str, least: usize) -> String {
 
 /// Returns the moments and times of a span's begin and end; an open span lasts until the end of the
 /// recording.
-pub(super) fn ends_of(span: &Span, content: &Content) -> [TimedMoment; 2] {
+pub(super) fn ends_of(span: &Span, content: &TimelineContent) -> [TimedMoment; 2] {
     let recording = content.recording;
     let from = TimedMoment { event: span.from_event, time_ns: span.from_ns };
     let event = span.to_event.unwrap_or_else(|| recording.end_event());
@@ -199,7 +199,7 @@ pub(super) fn ends_of(span: &Span, content: &Content) -> [TimedMoment; 2] {
 
 /// Returns the rectangles and names of the named intervals that the device's process recorded in
 /// view.
-pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, content: &Content) -> SpanBoxes {
+pub(super) fn span_boxes(measure: &Measure, geometry: &Geometry, axis: &XAxis, content: &TimelineContent) -> SpanBoxes {
     let rows = geometry.span_row_count;
     let mut boxes = Vec::new();
     if rows == 0 {

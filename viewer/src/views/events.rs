@@ -85,7 +85,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     };
     // The events of a range come after its first moment.
     let range = (context.range.0.saturating_add(1), context.range.1);
-    match list(context, options, caches, &query, (mode == "range").then_some(range), sorting) {
+    match events_table(context, options, caches, &query, (mode == "range").then_some(range), sorting) {
         Ok((summary, table)) => {
             let nothing = if query.is_empty() { "No event was recorded here." } else { "No event matches the filter." };
             content.with_list(summary, table, nothing)
@@ -118,7 +118,7 @@ fn within(query: Query, range: Option<(u64, u64)>) -> Query {
 }
 
 /// Returns a summary of the found events, and those in view as a table.
-fn list(
+fn events_table(
     context: &Context<'_>,
     options: &ViewOptions,
     caches: &mut Caches,
@@ -130,7 +130,7 @@ fn list(
     let steps = step_starts(context, &mut caches.searches, query);
     let searched = if query.is_empty() { query.clone() } else { within(query.clone(), range) };
     let Searches { events, events_row, .. } = &mut caches.searches;
-    let mut found = events.list(recording, &searched, steps, context.moment);
+    let mut found = events.found_events(recording, &searched, steps, context.moment);
     let events_per_step = if options.limit.is_some() { u64::MAX } else { EVENTS_PER_FRAME };
     let progress = match found.step(events_per_step) {
         Ok(progress) => progress,

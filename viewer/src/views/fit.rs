@@ -13,7 +13,7 @@ const BLOCKS_IN_THE_WAY: usize = 8;
 
 /// What a placement was computed from.
 #[derive(Clone, Debug, PartialEq)]
-struct Key {
+struct PlacementKey {
     device: DeviceId,
     moment: u64,
     counters: Counters,
@@ -23,7 +23,7 @@ struct Key {
 
 /// The placement that was computed last.
 #[derive(Default)]
-pub struct FitCache(Option<(Key, Result<Placement, String>)>);
+pub struct FitCache(Option<(PlacementKey, Result<Placement, String>)>);
 
 /// Returns where a request of the typed `size` would be placed at the moment; `None` if nothing was
 /// typed. It is computed once for a moment.
@@ -39,7 +39,7 @@ pub fn fit<'a>(
     if size.is_empty() {
         return None;
     }
-    let key = Key {
+    let key = PlacementKey {
         device: context.device,
         moment: context.moment,
         counters: context.state.counters(),

@@ -79,7 +79,7 @@ impl Mode {
 
 /// What a graph was computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct FlameKey {
     pub(super) device: DeviceId,
     pub(super) mode: Mode,
     pub(super) by: GroupBy,
@@ -93,7 +93,7 @@ pub(super) struct Key {
 /// The graph that was computed last.
 #[derive(Default)]
 pub struct FlameCache {
-    pub(super) key: Option<Key>,
+    pub(super) key: Option<FlameKey>,
     pub(super) graph: FlameGraph,
     /// How its nodes are painted.
     pub(super) styles: Vec<BoxStyle>,
@@ -139,7 +139,7 @@ impl FlameCache {
             Moment::Peak | Moment::Range => (context.history.generation(), context.history.until().min(moments.1)),
         };
         let of_recording = (recording.start_ns(), sites, read.0, read.1);
-        let key = Key { device: context.device, mode, by, moments, recording: of_recording };
+        let key = FlameKey { device: context.device, mode, by, moments, recording: of_recording };
         if self.key != Some(key) {
             let weights = match (mode.moment, context.lifetimes()) {
                 (Moment::Shown, _) => StackWeights::live(context.state, first_event),

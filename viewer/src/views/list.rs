@@ -95,7 +95,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
         content.content.extend(ViewContent::message("Reading the recording…").content);
         return content;
     }
-    let (summary, table) = list(context, options, caches, &query, scope, order, which);
+    let (summary, table) = allocations_table(context, options, caches, &query, scope, order, which);
     let nothing = match scope {
         _ if caches.is_unfinished => "Searching…",
         Scope::Live if !query.is_empty() => {
@@ -110,7 +110,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
 
 /// Returns a summary of the found allocations, and those in view as a table; `which` describes the
 /// scope.
-fn list(
+fn allocations_table(
     context: &Context<'_>,
     options: &ViewOptions,
     caches: &mut Caches,

@@ -8,12 +8,12 @@ use std::sync::Once;
 use web_sys::console;
 
 /// A function that shows a message to the user.
-type Report = Box<dyn FnOnce(String)>;
+type MessageFunction = Box<dyn FnOnce(String)>;
 
 thread_local! {
     /// What reports a panic's message to the user. Called once: later panics are consequences of
     /// the first.
-    static REPORT: RefCell<Option<Report>> = const { RefCell::new(None) };
+    static REPORT: RefCell<Option<MessageFunction>> = const { RefCell::new(None) };
 }
 
 /// Installs a panic hook that calls `report` with a message for the user, and writes the panic to

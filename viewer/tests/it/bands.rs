@@ -63,7 +63,7 @@ fn draw(model: &Model) -> (Frame, Geometry) {
 
 fn draw_with_peaks(model: &Model, peaks: [PeakMark; 2]) -> (Frame, Geometry) {
     let (mut frame, mut typesetter) = (Frame::new(400, 300, Color::default()), Typesetter::new());
-    let content = timeline::Content {
+    let content = timeline::TimelineContent {
         recording: model.recording(),
         device: model.device(),
         marks: model.marks(),

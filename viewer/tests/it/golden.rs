@@ -15,7 +15,7 @@ use vramscope_viewer::heatmap::{
 };
 use vramscope_viewer::model::{Model, PeakKind};
 use vramscope_viewer::page_texts::LiveStatus;
-use vramscope_viewer::report::Report;
+use vramscope_viewer::report::RecordingReport;
 use vramscope_viewer::scene::{HeatmapInputs, Layers, Scene, Viewport};
 use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
@@ -77,7 +77,7 @@ pub(crate) fn check(name: &str, frame: &Frame) {
 fn timeline(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Frame {
     let theme = Theme::new(dark);
     let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
-    let content = timeline::Content {
+    let content = timeline::TimelineContent {
         recording: model.recording(),
         device: model.device(),
         marks: model.marks(),
@@ -104,7 +104,8 @@ fn heatmap_of(model: &Model, dark: bool, size: (u32, u32), scale: f32, view: Vie
     let device = model.device_state();
     let layout = Layout::new(device, size, scale, view);
     let definitions = model.recording().definitions();
-    let content = heatmap::Content { color_by: model.color_by, ..heatmap::Content::new(device, definitions) };
+    let content =
+        heatmap::HeatmapContent { color_by: model.color_by, ..heatmap::HeatmapContent::new(device, definitions) };
     let scene = HeatmapScene::new(layout, size.0 as i32, content, &typesetter);
     heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
     if let Some(selected) = model.selected() {
@@ -216,7 +217,7 @@ fn mixed_heatmap(dark: bool, color_by: ColorBy, view: View) -> Frame {
     let (size, theme, definitions) = ((900, 360), Theme::new(dark), Definitions::default());
     let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
     let ages = AgeScale { unit: AgeUnit::Events, now: 5000, longest: 5000 };
-    let content = heatmap::Content { color_by, ages, ..heatmap::Content::new(device, &definitions) };
+    let content = heatmap::HeatmapContent { color_by, ages, ..heatmap::HeatmapContent::new(device, &definitions) };
     let scene = HeatmapScene::new(Layout::new(device, size, 1.0, view), size.0 as i32, content, &typesetter);
     heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
     let proposed = (0x7f00_0000_0000 + (96 << 20), 6 << 20);
@@ -294,7 +295,7 @@ fn every_golden_picture_has_a_test() {
 fn reports() {
     for (name, sample) in [("report_training", Sample::Training), ("report_trouble", Sample::Trouble)] {
         let model = open_sample(sample);
-        let report = Report::new(model.recording(), "a file's name", None).expect("the recording has events");
+        let report = RecordingReport::new(model.recording(), "a file's name", None).expect("the recording has events");
         check(name, &report.frame().expect("a valid picture"));
     }
 }

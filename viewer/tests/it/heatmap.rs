@@ -8,7 +8,7 @@ use vramscope_trace::{
 };
 use vramscope_viewer::frame::{Color, Frame};
 use vramscope_viewer::heatmap::{
-    self, AgeScale, AgeUnit, BlockGroups, ColorBy, Content, Fill, HeatmapScene, Layout, LegendSwatch, Scaling,
+    self, AgeScale, AgeUnit, BlockGroups, ColorBy, Fill, HeatmapContent, HeatmapScene, Layout, LegendSwatch, Scaling,
     SegmentBadges, SortBy, View,
 };
 use vramscope_viewer::text::Typesetter;
@@ -61,7 +61,7 @@ fn device_of(state: &MemoryState) -> &DeviceState {
     state.device(DeviceId(0)).expect("the device has memory")
 }
 
-fn scene(content: Content, view: View) -> HeatmapScene {
+fn scene(content: HeatmapContent, view: View) -> HeatmapScene {
     let layout = Layout::new(content.device, SIZE, 1.0, view);
     HeatmapScene::new(layout, SIZE.0 as i32, content, &Typesetter::new())
 }
@@ -227,7 +227,7 @@ fn every_address_can_be_revealed() {
 fn hole_of_an_expandable_segment_is_shown_and_holds_nothing() {
     let mixed = mixed_state();
     let (device, definitions) = (device_of(&mixed), Definitions::default());
-    let scene = scene(Content::new(device, &definitions), View::default());
+    let scene = scene(HeatmapContent::new(device, &definitions), View::default());
     let layout = &scene.layout;
     let hole = 0x7f00_0000_0000 + 1090 * MIB;
     let row = layout.rows_of(hole).find(|row| layout.columns(row, hole, MIB).is_some()).expect("a row has the hole");
@@ -275,7 +275,8 @@ fn legend_counts_the_bytes_in_view() {
         for scaling in Scaling::ALL {
             let by = color_by.group_by().expect("a grouping");
             let mut groups = BlockGroups::new(Grouping::of(by, model.recording()), Some(device));
-            let content = Content { color_by, groups: Some(&mut groups), ..Content::new(device, definitions) };
+            let content =
+                HeatmapContent { color_by, groups: Some(&mut groups), ..HeatmapContent::new(device, definitions) };
             let scene = scene(content, View { scaling, ..View::default() });
             let bytes: u64 = scene.legend.iter().filter_map(|entry| entry.bytes).sum();
             let active = device.counters().active;
@@ -298,8 +299,11 @@ fn legend_sums_up_small_groups() {
     let grouping = Grouping::new(ColorBy::Stream.group_by().expect("a grouping"), 0);
     let mut groups = BlockGroups::new(grouping, Some(device));
     let definitions = Definitions::default();
-    let content =
-        Content { color_by: ColorBy::Stream, groups: Some(&mut groups), ..Content::new(device, &definitions) };
+    let content = HeatmapContent {
+        color_by: ColorBy::Stream,
+        groups: Some(&mut groups),
+        ..HeatmapContent::new(device, &definitions)
+    };
     let scene = scene(content, View::default());
     let named = scene.legend.iter().filter(|entry| matches!(entry.swatch, LegendSwatch::Fill(Fill::Group(_)))).count();
     assert_eq!(named, 10);
@@ -314,8 +318,8 @@ fn highlighted_blocks_keep_their_color_and_others_are_dimmed() {
     let chosen = 0x7f00_0000_0000 + 64 * MIB;
     let highlight = |block: &Block| block.address == chosen;
     for theme in [Theme::new(true), Theme::new(false)] {
-        let plain = scene(Content::new(device, &definitions), View::default());
-        let content = Content { highlight: Some(&highlight), ..Content::new(device, &definitions) };
+        let plain = scene(HeatmapContent::new(device, &definitions), View::default());
+        let content = HeatmapContent { highlight: Some(&highlight), ..HeatmapContent::new(device, &definitions) };
         let dimmed = scene(content, View::default());
         let (before, after) = (draw(&plain, &theme), draw(&dimmed, &theme));
         for block in device.blocks().filter(|block| block.size > MIB) {
@@ -334,7 +338,7 @@ fn proposed_range_is_outlined() {
     let (device, definitions) = (device_of(&mixed), Definitions::default());
     let (theme, range) = (Theme::new(true), (0x7f00_0000_0000 + 100 * MIB, 3 * MIB));
     for scaling in Scaling::ALL {
-        let scene = scene(Content::new(device, &definitions), View { scaling, ..View::default() });
+        let scene = scene(HeatmapContent::new(device, &definitions), View { scaling, ..View::default() });
         let plain = draw(&scene, &theme);
         let mut frame = plain.clone();
         heatmap::draw_placement(&mut frame, &scene.layout, &theme, range);
@@ -353,7 +357,7 @@ fn ages_and_sizes_are_on_an_ordered_scale() {
     let (device, definitions) = (device_of(&mixed), Definitions::default());
     let ages = AgeScale { unit: AgeUnit::Events, now: 5000, longest: 5000 };
     for color_by in [ColorBy::Age, ColorBy::LastChange, ColorBy::Size] {
-        let content = Content { color_by, ages, ..Content::new(device, &definitions) };
+        let content = HeatmapContent { color_by, ages, ..HeatmapContent::new(device, &definitions) };
         let scene = scene(content, View::default());
         let scale = scene.legend.iter().filter(|entry| matches!(entry.swatch, LegendSwatch::Fill(Fill::Amount(_))));
         assert_eq!(scale.count(), 5);
@@ -368,7 +372,7 @@ fn ages_and_sizes_are_on_an_ordered_scale() {
         assert_ne!(color(base), color(base + 20 * MIB), "{color_by:?}");
     }
     let texts = |color_by| {
-        let content = Content { color_by, ages, ..Content::new(device, &definitions) };
+        let content = HeatmapContent { color_by, ages, ..HeatmapContent::new(device, &definitions) };
         scene(content, View::default()).legend.into_iter().map(|entry| entry.text).collect::<Vec<_>>()
     };
     assert_eq!(&texts(ColorBy::Age)[..2], ["now", "7 events ago"]);
@@ -399,7 +403,7 @@ fn cost_follows_what_is_in_view() {
         let view = View { scaling, column_zoom, scroll: 3000, ..View::default() };
         let (size, typesetter) = ((1600, 700), Typesetter::new());
         let layout = Layout::new(device, size, 1.0, view);
-        HeatmapScene::new(layout, 1600, Content::new(device, &definitions), &typesetter).visited()
+        HeatmapScene::new(layout, 1600, HeatmapContent::new(device, &definitions), &typesetter).visited()
     };
     // Rows of 100 blocks and 100 free ranges, each visited for its columns and its fragmentation.
     assert!(visited(Scaling::EachSegment, 1.0) <= 120_000);
@@ -426,7 +430,7 @@ fn speed() {
             let start = std::time::Instant::now();
             let layout = Layout::new(device, size, 1.0, view);
             let laid_out = start.elapsed();
-            let scene = HeatmapScene::new(layout, 1600, Content::new(device, &definitions), &typesetter);
+            let scene = HeatmapScene::new(layout, 1600, HeatmapContent::new(device, &definitions), &typesetter);
             let computed = start.elapsed();
             heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
             for (best, time) in best.iter_mut().zip([laid_out, computed, start.elapsed()]) {

@@ -16,7 +16,7 @@ fn check(state: &MemoryState, size: (u32, u32), scale: f32, view: View) {
     let theme = Theme::new(true);
     let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
     let definitions = Definitions::default();
-    let content = heatmap::Content::new(device, &definitions);
+    let content = heatmap::HeatmapContent::new(device, &definitions);
     let scene = HeatmapScene::new(layout.clone(), size.0 as i32, content, &typesetter);
     heatmap::draw(&scene, &theme, &mut frame, &mut typesetter);
     let free = [theme.free, theme.free_hatch, theme.cached, theme.cached_hatch];

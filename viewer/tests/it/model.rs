@@ -239,7 +239,7 @@ fn times_near_the_maximum_can_be_drawn_and_played() {
     let (mut frame, mut typesetter) = (Frame::new(640, 200, Color::default()), Typesetter::new());
     let theme = Theme::new(true);
     let mut draw = |model: &Model| {
-        let content = timeline::Content {
+        let content = timeline::TimelineContent {
             recording: model.recording(),
             device: model.device(),
             marks: model.marks(),

@@ -2,7 +2,7 @@
 
 use roxmltree::{Document, Node};
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink};
-use vramscope_viewer::report::{ComparisonReport, MAX_DEVICES, Report, ReportError};
+use vramscope_viewer::report::{ComparisonReport, MAX_DEVICES, RecordingReport, ReportError};
 
 use crate::samples::{Sample, open_sample};
 
@@ -18,7 +18,9 @@ const SAMPLES: [Sample; 7] = [
 
 fn svg(sample: Sample, device: Option<u16>) -> String {
     let model = open_sample(sample);
-    Report::new(model.recording(), "a file's name", device.map(DeviceId)).expect("the recording has events").svg()
+    RecordingReport::new(model.recording(), "a file's name", device.map(DeviceId))
+        .expect("the recording has events")
+        .svg()
 }
 
 fn number(node: Node, attribute: &str) -> f64 {
@@ -142,7 +144,7 @@ fn report_is_reproducible() {
         assert!(svg(sample, None) == svg(sample, None), "{sample:?}");
         let png = || {
             let model = open_sample(sample);
-            Report::new(model.recording(), "", None).and_then(|report| report.png()).expect("a valid picture")
+            RecordingReport::new(model.recording(), "", None).and_then(|report| report.png()).expect("a valid picture")
         };
         assert!(png() == png(), "{sample:?}");
         assert!(png().starts_with(b"\x89PNG\r\n"));
@@ -209,15 +211,15 @@ fn report_limits_the_number_of_devices() {
         encoder.take_output().iter().for_each(|chunk| recording.push(&chunk.bytes).expect("a valid recording"));
         recording
     };
-    assert_eq!(Report::new(&of(MAX_DEVICES), "", None).err(), None);
+    assert_eq!(RecordingReport::new(&of(MAX_DEVICES), "", None).err(), None);
     let too_many = of(MAX_DEVICES + 1);
-    assert_eq!(Report::new(&too_many, "", None).err(), Some(ReportError::TooManyDevices(MAX_DEVICES + 1)));
-    assert_eq!(Report::new(&too_many, "", Some(DeviceId(7))).err(), None);
+    assert_eq!(RecordingReport::new(&too_many, "", None).err(), Some(ReportError::TooManyDevices(MAX_DEVICES + 1)));
+    assert_eq!(RecordingReport::new(&too_many, "", Some(DeviceId(7))).err(), None);
 }
 
 #[test]
 fn report_without_events_is_refused() {
-    let refused = |recording: &Recording, device| Report::new(recording, "", device).err();
+    let refused = |recording: &Recording, device| RecordingReport::new(recording, "", device).err();
     assert_eq!(refused(&Recording::new(), None), Some(ReportError::NoDevice(None)));
     let model = open_sample(Sample::Training);
     assert_eq!(refused(model.recording(), Some(DeviceId(7))), Some(ReportError::NoDevice(Some(DeviceId(7)))));

@@ -8,7 +8,7 @@ use vramscope_collector::parse_time;
 
 use crate::attach::{PackageArguments, PythonProcess, python_literal};
 use crate::error::{CommandError, Result};
-use crate::merge_server::{MergeServer, OnUnwritable, Source};
+use crate::merge_server::{MergeServer, MergeSource, OnUnwritable};
 use crate::retention::RetentionArguments;
 use crate::server::{AnnounceOn, ServerArguments};
 use crate::signals::Interrupts;
@@ -61,8 +61,14 @@ pub(crate) fn run(arguments: &AttachArguments) -> Result {
     let process = PythonProcess::find(pid)?;
     // Everything that usually fails, before the page is announced and a file is replaced.
     let program = package.call(&process, "_attach.check()", &is_cancelled)?;
-    let merge =
-        MergeServer::start(Source::Push, server, record.as_deref(), retention, OnUnwritable::Fail, AnnounceOn::Stdout)?;
+    let merge = MergeServer::start(
+        MergeSource::Push,
+        server,
+        record.as_deref(),
+        retention,
+        OnUnwritable::Fail,
+        AnnounceOn::Stdout,
+    )?;
     let (url, stacks, own_pid) = (python_literal(&merge.push_url()), python_literal(stacks), std::process::id());
     let start = format!("_attach.start({url}, stacks={stacks}, attacher={own_pid})");
     let status = package.call(&process, &start, &is_cancelled)?;

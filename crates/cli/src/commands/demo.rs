@@ -13,7 +13,7 @@ pub(crate) use crate::demo::{DemoArguments, EXAMPLES};
 /// Lists the techniques, runs one, compares two, serves the gallery, or trains the default model.
 pub(crate) fn run(arguments: &DemoArguments) -> Result {
     if arguments.list {
-        return list(arguments.json);
+        return print_techniques(arguments.json);
     }
     arguments.check()?;
     if arguments.gallery {
@@ -43,7 +43,7 @@ struct Entry {
 }
 
 /// Prints the names and effects of all techniques.
-fn list(json: bool) -> Result {
+fn print_techniques(json: bool) -> Result {
     let techniques = Technique::all();
     if json {
         let entry = |&Technique { name, summary, program, baseline, .. }: &Technique| Entry {

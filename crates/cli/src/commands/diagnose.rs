@@ -1,6 +1,6 @@
 //! `vramscope diagnose`: memory problems, where they come from and what helps.
 
-use vramscope_insight::diagnosis::{Finding, Report};
+use vramscope_insight::diagnosis::{DiagnosisReport, Finding};
 use vramscope_trace::{ByteSize, Count, Recording};
 
 use crate::error::Result;
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &FindingsArguments) -> Result<bool> {
     let found = findings(&arguments.file, &recording, arguments.limit_bytes, &operation)?;
     let is_healthy = found.is_empty();
     if arguments.json {
-        terminal::print_json(&Report::from(found))?;
+        terminal::print_json(&DiagnosisReport::from(found))?;
     } else {
         terminal::print(&text(&recording, &found))?;
     }

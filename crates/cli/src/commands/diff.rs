@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<bool> {
     let checks = checks::check(&arguments.fail_if, &comparison)?;
     let compared = Compared { operands, comparison, checks };
     if arguments.json {
-        terminal::print_json(&json::Report::new(&compared))?;
+        terminal::print_json(&json::DiffReport::new(&compared))?;
     } else if arguments.markdown {
         terminal::print(&markdown::text(&compared))?;
     } else {
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &DiffArguments) -> Result<bool> {
 fn text(compared: &Compared) -> String {
     let Compared { operands: PerRecording { a, b }, comparison, checks } = compared;
     let mut out = format!("a: {}\nb: {}\n", escape_controls(&a.text), escape_controls(&b.text));
-    if let Some(note) = compared.note() {
+    if let Some(note) = compared.matching_warning() {
         out += &format!("{note}\n");
     }
     for device in &comparison.devices {

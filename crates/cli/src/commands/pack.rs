@@ -67,7 +67,7 @@ pub(crate) struct PackArguments {
 
 /// The output of `pack --json`.
 #[derive(Debug, Serialize)]
-struct Report {
+struct PackReport {
     buffers: usize,
     /// Peak of the live bytes: no placement is lower.
     peak_live_bytes: u64,
@@ -128,7 +128,7 @@ pub(crate) fn run(arguments: &PackArguments) -> Result<bool> {
     if let Some(output) = &arguments.output {
         job.write(output)?;
     }
-    let report = Report::new(&job, state, arguments.capacity);
+    let report = PackReport::new(&job, state, arguments.capacity);
     let fits = report.capacity_bytes.is_none_or(|capacity| state.height_bytes <= capacity);
     if arguments.json {
         let json = serde_json::to_string(&report).expect("numbers always serialize");
@@ -257,7 +257,7 @@ fn above(height_bytes: u64, peak_bytes: u64) -> Percent {
     Percent(height_bytes.saturating_sub(peak_bytes) as f64 / peak_bytes.max(1) as f64)
 }
 
-impl Report {
+impl PackReport {
     fn new(job: &Job, state: PackingState, capacity: Option<ByteSize>) -> Self {
         let (device, recorded_reserved_bytes) = match job {
             Job::Table { .. } => (None, None),

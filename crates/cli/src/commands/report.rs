@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vramscope_trace::{ByteSize, DeviceId, Recording};
-use vramscope_viewer::report::{ComparisonReport, Report};
+use vramscope_viewer::report::{ComparisonReport, RecordingReport};
 
 use crate::error::{CommandError, Result};
 use crate::input::Input;
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result {
             .map_err(|(error, index)| CommandError::file(if index == 0 { &arguments.file } else { other }, error))?;
         if is_svg { report.svg().into_bytes() } else { report.png() }
     } else {
-        let report = Report::new(&recording, &name, device).map_err(input_error)?;
+        let report = RecordingReport::new(&recording, &name, device).map_err(input_error)?;
         if is_svg { report.svg().into_bytes() } else { report.png().map_err(input_error)? }
     };
     Output::write_file(&arguments.output, &bytes)?;

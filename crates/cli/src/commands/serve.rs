@@ -11,7 +11,7 @@ use crate::archive;
 #[cfg(feature = "fleet")]
 use crate::error::CommandError;
 use crate::error::Result;
-use crate::merge_server::{MergeServer, OnUnwritable, Source};
+use crate::merge_server::{MergeServer, MergeSource, OnUnwritable};
 #[cfg(feature = "otlp")]
 use crate::otlp::{OtlpExport, OtlpExporter};
 use crate::retention::RetentionArguments;
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result {
         // Not by clap, whose errors contain the value, with its secrets.
         let address = &vramscope_fleet::FleetAddress::parse(address).map_err(CommandError::new)?;
         let archiver = arguments.archive.as_deref().map(|archive| archive::start(archive, address)).transpose()?;
-        let source = Source::Run(address.clone());
+        let source = MergeSource::Run(address.clone());
         let merge =
             MergeServer::start(source, server, record.as_deref(), retention, OnUnwritable::Fail, AnnounceOn::Stdout)?;
         terminal::message(format_args!("set {PUSH_VARIABLE}={address} for each process of the run"));
@@ -78,8 +78,14 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result {
         let stopped = merge.stop();
         return archiver.map_or(Ok(()), archive::finish).and(stopped);
     }
-    let merge =
-        MergeServer::start(Source::Push, server, record.as_deref(), retention, OnUnwritable::Fail, AnnounceOn::Stdout)?;
+    let merge = MergeServer::start(
+        MergeSource::Push,
+        server,
+        record.as_deref(),
+        retention,
+        OnUnwritable::Fail,
+        AnnounceOn::Stdout,
+    )?;
     let url = merge.push_url();
     // A random token that only protects commands is left out: the next server has another one, and
     // the processes may outlive this server.

@@ -43,7 +43,7 @@ pub(crate) struct SimulateArguments {
 
 /// The output of `simulate --json`.
 #[derive(Debug, Serialize)]
-struct Report {
+struct SimulationReport {
     devices: Vec<DeviceReport>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &SimulateArguments) -> Result {
             simulated: simulated.into(),
         });
     }
-    let report = Report { devices };
+    let report = SimulationReport { devices };
     if arguments.json {
         let json = serde_json::to_string(&report).expect("finite numbers always serialize");
         return terminal::print(&format!("{json}\n"));

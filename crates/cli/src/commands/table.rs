@@ -14,7 +14,7 @@ use crate::escape::escape_controls;
 use crate::input::Input;
 use crate::number::parse_whole;
 use crate::operation::Operation;
-use crate::reports::table::{At, DeviceReport, Report, RowReport, SpanReport};
+use crate::reports::table::{At, DeviceReport, RowReport, SpanReport, TableReport};
 use crate::table;
 use crate::terminal;
 
@@ -55,7 +55,7 @@ fn group_by_parser() -> impl TypedValueParser<Value = GroupBy> {
 /// Prints the table of a recording as text or as JSON.
 pub(crate) fn run(arguments: &TableArguments) -> Result {
     let recording = Input::open(&arguments.file)?.into_recording()?;
-    let report = Report::new(&arguments.file, &recording, arguments.by, arguments.at, &Operation::on_terminal())?;
+    let report = TableReport::new(&arguments.file, &recording, arguments.by, arguments.at, &Operation::on_terminal())?;
     if arguments.json {
         return terminal::print_json(&report);
     }

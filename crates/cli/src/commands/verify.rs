@@ -38,7 +38,7 @@ pub(crate) struct VerifyArguments {
 
 /// The output of `verify --json`.
 #[derive(Debug, Serialize)]
-struct Report {
+struct VerificationReport {
     devices: Vec<DeviceReport>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &VerifyArguments) -> Result<bool> {
         }
     }
     let all_match = devices.iter().all(|device| device.divergence.is_none());
-    let report = Report { devices };
+    let report = VerificationReport { devices };
     let text = if arguments.json {
         format!("{}\n", serde_json::to_string(&report).expect("numbers and text always serialize"))
     } else {

@@ -30,7 +30,7 @@ impl Compared {
     }
 
     /// Returns what the user must know of how sites were matched.
-    pub(crate) fn note(&self) -> Option<&'static str> {
+    pub(crate) fn matching_warning(&self) -> Option<&'static str> {
         self.comparison.is_matching_limited.then_some(LIMITED_MATCHING)
     }
 }
@@ -83,9 +83,9 @@ mod tests {
         };
         for is_limited in [false, true] {
             compared.comparison.is_matching_limited = is_limited;
-            assert_eq!(compared.note().is_some(), is_limited);
+            assert_eq!(compared.matching_warning().is_some(), is_limited);
             assert_eq!(markdown::text(&compared).contains(LIMITED_MATCHING), is_limited);
-            let json = serde_json::to_value(json::Report::new(&compared)).expect("finite numbers");
+            let json = serde_json::to_value(json::DiffReport::new(&compared)).expect("finite numbers");
             assert_eq!(json["matching_limited"], is_limited);
         }
     }

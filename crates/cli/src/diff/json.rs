@@ -14,7 +14,7 @@ use super::compared::Compared;
 /// The whole output.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
-pub(crate) struct Report<'a> {
+pub(crate) struct DiffReport<'a> {
     files: Pair<String>,
     moments: Pair<String>,
     /// Size in bytes of the request that the unusable shares refer to.
@@ -181,7 +181,7 @@ enum ValueReport {
     Share(f64),
 }
 
-impl<'a> Report<'a> {
+impl<'a> DiffReport<'a> {
     /// Creates the output for a comparison.
     pub(crate) fn new(compared: &'a Compared) -> Self {
         let PerRecording { a, b } = &compared.operands;

@@ -20,7 +20,7 @@ pub(crate) fn text(compared: &Compared) -> String {
     let Compared { operands: PerRecording { a, b }, comparison, checks } = compared;
     let mut out = format!("### GPU memory: {}\n\n", escape(&headline(compared)));
     writeln!(out, "A is {}, B is {}.", code(&a.text), code(&b.text)).expect(WRITTEN);
-    if let Some(note) = compared.note() {
+    if let Some(note) = compared.matching_warning() {
         writeln!(out, "\n{note}").expect(WRITTEN);
     }
     if !checks.is_empty() {

@@ -30,7 +30,7 @@ pub(crate) struct Sources {
 
 /// A file or a live program that may be read.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum AllowedSource {
     /// A file by its path without links.
     File(PathBuf),
     /// A live program, and its address without the token.
@@ -72,11 +72,15 @@ impl Sources {
 
     /// Returns what a client named: the path of a file, relative to an allowed directory or
     /// absolute, or the URL of a live program. An error if it may not be read.
-    pub(super) fn resolve(&self, name: &str) -> Result<Source> {
-        if name.contains("://") { self.resolve_url(name) } else { self.resolve_path(Path::new(name)).map(Source::File) }
+    pub(super) fn resolve(&self, name: &str) -> Result<AllowedSource> {
+        if name.contains("://") {
+            self.resolve_url(name)
+        } else {
+            self.resolve_path(Path::new(name)).map(AllowedSource::File)
+        }
     }
 
-    fn resolve_url(&self, url: &str) -> Result<Source> {
+    fn resolve_url(&self, url: &str) -> Result<AllowedSource> {
         // Without the URL, which may contain a token.
         let address = Address::parse(url).map_err(CommandError::new)?;
         let is_allowed = address.is_loopback() || self.addresses.iter().any(|allowed| address.is_below(allowed));
@@ -87,7 +91,7 @@ impl Sources {
             )));
         }
         let name = PathBuf::from(address.to_string());
-        Ok(Source::Live(address, name))
+        Ok(AllowedSource::Live(address, name))
     }
 
     fn resolve_path(&self, path: &Path) -> Result<PathBuf> {
@@ -133,7 +137,7 @@ fn is_plainly_below(path: &Path, directory: &Path) -> bool {
     path.starts_with(directory) && !path.components().any(|component| component == Component::ParentDir)
 }
 
-impl Source {
+impl AllowedSource {
     /// Returns the file's path or the program's address, for messages and reports.
     pub(super) fn name(&self) -> &Path {
         match self {

@@ -13,7 +13,7 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, DeviceId, PerRecording};
 
 use super::bounds::{DEFAULT_LIMIT, MAX_LIMIT, Output, bounded, checked_limit};
-use super::sources::{Source, Sources};
+use super::sources::{AllowedSource, Sources};
 use crate::diff::compared::{Compared, compare_operands};
 use crate::diff::json;
 use crate::diff::operand::Operand;
@@ -210,16 +210,20 @@ impl Tool {
         let tool = tool.with_annotations(annotations);
         match self {
             Self::Info => tool.with_input_schema::<InfoArguments>().with_output_schema::<Output<info::Summary>>(),
-            Self::Table => tool.with_input_schema::<TableArguments>().with_output_schema::<Output<table::Report>>(),
+            Self::Table => {
+                tool.with_input_schema::<TableArguments>().with_output_schema::<Output<table::TableReport>>()
+            }
             Self::Diagnose => {
-                tool.with_input_schema::<FindingsArguments>().with_output_schema::<Output<diagnosis::Report>>()
+                tool.with_input_schema::<FindingsArguments>().with_output_schema::<Output<diagnosis::DiagnosisReport>>()
             }
             Self::Autopsy => {
-                tool.with_input_schema::<FindingsArguments>().with_output_schema::<Output<autopsy::Report>>()
+                tool.with_input_schema::<FindingsArguments>().with_output_schema::<Output<autopsy::AutopsyReport>>()
             }
-            Self::Advise => tool.with_input_schema::<AdviseArguments>().with_output_schema::<Output<advise::Report>>(),
+            Self::Advise => {
+                tool.with_input_schema::<AdviseArguments>().with_output_schema::<Output<advise::AdviceReport>>()
+            }
             Self::Diff => {
-                tool.with_input_schema::<DiffArguments>().with_output_schema::<Output<json::Report<'static>>>()
+                tool.with_input_schema::<DiffArguments>().with_output_schema::<Output<json::DiffReport<'static>>>()
             }
         }
     }
@@ -265,7 +269,7 @@ fn run_table(arguments: TableArguments, sources: &Sources, operation: &Operation
     let at = arguments.at.parse().map_err(|error| CommandError::new(format_args!("at: {error}")))?;
     let source = sources.resolve(&arguments.source)?;
     let recording = source.open(operation)?.into_recording()?;
-    let report = table::Report::new(source.name(), &recording, by, at, operation)?;
+    let report = table::TableReport::new(source.name(), &recording, by, at, operation)?;
     Ok(bounded(&report, limit, operation.messages()))
 }
 
@@ -275,7 +279,7 @@ fn run_diagnose(arguments: FindingsArguments, sources: &Sources, operation: &Ope
     let source = sources.resolve(&arguments.source)?;
     let recording = source.open(operation)?.into_recording()?;
     let findings = diagnose::findings(source.name(), &recording, limit_bytes, operation)?;
-    Ok(bounded(&diagnosis::Report::from(findings), limit, operation.messages()))
+    Ok(bounded(&diagnosis::DiagnosisReport::from(findings), limit, operation.messages()))
 }
 
 fn run_autopsy(arguments: FindingsArguments, sources: &Sources, operation: &Operation) -> Result<Value> {
@@ -302,7 +306,7 @@ fn run_advise(arguments: AdviseArguments, sources: &Sources, operation: &Operati
 fn run_diff(arguments: DiffArguments, sources: &Sources, operation: &Operation) -> Result<Value> {
     let limit = checked_limit(arguments.limit)?;
     let resolved = PerRecording { a: sources.resolve(&arguments.a)?, b: sources.resolve(&arguments.b)? };
-    let operand = |source: &Source, moment: &str| {
+    let operand = |source: &AllowedSource, moment: &str| {
         let moment: Moment = moment.parse().map_err(CommandError::new)?;
         let text = source.name().display().to_string();
         Ok(Operand { path: source.name().to_owned(), moment, text })
@@ -319,7 +323,7 @@ fn run_diff(arguments: DiffArguments, sources: &Sources, operation: &Operation) 
     let source_at = |path: &Path| if path == resolved.a.name() { &resolved.a } else { &resolved.b };
     let comparison = compare_operands(&operands, devices, |path| source_at(path).open(operation), operation)?;
     let compared = Compared { operands, comparison, checks: Vec::new() };
-    Ok(bounded(&json::Report::new(&compared), limit, operation.messages()))
+    Ok(bounded(&json::DiffReport::new(&compared), limit, operation.messages()))
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The output of `advise --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
-pub(crate) struct Report {
+pub(crate) struct AdviceReport {
     pub(crate) devices: Vec<DeviceReport>,
 }
 
@@ -147,8 +147,8 @@ impl Advised {
     }
 
     /// Returns the report that `advise --json` prints.
-    pub(crate) fn report(&self) -> Report {
-        Report { devices: self.0.iter().map(|(device, advice)| DeviceReport::new(device, advice)).collect() }
+    pub(crate) fn report(&self) -> AdviceReport {
+        AdviceReport { devices: self.0.iter().map(|(device, advice)| DeviceReport::new(device, advice)).collect() }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::simulation::{self, LimitArguments};
 /// The output of `autopsy --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
-pub(crate) struct Report {
+pub(crate) struct AutopsyReport {
     pub(crate) ooms: Vec<OomReport>,
     /// Number of further failures that were not examined.
     pub(crate) omitted: u64,
@@ -220,9 +220,9 @@ impl Examination {
     }
 
     /// Returns the report that `autopsy --json` prints.
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> AutopsyReport {
         let ooms = self.autopsy.ooms().iter().zip(&self.checked);
-        Report {
+        AutopsyReport {
             ooms: ooms.map(|(oom, checked)| OomReport::new(oom, checked.as_ref())).collect(),
             omitted: self.autopsy.omitted(),
             defects: self.defects.iter().map(DefectReport::from).collect(),

@@ -40,7 +40,7 @@ impl FromStr for At {
 /// The output of `table --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
-pub(crate) struct Report {
+pub(crate) struct TableReport {
     pub(crate) devices: Vec<DeviceReport>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct SpanReport {
     pub(crate) kept_bytes: i128,
 }
 
-impl Report {
+impl TableReport {
     /// Computes the table of each device of a recording. `path` is for error messages.
     pub(crate) fn new(path: &Path, recording: &Recording, by: GroupBy, at: At, operation: &Operation) -> Result<Self> {
         if let At::Event(event) = at {

@@ -100,7 +100,7 @@ pub(crate) fn for_each_step(
             report_event(&mut lifetimes, recording, is_consecutive.then_some(before), last, &mut visit)?;
         }
         if !is_consecutive || recording.has_correction_at(index) {
-            lifetimes.full_state(before, &mut visit)?;
+            lifetimes.apply_full_state(before, &mut visit)?;
         }
         annotations.report_before(index, event, &mut visit)?;
         relabels.iter().try_for_each(|relabel| lifetimes.relabel(index, relabel, &mut visit))?;
@@ -116,7 +116,7 @@ pub(crate) fn for_each_step(
         report_event(&mut lifetimes, recording, is_consecutive.then_some(end), last, &mut visit)?;
     }
     if !is_consecutive || recording.has_correction_at(recording.end_event()) {
-        lifetimes.full_state(end, &mut visit)?;
+        lifetimes.apply_full_state(end, &mut visit)?;
     }
     annotations.report_rest(&mut visit)?;
     lifetimes.finish(&mut visit)
@@ -173,7 +173,7 @@ impl LifetimeSteps {
 
     /// Adjusts the live allocations to those of a full state, and reports to `visit` the
     /// allocations that this begins or ends.
-    fn full_state(&mut self, state: &MemoryState, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
+    fn apply_full_state(&mut self, state: &MemoryState, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
         let Self { tracker, from_state } = self;
         let moment = Moment { event: state.event(), time_ns: state.time_ns() };
         tracker.full_state(state, &mut |change| report_change(from_state, change, moment, visit))?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use vramscope_trace::{AnnotationStage, Definition, DeviceId, Frame, FrameId, PoolKind, StackId, StringId};
 
-use super::key::Key;
+use super::key::SnapshotKey;
 use super::scalar::{FieldError, Scalar};
 use super::snapshot::{
     AnnotationRow, BlockRow, BlockState, Context, Entry, MAX_CONTEXTS, NO_TIME, Origin, SegmentRow, Snapshot,
@@ -124,17 +124,17 @@ impl Builder {
         Ok(stack)
     }
 
-    /// Sets the field of a history entry that `key` names; ignores keys of other things. Fails for
-    /// a value that PyTorch never writes there. Call stacks ([`Key::Frames`]) are read elsewhere.
+    /// Sets the field of a history entry that `key` names; ignores other keys. Fails for a value
+    /// that PyTorch never writes there. Call stacks ([`SnapshotKey::Frames`]) are read elsewhere.
     #[inline]
     pub(crate) fn entry_field(
         &mut self,
         draft: &mut EntryDraft,
-        key: Key,
+        key: SnapshotKey,
         value: Scalar<'_>,
     ) -> Result<(), FieldError> {
         match key {
-            Key::Action => {
+            SnapshotKey::Action => {
                 let name = value.as_str().ok_or(FieldError::Invalid("an entry's action is not a string"))?;
                 draft.action = TraceAction::from_name(name);
                 if draft.action == TraceAction::Other {
@@ -142,28 +142,28 @@ impl Builder {
                     draft.context.is_note = matches!(name, "annotate" | "user_defined");
                 }
             }
-            Key::Addr | Key::DeviceFree => {
+            SnapshotKey::Addr | SnapshotKey::DeviceFree => {
                 draft.address = match value.as_bits() {
                     Some(address) => address,
                     None => self.invalid_number(value, "an entry's address is not a 64-bit number")?,
                 };
             }
-            Key::Size => {
+            SnapshotKey::Size => {
                 draft.size = match value.as_u64() {
                     Some(size) => size,
                     None => self.invalid_number(value, "an entry's size is not a count of bytes")?,
                 };
             }
-            Key::TimeUs => {
+            SnapshotKey::TimeUs => {
                 if let Some(time_us) = value.as_time_us() {
                     draft.time_us = time_us;
                     self.snapshot.has_times = true;
                 }
             }
-            Key::Stream => draft.context.stream = stream_handle(value),
-            Key::PoolId => draft.context.mempool = value.as_pool_id(),
-            Key::UserMetadata => draft.context.scope = self.optional_string(value)?,
-            Key::CompileContext => draft.context.compile_context = self.optional_string(value)?,
+            SnapshotKey::Stream => draft.context.stream = stream_handle(value),
+            SnapshotKey::PoolId => draft.context.mempool = value.as_pool_id(),
+            SnapshotKey::UserMetadata => draft.context.scope = self.optional_string(value)?,
+            SnapshotKey::CompileContext => draft.context.compile_context = self.optional_string(value)?,
             _ => {}
         }
         Ok(())
@@ -184,11 +184,11 @@ impl Builder {
     }
 
     /// Sets the user metadata or the compile context of a segment or block; ignores other keys.
-    /// Call stacks ([`Key::Frames`]) are read elsewhere.
-    fn origin_field(&mut self, origin: &mut Origin, key: Key, value: Scalar<'_>) -> Result<(), LimitExceeded> {
+    /// Call stacks ([`SnapshotKey::Frames`]) are read elsewhere.
+    fn origin_field(&mut self, origin: &mut Origin, key: SnapshotKey, value: Scalar<'_>) -> Result<(), LimitExceeded> {
         match key {
-            Key::UserMetadata => origin.scope = self.optional_string(value)?,
-            Key::CompileContext => origin.compile_context = self.optional_string(value)?,
+            SnapshotKey::UserMetadata => origin.scope = self.optional_string(value)?,
+            SnapshotKey::CompileContext => origin.compile_context = self.optional_string(value)?,
             _ => {}
         }
         Ok(())
@@ -283,16 +283,16 @@ impl Builder {
         Ok(())
     }
 
-    /// Sets the field of a segment that `key` names; ignores keys of other things. Fails for a
-    /// value that PyTorch never writes there. Call stacks and blocks are read elsewhere.
+    /// Sets the field of a segment that `key` names; ignores other keys. Fails for a value that
+    /// PyTorch never writes there. Call stacks and blocks are read elsewhere.
     pub(crate) fn segment_field(
         &mut self,
         row: &mut SegmentRow,
-        key: Key,
+        key: SnapshotKey,
         value: Scalar<'_>,
     ) -> Result<(), FieldError> {
         match key {
-            Key::Device => {
+            SnapshotKey::Device => {
                 let device = value.as_whole_number().and_then(|device| u16::try_from(device).ok());
                 row.device = match device {
                     Some(device) => device,
@@ -302,43 +302,48 @@ impl Builder {
                     None => INVALID_DEVICE,
                 };
             }
-            Key::Address => {
+            SnapshotKey::Address => {
                 row.address = match value.as_bits() {
                     Some(address) => address,
                     None => self.invalid_number(value, "a segment's address is not a 64-bit number")?,
                 };
             }
-            Key::TotalSize => {
+            SnapshotKey::TotalSize => {
                 row.size = match value.as_u64() {
                     Some(size) => size,
                     None => self.invalid_number(value, "a segment's size is not a count of bytes")?,
                 };
             }
-            Key::SegmentType => {
+            SnapshotKey::SegmentType => {
                 row.kind = value.as_str().map(|name| if name == "small" { PoolKind::Small } else { PoolKind::Large });
             }
-            Key::Stream => row.stream = stream_handle(value),
-            Key::PoolId => row.mempool = value.as_pool_id().unwrap_or_default(),
-            Key::IsExpandable => row.expandable = Some(value.is_true()),
+            SnapshotKey::Stream => row.stream = stream_handle(value),
+            SnapshotKey::PoolId => row.mempool = value.as_pool_id().unwrap_or_default(),
+            SnapshotKey::IsExpandable => row.expandable = Some(value.is_true()),
             _ => self.origin_field(&mut row.origin, key, value)?,
         }
         Ok(())
     }
 
-    /// Sets the field of a block that `key` names; ignores keys of other things. Fails for a value
-    /// that PyTorch never writes there. Call stacks are read elsewhere.
-    pub(crate) fn block_field(&mut self, row: &mut BlockRow, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
+    /// Sets the field of a block that `key` names; ignores other keys. Fails for a value that
+    /// PyTorch never writes there. Call stacks are read elsewhere.
+    pub(crate) fn block_field(
+        &mut self,
+        row: &mut BlockRow,
+        key: SnapshotKey,
+        value: Scalar<'_>,
+    ) -> Result<(), FieldError> {
         match key {
-            Key::Address => row.address = value.as_bits().or(value.as_whole_number()),
-            Key::Size => {
+            SnapshotKey::Address => row.address = value.as_bits().or(value.as_whole_number()),
+            SnapshotKey::Size => {
                 row.size = match value.as_u64() {
                     Some(size) => size,
                     None => self.invalid_number(value, "a block's size is not a count of bytes")?,
                 };
             }
             // Old versions list a block's allocations as its history and call the size `real_size`.
-            Key::RequestedSize | Key::RealSize => row.requested = value.as_whole_number(),
-            Key::State => {
+            SnapshotKey::RequestedSize | SnapshotKey::RealSize => row.requested = value.as_whole_number(),
+            SnapshotKey::State => {
                 // Some versions call `active_pending_free` `active_awaiting_free`.
                 row.state = match value.as_str() {
                     Some("active_allocated") => BlockState::Allocated,
@@ -448,16 +453,16 @@ impl Builder {
     pub(crate) fn annotation_field(
         &mut self,
         row: &mut AnnotationRow,
-        key: Key,
+        key: SnapshotKey,
         value: Scalar<'_>,
     ) -> Result<(), FieldError> {
         match key {
-            Key::Name => row.name = self.text(value)?,
-            Key::TimeUs => row.time_us = value.as_time_us().unwrap_or(0),
-            Key::Device => {
+            SnapshotKey::Name => row.name = self.text(value)?,
+            SnapshotKey::TimeUs => row.time_us = value.as_time_us().unwrap_or(0),
+            SnapshotKey::Device => {
                 row.device = value.as_whole_number().and_then(|device| u16::try_from(device).ok()).unwrap_or(0)
             }
-            Key::Stage => {
+            SnapshotKey::Stage => {
                 row.stage = match value.as_str() {
                     Some("START") => AnnotationStage::Begin,
                     Some("END") => AnnotationStage::End,

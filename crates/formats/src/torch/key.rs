@@ -4,11 +4,11 @@ macro_rules! keys {
     ($($variant:ident = $($name:literal)|+,)+) => {
         /// A dictionary key of a PyTorch snapshot that the import uses; other keys are skipped.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Key {
+        pub(crate) enum SnapshotKey {
             $($variant,)+
         }
 
-        impl Key {
+        impl SnapshotKey {
             /// Returns the key with this name, or `None` if the import does not use it.
             pub(crate) fn from_name(name: &str) -> Option<Self> {
                 match name {

@@ -5,7 +5,7 @@
 use serde_json::Value;
 use vramscope_pool::{RecordedConf, Settings};
 
-use super::key::Key;
+use super::key::SnapshotKey;
 use super::scalar::Scalar;
 
 /// Maximum size of a snapshot's allocator settings, in bytes; larger settings are ignored and
@@ -61,8 +61,8 @@ impl RecordedSettings {
         let Value::Object(settings) = settings else { return recorded };
         recorded.present = true;
         for (name, value) in settings {
-            match (Key::from_name(name), value) {
-                (Some(Key::Divisions), Value::Object(divisions)) => {
+            match (SnapshotKey::from_name(name), value) {
+                (Some(SnapshotKey::Divisions), Value::Object(divisions)) => {
                     for (mib, division) in divisions {
                         recorded.set_division(mib, scalar(division));
                     }
@@ -76,15 +76,15 @@ impl RecordedSettings {
 
     /// Sets the field of this struct for a known setting; ignores other keys. A value of the wrong
     /// type becomes a default, such as no limit, false or an empty text.
-    fn set(&mut self, key: Key, value: Scalar<'_>) {
+    fn set(&mut self, key: SnapshotKey, value: Scalar<'_>) {
         match key {
-            Key::AllocConf => value.as_str().unwrap_or("").clone_into(&mut self.text),
+            SnapshotKey::AllocConf => value.as_str().unwrap_or("").clone_into(&mut self.text),
             // PyTorch writes -1 for "no limit", which may appear as an unsigned number.
-            Key::MaxSplitSize => self.max_split_size = Some(value.as_u64().filter(|&size| size != u64::MAX)),
-            Key::GarbageCollectionThreshold => self.garbage_collection_threshold = value.as_f64(),
-            Key::ExpandableSegments => self.expandable_segments = Some(value.is_true()),
-            Key::Divisions => self.divisions = Some([value.as_u64().unwrap_or(0); 16]),
-            Key::Overflowed => self.overflowed = value.is_true(),
+            SnapshotKey::MaxSplitSize => self.max_split_size = Some(value.as_u64().filter(|&size| size != u64::MAX)),
+            SnapshotKey::GarbageCollectionThreshold => self.garbage_collection_threshold = value.as_f64(),
+            SnapshotKey::ExpandableSegments => self.expandable_segments = Some(value.is_true()),
+            SnapshotKey::Divisions => self.divisions = Some([value.as_u64().unwrap_or(0); 16]),
+            SnapshotKey::Overflowed => self.overflowed = value.is_true(),
             _ => {}
         }
     }

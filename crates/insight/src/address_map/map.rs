@@ -15,7 +15,7 @@ const LARGE_COLUMNS: usize = 16;
 /// Pixels that may be painted for every allocation that a step may read: both take about as long.
 const PIXELS_PER_ROW: usize = 16;
 
-/// What a pixel of an address map shows.
+/// The content of a pixel of an address map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapPixel {
     /// The gap between two ranges of addresses, or space beyond the last one.
@@ -48,7 +48,7 @@ impl MapPixel {
     }
 }
 
-/// What is under a pixel of an address map.
+/// The object under a pixel of an address map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressHit {
     /// An allocation.
@@ -87,7 +87,7 @@ pub struct LargeRectangle {
     pub pixel_rows: Range<usize>,
 }
 
-/// What the next step of an [`AddressMap`] paints.
+/// The part of an [`AddressMap`] that the next step paints.
 #[derive(Clone, Debug)]
 enum Stage {
     Segments(Vec<SegmentSpan>),
@@ -170,7 +170,7 @@ impl AddressMap {
         matches!(self.stage, Stage::Complete)
     }
 
-    /// Returns what a pixel shows so far; `y` counts from the lowest address.
+    /// Returns the content of a pixel so far; `y` counts from the lowest address.
     #[must_use]
     #[inline]
     pub fn pixel(&self, x: usize, y: usize) -> MapPixel {
@@ -184,8 +184,9 @@ impl AddressMap {
         if x < width { self.pixels.get(y * width + x).copied().unwrap_or(MapPixel::GAP) } else { MapPixel::GAP }
     }
 
-    /// Returns what the pixels of a row show so far, from the left, each with the row number of the
-    /// allocation, which means nothing for pixels without one; `y` counts from the lowest address.
+    /// Returns the content of the pixels of a row so far, from the left, each with the row number
+    /// of the allocation, which means nothing for pixels without one; `y` counts from the lowest
+    /// address.
     pub fn pixel_row(&self, y: usize) -> impl Iterator<Item = (MapPixel, u32)> + '_ {
         let width = self.moments.len();
         let codes = self.pixels.get(y * width..(y + 1) * width).unwrap_or_default();
@@ -263,8 +264,8 @@ impl AddressMap {
         pixels
     }
 
-    /// Paints an allocation of `size` bytes at `address` where it covers more than what is painted.
-    /// Returns the number of pixels looked at.
+    /// Paints an allocation of `size` bytes at `address` on pixels of which it covers more than the
+    /// allocation painted there. Returns the number of pixels looked at.
     fn paint_allocation(
         &mut self,
         row: u32,
@@ -309,7 +310,7 @@ impl AddressMap {
         (!columns.is_empty() && !pixel_rows.is_empty()).then_some((columns, pixel_rows))
     }
 
-    /// Returns what is under a pixel, or `None` in a gap. `y` counts from the lowest address.
+    /// Returns the object under a pixel, or `None` in a gap. `y` counts from the lowest address.
     ///
     /// For free memory, the cost is linear in the number of allocations that are live at the
     /// moment.

@@ -19,7 +19,7 @@ pub struct SegmentHistory {
     moment: Option<u64>,
     /// The last moment whose full state was added.
     state_added_at: Option<u64>,
-    /// What is returned for devices without memory.
+    /// The result for devices without memory.
     empty: SegmentSpans,
 }
 
@@ -93,7 +93,7 @@ impl SegmentHistory {
             }
         }
         for (id, device) in state.devices() {
-            self.devices.entry(id).or_default().full_state(moment, device);
+            self.devices.entry(id).or_default().apply_full_state(moment, device);
         }
         (self.moment, self.state_added_at) = (Some(moment), Some(moment));
         Ok(moment)
@@ -109,7 +109,7 @@ impl SegmentHistory {
 
     /// Returns the memory that the spans occupy, in bytes, approximately.
     #[must_use]
-    pub fn size_in_memory(&self) -> usize {
-        self.devices.values().map(SegmentSpans::size_in_memory).sum()
+    pub fn memory_bytes(&self) -> usize {
+        self.devices.values().map(SegmentSpans::memory_bytes).sum()
     }
 }

@@ -40,9 +40,9 @@ pub(super) fn sort_spans(spans: &mut [SegmentSpan], key: fn(&SegmentSpan) -> u64
 /// event of a segment.
 #[derive(Clone, Debug, Default)]
 pub struct SegmentSpans {
-    /// Those that have ended, in the order of their ends.
+    /// Ended spans, in the order of their ends.
     ended: Vec<SegmentSpan>,
-    /// Those that are reserved now, by address: size, first moment, `is_mapped_part`.
+    /// Spans that are reserved now, by address: size, first moment, `is_mapped_part`.
     open: BTreeMap<u64, (u64, u64, bool)>,
 }
 
@@ -70,8 +70,9 @@ impl SegmentSpans {
         }
     }
 
-    /// Adds a full state of the device at `moment`: what it lacks ends then.
-    pub fn full_state(&mut self, moment: u64, state: &DeviceState) {
+    /// Applies a full state of the device at `moment`: ends the segments that it lacks, and begins
+    /// its new segments.
+    pub fn apply_full_state(&mut self, moment: u64, state: &DeviceState) {
         // Expandable segments are whole in a state, and in pieces here: only what differs changes.
         let contains = |address: u64, size: u64| {
             state.segment_at(address).is_some_and(|segment| address.saturating_add(size) <= segment.end())
@@ -152,7 +153,7 @@ impl SegmentSpans {
 
     /// Returns the memory that the spans occupy, in bytes, approximately.
     #[must_use]
-    pub fn size_in_memory(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.ended.capacity() * size_of::<SegmentSpan>() + self.open.len() * 40
     }
 }

@@ -19,7 +19,7 @@ const MAX_TRIALS: usize = 20;
 pub struct Run {
     /// The settings.
     pub settings: Settings,
-    /// The most bytes that the allocator may reserve; `None`: unlimited.
+    /// Maximum bytes that the allocator may reserve; `None` for no limit.
     pub capacity_bytes: Option<u64>,
     /// Whether the run may end at its first request that fails with out of memory.
     pub stop_at_first_oom: bool,
@@ -37,7 +37,7 @@ impl Run {
     }
 }
 
-/// What the result of a run is for.
+/// The purpose of a simulated run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// The trial with this index.

@@ -26,7 +26,7 @@ const LARGE_SEGMENT_MIB: [u64; 2] = [12, 40];
 
 /// A key of the allocator's settings that candidates change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Key {
+enum SettingKey {
     ExpandableSegments,
     MaxSplitSize,
     MaxNonSplitRounding,
@@ -35,7 +35,7 @@ enum Key {
     LargeSegmentSize,
 }
 
-impl Key {
+impl SettingKey {
     const ALL: [Self; 6] = [
         Self::ExpandableSegments,
         Self::MaxSplitSize,
@@ -72,7 +72,7 @@ pub(super) struct Candidates {
     /// PyTorch's defaults with the recorded share of the device's memory, which is a limit that the
     /// user chose.
     base: Settings,
-    /// What matters of all settings proposed so far.
+    /// The settings proposed so far, without ineffective values.
     proposed: Vec<Settings>,
 }
 
@@ -112,9 +112,9 @@ impl Candidates {
             is_single && (figures.ooms, figures.peak_reserved_bytes) < (before.ooms, before.peak_reserved_bytes)
         };
         // The best value of each key that helps, best key first.
-        let mut best: Vec<(Key, Settings)> = Vec::new();
+        let mut best: Vec<(SettingKey, Settings)> = Vec::new();
         for trial in ranked.iter().filter(is_useful) {
-            let key = Key::ALL.into_iter().find(|key| !key.is_equal(&trial.settings, &self.base));
+            let key = SettingKey::ALL.into_iter().find(|key| !key.is_equal(&trial.settings, &self.base));
             if let Some(key) = key.filter(|&key| best.iter().all(|(other, _)| *other != key)) {
                 best.push((key, trial.settings.clone()));
             }

@@ -14,7 +14,8 @@ const MIN_GROWTH_STEPS: u64 = 8;
 pub struct SmallestCapacity {
     /// The settings.
     pub settings: Settings,
-    /// What the allocator may reserve, in bytes; with 2 MiB less, a request fails.
+    /// The least bytes that the allocator must be allowed to reserve; with 2 MiB less, a request
+    /// fails.
     pub capacity_bytes: u64,
     /// The figures of the run with this capacity.
     pub predicted: RunSummary,

@@ -1,4 +1,5 @@
-//! Which allocator settings a recorded program needs, and the smallest GPU that it fits on.
+//! Finds the allocator settings that a recorded program needs, and the smallest GPU that it fits
+//! on.
 //!
 //! Every answer is simulated: an [`Advisor`] chooses the runs, the caller makes them with
 //! [`Workload::simulate`](vramscope_pool::rerun::Workload::simulate) or in steps with

@@ -1,4 +1,4 @@
-//! What a recording shows about its requests, to leave out settings that cannot change anything.
+//! Sizes and peaks of a recording's requests, to leave out settings that cannot change anything.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ pub(super) struct RequestProfile {
     pub(super) floor_bytes: u64,
     /// Peak of the bytes that the recorded allocator held.
     recorded_peak_bytes: u64,
-    /// The most bytes that the allocator may reserve; `None` if unlimited or unknown.
+    /// Maximum bytes that the allocator may reserve; `None` if unlimited or unknown.
     capacity_bytes: Option<u64>,
 }
 

@@ -8,7 +8,7 @@ use super::trial::Trial;
 /// Settings that save less than this share of the reserved peak are not worth a change.
 const WORTHWHILE_SHARE: f64 = 0.01;
 
-/// What helps a recorded program: settings from best to worst, and the least memory it runs in.
+/// Advice for a recorded program: settings from best to worst, and the least memory that it needs.
 #[derive(Clone, Debug)]
 pub struct Advice {
     /// The figures of the recorded run.

@@ -19,7 +19,7 @@ pub(super) struct LazySort {
     entries: Vec<u128>,
     /// Indexes at which the list is divided: no entry before is greater than one from there on.
     divisions: BTreeSet<usize>,
-    /// Which pages are sorted.
+    /// Whether each page is sorted.
     sorted: Vec<bool>,
 }
 

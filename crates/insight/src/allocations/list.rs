@@ -17,22 +17,22 @@ const ROWS_PER_NAME: u64 = 64;
 /// Bits of an entry below its sort key; they hold the row number.
 const ROW_BITS: u32 = 32;
 
-/// Which allocations a list is about, before the query.
+/// The allocations to which a query is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
     /// All allocations of the recording.
     #[default]
     All,
-    /// Those that are live (active) at the list's moment.
+    /// Allocations that are live (active) at the list's moment.
     Live,
-    /// Those made by the events with the numbers `from` to `to`, both included.
+    /// Allocations made by the events with the numbers `from` to `to`, both included.
     MadeIn {
         /// Number of the first event.
         from: u64,
         /// Number of the last event.
         to: u64,
     },
-    /// Those that are live (active) at any moment from `from` to `to`, both included.
+    /// Allocations that are live (active) at any moment from `from` to `to`, both included.
     LiveIn {
         /// The first moment.
         from: u64,
@@ -41,7 +41,7 @@ pub enum Scope {
     },
 }
 
-/// What a list reads allocations from; the same recording at every call.
+/// The history from which a list reads allocations. Pass one recording's history in every call.
 #[derive(Clone, Copy, Debug)]
 pub struct AllocationSource<'a> {
     /// The lifetimes and times.
@@ -70,7 +70,7 @@ pub struct ListedAllocation {
     pub is_pending: bool,
 }
 
-/// What remains to be done for a list.
+/// The remaining work for a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
     /// Nothing was visited.

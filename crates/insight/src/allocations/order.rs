@@ -5,7 +5,7 @@ use vramscope_trace::Allocation;
 use crate::history::History;
 use crate::query::age_of;
 
-/// What a list of allocations is sorted by.
+/// The column by which a list of allocations is sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SortKey {
     /// Size, after rounding.
@@ -67,7 +67,7 @@ impl SortKey {
 /// The order of a list of allocations. Equal ones are in the order of their starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AllocationOrder {
-    /// What it is sorted by.
+    /// The column.
     pub key: SortKey,
     /// Whether the largest value comes first.
     pub is_descending: bool,

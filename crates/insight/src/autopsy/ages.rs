@@ -9,7 +9,7 @@ use vramscope_trace::{Allocation, DeviceLifetimes};
 pub(super) struct Ages {
     /// Bytes of all allocations that began before the failure.
     pub(super) allocated_bytes: u64,
-    /// Bytes of those that were freed before it.
+    /// Bytes of the blocks that were freed before it.
     pub(super) freed_bytes: u64,
     /// Bytes of live allocations that are younger than the failed step.
     pub(super) young_bytes: u64,

@@ -20,10 +20,10 @@ const MAX_DIFFERENT: usize = 64;
 /// Number of out-of-memory events that one step looks at.
 const EVENTS_PER_STEP: usize = 1024;
 
-/// What equal failures have in common.
+/// Device, site, stream and size, which equal failures share.
 type FailureKey = (DeviceId, SiteId, StreamId, u64);
 
-/// What the next step does.
+/// The work of the next step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     /// Look at the incidents from this index on, and group equal failures.

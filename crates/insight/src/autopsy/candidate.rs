@@ -5,7 +5,8 @@ use std::sync::Arc;
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::Edits;
 
-/// What a remedy changes, the smallest change first. [`id`](Self::id) is the name in JSON.
+/// The kind of change that a remedy makes, the smallest change first. [`id`](Self::id) is the name
+/// in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RemedyKind {
     /// Other allocator settings.
@@ -19,7 +20,8 @@ pub enum RemedyKind {
     WaitStream,
     /// Release private pools before the request.
     ReleasePool,
-    /// Free what one line holds before the request, or what grew at the end of its step.
+    /// Free the memory of one line before the request, or free growing memory at the end of its
+    /// step.
     FreeEarlier,
     /// Compute the failed request's result in parts, or without it.
     AvoidTemporary,
@@ -62,7 +64,7 @@ impl RemedyKind {
 /// A change with which a simulated run has no such failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedy {
-    /// What it changes.
+    /// The kind of change.
     pub kind: RemedyKind,
     /// The change, as a line to paste or a phrase.
     pub detail: String,

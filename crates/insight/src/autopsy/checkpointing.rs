@@ -7,7 +7,7 @@ use vramscope_trace::{Allocation, Definitions, SiteId};
 use super::contents::module_calls;
 use crate::frames::frame_label;
 
-/// The most lines that are tried.
+/// Maximum number of lines to try.
 const MAX_TRIED: usize = 3;
 
 /// One line of the program that calls modules several times in a step, such as

@@ -1,4 +1,4 @@
-//! What filled the memory when a request failed: by site and category, and what grew.
+//! The memory when a request failed: bytes by site and category, and the sites that grew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::frames::{frame_label, innermost_own_frame};
 use crate::group::{GroupBy, Grouping, MergedSites};
 use crate::steps::{GroupsByStep, Steps};
 
-/// The most frames of a stack that are looked at; deeper recursion repeats them.
+/// Maximum number of frames of a stack to examine; deeper recursion repeats them.
 const MAX_FRAMES: usize = 256;
 /// The number of the first line that stands for requests without a call stack.
 const FIRST_UNNAMED: u32 = 1 << 31;
@@ -242,7 +242,7 @@ pub(super) fn module_calls(definitions: &Definitions, site: SiteId) -> Vec<Frame
     found
 }
 
-/// What a frame of a stack is.
+/// The kind of a stack frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrameKind {
     /// A frame of the program.

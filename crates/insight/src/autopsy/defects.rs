@@ -26,9 +26,9 @@ pub struct Defect {
     pub event: u64,
     /// Bytes that are wasted at that moment.
     pub bytes: u64,
-    /// What is wasted and why, as one sentence.
+    /// One sentence that says which memory is wasted, and why.
     pub summary: String,
-    /// What avoids it, as one sentence.
+    /// One sentence that says how to avoid the waste.
     pub remedy: &'static str,
     /// The remedy, where a simulation can apply it: other settings, or requests whose blocks are
     /// freed at once.
@@ -88,7 +88,7 @@ pub fn defects(
     Ok(found)
 }
 
-/// What one rule finds at a moment; see [`Defect`].
+/// A rule that finds one kind of waste at a moment, see [`Defect`].
 struct Rule {
     pytorch_issue: u32,
     bytes: u64,

@@ -13,7 +13,7 @@ use crate::failures::{FailureCard, OomCause};
 use crate::placement::placement;
 use crate::steps::{AllocatedCurve, GroupsByStep, Steps};
 
-/// The most blocks that pin segments that are listed.
+/// Maximum number of listed blocks that pin segments.
 const MAX_PINS: usize = 8;
 /// Fragmentation is the cause even if the step's contents may be, where this part of the reserved
 /// memory is free in the request's pool and stream: an eighth.
@@ -21,7 +21,7 @@ const FRAGMENTED_PART: u64 = 8;
 /// The most steps before a failure of which the begins are kept.
 const MAX_STEP_STARTS: usize = 64;
 
-/// What is found about a failure step by step.
+/// The findings about one failure, completed step by step.
 #[derive(Clone, Debug)]
 pub(super) struct Examination {
     event: u64,
@@ -148,8 +148,8 @@ impl Examination {
     }
 }
 
-/// Returns the call that requested what has grown in earlier steps, or without stacks the line that
-/// holds most of it.
+/// Returns the call that requested the memory that grew in earlier steps, or without stacks the
+/// line that holds most of it.
 fn grown_call(
     growing: &Growing,
     device: &DeviceState,
@@ -175,7 +175,7 @@ fn grown_call(
     })
 }
 
-/// Finds the cause: that of the allocator, or what the program did to reach its limit.
+/// Finds the cause, in the allocator or in the program's use of memory.
 fn refined_cause(
     oom: &OutOfMemory,
     ages: &Ages,

@@ -1,4 +1,4 @@
-//! What an autopsy finds about one out-of-memory event, or several equal ones.
+//! The result of an autopsy for one out-of-memory event, or several equal ones.
 
 use vramscope_trace::Category;
 
@@ -60,16 +60,16 @@ pub struct OutOfMemory {
 }
 
 impl OutOfMemory {
-    /// Returns the bytes that a request can obtain at most: what the cap permits, or what the pool
-    /// holds and the driver has. Of an inferred cap, the upper bound counts.
+    /// Returns the maximum bytes that a request can obtain: the bytes that the cap permits, or the
+    /// bytes that the pool holds and the driver has. Of an inferred cap, the upper bound counts.
     #[must_use]
     pub fn obtainable_bytes(&self) -> u64 {
         let held = self.failure.obtainable_bytes();
         if self.is_capped() { self.cap.most_bytes().map_or(held, |cap| cap.min(held)) } else { held }
     }
 
-    /// Returns the bytes that the allocator could certainly reserve: a known cap, or what it held
-    /// and the driver had. Of an inferred cap, the lower bound counts.
+    /// Returns the bytes that the allocator could certainly reserve: a known cap, or the bytes that
+    /// it held and the driver had. Of an inferred cap, the lower bound counts.
     pub(super) fn certain_bytes(&self) -> u64 {
         let held = self.failure.obtainable_bytes();
         match self.cap {

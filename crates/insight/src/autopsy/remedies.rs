@@ -1,4 +1,4 @@
-//! What would have prevented a failure: changes of the program or its settings, to be simulated.
+//! Remedies of a failure: changes of the program or its settings, to be simulated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use super::out_of_memory::OutOfMemory;
 use crate::advice::Advisor;
 use crate::failures::OomCause;
 
-/// The most lines of the program that are tried to be freed earlier, one after the other.
+/// Maximum number of program lines whose allocations are freed earlier in a trial, one line at a
+/// time.
 const MAX_LINES: usize = 8;
 /// Lines that hold less are not tried, in bytes.
 const MIN_LINE_BYTES: u64 = 1 << 20;
@@ -176,7 +177,7 @@ impl Candidates<'_> {
         for pair in self.oom.step_starts.windows(2) {
             for one in self.lifetimes.active_between(pair[0], pair[1]) {
                 let is_of_step = one.start_observed && one.first_moment > pair[0] && one.first_moment <= pair[1];
-                // Growing lines may also create what a program keeps.
+                // Growing lines may also create memory that a program keeps.
                 let is_kept = matches!(
                     lines.category(one.site),
                     Category::Parameter | Category::OptimizerState | Category::Workspace

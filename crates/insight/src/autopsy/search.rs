@@ -27,7 +27,7 @@ const DIVISION_MARGIN: u64 = 64;
 /// How far the simulated runs of a failure are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Horizon {
-    /// To the failed request and what the recording has after it: no complete step.
+    /// To the failed request and the recorded events after it, which are no complete step.
     Failure,
     /// To the end of the step after the failed one, which repeat the last complete step.
     NextStep,
@@ -52,7 +52,7 @@ impl Horizon {
 pub struct RemedyRun {
     /// The settings.
     pub settings: Settings,
-    /// The most bytes that the allocator may reserve; `None`: unlimited.
+    /// Maximum bytes that the allocator may reserve; `None` for no limit.
     pub capacity_bytes: Option<u64>,
     edits: Edits,
     purpose: Purpose,
@@ -76,16 +76,16 @@ impl RemedyRun {
     }
 }
 
-/// What a run showed.
+/// The result of a simulated run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunResult {
     /// The requests that failed ([`Simulation::failed_requests`]).
     pub failed: Vec<u64>,
-    /// The most bytes that were reserved.
+    /// Peak of the reserved bytes.
     pub peak_reserved_bytes: u64,
 }
 
-/// What the result of a run is for.
+/// The purpose of a simulated run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// The unchanged program must fail as recorded.
@@ -149,7 +149,8 @@ pub struct RemedySearch {
     failed: Vec<u64>,
     /// Failures that a changed run may still have: the recorded ones of other requests.
     permitted: BTreeSet<u64>,
-    /// What is not recorded of the program: that the failed request was for a private pool.
+    /// Changes in every run that correct the recording, which lacks the private pool of the failed
+    /// request.
     baseline: Edits,
     /// The program as it goes on after the failure, if that is not recorded.
     continued: Option<Box<Workload>>,
@@ -191,8 +192,8 @@ impl RemedySearch {
         if oom.cause == OomCause::PoolWithoutRelease || is_unused {
             failed.iter().for_each(|&event| baseline.request_from_private_pool(event));
         }
-        // Never more than what the program could have had: a limit that is not known exactly
-        // could make a change look sufficient that is not.
+        // Never more than the program could have had: a limit that is not known exactly could make
+        // a change look sufficient that is not.
         let capacity_bytes = [capacity_bytes, Some(oom.certain_bytes())].into_iter().flatten().min();
         let mut replay = Replay::new();
         let state = replay.seek(recording, event.saturating_sub(1))?;

@@ -5,7 +5,7 @@ use vramscope_trace::{ByteSize, Category, Count};
 use super::out_of_memory::OutOfMemory;
 use crate::failures::OomCause;
 
-/// What else a summary names.
+/// Further facts that a summary names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     /// Bytes by which memory grew from step to step.

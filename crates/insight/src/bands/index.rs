@@ -124,7 +124,7 @@ impl BandIndex {
 
     /// Returns the memory that the index occupies, in bytes.
     #[must_use]
-    pub fn size_in_memory(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let lists = |class: &SizeClass| {
             let ended: usize = class
                 .ended

@@ -34,7 +34,7 @@ impl Band {
     }
 }
 
-/// What a part of a column shows: the small allocations of a layer, or a band.
+/// The content of a part of a column: the small allocations of a layer, or a band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BandHit {
     /// All allocations of a layer that are too small for a band of their own.
@@ -49,7 +49,7 @@ pub enum BandHit {
 /// A part of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BandCell {
-    /// What it shows.
+    /// The content.
     pub content: BandHit,
     /// The layer whose color it has.
     pub layer: u8,

@@ -31,7 +31,7 @@ pub struct Side<'a> {
     pub moment: &'a Moment,
 }
 
-/// Which of two compared recordings: A, or B, whose changes relative to A are shown.
+/// One of two compared recordings: A, or B, whose changes relative to A are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordingLabel {
     /// The first recording.

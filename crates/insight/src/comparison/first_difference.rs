@@ -81,7 +81,8 @@ impl<'a> Requests<'a> {
         self.lifetimes.iter().filter(|one| one.start_observed)
     }
 
-    /// Returns what is equal in both recordings if a request is.
+    /// Returns the site and size of a request, which are equal in both recordings for equal
+    /// requests.
     fn key(self, one: &Allocation) -> (SiteId, u64) {
         let number = self.shared_numbers.get(one.site.0 as usize).copied().unwrap_or_default();
         (number, if self.compares_sizes { one.requested } else { 0 })

@@ -62,7 +62,7 @@ impl LineSums {
     }
 }
 
-/// Returns the most bytes that were requested by each line and allocated at one moment.
+/// Returns the peak of the requested bytes of each line's live allocations.
 fn peaks_by_line<'a>(recording: &SitesOfRecording<'a>) -> HashMap<&'a str, u64> {
     #[derive(Default)]
     struct LiveBytes {

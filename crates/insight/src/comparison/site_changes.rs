@@ -39,9 +39,9 @@ pub struct SiteChange {
     pub name: String,
     /// The scope path, empty for none.
     pub scope: String,
-    /// What the memory is used for, as recorded.
+    /// The recorded category.
     pub category: Category,
-    /// What the memory is used for, inferred from the stack where it was not recorded.
+    /// The category, inferred from the stack where it was not recorded.
     pub inferred_category: SiteCategory,
     /// Up to 64 frames of the call stack as lines, innermost first.
     pub stack: Vec<String>,

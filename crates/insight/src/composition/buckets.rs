@@ -139,7 +139,7 @@ impl Buckets {
     }
 
     /// Returns the memory that the buckets occupy, in bytes.
-    pub(super) fn size_in_memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.states.capacity() * size_of::<LiveState>()
     }
 }

@@ -82,7 +82,7 @@ impl GroupPeaks {
     }
 
     /// Returns the memory that the peaks occupy, in bytes.
-    pub(super) fn size_in_memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.groups.capacity() * size_of::<GroupBytes>()
     }
 }

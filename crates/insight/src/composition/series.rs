@@ -30,8 +30,8 @@ pub struct CompositionSeries {
     state: LiveState,
     /// The last moment that queries can ask for.
     pub(super) end_moment: u64,
-    /// What the buckets were before the last state was observed up to `end_moment`: further changes
-    /// at the same moment, as by a full state, revise it.
+    /// The buckets before the state at `end_moment` was added: further changes at that moment, for
+    /// example by a full state, replace it.
     before_end: Option<(usize, Option<LiveState>)>,
 }
 
@@ -158,7 +158,7 @@ impl CompositionSeries {
 
     /// Returns the memory that the series occupies, in bytes, approximately.
     #[must_use]
-    pub fn size_in_memory(&self) -> usize {
-        size_of::<Self>() + self.peaks.size_in_memory() + self.buckets.size_in_memory()
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.peaks.memory_bytes() + self.buckets.memory_bytes()
     }
 }

@@ -13,7 +13,7 @@ pub struct ConditionError {
     position: usize,
 }
 
-/// What is wrong with a condition.
+/// The mistake in a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionErrorKind {
     /// No metric has this name.
@@ -45,7 +45,7 @@ impl ConditionError {
         Self { kind, position: before.chars().count() + 1 }
     }
 
-    /// Returns what is wrong.
+    /// Returns the mistake.
     #[must_use]
     pub fn kind(&self) -> &ConditionErrorKind {
         &self.kind

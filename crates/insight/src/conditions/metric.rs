@@ -4,7 +4,7 @@ use vramscope_trace::{ByteSize, Count, Percent};
 
 use crate::comparison::DeviceTotals;
 
-/// What a metric counts.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// Bytes.
@@ -125,7 +125,7 @@ impl Metric {
         }
     }
 
-    /// Returns what the metric counts.
+    /// Returns the unit of the metric.
     #[must_use]
     pub fn kind(self) -> MetricKind {
         match self.value(&DeviceTotals::default()) {

@@ -1,4 +1,4 @@
-//! What the rules share about one device: lifetimes, steps, the profile and what fills the peak.
+//! Data about one device for all rules: lifetimes, steps, the profile and the blocks at the peak.
 
 use std::collections::BTreeSet;
 

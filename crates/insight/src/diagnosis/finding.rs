@@ -136,7 +136,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What a change must reduce to be a remedy.
+/// The figure that a change must reduce to be a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
     /// The reserved peak, by a twentieth at least.
@@ -156,7 +156,7 @@ pub(super) struct Trial {
     pub(super) goal: Goal,
 }
 
-/// What the simulation of a remedy showed.
+/// The result of the simulation of a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckedRemedy {
     /// Bytes by which the reserved peak of the changed run is below the recorded one; of a failure,
@@ -191,7 +191,7 @@ pub struct Finding {
     pub steps_left: Option<u64>,
     /// What helps, if something is known, as one sentence.
     pub remedy: Option<String>,
-    /// What the simulation of the remedy showed; `None` if it was not checked.
+    /// The result of the simulation of the remedy; `None` if it was not checked.
     pub checked: Option<CheckedRemedy>,
     /// Changes to simulate.
     pub(super) trials: Vec<Trial>,
@@ -267,7 +267,7 @@ impl Finding {
         }
     }
 
-    /// Returns what the simulation of the remedy showed as one sentence, if it was checked.
+    /// Returns the simulation's result as one sentence, if the remedy was checked.
     #[must_use]
     pub fn check_text(&self) -> Option<String> {
         let checked = self.checked?;

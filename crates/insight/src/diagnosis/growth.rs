@@ -90,7 +90,7 @@ fn after_first_step(context: &Context<'_>, blocks: Vec<Allocation>) -> impl Iter
     blocks.into_iter().filter(move |one| one.first_moment > end)
 }
 
-/// What grows from step to step.
+/// A group that grows from step to step.
 enum GrowingLines {
     /// Some lines of the program.
     Lines(Growing),

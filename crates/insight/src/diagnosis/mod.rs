@@ -32,4 +32,4 @@ mod segments;
 pub use analysis::Diagnosis;
 pub use diagnosed::Diagnosed;
 pub use finding::{CheckedRemedy, Finding, Problem, Severity};
-pub use report::{FindingReport, Report};
+pub use report::{DiagnosisReport, FindingReport};

@@ -1,4 +1,4 @@
-//! What a peak consists of: temporaries, the start of the program, or one role that dominates.
+//! Rules about the composition of a peak: temporaries, the start of the program, a dominating role.
 
 use std::collections::BTreeSet;
 
@@ -164,7 +164,7 @@ fn gradients_dominate(bytes: u64, parameter_bytes: u64, peak_bytes: u64) -> bool
             && is_share(bytes, MIN_GRADIENT_MULTIPLE_PERCENT, parameter_bytes))
 }
 
-/// Returns what checkpointing the modules saves at most.
+/// Returns a sentence on the bytes that checkpointing the modules saves at most.
 fn checkpoint_estimate(lines: &RecordingLines<'_>, activations: &[Allocation]) -> String {
     let in_modules = activations.iter().filter(|one| lines.category(one.site) == Category::Activation);
     let bytes = total_bytes(in_modules);

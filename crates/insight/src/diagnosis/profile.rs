@@ -1,4 +1,4 @@
-//! What one pass over the events of a device measures for the rules.
+//! Measurements for the rules, made in one pass over the events of a device.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl Default for ObtainedAgain {
     }
 }
 
-/// What the events of a device show.
+/// Measurements over the events of a device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Profile {
     /// Segments and ranges that were obtained from the driver after the first release, by the site
@@ -63,9 +63,9 @@ pub(super) struct Profile {
     /// The moment before the request at which most bytes were pending free, and the bytes. Frees
     /// that complete before the next request are not counted.
     pub(super) pending_peak: Peak,
-    /// The most bytes that were allocated in each step.
+    /// Peak of the allocated bytes in each step.
     pub(super) step_peaks: Vec<u64>,
-    /// What the pool could obtain, at each report of the driver.
+    /// Bytes that the pool could obtain, at each memory sample.
     pub(super) obtainable: Vec<Obtainable>,
 }
 

@@ -76,7 +76,7 @@ pub(super) fn one_private_pool(context: &Context<'_>) -> Trial {
 }
 
 /// Returns the trial in which the program does not empty the cache.
-pub(super) fn kept_cache(context: &Context<'_>) -> Trial {
+pub(super) fn without_emptying_cache(context: &Context<'_>) -> Trial {
     let mut edits = Edits::default();
     edits.keep_cache();
     Trial { goal: Goal::DeviceAllocations, ..changed(context, edits) }

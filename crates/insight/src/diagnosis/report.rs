@@ -7,7 +7,7 @@ use super::finding::Finding;
 /// The output of `diagnose --json`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-pub struct Report {
+pub struct DiagnosisReport {
     /// The most serious first.
     pub findings: Vec<FindingReport>,
 }
@@ -28,9 +28,9 @@ pub struct FindingReport {
     pub bytes: u64,
     /// The call of the program at fault, or sizes and stream where stacks are missing.
     pub site: String,
-    /// What happens, as one sentence.
+    /// One sentence that describes the problem.
     pub summary: String,
-    /// What helps, as one sentence.
+    /// One sentence that describes the remedy.
     pub remedy: Option<String>,
     /// Of growth: the steps after which the pool has all memory that it can get.
     pub steps_left: Option<u64>,
@@ -41,11 +41,11 @@ pub struct FindingReport {
     pub saves_bytes: Option<u64>,
     /// The reserved peak of the simulated run.
     pub peak_reserved_bytes: Option<u64>,
-    /// What the simulation showed, as one sentence.
+    /// The simulation's result, as one sentence.
     pub check: Option<String>,
 }
 
-impl From<Vec<Finding>> for Report {
+impl From<Vec<Finding>> for DiagnosisReport {
     fn from(findings: Vec<Finding>) -> Self {
         Self { findings: findings.into_iter().map(FindingReport::from).collect() }
     }

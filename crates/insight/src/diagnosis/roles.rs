@@ -24,7 +24,7 @@ const MIN_PARAMETER_SIZES: usize = 3;
 /// Share of the parameters' bytes that a copy of their sizes must comprise, in percent.
 const MIN_COPY_PERCENT: u64 = 80;
 
-/// What a live allocation is for.
+/// The role of a live allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Role {
     Parameter,
@@ -84,7 +84,7 @@ fn by_category(blocks: &[(Category, Allocation)], until: u64) -> Vec<(Role, Allo
         let role = match category {
             Category::Parameter => Role::Parameter,
             Category::OptimizerState => Role::OptimizerState,
-            // The step of an optimizer of the program: what it keeps is its state.
+            // The step of an optimizer of the program: memory that it keeps is its state.
             Category::Temporary if outlives => Role::OptimizerState,
             Category::Gradient | Category::Unknown if sizes.contains(&one.size) => {
                 let is_never_freed = one.allocated_until.is_none();

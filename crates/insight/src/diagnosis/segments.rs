@@ -7,7 +7,7 @@ use vramscope_trace::{Allocation, ByteSize, Count, MempoolId, Segment, SiteId};
 
 use super::context::{Context, is_share, sizes_and_streams, total_bytes};
 use super::finding::{Finding, Problem, Severity};
-use super::remedy::{freed_at_once, kept_cache, one_private_pool};
+use super::remedy::{freed_at_once, one_private_pool, without_emptying_cache};
 use crate::autopsy::RecordingLines;
 
 /// Bytes that are obtained again count from this share of the reserved peak on, as a divisor.
@@ -73,7 +73,7 @@ pub(super) fn recreated(context: &Context<'_>, lines: &RecordingLines<'_>) -> Op
         let mut finding = context.finding_at(Problem::EmptiedCache, again_bytes.min(reserved), events, site, summary);
         finding.severity = finding.severity.min(Severity::Medium);
         finding.remedy = Some("Remove torch.cuda.empty_cache() from the loop.".to_owned());
-        finding.trials = vec![kept_cache(context)];
+        finding.trials = vec![without_emptying_cache(context)];
         return Some(finding);
     }
     None

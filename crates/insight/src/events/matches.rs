@@ -44,7 +44,7 @@ impl Default for Matches {
 }
 
 impl Matches {
-    /// Sets the most matches that are stored one by one.
+    /// Sets the maximum number of matches that are stored one by one.
     #[cfg(test)]
     pub(super) fn with_max_stored(max_stored: usize) -> Self {
         Self { max_stored, ..Self::default() }

@@ -35,7 +35,7 @@ pub struct EventRow {
     pub age_events: Option<u64>,
     /// Age of the freed block in nanoseconds.
     pub age_ns: Option<u64>,
-    /// What the other columns do not show: the name of a mark, free memory, lost events.
+    /// Facts without a column: the name of a mark, free memory, lost events.
     pub text: String,
 }
 
@@ -119,7 +119,7 @@ impl EventRow {
     }
 }
 
-/// Returns what an event says beyond the columns of its row.
+/// Returns the facts of an event that have no column.
 fn text(event: &Event, definitions: &Definitions) -> String {
     match event.kind {
         EventKind::OutOfMemory { device_free, .. } => format!("{} free on the device", ByteSize(device_free)),

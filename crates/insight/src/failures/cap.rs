@@ -1,4 +1,4 @@
-//! The most bytes that an allocator may reserve: recorded, or inferred from its failures.
+//! The cap of an allocator's reserved bytes: recorded, or inferred from its failures.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use vramscope_trace::ByteSize;
 /// The smallest step, in bytes, to which [`ReservedCap::about_bytes`] rounds.
 const MIN_STEP_LOG2: u32 = 20;
 
-/// The most bytes that an allocator may reserve (`set_per_process_memory_fraction`), as far as it
-/// is known.
+/// The cap of an allocator's reserved bytes (`set_per_process_memory_fraction`), as far as it is
+/// known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReservedCap {
     /// No request failed because of a cap, and none is recorded.
@@ -20,7 +20,7 @@ pub enum ReservedCap {
         /// The cap.
         bytes: u64,
     },
-    /// The cap follows from what was reserved and what failed.
+    /// The cap follows from the reserved bytes and the failed requests.
     Bounds {
         /// The most bytes ever reserved: the cap is at least this.
         at_least_bytes: u64,
@@ -29,7 +29,7 @@ pub enum ReservedCap {
     },
 }
 
-/// What a failed request shows about the cap.
+/// The bounds of the cap that follow from a failed request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FailedReservation {
     /// Bytes reserved when the request failed.
@@ -78,7 +78,7 @@ impl ReservedCap {
         }
     }
 
-    /// Returns what one failed reservation shows about the cap.
+    /// Returns the cap that follows from one failed reservation.
     pub(super) fn of_failure(failed: FailedReservation) -> Self {
         if failed.shows_cap() {
             Self::Bounds { at_least_bytes: failed.reserved_bytes, below_bytes: failed.wanted_bytes() }

@@ -34,7 +34,7 @@ pub struct FailureCard {
 pub struct Failures {
     settings: Settings,
     failures: Vec<Failure>,
-    /// For each failure, the most bytes that its device's pool could obtain up to it.
+    /// For each failure, the maximum bytes that its device's pool could obtain up to it.
     most_obtainable_bytes: Vec<u64>,
     /// Number of the recording's incidents that have been read.
     incidents: usize,

@@ -21,8 +21,8 @@ pub struct DeviceMemory {
 impl DeviceMemory {
     /// Finds what is held outside of the pool at a failure, from the recorded size of the device.
     ///
-    /// Without it, the most bytes that the pool could obtain earlier in the recording and what
-    /// other processes held when it was last sampled are lower bounds. So is the memory of the
+    /// Without it, there are lower bounds: the most bytes that the pool obtained earlier in the
+    /// recording, and the other processes' bytes in the last memory sample. So is the memory of the
     /// smallest possible device, less the process's context.
     pub(super) fn at(failure: &Failure, total_bytes: Option<u64>, most_obtainable_bytes: u64) -> Self {
         let known = total_bytes.unwrap_or(most_obtainable_bytes.max(MIN_DEVICE_BYTES - CONTEXT_BYTES));

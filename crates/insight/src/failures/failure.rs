@@ -11,7 +11,7 @@ use super::free_elsewhere::FreeElsewhere;
 use crate::placement::PlacementRequest;
 use crate::pools::{PoolUsage, SiteHolding, device_usage, site_holdings};
 
-/// The most sites that a failure lists as holders of memory.
+/// Maximum number of sites that a failure lists as holders of memory.
 const MAX_HOLDINGS: usize = 20;
 /// The most events before a failure that are searched for released segments.
 const MAX_EVENTS_BEFORE: u64 = 65_536;
@@ -50,7 +50,7 @@ pub struct Failure {
     pub own_free_bytes: u64,
     /// Size in bytes of the largest free block in the request's pool and stream; 0 without one.
     pub largest_own_bytes: u64,
-    /// What was free elsewhere, and blocks that were pending free.
+    /// Free memory elsewhere, and blocks that were pending free.
     pub free: FreeElsewhere,
     /// Whether the largest free block in the request's pool and stream fits and was freed just
     /// before the failure, with no successful request in between.
@@ -89,7 +89,7 @@ impl Failure {
         cap != ReservedCap::None && self.reservation().shows_cap()
     }
 
-    /// Returns what the failure shows about the cap.
+    /// Returns the bounds of the cap that follow from the failure.
     pub(super) fn reservation(&self) -> FailedReservation {
         FailedReservation {
             reserved_bytes: self.usage.reserved_bytes,
@@ -162,7 +162,7 @@ impl Failure {
     }
 }
 
-/// What happened between the last successful request and a failure.
+/// The events between the last successful request and a failure.
 #[derive(Clone, Debug, Default)]
 struct EventsBefore {
     /// Number of segments and mapped ranges that the failed request released.

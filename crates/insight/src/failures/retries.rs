@@ -57,7 +57,7 @@ struct Releases {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RetryTracker {
     releases: Option<Releases>,
-    /// The most bytes that the device reserves in the whole recording.
+    /// Peak of the device's reserved bytes in the whole recording.
     peak_reserved_bytes: u64,
     /// Whether the allocator also releases segments to collect garbage.
     collects_garbage: bool,

@@ -101,7 +101,7 @@ impl<'a> Levels<'a> {
         self.tree.add_named(parent, FlameNodeKind::Part(number), || Some(text.into()))
     }
 
-    /// Returns the node of a module, below those that contain it.
+    /// Returns the node of a module, below the nodes of the modules that contain it.
     fn add_module(&mut self, modules: &mut Grouping, group: u32) -> u32 {
         let definitions = self.tree.definitions;
         let Some(path) = modules.text_of(group) else { return self.add_group(0, modules, group, None) };

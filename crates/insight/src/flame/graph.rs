@@ -12,7 +12,7 @@ use super::weights::{StackWeights, Weight};
 use crate::frames::{FactsCache, RecordedStacks, WhyNoStack, frame_label, library_name};
 use crate::group::GroupBy;
 
-/// What a node of a flame graph stands for.
+/// The kind of a flame graph's node, with its frame or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlameNodeKind {
     /// All blocks.
@@ -46,18 +46,18 @@ pub struct FlameNode {
     pub depth: u32,
     /// Index after the node's last descendant.
     pub end: u32,
-    /// What it stands for.
+    /// The frame or group of the node.
     pub kind: FlameNodeKind,
     /// The group that has all blocks of the node and its descendants, or whose name ends here:
     /// what blocks are grouped by, and the group's number. `None` in a graph of call stacks.
     pub group: Option<(GroupBy, u32)>,
     /// Text of the node: `train.py:66 gpt_step`, `linear.py:134 forward (torch, 3 frames)`.
     pub label: String,
-    /// Bytes of its blocks, those of its descendants included.
+    /// Bytes of its blocks, including the blocks of its descendants.
     pub bytes: u64,
     /// Bytes of the blocks whose stacks end here.
     pub self_bytes: u64,
-    /// Number of its blocks, those of its descendants included.
+    /// Number of its blocks, including the blocks of its descendants.
     pub blocks: u64,
     /// Hash of the complete names from the root to this node. It tells the node from others, also
     /// in the graphs of other moments and recordings.

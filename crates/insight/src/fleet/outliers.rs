@@ -27,7 +27,7 @@ pub(super) const MIN_GROUP: usize = 4;
 /// Factor from the median absolute deviation to the standard deviation of a normal distribution.
 const DEVIATION_FACTOR: f64 = 1.4826;
 
-/// What is compared between ranks.
+/// A metric that is compared between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MarkedMetric {
     /// The most allocated bytes of the last seconds.

@@ -7,7 +7,7 @@ use super::view::RankRow;
 pub struct RankMetric {
     /// Its name, such as `allocated`.
     pub name: &'static str,
-    /// What it is.
+    /// The description of the metric.
     pub help: &'static str,
     /// Its unit in words, as Prometheus writes it, such as `bytes`; empty for a count.
     pub unit: &'static str,
@@ -65,8 +65,8 @@ impl RankMetric {
 }
 
 impl RankRow {
-    /// Returns what tells the rank's figures from those of others: its rank, its machine, and the
-    /// first digits of its identity.
+    /// Returns the labels of the rank's figures: its rank, its machine, and the first digits of its
+    /// identity.
     #[must_use]
     pub fn metric_labels(&self) -> [(&'static str, String); 3] {
         let rank = self.rank.map_or_else(|| "none".to_owned(), |rank| rank.to_string());

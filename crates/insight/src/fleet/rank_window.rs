@@ -21,7 +21,7 @@ const GROWTH_NS: u64 = 60_000_000_000;
 /// Interval of the stored minima for growth, in nanoseconds: 1 s.
 const GROWTH_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// What a rank held in the window; sizes in bytes.
+/// Memory of a rank in the window; sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct RankFigures {
     /// The most allocated bytes.
@@ -46,7 +46,7 @@ struct Part {
     most: RankFigures,
 }
 
-/// What a rank held in the newest seconds, at least two training steps.
+/// Memory of a rank in the newest seconds, at least two training steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RankWindow {
     parts: VecDeque<Part>,
@@ -63,7 +63,7 @@ pub(super) struct RankWindow {
 }
 
 impl RankWindow {
-    /// Adds totals, and the step that the rank is in. Forgets what is older than the window.
+    /// Adds totals, and the step that the rank is in. Drops figures that are older than the window.
     pub(super) fn add(&mut self, time_ns: u64, total: &DeviceSummary, step: Option<u64>) {
         // A message that is stored later is newer, whatever its clock says.
         let time_ns = self.parts.back().map_or(time_ns, |newest| time_ns.max(newest.end_ns));
@@ -159,7 +159,7 @@ impl RankWindow {
         }
     }
 
-    /// Returns what the rank held in the window.
+    /// Returns the rank's memory in the window.
     pub(super) fn figures(&self) -> RankFigures {
         let growth = match (self.minima.front(), self.minima.back()) {
             (Some(&(from_ns, from)), Some(&(to_ns, to))) if to_ns > from_ns => {

@@ -1,4 +1,4 @@
-//! What is shown of the ranks of a run.
+//! The displayed figures of the ranks of a run.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub enum EventsState {
     Always,
 }
 
-/// What is shown of a rank; sizes in bytes.
+/// The displayed figures of a rank; sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankRow {
     /// Its identity.
@@ -42,7 +42,7 @@ pub struct RankRow {
     pub reserved: u64,
     /// The most allocated bytes of the last two steps: of 3 seconds to 2 minutes.
     pub peak_allocated: u64,
-    /// The highest fragmentation of the same time, from 0 to 1.
+    /// The highest fragmentation in the window, from 0 to 1.
     pub fragmentation: f64,
     /// Growth in bytes a second, over a minute, or four times that time if it is longer.
     pub growth: f64,

@@ -1,7 +1,7 @@
-//! What is known about a request from its call stack, computed once for each distinct stack.
+//! Properties of a request that follow from its call stack, computed once for each distinct stack.
 //!
-//! Stacks are linked lists that share their outer frames. The facts of a stack follow from those of
-//! its caller and its innermost frame, so that the facts of all stacks take one step each.
+//! Stacks are linked lists that share their outer frames. The facts of a stack follow from its
+//! innermost frame and the facts of its caller, so each stack takes one step.
 
 use std::collections::HashMap;
 
@@ -57,7 +57,7 @@ impl FrameMarks {
     }
 }
 
-/// What is known from a frame alone, whatever stack it is in.
+/// Properties of a frame that do not depend on the stack that contains it.
 #[derive(Clone, Copy, Debug)]
 struct FrameFacts {
     is_python: bool,
@@ -171,7 +171,7 @@ fn some(frame: FrameId) -> Option<FrameId> {
     Some(frame).filter(|&frame| frame != FrameId(0))
 }
 
-/// What is known about a request from its call stack. Frame number 0 means "none".
+/// Properties of a request that follow from its call stack. Frame number 0 means "none".
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StackFacts {
     /// Number of frames; 0 for the empty stack. Saturates.

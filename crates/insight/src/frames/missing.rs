@@ -4,7 +4,7 @@ use vramscope_trace::{Definitions, SiteId};
 
 use super::facts::FactsCache;
 
-/// Which kinds of call stacks a recording contains.
+/// The kinds of call stacks that a recording contains.
 ///
 /// A request without a stack means different things in a recording without stacks, and in one with
 /// the Python stacks of other requests.

@@ -1,11 +1,11 @@
-//! Which operation a stack frame runs, such as `linear` or `aten::mm`. The rules are those of
+//! Finds the operation that a stack frame runs, such as `linear` or `aten::mm`, by the rules in
 //! [`group`](crate::group).
 
 use vramscope_trace::short_file_name;
 
 /// Beginning of the names of the functions of PyTorch's dispatcher: `at::_ops::mm::call`.
 const DISPATCHER: &str = "at::_ops::";
-/// What precedes the name of a node of the backward pass: `MmBackward0::apply`.
+/// Namespace before the name of a node of the backward pass, such as `MmBackward0::apply`.
 const BACKWARD_NODES: &str = "autograd::generated::";
 /// Ends of the names of overloads, which are not part of an operation's name.
 const OVERLOADS: [&str; 7] = ["_out", "_memory_format", "_dim", "_int", "_dtype_layout", "_dtype", "_device"];

@@ -1,6 +1,6 @@
-//! What blocks are grouped by.
+//! A property by which blocks are grouped.
 
-/// What blocks are grouped by.
+/// A property by which blocks are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GroupBy {
     /// The site: call stack, scope and category.
@@ -16,7 +16,7 @@ pub enum GroupBy {
     File,
     /// The scope path, which names the module.
     Module,
-    /// What the memory is for.
+    /// The category of the memory: parameter, gradient, activation and others.
     Category,
     /// The stream.
     Stream,

@@ -15,7 +15,7 @@ use crate::frames::{EnginePhase, FactsCache, OperationSource, RecordedStacks, St
 /// Number of streams or pools that are searched one after the other.
 const MAX_FIRST_KEYS: usize = 8;
 
-/// What the blocks of a group have in common.
+/// The common property of the blocks of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum GroupKey {
     Site(SiteId),
@@ -103,7 +103,7 @@ pub struct Grouping {
     numbers: HashMap<GroupKey, u32>,
     /// The first streams or pools with their group numbers, to be searched before `numbers`.
     first_keys: Vec<(GroupKey, u32)>,
-    /// The group number of each power of two; `None` where no block has had such a size.
+    /// The group number of each power of two; `None` if no block has had a size in that range.
     by_exponent: [Option<u32>; u64::BITS as usize + 1],
     /// Names of groups that have been asked for, by group number.
     cached_names: Vec<Option<Arc<str>>>,
@@ -143,7 +143,7 @@ impl Grouping {
         grouping
     }
 
-    /// Returns what blocks are grouped by.
+    /// Returns the property by which blocks are grouped.
     #[must_use]
     pub fn by(&self) -> GroupBy {
         self.by

@@ -69,7 +69,7 @@ impl SiteCategory {
     }
 }
 
-/// A request's site, with what is known besides its definition.
+/// A request's site, with properties that its definition does not contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) site: Site,
@@ -98,7 +98,7 @@ pub(super) fn phase(definitions: &Definitions, request: Request<'_>) -> Option<P
     }
 }
 
-/// Returns the phase that the innermost scope of a site with such a name has.
+/// Returns the phase that a site's scopes name; the innermost scope with a known name decides.
 #[inline(never)] // Smaller code: the page is downloaded.
 pub(super) fn named_phase(definitions: &Definitions, site: Site) -> Option<Phase> {
     definitions.string(site.scope).rsplit('/').find_map(scope_phase)

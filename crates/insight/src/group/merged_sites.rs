@@ -51,7 +51,7 @@ impl MergedSites {
     }
 }
 
-/// What sites that count as one have in common.
+/// The common properties of sites that count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct MergeKey {
     scope: StringId,

@@ -1,15 +1,15 @@
 //! Groups of allocations: by site, function, line, module, category, phase, operation, stream, pool
 //! or size.
 //!
-//! A [`Grouping`] gives every block a group number. What depends on the site is computed once for
+//! A [`Grouping`] gives every block a group number. Properties of the site are computed once for
 //! each site, so that the group of a block takes two table lookups. Group numbers count from 0 in
 //! the order of first use and never change, except where [`Grouping::update`] says so.
 //!
 //! # Without a stack
 //!
-//! A request without what it is grouped by belongs to a group whose name says why, see
-//! [`WhyNoStack`]. A block is older than the recording if it exists since the first recorded event
-//! or before; a block made by that very event cannot be told from an older one.
+//! A request that lacks the property by which blocks are grouped belongs to a group whose name says
+//! why, see [`WhyNoStack`]. A block is older than the recording if it exists since the first
+//! recorded event or before; a block made by that very event cannot be told from an older one.
 //!
 //! # Phases
 //!

@@ -12,7 +12,7 @@ use crate::frames::{StackView, WhyNoStack, operation_name};
 /// The name of the group of requests that were made in no scope.
 const NO_MODULE: &str = "no module recorded";
 
-/// What is known of a group besides its name.
+/// Properties of a group besides its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupDetails {
     /// The function's complete name; empty if the group has more than one, or none.
@@ -95,7 +95,7 @@ impl Grouping {
         matches!(key, Some(GroupKey::NoModule | GroupKey::NoStack { .. } | GroupKey::LibraryOnly))
     }
 
-    /// Returns what is known of a group besides its name.
+    /// Returns the properties of a group besides its name.
     #[must_use]
     pub fn group_details(&self, definitions: &Definitions, group: u32) -> GroupDetails {
         let mut details = GroupDetails::default();

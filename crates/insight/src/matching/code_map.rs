@@ -41,7 +41,7 @@ const SIMILAR: u32 = SAME_CALLS + SAME_ALLOCATIONS;
 /// Most functions that are kept of those that a line called, a bound on the time of a comparison.
 const MAX_CALLS: usize = 16;
 
-/// What happened at a line or in a function, in itself and in what it called.
+/// The allocations made at a line or in a function, directly and in the functions that it calls.
 #[derive(Clone, Debug, Default)]
 struct Activity {
     /// Number of its allocations, and the bytes requested.

@@ -11,8 +11,7 @@ use super::requested_churn::{RequestedChurn, churn_by_site};
 /// Most steps for finding moved and renamed code: about a second, or a few in the page.
 const MAX_STEPS: usize = 20_000_000;
 
-/// Which sites of one recording, A, are which of another, B, although code has moved or was renamed
-/// between them.
+/// The sites of two recordings, A and B, that are the same although code has moved or was renamed.
 #[derive(Clone, Debug)]
 pub struct MatchedSites {
     numbers: PerRecording<Vec<SiteId>>,

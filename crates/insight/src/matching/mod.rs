@@ -1,8 +1,8 @@
-//! Which sites of one recording are which of another, although code has changed between them.
+//! Matches the sites of two recordings, although code has changed between them.
 //!
-//! [`MatchedSites`] numbers the sites of both. `code_map` finds out which files, functions and
-//! lines of one version are which of the other, within a budget of steps; sites that still lack a
-//! match are compared ever less strictly, see [`shared_site_numbers`].
+//! [`MatchedSites`] numbers the sites of both. `code_map` matches the files, functions and lines of
+//! two versions of the code, within a budget of steps; the remaining sites are compared ever less
+//! strictly, see [`shared_site_numbers`].
 
 mod budget;
 mod code_map;

@@ -60,7 +60,7 @@ pub(super) fn buffer(request: &RecordedRequest) -> Buffer {
     Buffer { lower: request.lower, upper: request.upper, size: request.bytes }
 }
 
-/// Returns the numbers of the requests of each arena; those that end as they start are left out.
+/// Returns the numbers of the requests of each arena, without requests that end as they start.
 fn by_arena(requests: &RecordedRequests) -> Vec<(u32, Vec<u32>)> {
     let mut arenas: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (number, request) in (0..).zip(&requests.requests) {

@@ -43,7 +43,7 @@ pub enum InvalidBuffer {
     },
 }
 
-/// What is wrong with a placement.
+/// The mistake in a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PlacementError {
     /// Not every buffer has an offset.

@@ -115,8 +115,8 @@ impl EjectionSearch {
             sum += u64::from(self.penalties[neighbor.number as usize]);
             self.penalty_sums.push(sum);
         }
-        // The overlapping neighbors are those that start below the end, without those that end at
-        // or below the start.
+        // The overlapping neighbors start below the end; left out are neighbors that end at or
+        // below the start.
         let (mut started, mut ended, mut ended_penalty) = (0, 0, 0);
         let (mut best, mut best_penalty, mut ties) = (floor, u64::MAX, 0);
         for &offset in &self.candidates {

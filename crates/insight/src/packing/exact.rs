@@ -19,15 +19,15 @@ use super::problem::Span;
 /// Most pairs of buffers that live at one time. Beyond, the search takes too long to help.
 const MAX_OVERLAPS: usize = 1 << 23;
 
-/// What orders buffers that could be placed at the same offset. Which rule is fast differs from
-/// problem to problem, so that the search tries them in turn, each time for longer.
+/// The order in which buffers that could have the same offset are tried. The fastest rule differs
+/// from problem to problem, so the search tries all in turn, each time for longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     /// Longest lifetime first, then largest area, then those in the fullest cliques.
     DurationAreaTotal,
-    /// Those in the fullest cliques first, then largest area, then longest lifetime.
+    /// Buffers in the fullest cliques first, then largest area, then longest lifetime.
     TotalAreaDuration,
-    /// Those in the fullest cliques first, then longest lifetime, then largest area.
+    /// Buffers in the fullest cliques first, then longest lifetime, then largest area.
     TotalDurationArea,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct ExactSearch {
     members: Vec<Vec<u32>>,
     /// The buffers that live at the same time as each buffer.
     overlaps: Vec<Vec<u32>>,
-    state: State,
+    state: SearchState,
     /// The offset of each buffer in the last consistent placement of its part.
     solution: Vec<u64>,
     /// The search's path: each frame's buffer is placed before that of the next frame.
@@ -74,9 +74,9 @@ pub(super) struct ExactSearch {
     node_limit: u64,
 }
 
-/// What changes while buffers are placed and taken back.
+/// The state of the search, which placing and removing a buffer change.
 #[derive(Clone, Debug, Default)]
-struct State {
+struct SearchState {
     offsets: Vec<u64>,
     /// The lowest offset at which each buffer is clear of those placed.
     min_offsets: Vec<u64>,
@@ -86,7 +86,7 @@ struct State {
     totals: Vec<u64>,
     /// Number of buffers not placed that are in a clique and in the next one.
     cuts: Vec<u32>,
-    /// What to restore, the newest last.
+    /// Changes to undo, the newest last.
     undo: Vec<Undo>,
     /// The last placement that changed a clique's floor, to look at each clique once.
     marks: Vec<u64>,
@@ -138,7 +138,7 @@ struct Placed {
     undo_from: usize,
     /// No buffer that is not placed lives at the same time: no other candidate can do better.
     is_topmost: bool,
-    /// What to search next; the one at the end is searched first.
+    /// Partial placements to search next, the first at the end.
     children: Vec<Child>,
     /// Whether all others may still have room.
     fits: bool,
@@ -181,7 +181,7 @@ impl ExactSearch {
             cliques,
             members,
             overlaps,
-            state: State::default(),
+            state: SearchState::default(),
             frames: Vec::new(),
             parts: Vec::new(),
             result: None,
@@ -205,7 +205,7 @@ impl ExactSearch {
         for range in &self.cliques {
             cuts[range.start..range.end - 1].iter_mut().for_each(|count| *count += 1);
         }
-        self.state = State {
+        self.state = SearchState {
             offsets: vec![UNPLACED; buffers],
             min_offsets: self.min_offsets.clone(),
             floors: self.members.iter().map(|members| lowest_of(members, &self.min_offsets)).collect(),
@@ -286,7 +286,7 @@ impl ExactSearch {
             }
             (Child::Rest, _) => unreachable!("the rest of a part follows the placement of a buffer"),
         };
-        let State { offsets, min_offsets, .. } = &self.state;
+        let SearchState { offsets, min_offsets, .. } = &self.state;
         let unplaced = (0..).zip(&part.order).filter(|&(_, &number)| offsets[number as usize] == UNPLACED);
         let unplaced = unplaced.map(|(position, &number)| (min_offsets[number as usize], position, number));
         // What starts at or above the lowest possible end of a buffer leaves a gap in which that
@@ -405,8 +405,8 @@ impl ExactSearch {
         (is_topmost, rest.all(|(&floor, total)| floor.max(offset) + total <= *height))
     }
 
-    /// Returns what remains to be placed after a buffer of a part: the rest, or the parts into
-    /// which it falls.
+    /// Returns the unplaced buffers after a buffer of a part is placed: as one part, or as the
+    /// independent parts into which they fall.
     fn children(&mut self, part: &Part, number: u32) -> Vec<Child> {
         let own = self.cliques[number as usize].clone();
         let mut is_cut = false;

@@ -32,17 +32,17 @@ pub(super) struct Layout {
     /// The neighbors that [`find_neighbors`](Self::find_neighbors) found.
     pub(super) neighbors: Vec<Neighbor>,
     index: OverlapIndex,
-    /// Which buffers need different memory, for buffers of several streams and pools, whose spans
-    /// end when they give their memory back.
+    /// The buffers that need different memory. Spans of buffers of several streams and pools end
+    /// when the buffer returns its memory.
     exclusions: Exclusions,
 }
 
-/// Which buffers need different memory.
+/// The rule by which two buffers need different memory.
 #[derive(Clone, Debug)]
 enum Exclusions {
-    /// Those whose spans overlap.
+    /// Buffers with overlapping spans.
     BySpan,
-    /// Those of overlapping spans that exclude each other.
+    /// Buffers with overlapping spans that also exclude each other.
     ByReuse(Vec<Reuse>),
     /// The listed ones.
     Listed(Vec<Vec<u32>>),
@@ -122,8 +122,9 @@ impl Layout {
         offset
     }
 
-    /// Returns the offset in the smallest gap between its neighbors that has room for the buffer
-    /// and ends at or below `height`; the lowest of them. `None` without such a gap.
+    /// Returns the offset of the smallest gap between the buffer's neighbors that has room for the
+    /// buffer and ends at or below `height`, the lowest gap if several are equal; `None` if no gap
+    /// fits.
     pub(super) fn best_fit(&self, number: u32, height: u64) -> Option<u64> {
         let size = self.spans[number as usize].size;
         let mut gap_start = self.floors[number as usize];

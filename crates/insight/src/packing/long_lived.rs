@@ -18,7 +18,7 @@ const BLOCK: usize = 64;
 
 /// The long-lived buffers' offsets, and the lowest possible offsets of all others.
 pub(super) struct Separation {
-    /// The offset of each buffer in units: [`UNPLACED`] for those that do not live long.
+    /// The offset of each buffer in units; [`UNPLACED`] for a buffer that does not live long.
     pub(super) offsets: Vec<u64>,
     /// The buffers that do not live long.
     pub(super) movable: Vec<u32>,

@@ -14,7 +14,7 @@ use super::time_order::place_in_time_order;
 /// Steps that the ejection search may take before the exact search continues.
 const EJECTION_TURN_STEPS: u64 = 4_000_000;
 /// Steps that the exact search may take before the ejection search continues. It has more, because
-/// where it applies it solves what the other one cannot: placements without any free byte.
+/// where it applies, it also finds placements without any free byte, which the other cannot.
 const EXACT_TURN_STEPS: u64 = 12_000_000;
 /// Steps after which the search for a placement below a height is given up, at first.
 const ATTEMPT_STEPS: u64 = 100_000_000;
@@ -113,7 +113,7 @@ struct Search {
     attempts: u64,
 }
 
-/// Which search continues.
+/// The search that continues next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Ejection,

@@ -80,10 +80,11 @@ fn keep_until_idle(reuses: &mut [Reuse], positions: &[usize]) {
 /// Returns a height in bytes that no placement goes below.
 ///
 /// At a moment t, a stream or pool holds the memory of the requests that started before t and give
-/// their memory back after t. Those of them that lived together at some moment need different
-/// memory, so the stream holds at least their bytes, even if most of them have ended. What another
-/// stream holds at t is different memory again, because neither has given it back. So the bound is
-/// the highest sum over the streams and pools of the most that each holds at one t in this sense.
+/// their memory back after t. Requests of that set that lived together at some moment need
+/// different memory, so the stream holds at least their bytes, even if most of them have ended.
+/// What another stream holds at t is different memory again, because neither has given it back. So
+/// the bound is the highest sum over the streams and pools of the most that each holds at one t in
+/// this sense.
 pub(super) fn lower_bound_bytes(reuses: &[Reuse]) -> u64 {
     let arenas = reuses.iter().map(|reuse| reuse.arena as usize + 1).max().unwrap_or(0);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); arenas];
@@ -94,7 +95,8 @@ pub(super) fn lower_bound_bytes(reuses: &[Reuse]) -> u64 {
     }
     // Memory is given back before it is taken at the same moment.
     changes.sort_unstable();
-    // For each request, those of its stream and pool, from itself on, that start while it lives.
+    // For each request, the requests of its stream and pool, itself first, that start while it
+    // lives.
     let mut lives_at: Vec<(usize, usize)> = vec![(0, 0); reuses.len()];
     for members in &members {
         for (first, &position) in members.iter().enumerate() {

@@ -1,7 +1,8 @@
-//! What a device's peak consists of, and how far it falls if it is lowered.
+//! The composition of a device's peak, and how far the peak falls if it is lowered.
 //!
-//! [`explain_peak`] describes the moment of the peak: live bytes by group, what was live before the
-//! first step, what lasts. [`PlateauSearch`] finds the next-highest moments of the recording.
+//! [`explain_peak`] describes the moment of the peak: live bytes by group, the blocks that were
+//! live before the first step, and lasting memory. [`PlateauSearch`] finds the next-highest moments
+//! of the recording.
 
 mod plateaus;
 
@@ -51,7 +52,7 @@ impl PeakGroup {
     }
 }
 
-/// What a device's memory consists of at its peak.
+/// The composition of a device's memory at its peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeakComposition {
     /// The moment of the peak: the number of the event that reached it.

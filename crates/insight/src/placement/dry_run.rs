@@ -32,7 +32,7 @@ pub enum PlacementError {
     Mempool(#[from] MempoolError),
 }
 
-/// What a restored pool did to serve one request.
+/// The decisions of a restored pool for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DryRun {
     /// Address and size of the block; `None` if the request failed.

@@ -10,7 +10,7 @@ use super::dry_run::{DryRun, PlacementError, dry_run};
 use super::request::PlacementRequest;
 use super::unusable::{UnusableFree, unusable_free};
 
-/// What the allocator would do with a request.
+/// The way in which the allocator would serve a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementOutcome {
     /// It serves the request from a free block.
@@ -52,7 +52,7 @@ pub struct Placement {
     pub rounded_bytes: u64,
     /// The size class and owner of the pool that serves it.
     pub pool: PoolKey,
-    /// What the allocator would do.
+    /// The way in which the allocator would serve the request.
     pub outcome: PlacementOutcome,
     /// Size in bytes of the block that the request gets; 0 if it fails.
     pub block_bytes: u64,
@@ -104,8 +104,8 @@ pub fn placement(
     })
 }
 
-/// Returns what a dry run shows that the allocator would do; `segment_bytes` is the size of the
-/// segment that a request without a fitting free block needs.
+/// Returns the outcome that a dry run shows; `segment_bytes` is the size of the segment that a
+/// request without a fitting free block needs.
 fn outcome(state: &DeviceState, run: &DryRun, segment_bytes: u64) -> PlacementOutcome {
     let Some((address, block_bytes)) = run.block else { return PlacementOutcome::OutOfMemory { segment_bytes } };
     if let Some(segment_bytes) = run.new_segment_bytes {

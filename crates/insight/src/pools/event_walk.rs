@@ -13,7 +13,7 @@ pub(crate) struct EventWalk {
     state: MemoryState,
 }
 
-/// What [`EventWalk::next`] moved over.
+/// The events that one call of [`EventWalk::next`] passed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WalkStep {
     /// One event, which was applied to the state.
@@ -51,7 +51,7 @@ impl EventWalk {
         &self.state
     }
 
-    /// Moves to the next moment and returns what it moved over; `None` at the end of the recording.
+    /// Moves to the next moment and returns the passed events; `None` at the end of the recording.
     ///
     /// # Errors
     /// If a chunk cannot be read, see [`Replay::seek`].

@@ -115,8 +115,8 @@ impl FirstAbove {
     fn check(&mut self) -> u64 {
         let Some(device) = self.walk.state().device(self.device) else { return 0 };
         let known_bytes = self.known_free.1 - self.known_free.0;
-        // Blocks outside of every segment make this less than the free bytes, but such a recording
-        // has inconsistencies.
+        // Blocks outside of every segment make this less than the free bytes, but a recording with
+        // such blocks has inconsistencies.
         let counters = device.counters();
         let free_bytes = counters.reserved.saturating_sub(counters.active);
         if device.inconsistencies() == 0 && vramscope_trace::fragmentation(known_bytes, free_bytes) <= self.threshold {

@@ -1,4 +1,4 @@
-//! Free memory by pool and stream, who holds each private pool, and fragmentation over time.
+//! Free memory by pool and stream, the users of each private pool, and fragmentation over time.
 //!
 //! Free bytes are either *releasable* or *stuck*. Releasable are whole free segments and the whole
 //! free pages of expandable segments: `empty_cache` returns them to the driver, except those of

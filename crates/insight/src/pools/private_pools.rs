@@ -1,4 +1,4 @@
-//! What each private pool holds, and for whom.
+//! The memory of each private pool, and its users.
 
 use vramscope_pool::Settings;
 use vramscope_trace::sort::sort_by_key;

@@ -180,7 +180,7 @@ pub fn device_usage(device: &DeviceState, settings: &Settings) -> PoolUsage {
 
 /// Returns the bytes that each device could return to the driver, most first.
 ///
-/// Private pools count too, although `empty_cache` keeps those that are in use.
+/// Private pools count too, although `empty_cache` keeps private pools that are in use.
 #[must_use]
 pub fn releasable_by_device(state: &MemoryState, settings: &Settings) -> Vec<(DeviceId, u64)> {
     let devices = state.devices().map(|(id, device)| (id, device_usage(device, settings).releasable_bytes));

@@ -24,7 +24,7 @@ pub enum TextField {
 }
 
 impl TextField {
-    /// Returns what the text is looked for in, for descriptions.
+    /// Returns the name of the searched property, for descriptions.
     const fn name(self) -> &'static str {
         match self {
             Self::Any => "a function, file, module, category or mark",
@@ -94,7 +94,7 @@ pub enum BlockUse {
     Pending,
 }
 
-/// What one term of a query requires.
+/// The condition of one term of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// A text, in lower case, that `field` contains. With a line, the text is part of a frame's

@@ -7,17 +7,17 @@ use vramscope_trace::shortened;
 /// The longest term that an error message repeats, in characters.
 const MAX_SHOWN_CHARS: usize = 60;
 
-/// A term of a query that cannot be used: which, where in the text, and what is allowed there.
+/// An invalid term of a query: its text and position, the reason, and the allowed terms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot use the search term `{term}`: {reason}; use {allowed}")]
-pub struct QueryError {
+pub struct SearchTermError {
     term: String,
     range: Range<usize>,
     reason: String,
     allowed: String,
 }
 
-impl QueryError {
+impl SearchTermError {
     /// Creates the error about the part `range` (in bytes) of `query`.
     pub(super) fn new(query: &str, range: Range<usize>, reason: String, allowed: String) -> Self {
         let term = shortened(query.get(range.clone()).unwrap_or_default(), MAX_SHOWN_CHARS);
@@ -42,7 +42,7 @@ impl QueryError {
         &self.reason
     }
 
-    /// Returns what is allowed in place of the term, with an example.
+    /// Returns the allowed terms, with an example.
     #[must_use]
     pub fn allowed(&self) -> &str {
         &self.allowed

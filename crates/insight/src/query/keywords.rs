@@ -1,6 +1,6 @@
 //! The keywords of the search language, with help and an example each.
 
-/// What follows a keyword.
+/// The kind of value that follows a keyword.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeywordKind {
     Address,
@@ -30,7 +30,7 @@ pub struct Keyword {
     pub name: &'static str,
     /// Other spellings.
     pub aliases: &'static [&'static str],
-    /// What it matches, in one line.
+    /// One line that says what the keyword matches.
     pub help: &'static str,
     /// The values that it takes, for completion; empty for numbers and free text.
     pub values: &'static [&'static str],

@@ -40,7 +40,7 @@ mod values;
 pub use crate::comparator::Comparator;
 pub use comparison::Comparison;
 pub use condition::{BlockUse, Condition, PoolFilter, Span, TextField};
-pub use error::QueryError;
+pub use error::SearchTermError;
 pub use keywords::{KEYWORDS, Keyword};
 pub(crate) use matcher::age_of;
 pub use matcher::{Matcher, Now};

@@ -3,7 +3,7 @@
 use vramscope_trace::{Category, DeviceId, EventType, MempoolId, PoolKind, SiteId};
 
 use super::condition::{BlockUse, Condition, PoolFilter, Span, TextField, category_bit, event_type_bit};
-use super::error::QueryError;
+use super::error::SearchTermError;
 use super::keywords::{KEYWORDS, Keyword, KeywordKind};
 use super::term::Term;
 use super::tokens::{Token, tokens};
@@ -15,7 +15,7 @@ const MAX_TERMS: usize = 32;
 /// Least number of digits of a hexadecimal address that is written without `0x`.
 const MIN_ADDRESS_DIGITS: usize = 6;
 
-/// Why a term cannot be used, and what is allowed in its place.
+/// The reason why a term is invalid, and the allowed terms.
 struct Unusable {
     reason: String,
     allowed: String,
@@ -30,19 +30,24 @@ fn unusable(reason: impl Into<String>, allowed: impl Into<String>) -> Unusable {
 ///
 /// # Errors
 /// If a term cannot be used, or the query is too long.
-pub(super) fn terms(query: &str) -> Result<Vec<Term>, QueryError> {
+pub(super) fn terms(query: &str) -> Result<Vec<Term>, SearchTermError> {
     if query.len() > MAX_QUERY_BYTES {
         let allowed = format!("at most {MAX_QUERY_BYTES} bytes");
-        return Err(QueryError::new(query, 0..query.len(), "the query is too long".to_owned(), allowed));
+        return Err(SearchTermError::new(query, 0..query.len(), "the query is too long".to_owned(), allowed));
     }
     let tokens = with_units(tokens(query)?);
     if let Some(extra) = tokens.get(MAX_TERMS) {
         let allowed = format!("at most {MAX_TERMS} terms");
-        return Err(QueryError::new(query, extra.range.clone(), "the query has too many terms".to_owned(), allowed));
+        return Err(SearchTermError::new(
+            query,
+            extra.range.clone(),
+            "the query has too many terms".to_owned(),
+            allowed,
+        ));
     }
     let term = |token: &Token| match condition(token) {
         Ok(condition) => Ok(Term { range: token.range.clone(), is_negated: token.is_negated, condition }),
-        Err(Unusable { reason, allowed }) => Err(QueryError::new(query, token.range.clone(), reason, allowed)),
+        Err(Unusable { reason, allowed }) => Err(SearchTermError::new(query, token.range.clone(), reason, allowed)),
     };
     tokens.iter().map(term).collect()
 }
@@ -203,9 +208,11 @@ fn keyword_condition(keyword: &Keyword, value: &str, token: &Token) -> Result<Co
         KeywordKind::Function => Ok(text(TextField::Function, value, None)),
         KeywordKind::Module => Ok(text(TextField::Module, value, None)),
         KeywordKind::Mark => Ok(text(TextField::Mark, value, None)),
-        KeywordKind::Category => list(keyword, value, |word| category(word).map(|one| u16::from(category_bit(one))))
-            .map(|bits| Condition::Categories(bits as u8)),
-        KeywordKind::EventType => list(keyword, value, event_types).map(Condition::EventTypes),
+        KeywordKind::Category => {
+            word_bits(keyword, value, |word| category(word).map(|one| u16::from(category_bit(one))))
+                .map(|bits| Condition::Categories(bits as u8))
+        }
+        KeywordKind::EventType => word_bits(keyword, value, event_types).map(Condition::EventTypes),
         KeywordKind::Pool => match pool(value) {
             Some(filter) => Ok(Condition::Pool(filter)),
             None => Err(unusable(format!("`{value}` is not a pool"), "small, large, default, private or 0,1")),
@@ -223,8 +230,8 @@ fn keyword_condition(keyword: &Keyword, value: &str, token: &Token) -> Result<Co
     }
 }
 
-/// Reads words separated by commas and returns their bits; `bits` returns those of one word.
-fn list(keyword: &Keyword, value: &str, bits: impl Fn(&str) -> Option<u16>) -> Result<u16, Unusable> {
+/// Reads words separated by commas and returns their bits; `bits` returns the bits of one word.
+fn word_bits(keyword: &Keyword, value: &str, bits: impl Fn(&str) -> Option<u16>) -> Result<u16, Unusable> {
     value.split(',').try_fold(0, |known, word| match bits(&word.trim().to_ascii_lowercase()) {
         Some(bits) => Ok(known | bits),
         None => Err(unusable(format!("`{word}` is not a {}", keyword.name), keyword.values.join(", "))),

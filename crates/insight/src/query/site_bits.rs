@@ -1,5 +1,5 @@
-//! Which sites match the terms of a query about text, sites and categories: two bits for each, as
-//! the inferred category depends on whether a block is older than the recording.
+//! Matches sites against the terms of a query about text, sites and categories. Each site has two
+//! bits, because the inferred category depends on whether a block is older than the recording.
 
 use vramscope_trace::{Definitions, Site, SiteId, StackId, StringId, site_name};
 

@@ -1,7 +1,7 @@
 //! A query: terms that an item must all match.
 
 use super::condition::Condition;
-use super::error::QueryError;
+use super::error::SearchTermError;
 use super::parser;
 use super::term::Term;
 
@@ -19,7 +19,7 @@ use super::term::Term;
 /// );
 /// let error = Query::parse("adam size>big").unwrap_err();
 /// assert_eq!((error.term(), error.range()), ("size>big", 5..13));
-/// # Ok::<(), vramscope_insight::query::QueryError>(())
+/// # Ok::<(), vramscope_insight::query::SearchTermError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
@@ -31,8 +31,8 @@ impl Query {
     /// Reads a query.
     ///
     /// # Errors
-    /// If a term cannot be used; the error says which, why, and what is allowed.
-    pub fn parse(text: &str) -> Result<Self, QueryError> {
+    /// If a term is invalid; the error names it, the reason and the allowed terms.
+    pub fn parse(text: &str) -> Result<Self, SearchTermError> {
         Ok(Self { text: text.to_owned(), terms: parser::terms(text)? })
     }
 

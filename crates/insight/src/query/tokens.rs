@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::error::QueryError;
+use super::error::SearchTermError;
 
 /// One term of a query as text, without the sign of negation and without quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Token {
 ///
 /// # Errors
 /// If a quote is not closed, or a term is empty.
-pub(super) fn tokens(query: &str) -> Result<Vec<Token>, QueryError> {
+pub(super) fn tokens(query: &str) -> Result<Vec<Token>, SearchTermError> {
     let mut tokens = Vec::new();
     let mut chars = query.char_indices().peekable();
     while let Some(&(start, first)) = chars.peek() {
@@ -75,11 +75,11 @@ pub(super) fn tokens(query: &str) -> Result<Vec<Token>, QueryError> {
         let range = start..end;
         if is_quoting {
             let allowed = "a second \" at the end of the quoted text".to_owned();
-            return Err(QueryError::new(query, range, "the quote is not closed".to_owned(), allowed));
+            return Err(SearchTermError::new(query, range, "the quote is not closed".to_owned(), allowed));
         }
         if text.is_empty() {
             let allowed = "a term such as adam or >100MiB, or -adam to exclude it".to_owned();
-            return Err(QueryError::new(query, range, "it is empty".to_owned(), allowed));
+            return Err(SearchTermError::new(query, range, "it is empty".to_owned(), allowed));
         }
         let plain_len = plain_len.unwrap_or(text.len());
         tokens.push(Token { range, is_negated, text, plain_len });

@@ -1,9 +1,9 @@
-//! Who holds the memory: live bytes, and the allocations of a range, by group.
+//! Memory by group: live bytes, and the allocations of a range.
 //!
 //! [`live_groups`] reads a memory state, [`groups_at`] the lifetimes of all allocations; both
-//! return equal rows for the same moment. Rows at the peak are those of [`groups_at`] at the peak's
-//! moment. [`RangeGroups`] sums up the allocations made between two moments, in steps;
-//! [`GroupPeaks`] finds the most live bytes of each group between them.
+//! return equal rows for the same moment. Rows at the peak are the result of [`groups_at`] at the
+//! peak's moment. [`RangeGroups`] sums up the allocations made between two moments, in steps;
+//! [`GroupPeaks`] finds the peak of each group's live bytes between them.
 //!
 //! A row's `bytes` are live bytes (active: allocated or pending free), so that the rows add up to
 //! the device's active bytes and, without `pending_bytes`, to its allocated bytes.

@@ -21,7 +21,7 @@ const MIN_SERIES: usize = 3;
 
 /// How a span's name marks steps. Earlier kinds take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Kind {
+enum StepNameKind {
     /// The name that the user chose, or that name with a number.
     Chosen,
     /// `ProfilerStep#N`.
@@ -36,10 +36,10 @@ enum Kind {
     Series,
 }
 
-/// What a span's name says.
+/// The parts of a span's name.
 #[derive(Clone, Debug)]
 struct ParsedName {
-    kind: Kind,
+    kind: StepNameKind,
     /// The name without its number.
     base: String,
     number: Option<u64>,
@@ -78,17 +78,17 @@ fn parse(name: &str, chosen: Option<&str>) -> Option<ParsedName> {
     let parsed = |kind, base: &str| Some(ParsedName { kind, base: base.to_owned(), number });
     if let Some(chosen) = chosen {
         let is_chosen = name == chosen || base == split_number(chosen).0;
-        return if is_chosen { parsed(Kind::Chosen, base) } else { None };
+        return if is_chosen { parsed(StepNameKind::Chosen, base) } else { None };
     }
     if name.starts_with(OPTIMIZER_STEP) {
-        return parsed(Kind::Optimizer, name);
+        return parsed(StepNameKind::Optimizer, name);
     }
     let is_step = STEP_NAMES.contains(&base.to_ascii_lowercase().as_str());
     match number {
-        Some(_) if base == PROFILER_STEP => parsed(Kind::Profiler, base),
-        Some(_) if is_step => parsed(Kind::NumberedStep, base),
-        Some(_) if !base.is_empty() => parsed(Kind::Series, base),
-        None if is_step => parsed(Kind::Step, base),
+        Some(_) if base == PROFILER_STEP => parsed(StepNameKind::Profiler, base),
+        Some(_) if is_step => parsed(StepNameKind::NumberedStep, base),
+        Some(_) if !base.is_empty() => parsed(StepNameKind::Series, base),
+        None if is_step => parsed(StepNameKind::Step, base),
         _ => None,
     }
 }
@@ -120,25 +120,25 @@ pub(super) fn find<'a>(
 ) -> Steps {
     let mut names: HashMap<StringId, Option<ParsedName>> = HashMap::new();
     // Number of spans of each kind and name, the latter only for series.
-    let mut counts: HashMap<(Kind, &str), (usize, usize)> = HashMap::new();
+    let mut counts: HashMap<(StepNameKind, &str), (usize, usize)> = HashMap::new();
     for span in spans.clone() {
         names.entry(span.name).or_insert_with(|| parse(definitions.string(span.name), chosen));
     }
     for (index, span) in spans.clone().enumerate() {
         let Some(Some(parsed)) = names.get(&span.name) else { continue };
-        if parsed.kind != Kind::Series || span.depth == 0 {
-            let base = if parsed.kind == Kind::Series { parsed.base.as_str() } else { "" };
+        if parsed.kind != StepNameKind::Series || span.depth == 0 {
+            let base = if parsed.kind == StepNameKind::Series { parsed.base.as_str() } else { "" };
             counts.entry((parsed.kind, base)).or_insert((0, index)).0 += 1;
         }
     }
     let found = counts
         .iter()
-        .filter(|&(&(kind, _), &(count, _))| kind != Kind::Series || count >= MIN_SERIES)
+        .filter(|&(&(kind, _), &(count, _))| kind != StepNameKind::Series || count >= MIN_SERIES)
         .min_by_key(|&(&(kind, _), &(count, first))| (kind, std::cmp::Reverse(count), first));
     let Some((&(kind, base), _)) = found else { return Steps::default() };
     let is_wanted = |span: &Span| {
         names.get(&span.name).and_then(Option::as_ref).is_some_and(|parsed| {
-            parsed.kind == kind && (kind != Kind::Series || (span.depth == 0 && parsed.base == base))
+            parsed.kind == kind && (kind != StepNameKind::Series || (span.depth == 0 && parsed.base == base))
         })
     };
     let wanted: Vec<&Span> = spans.clone().filter(|span| is_wanted(span)).collect();
@@ -146,12 +146,12 @@ pub(super) fn find<'a>(
         return Steps::default();
     };
     let shown_name = match (kind, first.number) {
-        (Kind::Profiler, _) => format!("{PROFILER_STEP}#N"),
-        (Kind::Optimizer, _) | (_, None) => first.base.clone(),
+        (StepNameKind::Profiler, _) => format!("{PROFILER_STEP}#N"),
+        (StepNameKind::Optimizer, _) | (_, None) => first.base.clone(),
         (_, Some(_)) => format!("{} N", first.base),
     };
     let source = StepSource::Span(shown_name);
-    if kind == Kind::Optimizer {
+    if kind == StepNameKind::Optimizer {
         let zero_grads = spans.filter(|span| definitions.string(span.name).starts_with(OPTIMIZER_ZERO_GRAD));
         return Steps::new(source, optimizer_steps(&wanted, zero_grads, bounds, allocations_until));
     }
@@ -258,19 +258,19 @@ mod tests {
 
     #[test]
     fn step_names_are_recognized() {
-        let check = |name: &str, chosen: Option<&str>, expected: Option<Kind>| {
+        let check = |name: &str, chosen: Option<&str>, expected: Option<StepNameKind>| {
             assert_eq!(parse(name, chosen).map(|parsed| parsed.kind), expected, "{name}");
         };
-        check("ProfilerStep#1", None, Some(Kind::Profiler));
-        check("Step 1", None, Some(Kind::NumberedStep));
-        check("iteration 4", None, Some(Kind::NumberedStep));
-        check("train_step", None, Some(Kind::Step));
-        check("Optimizer.step#Adam.step", None, Some(Kind::Optimizer));
-        check("epoch 4", None, Some(Kind::Series));
+        check("ProfilerStep#1", None, Some(StepNameKind::Profiler));
+        check("Step 1", None, Some(StepNameKind::NumberedStep));
+        check("iteration 4", None, Some(StepNameKind::NumberedStep));
+        check("train_step", None, Some(StepNameKind::Step));
+        check("Optimizer.step#Adam.step", None, Some(StepNameKind::Optimizer));
+        check("epoch 4", None, Some(StepNameKind::Series));
         check("forward", None, None);
         check("step 1", Some("epoch"), None);
-        check("epoch 1", Some("epoch"), Some(Kind::Chosen));
-        check("epoch 1", Some("epoch 7"), Some(Kind::Chosen));
-        check("forward", Some("forward"), Some(Kind::Chosen));
+        check("epoch 1", Some("epoch"), Some(StepNameKind::Chosen));
+        check("epoch 1", Some("epoch 7"), Some(StepNameKind::Chosen));
+        check("forward", Some("forward"), Some(StepNameKind::Chosen));
     }
 }

@@ -9,7 +9,7 @@ use vramscope_trace::{Allocation, DeviceLifetimes};
 use super::step::{Step, Steps};
 use crate::group::MergedSites;
 
-/// The most steps that can be compared with each other.
+/// Maximum number of steps that can be compared with each other.
 pub const MAX_COMPARED_STEPS: usize = 64;
 /// Least number of compared steps in which growth is recognized.
 pub const MIN_GROWTH_STEPS: usize = 4;
@@ -19,7 +19,7 @@ const MIN_GROWN_PERCENT: u64 = 80;
 /// returns to its former size does not leak.
 const MIN_KEPT_PERCENT: u128 = 80;
 
-/// What a group allocates in one step, and holds at the step's end.
+/// Bytes that a group allocates in one step, and holds at the step's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupInStep {
     /// Number of allocations made by the step's events.
@@ -60,7 +60,7 @@ pub struct Growth {
     pub compared_steps: u64,
 }
 
-/// The groups that grow from step to step, with those that count as one with them.
+/// The groups that grow from step to step, with the groups that count as one with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrowingGroups {
     growing: Vec<Growth>,
@@ -152,8 +152,8 @@ impl GroupsByStep {
         &self.steps
     }
 
-    /// Returns a row for each group that allocates or holds memory in a compared step, those that
-    /// hold most at the end of the last step first, then those that allocate most.
+    /// Returns a row for each group that allocates or holds memory in a compared step, sorted by
+    /// the bytes held at the end of the last step, then by the allocated bytes.
     #[must_use]
     pub fn rows(&self) -> Vec<GroupRow> {
         let row = |(&group, steps): (&u32, &Vec<GroupInStep>)| {
@@ -170,7 +170,7 @@ impl GroupsByStep {
     ///
     /// A group grows if its live bytes at the ends of at least 4 compared steps increase in at
     /// least 80% of them, and at the last step at least 80% of the highest growth remains. Compare
-    /// steps after the warm-up: the first steps also create what a program keeps.
+    /// steps after the warm-up: the first steps also allocate memory that a program keeps.
     ///
     /// Groups that count as one by `merged` are judged by the sum of their live bytes, and are one
     /// [`Growth`] if it grows. If it does not, each of them is judged by itself.

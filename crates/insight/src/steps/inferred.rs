@@ -23,7 +23,7 @@ const MIN_WINDOWS: usize = 5;
 const MIN_STEP_ALLOCATIONS: usize = 4;
 /// Least number of different sites (or sites and sizes) in a step.
 const MIN_STEP_KEYS: usize = 3;
-/// The most anchors that are examined.
+/// Maximum number of anchors to examine.
 const MAX_ANCHORS: usize = 24;
 /// Least share of the allocations that consecutive steps must have in common.
 const MIN_REGULARITY: f64 = 0.9;

@@ -110,7 +110,7 @@ impl Steps {
     }
 
     /// Returns how many of the first steps count as warm-up unless the user says otherwise: a tenth
-    /// of them, at least 1 and at most 10. They create what a program keeps, such as the
+    /// of them, at least 1 and at most 10. They create memory that a program keeps, such as the
     /// optimizer's state.
     #[must_use]
     pub fn default_warm_up(&self) -> usize {

@@ -1,4 +1,4 @@
-//! Memory by step: what each step allocated and freed, its peak, and what is live at its end.
+//! Memory by step: bytes allocated and freed, the peak, and the live bytes at the end.
 
 use vramscope_trace::DeviceLifetimes;
 
@@ -78,7 +78,7 @@ impl StepTable {
         let Self { rows, curve, position, last, live_before_bytes } = self;
         curve.advance(lifetimes, &mut |point| {
             match *last {
-                Some(last) => hold(rows, position, last, point.event),
+                Some(last) => add_unchanged_bytes(rows, position, last, point.event),
                 None => *live_before_bytes = point.allocated_bytes.saturating_add(point.pending_bytes),
             }
             *last = Some(point);
@@ -87,7 +87,7 @@ impl StepTable {
             return false;
         }
         if let Some(last) = *last {
-            hold(rows, position, last, u64::MAX);
+            add_unchanged_bytes(rows, position, last, u64::MAX);
         }
         self.count(lifetimes);
         true
@@ -136,9 +136,9 @@ impl StepTable {
     }
 }
 
-/// Adds the bytes at the moment of `last`, which do not change before the moment `until`, to the
-/// steps between, and ends the steps that end there.
-fn hold(rows: &mut [StepMemory], position: &mut usize, last: CurvePoint, until: u64) {
+/// Applies the bytes at `last`, which stay unchanged until the moment `until`, to the steps in
+/// between: raises their peaks, and completes the steps that end before `until`.
+fn add_unchanged_bytes(rows: &mut [StepMemory], position: &mut usize, last: CurvePoint, until: u64) {
     while let Some(row) = rows.get_mut(*position) {
         let first = row.step.from_event.saturating_add(1);
         if first >= until {

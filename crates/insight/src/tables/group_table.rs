@@ -16,7 +16,7 @@ pub struct TableRow {
     pub group: u32,
     /// Name of the group.
     pub name: Arc<str>,
-    /// Bytes of its blocks that are live at the table's moment, those that are pending free
+    /// Bytes of its blocks that are live at the table's moment, blocks that are pending free
     /// included.
     pub bytes: u64,
     /// Number of these blocks.
@@ -49,10 +49,10 @@ pub struct GroupTable {
     pub allocations: u64,
 }
 
-/// Returns the memory of a device by group: what is live at `moment`, and the peaks and allocations
-/// from the moment `from` to the moment `to`, usually the recording's first and last. Groups
-/// without any of these have no row. `None` if the lifetimes lack the list of changes, which those
-/// of a [`History`](crate::history::History) have.
+/// Returns the memory of a device by group: bytes that are live at `moment`, and the peaks and
+/// allocations from the moment `from` to the moment `to`, usually the recording's first and last.
+/// Groups without any of these have no row. `None` if the lifetimes lack the list of changes, which
+/// those of a [`History`](crate::history::History) have.
 ///
 /// Blocks that are older than the recording count in `bytes` and `peak_bytes` only. A relabelled
 /// block counts in these two under the site that it had at each moment, and in `allocated_bytes`

@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::json;
-use vramscope_query::{MAX_STATEMENT_BYTES, OutputFormat, QueryError};
+use vramscope_query::{MAX_STATEMENT_BYTES, OutputFormat, SqlError};
 
 use crate::harness::Archive;
 
@@ -12,7 +12,7 @@ const ALL_ROWS: &str = "SELECT * FROM rollups";
 #[track_caller]
 fn check_refused(archive: &Archive, statement: &str, expected: &str) {
     match archive.run(statement, OutputFormat::Json) {
-        Err(error @ QueryError::Statement(_)) => {
+        Err(error @ SqlError::Statement(_)) => {
             assert!(error.to_string().contains(expected), "{statement}: {error}");
             assert!(!error.to_string().contains('\u{1b}'), "{statement}: {error}");
         }
@@ -108,7 +108,7 @@ fn long_and_deep_statements_are_refused_or_answered() {
         format!("SELECT * FROM {}rollups{}", "(SELECT * FROM ".repeat(400), ")".repeat(400)),
     ] {
         let result = archive.run(&deep, OutputFormat::Csv);
-        let is_expected = matches!(result, Ok(_) | Err(QueryError::Statement(_) | QueryError::Execution(_)));
+        let is_expected = matches!(result, Ok(_) | Err(SqlError::Statement(_) | SqlError::Execution(_)));
         assert!(is_expected, "{}: {result:?}", &deep[..40]);
     }
 }
@@ -119,7 +119,7 @@ fn queries_that_need_too_much_memory_fail() {
     let statement = "SELECT * FROM (SELECT a.*, b.*, row_number() OVER (ORDER BY a.step + b.step) AS number \
                      FROM rollups a CROSS JOIN rollups b) ORDER BY number";
     let result = archive.run(statement, OutputFormat::Csv);
-    assert!(matches!(result, Err(QueryError::Memory { .. })), "{:?}", result.map(|(summary, _)| summary));
+    assert!(matches!(result, Err(SqlError::Memory { .. })), "{:?}", result.map(|(summary, _)| summary));
 }
 
 /// Returns the name of the table's first part.
@@ -130,7 +130,7 @@ fn first_part(archive: &Archive, table: &str) -> String {
 #[track_caller]
 fn check_damaged(archive: &Archive, statement: &str, expected: &[&str]) {
     match archive.run(statement, OutputFormat::Json) {
-        Err(QueryError::Object(text)) => {
+        Err(SqlError::Object(text)) => {
             assert_eq!(text.lines().count(), 1, "{text}");
             for part in expected {
                 assert!(text.contains(part), "no {part:?} in {text}");
@@ -223,7 +223,7 @@ fn damaged_bytes_are_errors_and_never_panics() {
         let name = replace_part(&archive, "rollups", &changed);
         match archive.run(ALL_ROWS, OutputFormat::Csv) {
             Ok(_) => (),
-            Err(QueryError::Object(text)) => {
+            Err(SqlError::Object(text)) => {
                 assert!(text.contains(&name) && text.lines().count() == 1, "byte {at}: {text}");
                 errors += 1;
             }

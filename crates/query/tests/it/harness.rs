@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use vramscope_collector::Process;
 use vramscope_fleet::archive::{ArchiveAddress, ArchiveOptions, ArchiveReader, ArchiveWriter};
 use vramscope_insight::fleet::{DeviceSummary, Mesh, ProcessDescription, Summary};
-use vramscope_query::{OutputFormat, QueryError, QuerySession, QuerySummary};
+use vramscope_query::{OutputFormat, QuerySession, QuerySummary, SqlError};
 use vramscope_trace::{
     DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Sink as _, SiteId, StreamId,
 };
@@ -177,7 +177,7 @@ impl Archive {
     }
 
     /// Runs a statement; returns what it wrote.
-    pub(crate) fn run(&self, statement: &str, format: OutputFormat) -> Result<(QuerySummary, String), QueryError> {
+    pub(crate) fn run(&self, statement: &str, format: OutputFormat) -> Result<(QuerySummary, String), SqlError> {
         run(&self.session(), statement, format)
     }
 
@@ -198,7 +198,7 @@ pub(crate) fn run(
     session: &QuerySession,
     statement: &str,
     format: OutputFormat,
-) -> Result<(QuerySummary, String), QueryError> {
+) -> Result<(QuerySummary, String), SqlError> {
     let mut out = Vec::new();
     let summary = session.run(statement, 10_000, format, &mut out)?;
     Ok((summary, String::from_utf8(out).expect("output is UTF-8")))

@@ -9,7 +9,7 @@ use vramscope_insight::group::GroupBy;
 use vramscope_insight::query::Now;
 use vramscope_trace::Allocation;
 
-use crate::allocations::{AllocationsLayout, AllocationsScene, Content, Geometry, Outline, Target};
+use crate::allocations::{AllocationsContent, AllocationsLayout, AllocationsScene, Geometry, Outline, Target};
 use crate::group_style::GroupStyle;
 use crate::text::Typesetter;
 use crate::views::caches::Caches;
@@ -90,7 +90,7 @@ pub fn scene(
     for (style, layer) in styles.iter_mut().take(usize::from(OTHER_LAYER)).zip(&layers) {
         *style = layer.style;
     }
-    let content = Content {
+    let content = AllocationsContent {
         layout,
         styles,
         name_of: &mut |row| site_of(context, groupings, row),

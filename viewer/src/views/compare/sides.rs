@@ -9,7 +9,7 @@ use vramscope_insight::spans::Marks;
 use vramscope_insight::steps::Step;
 use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
 
-use crate::comparison::{Alignment, AxisUnit, ColumnsCache, ComparisonScene, Content, NAMES, SideContent};
+use crate::comparison::{Alignment, AxisUnit, ColumnsCache, ComparisonContent, ComparisonScene, NAMES, SideContent};
 use crate::model::{CompareWith, SecondRecording};
 use crate::text::Typesetter;
 use crate::views::computed::{DeviceHistory, StepAnalysis};
@@ -308,8 +308,8 @@ impl CompareCache {
         };
         let sides = content(0).zip(content(1));
         let scene = sides.map(|(a, b)| {
-            let unit = self.alignment.0;
-            ComparisonScene::new(&Content { sides: [a, b], unit, range }, &mut columns, size, scale, typesetter)
+            let content = ComparisonContent { sides: [a, b], unit: self.alignment.0, range };
+            ComparisonScene::new(&content, &mut columns, size, scale, typesetter)
         });
         self.columns = columns;
         scene

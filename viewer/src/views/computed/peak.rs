@@ -12,7 +12,7 @@ use crate::views::small_map::SmallMap;
 
 /// What the peak's composition is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
+struct PeakKey {
     device: DeviceId,
     peak: Peak,
     /// The revision of the steps, which changes with the history.
@@ -42,7 +42,7 @@ pub struct NextPeaks {
 /// The explanation of a device's peak.
 #[derive(Default)]
 pub struct PeakAnalysis {
-    key: Option<Key>,
+    key: Option<PeakKey>,
     groups: SmallMap<GroupBy, PeakGroups>,
     search: Option<PlateauSearch>,
     next: Option<NextPeaks>,
@@ -51,7 +51,7 @@ pub struct PeakAnalysis {
 impl PeakAnalysis {
     /// Begins again if the peak, the device or the steps are others.
     pub fn update(&mut self, source: &DeviceHistory<'_>, peak: Peak, steps: &StepAnalysis) {
-        let key = Key { device: source.device, peak, revision: steps.revision() };
+        let key = PeakKey { device: source.device, peak, revision: steps.revision() };
         if self.key != Some(key) {
             *self = Self { key: Some(key), ..Self::default() };
         }
@@ -88,7 +88,7 @@ impl PeakAnalysis {
         if self.next.is_none() {
             let request = |plateau: Option<Plateau>| allocation_at(source.lifetimes, plateau?.event);
             let new = || {
-                let known = self.key.map(|Key { peak: Peak { event, bytes }, .. }| {
+                let known = self.key.map(|PeakKey { peak: Peak { event, bytes }, .. }| {
                     let site = allocation_at(source.lifetimes, event).map(|one| one.site);
                     Plateau { event, bytes, site }
                 });

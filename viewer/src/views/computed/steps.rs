@@ -18,7 +18,7 @@ const GROWTH_DIVISOR: u64 = 16;
 
 /// What the steps are computed from; other results are for other recordings, devices or spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Key {
+struct StepsKey {
     device: DeviceId,
     generation: u64,
     step_span: Option<String>,
@@ -58,7 +58,7 @@ impl Comparison {
 /// The steps of a device and what is computed from them.
 #[derive(Default)]
 pub struct StepAnalysis {
-    key: Option<Key>,
+    key: Option<StepsKey>,
     /// The moment up to which steps were found.
     until: u64,
     /// The moment up to which the history was complete at the last update.
@@ -81,7 +81,7 @@ impl StepAnalysis {
     pub fn update(&mut self, source: &DeviceHistory<'_>) -> bool {
         let until = source.history.until();
         let step_span = source.step_span.map(str::to_owned);
-        let key = Key { device: source.device, generation: source.history.generation(), step_span };
+        let key = StepsKey { device: source.device, generation: source.history.generation(), step_span };
         let is_same = self.key.as_ref() == Some(&key);
         let is_quiet = std::mem::replace(&mut self.seen_until, until) == until;
         if is_same {

@@ -12,12 +12,12 @@ const EVENTS_PER_FRAME: u64 = 1 << 17;
 const GROWTH_DIVISOR: u64 = 16;
 
 /// What a table is computed from: device, generation of the history, and grouping.
-type Key = (DeviceId, u64, GroupBy);
+type TableKey = (DeviceId, u64, GroupBy);
 
 /// The peaks and allocations by group, and the bytes around phases and spans, of the last key.
 #[derive(Default)]
 pub struct TableAnalysis {
-    key: Option<Key>,
+    key: Option<TableKey>,
     /// The moment up to which the history was read when the last tables were begun.
     until: u64,
     /// The tables that are complete.

@@ -12,7 +12,7 @@ const LARGEST: usize = 10;
 
 /// What the allocations are searched by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
+struct UnfreedKey {
     device: DeviceId,
     /// The revision of the steps, which changes with the history.
     revision: u64,
@@ -34,7 +34,7 @@ pub struct UnfreedRows {
 /// The allocations that are not freed, of the last search.
 #[derive(Default)]
 pub struct UnfreedAnalysis {
-    found: Option<(Key, UnfreedRows)>,
+    found: Option<(UnfreedKey, UnfreedRows)>,
     /// The leaking sites, and the device and revision of the steps for which they were found.
     leaks: Option<(DeviceId, u64, Vec<Leak>)>,
 }
@@ -51,7 +51,7 @@ impl UnfreedAnalysis {
         grouping: &mut Grouping,
         growing: Option<&GrowingGroups>,
     ) -> &UnfreedRows {
-        let key = Key {
+        let key = UnfreedKey {
             device: source.device,
             revision: steps.revision(),
             search,

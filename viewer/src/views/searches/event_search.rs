@@ -11,7 +11,7 @@ use super::RecordingIdentity;
 
 /// What a list was made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Source {
+struct SearchKey {
     identity: RecordingIdentity,
     query: String,
     steps: Arc<[u64]>,
@@ -20,7 +20,7 @@ struct Source {
 /// The events that match a filter, found in steps.
 #[derive(Default)]
 pub struct EventSearch {
-    kept: Option<(Source, EventList)>,
+    kept: Option<(SearchKey, EventList)>,
     /// Reads events without moving the moment on the screen.
     replay: Replay,
     /// Whether a view waits for the rest of the matches.
@@ -40,14 +40,14 @@ pub struct FoundEvents<'a> {
 impl EventSearch {
     /// Returns the list of the events that match `query`; a new search begins at the event number
     /// `cursor`. `steps` are the moments at which steps begin.
-    pub fn list<'a>(
+    pub fn found_events<'a>(
         &'a mut self,
         recording: &'a Recording,
         query: &Query,
         steps: Arc<[u64]>,
         cursor: u64,
     ) -> FoundEvents<'a> {
-        let source = Source { identity: RecordingIdentity::of(recording), query: query.text().to_owned(), steps };
+        let source = SearchKey { identity: RecordingIdentity::of(recording), query: query.text().to_owned(), steps };
         let kept = self.kept.take().filter(|(known, _)| *known == source);
         let (_, list) = self.kept.insert(kept.unwrap_or_else(|| {
             let matcher = query.compile(recording, &source.steps);

@@ -13,11 +13,11 @@ const MAX_KEPT: usize = 2;
 
 /// What a filter was prepared from: the recording with the number of its sites, the text, and the
 /// number of steps.
-type Source = (RecordingIdentity, usize, String, usize);
+type MatcherKey = (RecordingIdentity, usize, String, usize);
 
 /// The filters that were prepared last. The views that highlight what a filter matches share it.
 #[derive(Default)]
-pub struct KeptMatchers(Vec<(Source, Arc<Matcher>)>);
+pub struct KeptMatchers(Vec<(MatcherKey, Arc<Matcher>)>);
 
 impl KeptMatchers {
     /// Returns a query prepared for a recording; `steps` are the moments at which steps begin.

@@ -19,7 +19,7 @@ use vramscope_collector::{PUSH_VARIABLE, push_from_env};
 
 use crate::attach::own_package;
 use crate::error::{CommandError, Result};
-use crate::merge_server::{MergeServer, OnUnwritable, Source};
+use crate::merge_server::{MergeServer, MergeSource, OnUnwritable};
 use crate::private_folder::{check_private, create_private, data_folder};
 use crate::retention::RetentionArguments;
 use crate::server::{AnnounceOn, ServerArguments};
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
             let record = record.as_deref();
             // A file that cannot be created does not keep the program from running.
             let on_unwritable = OnUnwritable::Continue;
-            Some(MergeServer::start(Source::Push, server, record, retention, on_unwritable, AnnounceOn::Stderr)?)
+            Some(MergeServer::start(MergeSource::Push, server, record, retention, on_unwritable, AnnounceOn::Stderr)?)
         }
     };
     if let (Some(address), Some(_)) = (push, &merge) {

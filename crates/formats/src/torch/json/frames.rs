@@ -5,7 +5,7 @@ use vramscope_trace::{FrameId, StackId, StringId};
 
 use super::visit::{DictReader, DictSeed, ListReader, ListSeed};
 use crate::torch::builder::{Builder, is_unknown_file};
-use crate::torch::key::Key;
+use crate::torch::key::SnapshotKey;
 use crate::torch::scalar::{FieldError, Scalar};
 
 /// Reads the list of frames that is the next value of `map` and interns it as a call stack.
@@ -44,14 +44,14 @@ struct Frame<'a> {
 }
 
 impl DictReader for Frame<'_> {
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
+    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> Result<(), FieldError> {
         match (key, value) {
-            (Key::Name, Scalar::Text(name, _)) => self.function = Some(self.builder.string(name)?),
-            (Key::Filename, Scalar::Text(name, _)) => {
+            (SnapshotKey::Name, Scalar::Text(name, _)) => self.function = Some(self.builder.string(name)?),
+            (SnapshotKey::Filename, Scalar::Text(name, _)) => {
                 let name = if is_unknown_file(name) { "" } else { name };
                 self.file = Some(self.builder.string(name)?);
             }
-            (Key::Line, Scalar::Int(line)) => self.line = Some(u32::try_from(line).unwrap_or(0)),
+            (SnapshotKey::Line, Scalar::Int(line)) => self.line = Some(u32::try_from(line).unwrap_or(0)),
             _ => {}
         }
         Ok(())

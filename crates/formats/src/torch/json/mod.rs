@@ -18,7 +18,7 @@ use self::repair::repair;
 use self::segments::Segments;
 use self::visit::{DictReader, DictSeed, ListReader, ListSeed, ScalarSeed};
 use super::builder::{Builder, EntryDraft, MemoryKind};
-use super::key::Key;
+use super::key::SnapshotKey;
 use super::scalar::{FieldError, Scalar};
 use super::settings::{MAX_SETTINGS_BYTES, RecordedSettings};
 use super::snapshot::{AnnotationRow, Snapshot};
@@ -145,12 +145,12 @@ impl SnapshotReader<'_, '_> {
 }
 
 impl DictReader for SnapshotReader<'_, '_> {
-    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: SnapshotKey, map: &mut A) -> Result<(), A::Error> {
         let snapshot = &mut self.builder.snapshot;
         match key {
-            Key::Segments | Key::HostSegments => {
+            SnapshotKey::Segments | SnapshotKey::HostSegments => {
                 self.is_snapshot = true;
-                let is_host = key == Key::HostSegments;
+                let is_host = key == SnapshotKey::HostSegments;
                 snapshot.has_segments |= !is_host;
                 let kind = if is_host { MemoryKind::Host } else { MemoryKind::Devices };
                 let first = snapshot.segments.len();
@@ -158,23 +158,23 @@ impl DictReader for SnapshotReader<'_, '_> {
                 self.segments[usize::from(is_host)] = first..self.builder.snapshot.segments.len();
                 Ok(())
             }
-            Key::DeviceTraces => {
+            SnapshotKey::DeviceTraces => {
                 self.is_snapshot = true;
                 snapshot.traces.clear();
                 map.next_value_seed(ListSeed(&mut DeviceTraces(self)))
             }
-            Key::HostTraces => {
+            SnapshotKey::HostTraces => {
                 self.is_snapshot = true;
                 let first = snapshot.entries.len() as u32;
                 map.next_value_seed(ListSeed(&mut HostEntries(self)))?;
                 self.builder.snapshot.host_trace = whole_range(first, self.builder);
                 Ok(())
             }
-            Key::ExternalAnnotations => {
+            SnapshotKey::ExternalAnnotations => {
                 snapshot.annotations.clear();
                 map.next_value_seed(ListSeed(&mut Annotations(self.builder)))
             }
-            Key::AllocatorSettings => {
+            SnapshotKey::AllocatorSettings => {
                 let mut remaining = MAX_SETTINGS_BYTES;
                 let settings = map.next_value_seed(BoundedValue { remaining: &mut remaining })?;
                 match settings.filter(Value::is_object) {
@@ -187,7 +187,7 @@ impl DictReader for SnapshotReader<'_, '_> {
         }
     }
 
-    fn scalar(&mut self, _: Key, _: Scalar<'_>) -> Result<(), FieldError> {
+    fn scalar(&mut self, _: SnapshotKey, _: Scalar<'_>) -> Result<(), FieldError> {
         Ok(())
     }
 }
@@ -332,16 +332,16 @@ struct Entry<'w, 'a, 'r> {
 }
 
 impl DictReader for Entry<'_, '_, '_> {
-    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
-        if key == Key::Frames {
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: SnapshotKey, map: &mut A) -> Result<(), A::Error> {
+        if key == SnapshotKey::Frames {
             self.draft.stack = next_stack(self.reader.builder, map)?;
             return Ok(());
         }
         map.next_value_seed(ScalarSeed(|value: Scalar<'_>| self.scalar(key, value)))
     }
 
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
-        if let (Key::Action, Scalar::Text(action, _)) = (key, value) {
+    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> Result<(), FieldError> {
+        if let (SnapshotKey::Action, Scalar::Text(action, _)) = (key, value) {
             self.has_action = true;
             self.reader.progress.advance_to(action, self.reader.builder.snapshot.entries.len())?;
         }
@@ -372,7 +372,7 @@ struct Annotation<'a> {
 }
 
 impl DictReader for Annotation<'_> {
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
+    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> Result<(), FieldError> {
         self.builder.annotation_field(&mut self.row, key, value)
     }
 }

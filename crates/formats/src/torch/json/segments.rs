@@ -5,7 +5,7 @@ use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess};
 use super::frames::next_stack;
 use super::visit::{DictReader, DictSeed, ListReader, ListSeed, ScalarSeed};
 use crate::torch::builder::{Builder, MemoryKind};
-use crate::torch::key::Key;
+use crate::torch::key::SnapshotKey;
 use crate::torch::scalar::{FieldError, Scalar};
 use crate::torch::snapshot::{BlockRow, SegmentRow};
 
@@ -42,20 +42,20 @@ struct Segment<'a> {
 }
 
 impl DictReader for Segment<'_> {
-    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: SnapshotKey, map: &mut A) -> Result<(), A::Error> {
         match key {
-            Key::Frames => {
+            SnapshotKey::Frames => {
                 self.row.origin.stack = next_stack(self.builder, map)?;
                 Ok(())
             }
-            Key::Blocks => map.next_value_seed(ListSeed(&mut Blocks(self.builder))),
+            SnapshotKey::Blocks => map.next_value_seed(ListSeed(&mut Blocks(self.builder))),
             _ => map.next_value_seed(ScalarSeed(|value: Scalar<'_>| self.scalar(key, value))),
         }
     }
 
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
-        self.has_range[0] |= key == Key::Address;
-        self.has_range[1] |= key == Key::TotalSize;
+    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> Result<(), FieldError> {
+        self.has_range[0] |= key == SnapshotKey::Address;
+        self.has_range[1] |= key == SnapshotKey::TotalSize;
         self.builder.segment_field(&mut self.row, key, value)
     }
 }
@@ -82,18 +82,18 @@ struct Block<'a> {
 }
 
 impl DictReader for Block<'_> {
-    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: SnapshotKey, map: &mut A) -> Result<(), A::Error> {
         match key {
-            Key::Frames => {
+            SnapshotKey::Frames => {
                 self.row.origin.stack = next_stack(self.builder, map)?;
                 Ok(())
             }
-            Key::History => map.next_value_seed(ListSeed(&mut BlockHistory { block: self, is_newest: true })),
+            SnapshotKey::History => map.next_value_seed(ListSeed(&mut BlockHistory { block: self, is_newest: true })),
             _ => map.next_value_seed(ScalarSeed(|value: Scalar<'_>| self.scalar(key, value))),
         }
     }
 
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
+    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> Result<(), FieldError> {
         self.builder.block_field(&mut self.row, key, value)
     }
 }
@@ -118,15 +118,15 @@ impl ListReader for BlockHistory<'_, '_> {
 struct NewestAllocation<'b, 'a>(&'b mut Block<'a>);
 
 impl DictReader for NewestAllocation<'_, '_> {
-    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
-        if key == Key::Frames {
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: SnapshotKey, map: &mut A) -> Result<(), A::Error> {
+        if key == SnapshotKey::Frames {
             self.0.row.origin.stack = next_stack(self.0.builder, map)?;
             return Ok(());
         }
         map.next_value_seed(ScalarSeed(|value: Scalar<'_>| self.scalar(key, value)))
     }
 
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError> {
-        if key == Key::RealSize { self.0.scalar(key, value) } else { Ok(()) }
+    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> Result<(), FieldError> {
+        if key == SnapshotKey::RealSize { self.0.scalar(key, value) } else { Ok(()) }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::torch::key::Key;
+use crate::torch::key::SnapshotKey;
 use crate::torch::scalar::{FieldError, Scalar};
 
 /// Receives the keys of a JSON dictionary that the import uses, one at a time, and reads their
@@ -13,13 +13,13 @@ use crate::torch::scalar::{FieldError, Scalar};
 pub(super) trait DictReader {
     /// Reads the value of `key`, which is next in `map`. Unless overridden, reads it as a
     /// [`Scalar`] and passes it to [`scalar`](Self::scalar).
-    fn key<'de, A: MapAccess<'de>>(&mut self, key: Key, map: &mut A) -> Result<(), A::Error> {
+    fn key<'de, A: MapAccess<'de>>(&mut self, key: SnapshotKey, map: &mut A) -> Result<(), A::Error> {
         map.next_value_seed(ScalarSeed(|value: Scalar<'_>| self.scalar(key, value)))
     }
 
     /// Stores the value of `key`. A list of two integers arrives as [`Scalar::Pair`], any other
     /// list or dictionary as [`Scalar::Other`].
-    fn scalar(&mut self, key: Key, value: Scalar<'_>) -> Result<(), FieldError>;
+    fn scalar(&mut self, key: SnapshotKey, value: Scalar<'_>) -> Result<(), FieldError>;
 }
 
 /// Reads the items of a JSON list, one at a time.
@@ -48,7 +48,7 @@ impl<'de, P: DictReader> Visitor<'de> for DictSeed<'_, P> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key_seed(StringSeed(Key::from_name))? {
+        while let Some(key) = map.next_key_seed(StringSeed(SnapshotKey::from_name))? {
             match key {
                 Some(key) => self.0.key(key, &mut map)?,
                 None => map.next_value::<IgnoredAny>().map(|_| ())?,

@@ -12,7 +12,7 @@ use vramscope_trace::AnnotationStage;
 use super::heap::Heap;
 use super::value::{DictId, ListId, Value};
 use crate::torch::builder::{Builder, EntryDraft, MemoryKind};
-use crate::torch::key::Key;
+use crate::torch::key::SnapshotKey;
 use crate::torch::scalar::FieldError;
 use crate::torch::settings::{MAX_SETTINGS_BYTES, RecordedSettings, VALUE_BYTES};
 use crate::torch::snapshot::{AnnotationRow, BlockRow, SegmentRow};
@@ -67,7 +67,7 @@ impl ConvertedLists {
 
 /// Returns the value of the key `wanted` of a dictionary, the last one if the key occurs twice, as
 /// in Python; `None` if it is missing.
-fn field(heap: &Heap, dict: DictId, wanted: Key) -> Option<Value> {
+fn field(heap: &Heap, dict: DictId, wanted: SnapshotKey) -> Option<Value> {
     let mut pairs = heap.pairs(dict).iter().rev();
     pairs.find(|(key, _)| key_of(heap, *key) == Some(wanted)).map(|&(_, value)| value)
 }
@@ -76,9 +76,9 @@ fn field(heap: &Heap, dict: DictId, wanted: Key) -> Option<Value> {
 /// invalid. PyTorch's have depth 2.
 const MAX_SETTINGS_DEPTH: u32 = 8;
 
-/// Returns the [`Key`] that a dictionary key of the pickle stands for; `None` if the import does
-/// not use that key.
-fn key_of(heap: &Heap, key: Value) -> Option<Key> {
+/// Returns the [`SnapshotKey`] that a dictionary key of the pickle stands for; `None` if the import
+/// does not use that key.
+fn key_of(heap: &Heap, key: Value) -> Option<SnapshotKey> {
     if let Value::Text(text) = key { heap.strings.key(text) } else { None }
 }
 
@@ -87,7 +87,7 @@ fn key_of(heap: &Heap, key: Value) -> Option<Key> {
 fn for_each_field(
     dict: DictId,
     heap: &mut Heap,
-    mut set: impl FnMut(Key, Value, &mut Heap) -> Result<(), FieldError>,
+    mut set: impl FnMut(SnapshotKey, Value, &mut Heap) -> Result<(), FieldError>,
 ) -> Result<(), FieldError> {
     for pair in 0..heap.charge_row(dict)? {
         let (key, value) = heap.pairs(dict)[pair];
@@ -115,25 +115,28 @@ pub(super) fn snapshot(top: Value, heap: &mut Heap, builder: &mut Builder) -> Re
         }
     };
     let has = |key| field(heap, top, key).is_some();
-    if ![Key::Segments, Key::DeviceTraces, Key::HostSegments, Key::HostTraces].into_iter().any(has) {
+    if ![SnapshotKey::Segments, SnapshotKey::DeviceTraces, SnapshotKey::HostSegments, SnapshotKey::HostTraces]
+        .into_iter()
+        .any(has)
+    {
         return Err(FieldError::Invalid("a pickle, but not from torch.cuda.memory._dump_snapshot"));
     }
-    for (key, kind) in [(Key::Segments, MemoryKind::Devices), (Key::HostSegments, MemoryKind::Host)] {
+    for (key, kind) in [(SnapshotKey::Segments, MemoryKind::Devices), (SnapshotKey::HostSegments, MemoryKind::Host)] {
         if let Some(segments) = field(heap, top, key) {
             builder.snapshot.has_segments |= kind == MemoryKind::Devices;
             read_segments(segments, kind, &mut converted, heap, builder)?;
         }
     }
-    if let Some(traces) = field(heap, top, Key::DeviceTraces) {
+    if let Some(traces) = field(heap, top, SnapshotKey::DeviceTraces) {
         read_traces(traces, &mut converted, heap, builder)?;
     }
-    if let Some(trace) = field(heap, top, Key::HostTraces) {
+    if let Some(trace) = field(heap, top, SnapshotKey::HostTraces) {
         builder.snapshot.host_trace = read_host_traces(trace, &mut converted, heap, builder)?;
     }
-    if let Some(annotations) = field(heap, top, Key::ExternalAnnotations) {
+    if let Some(annotations) = field(heap, top, SnapshotKey::ExternalAnnotations) {
         read_annotations(annotations, &mut converted, heap, builder)?;
     }
-    if let Some(settings) = field(heap, top, Key::AllocatorSettings) {
+    if let Some(settings) = field(heap, top, SnapshotKey::AllocatorSettings) {
         read_settings(settings, heap, builder);
     }
     Ok(())
@@ -145,7 +148,7 @@ fn is_segments(list: ListId, heap: &mut Heap) -> Result<bool, FieldError> {
     for at in 0..heap.values(list).len() {
         let Value::Dict(dict) = heap.value_at(list, at)? else { return Ok(false) };
         heap.charge_row(dict)?;
-        if field(heap, dict, Key::Address).is_none() || field(heap, dict, Key::TotalSize).is_none() {
+        if field(heap, dict, SnapshotKey::Address).is_none() || field(heap, dict, SnapshotKey::TotalSize).is_none() {
             return Ok(false);
         }
     }
@@ -171,8 +174,8 @@ fn read_segments(
         let first_block = builder.snapshot.blocks.len();
         for_each_field(dict, heap, |key, value, heap| {
             match key {
-                Key::Frames => row.origin.stack = heap.stack(value, builder)?,
-                Key::Blocks => read_blocks(value, converted, heap, builder)?,
+                SnapshotKey::Frames => row.origin.stack = heap.stack(value, builder)?,
+                SnapshotKey::Blocks => read_blocks(value, converted, heap, builder)?,
                 _ => {
                     let value = heap.field_scalar(key, value, builder)?;
                     builder.segment_field(&mut row, key, value)?;
@@ -204,8 +207,8 @@ fn read_blocks(
         let (mut row, mut history) = (BlockRow::default(), Value::None);
         for_each_field(dict, heap, |key, value, heap| {
             match key {
-                Key::Frames => row.origin.stack = heap.stack(value, builder)?,
-                Key::History => history = value,
+                SnapshotKey::Frames => row.origin.stack = heap.stack(value, builder)?,
+                SnapshotKey::History => history = value,
                 _ => {
                     let value = heap.field_scalar(key, value, builder)?;
                     builder.block_field(&mut row, key, value)?;
@@ -231,8 +234,8 @@ fn read_block_history(
     let Some(&Value::Dict(newest)) = heap.values(list).first() else { return Ok(()) };
     for_each_field(newest, heap, |key, value, heap| {
         match key {
-            Key::Frames => row.origin.stack = heap.stack(value, builder)?,
-            Key::RealSize => builder.block_field(row, key, heap.scalar(value))?,
+            SnapshotKey::Frames => row.origin.stack = heap.stack(value, builder)?,
+            SnapshotKey::RealSize => builder.block_field(row, key, heap.scalar(value))?,
             _ => {}
         }
         Ok(())
@@ -307,12 +310,12 @@ fn read_unrecognized_entry(value: Value, heap: &mut Heap, builder: &mut Builder)
     let Value::Dict(dict) = value else { return Err(FieldError::Invalid("an entry of a history is not a dictionary")) };
     let mut draft = EntryDraft::default();
     heap.charge_row(dict)?;
-    if field(heap, dict, Key::Action).is_none() {
+    if field(heap, dict, SnapshotKey::Action).is_none() {
         return Err(FieldError::Invalid("an entry of a history has no action"));
     }
     for_each_field(dict, heap, |key, value, heap| {
         match key {
-            Key::Frames => draft.stack = heap.stack(value, builder)?,
+            SnapshotKey::Frames => draft.stack = heap.stack(value, builder)?,
             _ => {
                 let value = heap.field_scalar(key, value, builder)?;
                 builder.entry_field(&mut draft, key, value)?;

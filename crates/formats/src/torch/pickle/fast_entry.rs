@@ -12,7 +12,7 @@ use super::memo::Memo;
 use super::opcode as op;
 use super::value::{ListId, StringRef, Value};
 use crate::torch::builder::{Builder, EntryDraft};
-use crate::torch::key::Key;
+use crate::torch::key::SnapshotKey;
 use crate::torch::scalar::FieldError;
 use crate::torch::snapshot::NO_TIME;
 
@@ -147,28 +147,28 @@ impl<'a> EntryParser<'a> {
                 continue;
             };
             match key {
-                Key::Action => {
+                SnapshotKey::Action => {
                     let text = self.text()?;
                     draft.action = self.strings.action(text)?;
                     has_action = true;
                 }
-                Key::Addr | Key::DeviceFree => draft.address = self.integer()?.cast_unsigned(),
-                Key::Size => draft.size = u64::try_from(self.integer()?).ok()?,
-                Key::TimeUs => draft.time_us = self.integer()?,
-                Key::Stream => draft.context.stream = self.integer()?.cast_unsigned(),
-                Key::PoolId => {
+                SnapshotKey::Addr | SnapshotKey::DeviceFree => draft.address = self.integer()?.cast_unsigned(),
+                SnapshotKey::Size => draft.size = u64::try_from(self.integer()?).ok()?,
+                SnapshotKey::TimeUs => draft.time_us = self.integer()?,
+                SnapshotKey::Stream => draft.context.stream = self.integer()?.cast_unsigned(),
+                SnapshotKey::PoolId => {
                     let (first, second) = self.pair()?;
                     draft.context.mempool = Some(MempoolId(first.into(), second.into()));
                 }
-                Key::UserMetadata => {
+                SnapshotKey::UserMetadata => {
                     let text = self.text()?;
                     draft.context.scope = self.strings.optional_string(text, self.builder).ok()?;
                 }
-                Key::CompileContext => {
+                SnapshotKey::CompileContext => {
                     let text = self.text()?;
                     draft.context.compile_context = self.strings.optional_string(text, self.builder).ok()?;
                 }
-                Key::Frames => frames = Some(self.list()?),
+                SnapshotKey::Frames => frames = Some(self.list()?),
                 _ => return None,
             }
         }

@@ -9,7 +9,7 @@ use vramscope_trace::{FrameId, StackId, StringId};
 use super::value::{DictId, ListId, StringRef, Value};
 use crate::limits::{LimitExceeded, MemoryBudget};
 use crate::torch::builder::{Builder, is_empty_text, is_unknown_file};
-use crate::torch::key::Key;
+use crate::torch::key::SnapshotKey;
 use crate::torch::scalar::{FieldError, Scalar};
 use crate::torch::snapshot::TraceAction;
 
@@ -17,7 +17,7 @@ use crate::torch::snapshot::TraceAction;
 #[derive(Clone, Copy, Debug)]
 struct Meaning {
     /// Its meaning as a dictionary key; `None` if the import does not use this key.
-    key: Option<Key>,
+    key: Option<SnapshotKey>,
     /// Its meaning as the name of an action; `None` if the action is unknown.
     action: Option<TraceAction>,
     /// True if it stands for a text that is missing.
@@ -88,7 +88,7 @@ impl Strings {
         let text = String::from_utf8_lossy(bytes);
         budget.spend(STRING_BYTES.saturating_add(bytes.len()).saturating_add(text.len()))?;
         let action = Some(TraceAction::from_name(&text)).filter(|&action| action != TraceAction::Other);
-        self.meanings.push(Meaning { key: Key::from_name(&text), action, is_empty: is_empty_text(&text) });
+        self.meanings.push(Meaning { key: SnapshotKey::from_name(&text), action, is_empty: is_empty_text(&text) });
         self.string_ids.push(None);
         self.texts.push(text.into());
         self.numbers.insert(bytes.into(), number);
@@ -103,7 +103,7 @@ impl Strings {
     /// Returns what the string means as a dictionary key; `None` if the import does not use this
     /// key.
     #[inline]
-    pub(super) fn key(&self, StringRef(id): StringRef) -> Option<Key> {
+    pub(super) fn key(&self, StringRef(id): StringRef) -> Option<SnapshotKey> {
         self.meanings[id as usize].key
     }
 
@@ -138,7 +138,7 @@ const MAX_FRAME_KEYS: usize = 16;
 
 /// The items of a list: any values, or in compact form only history entries or only call frames.
 #[derive(Debug)]
-enum Content {
+enum ListContent {
     Values(Vec<Value>),
     /// Only history entries, as ranges of their numbers: a history of millions of entries is one
     /// range.
@@ -151,7 +151,7 @@ enum Content {
 /// the deepest item's.
 #[derive(Debug)]
 struct List {
-    content: Content,
+    content: ListContent,
     depth: u32,
 }
 
@@ -184,7 +184,7 @@ impl Heap {
     /// short.
     pub(super) fn new_list(&mut self, items: &[Value], budget: &mut MemoryBudget) -> Result<Value, FieldError> {
         let id = ListId(u32::try_from(self.lists.len()).map_err(|_| LimitExceeded)?);
-        budget.push(&mut self.lists, List { content: Content::Values(Vec::new()), depth: 0 })?;
+        budget.push(&mut self.lists, List { content: ListContent::Values(Vec::new()), depth: 0 })?;
         self.append(id, items, budget)?;
         Ok(Value::List(id))
     }
@@ -227,12 +227,12 @@ impl Heap {
         let depth = self.depth_of_container(items.iter().copied())?;
         let list = &mut self.lists[id as usize];
         list.depth = list.depth.max(depth);
-        let is_empty = matches!(&list.content, Content::Values(values) if values.is_empty());
+        let is_empty = matches!(&list.content, ListContent::Values(values) if values.is_empty());
         if is_empty && let Some(Value::Entry(_)) = items.first() {
-            list.content = Content::Entries(Vec::new());
+            list.content = ListContent::Entries(Vec::new());
         }
         match &mut list.content {
-            Content::Entries(ranges) => {
+            ListContent::Entries(ranges) => {
                 for &item in items {
                     match (item, ranges.last_mut()) {
                         (Value::Entry(number), Some(last)) if last.end == number => last.end = number + 1,
@@ -242,12 +242,12 @@ impl Heap {
                 }
                 Ok(())
             }
-            Content::Values(values) => {
+            ListContent::Values(values) => {
                 budget.spend(size_of_val(items))?;
                 values.extend_from_slice(items);
                 Ok(())
             }
-            Content::Stack(_) => Err(FieldError::Invalid("a list of frames is extended after it was used")),
+            ListContent::Stack(_) => Err(FieldError::Invalid("a list of frames is extended after it was used")),
         }
     }
 
@@ -294,7 +294,7 @@ impl Heap {
     /// a call stack.
     pub(super) fn values(&self, ListId(id): ListId) -> &[Value] {
         match &self.lists[id as usize].content {
-            Content::Values(values) => values,
+            ListContent::Values(values) => values,
             _ => &[],
         }
     }
@@ -312,8 +312,8 @@ impl Heap {
     /// snapshot's entries; `None` if it has other items.
     pub(super) fn entries(&self, ListId(id): ListId) -> Option<&[Range<u32>]> {
         match &self.lists[id as usize].content {
-            Content::Entries(ranges) => Some(ranges),
-            Content::Values(values) if values.is_empty() => Some(&[]),
+            ListContent::Entries(ranges) => Some(ranges),
+            ListContent::Values(values) if values.is_empty() => Some(&[]),
             _ => None,
         }
     }
@@ -347,15 +347,17 @@ impl Heap {
     #[inline]
     pub(super) fn field_scalar(
         &mut self,
-        key: Key,
+        key: SnapshotKey,
         value: Value,
         builder: &mut Builder,
     ) -> Result<Scalar<'_>, FieldError> {
         let Value::Text(text) = value else { return Ok(self.scalar(value)) };
         let number = match key {
-            Key::UserMetadata | Key::CompileContext => Some(self.strings.optional_string(text, builder)?),
-            Key::Name => Some(self.strings.string(text, builder)?),
-            Key::Action if self.strings.action(text).is_none() => Some(self.strings.string(text, builder)?),
+            SnapshotKey::UserMetadata | SnapshotKey::CompileContext => {
+                Some(self.strings.optional_string(text, builder)?)
+            }
+            SnapshotKey::Name => Some(self.strings.string(text, builder)?),
+            SnapshotKey::Action if self.strings.action(text).is_none() => Some(self.strings.string(text, builder)?),
             _ => None,
         };
         Ok(Scalar::Text(self.strings.text(text), number))
@@ -381,9 +383,9 @@ impl Heap {
         for (key, value) in pairs {
             let Value::Text(key) = key else { continue };
             match (self.strings.key(key), value) {
-                (Some(Key::Name), Value::Text(text)) => function = Some(text),
-                (Some(Key::Filename), Value::Text(text)) => file = Some(text),
-                (Some(Key::Line), Value::Int(number)) => line = Some(u32::try_from(number).unwrap_or(0)),
+                (Some(SnapshotKey::Name), Value::Text(text)) => function = Some(text),
+                (Some(SnapshotKey::Filename), Value::Text(text)) => file = Some(text),
+                (Some(SnapshotKey::Line), Value::Int(number)) => line = Some(u32::try_from(number).unwrap_or(0)),
                 _ => {}
             }
         }
@@ -410,9 +412,9 @@ impl Heap {
         let Value::List(ListId(id)) = value else { return Ok(StackId(0)) };
         let content = &mut self.lists[id as usize].content;
         let values = match content {
-            Content::Stack(stack) => return Ok(*stack),
-            Content::Entries(_) => return Ok(StackId(0)),
-            Content::Values(values) => std::mem::take(values),
+            ListContent::Stack(stack) => return Ok(*stack),
+            ListContent::Entries(_) => return Ok(StackId(0)),
+            ListContent::Values(values) => std::mem::take(values),
         };
         builder.budget.give_back(size_of_val(values.as_slice()));
         let mut frames = Vec::with_capacity(values.len());
@@ -424,7 +426,7 @@ impl Heap {
             });
         }
         let stack = builder.stack(&frames)?;
-        self.lists[id as usize].content = Content::Stack(stack);
+        self.lists[id as usize].content = ListContent::Stack(stack);
         Ok(stack)
     }
 }
@@ -444,14 +446,14 @@ mod tests {
             let expected = expected.map(|text| builder.string(text).expect("the budget suffices"));
             assert_eq!(scalar, Scalar::Text(text, expected), "{key:?}: {text}");
         };
-        for key in [Key::UserMetadata, Key::CompileContext] {
+        for key in [SnapshotKey::UserMetadata, SnapshotKey::CompileContext] {
             check(key, "layer 1", Some("layer 1"));
             check(key, "N/A", Some(""));
         }
-        check(Key::Name, "step", Some("step"));
-        check(Key::Action, "user_defined", Some("user_defined"));
-        check(Key::Action, "alloc", None);
-        check(Key::State, "inactive", None);
+        check(SnapshotKey::Name, "step", Some("step"));
+        check(SnapshotKey::Action, "user_defined", Some("user_defined"));
+        check(SnapshotKey::Action, "alloc", None);
+        check(SnapshotKey::State, "inactive", None);
     }
 
     #[test]

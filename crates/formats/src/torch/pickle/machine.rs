@@ -10,7 +10,7 @@ use super::value::Value;
 use crate::error::ReadError;
 use crate::limits::Limits;
 use crate::torch::builder::{Builder, EntryDraft};
-use crate::torch::key::Key;
+use crate::torch::key::SnapshotKey;
 
 /// Number of bytes that must have arrived before an instruction is executed, unless the pickle ends
 /// before: more than any instruction or history entry takes, except for long texts.
@@ -460,7 +460,7 @@ impl Machine {
     fn fill_new_dict(&mut self, mark: usize) -> StepResult<Value> {
         let strings = &self.heap.strings;
         let has_action = pairs(&self.stack[mark..]).any(|(key, value)| {
-            matches!((key, value), (Value::Text(key), Value::Text(_)) if strings.key(key) == Some(Key::Action))
+            matches!((key, value), (Value::Text(key), Value::Text(_)) if strings.key(key) == Some(SnapshotKey::Action))
         });
         if has_action {
             let draft = self.fill_entry(EntryDraft::default(), mark)?;
@@ -480,7 +480,7 @@ impl Machine {
             let Value::Text(key) = key else { continue };
             match self.heap.strings.key(key) {
                 None => {}
-                Some(Key::Frames) => draft.stack = self.heap.stack(value, &mut self.builder)?,
+                Some(SnapshotKey::Frames) => draft.stack = self.heap.stack(value, &mut self.builder)?,
                 Some(key) => {
                     let value = self.heap.field_scalar(key, value, &mut self.builder)?;
                     self.builder.entry_field(&mut draft, key, value)?;

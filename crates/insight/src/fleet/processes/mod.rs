@@ -13,18 +13,18 @@ use super::view::{EventsState, FleetView, ProcessIdentity, RankRow, stages};
 #[cfg(test)]
 mod tests;
 
-/// The most processes of a run, including those that have ended. Further ones are not shown.
+/// Maximum number of processes of a run, including ended ones. Further ones are not shown.
 const MAX_PROCESSES: usize = 16_384;
-/// The most summaries that wait for the description of their process.
+/// Maximum number of summaries that wait for the description of their process.
 const MAX_EARLY: usize = 16_384;
-/// The most memory of the summaries that wait for the description of their process, in bytes.
+/// Maximum memory of the summaries that wait for the description of their process, in bytes.
 const MAX_EARLY_BYTES: usize = 64 << 20;
 /// Age at which the estimate of a clock is no longer used, in nanoseconds: one minute.
 const MAX_CLOCK_AGE_NS: u64 = 60_000_000_000;
-/// The most names of sites that are kept for one process.
+/// Maximum number of site names that are kept for one process.
 const MAX_NAMES: usize = 256;
 
-/// What a process says of itself.
+/// A process's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessDescription {
     /// Its rank among all processes; `None` if it has none.
@@ -250,8 +250,8 @@ impl Fleet {
         }
     }
 
-    /// Returns what is shown at `now_ns`, a time by the broker's clock: of each rank, its newest
-    /// process. An earlier one that sends again is shown, too.
+    /// Returns the displayed figures at `now_ns`, a time by the broker's clock. Each rank has a row
+    /// for its newest process, and one for each earlier process that sends again.
     #[must_use]
     pub fn view(&self, now_ns: u64) -> FleetView {
         let starts = self.newest_starts();
@@ -347,7 +347,7 @@ impl ProcessState {
         ]
     }
 
-    /// Returns what is shown of the process.
+    /// Returns the displayed figures of the process.
     fn row(&self, identity: ProcessIdentity, clock: Option<OffsetEstimate>, now_ns: u64) -> RankRow {
         let RankFigures { peak_allocated, fragmentation, growth, .. } = self.window.figures();
         let total = self.newest.total();

@@ -31,7 +31,7 @@ const NUMBERS: usize = 21;
 /// The numbers of a rank, in the order of [`numbers`].
 type Numbers = [u64; NUMBERS];
 
-/// What a message changes.
+/// The changes in a message.
 #[derive(Debug, Serialize, Deserialize)]
 struct Message {
     time_unix_ns: u64,
@@ -46,7 +46,7 @@ struct Message {
     stages: Vec<StageRow>,
 }
 
-/// What rarely changes of a rank.
+/// The facts of a rank that rarely change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RankDescription {
     identity: String,
