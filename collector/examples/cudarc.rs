@@ -11,7 +11,7 @@ use cudarc::nvrtc::Ptx;
 use vramscope_collector::{CudaDevice, CudaError, MonitorBuilder};
 
 /// `fill(to, value, count)` writes `value` and the numbers after it.
-const KERNELS: &str = include_str!("../tests/gpu/kernels.ptx");
+const KERNELS: &str = include_str!("../tests/it/gpu/kernels.ptx");
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     match CudaDevice::new(0) {

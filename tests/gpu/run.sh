@@ -107,7 +107,9 @@ part_tests() {
             vramscope-pluggable-*) step "$(basename "$test")" 60 "$test" ;;
             # Part `demo` runs these.
             vramscope-demo-*) ;;
-            vramscope-collector-*) step "$(basename "$test")" 200 with_gpu "$test" --nocapture ;;
+            vramscope-collector-*)
+                step "$(basename "$test")" 200 with_gpu "$test" cuda devices host_pool --nocapture
+                ;;
             *) step "$(basename "$test")" 120 "$test" ;;
         esac
     done
@@ -119,7 +121,7 @@ part_sanitizer() {
     # Some tests provoke driver errors, so only memory accesses are reported.
     export VRAMSCOPE_TEST_OPERATIONS=${VRAMSCOPE_TEST_OPERATIONS:-20000}
     step sanitizer-memcheck 170 "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 99 \
-        "$built/tests/vramscope-collector-cuda" --test-threads 1
+        "$built/tests/vramscope-collector-it" cuda:: --test-threads 1
     unset VRAMSCOPE_TEST_OPERATIONS
 }
 
@@ -252,7 +254,7 @@ part_demo() {
     local demo=$here/demo
     [ -d "$demo" ] || demo=$built/../../tests/gpu/demo
     step demo-kernels 120 with_gpu "$built/tests/vramscope-demo-unit" --nocapture
-    VRAMSCOPE_TEST_DEVICE=cuda step demo-techniques 240 "$built/tests/vramscope-demo-techniques" effects plans \
+    VRAMSCOPE_TEST_DEVICE=cuda step demo-techniques 240 "$built/tests/vramscope-demo-it" effects plans \
         && note "$(cat "$work/demo-techniques")"
     step demo-tables 120 python3 "$demo/tables.py" "$built/vramscope" && note "$(cat "$work/demo-tables")"
     step demo-gpt 300 python3 "$demo/compare_gpt.py" "$built/examples/vramscope-demo-gpt" --out "$out/gpt.json"

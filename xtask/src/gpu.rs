@@ -11,14 +11,10 @@ use crate::workspace;
 
 /// What runs on the GPU machine: package, folder, and the targets that cargo builds.
 const TARGETS: [(&str, &str, &[&str]); 6] = [
-    (
-        "vramscope-collector",
-        "tests",
-        &["--test", "cuda", "--test", "cuda_streams", "--test", "devices", "--test", "host_pool"],
-    ),
+    ("vramscope-collector", "tests", &["--test", "it"]),
     ("vramscope-collector", "tests", &["--example", "cudarc"]),
     ("vramscope-pluggable", "tests", &["--lib", "--test", "it"]),
-    ("vramscope-demo", "tests", &["--lib", "--test", "techniques"]),
+    ("vramscope-demo", "tests", &["--lib", "--test", "it"]),
     ("vramscope-demo", "examples", &["--example", "gpt"]),
     ("vramscope-collector", "benches", &["--bench", "record", "--bench", "speed", "--bench", "step"]),
 ];

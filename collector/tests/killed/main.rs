@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use vramscope_collector::{Hub, Keep, Outputs, Recorder, RecordingFile, ViewFrom};
 use vramscope_trace::{DecodedItem, Decoder, Event, MemorySink, Recording, RecordingInfo};
 
-#[path = "../file/program.rs"]
+#[path = "../it/file/program.rs"]
 mod program;
 use program::Program;
 

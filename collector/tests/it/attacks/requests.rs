@@ -1,7 +1,7 @@
 //! Malicious and malformed HTTP requests.
 
-use crate::server::{Protection, TOKEN, TestServer};
-use crate::{Attack, check};
+use crate::attacks::server::{Protection, TOKEN, TestServer};
+use crate::attacks::{Attack, check};
 
 /// A request, and the status of its response; 0 if the server sends no response.
 type Case = (&'static str, u16);

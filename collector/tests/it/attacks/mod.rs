@@ -1,8 +1,6 @@
 //! Attacks on the server. `docs/security.md` lists them with their outcomes; a test compares the
 //! list.
 
-#![allow(missing_docs)]
-
 mod requests;
 mod server;
 mod sockets;
@@ -53,7 +51,7 @@ fn documentation_lists_every_attack() {
     let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     let documented: BTreeSet<&str> = rows.skip_while(|row| *row != "attempt").skip(2).collect();
     let connection_attacks = streams::ATTACKS.iter().chain(sockets::ATTACKS).map(|attack| attack.name);
-    let pushes = include_str!("../pushes.rs");
+    let pushes = include_str!("../../pushes.rs");
     let push_attacks = PUSH_ATTACKS.iter().map(|(name, test)| {
         assert!(pushes.contains(&format!("#[test]\nfn {test}()")), "tests/pushes.rs has no test for: {name}");
         *name

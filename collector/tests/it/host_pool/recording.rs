@@ -6,7 +6,7 @@ use vramscope_collector::{
 };
 use vramscope_trace::{DeviceId, Recording, RecordingInfo, Site};
 
-use crate::MIB;
+use crate::host_pool::MIB;
 
 /// Runs a program and returns its recording.
 fn record(program: impl FnOnce(&RecorderHandle)) -> Recording {

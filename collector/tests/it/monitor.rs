@@ -1,7 +1,5 @@
 //! A monitored program: its file, its page and its commands.
 
-#![allow(missing_docs)]
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,8 +1,6 @@
 //! GPU buffers that several streams use: work queued before a buffer is dropped still sees its old
 //! contents. Without a GPU the tests print `SKIPPED` and pass.
 
-#![allow(missing_docs)]
-
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
@@ -12,7 +10,7 @@ use vramscope_collector::{
 };
 use vramscope_trace::NullSink;
 
-mod gpu;
+use crate::gpu;
 
 /// Approximate GPU clock cycles in a millisecond.
 const MILLISECOND: u64 = 1_500_000;

@@ -1,7 +1,5 @@
 //! Tests that every device passes: host memory, the simulated device and, if present, a GPU.
 
-#![allow(missing_docs)]
-
 use std::ptr;
 
 use cudarc::driver::result;
@@ -10,7 +8,7 @@ use vramscope_collector::{CudaDevice, HostDevice, Settings};
 use vramscope_pool::{AllocateError, Device, DeviceError, Origin, Pool, SimulatedDevice};
 use vramscope_trace::{DeviceId, NullSink, SiteId, StreamId};
 
-mod gpu;
+use crate::gpu;
 
 const MIB: u64 = 1 << 20;
 /// Least memory that a device needs for these tests.

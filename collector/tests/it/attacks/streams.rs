@@ -6,8 +6,10 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::server::{MAX_CONNECTIONS, Protection, SHORT_CLIENT_TIMEOUT, SOCKET_TIMEOUT, Stream, TestServer, read_all};
-use crate::{Attack, check};
+use crate::attacks::server::{
+    MAX_CONNECTIONS, Protection, SHORT_CLIENT_TIMEOUT, SOCKET_TIMEOUT, Stream, TestServer, read_all,
+};
+use crate::attacks::{Attack, check};
 
 /// More connections than may be open at once.
 const FLOOD_CONNECTIONS: usize = 5 * MAX_CONNECTIONS;

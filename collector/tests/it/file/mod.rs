@@ -1,7 +1,5 @@
 //! Recording files: their size, and what happens when writing fails.
 
-#![allow(missing_docs)]
-
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -32,7 +30,7 @@ fn open(bytes: &[u8], may_be_cut: bool) -> Recording {
     recording
 }
 
-/// `cargo test --release -p vramscope-collector --test file sizes -- --nocapture --ignored` prints
+/// `cargo test --release -p vramscope-collector --test it file::recording_sizes -- --nocapture --ignored` prints
 /// the sizes at more rates, over a longer time.
 #[test]
 fn recording_size_does_not_depend_on_viewers() {
@@ -108,7 +106,7 @@ fn program_on_a_small_disk() {
 fn full_disk_ends_the_file_but_not_the_program() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let program = std::env::current_exe().expect("the test executable has a path");
-    let script = "mount -t tmpfs -o size=900k none \"$1\" || exit 77; \"$0\" --exact program_on_a_small_disk";
+    let script = "mount -t tmpfs -o size=900k none \"$1\" || exit 77; \"$0\" --exact file::program_on_a_small_disk";
     let mut command = std::process::Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(program).arg(folder.path());
     let output = command.env(SMALL_DISK, folder.path()).output();

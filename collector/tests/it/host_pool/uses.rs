@@ -8,8 +8,8 @@ use vramscope_collector::{
 };
 use vramscope_trace::{Event, EventKind, MempoolId, StreamId};
 
-use crate::MIB;
-use crate::test_sink::{delete, recorded_pool};
+use crate::host_pool::MIB;
+use crate::host_pool::test_sink::{delete, recorded_pool};
 
 #[test]
 fn buffers_are_written_and_read_with_cudarcs_names() {

@@ -1,7 +1,5 @@
 //! The page behind a proxy that adds a path prefix, as nginx and Jupyter servers do.
 
-#![allow(missing_docs)]
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;

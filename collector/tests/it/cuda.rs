@@ -1,8 +1,6 @@
 //! A pool on a GPU: kernels, streams, threads, driver errors, cudarc and cuBLAS. Without a GPU the
 //! tests print `SKIPPED` and pass.
 
-#![allow(missing_docs)]
-
 use std::env;
 use std::sync::Arc;
 use std::thread;
@@ -15,7 +13,7 @@ use vramscope_collector::{AllocateError, CudaDevice, CudaError, CudaPool, PoolSl
 use vramscope_pool::Device;
 use vramscope_trace::{NullSink, StreamId};
 
-mod gpu;
+use crate::gpu;
 
 const MIB: u64 = 1 << 20;
 /// Approximate GPU clock cycles in a millisecond.

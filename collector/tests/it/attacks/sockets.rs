@@ -4,8 +4,8 @@ use std::io::Write;
 
 use tungstenite::{Message, WebSocket};
 
-use crate::server::{Protection, Stream, TestServer, read_all};
-use crate::{Attack, check};
+use crate::attacks::server::{Protection, Stream, TestServer, read_all};
+use crate::attacks::{Attack, check};
 
 const HANDSHAKE: &str = "GET /ws?token={token} HTTP/1.1\r\nHost: {host}\r\n\
     Connection: Upgrade\r\nUpgrade: websocket\r\n\

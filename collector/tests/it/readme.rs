@@ -1,11 +1,9 @@
 //! The Rust code of the README and of `docs/cudarc.md` is part of `examples/cudarc.rs`, and that
 //! example runs.
 
-#![allow(missing_docs)]
-
-#[path = "../examples/cudarc.rs"]
+#[path = "../../examples/cudarc.rs"]
 mod example;
-mod gpu;
+use crate::gpu;
 
 /// Returns the lines of the last Rust block, trimmed and without empty lines and comments.
 fn block(text: &str) -> Vec<&str> {
@@ -20,8 +18,8 @@ fn lines(code: &str) -> Vec<&str> {
 
 #[test]
 fn documented_code_is_part_of_the_example() {
-    let program = lines(include_str!("../examples/cudarc.rs"));
-    for (text, least) in [(include_str!("../../README.md"), 4), (include_str!("../../docs/cudarc.md"), 11)] {
+    let program = lines(include_str!("../../examples/cudarc.rs"));
+    for (text, least) in [(include_str!("../../../README.md"), 4), (include_str!("../../../docs/cudarc.md"), 11)] {
         let shown = block(text);
         assert!(shown.len() >= least, "{shown:?}");
         assert!(program.windows(shown.len()).any(|part| part == shown), "the example lacks these lines: {shown:#?}");

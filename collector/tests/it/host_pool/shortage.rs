@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use vramscope_collector::{AllocateError, DeviceError, FreeError, HostPool, PoolSlice};
 use vramscope_trace::{EventKind, StreamId};
 
-use crate::MIB;
-use crate::test_sink::{delete, recorded_pool};
+use crate::host_pool::MIB;
+use crate::host_pool::test_sink::{delete, recorded_pool};
 
 const LARGE: usize = 30 << 20;
 

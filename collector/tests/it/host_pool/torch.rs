@@ -3,8 +3,8 @@
 use vramscope_collector::{AllocateError, HostDevice, HostPool, Settings};
 use vramscope_trace::{NullSink, StreamId};
 
-use crate::MIB;
-use crate::test_sink::recorded_pool;
+use crate::host_pool::MIB;
+use crate::host_pool::test_sink::recorded_pool;
 
 #[test]
 fn byte_counters_match_pytorch() {
