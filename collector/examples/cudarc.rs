@@ -1,7 +1,7 @@
 //! A cudarc program whose memory comes from the pool, recorded and shown live.
 //!
-//! The README shows the middle part; `tests/readme.rs` checks that both are equal. Without a GPU
-//! the program prints that and ends.
+//! `docs/cudarc.md` shows the middle part, the README the first lines of it; `tests/it/readme.rs`
+//! checks that they are equal. Without a GPU the program prints that and ends.
 
 use std::error::Error;
 use std::sync::Arc;

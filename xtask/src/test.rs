@@ -132,8 +132,9 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
         executables::run_all(executables(), Purpose::Benchmarks)
     });
     plan.step("recordings through a real broker", Kind::WaitingTest, &[native_tests, python], move || {
-        let mut test = executables::find(executables(), TESTS_PACKAGE, "test", "fleet")?.command();
-        shell::run(test.arg("--ignored").env(nats::SERVER_VARIABLE, nats::server()?))
+        let mut test = executables::find(executables(), TESTS_PACKAGE, "test", "it")?.command();
+        test.args(["--ignored", "fleet::", "--skip", "browser::"]);
+        shell::run(test.env(nats::SERVER_VARIABLE, nats::server()?))
     });
     let archive_needs = [native_tests, python];
     plan.full_step("the archive on S3", about::ARCHIVE, Kind::WaitingTest, &archive_needs, move || {
@@ -158,15 +159,16 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
     });
     let browser_needs = [native_tests, viewer_tests, chromium, python];
     plan.step("the binary in the browser", Kind::WaitingTest, &browser_needs, move || {
-        let other_tests = ["--skip", "live::", "--skip", "golden::", "--test-threads", "2"];
+        let other_tests = ["browser::", "--skip", "live::", "--skip", "golden::", "--test-threads", "2"];
         let others = end_to_end(executables(), &other_tests, tools::headless_shell());
         // The headless shell draws text differently.
-        let pictures = end_to_end(executables(), &["golden::", "--skip", "::full::", "--test-threads", "2"], None);
+        let pictures =
+            end_to_end(executables(), &["browser::golden::", "--skip", "::full::", "--test-threads", "2"], None);
         others.and(pictures)
     });
     let all_pictures = "pictures of the page in all colors and sizes";
     plan.full_step(all_pictures, about::PAGE, Kind::WaitingTest, &browser_needs, move || {
-        end_to_end(executables(), &["golden::full::", "--test-threads", "2"], None)
+        end_to_end(executables(), &["browser::golden::full::", "--test-threads", "2"], None)
     });
     if has_wheel {
         // Cargo also locks `target/debug` for the wheel, whose build scripts are there.
@@ -194,7 +196,7 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
         shell::run(tests.arg("recording_has_every_entry_of_each_layout_at_a_million_events_a_second"))
     });
     plan.full_step("running programs in the browser", about::COLLECTOR, Kind::Measure, &browser_needs, move || {
-        end_to_end(executables(), &["live::", "--test-threads", "1"], None)
+        end_to_end(executables(), &["browser::live::", "--test-threads", "1"], None)
     });
     plan.full_step("many machines, simulated briefly", about::FLEET, Kind::Measure, &browser_needs, move || {
         simulate_fleet(executables())
@@ -394,7 +396,7 @@ fn end_to_end(all: &[Executable], tests: &[&str], headless_shell: Option<PathBuf
         (measure::WASM_BENCHMARK_VARIABLE, measure::wasm_benchmark_folder()?),
         (measure::AXE_VARIABLE, exports::axe_script()?),
     ];
-    let mut browser = executables::find(all, TESTS_PACKAGE, "test", "browser")?.command();
+    let mut browser = executables::find(all, TESTS_PACKAGE, "test", "it")?.command();
     let headless_shell = headless_shell.map(|path| (measure::HEADLESS_SHELL_VARIABLE, path));
     shell::run(browser.arg("--ignored").args(tests).envs(variables).envs(headless_shell))
 }

@@ -141,7 +141,7 @@ fn info(path: &Path, rest: &[&str]) -> String {
     finished.stdout.replace(name, "")
 }
 
-/// Unit tests cover the structure of the page, `tests/tests/browser` runs it.
+/// Unit tests cover the structure of the page, `tests/tests/it/browser` runs it.
 #[test]
 fn html_export_embeds_the_recording() {
     let folder = TempDir::new().expect("a temporary folder");

@@ -5,7 +5,7 @@ use std::fs;
 use vramscope_collector::{HostDevice, Listen, Monitor, PushAddress, Rank};
 use vramscope_tests::fleet::FollowingServer;
 
-use crate::harness::{start_broker, wait_until};
+use super::harness::{start_broker, wait_until};
 
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]

@@ -8,7 +8,7 @@ use vramscope_insight::fleet::{EventsState, ProcessIdentity, RankRow};
 use vramscope_tests::fleet::{FollowingServer, PushingRank};
 use vramscope_tests::{Broker, Proxy};
 
-use crate::harness::{shows, start_broker, wait_until, wait_until_shown};
+use super::harness::{shows, start_broker, wait_until, wait_until_shown};
 
 /// Returns what a server shows of a rank, once it shows all of them.
 fn row(server: &FollowingServer, rank: u32) -> RankRow {

@@ -8,7 +8,7 @@ use vramscope_fleet::archive::{ArchiveAddress, ArchiveOptions, ArchiveReader, Ar
 use vramscope_tests::fleet::PushingRank;
 use vramscope_trace::{DeviceId, Recording};
 
-use crate::harness::{start_broker, wait_until};
+use super::harness::{start_broker, wait_until};
 
 fn archive_address(folder: &Path) -> ArchiveAddress {
     ArchiveAddress::parse(&format!("file://{}/run", folder.display())).expect("a valid address")

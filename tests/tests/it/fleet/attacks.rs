@@ -30,7 +30,7 @@ use vramscope_insight::fleet::{RankRow, Summary};
 use vramscope_tests::Broker;
 use vramscope_tests::fleet::{FollowingServer, PushingRank, logged, print_log};
 
-use crate::harness::{wait_until, wait_until_shown};
+use super::harness::{wait_until, wait_until_shown};
 
 /// The run.
 const RUN: &str = "run";

@@ -8,7 +8,7 @@ use vramscope_fleet::FollowerOptions;
 use vramscope_tests::Broker;
 use vramscope_tests::fleet::{FollowingServer, PushingRank};
 
-use crate::harness::{start_broker, wait_until, wait_until_shown};
+use super::harness::{start_broker, wait_until, wait_until_shown};
 
 /// Starts ranks that push all events to the broker.
 fn start_ranks(broker: &Broker, count: u32) -> Vec<PushingRank> {

@@ -7,7 +7,7 @@
 //! looks like and where that differs. This writes new pictures:
 //!
 //! ```sh
-//! UPDATE_GOLDEN=1 cargo test -p vramscope-tests --test browser -- --ignored golden::
+//! UPDATE_GOLDEN=1 cargo test -p vramscope-tests --test it -- --ignored golden::
 //! ```
 //!
 //! Look at them before you commit them.

@@ -13,7 +13,7 @@ use vramscope_fleet::{FleetAddress, Follower, FollowerOptions};
 use vramscope_tests::Broker;
 use vramscope_tests::fleet::{FollowingServer, PushingRank, print_log};
 
-use crate::harness::wait_until;
+use super::harness::wait_until;
 
 /// Checks that a summary of a rank reaches a server if both use the address `right`, and that the
 /// broker refuses each address in `wrong`.

@@ -6,7 +6,7 @@ use vramscope_insight::fleet::RankRow;
 use vramscope_tests::Broker;
 use vramscope_tests::fleet::{FollowingServer, PushingRank, print_log};
 
-use crate::harness::{start_broker, wait_until};
+use super::harness::{start_broker, wait_until};
 
 #[test]
 #[ignore = "needs nats-server: cargo xtask test"]
