@@ -1,5 +1,6 @@
-//! `cargo xtask test`: what every change must pass, fastest to fail first; with `--full`, every test
-//! and check. The table of both is in `CONTRIBUTING.md`.
+//! `cargo xtask test`: what every change must pass, fastest to fail first.
+//!
+//! With `--full`, it runs every test and check; `CONTRIBUTING.md` has the table of both tiers.
 
 use std::fs;
 use std::path::PathBuf;

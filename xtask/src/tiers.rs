@@ -34,8 +34,8 @@ impl Tiers {
         }
     }
 
-    /// Returns true if a step of the full tier runs. `about` are the files that it is about: folders
-    /// and files from the root, or, with `/` first, a part of a path anywhere.
+    /// Returns true if a step of the full tier runs. `about` are the files that it is about:
+    /// folders and files from the root, or, with `/` first, a part of a path anywhere.
     pub(crate) fn run_step_about(&self, about: &[&str]) -> bool {
         match self {
             Self::Full => true,

@@ -30,8 +30,7 @@ fn open(bytes: &[u8], may_be_cut: bool) -> Recording {
     recording
 }
 
-/// `cargo test --release -p vramscope-collector --test it file::recording_sizes -- --nocapture --ignored` prints
-/// the sizes at more rates, over a longer time.
+/// [`recording_sizes_at_other_rates`] prints the sizes at more rates, over a longer time.
 #[test]
 fn recording_size_does_not_depend_on_viewers() {
     print_sizes(&[10_000], Duration::from_secs(1));
