@@ -14,7 +14,7 @@ use vramscope_insight::pools::FreeMemory;
 use crate::heatmap::Hit;
 use crate::units::{self, unbroken_size};
 
-/// What the details panel describes: an allocated block, a block pending free, free space, a free
+/// The object in the details panel: an allocated block, a block pending free, free space, a free
 /// segment or the device. The page marks the panel with the heatmap's color for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DetailsKind {
@@ -101,7 +101,7 @@ impl BlockEvents {
 /// A call stack of the details panel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackSection {
-    /// What happened there.
+    /// Name of the event.
     pub heading: &'static str,
     /// The complete call stack.
     pub stack: StackView,
@@ -134,7 +134,7 @@ impl StackSection {
 /// The content of the details panel: what it describes, sections of facts, and call stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Details {
-    /// What is described.
+    /// The described object.
     pub kind: DetailsKind,
     /// Names and values.
     pub sections: Vec<Section>,
@@ -380,7 +380,7 @@ pub fn is_imported(info: &RecordingInfo) -> bool {
     info.writer.starts_with(IMPORTER)
 }
 
-/// Returns what the source and the writer of a recording are called on the page.
+/// Returns the names of a recording's source and writer on the page.
 #[must_use]
 pub fn names_of_origin(info: &RecordingInfo) -> [&'static str; 2] {
     if is_imported(info) { ["imported from", "converted by"] } else { ["program", "written by"] }

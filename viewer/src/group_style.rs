@@ -9,12 +9,12 @@ use crate::theme::{Texture, Theme};
 /// The color and texture of a group of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupStyle {
-    /// Those of a group, by its index in the order of
+    /// The color of a group, by its index in the order of
     /// [`BlockGroups`](crate::heatmap::BlockGroups); see [`Theme::group_color`].
     Group(usize),
-    /// Those of a category, by its index in `Category::ALL`.
+    /// The color of a category, by its index in `Category::ALL`.
     Category(usize),
-    /// Those of everything without a group of its own.
+    /// The color of blocks without a group of their own.
     #[default]
     Other,
 }

@@ -13,14 +13,14 @@ pub enum Job {
         device: DeviceId,
         /// The settings; `None` for the recorded figures alone.
         conf: Option<String>,
-        /// The most bytes that the allocator may reserve; `None` for the recorded limit.
+        /// Limit of the reserved bytes; `None` for the recorded limit.
         capacity_bytes: Option<u64>,
     },
     /// All settings worth trying on a device, ranked.
     Advice {
         /// The device.
         device: DeviceId,
-        /// The most bytes that the allocator may reserve; `None` for the recorded limit.
+        /// Limit of the reserved bytes; `None` for the recorded limit.
         capacity_bytes: Option<u64>,
     },
     /// The problems that the recording shows.

@@ -65,17 +65,16 @@ impl HeatmapZoom {
 const MAX_PANES: usize = 2;
 
 /// A view of a recording as in a link: moment, timeline, device, selection, coloring, bands and
-/// panes.
-/// What a link omits stays unchanged when the link is opened.
+/// panes. Parts that a link omits stay unchanged when the link is opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
     /// Moment, as an event number.
     pub event: Option<u64>,
-    /// What the timeline's horizontal axis shows.
+    /// Unit of the timeline's horizontal axis.
     pub axis: Option<AxisKind>,
     /// Whether the timeline leaves out idle time; `None` leaves that to the recording.
     pub cuts_idle: Option<bool>,
-    /// What the timeline's live bytes are grouped by.
+    /// Grouping of the timeline's live bytes.
     pub stack: Option<GroupBy>,
     /// Range of the timeline, in the unit of its axis: the recording's nanoseconds, event numbers,
     /// or steps.
@@ -90,7 +89,7 @@ pub struct Link {
     pub since: Option<u64>,
     /// The selected group of blocks: what they are grouped by, and the group's name.
     pub group: Option<(GroupBy, String)>,
-    /// What block colors show.
+    /// The property that block colors show.
     pub color_by: Option<ColorBy>,
     /// How the heatmap scales segments.
     pub scaling: Option<Scaling>,
@@ -102,7 +101,7 @@ pub struct Link {
     pub panes: Vec<PaneLink>,
     /// Name of the span that the user chose as a step.
     pub step_span: Option<String>,
-    /// What the recording is compared with, as in the command `compare-with`.
+    /// The second side of a comparison, as in the command `compare-with`.
     pub compare_with: Option<String>,
     /// The pinned moment: device and event number.
     pub pinned: Option<(DeviceId, u64)>,

@@ -50,7 +50,8 @@ impl From<Recording> for LoadedFile {
 }
 
 /// Returns true if `bytes`, the start of a file, begin with an uncompressed recording's magic
-/// number: only such a file may have an index and be read in parts. False for too few bytes.
+/// number: only an uncompressed recording may have an index and be read in parts. False for too few
+/// bytes.
 #[must_use]
 pub fn is_recording(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)

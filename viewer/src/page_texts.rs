@@ -57,8 +57,8 @@ pub struct CounterTexts {
     pub missed: Option<String>,
 }
 
-/// What the header shows of a [`Band`] (memory outside the pool, or of other processes): its bytes,
-/// and whether the timeline draws it.
+/// The header's text on a [`Band`] (memory outside the pool, or of other processes): its bytes, and
+/// whether the timeline draws it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BandText {
     /// Bytes at the moment.

@@ -11,7 +11,7 @@ pub(crate) const MAX_TEXT_BYTES: usize = 1_000;
 pub struct PaneLink {
     /// Name of the view.
     pub view: String,
-    /// What the view's rows are grouped by.
+    /// Grouping of the view's rows.
     pub by: Option<GroupBy>,
     /// The view's variant, such as the layout of a picture.
     pub mode: Option<String>,

@@ -1,5 +1,5 @@
-//! What the pictures of several views share: the axis of moments, the cursor and the selected range
-//! on it, and the text under the pointer.
+//! Parts of several views' pictures: the axis of moments, the cursor and the selected range on it,
+//! and the text under the pointer.
 
 use crate::frame::{Color, Frame, Rect};
 use crate::text::{Align, Typesetter};

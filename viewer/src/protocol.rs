@@ -41,7 +41,7 @@ pub struct Screen {
     pub is_dark: bool,
 }
 
-/// What a pointer did on a picture.
+/// A pointer action on a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum PointerKind {
     /// It was pressed.
@@ -65,7 +65,7 @@ pub enum PointerKind {
 pub struct Pointer {
     /// The picture.
     pub surface: Surface,
-    /// What the pointer did.
+    /// The action of the pointer.
     pub kind: PointerKind,
     /// Pixels from the picture's left edge.
     pub x: f64,
@@ -97,7 +97,7 @@ pub struct FrameRequest {
     pub clock_ms: f64,
     /// Size, scale and colors, if they have changed.
     pub screen: Option<Screen>,
-    /// What the user did, in order.
+    /// The user's actions, in order.
     pub actions: Vec<Action>,
 }
 
@@ -161,7 +161,7 @@ pub enum ToEngine {
     },
     /// Asks for a frame. Buffers of pictures that were shown travel beside the message.
     Frame(FrameRequest),
-    /// What the user did before the next message, and the page's clock in milliseconds.
+    /// The user's actions before the next message, and the page's clock in milliseconds.
     Actions(Vec<Action>, f64),
     /// A call with the number under which to answer it.
     Call(u32, Call),
@@ -187,7 +187,7 @@ pub enum ToEngine {
     CancelOpening,
 }
 
-/// What the page as a whole shows: a text while loading, the start page, or a recording.
+/// The stage of the page: a text while loading, the start page, or a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PageStage {
     /// A file is being opened, or the live connection has no events yet.
@@ -205,11 +205,11 @@ pub struct PaneContent {
     pub view: String,
     /// Whether the pane has a picture.
     pub has_picture: bool,
-    /// What the picture shows, for screen readers.
+    /// Description of the picture, for screen readers.
     pub picture_label: String,
     /// Controls in the pane's header.
     pub controls: Vec<Node>,
-    /// What the picture's colors mean.
+    /// Legend of the picture's colors.
     pub legend: Vec<Node>,
     /// Content beside or below the picture.
     pub content: Vec<Node>,
@@ -283,11 +283,11 @@ pub enum FromEngine {
     },
     /// A text for the clipboard.
     Clipboard(String),
-    /// What is around the pixels of a picture that the page saves as a file.
+    /// Title, legend and other parts around the pixels of a picture that the page saves as a file.
     Picture(Surface, Box<SavedPicture>),
     /// The recordings on the page have changed.
     Sources(Sources),
-    /// What [`ToEngine::GoBack`] asked for is on the screen, or cannot be shown.
+    /// The view that [`ToEngine::GoBack`] requested is on the screen, or cannot be shown.
     WentBack,
     /// The running program's commands may have changed: ask its server for them.
     LoadControls,

@@ -130,7 +130,7 @@ pub struct LegendEntry {
     pub text: String,
 }
 
-/// What is around the pixels of a picture.
+/// Title, legend and other parts around the pixels of a saved picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Surroundings {
     /// First line.

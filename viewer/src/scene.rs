@@ -24,7 +24,7 @@ pub struct Viewport {
     pub scale: f32,
 }
 
-/// What the heatmap is computed from beside the model.
+/// The inputs of the heatmap beside the model.
 #[derive(Default)]
 pub struct HeatmapInputs<'a> {
     /// The unit of ages.
@@ -128,7 +128,7 @@ impl Scene {
     }
 }
 
-/// Returns what the timeline of the model's device and time range is computed from.
+/// Returns the inputs of the timeline of the model's device and time range.
 pub(crate) fn timeline_content(model: &Model) -> timeline::TimelineContent<'_> {
     timeline::TimelineContent {
         recording: model.recording(),
@@ -161,7 +161,7 @@ impl Layers {
         (self.base.width() as u32, self.base.height() as u32)
     }
 
-    /// Sets the picture's width and height in pixels and discards what was drawn.
+    /// Sets the picture's width and height in pixels and discards the drawn picture.
     pub fn resize(&mut self, (width, height): (u32, u32)) {
         self.base = Frame::new(width, height, Color::default());
     }

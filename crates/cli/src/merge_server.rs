@@ -27,7 +27,7 @@ pub(crate) enum MergeSource {
     Run(FleetAddress),
 }
 
-/// What a command does if the disk does not let it create its file.
+/// The behavior of a command whose file cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnUnwritable {
     /// Ends with an error.
@@ -122,7 +122,7 @@ impl MergeServer {
         self.server.url().replacen("http", "ws", 1)
     }
 
-    /// Returns what reads the server's metrics.
+    /// Returns a function that reads the server's metrics.
     #[cfg(feature = "otlp")]
     pub(crate) fn metrics_reader(&self) -> impl Fn() -> Vec<vramscope_collector::MetricFamily> + use<> {
         let content = self.content.clone();

@@ -11,7 +11,7 @@ use vramscope_trace::Count;
 use crate::error::{CommandError, Result};
 use crate::terminal;
 
-/// The most messages that are kept for a client.
+/// Maximum number of messages that are kept for a client.
 const MAX_MESSAGES: usize = 20;
 
 /// A long operation, for a user at a terminal or for a client of a server. Clones share its state.
@@ -26,7 +26,7 @@ struct OperationState {
     shown: Mutex<Shown>,
 }
 
-/// What a user or a client can see of an operation.
+/// The progress and messages of an operation that a user or a client sees.
 #[derive(Default)]
 struct Shown {
     /// Number of stages that have begun.

@@ -24,7 +24,7 @@ use crate::terminal;
 
 /// Interval between two exports.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// The most time that an export may take.
+/// Timeout of an export.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The path of the metrics below the collector's address, as OTLP defines it.
 const PATH: &str = "v1/metrics";

@@ -1,7 +1,7 @@
 //! Folders in which no other user can create, replace or remove a file.
 //!
-//! What is run from such a folder is this user's or root's, also if the folder is deleted and
-//! created again: another user cannot write to a folder above it either.
+//! Files in a private folder belong to this user or root, also if the folder is deleted and created
+//! again: another user cannot write to a folder above it either.
 
 use std::fs;
 use std::io;

@@ -26,9 +26,9 @@ pub(crate) struct FindingsArguments {
     pub(crate) json: bool,
 }
 
-/// Returns the allocator settings under which a recording was made. `limit`, the most bytes that
-/// the allocator was allowed to reserve, is not part of a recording. `path` is for messages. Prints
-/// on stderr which settings were skipped or are not followed; fails for another allocator.
+/// Returns the allocator settings under which a recording was made. `limit`, the allocator's limit
+/// of reserved bytes, is not part of a recording. `path` is for messages. Prints on stderr which
+/// settings were skipped or are not followed; fails for another allocator.
 pub(crate) fn settings(path: &Path, recording: &Recording, limit: Option<ByteSize>) -> Result<Settings> {
     let conf = &recording.info().alloc_conf;
     let recorded = RecordedConf::parse(conf);

@@ -1,4 +1,4 @@
-//! What `simulate` and `advise` share: the requests of each device, and the memory limits.
+//! The requests of each device and the memory limits, for `simulate` and `advise`.
 
 use std::path::Path;
 

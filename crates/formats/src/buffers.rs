@@ -28,7 +28,7 @@ const COLUMNS: [(Column, &[&str]); 8] = [
     (Column::Offset, &["offset"]),
 ];
 
-/// What a column contains.
+/// The content of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Id,
@@ -129,13 +129,13 @@ fn without_byte_order_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
-/// Returns what a column of this name contains, or `None` if the name is unknown.
+/// Returns the column of this name, or `None` if the name is unknown.
 fn column(name: &[u8]) -> Option<Column> {
     let is_named = |names: &[&str]| names.iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()));
     COLUMNS.iter().find(|(_, names)| is_named(names)).map(|&(column, _)| column)
 }
 
-/// Returns what each column contains.
+/// Returns the columns in the order of the header.
 fn columns(header: &csv::ByteRecord) -> Result<Vec<Column>, ReadError> {
     let error = |message: String| ReadError::at(0, message).with_line(1, 1);
     let mut columns = Vec::new();

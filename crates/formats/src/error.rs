@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// What kind of problem a [`ReadError`] is.
+/// The kind of a [`ReadError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ErrorKind {
     /// The input is valid as far as it goes, but ends too early.
@@ -22,7 +22,7 @@ pub struct ReadError {
     pub offset: u64,
     /// Line and column, both from 1, if the input is text.
     pub line_column: Option<(usize, usize)>,
-    /// What is wrong, as a phrase that is complete without the position.
+    /// The problem, as a phrase that is complete without the position.
     pub message: String,
     kind: ErrorKind,
     source: Option<Arc<dyn Error + Send + Sync>>,

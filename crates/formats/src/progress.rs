@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::error::ReadError;
 
-/// What an import is doing.
+/// The phase of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ImportPhase {
     /// Receives and unpacks a file that can only be read once it is complete: JSON or an RMM log.
@@ -33,7 +33,7 @@ impl ImportPhase {
 /// How far an import is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ImportProgress {
-    /// What the import is doing.
+    /// The phase of the import.
     pub phase: ImportPhase,
     /// The part of the whole import that is done, from 0 to 1; never decreases. Bytes of a file of
     /// unknown length do not count.

@@ -5,7 +5,7 @@ use vramscope_trace::RecordingInfo;
 /// The name and version of this crate, recorded as the writer of everything it produces.
 pub(crate) const WRITER: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
 
-/// What an import produced besides the events: the recording's description and counts.
+/// The results of an import besides the events: the recording's description and counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportSummary {
     /// The description of the recording, as passed to the function that created the sink, and the

@@ -26,7 +26,7 @@ pub enum ConfErrorKind {
     /// The text does not continue as the syntax requires.
     #[error("expected {expected}, found {}", describe_found(.found.as_deref()))]
     Expected {
-        /// What the syntax requires.
+        /// The syntax that the position requires.
         expected: &'static str,
         /// The text found instead, truncated if it is very long; `None` at the end of the text.
         found: Option<String>,

@@ -50,7 +50,7 @@ pub struct OutOfMemory {
     pub device_free_bytes: u64,
     /// Total bytes of the device.
     pub device_total_bytes: u64,
-    /// The most bytes that the pool may reserve; `None` without a limit.
+    /// Limit of the reserved bytes; `None` without a limit.
     pub limit_bytes: Option<u64>,
     /// Bytes of allocated blocks.
     pub allocated_bytes: u64,

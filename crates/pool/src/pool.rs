@@ -68,7 +68,7 @@ pub struct Pool<D> {
     pub(crate) id: DeviceId,
     pub(crate) device: D,
     pub(crate) settings: Settings,
-    /// The most bytes that the pool may reserve, computed from the settings and the device's size.
+    /// Limit of the reserved bytes, computed from the settings and the device's size.
     pub(crate) limit_bytes: Option<u64>,
     /// Whether ages of free blocks matter under the present settings, so that look-ups are counted.
     pub(crate) counts_lookups: bool,
@@ -137,8 +137,8 @@ impl<D: Device> Pool<D> {
         self.settings = settings;
     }
 
-    /// Returns the most bytes that the pool may reserve under its settings; `None` if only the
-    /// device limits it.
+    /// Returns the limit of the reserved bytes under the pool's settings; `None` if only the device
+    /// limits it.
     pub fn limit_bytes(&self) -> Option<u64> {
         self.limit_bytes
     }

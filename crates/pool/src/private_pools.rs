@@ -7,7 +7,8 @@ use vramscope_trace::{MempoolId, PoolKind, StreamId};
 use crate::error::MempoolError;
 use crate::index::BlockPoolIndex;
 
-/// Which requests are served from a selected private pool: all, or those on one stream.
+/// The requests that are served from a selected private pool: all requests, or the requests on one
+/// stream.
 ///
 /// See [`Pool::begin_allocate_to_pool`](crate::Pool::begin_allocate_to_pool). PyTorch passes a
 /// function from stream to `bool` instead.

@@ -10,7 +10,8 @@ const MAX_SKIPPED: usize = 16;
 /// How many skipped settings a sentence for the user names.
 const MAX_NAMED: usize = 3;
 
-/// The allocator settings of a recording, and what in their text has no effect on the pool.
+/// The allocator settings of a recording, and the settings in their text that have no effect on the
+/// pool.
 ///
 /// [`Settings::parse`] refuses a text with an unknown setting, which is right for a text that a
 /// user writes. A recording may come from a newer version of PyTorch: here such a setting is

@@ -29,9 +29,9 @@ pub struct Settings {
     pub large_segment_size_bytes: u64,
     /// Share of the device's memory that the pool may reserve, from 0 to 1. 1 means no limit.
     pub per_process_memory_fraction: f64,
-    /// The most bytes that the pool may reserve, as an alternative to
-    /// `per_process_memory_fraction`; the smaller of both applies. A request that needs a segment
-    /// beyond it is treated as if the device were out of memory.
+    /// Limit of the reserved bytes, as an alternative to `per_process_memory_fraction`; the smaller
+    /// of both applies. A request that needs a segment beyond it is treated as if the device were
+    /// out of memory.
     pub limit_bytes: Option<u64>,
 }
 

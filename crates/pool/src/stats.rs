@@ -221,8 +221,8 @@ pub(crate) struct Counters {
     pub(crate) num_sync_all_streams: u64,
     pub(crate) num_device_alloc: u64,
     pub(crate) num_device_free: u64,
-    /// The most bytes that the pool would have held after a granted request to the device, had it
-    /// obtained a whole segment: with a limit of as many bytes, all of these are granted.
+    /// Peak of the bytes that the pool would hold after each granted request to the device if it
+    /// always obtained a whole segment. A limit of this many bytes grants all of these requests.
     granted_bytes: u64,
     max_split_size: Option<u64>,
 }

@@ -20,14 +20,14 @@ struct PendingFree {
     site: SiteId,
 }
 
-/// Which streams other than its own have used each allocated block, and the frees that wait until
-/// these streams have finished.
+/// The uses of allocated blocks by streams other than the block's own, and the frees that wait
+/// until these streams have finished.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamUses {
     /// The streams that used a block since it was allocated.
     streams: BTreeMap<BlockIndex, BTreeSet<StreamId>>,
-    /// The subset of `streams` recorded during a graph capture. Captured work has not run yet, so
-    /// such a use needs no event.
+    /// The subset of `streams` recorded during a graph capture. Captured work has not run yet, so a
+    /// captured use needs no event.
     captured: BTreeMap<BlockIndex, BTreeSet<StreamId>>,
     /// Blocks freed during a capture, when events cannot be recorded.
     freed_in_capture: Vec<BlockIndex>,

@@ -36,7 +36,7 @@ const FIRST_READ_BYTES: u64 = 64 << 10;
 const MAX_GAP_BYTES: u64 = 256 << 10;
 /// The most requests of one reader at the same time.
 const MAX_REQUESTS: usize = 8;
-/// The most footers that are kept; each has some 100 KB in memory.
+/// Maximum number of footers that are kept; each takes some 100 KB of memory.
 const MAX_KEPT_FOOTERS: usize = 512;
 
 /// How much was read from the archive.

@@ -29,7 +29,7 @@ pub enum OutputFormat {
     Csv,
 }
 
-/// What a column holds, as JSON calls it.
+/// Returns the JSON type of a column's values.
 fn type_name(field: &Field) -> String {
     let data_type = field.data_type();
     match data_type {

@@ -42,7 +42,7 @@ const MEMORY_BYTES: usize = 1 << 30;
 /// Batches of rows that wait to be written.
 const WAITING_BATCHES: usize = 2;
 
-/// What a statement read and returned.
+/// The bytes and rows that a statement read and returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuerySummary {
     /// Rows that were written.

@@ -29,7 +29,7 @@ const NOT_RESERVED: u8 = 2;
 const FREE: u8 = 3;
 /// The first code of the layers, which have three each: two shades, and the edge of a band.
 pub(super) const FIRST_LAYER: u8 = 4;
-/// What is added to the code of a layer's pixel if the pixel is dim, because other allocations are
+/// Number added to the code of a layer's pixel if the pixel is dim because other allocations are
 /// outlined.
 const DIM: u8 = 3 * LAYERS as u8;
 /// The code of the edges of outlined allocations.

@@ -32,7 +32,7 @@ pub(super) struct BandLabel {
     pub(super) text: String,
     /// Space for the text, inside the band in all of its columns.
     pub(super) area: Rect,
-    /// What the band has its color from.
+    /// The layer that gives the band its color.
     pub(super) layer: u8,
     pub(super) is_alternate: bool,
 }

@@ -34,7 +34,7 @@ impl AllocationsLayout {
     }
 }
 
-/// What the view is computed from.
+/// The inputs of the view.
 pub struct AllocationsContent<'a> {
     /// The layout, with as many pixel rows as [`Geometry::height`], and as many columns as
     /// [`Geometry::width`] or fewer.
@@ -49,7 +49,7 @@ pub struct AllocationsContent<'a> {
     pub emphasized: Option<u8>,
 }
 
-/// What is under a pixel of the view.
+/// The object under a pixel of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An allocation.
@@ -187,7 +187,7 @@ impl AllocationsScene {
         self.geometry.column(x, self.layout.columns()).zip(self.geometry.pixel_row(y))
     }
 
-    /// Returns what is under pixel (`x`, `y`); `None` where nothing is drawn.
+    /// Returns the object under pixel (`x`, `y`); `None` where nothing is drawn.
     #[must_use]
     pub fn hit(&self, point: (i32, i32)) -> Option<Target> {
         let (column, row) = self.position(point)?;

@@ -68,7 +68,7 @@ impl AllocationRows for TestRows {
     }
 }
 
-/// A history, what was computed from it, and a picture's geometry.
+/// A history, its indexes, and a picture's geometry.
 struct TestView {
     rows: TestRows,
     series: CompositionSeries,

@@ -25,7 +25,7 @@ pub(super) struct Label {
     pub(super) text: String,
 }
 
-/// What a distance on the axis stands for.
+/// The unit of the axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AxisUnit {
     /// Steps with equal numbers are at the same place, all equally long.
@@ -145,7 +145,7 @@ impl SharedAxis {
         self.plot.x0 + (ratio.clamp(0.0, 1.0) * f64::from(self.plot.width())).round() as i32
     }
 
-    /// Returns what is at pixel column `x`, in words.
+    /// Returns a text on pixel column `x`.
     pub(super) fn text_at(&self, x: i32) -> String {
         let part = f64::from(x - self.plot.x0) / f64::from(self.plot.width());
         let position = self.from + ((self.to - self.from) as f64 * part) as i64;

@@ -43,7 +43,7 @@ pub struct SideContent<'a> {
 pub struct ComparisonContent<'a> {
     /// The sides.
     pub sides: [SideContent<'a>; 2],
-    /// What the axis shows.
+    /// The unit of the axis.
     pub unit: AxisUnit,
     /// The part of A's time to show, in nanoseconds of its recording; `None` for the whole length
     /// of both sides.
@@ -59,7 +59,7 @@ impl ComparisonContent<'_> {
     }
 }
 
-/// What the counters of a side are computed from.
+/// The inputs of the counters of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ColumnsKey {
     recording_id: u64,

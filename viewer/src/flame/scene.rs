@@ -24,7 +24,7 @@ pub(super) const PADDING: f32 = 4.0;
 /// Text in the middle of a graph without blocks.
 const EMPTY: &str = "no memory is live here";
 
-/// What a flame graph's picture is computed from.
+/// The inputs of a flame graph's picture.
 #[derive(Clone, Copy)]
 pub struct FlameContent<'a> {
     /// The nodes.
@@ -35,7 +35,7 @@ pub struct FlameContent<'a> {
     pub zoom: Option<u64>,
 }
 
-/// What a box stands for.
+/// The node of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A node, by its index in the graph.
@@ -73,7 +73,7 @@ pub enum BoxStyle {
 /// A box of the picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlameBox {
-    /// What it stands for.
+    /// The node of the box.
     pub target: Target,
     /// The pixels that it fills if the graph is not scrolled.
     pub area: Rect,

@@ -21,7 +21,7 @@ const AXIS_DISTANCE: f32 = 26.0;
 /// drawn at its upper end.
 const MOST_ABOVE_FREE: u64 = 3;
 
-/// What the picture is computed from.
+/// The inputs of the picture.
 #[derive(Clone, Debug, Default)]
 pub struct FragmentationContent {
     /// The moments of the columns.
@@ -36,7 +36,7 @@ pub struct FragmentationContent {
     pub notice: &'static str,
 }
 
-/// What a pixel of the charts shows.
+/// The object at a pixel of the charts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Nothing.
@@ -228,8 +228,8 @@ impl FragmentationScene {
         (self.upper.y0, self.requests.y1)
     }
 
-    /// Returns what pixel (`x`, `y`) shows, apart from grid lines, labels and the mark of the first
-    /// crossing; `None` outside of the charts.
+    /// Returns the object at pixel (`x`, `y`), apart from grid lines, labels and the mark of the
+    /// first crossing; `None` outside of the charts.
     #[must_use]
     pub fn hit(&self, (x, y): (i32, i32)) -> Option<Part> {
         let index = self.axis.index(x)?;

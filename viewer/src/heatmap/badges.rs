@@ -2,7 +2,7 @@
 
 use vramscope_trace::{MempoolId, Segment, StreamId};
 
-/// What distinguishes a segment from one of the default pool and stream.
+/// The properties that distinguish a segment from a segment of the default pool and stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SegmentBadges {
     /// Whether the segment is expandable.

@@ -1,4 +1,4 @@
-//! What the heatmap is computed from, and what the color of a block shows.
+//! The inputs of the heatmap, and the properties that block colors show.
 
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Block, Category, Definitions, DeviceState};
@@ -7,7 +7,7 @@ use super::groups::BlockGroups;
 use crate::frame::Color;
 use crate::theme::{Texture, Theme};
 
-/// What a live block's color shows.
+/// The property that a live block's color shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ColorBy {
     /// Allocated or pending free.
@@ -162,7 +162,7 @@ pub(super) fn size_at(amount: f64) -> u64 {
 /// [`AgeScale`]; `None` if it is not known.
 pub type FreedAt<'a> = &'a dyn Fn(&Block) -> Option<u64>;
 
-/// What a heatmap is computed from: a device's memory, and what its colors show.
+/// The inputs of a heatmap: a device's memory, and the property that its colors show.
 ///
 /// ```
 /// # use vramscope_trace::{Definitions, DeviceState};
@@ -176,7 +176,7 @@ pub struct HeatmapContent<'a> {
     pub device: &'a DeviceState,
     /// Names and sites of its blocks.
     pub definitions: &'a Definitions,
-    /// What colors show.
+    /// The property that colors show.
     pub color_by: ColorBy,
     /// For [`ColorBy::Age`] and [`ColorBy::LastChange`]: the moment, and the unit.
     pub ages: AgeScale,

@@ -37,7 +37,7 @@ pub(crate) fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut impl Su
     }
 }
 
-/// What a pixel column with a live part, or a hole, shows besides its color.
+/// The pattern of a pixel column with a live part or a hole, besides its color.
 #[derive(Clone, Copy)]
 enum Pattern {
     /// Free space from pixel row `from` on.

@@ -11,7 +11,7 @@ use crate::theme::{Texture, Theme};
 /// Most groups that the legend names; the others are one entry.
 const MAX_GROUPS: usize = 10;
 
-/// What a color sample of the heatmap's legend looks like.
+/// The look of a color sample in the heatmap's legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegendSwatch {
     /// Live blocks with this fill.
@@ -99,9 +99,9 @@ impl FillBytes {
 /// An entry of the heatmap's legend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegendEntry {
-    /// What the sample looks like.
+    /// The look of the sample.
     pub swatch: LegendSwatch,
-    /// What it means.
+    /// The meaning of the color.
     pub text: String,
     /// Live bytes in view, for categories and groups; blocks narrower than a pixel count for the
     /// largest one of the pixel.

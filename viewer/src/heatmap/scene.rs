@@ -28,7 +28,7 @@ pub(super) struct LiveCell {
     pub(super) is_dimmed: bool,
 }
 
-/// What a pixel column of a row shows.
+/// The content of a pixel column of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
     /// A live part above, and free space from pixel row `free_from` on.
@@ -58,7 +58,7 @@ pub(super) struct Line {
 pub struct HeatmapScene {
     /// Positions of the rows.
     pub layout: Layout,
-    /// What the colors in view mean.
+    /// The legend of the colors in view.
     pub legend: Vec<LegendEntry>,
     pub(super) lines: Vec<Line>,
     /// Columns of the picture that show each line's fragmentation.
@@ -186,8 +186,9 @@ struct Filler<'a, 'b> {
 }
 
 impl<'b> Filler<'_, 'b> {
-    /// Returns what a pixel column shows of a slice of a segment on `row`: the live part above, the
-    /// free part below. `mapped` is the part of the column that is mapped memory, 0 to 1.
+    /// Returns the content of a pixel column for a slice of a segment on `row`: the live part
+    /// above, the free part below. `mapped` is the part of the column that is mapped memory, 0 to
+    /// 1.
     fn cell(&mut self, slice: &Slice<'b>, row: &Row, mapped: f64) -> Cell {
         let Some(block) = slice.live else {
             // Free space of less than a pixel beside a hole is shown as well.

@@ -6,8 +6,8 @@ use vramscope_trace::{Block, DeviceState, Segment};
 
 use super::row::Row;
 
-/// What a range of a segment holds: the requested part of a live block, a live block's rounding,
-/// free space, or nothing.
+/// The content of a range of a segment: the requested part of a live block, a live block's
+/// rounding, free space, or nothing.
 #[derive(Clone, Copy, Debug)]
 enum SliceKind<'a> {
     /// The requested part of a live block.
@@ -20,7 +20,7 @@ enum SliceKind<'a> {
     Hole,
 }
 
-/// What one pixel column of a row shows: which part is free, and the largest live part.
+/// The content of one pixel column of a row: its free share, and the largest live part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slice<'a> {
     /// The block with the largest live part, if any part is live.

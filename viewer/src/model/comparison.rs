@@ -1,5 +1,5 @@
-//! What the recording on the page is compared with: another recording, another device, or another
-//! moment.
+//! The second side of a comparison with the recording on the page: another recording, another
+//! device, or another moment.
 
 use vramscope_trace::{DeviceId, Recording};
 
@@ -23,7 +23,7 @@ impl SecondRecording {
     }
 }
 
-/// What the recording on the page is compared with.
+/// The second side of a comparison with the recording on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareWith {
     /// A device of the second recording.
@@ -48,7 +48,7 @@ impl CompareWith {
         }
     }
 
-    /// Returns what has this [`name`](Self::name), or `None`.
+    /// Returns the side with this [`name`](Self::name), or `None`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let (kind, device) = name.split_once(' ').unwrap_or((name, ""));
@@ -62,7 +62,7 @@ impl CompareWith {
     }
 }
 
-/// What the recording on the page can be compared with, and what the user chose.
+/// The possible second sides of a comparison with the recording on the page, and the user's choice.
 #[derive(Default)]
 pub struct Comparison {
     second: Option<SecondRecording>,
@@ -131,7 +131,7 @@ impl Comparison {
         self.chosen = Some(with);
     }
 
-    /// Returns what the user chose to compare with.
+    /// Returns the second side that the user chose.
     #[must_use]
     pub fn chosen(&self) -> Option<CompareWith> {
         self.chosen
@@ -154,9 +154,9 @@ impl Comparison {
         choices
     }
 
-    /// Returns what a device of `recording` is compared with: what the user chose if that is there,
-    /// else the same device of the second recording, else the first of all
-    /// [`choices`](Self::choices). `None` if there is nothing to compare with.
+    /// Returns the second side of a comparison with a device of `recording`: the user's choice if
+    /// it exists, else the device with this number of the second recording, else the first of
+    /// [`choices`](Self::choices). `None` if there are no choices.
     #[must_use]
     pub fn subject(&self, recording: &Recording, device: DeviceId, has_range: bool) -> Option<CompareWith> {
         let choices = self.choices(recording, device, has_range);

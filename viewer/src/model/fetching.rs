@@ -16,7 +16,7 @@ use super::state::{Model, Origin, PendingMoment};
 const MAX_GAP: u64 = 64 << 10;
 /// Largest request for more than one chunk, in bytes; a single larger chunk is one request.
 const MAX_FETCH: u64 = 4 << 20;
-/// The most bytes of a recording that are loaded before anything needs them, once the recording has
+/// Maximum bytes of a recording that are loaded before a view needs them, once the recording has
 /// been read for a view.
 const MAX_REST: u64 = 32 << 20;
 /// How many events the page loads ahead of use: the first number before the current moment, the

@@ -1,4 +1,4 @@
-//! What a model knows about a live recording beyond the recording itself.
+//! The part of the model that only live recordings need.
 
 use vramscope_trace::Recording;
 

@@ -1,4 +1,4 @@
-//! What the page shows: recording, moment, range of time, device, selection.
+//! The model of the page: recording, moment, range of time, device, selection.
 //!
 //! Every input is a method call on [`Model`] with everything it needs as arguments, the clock
 //! included; nothing here depends on a page.

@@ -1,4 +1,4 @@
-//! What the timeline shows: its axis, the visible part of the recording, and the stacked areas.
+//! The timeline's settings: its axis, the visible part of the recording, and the stacked areas.
 
 use std::ops::Range;
 
@@ -60,7 +60,7 @@ impl Model {
         self.shown_times = times;
     }
 
-    /// Returns what the user wants the timeline's axis to show.
+    /// Returns the unit that the user chose for the timeline's axis.
     #[must_use]
     pub fn axis(&self) -> AxisKind {
         self.axis
@@ -91,7 +91,7 @@ impl Model {
         self.is_mostly_idle = is_mostly_idle;
     }
 
-    /// Returns what the timeline's live bytes are grouped by; `None` if it shows the counters.
+    /// Returns the grouping of the timeline's live bytes; `None` if it shows the counters.
     #[must_use]
     pub fn stack(&self) -> Option<GroupBy> {
         self.stack

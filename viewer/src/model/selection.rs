@@ -1,4 +1,4 @@
-//! What is selected: an allocation or a free range, a range of moments, and a group of blocks.
+//! The selection: an allocation or a free range, a range of moments, and a group of blocks.
 
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::Block;

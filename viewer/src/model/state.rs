@@ -46,7 +46,8 @@ pub enum PeakKind {
     Reserved,
 }
 
-/// What must be computed and drawn again: the timeline, or everything that depends on the moment.
+/// The parts of the page to compute and draw again: the timeline, or everything that depends on the
+/// moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The timeline: the recording, the range of time or the bands have changed.
@@ -95,13 +96,14 @@ pub struct Model {
     pub(super) span: TimeSpan,
     /// The unit of the timeline's axis.
     pub(super) scale: Scale,
-    /// What the user wants the axis to show; a recording that is not read yet has an axis of time.
+    /// The unit that the user chose for the axis; a recording that is not read yet has an axis of
+    /// time.
     pub(super) axis: AxisKind,
     /// Whether the timeline leaves out idle time; `None` leaves that to the recording.
     pub(super) cuts_idle: Option<bool>,
     /// Whether most of the recording is idle time, as far as that is known.
     pub(super) is_mostly_idle: bool,
-    /// What the timeline's live bytes are grouped by; `None` shows the counters.
+    /// Grouping of the timeline's live bytes; `None` shows the counters.
     pub(super) stack: Option<GroupBy>,
     /// The positions of a link on an axis that is not shown yet.
     pub(super) pending_part: Option<Range<u64>>,
@@ -133,12 +135,12 @@ pub struct Model {
     pub timeline_width: usize,
     /// Playing or paused, and the speed.
     pub playback: Playback,
-    /// What block colors show.
+    /// The property that block colors show.
     pub color_by: ColorBy,
     pub(super) band_choice: BandChoice,
     /// Zoom and scroll position of the heatmap.
     pub heatmap_view: View,
-    /// What the recording is compared with.
+    /// The second side of a comparison with the recording.
     pub comparison: Comparison,
     /// The state of a device before its first event.
     empty_device: DeviceState,
@@ -180,7 +182,8 @@ impl Model {
         self.seek(self.peak_event(PeakKind::Allocated))
     }
 
-    /// Returns what must be computed and drawn again since the last call, and clears it.
+    /// Returns the parts of the page to compute and draw again since the last call, and clears
+    /// them.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)
     }

@@ -4,7 +4,7 @@ use vramscope_trace::{Event, EventKind, FormatError};
 
 use super::state::Model;
 
-/// The most events that a step to an event of the selected device passes.
+/// Maximum number of events that a step to an event of the selected device passes.
 const MAX_STEPPED_EVENTS: u32 = 1 << 18;
 
 impl Model {

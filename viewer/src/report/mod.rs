@@ -1,10 +1,10 @@
 //! A recording on one page, for an issue or a mail: an SVG or PNG picture, made without a browser.
 //!
-//! The report is part of the viewer because it is the same drawing: timeline, heatmap, font and
-//! colors are the viewer's, on another surface. The page is light,
-//! 1000 units wide and as high as needed. Each device has a block of key figures, its memory and
-//! fragmentation over time, its segments at the peak of the allocated bytes, and the sites that
-//! hold the most at that moment. The same recording gives the same bytes.
+//! The report is part of the viewer because it draws the viewer's timeline and heatmap, in its font
+//! and colors, on another surface. The page is light, 1000 units wide and as high as needed. Each
+//! device has a block of key figures, its memory and fragmentation over time, its segments at the
+//! peak of the allocated bytes, and the sites that hold the most at that moment. Equal recordings
+//! give equal bytes.
 
 mod chart;
 mod comparison;

@@ -17,8 +17,9 @@ use super::pointer::ZOOM_PER_PIXEL;
 const LEAST_INTERVAL_MS: f64 = 250.0;
 
 impl Session {
-    /// Continues what the picture of all allocations is computed from, if a pane shows it, by about
-    /// `max_changes` changes of allocations. Returns true if there is more to do at once.
+    /// Advances the index behind the allocations picture by about `max_changes` changes of
+    /// allocations, if a pane shows it. Returns true if there are more changes that can be read at
+    /// once.
     ///
     /// # Errors
     /// If an event cannot be read.

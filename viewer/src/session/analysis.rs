@@ -1,4 +1,4 @@
-//! What is computed from the whole recording, in steps between frames.
+//! Analyses of the whole recording, computed in steps between frames.
 
 use vramscope_insight::history::{History, Progress};
 use vramscope_trace::{ByteSize, Count, FormatError};
@@ -182,8 +182,8 @@ impl Session {
         self.analysis.is_wanted = true;
     }
 
-    /// Calls `compute` with what views are computed from, how `view` is shown, and what was
-    /// computed before.
+    /// Calls `compute` with the inputs of views, the options of `view`, and the kept results of
+    /// views.
     pub(super) fn with_context<R>(
         &mut self,
         view: ViewKind,

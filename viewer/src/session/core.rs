@@ -21,7 +21,7 @@ use super::view_history::ViewHistory;
 
 /// Everything between the recording and the page: model, panes, scene and pictures.
 pub struct Session {
-    /// What is shown.
+    /// The model of the page.
     pub model: Model,
     /// The views in the panes.
     pub panes: Panes,
@@ -53,7 +53,7 @@ pub struct Session {
     pub(super) free_site: Option<((u64, u64), Option<SiteId>)>,
     pub(super) analysis: Analysis,
     pub(super) job_clock: JobClock,
-    /// The most memory that the history of a file may take, in bytes.
+    /// Maximum memory of a file's history, in bytes.
     pub history_limit_bytes: usize,
     /// The user's template for links to files.
     pub(super) editor: Option<EditorTemplate>,
@@ -92,7 +92,7 @@ impl Default for Session {
     }
 }
 
-/// What the session reports beside a frame.
+/// Messages and commands that the session returns beside a frame.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Messages for the user.

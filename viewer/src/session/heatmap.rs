@@ -1,4 +1,4 @@
-//! The heatmap: what it is computed from, the commands that change it, and the selected group.
+//! The heatmap: its inputs, the commands that change it, and the selected group.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -241,7 +241,7 @@ impl Session {
         }
     }
 
-    /// Returns what the selected group is grouped by, and its name.
+    /// Returns the grouping of the selected group, and its name.
     pub(super) fn named_group(&self) -> Option<(GroupBy, String)> {
         let Some((by, group)) = self.model.selected_group() else { return self.heatmap.pending_group.clone() };
         let grouping = self.analysis.caches.groupings.known(by)?;

@@ -1,4 +1,4 @@
-//! What pointers do on the heatmap: hover, select, scroll, pan and zoom.
+//! Pointer input on the heatmap: hover, select, scroll, pan and zoom.
 
 use crate::protocol::{Pointer, PointerKind};
 

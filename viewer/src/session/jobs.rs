@@ -1,4 +1,4 @@
-//! Which computations the worker of the page makes next, and what becomes of their results.
+//! Chooses the next computations of the page's worker, and stores their results.
 
 use serde_json::Value;
 use vramscope_trace::{ByteSize, DeviceId, Recording};

@@ -1,4 +1,4 @@
-//! Which views the panes below the timeline show.
+//! The views in the panes below the timeline.
 
 use crate::protocol::Surface;
 use crate::views::ViewKind;

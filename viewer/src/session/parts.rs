@@ -76,7 +76,7 @@ pub(super) struct JobClock {
     pub(super) opened: u64,
 }
 
-/// What the session knows of the heatmap beside the model.
+/// The state of the heatmap beside the model.
 #[derive(Default)]
 pub(super) struct HeatmapControl {
     /// The group of a link, by its name, until a block of it is found.
@@ -85,7 +85,7 @@ pub(super) struct HeatmapControl {
     pub(super) revealed_size: String,
 }
 
-/// What a picture of the panes shows.
+/// The scene of a pane's picture.
 #[derive(Default)]
 pub(super) enum PaneScene {
     /// No picture, or the heatmap, which is part of the [`Scene`](crate::scene::Scene).
@@ -103,7 +103,7 @@ pub(super) enum PaneScene {
     Comparison(Box<ComparisonScene>),
 }
 
-/// What the base of a picture is computed from.
+/// The inputs of a picture's base; the base is drawn again when they change.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PictureBaseKey {
     pub(super) view: ViewKind,
@@ -142,7 +142,7 @@ impl PanePicture {
     }
 }
 
-/// What dragging on a picture does.
+/// The effect of dragging on a picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Drag {
     /// Changes the moment.
@@ -171,13 +171,12 @@ type KnownSteps = ((u64, u64), Option<Arc<StepScale>>);
 /// Totals of a range of event numbers, with the device and the range.
 type KnownTotals = ((DeviceId, (u64, u64)), RangeTotals);
 
-/// What the session knows about the timeline beyond its scene.
+/// The state of the timeline beside its scene.
 #[derive(Default)]
 pub(super) struct TimelineState {
-    /// The steps of the axis, and what they were made from: the revision of the steps and the last
-    /// moment.
+    /// The steps of the axis, and their inputs: the revision of the steps and the last moment.
     pub(super) steps: Option<KnownSteps>,
-    /// The totals of the selected range, with what they were computed for.
+    /// The totals of the selected range, with their inputs.
     pub(super) totals: Option<KnownTotals>,
     /// The times of the selected range's ends, as far as they are known.
     pub(super) selected_times: Option<((u64, u64), (u64, u64))>,
@@ -237,7 +236,7 @@ pub struct ConnectionFacts {
     pub latency_ms: Option<[f64; 2]>,
 }
 
-/// What the session's owner knows about connection and speed.
+/// Facts about connection and speed that the session's owner provides.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PageFacts {
     /// The live connection, for the header's badge.

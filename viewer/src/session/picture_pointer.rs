@@ -1,4 +1,4 @@
-//! What pointers do on the pictures in the panes, apart from the heatmap.
+//! Pointer input on the pictures in the panes, apart from the heatmap.
 
 use crate::picture::MomentAxis;
 use crate::protocol::{Pointer, PointerKind, Surface};

@@ -1,8 +1,7 @@
-//! The pictures in the panes, apart from the heatmap's: what each shows, and what pointers do on
-//! it.
+//! The pictures in the panes, apart from the heatmap's: their scenes, and pointer input on them.
 //!
-//! A picture's base is computed and drawn again only if what it depends on has changed; the moment,
-//! the selected range and what is under the pointer are drawn on a copy of it.
+//! A picture's base is computed and drawn again only if its inputs have changed; the moment, the
+//! selected range and the object under the pointer are drawn on a copy of it.
 
 use crate::allocations::{self};
 use crate::comparison::{self};

@@ -1,4 +1,4 @@
-//! What pointers do on the pictures: scrub, pan, zoom, hover and select.
+//! Pointer input on the pictures: scrub, pan, zoom, hover and select.
 
 use crate::protocol::{Pointer, PointerKind, Surface};
 use crate::views::ViewKind;

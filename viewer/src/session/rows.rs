@@ -23,7 +23,7 @@ struct RowsOptions {
     from: Option<u64>,
     /// Last event number of the range.
     to: Option<u64>,
-    /// What the rows are grouped by.
+    /// Grouping of the rows.
     by: Option<String>,
     /// The view's variant.
     mode: Option<String>,
@@ -176,7 +176,7 @@ impl Session {
     /// Copies the table of a view as text with tab-separated columns.
     ///
     /// # Errors
-    /// If the view has no table, or what it needs is not loaded.
+    /// If the view has no table, or its part of the recording is not loaded.
     pub(super) fn copy_table(&mut self, view: ViewKind, report: &mut Report) -> Result<(), String> {
         self.read_history_for(view.name())?;
         let mut table = self.with_context(view, |context, options, caches| {

@@ -60,7 +60,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns what the colors of the timeline mean.
+    /// Returns the legend of the timeline's colors.
     fn timeline_legend(&self) -> Vec<LegendEntry> {
         let theme = &self.theme;
         let entry = |color, text: &str| LegendEntry { colors: vec![color], stripes: None, text: text.to_owned() };

@@ -239,7 +239,7 @@ impl Session {
         self.model.stack().is_some() && stack != Some(true)
     }
 
-    /// Updates what is drawn on the timeline's picture: cursor, selected range and pointer.
+    /// Updates the overlay on the timeline's picture: cursor, selected range and pointer.
     pub(super) fn update_overlay(&mut self) {
         let totals = self.selection_totals();
         let selected = self.selected_moments();
@@ -301,7 +301,8 @@ impl Session {
         Some(totals)
     }
 
-    /// Returns what is under the pointer on the timeline; `None` if the pointer is elsewhere.
+    /// Returns texts about the moments under the pointer; `None` if the pointer is not on the
+    /// timeline.
     pub(super) fn timeline_hover(&self) -> Option<Hover> {
         let timeline = self.scene.timeline.as_ref()?;
         let (x, y) = self.timeline_pointer()?;

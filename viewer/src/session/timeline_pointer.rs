@@ -1,4 +1,4 @@
-//! What pointers do on the timeline: select a range, scrub, pan and zoom.
+//! Pointer input on the timeline: select a range, scrub, pan and zoom.
 
 use vramscope_trace::{Incident, IncidentKind};
 

@@ -19,7 +19,7 @@ const MERGE_MS: f64 = 800.0;
 const GRADUAL_COMMANDS: [&str; 9] =
     ["step", "zoom-in", "zoom-out", "pan-left", "pan-right", "heatmap-zoom-in", "heatmap-zoom-out", "slower", "faster"];
 
-/// What the user did to change the view.
+/// The user's action that changed the view.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cause {
     /// A command with its arguments. If it is repeated at once, as by a held key, that is the same
@@ -78,9 +78,9 @@ pub(super) struct ViewHistory {
     future: Vec<Link>,
     /// The view on the screen, with the recording's number; `None` before the first frame.
     shown: Option<(u64, Link)>,
-    /// What the last change was made by, and the page's clock then.
+    /// The cause of the last change, and the page's clock then.
     last: Option<(Cause, f64)>,
-    /// What the user did since the last frame.
+    /// The user's action since the last frame.
     cause: Option<Cause>,
     /// Number of gestures so far.
     gestures: u64,

@@ -1,4 +1,4 @@
-//! What a timeline is computed from.
+//! The inputs of a timeline.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub struct PeakMark {
     pub bytes: u64,
 }
 
-/// What a timeline is computed from: recording, device, marks, peaks, bands and range of time.
+/// The inputs of a timeline: recording, device, marks, peaks, bands and range of time.
 pub struct TimelineContent<'a> {
     /// The recording.
     pub recording: &'a Recording,

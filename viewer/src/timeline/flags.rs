@@ -14,7 +14,7 @@ use crate::frame::Rect;
 pub(super) struct Flag {
     pub(super) rect: Rect,
     pub(super) text: String,
-    /// What it stands for.
+    /// The incidents that the flag marks.
     pub(super) incidents: Vec<Incident>,
 }
 

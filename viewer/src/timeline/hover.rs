@@ -1,4 +1,4 @@
-//! What the timeline shows about the moments under the pointer.
+//! Texts about the moments under the pointer.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct HoverGroup {
     pub look: Option<(Color, Texture)>,
 }
 
-/// What is in a pixel column of the timeline, as text.
+/// Texts about a pixel column of the timeline.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Hover {
     /// Distance of the column from the picture's left edge in pixels.
@@ -36,7 +36,7 @@ pub struct Hover {
     pub groups: Vec<HoverGroup>,
     /// Names of the spans at the time, the outermost first.
     pub spans: Vec<String>,
-    /// What the box above the chart that is under the pointer stands for.
+    /// Texts about the box above the chart that is under the pointer.
     pub span_box: Vec<String>,
     /// Out-of-memory errors and gaps at the flag under the pointer, or in the column.
     pub incidents: Vec<String>,

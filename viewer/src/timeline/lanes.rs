@@ -47,7 +47,7 @@ pub(super) struct Lanes {
     pub(super) lanes: Vec<Lane>,
     /// Upper end of all lanes' bytes: the most reserved bytes of any device.
     pub(super) top: u64,
-    /// Which part of all lanes is in view; empty if all are.
+    /// The visible part of all lanes; empty if all are in view.
     pub(super) scrollbar: Rect,
 }
 

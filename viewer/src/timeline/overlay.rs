@@ -1,4 +1,4 @@
-//! What is drawn on a copy of the timeline's picture: the cursor, the selected range, and a line
+//! The overlay on a copy of the timeline's picture: the cursor, the selected range, and a line
 //! under the pointer.
 
 use vramscope_trace::{ByteSize, Count, Counters, DeviceId, DurationNs, Recording};
@@ -156,11 +156,11 @@ pub struct Overlay {
     pub pointer_x: Option<i32>,
     /// The moment on the screen.
     pub cursor: Option<Cursor>,
-    /// What is drawn on the lanes of devices.
+    /// The overlay on the lanes of devices.
     pub lanes: LaneOverlay,
 }
 
-/// What is drawn on the lanes: each device's bytes at the moment on the screen.
+/// The overlay on the lanes: each device's bytes at the moment on the screen.
 #[derive(Clone, Debug, Default)]
 pub struct LaneOverlay {
     /// The lanes.
@@ -170,8 +170,8 @@ pub struct LaneOverlay {
 }
 
 impl Overlay {
-    /// Computes what is drawn on the lanes; `counters` returns a device's byte counters at the
-    /// moment on the screen.
+    /// Computes the overlay on the lanes; `counters` returns a device's byte counters at the moment
+    /// on the screen.
     pub fn update_lanes(
         &mut self,
         scene: &TimelineScene,

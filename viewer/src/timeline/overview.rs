@@ -18,7 +18,7 @@ pub(super) struct Overview {
     pub(super) window: Rect,
     /// The most allocated and reserved bytes in each pixel column.
     pub(super) columns: Arc<[(u64, u64)]>,
-    /// What the columns and the axis were computed from.
+    /// The inputs of the columns and the axis.
     key: OverviewKey,
     /// The most reserved bytes in any column.
     pub(super) top: u64,
@@ -26,8 +26,8 @@ pub(super) struct Overview {
     axis: Arc<XAxis>,
 }
 
-/// Device, unit of the axis, positions, strip, number of events, and the width of idle time that is
-/// left out.
+/// The inputs of an overview: device, unit of the axis, positions, strip, number of events, and the
+/// width of shortened idle time.
 type OverviewKey = (DeviceId, AxisKind, Range<u64>, Rect, u64, Option<i32>);
 
 impl Overview {

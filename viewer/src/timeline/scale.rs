@@ -1,4 +1,4 @@
-//! What a distance on the timeline's horizontal axis stands for: time, events or steps.
+//! The units of the timeline's horizontal axis: time, events or steps.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ const MIN_EVENTS: u64 = 8;
 /// Length of a step on an axis of steps; positions within a step are fractions of it.
 const STEP_LENGTH: u64 = 1 << 20;
 
-/// What the timeline's horizontal axis shows.
+/// The unit of the timeline's horizontal axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AxisKind {
     /// Time.
@@ -55,8 +55,8 @@ pub struct TimedMoment {
 
 /// The moments at which the steps of a recording begin.
 ///
-/// What follows a step belongs to it until the next one begins. What precedes the first step, and
-/// what follows the last, are parts of their own, as long as a step.
+/// Events after a step belong to it until the next step begins. The events before the first step
+/// and after the last step are parts of their own, each as long as a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepScale {
     /// The moment at which each part begins, and the last moment; increasing.
@@ -153,7 +153,7 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// Returns what the axis shows.
+    /// Returns the unit of the axis.
     #[must_use]
     pub const fn kind(&self) -> AxisKind {
         match self {

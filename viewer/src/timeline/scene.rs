@@ -49,7 +49,7 @@ pub struct Options<'a> {
     pub is_moving: bool,
 }
 
-/// The most events that are replayed for exact counters while the view is moving. Most recordings
+/// Maximum number of events to replay for exact counters while the view is moving. Most recordings
 /// have a full state every 32,000 events or less. Applying this many takes about 2 ms.
 pub const QUICK_EVENTS: u64 = 32_768;
 
@@ -68,7 +68,7 @@ pub struct TimelineScene {
     pub(super) columns: Vec<CounterColumn>,
     /// Counters of a simulated run, one entry per pixel column; empty without one.
     pub(super) run_columns: Vec<CounterColumn>,
-    /// What the counters, and those of the lanes, were computed from.
+    /// The inputs of the counters of the chart and the lanes.
     columns_key: ColumnsKey,
     /// Bands of memory outside the pool, the topmost first.
     pub(super) bands: Vec<BandArea>,
@@ -89,7 +89,7 @@ pub struct TimelineScene {
     pub(super) lanes: Lanes,
 }
 
-/// What the counters of the pixel columns are computed from.
+/// The inputs of the counters of the pixel columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ColumnsKey {
     device: DeviceId,
@@ -99,7 +99,7 @@ struct ColumnsKey {
     /// Number of events of the recording, and the bytes of it in memory: chunks may be loaded.
     end_event: u64,
     memory_bytes: usize,
-    /// The most events that may be replayed.
+    /// Maximum number of events to replay.
     max_events: u64,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct PeakPoint {
     pub(super) label: Tag,
 }
 
-/// What is at a pixel of the timeline.
+/// The object at a pixel of the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The chart, or the rows above it.
@@ -251,7 +251,7 @@ impl TimelineScene {
         &self.columns
     }
 
-    /// Returns what is at pixel row `y`.
+    /// Returns the object at pixel row `y`.
     #[must_use]
     pub fn target(&self, y: f64) -> Target {
         let y = y as i32;

@@ -37,7 +37,7 @@ pub(super) struct SpanBox {
     /// The shortened name, which may reach into free space to the right; empty if too little of it
     /// would fit.
     pub(super) name: String,
-    /// What the tooltip says about it: the names of several spans, or that of a narrow one.
+    /// The lines of its tooltip: the names of several spans, or the name of one narrow span.
     lines: Vec<String>,
 }
 
@@ -117,8 +117,8 @@ impl<'a> Run<'a> {
         Count(self.count).of(one, several).to_string()
     }
 
-    /// Returns what the stretch contains, long and short: the short text of a few spans is the name
-    /// of the last. The names are the most frequent first.
+    /// Returns a long and a short text on the spans in the stretch: the most frequent names first.
+    /// The short text of a few spans is the name of the last.
     fn texts(&self) -> [String; 2] {
         let Some(most) = self.names.first() else { return Default::default() };
         let name = most.text();
@@ -261,8 +261,8 @@ fn row_rect(measure: &Measure, geometry: &Geometry, row: usize, x0: i32, x1: i32
 }
 
 impl SpanBoxes {
-    /// Returns what the tooltip says about the box at a pixel beyond the names that it has already;
-    /// empty for a box of one wide span.
+    /// Returns the lines of the tooltip for the box at a pixel, without the names in `known`; empty
+    /// for a box of one wide span.
     pub(super) fn lines_at(&self, (x, y): (i32, i32), scale: f32, known: &[&str]) -> Vec<String> {
         let narrow = (NARROW * scale) as i32;
         let reach = |rect: Rect| if rect.width() > narrow { 0 } else { narrow };

@@ -21,7 +21,7 @@ pub struct StackLayer {
     pub texture: Texture,
 }
 
-/// What the stacked timeline shows.
+/// The areas of the stacked timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stack {
     /// The groups from the bottom up, the layer of all others last.

@@ -108,7 +108,8 @@ fn device_text(info: &RecordingInfo, device: &DeviceInfo) -> String {
     text
 }
 
-/// Returns what the recording lacks before its first event; `None` if it is complete.
+/// Returns a sentence on the history that is missing before the first event; `None` if it is
+/// complete.
 fn earlier_events(context: &Context<'_>) -> Option<String> {
     let (first, info) = (context.recording.first_event(), context.recording.info());
     if first > 0 {

@@ -1,4 +1,4 @@
-//! What views have computed, kept between frames.
+//! Results of views that are kept between frames.
 
 use std::ops::Range;
 
@@ -21,8 +21,8 @@ use super::groups::BlockGroupCache;
 use super::kind::ViewKind;
 use super::searches::Searches;
 
-/// What views have computed of a recording and compute further when it grows or another view needs
-/// it.
+/// Results of views about a recording. They are extended when the recording grows or another view
+/// needs more.
 #[derive(Default)]
 pub struct Caches {
     /// The groupings of blocks.
@@ -31,9 +31,9 @@ pub struct Caches {
     pub compositions: Compositions,
     /// Out-of-memory errors; `None` before a view needs them.
     failures: Option<Failures>,
-    /// What each of them would have needed, in the same order; `None` if that cannot be told.
+    /// For each failure, the placement that its request needed; `None` if it is unknown.
     failed_placements: Vec<Option<Placement>>,
-    /// The steps of the device and what is computed from them.
+    /// The steps of the device, and the results that depend on them.
     pub steps: StepAnalysis,
     /// The explanation of the peak.
     pub peak: PeakAnalysis,

@@ -1,4 +1,4 @@
-//! What views are computed from.
+//! The inputs of views.
 
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::history::History;
@@ -44,7 +44,7 @@ impl Groupings {
     }
 }
 
-/// What a view shows of the recording: device, moment and selected range.
+/// The inputs of a view: device, moment, selected range and others.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The recording.
@@ -78,7 +78,7 @@ pub struct Context<'a> {
     pub source: &'a str,
     /// Computations over the whole recording, and their results.
     pub jobs: &'a Jobs,
-    /// What the recording is compared with.
+    /// The second side of a comparison with the recording.
     pub comparison: &'a Comparison,
     /// The selected group: what blocks are grouped by, and the group's number.
     pub selected_group: Option<(GroupBy, u32)>,
@@ -93,11 +93,11 @@ pub struct Context<'a> {
 /// How the heatmap is shown.
 #[derive(Clone, Copy)]
 pub struct HeatmapState<'a> {
-    /// What block colors show.
+    /// The property that block colors show.
     pub color_by: ColorBy,
     /// Scaling, order and zoom.
     pub view: View,
-    /// What the colors in view mean; empty if no pane shows the heatmap.
+    /// The legend of the colors in view; empty if no pane shows the heatmap.
     pub legend: &'a [LegendEntry],
 }
 
@@ -136,7 +136,7 @@ const FIRST_ROWS: u64 = 100;
 /// How a view is shown: grouping, order, filter and the rows in view. Kept for each view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ViewOptions {
-    /// What its rows are grouped by; `None` for the view's default.
+    /// Grouping of its rows; `None` for the view's default.
     pub by: Option<GroupBy>,
     /// The view's variant, such as the layout of a picture; `None` for the default.
     pub mode: Option<String>,
@@ -173,7 +173,7 @@ impl ViewOptions {
     }
 }
 
-/// What a view shows beside its picture.
+/// The content of a view beside its picture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ViewContent {
     /// Controls in the pane's header.

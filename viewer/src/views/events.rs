@@ -22,7 +22,7 @@ const VIEW: &str = ViewKind::Events.name();
 /// Number of events that a search visits in a frame, at 0.1 to 0.3 µs each; it goes on between
 /// frames.
 const EVENTS_PER_FRAME: u64 = 4096;
-/// Which events the view lists, by the name of its mode.
+/// The modes of the view, each with a description of the listed events.
 const MODES: [(&str, &str); 2] = [("range", "in the selected range"), ("all", "all events")];
 
 /// The part of the found events that the view lists, and their order.

@@ -8,10 +8,10 @@ use crate::ui::{Attribute, Element, Tag};
 
 use super::context::Context;
 
-/// Most blocks listed that are in the way of a request.
+/// Maximum number of listed blocks that are in the way of a request.
 const BLOCKS_IN_THE_WAY: usize = 8;
 
-/// What a placement was computed from.
+/// The inputs of a placement; the placement is computed again when they change.
 #[derive(Clone, Debug, PartialEq)]
 struct PlacementKey {
     device: DeviceId,

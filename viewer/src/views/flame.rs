@@ -20,7 +20,7 @@ use super::table::{Cell, Column, Row, Table};
 const VIEW: &str = ViewKind::Flame.name();
 /// Most levels by which the names in the table are indented.
 const MAX_INDENT: u32 = 24;
-/// What the graph can be grouped by, the default first.
+/// The groupings that the view offers, the default first.
 const GROUPINGS: [GroupBy; 6] =
     [GroupBy::Stack, GroupBy::Function, GroupBy::Module, GroupBy::Category, GroupBy::File, GroupBy::Line];
 
@@ -84,7 +84,7 @@ fn controls(mode: Mode, options: &ViewOptions) -> Vec<crate::ui::Node> {
     nodes
 }
 
-/// Returns what the picture's colors mean.
+/// Returns the legend of the picture's colors.
 fn legend(options: &ViewOptions, theme: &Theme) -> Vec<crate::ui::Node> {
     const NARROW: (BoxStyle, &str) = (BoxStyle::Other, "boxes narrower than a pixel");
     let unknown = (BoxStyle::NoStack, "no call stack");

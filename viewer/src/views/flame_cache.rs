@@ -45,7 +45,7 @@ impl Moment {
         }
     }
 
-    /// Returns what the bytes of the graph are.
+    /// Returns a description of the graph's bytes.
     pub(super) const fn description(self) -> &'static str {
         match self {
             Self::Shown => "live at this moment",
@@ -77,7 +77,7 @@ impl Mode {
     }
 }
 
-/// What a graph was computed from.
+/// The inputs of a graph; the graph is computed again when they change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FlameKey {
     pub(super) device: DeviceId,
@@ -85,8 +85,8 @@ pub(super) struct FlameKey {
     pub(super) by: GroupBy,
     /// First and last moment.
     pub(super) moments: (u64, u64),
-    /// What else tells one state of the recording from another: its start, the number of sites, and
-    /// how far the history has been read (if that is used) or the live bytes.
+    /// The state of the recording: its start, the number of sites, and the last read event of the
+    /// history (if the graph uses it) or the live bytes.
     pub(super) recording: (u64, usize, u64, u64),
 }
 
@@ -100,12 +100,12 @@ pub struct FlameCache {
     pub(super) revision: u64,
 }
 
-/// Returns what the graph is grouped by.
+/// Returns the grouping of the graph.
 pub(super) fn grouping_of(options: &ViewOptions) -> GroupBy {
     options.by.unwrap_or(GroupBy::Stack)
 }
 
-/// Returns what the groups of a graph consist of.
+/// Returns the grouping within the groups of a graph.
 const fn parts_of(by: GroupBy) -> GroupBy {
     match by {
         GroupBy::Category | GroupBy::Function | GroupBy::Line => GroupBy::Site,

@@ -79,7 +79,7 @@ impl ViewContent {
     }
 }
 
-/// Returns what is known of the first moment above `percent`.
+/// Returns a text on the first moment above `percent`.
 fn crossing_node(context: &Context<'_>, cache: &FragmentationCache, percent: u64) -> Node {
     let plain = |text: String| Element::text(Tag::P, text).with_class("summary").into();
     if let Some(error) = &cache.error {
@@ -97,7 +97,7 @@ fn crossing_node(context: &Context<'_>, cache: &FragmentationCache, percent: u64
     }
 }
 
-/// Returns what the picture's colors mean.
+/// Returns the legend of the picture's colors.
 fn legend(theme: &Theme) -> Vec<Node> {
     let item = |sample: Element, text: &str| Element::new(Tag::Li).with_child(sample).with_text(text);
     let class = |class: &'static str| Element::new(Tag::I).with_class(class);

@@ -1,5 +1,5 @@
-//! What the view of fragmentation computes in steps: the first moment above a value, the largest
-//! requests, and metrics over time.
+//! Results of the view of fragmentation, computed in steps: the first moment above a value, the
+//! largest requests, and metrics over time.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ const ROWS_PER_FRAME: u32 = 262_144;
 /// in so many.
 pub(super) const GROWTH_DIVISOR: u64 = 16;
 
-/// What a value was computed from: device, generation of the history, and the last moment read.
-pub(super) type Source = (DeviceId, u64, u64);
+/// The inputs of a value: device, generation of the history, and the last moment read.
+pub(super) type FragmentationKey = (DeviceId, u64, u64);
 
 /// The moment at which fragmentation first passed a value, and what happened then.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,9 +55,9 @@ pub(super) struct Search {
     pub(super) crossing: Option<Crossing>,
 }
 
-/// The table over time, and what it was computed from.
+/// The table over time, and its inputs.
 pub(super) struct OverTime {
-    pub(super) source: Source,
+    pub(super) source: FragmentationKey,
     /// The moment up to which the largest requests were known.
     pub(super) requests_until: Option<u64>,
     /// Whether it is of the whole recording.
@@ -67,9 +67,14 @@ pub(super) struct OverTime {
 }
 
 impl OverTime {
-    /// Returns true if the columns between `edges` are those of the table. That of the whole of a
-    /// growing recording stays until the recording has grown much.
-    pub(super) fn is_current(&self, (device, generation, until): Source, is_whole: bool, edges: &[u64]) -> bool {
+    /// Returns true if the table has the columns between `edges`. The table of a whole, growing
+    /// recording stays current until the recording has grown by a sixteenth.
+    pub(super) fn is_current(
+        &self,
+        (device, generation, until): FragmentationKey,
+        is_whole: bool,
+        edges: &[u64],
+    ) -> bool {
         let (of_device, of_generation, known) = self.source;
         let is_same_source = (of_device, of_generation) == (device, generation);
         let has_grown = until > known + known / GROWTH_DIVISOR;
@@ -79,7 +84,7 @@ impl OverTime {
     }
 }
 
-/// What the view has computed.
+/// Results of the view that are kept between frames.
 #[derive(Default)]
 pub struct FragmentationCache {
     pub(super) search: Option<Search>,
@@ -87,9 +92,9 @@ pub struct FragmentationCache {
     pub(super) error: Option<String>,
     /// Byte ranges of the recording's file that the search needs.
     pub(super) missing: Vec<Range<u64>>,
-    pub(super) requests: Option<(Source, LargestRequests)>,
+    pub(super) requests: Option<(FragmentationKey, LargestRequests)>,
     /// Largest requests that are being collected, to take their place.
-    next_requests: Option<(Source, LargestRequests)>,
+    next_requests: Option<(FragmentationKey, LargestRequests)>,
     /// The table over time.
     pub(super) over_time: Option<OverTime>,
 }
@@ -177,7 +182,8 @@ impl FragmentationCache {
         !is_done
     }
 
-    /// Returns what the picture's largest requests are of; changes when they change.
+    /// Returns a number that changes when the picture's largest requests change; `None` before they
+    /// are known.
     #[must_use]
     pub fn requests_until(&self) -> Option<u64> {
         self.requests.as_ref().map(|((_, _, until), _)| *until)

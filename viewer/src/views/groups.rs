@@ -82,7 +82,7 @@ pub fn paint_groups(cache: &mut BlockGroupCache, context: &Context<'_>, grouping
 }
 
 /// Returns the number of the group that is called `name`, or `None`. Groups that depend on a
-/// block's stream, pool or size are found if such a block is live on `device`.
+/// block's stream, pool or size are found if a block of the group is live on `device`.
 pub fn group_called(
     name: &str,
     grouping: &mut Grouping,

@@ -45,7 +45,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content
 }
 
-/// Returns what a coloring is called in menus.
+/// Returns the name of a coloring in menus.
 const fn color_title(color_by: ColorBy) -> &'static str {
     match color_by {
         ColorBy::State => "state",
@@ -60,7 +60,7 @@ const fn color_title(color_by: ColorBy) -> &'static str {
     }
 }
 
-/// Returns what an order of rows is called in menus.
+/// Returns the name of an order of rows in menus.
 const fn sort_title(sort: SortBy) -> &'static str {
     match sort {
         SortBy::Address => "address",

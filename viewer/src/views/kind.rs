@@ -7,21 +7,21 @@ pub enum ViewKind {
     Heatmap,
     /// Every allocation as a band over time, stacked or by address.
     Allocations,
-    /// Who holds the memory, as a table.
+    /// Live bytes by site, as a table.
     Sites,
     /// Live bytes, peaks and allocations by group, and the memory around phases and spans.
     Table,
-    /// Who holds the memory, as a flame graph of call stacks or groups.
+    /// Live bytes as a flame graph of call stacks or groups.
     Flame,
     /// Fragmentation and free memory over time.
     Fragmentation,
-    /// What the peak consists of.
+    /// The composition of the peak.
     Peak,
     /// The steps of a training run side by side.
     Steps,
-    /// What was allocated in a range and never freed.
+    /// Allocations of a range that are never freed.
     Leaks,
-    /// What was freed soon after it was allocated.
+    /// Allocations that are freed soon.
     Temporaries,
     /// All events.
     Events,
@@ -147,7 +147,7 @@ impl ViewKind {
         )
     }
 
-    /// Returns what the view's picture shows, for screen readers; `None` if the view has no
+    /// Returns a description of the view's picture, for screen readers; `None` if the view has no
     /// picture.
     #[must_use]
     pub const fn picture_label(self) -> Option<&'static str> {

@@ -17,7 +17,7 @@ use super::table::{Cell, Column, ColumnWidth, Row, Sorting, Table};
 const VIEW: &str = ViewKind::List.name();
 /// Number of allocations that a search visits in one frame, at about 25 ns each.
 pub(super) const ROWS_PER_FRAME: u64 = 131_072;
-/// Which allocations the view lists, by the name of its mode.
+/// The modes of the view, each with a description of the listed allocations.
 const MODES: [(&str, &str); 3] = [("live", "live now"), ("range", "made in the range"), ("all", "all")];
 /// The columns by which the list is sorted, with the sort key of each.
 const SORT_COLUMNS: [(&str, SortKey); 8] = [
@@ -228,7 +228,7 @@ fn columns() -> Vec<Column> {
     ]
 }
 
-/// Returns what an allocation is at a moment.
+/// Returns the state of an allocation at a moment.
 fn state_at(one: &Allocation, moment: u64) -> &'static str {
     if one.is_allocated_at(moment) {
         "allocated"

@@ -41,7 +41,7 @@ pub use kind::ViewKind;
 use caches::Caches;
 use context::{Context, ViewContent, ViewOptions};
 
-/// Returns what a view shows beside its picture.
+/// Returns the content of a view beside its picture.
 #[must_use]
 pub fn content(view: ViewKind, context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> ViewContent {
     match view {

@@ -187,7 +187,7 @@ fn next_peak_nodes(peak: Peak, next: Option<NextPeaks>, other_reached_by: Option
     nodes
 }
 
-/// Returns what the rows add up to.
+/// Returns a sentence on the sum of the rows.
 fn sum_text(composition: &PeakComposition) -> String {
     let mut text = format!(
         "{} in {} at the peak: the rows add up to it.",
@@ -200,7 +200,7 @@ fn sum_text(composition: &PeakComposition) -> String {
     text
 }
 
-/// Returns what the peak consists of as a table. Its `bytes` add up to the allocated bytes.
+/// Returns the composition of the peak as a table. Its `bytes` add up to the allocated bytes.
 fn table(context: &Context<'_>, groups: &PeakGroups, by: GroupBy) -> Table {
     let composition = &groups.composition;
     let has_pending = composition.pending_bytes > 0;

@@ -16,8 +16,7 @@ use super::controls::{choice, event_link, group_choice, group_title};
 use super::groups::paint_groups;
 use super::table::{Cell, Column, Row, Sorting, Table};
 
-/// What the view shows, by the name of its mode: all steps, or what the step at the moment
-/// allocates.
+/// The modes of the view: all steps, or the allocations of the step at the moment.
 const MODES: [(&str, &str); 2] = [("steps", "all steps"), ("groups", "one step")];
 /// Most steps that are listed above what one of them allocates.
 const FEW_STEPS: usize = 40;
@@ -208,7 +207,7 @@ fn sort_key(row: &StepMemory, column: &str) -> i128 {
     }
 }
 
-/// What the step at the moment allocates.
+/// The allocations of the step at the moment.
 struct OneStep {
     /// Heading and texts, and the selected steps next to each other.
     nodes: Vec<Node>,

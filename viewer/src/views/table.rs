@@ -11,7 +11,7 @@ use crate::frame::Color;
 use crate::ui::{Attribute, Element, Tag};
 use crate::units;
 
-/// What the cells of a column contain.
+/// The content of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Text, aligned left.
@@ -29,7 +29,7 @@ pub struct Column {
     pub name: &'static str,
     /// Heading.
     pub title: &'static str,
-    /// What its cells contain.
+    /// The content of its cells.
     pub kind: ColumnKind,
     /// Whether the page can sort by it, with the command `sort VIEW NAME`.
     pub is_sortable: bool,
@@ -266,7 +266,7 @@ pub struct Sorting {
 pub struct Table {
     /// Name of the view, for commands.
     pub view: &'static str,
-    /// What the table shows, for screen readers.
+    /// Description of the table, for screen readers.
     pub caption: String,
     /// The columns.
     pub columns: Vec<Column>,

@@ -47,7 +47,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.with_table(table)
 }
 
-/// Returns what the rows have in common and add up to.
+/// Returns a sentence on the sum of the rows and on the limit of their lifetimes.
 fn summary(context: &Context<'_>, rows: &TemporaryRows, within_events: u64) -> String {
     let sum = rows.groups.iter().fold((0u64, 0u64), |(count, bytes), (one, _)| {
         (count + one.allocations, bytes.saturating_add(one.churned_bytes))

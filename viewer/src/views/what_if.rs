@@ -1,4 +1,4 @@
-//! What if: the recorded requests under other allocator settings, beside the recording.
+//! The view "What if": the recorded requests under other allocator settings, beside the recording.
 
 use serde_json::Value;
 use vramscope_trace::{ByteSize, Count, DeviceId};
@@ -152,7 +152,7 @@ fn controls(conf: &str, options: &ViewOptions) -> Vec<Node> {
     controls
 }
 
-/// Returns what the user must know of a run.
+/// Returns the limitations of a simulated run that the user must know.
 fn notes(answer: &Value) -> Vec<String> {
     let mut notes = Vec::new();
     if answer["simulated"].is_null() {

@@ -11,8 +11,8 @@ use web_sys::console;
 type MessageFunction = Box<dyn FnOnce(String)>;
 
 thread_local! {
-    /// What reports a panic's message to the user. Called once: later panics are consequences of
-    /// the first.
+    /// Shows a panic's message to the user. Called once: later panics are consequences of the
+    /// first.
     static REPORT: RefCell<Option<MessageFunction>> = const { RefCell::new(None) };
 }
 

@@ -167,7 +167,7 @@ fn pins_text(oom: &OutOfMemory) -> String {
     format!("\n{}", table::render(table, None))
 }
 
-/// Returns what was free and for whom, one line for each kind of free memory that existed.
+/// Returns the free memory as text, one line for each kind of free memory that existed.
 fn free_text(oom: &OutOfMemory) -> String {
     let (failure, free) = (&oom.failure, &oom.failure.free);
     let rows = [

@@ -85,7 +85,7 @@ struct PackReport {
     recorded_reserved_bytes: Option<u64>,
 }
 
-/// What is placed.
+/// The buffers to place.
 enum Job {
     Table { table: BufferTable, buffers: Vec<Buffer>, packer: Box<Packer> },
     Device { device: DeviceId, packer: Box<DevicePacker>, reserved_bytes: u64 },

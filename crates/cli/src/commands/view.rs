@@ -23,7 +23,7 @@ Examples:
   vramscope view before.pickle after.pickle.zst --no-open
   vramscope view s3://bucket/run";
 
-/// The most addresses of recordings that are printed; the page lists all.
+/// Maximum number of recordings whose addresses are printed; the page lists all.
 const MAX_PRINTED: usize = 100;
 
 /// Arguments of `vramscope view`: the recordings and the server.

@@ -27,7 +27,7 @@ struct Entry {
     /// The heading above the entry.
     group: String,
     title: String,
-    /// What the program does.
+    /// One sentence that describes the program.
     summary: String,
     question: String,
     /// Where the answer is to be seen.

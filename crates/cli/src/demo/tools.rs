@@ -109,7 +109,7 @@ pub(super) struct Tools {
     _callbacks: Vec<ThreadCallback>,
 }
 
-/// What `--print-memory` has measured.
+/// The measurements of `--print-memory`.
 #[derive(Debug)]
 struct MemoryOutput {
     /// The entries, if they are not printed.

@@ -1,4 +1,4 @@
-//! What `diff` compared, and the result.
+//! The operands and the result of `diff`.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use crate::history::read_history;
 use crate::input::Input;
 use crate::operation::Operation;
 
-/// What all outputs say if the search for moved and renamed code was limited.
+/// Sentence in all outputs if the search for moved and renamed code was limited.
 const LIMITED_MATCHING: &str = "The programs differ in too much code to search for everything that moved or was \
     renamed: a site may be shown as one that only a has and one that only b has.";
 
-/// What was compared, and the result.
+/// The operands and the result of a comparison.
 pub(crate) struct Compared {
     pub(crate) operands: PerRecording<Operand>,
     pub(crate) comparison: Comparison,
@@ -29,7 +29,7 @@ impl Compared {
         [&self.operands.a.moment, &self.operands.b.moment]
     }
 
-    /// Returns what the user must know of how sites were matched.
+    /// Returns a warning if the matching of sites was limited.
     pub(crate) fn matching_warning(&self) -> Option<&'static str> {
         self.comparison.is_matching_limited.then_some(LIMITED_MATCHING)
     }

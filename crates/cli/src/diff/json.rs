@@ -30,7 +30,7 @@ pub(crate) struct DiffReport<'a> {
     failed: bool,
 }
 
-/// What belongs to the two recordings: paths and moments as given on the command line, requests.
+/// Two values, one for each recording: paths and moments as given on the command line, or requests.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 struct Pair<T> {

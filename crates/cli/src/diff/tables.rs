@@ -193,9 +193,9 @@ struct SitesTable {
     keeps_order: bool,
     /// Make text of the two figures.
     formats: [fn(u64) -> String; 2],
-    /// What one site does, and what several sites do.
+    /// The verb for one site, and the verb for several sites.
     verbs: (&'static str, &'static str),
-    /// What sites without a change do, after the verb.
+    /// The text after the verb for sites without a change.
     unchanged: &'static str,
 }
 

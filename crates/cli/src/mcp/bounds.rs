@@ -10,7 +10,7 @@ use crate::error::{CommandError, Result};
 
 /// Entries of each list that a result has at most unless the client asks for another number.
 pub(super) const DEFAULT_LIMIT: usize = 20;
-/// The most entries of each list that a client may ask for.
+/// Maximum number of entries of each list that a client may ask for.
 pub(super) const MAX_LIMIT: usize = 200;
 /// The most bytes of a result as JSON. Lists and texts are shortened further until it fits.
 pub(super) const MAX_RESULT_BYTES: usize = 48 << 10;

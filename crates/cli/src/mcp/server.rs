@@ -20,14 +20,14 @@ use super::sources::Sources;
 use super::tools::Tool;
 use crate::operation::Operation;
 
-/// The most calls that run or wait. Each runs alone, because it uses all processors.
+/// Maximum number of calls that run or wait. Each runs alone, because it uses all processors.
 const MAX_CALLS: usize = 8;
 /// The longest time that an analysis may take.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 /// Interval between two notifications of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What clients show to the model about the server.
+/// Instructions about the server, which clients show to the model.
 const INSTRUCTIONS: &str = "Answers questions about the GPU memory of PyTorch programs from recordings: .vram files \
     of vramscope, memory snapshots of PyTorch (.pickle) and RMM logs (.csv). Begin with info and diagnose, which finds \
     problems; autopsy explains out-of-memory errors, table shows who holds memory, advise finds better allocator \

@@ -1,4 +1,4 @@
-//! What the tools can read: files below named directories, and live programs.
+//! The sources that the tools may read: files below named directories, and live programs.
 
 use std::env;
 use std::fs::{self, File, Metadata};
@@ -70,8 +70,8 @@ impl Sources {
         })
     }
 
-    /// Returns what a client named: the path of a file, relative to an allowed directory or
-    /// absolute, or the URL of a live program. An error if it may not be read.
+    /// Returns the source with a name: the path of a file, relative to an allowed directory or
+    /// absolute, or the URL of a live program. Fails if the client may not read it.
     pub(super) fn resolve(&self, name: &str) -> Result<AllowedSource> {
         if name.contains("://") {
             self.resolve_url(name)

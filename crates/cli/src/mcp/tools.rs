@@ -168,7 +168,7 @@ impl Tool {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// Returns what clients show of the tool: texts and schemas.
+    /// Returns the tool's texts and schemas, which clients show.
     pub(super) fn description(self) -> ToolDescription {
         let (title, text) = match self {
             Self::Info => (

@@ -1,4 +1,4 @@
-//! What `advise` finds for each device of a recording, and its report as JSON.
+//! The advice for each device of a recording, and its report as JSON.
 
 use std::collections::HashMap;
 use std::panic;

@@ -1,4 +1,4 @@
-//! What `autopsy` finds in a recording, and its report as JSON.
+//! The findings of `autopsy` in a recording, and their report as JSON.
 
 use std::path::Path;
 use std::thread;
@@ -74,7 +74,7 @@ pub(crate) struct OomReport {
     pub(crate) device_free_bytes: u64,
     /// The recorded size of the device.
     pub(crate) device_bytes: Option<u64>,
-    /// What is held outside of the pool, if the device's size is recorded.
+    /// Bytes held outside of the pool, if the device's size is recorded.
     pub(crate) outside_bytes: Option<u64>,
     pub(crate) outside_at_least_bytes: u64,
     pub(crate) free: FreeReport,
@@ -127,7 +127,7 @@ pub(crate) struct PinReport {
     pub(crate) site: String,
 }
 
-/// What a line of the program holds, in the output of `autopsy --json`.
+/// Memory that a line of the program holds, in the output of `autopsy --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct HolderReport {

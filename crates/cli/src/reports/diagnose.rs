@@ -1,4 +1,4 @@
-//! What `diagnose` finds in a recording.
+//! The findings of `diagnose` in a recording.
 
 use std::path::Path;
 

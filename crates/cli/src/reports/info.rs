@@ -23,7 +23,7 @@ pub(crate) struct Summary {
     pub(crate) events: u64,
     pub(crate) lost_events: u64,
     pub(crate) duration_ns: u64,
-    /// What the user must know of how the recording was made.
+    /// Limitations of the recording that the user must know.
     pub(crate) notes: Vec<String>,
     pub(crate) devices: Vec<DeviceSummary>,
 }

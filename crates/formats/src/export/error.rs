@@ -1,4 +1,4 @@
-//! What all exports share: their error and their progress callback.
+//! The error and the progress callback of all exports.
 
 use std::io;
 

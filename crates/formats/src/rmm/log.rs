@@ -8,7 +8,7 @@ pub(crate) const COLUMNS: [&str; 6] = ["Thread", "Time", "Action", "Pointer", "S
 /// The first character of a comment line of an RMM log. RMM writes no comments; users add them.
 pub(crate) const COMMENT: u8 = b'#';
 
-/// What a line of an RMM log reports: an allocation, a free or a failed allocation.
+/// The action that a line of an RMM log reports: an allocation, a free or a failed allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Allocate,

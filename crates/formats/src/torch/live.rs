@@ -20,7 +20,7 @@ use crate::sniff::is_pickle;
 /// A trace entry of PyTorch's allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveEntry {
-    /// What happened.
+    /// The action.
     pub action: TraceAction,
     /// The address; for [`TraceAction::OutOfMemory`] the free bytes of the device.
     pub address: u64,

@@ -8,8 +8,8 @@ use vramscope_trace::{AnnotationStage, Definition, DeviceId, Interner, MempoolId
 use super::paged_list::PagedList;
 use super::settings::RecordedSettings;
 
-/// What a trace entry of PyTorch's allocator reports, such as an allocated block or a freed
-/// segment.
+/// The action that a trace entry of PyTorch's allocator reports, such as an allocated block or a
+/// freed segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TraceAction {
@@ -76,7 +76,7 @@ pub(crate) struct Origin {
     pub(crate) compile_context: StringId,
 }
 
-/// Those facts of a history entry that many entries share: stream, private pool and texts. Each
+/// The facts of a history entry that many entries share: stream, private pool and texts. Each
 /// combination is stored once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Context {
@@ -128,7 +128,7 @@ impl Entry {
         Self { address, size, time_us, stack, tag: action as u32 | context << ACTION_BITS }
     }
 
-    /// Returns what the entry reports.
+    /// Returns the action that the entry reports.
     pub(crate) fn action(&self) -> TraceAction {
         let number = self.tag & ((1 << ACTION_BITS) - 1);
         TraceAction::ALL.get(number as usize).copied().unwrap_or(TraceAction::Other)

@@ -51,12 +51,12 @@ pub(super) fn is_assumed_private_pool(pool: MempoolId) -> bool {
 pub(super) struct Mismatch {
     /// The position in the history.
     pub(super) at: usize,
-    /// What the pool did instead.
+    /// The pool's decision in its place.
     pub(super) outcome: Outcome,
 }
 
-/// What the pool did instead of making the next recorded decision: another decision, a failed call,
-/// or nothing.
+/// The pool's behavior in place of the next recorded decision: another decision, a failed call, or
+/// nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Outcome {
     /// It made another decision.
@@ -67,8 +67,8 @@ pub(super) enum Outcome {
     Nothing,
 }
 
-/// What is assumed about a call because no recorded event shows it: the driver's refusals, the
-/// passing of stream events, and a graph capture of another stream.
+/// Assumptions about a call that no recorded event shows: the driver's refusals, the passing of
+/// stream events, and a graph capture of another stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Assumptions {
     /// The driver may have refused memory. If false, every refusal must be the pool's own.

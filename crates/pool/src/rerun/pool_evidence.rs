@@ -21,7 +21,7 @@ pub(super) const NOT_ONE_PRIVATE: u8 = 2;
 /// Flags for a pair of segments that cannot belong to the same pool, default or private.
 const DIFFERENT: u8 = NOT_BOTH_DEFAULT | NOT_ONE_PRIVATE;
 
-/// What the history shows about the pool of one segment: the recorded pool, segments of other
+/// Evidence in the history about the pool of one segment: the recorded pool, segments of other
 /// pools, and the segments that its stream used before and after it was created.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SegmentEvidence {
@@ -37,8 +37,8 @@ pub(super) struct SegmentEvidence {
     pub(super) runs: Vec<usize>,
 }
 
-/// What the history shows about the pools of all segments: evidence for each, and which were
-/// released together.
+/// Evidence in the history about the pools of all segments: for each segment, and the sets of
+/// segments that were released together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PoolEvidence {
     /// Indexed by segment.

@@ -1,9 +1,9 @@
 //! Infers which private pool a request used.
 //!
 //! A snapshot names the private pools of segments that exist at its end, but not in its entries. A
-//! pool that was destroyed is not named at all. A request to such a pool is assumed only where the
-//! pool would otherwise decide differently, for segments that do not exist at the end, and for one
-//! capture each: from its first to its last use, every request on its stream uses it.
+//! pool that was destroyed is not named at all. A request to a destroyed pool is assumed only where
+//! the pool would otherwise decide differently, for segments that do not exist at the end, and for
+//! one capture each: from its first to its last use, every request on its stream uses it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -19,7 +19,7 @@ use crate::error::AllocateError;
 use crate::pool::{Origin, Pool};
 use crate::settings::Settings;
 
-/// The most blocks that all copies of the pool saved for backtracking may have together; the oldest
+/// Maximum number of blocks in all copies of the pool that are saved for backtracking; the oldest
 /// copies are dropped to stay below.
 const MAX_SAVED_BLOCKS: u64 = 4 << 20;
 /// How often each entry of a history may be read again, on average, to try other interpretations.

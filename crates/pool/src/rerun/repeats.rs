@@ -1,8 +1,8 @@
-//! Which calls of a continued program repeat recorded ones.
+//! Maps calls of a continued program to the recorded calls that they repeat.
 
 use std::collections::BTreeMap;
 
-/// Which calls of a continued program repeat which recorded ones.
+/// The calls of a continued program, each with the recorded call that it repeats.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Repeats {
     /// For the event of a request: the event of the request in the earlier step, and how many steps

@@ -89,7 +89,7 @@ impl History {
     }
 }
 
-/// What receives the lifetimes of requests, in the order of events. Requests are numbered from 0 in
+/// A receiver of the lifetimes of requests, in the order of events. Requests are numbered from 0 in
 /// the order of their starts.
 trait LifetimeReceiver {
     fn started(&mut self, _moment: u64, _bytes: u64, _stream: StreamId, _mempool: MempoolId) {}

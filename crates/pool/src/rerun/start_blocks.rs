@@ -1,6 +1,6 @@
 //! Corrects the size of blocks that existed before a recording began.
 //!
-//! A reader does not know whether such a block was larger than its rounded request, and assumes
+//! A reader does not know whether an older block was larger than its rounded request, and assumes
 //! that it was not. If it was, the free block after it is smaller than it appears, and the pool
 //! uses it for a request that the recorded allocator served from another block:
 //!
@@ -15,8 +15,8 @@ use super::history::History;
 use crate::settings::Settings;
 use crate::size::{self, MIN_BLOCK_BYTES, SMALL_REQUEST_BYTES};
 
-/// The most times that a block of a history's first memory state is enlarged to explain a mismatch;
-/// after that, the mismatch stays. Each time, the history is read again from its start.
+/// Maximum number of times that a block of a history's first memory state is enlarged to explain a
+/// mismatch; after that, the mismatch stays. Each time, the history is read again from its start.
 const MAX_CORRECTIONS: usize = 64;
 
 /// Returns the history with one block of its first memory state enlarged, just enough that the pool

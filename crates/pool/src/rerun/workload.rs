@@ -1,4 +1,4 @@
-//! What a recorded program requested of the allocator, and the figures of its recorded run.
+//! The allocator calls of a recorded program, and the figures of its recorded run.
 
 use vramscope_trace::{DeviceId, Event, EventKind, MemoryState, MempoolId};
 
@@ -73,14 +73,13 @@ pub struct Workload {
     pub(super) sequence: CallSequence,
     /// The private pools whose blocks are not split.
     pub(super) no_split_pools: Vec<MempoolId>,
-    /// Which calls repeat recorded ones, if the program was continued.
+    /// The calls that repeat recorded calls, if the program was continued.
     pub(super) repeats: Repeats,
     /// The summary of the recorded run.
     pub recorded: RunSummary,
-    /// The most bytes that the recorded allocator can have been permitted to reserve: its limit if
-    /// known, else the largest capacity with which all recorded refusals of the driver still occur
-    /// and no more is free than was recorded.
-    /// `None` if neither is known.
+    /// Upper bound of the recorded allocator's capacity: its limit if known, else the largest
+    /// capacity with which all recorded refusals of the driver still occur, and with which the
+    /// device never has more free memory than was recorded. `None` if neither is known.
     pub recorded_capacity_bytes: Option<u64>,
     /// The peak of the bytes of live requests, see
     /// [`RecordedRequests::floor_bytes`](super::RecordedRequests::floor_bytes).

@@ -1,5 +1,5 @@
-//! What the pictures of all allocations are computed from, beside their composition: an index by
-//! size and lifetime, and the reserved memory.
+//! Indexes behind the pictures of all allocations: allocations by size and lifetime, and the
+//! reserved memory.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Allocations over time: what their picture is computed from, its controls, its legend and the
-//! table of the live allocations.
+//! Allocations over time: the index behind their picture, its controls, its legend and the table of
+//! the live allocations.
 
 mod cache;
 mod lines;
@@ -31,7 +31,7 @@ pub use picture::{command, outline, paint, picture_key, scene, scroll_by, select
 const VIEW: &str = ViewKind::Allocations.name();
 /// The layouts by the name of their mode, the default first.
 const LAYOUTS: [(&str, &str); 2] = [("stacked", "stacked"), ("address", "by address")];
-/// What allocations can be grouped by.
+/// The groupings that the view offers.
 const GROUPINGS: [GroupBy; 9] = [
     GroupBy::Site,
     GroupBy::Line,
@@ -52,7 +52,7 @@ const LEAST_READ: f64 = 0.9;
 /// Text before anything has been read.
 const READING: &str = "Reading the recording…";
 
-/// Returns what the view's allocations are grouped by.
+/// Returns the grouping of the view's allocations.
 fn grouping_of(options: &ViewOptions) -> GroupBy {
     options.by.unwrap_or(GroupBy::Site)
 }
@@ -77,8 +77,8 @@ fn is_read(context: &Context<'_>) -> bool {
     read > 0 && read as f64 >= known as f64 * LEAST_READ && !context.history.is_stale(context.recording)
 }
 
-/// Continues what the picture is computed from, by about `max_changes` changes of allocations.
-/// Returns true if that can be continued at once.
+/// Advances the index behind the picture by about `max_changes` changes of allocations. Returns
+/// true if there are more changes that can be read at once.
 ///
 /// # Errors
 /// If an event cannot be read.
@@ -147,7 +147,7 @@ fn group_command(context: &Context<'_>, by: GroupBy, caches: &mut Caches, name: 
     Some(format!("group {} {group}", by.name()))
 }
 
-/// Returns what the picture says until it can be computed; `None` once it can be.
+/// Returns the text in place of the picture until it can be computed; `None` once it can be.
 pub fn waiting_text(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> Option<String> {
     let Some(lifetimes) = context.lifetimes() else {
         let text = if context.is_history_complete { "Nothing was allocated on this device." } else { READING };

@@ -24,16 +24,16 @@ const MAP_ROWS: usize = 30_000;
 /// Least part of the vertical axis that is shown, in bytes.
 const LEAST_BYTES: u64 = 4096;
 
-/// What the picture depends on apart from its columns and its size.
+/// The inputs of the picture apart from its columns and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PictureKey {
-    /// What the user has chosen, and the recording.
+    /// The user's choices, and the recording.
     pub chosen: Vec<u64>,
     /// The moments up to which composition, index and reserved memory are complete.
     pub until: Vec<u64>,
 }
 
-/// Returns what the picture depends on; `None` until it can be computed.
+/// Returns the inputs of the picture; `None` until it can be computed.
 #[must_use]
 pub fn picture_key(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> Option<PictureKey> {
     let (by, is_by_address) = (grouping_of(options), is_by_address(options));

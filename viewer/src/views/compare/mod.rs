@@ -56,7 +56,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content
 }
 
-/// Returns what the user wants the chart's axis to show.
+/// Returns the unit that the user chose for the chart's axis.
 #[must_use]
 pub fn axis_unit(options: &ViewOptions) -> AxisUnit {
     let chosen = options.number.and_then(|number| AxisUnit::ALL.get(usize::try_from(number).ok()?));
@@ -119,7 +119,7 @@ fn subject_title(context: &Context<'_>, subject: CompareWith) -> String {
     }
 }
 
-/// Returns what the view shows if nothing is compared.
+/// Returns the content of the view if nothing is compared.
 fn explain(unavailable: &Unavailable) -> ViewContent {
     let content = match unavailable {
         Unavailable::Reading => ViewContent::message("Reading the recording…"),

@@ -1,6 +1,6 @@
 //! The choice of the moments to compare.
 
-/// Which moments of two recordings or devices are compared.
+/// The moments of two recordings or devices that are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moments {
     /// The first moments of the most allocated bytes.

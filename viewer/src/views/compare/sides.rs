@@ -1,4 +1,4 @@
-//! Which two moments are compared, and the memory at both.
+//! The two moments of a comparison, and the memory at both.
 
 use vramscope_insight::difference::MatchingNames;
 use vramscope_insight::group::GroupBy;
@@ -35,7 +35,7 @@ pub struct Side {
     pub origin_ns: u64,
     /// Name of the recording or device; empty if both are the same.
     pub name: String,
-    /// Which of its moments it is, for example `at its peak`.
+    /// A description of the moment, for example `at its peak`.
     pub when: String,
 }
 
@@ -50,7 +50,7 @@ pub enum Unavailable {
     Impossible(String),
 }
 
-/// What is computed of the second recording.
+/// The analysis of the second recording.
 #[derive(Default)]
 struct SecondAnalysis {
     /// The recording's number, see [`SecondRecording::id`].
@@ -83,13 +83,13 @@ struct SideReplay {
     replay: Replay,
 }
 
-/// What comparisons compute and keep between frames.
+/// Results of comparisons that are kept between frames.
 #[derive(Default)]
 pub struct CompareCache {
     sides: Option<[Side; 2]>,
     /// Memory at the sides' moments where it is not that of the moment on the screen.
     replays: [SideReplay; 2],
-    /// Which sides show the moment on the screen.
+    /// Whether each side shows the moment on the screen.
     is_current: [bool; 2],
     second: SecondAnalysis,
     /// The steps of the device on the screen, and of the other device of its recording.
@@ -98,7 +98,7 @@ pub struct CompareCache {
     empty: DeviceState,
     /// The counters over time of both sides.
     columns: ColumnsCache,
-    /// What the chart's axis shows, and where the times of both sides are on it.
+    /// The unit of the chart's axis, and the positions of both sides' times on it.
     alignment: (AxisUnit, [Alignment; 2]),
     /// Whether another call continues a computation.
     pub(super) is_unfinished: bool,
@@ -209,7 +209,7 @@ impl CompareCache {
         live_groups(device, recording.definitions(), groupings.get(by, recording))
     }
 
-    /// Returns what the groups of A are called in B's recording; `groupings` are those of the
+    /// Returns the names of A's groups in B's recording; `groupings` are the groupings of the
     /// recording on the page.
     pub(super) fn matching_names(
         &mut self,
@@ -250,7 +250,7 @@ impl CompareCache {
         self.sides.iter().flatten().flat_map(numbers).chain([unit]).collect()
     }
 
-    /// Returns what the chart's axis shows.
+    /// Returns the unit of the chart's axis.
     #[must_use]
     pub fn axis_unit(&self) -> AxisUnit {
         self.alignment.0
@@ -468,7 +468,7 @@ fn no_steps(index: usize) -> Unavailable {
     Unavailable::Impossible(format!("{} has no steps. Compare other moments.", NAMES[index]))
 }
 
-/// Which step to find.
+/// The step to find.
 #[derive(Clone, Copy, Debug)]
 enum StepChoice {
     /// The last one that begins before this event, or the first.

@@ -15,9 +15,9 @@ const MAX_KEPT: usize = 3;
 pub struct Composition {
     grouping: Grouping,
     groups: RowGroups,
-    /// What is shown; `None` until it has been built once.
+    /// The displayed series; `None` until it has been built once.
     shown: Option<CompositionSeries>,
-    /// What is built to take its place.
+    /// The series that is being built to replace it.
     next: Option<CompositionSeries>,
     /// The history whose rows were read.
     generation: u64,

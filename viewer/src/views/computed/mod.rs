@@ -1,9 +1,9 @@
-//! What views compute from the lifetimes of a device and keep between frames: steps, the peak,
-//! tables, what is never freed, and temporaries.
+//! Results from the lifetimes of a device that are kept between frames: steps, the peak, tables,
+//! unfreed allocations, and temporaries.
 //!
-//! Each computation proceeds by a bounded part in every frame, and begins again when what it
-//! depends on has changed. While a live recording grows, results lag behind by at most a sixteenth
-//! of its events.
+//! Each computation proceeds by a bounded part in every frame, and begins again when its inputs
+//! have changed. While a live recording grows, results lag behind by at most a sixteenth of its
+//! events.
 
 mod compositions;
 mod peak;

@@ -1,4 +1,4 @@
-//! What a device's peak consists of, and the next highest moments.
+//! The composition of a device's peak, and the next highest moments.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use vramscope_trace::{Allocation, DeviceId, DeviceLifetimes, Peak};
 use super::{DeviceHistory, StepAnalysis};
 use crate::views::small_map::SmallMap;
 
-/// What the peak's composition is computed from.
+/// The inputs of the peak's composition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PeakKey {
     device: DeviceId,
@@ -19,7 +19,7 @@ struct PeakKey {
     revision: u64,
 }
 
-/// What the peak consists of, by group.
+/// The composition of the peak by group.
 #[derive(Clone, Debug)]
 pub struct PeakGroups {
     /// The peak's moment and sums.
@@ -57,8 +57,8 @@ impl PeakAnalysis {
         }
     }
 
-    /// Returns what the peak consists of by group; `grouping` must group by `by`. Computed once, at
-    /// a cost linear in the number of live allocations.
+    /// Returns the composition of the peak by group; `grouping` must group by `by`. Computed once,
+    /// at a cost linear in the number of live allocations.
     pub fn groups(
         &mut self,
         source: &DeviceHistory<'_>,

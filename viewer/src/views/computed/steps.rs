@@ -16,7 +16,7 @@ const KEPT_COMPARISONS: usize = 4;
 /// While a recording grows, steps are found again once it has grown by one part in so many.
 const GROWTH_DIVISOR: u64 = 16;
 
-/// What the steps are computed from; other results are for other recordings, devices or spans.
+/// The inputs of the steps; the steps are found again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StepsKey {
     device: DeviceId,
@@ -55,7 +55,7 @@ impl Comparison {
     }
 }
 
-/// The steps of a device and what is computed from them.
+/// The steps of a device, and the results that depend on them.
 #[derive(Default)]
 pub struct StepAnalysis {
     key: Option<StepsKey>,

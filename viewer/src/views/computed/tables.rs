@@ -11,7 +11,7 @@ const EVENTS_PER_FRAME: u64 = 1 << 17;
 /// While a recording grows, tables are computed again once it has grown by one part in so many.
 const GROWTH_DIVISOR: u64 = 16;
 
-/// What a table is computed from: device, generation of the history, and grouping.
+/// The inputs of a table: device, generation of the history, and grouping.
 type TableKey = (DeviceId, u64, GroupBy);
 
 /// The peaks and allocations by group, and the bytes around phases and spans, of the last key.

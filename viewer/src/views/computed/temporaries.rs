@@ -12,7 +12,7 @@ use super::{Categories, DeviceHistory};
 /// Number of events whose allocations are counted in one frame.
 const EVENTS_PER_FRAME: u64 = 1 << 17;
 
-/// Which temporaries are counted.
+/// The temporaries to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemporarySearch {
     /// The moment after which they are allocated.
@@ -21,7 +21,7 @@ pub struct TemporarySearch {
     pub to_event: u64,
     /// Most events from the allocation to its free.
     pub within_events: u64,
-    /// What they are grouped by.
+    /// Grouping of the temporaries.
     pub by: GroupBy,
 }
 
@@ -93,8 +93,8 @@ pub struct TemporaryScan {
 }
 
 impl TemporaryScan {
-    /// Continues a search for one frame and returns what it has found; `grouping` must group by
-    /// what the search states.
+    /// Continues a search for one frame and returns the rows found so far; `grouping` must be the
+    /// search's grouping.
     pub fn advance(
         &mut self,
         source: &DeviceHistory<'_>,

@@ -10,7 +10,7 @@ use super::{Categories, DeviceHistory, StepAnalysis};
 /// Number of largest allocations that are listed.
 const LARGEST: usize = 10;
 
-/// What the allocations are searched by.
+/// The inputs of a search for unfreed allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UnfreedKey {
     device: DeviceId,

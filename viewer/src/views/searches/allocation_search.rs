@@ -4,14 +4,14 @@ use vramscope_insight::allocations::{AllocationList, AllocationOrder, Allocation
 use vramscope_insight::query::{Matcher, ScanProgress};
 use vramscope_trace::DeviceId;
 
-/// What a list of allocations is to contain.
+/// A request for a list of allocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocationRequest {
     /// The device.
     pub device: DeviceId,
     /// The filter as typed.
     pub filter: String,
-    /// Which allocations, before the filter.
+    /// The allocations to which the filter is applied.
     pub scope: Scope,
     /// The order.
     pub order: AllocationOrder,

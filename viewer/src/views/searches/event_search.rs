@@ -9,7 +9,7 @@ use vramscope_trace::{Recording, Replay};
 
 use super::RecordingIdentity;
 
-/// What a list was made from.
+/// The inputs of a search; the search begins again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SearchKey {
     identity: RecordingIdentity,

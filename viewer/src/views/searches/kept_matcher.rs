@@ -11,11 +11,11 @@ use super::RecordingIdentity;
 /// Most filters that are kept: one for each pane.
 const MAX_KEPT: usize = 2;
 
-/// What a filter was prepared from: the recording with the number of its sites, the text, and the
-/// number of steps.
+/// The inputs of a filter: the recording with the number of its sites, the text, and the number of
+/// steps.
 type MatcherKey = (RecordingIdentity, usize, String, usize);
 
-/// The filters that were prepared last. The views that highlight what a filter matches share it.
+/// The filters that were prepared last. All views that highlight the matches of a filter share it.
 #[derive(Default)]
 pub struct KeptMatchers(Vec<(MatcherKey, Arc<Matcher>)>);
 

@@ -1,5 +1,5 @@
-//! What the lists of events and allocations keep between frames: searches in progress, and which
-//! row is kept in view.
+//! The state of the lists of events and allocations between frames: searches in progress, and the
+//! row that is kept in view.
 
 mod allocation_search;
 mod event_search;

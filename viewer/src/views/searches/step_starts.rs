@@ -16,7 +16,7 @@ pub fn uses_steps(query: &Query) -> bool {
     query.terms().iter().any(|term| is_about_steps(&term.condition))
 }
 
-/// What the steps were found from.
+/// The inputs from which the steps were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Basis {
     device: DeviceId,

@@ -39,7 +39,7 @@ pub(super) struct State {
     panel: Panel,
     /// The views in the panes, and how their lists are scrolled.
     lists: [(String, ListScroll); 2],
-    /// What the user did since the last frame was requested.
+    /// The user's actions since the last frame was requested.
     actions: Vec<Action>,
     /// Whether the pictures or the colors may have changed.
     resized: bool,

@@ -30,7 +30,7 @@ struct Revealed {
     layout: Option<Layout>,
 }
 
-/// What determines where a list has to be scrolled to for a row to be in view.
+/// Sizes that determine the scroll position at which a row is in view.
 #[derive(Clone, Copy, PartialEq)]
 struct Layout {
     /// Position of the list in the pane's content, in CSS pixels.

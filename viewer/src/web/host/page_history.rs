@@ -15,7 +15,7 @@ use crate::protocol::{Source, Sources};
 /// Most files that are kept for going back.
 const MAX_FILES: usize = 16;
 
-/// What the page knows of the browser's history.
+/// The page's entries in the browser's history.
 #[derive(Default)]
 pub(super) struct PageHistory {
     /// The recordings and the fragment in the newest entry.

@@ -14,7 +14,7 @@ use crate::ui::Node;
 pub(super) const BANDS: [[&str; 3]; 2] =
     [["band-outside", "show-outside", "count-outside"], ["band-others", "show-others", "count-others"]];
 
-/// What the page shows of a pane.
+/// The displayed content of a pane.
 #[derive(Default)]
 struct RenderedPane {
     controls: Rendered,

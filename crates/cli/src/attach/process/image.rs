@@ -60,7 +60,7 @@ impl PythonVersion {
 /// A file that a process has loaded.
 pub(super) struct LoadedFile {
     path: PathBuf,
-    /// What to add to an address in the file for the address in the process.
+    /// Difference between an address in the process and the address in the file.
     load_bias: u64,
 }
 

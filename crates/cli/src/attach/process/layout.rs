@@ -25,7 +25,7 @@ pub(super) struct Layout {
     first_thread: u64,
     /// In the interpreter's state: the queue of pending calls.
     pub(super) queue: u64,
-    /// What makes the interpreter look at the queue.
+    /// The variable that makes the interpreter look at the queue.
     pub(super) eval_breaker: EvalBreaker,
 }
 

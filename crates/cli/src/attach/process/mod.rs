@@ -38,9 +38,9 @@ use script::ScriptFolder;
 use stop::{Attempt, StopError, with_stopped_threads};
 use target::TargetProcess;
 
-/// The most time that another debugger or a busy thread may delay the start.
+/// Timeout for the start, which another debugger or a busy thread may delay.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most time that withdrawing a request may take.
+/// Timeout for withdrawing a request.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before the process is stopped again after a failed attempt.
 const BUSY_DELAY: Duration = Duration::from_millis(50);

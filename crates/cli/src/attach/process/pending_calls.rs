@@ -241,7 +241,7 @@ pub(super) fn withdraw(process: &TargetProcess, text: &str, texts: &[u64], withd
 /// The addresses of an interpreter's eval breakers, and the bytes to write there.
 type EvalBreakers = Vec<(u64, Vec<u8>)>;
 
-/// Returns what to write to the eval breakers so that the interpreter looks at its queue.
+/// Returns the values of the eval breakers that make the interpreter look at its queue.
 fn eval_breakers(process: &TargetProcess, image: &PythonImage, interpreter: &MainInterpreter) -> Result<EvalBreakers> {
     match interpreter.layout.eval_breaker {
         EvalBreaker::Interpreter(offset) => {

@@ -16,10 +16,10 @@ use crate::error::{CommandError, Result};
 const PLEASE_STOP_BIT: u64 = 1 << 5;
 /// Size of the path in a thread's state, in bytes.
 const SCRIPT_PATH_BYTES: u64 = 512;
-/// The most bytes that a thread's state may have; offsets beyond are damaged.
+/// Maximum size of a thread's state; offsets beyond it are damaged.
 const MAX_THREAD_BYTES: u64 = 1 << 14;
 
-/// Which threads are to run a script.
+/// The threads that run a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
     /// The process's first thread, which most programs train on.

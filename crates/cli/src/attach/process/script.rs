@@ -26,7 +26,7 @@ use crate::private_folder::{check_temporary, short_lived_folders};
 
 /// The program around the one to run, without its last line's arguments.
 const RUN: &str = include_str!("run.py");
-/// The most bytes of a result that are read.
+/// Maximum number of bytes of a result to read.
 const MAX_RESULT_BYTES: u64 = 1 << 20;
 /// Number of hexadecimal digits of the digest by which a process recognizes the program.
 const DIGEST_DIGITS: usize = 32;

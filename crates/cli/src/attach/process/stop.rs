@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use super::target::TargetProcess;
 use crate::error::CommandError;
 
-/// The most time that the threads may take to stop; then they are released, and the attempt fails.
+/// Timeout for stopping the threads; after it they are released, and the attempt fails.
 const STOP_TIMEOUT: Duration = Duration::from_millis(200);
 /// Interval at which the states of the threads are checked.
 const STOP_POLL_INTERVAL: Duration = Duration::from_micros(100);

@@ -33,7 +33,7 @@ const ATTACKER_PYTHON: &str = "/usr/bin/python3";
 /// Number of races if the environment does not say.
 const DEFAULT_RACES: u32 = 30;
 
-/// What the other user places in the folder of a request.
+/// Script that the other user places in the folder of a request.
 const PAYLOAD: &str = "open(WON, 'a').write('program\\n')\n";
 
 /// Tries everything that a folder and its files allow once, and prints what succeeded.
@@ -146,7 +146,7 @@ impl SharedFolder {
         self.path().join("won")
     }
 
-    /// Returns what attacks have achieved.
+    /// Returns the text that successful attacks have written.
     fn wins(&self) -> String {
         fs::read_to_string(self.won()).expect("the file exists")
     }

@@ -7,7 +7,7 @@ use vramscope_trace::{ByteSize, Category, Recording, SiteId, StringId, site_name
 use super::proto::{InternedData, InternedName};
 use crate::export::frames::stack_text;
 
-/// What a text is used for in a Perfetto trace. Perfetto numbers the texts of each use separately.
+/// The use of a text in a Perfetto trace. Perfetto numbers the texts of each use separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum TextUse {
     /// The name of a slice or an instant.

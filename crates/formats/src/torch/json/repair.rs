@@ -47,7 +47,7 @@ fn replace_surrogates(text: &mut [u8]) -> u64 {
     count
 }
 
-/// Which half of a UTF-16 surrogate pair a JSON escape encodes.
+/// The half of a UTF-16 surrogate pair that a JSON escape encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Surrogate {
     High,

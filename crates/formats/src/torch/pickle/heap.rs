@@ -13,7 +13,7 @@ use crate::torch::key::SnapshotKey;
 use crate::torch::scalar::{FieldError, Scalar};
 use crate::torch::snapshot::TraceAction;
 
-/// What a string of the pickle means.
+/// The meaning of a string of the pickle, as a key and as an action.
 #[derive(Clone, Copy, Debug)]
 struct Meaning {
     /// Its meaning as a dictionary key; `None` if the import does not use this key.
@@ -100,14 +100,14 @@ impl Strings {
         &self.texts[id as usize]
     }
 
-    /// Returns what the string means as a dictionary key; `None` if the import does not use this
+    /// Returns the dictionary key that the string names; `None` if the import does not use this
     /// key.
     #[inline]
     pub(super) fn key(&self, StringRef(id): StringRef) -> Option<SnapshotKey> {
         self.meanings[id as usize].key
     }
 
-    /// Returns what the string means as the action of a history entry; `None` if the action is
+    /// Returns the action of a history entry that the string names; `None` if the action is
     /// unknown.
     #[inline]
     pub(super) fn action(&self, StringRef(id): StringRef) -> Option<TraceAction> {

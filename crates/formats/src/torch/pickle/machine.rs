@@ -455,8 +455,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns what an empty dictionary becomes with the keys and values from stack height `mark`
-    /// up: a history entry, a call frame, or another dictionary.
+    /// Fills an empty dictionary with the keys and values from stack height `mark` up. Returns a
+    /// history entry, a call frame, or another dictionary.
     fn fill_new_dict(&mut self, mark: usize) -> StepResult<Value> {
         let strings = &self.heap.strings;
         let has_action = pairs(&self.stack[mark..]).any(|(key, value)| {

@@ -101,8 +101,8 @@ impl Memo {
         Ok(())
     }
 
-    /// Returns what a value on the stack is now: an empty dictionary with a memo slot may have been
-    /// filled through another reference. Returns any other value unchanged.
+    /// Returns the current form of a value on the stack: an empty dictionary with a memo slot may
+    /// have been filled through another reference. Any other value is unchanged.
     #[inline]
     pub(super) fn current(&self, value: Value) -> Value {
         let Value::NewDict(Some(slot)) = value else { return value };

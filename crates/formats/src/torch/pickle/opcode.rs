@@ -129,7 +129,7 @@ pub(crate) const NEXT_BUFFER: u8 = 0x97;
 /// Refused pickle opcode: makes the buffer on top of the stack read-only.
 pub(crate) const READONLY_BUFFER: u8 = 0x98;
 
-/// Returns what a refused pickle opcode would do, as the end of a sentence that begins with "it";
+/// Returns the effect of a refused pickle opcode, as the end of a sentence that begins with "it";
 /// `None` for an unknown opcode.
 pub(super) fn unsupported_action(opcode: u8) -> Option<&'static str> {
     Some(match opcode {

@@ -21,7 +21,7 @@ fn count<V: PartialEq>(left: &BTreeMap<u64, V>, right: &BTreeMap<u64, V>) -> u64
     (different + missing) as u64
 }
 
-/// Returns those properties of a segment that both the snapshot and the history determine: end
+/// Returns the properties of a segment that both the snapshot and the history determine: end
 /// address, stream, whether it is expandable, and size class.
 fn properties(segment: &Segment) -> (u64, u64, bool, Option<vramscope_trace::PoolKind>) {
     (segment.end, segment.stream, segment.expandable, segment.pool.kind)

@@ -12,7 +12,7 @@
 //! |- rounded -|tail|- later block -|     a block allocated within 1 MiB while it lives
 //! ```
 //!
-//! Without such an observation, no tail is assumed.
+//! Without this observation, no tail is assumed.
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,7 @@ pub(super) struct Segment {
     pub(super) origin: Origin,
 }
 
-/// What is known of a segment's pool: size class and private pool, each `None` if unknown.
+/// The known properties of a segment's pool: size class and private pool, each `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PartialPool {
     pub(super) kind: Option<PoolKind>,
@@ -83,8 +83,8 @@ impl Segments {
         fits
     }
 
-    /// Returns what is known of the pool of the mapped ranges directly before and after `range`
-    /// that serve `stream`; an expandable segment's addresses all belong to one pool.
+    /// Returns the known properties of the pool of the mapped ranges directly before and after
+    /// `range` that serve `stream`; an expandable segment's addresses all belong to one pool.
     pub(super) fn pool_of_adjacent(&self, range: &Range<u64>, stream: u64) -> PartialPool {
         let below = self.by_address.range(..range.start).next_back().map(|(_, segment)| segment);
         let below = below.filter(|segment| segment.end == range.start);
