@@ -36,7 +36,7 @@ pub enum DifferenceKind {
     Grown,
     /// It has fewer live bytes at B.
     Shrunk,
-    /// It has as many live bytes at B.
+    /// Its live bytes at A and B are equal.
     Same,
 }
 
@@ -169,7 +169,7 @@ impl DifferenceRow {
 /// them: one row for each name, the largest change first, then the largest group. `names` tells
 /// what groups of A are called in B's recording.
 ///
-/// The changes add up to the difference of the devices' active bytes: those at B − those at A.
+/// The changes add up to active bytes at B − active bytes at A.
 #[must_use]
 pub fn differences(a: &[GroupRow], b: &[GroupRow], names: &MatchingNames) -> Vec<DifferenceRow> {
     let mut rows: Vec<DifferenceRow> = Vec::new();

@@ -13,7 +13,7 @@ use vramscope_trace::{Allocation, DeviceLifetimes};
 
 use crate::steps::{GrowingGroups, Growth, Steps};
 
-/// The allocations to examine: those made in a range of events that are not freed at a moment.
+/// The allocations to examine: made in a range of events, and not freed at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeakSearch {
     /// The number of the first event.

@@ -149,13 +149,13 @@ impl Marks {
         self.incidents.extend_from_slice(incidents.get(known..).unwrap_or_default());
     }
 
-    /// Reads the annotations of `annotations` that follow those read before; all of them again if
-    /// those read before have changed.
+    /// Reads the annotations after the ones that were read before, or all again if those have
+    /// changed.
     fn read_annotations(&mut self, annotations: &[Annotation]) {
         let last = self.annotations_read.checked_sub(1).and_then(|last| annotations.get(last).copied());
         if last != self.last_read {
-            // An annotation arrived late and was inserted before those already read, or the oldest
-            // part of a live recording was dropped.
+            // An annotation arrived late and was inserted before the ones already read, or the
+            // oldest part of a live recording was dropped.
             let incidents = std::mem::take(&mut self.incidents);
             *self = Self { incidents, ..Self::default() };
         }

@@ -208,8 +208,8 @@ impl AddressMap {
 
     /// Paints up to about `max_rows` further allocations, and returns true if the map is complete.
     ///
-    /// The index and the series must have been built from all of `rows`, and must be the same in
-    /// all steps. Takes about 100 ns for an allocation.
+    /// The index and the series must have been built from all of `rows`. Pass them unchanged in all
+    /// steps. Takes about 100 ns for an allocation.
     pub fn step<R: AllocationRows>(
         &mut self,
         (index, rows): (&BandIndex, &R),
@@ -280,7 +280,7 @@ impl AddressMap {
         // than twice as large as the smallest possible one of this class.
         let class_part = (1u64 << size_class.min(63)) as f64 / self.scale.bytes_per_row();
         let closing = (2.0 * class_part).min(0.5) as f32;
-        // Columns count from those of the picture; `self.moments` is empty during a search.
+        // Columns count from the picture's left edge; `self.moments` is empty during a search.
         let width = self.pixels.len() / (self.scale.rows() as usize).max(1);
         let pixels = &mut self.pixels;
         let mut work = 0;

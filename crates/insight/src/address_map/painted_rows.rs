@@ -20,7 +20,7 @@ pub(super) struct PaintedRows {
 }
 
 impl PaintedRows {
-    /// The most pixels in a row.
+    /// Maximum number of pixels in a row.
     pub(super) const MAX_WIDTH: usize = u16::MAX as usize - 1;
 
     /// Creates `width` × `height` pixels without allocations. The width is at most

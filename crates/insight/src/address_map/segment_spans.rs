@@ -35,9 +35,9 @@ pub(super) fn sort_spans(spans: &mut [SegmentSpan], key: fn(&SegmentSpan) -> u64
 
 /// The reserved memory of one device over time, from the events of its segments.
 ///
-/// Add the full state at the recording's beginning and every event of the device, or only those of
-/// segments; where events are missing, the full state that follows. It takes 40 bytes for every
-/// event of a segment.
+/// Add the full state at the recording's beginning and every event of the device; events of blocks
+/// may be left out. Where events are missing, add the full state that follows. Each event of a
+/// segment takes 40 bytes.
 #[derive(Clone, Debug, Default)]
 pub struct SegmentSpans {
     /// Ended spans, in the order of their ends.

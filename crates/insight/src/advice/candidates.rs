@@ -11,9 +11,9 @@ const MIB: u64 = 1 << 20;
 const MAX_SINGLE: usize = 13;
 /// Most combinations of keys.
 const MAX_COMBINED: usize = 5;
-/// Most settings with values around those of the best, in one round.
+/// Maximum number of settings close to the best, in one round.
 const MAX_REFINED: usize = 3;
-/// Values of `max_split_size_mb` to try; only those that the program's segments reach.
+/// Values of `max_split_size_mb` to try. Values above the program's largest segment are skipped.
 const SPLIT_SIZES_MIB: [u64; 8] = [32, 64, 128, 256, 512, 1024, 4096, 16384];
 /// Most values of `max_split_size_mb` in the first round.
 const MAX_SPLIT_SIZES: usize = 4;
@@ -140,7 +140,7 @@ impl Candidates {
         self.unproposed(combinations, MAX_COMBINED)
     }
 
-    /// Returns at most `max` settings whose values are close to those of the best. `ranked` are all
+    /// Returns at most `max` settings with values close to the best settings. `ranked` are all
     /// trials, best first.
     pub(super) fn refined(&mut self, ranked: &[Trial], max: usize) -> Vec<Settings> {
         let Some(Trial { settings: best, .. }) = ranked.first() else { return Vec::new() };

@@ -24,7 +24,7 @@ pub struct Advice {
     /// The least memory under the best settings; `None` if these are the recorded ones, or a
     /// request fails even without a limit.
     pub smallest_best: Option<SmallestCapacity>,
-    /// Height of an offline placement of the same requests, which the caller finds with a
+    /// Height of an offline placement of the recorded requests, which the caller finds with a
     /// [`DevicePacker`](crate::packing::DevicePacker); `None` until then.
     pub packed_bytes: Option<u64>,
 }
@@ -107,8 +107,8 @@ pub(super) fn is_worthwhile(ranked: &[Trial]) -> bool {
 pub struct MemoryBounds {
     /// Peak of the live requests: the program's own need.
     pub floor_bytes: u64,
-    /// Height of the offline placement of the same lifetimes: what an allocator that knows the
-    /// future needs. `None` if it was not computed.
+    /// Height of the offline placement of the recorded lifetimes: the memory that an allocator that
+    /// knows the future needs. `None` if it was not computed.
     pub packed_bytes: Option<u64>,
     /// Reserved peak under the best settings.
     pub best_bytes: u64,

@@ -24,7 +24,7 @@ impl Trial {
     }
 
     /// Orders trials from best to worst: by failed requests, reserved peak, calls of the driver and
-    /// retries. Among equals, the recorded settings come first, then those with fewer keys.
+    /// retries. Among equals, the recorded settings come first, then settings with fewer keys.
     pub(super) fn rank(&self, other: &Self) -> Ordering {
         let figures = |trial: &Self| {
             let RunSummary { ooms, peak_reserved_bytes, device_allocations, retries, .. } = trial.predicted;

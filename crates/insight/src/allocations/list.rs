@@ -62,7 +62,7 @@ pub struct ListedAllocation {
     /// Events from its first moment to the list's moment, or to its free if that was before;
     /// `None` if it starts later.
     pub age_events: Option<u64>,
-    /// The same age in nanoseconds.
+    /// The age in nanoseconds.
     pub age_ns: Option<u64>,
     /// Time from its first moment to the program's free, in nanoseconds; `None` if it is not freed.
     pub lifetime_ns: Option<u64>,
@@ -75,7 +75,7 @@ pub struct ListedAllocation {
 enum Stage {
     /// Nothing was visited.
     Start,
-    /// Rows are visited: first those of `live` from the index `next_live` on, then `rows`.
+    /// Rows are visited: first the rows in `live` from the index `next_live` on, then `rows`.
     Filter { live: Vec<u32>, next_live: usize, rows: Range<u32> },
     /// The sites of the found allocations are named.
     Names,

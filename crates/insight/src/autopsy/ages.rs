@@ -33,9 +33,9 @@ impl Ages {
     }
 }
 
-/// Returns the bytes of the live blocks that look like an optimizer's state that is being created:
-/// the newest live blocks, all of sizes that the oldest ones have, with as many bytes again between
-/// both (the gradients). 0 if they do not look so.
+/// Returns the bytes of live blocks that look like an optimizer's state that is being created: the
+/// newest live blocks, if all have sizes of the oldest blocks (the parameters), and blocks of as
+/// many bytes lie between both (the gradients). 0 otherwise.
 ///
 /// Used where stacks are missing.
 pub(super) fn state_like_bytes(lifetimes: &DeviceLifetimes, failed: u64, requested: u64) -> u64 {

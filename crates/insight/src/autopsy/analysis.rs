@@ -15,7 +15,7 @@ use crate::history::History;
 use crate::spans::Marks;
 use crate::steps::{Steps, find_steps};
 
-/// The most different failures of a recording that are examined; the first ones.
+/// Maximum number of different failures to examine: the first ones of a recording.
 const MAX_DIFFERENT: usize = 64;
 /// Number of out-of-memory events that one step looks at.
 const EVENTS_PER_STEP: usize = 1024;

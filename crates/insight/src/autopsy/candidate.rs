@@ -79,7 +79,8 @@ pub struct Remedy {
     pub is_checked: bool,
 }
 
-/// How a program is changed. Requests are shared, because many alternatives change the same ones.
+/// A change of a program. Changes share their lists of requests, because many alternatives have
+/// equal lists.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     /// Nothing but the settings.

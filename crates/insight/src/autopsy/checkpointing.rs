@@ -31,8 +31,8 @@ pub(crate) struct ModuleCalls {
 
 impl ModuleCalls {
     /// Finds the lines that call modules several times after event `from`, the begin of a step.
-    /// `activations` are those of this step and others, in order; `failed` is the number of the
-    /// failed event, or of the one after the examined moment.
+    /// `activations` are the activations of this step and others, in order; `failed` is the number
+    /// of the failed event, or of the one after the examined moment.
     pub(crate) fn new(
         definitions: &Definitions,
         activations: impl Iterator<Item = Allocation>,

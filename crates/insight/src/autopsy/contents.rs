@@ -209,8 +209,9 @@ pub(super) fn common_call(definitions: &Definitions, requests: impl Iterator<Ite
     Some(frame_label(definitions, innermost.2))
 }
 
-/// Returns the frames of a site's stack that are the program's own, from the innermost on. Of a
-/// request within a module's call, only those of its caller: the module is not at fault.
+/// Returns the frames of a site's stack that are the program's own, from the innermost on. For a
+/// request within a module's call, returns only the frames of the module's caller: the module is
+/// not at fault.
 fn calling_frames(definitions: &Definitions, site: SiteId) -> Vec<Frame> {
     let (mut calling, mut all) = (Vec::new(), Vec::new());
     for (frame, kind) in own_frames_and_calls(definitions, site) {

@@ -18,7 +18,7 @@ const MAX_PINS: usize = 8;
 /// Fragmentation is the cause even if the step's contents may be, where this part of the reserved
 /// memory is free in the request's pool and stream: an eighth.
 const FRAGMENTED_PART: u64 = 8;
-/// The most steps before a failure of which the begins are kept.
+/// Maximum number of steps before a failure whose first events are kept.
 const MAX_STEP_STARTS: usize = 64;
 
 /// The findings about one failure, completed step by step.
@@ -74,8 +74,8 @@ impl Examination {
         true
     }
 
-    /// Finds the cause. `events` are those of equal failures, `device` is the memory before the
-    /// first of them.
+    /// Finds the cause. `events` are the numbers of equal failures, `device` is the memory before
+    /// the first failure.
     #[expect(clippy::too_many_arguments, reason = "each is another source of facts")]
     pub(super) fn finish(
         self,

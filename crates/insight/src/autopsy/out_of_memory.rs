@@ -22,8 +22,8 @@ pub struct Pin {
 pub struct OutOfMemory {
     /// The first failure, and the memory at that moment.
     pub failure: Failure,
-    /// The numbers of the events at which the same request failed, this one included: those of
-    /// equal device, site, size and stream.
+    /// The numbers of the events at which a request of equal device, site, size and stream failed,
+    /// including this one.
     pub events: Vec<u64>,
     /// The cap on the reserved bytes.
     pub cap: ReservedCap,
@@ -79,7 +79,7 @@ impl OutOfMemory {
         }
     }
 
-    /// Returns the number of the last event at which the same request failed.
+    /// Returns the number of the last event at which an equal request failed.
     #[must_use]
     pub fn last_event(&self) -> u64 {
         self.events.last().copied().unwrap_or(self.failure.event)

@@ -325,8 +325,8 @@ impl Candidates<'_> {
         vec![Self::alternative(detail, Change::Divide(requests, 2, true))]
     }
 
-    /// Iterates over the allocations that the run makes: those before the failure or, if it is
-    /// followed in the recording, all.
+    /// Iterates over the allocations that the run makes: all allocations if the recording continues
+    /// after the failure, else the allocations before it.
     fn allocations(&self) -> impl Iterator<Item = Allocation> + '_ {
         let until = if self.oom.is_continued { u64::MAX } else { self.oom.failure.event };
         self.lifetimes.iter().take_while(move |one| one.first_moment < until)

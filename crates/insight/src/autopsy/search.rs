@@ -17,7 +17,7 @@ use crate::history::History;
 /// A remedy that saves less than this part of the unchanged peak is not reported.
 const MIN_SAVED_PART: u64 = 64;
 
-/// The most different failures whose remedies are searched for, in a report.
+/// Maximum number of different failures in a report for which remedies are searched.
 pub const MAX_SEARCHES: usize = 8;
 
 /// A run with divided requests may reserve the capacity less this part: a program's own parts are
@@ -145,7 +145,7 @@ pub struct RemedySearch {
     cause: OomCause,
     is_capped: bool,
     obtainable_bytes: u64,
-    /// The event of the failure, and later ones of the same request that the runs reach.
+    /// The event of the failure, and later failures of equal requests that the runs reach.
     failed: Vec<u64>,
     /// Failures that a changed run may still have: the recorded ones of other requests.
     permitted: BTreeSet<u64>,

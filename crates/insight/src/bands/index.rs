@@ -8,10 +8,10 @@ const CLASSES: usize = 64;
 /// Finds the allocations of at least a given size that are live at some of many moments.
 ///
 /// Ended allocations are listed by size class and lifetime class (powers of two), in the order of
-/// their ends. Of a list with lifetimes of 2ˡ to 2ˡ⁺¹ events, only those that end within 2ˡ⁺¹
-/// events after a moment can be live at it, and at least half of these are: the cost of a search
-/// follows the allocations found, however many short-lived ones lie between the moments. Takes 8
-/// bytes for every allocation.
+/// their ends. In a list with lifetimes of 2ˡ to 2ˡ⁺¹ events, an allocation that is live at a
+/// moment ends within 2ˡ⁺¹ events after it, and at least half of the allocations that end there are
+/// live: the cost of a search follows the allocations found, however many short-lived ones lie
+/// between the moments. Takes 8 bytes for every allocation.
 #[derive(Clone, Debug)]
 pub struct BandIndex {
     classes: Vec<SizeClass>,
@@ -87,7 +87,7 @@ impl BandIndex {
     }
 
     /// Adds up to `max_changes` further changes of `rows`, and returns true if none are left. Takes
-    /// about 40 ns a change. Searches must pass the same rows.
+    /// about 40 ns a change. Pass these rows in searches, too.
     pub fn step(&mut self, rows: &impl AllocationRows, max_changes: usize) -> bool {
         let until = rows.change_count().min(self.changes.saturating_add(max_changes.max(1)));
         while self.changes < until {
@@ -148,7 +148,7 @@ pub(crate) struct Candidate {
     pub(crate) group: u32,
     /// The first column at whose moment it is live.
     pub(crate) first_column: u32,
-    /// The first column after those.
+    /// The first column in which it is not live any more.
     pub(crate) end_column: u32,
 }
 
@@ -172,7 +172,7 @@ impl Search {
     /// `moments`, which must not decrease, and returns true if all were found. Stops after reading
     /// about `max_rows` allocations, or if `found` returns false. The order is unspecified.
     ///
-    /// The arguments must be the same in all steps of a search.
+    /// Pass the arguments unchanged in all steps of a search.
     pub(crate) fn step(
         &mut self,
         (index, rows): (&BandIndex, &impl AllocationRows),
@@ -241,7 +241,7 @@ impl Search {
                 break;
             }
             self.position += 1;
-            // Those that have ended are in a list of ended ones.
+            // Ended allocations are in a list of ended allocations.
             if end == u64::MAX && size >= min_size {
                 let first_column = moments.partition_point(|&moment| moment < start) as u32;
                 let candidate = Candidate { row, size, group, first_column, end_column: moments.len() as u32 };
@@ -254,8 +254,8 @@ impl Search {
     }
 }
 
-/// Returns the index of the first of `items` from `from` on for which `is_before` is false, knowing
-/// that those for which it is true come first. Fast if the index is near.
+/// Returns the index of the first of `items` from `from` on for which `is_before` is false, given
+/// that items for which it is true come first. Fast if the index is near.
 fn gallop<T>(items: &[T], from: usize, is_before: impl Fn(&T) -> bool) -> usize {
     let mut reach = 1;
     let mut low = from;
@@ -269,8 +269,8 @@ fn gallop<T>(items: &[T], from: usize, is_before: impl Fn(&T) -> bool) -> usize 
     low + items[low..high].partition_point(is_before)
 }
 
-/// Returns how many of the last `items` satisfy `is_after`, knowing that those for which it is true
-/// come last. Fast if they are few.
+/// Returns how many of the last `items` satisfy `is_after`, given that items that satisfy it come
+/// last. Fast if they are few.
 fn gallop_back<T>(items: &[T], is_after: impl Fn(&T) -> bool) -> usize {
     let mut reach = 1;
     let mut high = items.len();

@@ -6,9 +6,9 @@ use super::index::{BandIndex, Search};
 use super::scale::ByteScale;
 use crate::composition::{AllocationRows, CompositionColumn, CompositionSeries, LAYERS, LayerBytes};
 
-/// The most (band, column) pairs of a layout: 8 MB. A picture at its own scale needs at most one
-/// for each pixel; a vertically magnified one would need more, and shows more allocations by layer
-/// instead.
+/// Maximum number of (band, column) pairs in a layout: 8 MB. A picture at its own scale needs at
+/// most one for each pixel; a vertically magnified one would need more, and shows more allocations
+/// by layer instead.
 const MAX_CELLS: usize = 2 << 20;
 
 /// An allocation that is drawn as a band of its own.
@@ -22,7 +22,7 @@ pub struct Band {
     pub size: u64,
     /// The first column in which it is drawn.
     pub first_column: u32,
-    /// The first column after those in which it is drawn.
+    /// The first column in which it is not drawn any more.
     pub end_column: u32,
 }
 

@@ -56,8 +56,8 @@ impl ByteScale {
         ((distance * self.rows_per_byte) as u32).min(self.rows)
     }
 
-    /// Returns the position of the boundary below byte `bytes` in pixel rows, not limited to those
-    /// that are shown.
+    /// Returns the position of the boundary below byte `bytes` in pixel rows, not limited to the
+    /// visible rows.
     #[inline]
     pub(crate) fn position(&self, bytes: u64) -> f64 {
         (bytes as f64 - self.start as f64) * self.rows_per_byte

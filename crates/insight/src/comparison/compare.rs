@@ -120,8 +120,8 @@ impl DeviceComparison {
 
 /// Compares two recordings, or two moments of one, device by device and site by site.
 ///
-/// `devices` names the device of each recording to compare; by default, each device is compared
-/// with that of the same number. The cost is some passes over both recordings.
+/// `devices` names the device of each recording to compare; by default, devices with equal numbers
+/// are compared. The cost is some passes over both recordings.
 ///
 /// # Errors
 /// If a chunk cannot be read, or a recording lacks the moment or the device.

@@ -1,6 +1,6 @@
 //! Where the requests of two programs first differ.
 //!
-//! Two runs of one program make the same requests in the same order, and free them between the same
+//! Two runs of one program make equal requests in equal order, and free them between equal
 //! requests. After a change of the program, everything before its first effect is equal. Segments
 //! and addresses are not compared: they depend on the allocator's settings.
 
@@ -66,12 +66,13 @@ pub(super) struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    /// Creates the requests of a device; `shared_numbers` are those of the recording's sites.
+    /// Creates the requests of a device; `shared_numbers` are the numbers of the recording's sites
+    /// that both recordings share.
     pub(super) fn new(lifetimes: &'a DeviceLifetimes, shared_numbers: &'a [SiteId]) -> Self {
         Self { lifetimes, shared_numbers, compares_sizes: true }
     }
 
-    /// Returns the same requests, equal to others of the same site whatever their size.
+    /// Returns these requests without their sizes: requests of one site are then equal.
     fn without_sizes(self) -> Self {
         Self { compares_sizes: false, ..self }
     }
@@ -104,9 +105,9 @@ struct EqualRequest {
 }
 
 /// Returns the differences that may be the first effect of a change of the program: the first free
-/// and the first request that differ, then those that differ whatever the sizes are, because sizes
-/// may depend on random data. None if one program does everything that the other does, and perhaps
-/// more.
+/// and the first request that differ, then the first that differ without regard to sizes, because
+/// sizes may depend on random data. Returns none if the requests and frees of one program are the
+/// first ones of the other.
 ///
 /// The cost is linear in the number of equal requests, with a look-up for each.
 pub(super) fn first_differences(a: Requests<'_>, b: Requests<'_>) -> Vec<FirstDifference> {
@@ -180,7 +181,7 @@ fn different_free(a: Requests<'_>, b: Requests<'_>, equal: &[EqualRequest]) -> O
         (in_a, in_b, number, request.size)
     });
     let different = frees.filter(|(in_a, in_b, ..)| in_a != in_b);
-    // Of several at the same place, the largest allocation.
+    // Of several at one position, the largest allocation.
     let first = different.min_by_key(|&(in_a, in_b, _, size)| (in_a.min(in_b), Reverse(size)));
     first.map(|(in_a, in_b, number, _)| FirstDifference {
         equal_requests: in_a.min(in_b) as u64,

@@ -2,8 +2,8 @@
 //! by site, exact to the byte.
 //!
 //! [`compare`] takes two recordings with their histories, a [`Moment`] of each, and which devices
-//! to pair; the recordings may be the same. Its rows' changes add up to the difference of the
-//! devices' live bytes.
+//! to pair; both may be one recording. Its rows' changes add up to the difference of the devices'
+//! live bytes.
 //!
 //! # When two sites match
 //!

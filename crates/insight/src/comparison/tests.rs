@@ -220,7 +220,7 @@ fn metrics_over_time_are_those_of_the_samples() {
     // The beginning, the peak and the end.
     assert_eq!(free, [(0, 0), (4, 1 << 17), (5, 1 << 18)]);
     let free = metrics.summary(|metrics| metrics.free.total as f64);
-    // All events have the same time, so the mean is that of the samples.
+    // All events have one time, so the mean is the mean of the samples.
     assert_eq!((free.highest, free.highest_event, free.mean), (f64::from(1 << 18), 5, f64::from(1 << 17)));
 }
 

@@ -1,10 +1,10 @@
-//! Buckets of events, each with its moment of the most live bytes.
+//! Buckets of events, each with its peak of the live bytes.
 
 use super::layers::{LAYERS, LayerBytes};
 use super::rows::AllocationRows;
 
-/// The most buckets. At 224 bytes each they take 7 MB, and a column of a picture 1,500 pixels wide
-/// has 10 of them or more.
+/// Maximum number of buckets. At 224 bytes each they take 7 MB, and a column of a picture 1,500
+/// pixels wide has at least 10 buckets.
 const MAX_BUCKETS: usize = 1 << 15;
 
 /// The live bytes of all layers at one moment, as the result of the first changes.
@@ -53,8 +53,7 @@ impl LiveState {
     }
 }
 
-/// Buckets of equally many consecutive moments, each with the state at its first moment of the most
-/// live bytes.
+/// Buckets of equally many consecutive moments, each with the state at its peak of the live bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Buckets {
     /// The first moment of the first bucket.

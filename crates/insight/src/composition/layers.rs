@@ -11,8 +11,8 @@ pub const LAYERS: usize = 25;
 /// Index of the layer of the groups without a layer of their own.
 pub const OTHER_LAYER: u8 = LAYERS as u8 - 1;
 
-/// How much the peak of a group without a layer must exceed the lowest peak of those with one until
-/// other groups should have been chosen, as a fraction: 3 ÷ 2.
+/// The layers are outdated once the peak of a group without a layer exceeds the lowest peak of a
+/// group with a layer by this factor: 3 ÷ 2.
 const OUTDATED_RATIO: (u64, u64) = (3, 2);
 
 /// Bytes of every layer at one moment.
@@ -33,7 +33,7 @@ pub(super) struct GroupPeaks {
 }
 
 impl GroupPeaks {
-    /// The most groups with a peak of their own; further ones are never chosen.
+    /// Maximum number of groups with a peak of their own; further groups never have a layer.
     const MAX_GROUPS: u32 = 1 << 20;
 
     /// Applies a change. Returns the peak of its group.
@@ -73,8 +73,8 @@ impl GroupPeaks {
         order.into_iter().take(usize::from(OTHER_LAYER)).map(|(_, group)| group).collect()
     }
 
-    /// Returns the peak that a group without a layer must exceed until other groups should be
-    /// chosen than `chosen`, those that have one.
+    /// Returns the peak above which a group without a layer makes the layers outdated. `chosen` are
+    /// the groups with a layer.
     pub(super) fn outdated_peak(&self, chosen: &[u32]) -> u64 {
         let peak = |&group: &u32| self.groups.get(group as usize).map_or(0, |group| group.peak);
         let (numerator, denominator) = OUTDATED_RATIO;

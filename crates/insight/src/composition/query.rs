@@ -5,7 +5,7 @@ use super::layers::LayerBytes;
 use super::rows::AllocationRows;
 use super::series::CompositionSeries;
 
-/// The live bytes in a pixel column: at its first moment of the most live bytes.
+/// The live bytes in a pixel column, at the column's peak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompositionColumn {
     /// The first moment of the column's most live bytes.
@@ -28,7 +28,7 @@ impl CompositionSeries {
     /// [`moments`](Self::moments) stand for the first or the last one.
     ///
     /// Column c shows the moments `edges[c]` to `edges[c + 1]`, both included; the moments of the
-    /// columns do not decrease. `rows` are those that the series was built from. The cost of a
+    /// columns do not decrease. `rows` are the rows from which the series was built. The cost of a
     /// column is at most that of applying two buckets of changes, and usually much less.
     #[must_use]
     pub fn columns(&self, rows: &impl AllocationRows, edges: &[u64]) -> Vec<CompositionColumn> {
@@ -76,7 +76,7 @@ impl<'a, R: AllocationRows> Reader<'a, R> {
         state
     }
 
-    /// Returns the state at the first moment of the most live bytes from `first` to `last`.
+    /// Returns the state at the peak of the live bytes from `first` to `last`.
     fn highest(&mut self, first: u64, last: u64) -> LiveState {
         let (first_index, last_index) = (self.buckets.index_of(first), self.buckets.index_of(last));
         let states = self.buckets.states();
@@ -88,8 +88,8 @@ impl<'a, R: AllocationRows> Reader<'a, R> {
         // The last of the greatest in reverse is the first.
         let whole = whole.iter().rev().max_by_key(|state| state.total).copied();
         let limit = whole.map_or(0, |state| state.total);
-        // A part of a bucket is scanned only if it can hold the most: the bucket's own highest
-        // moment is outside of the column, and higher than what is inside.
+        // A part of a bucket is scanned only if it can contain the peak: the bucket's own peak is
+        // outside of the column, and higher than the peak inside so far.
         let start = match within(first_index) {
             Some(state) => Some(*state),
             None if states.get(first_index).is_some_and(|state| state.total >= limit) => {
@@ -109,8 +109,8 @@ impl<'a, R: AllocationRows> Reader<'a, R> {
         [best, end].into_iter().flatten().reduce(higher).unwrap_or(self.last)
     }
 
-    /// Returns the state at the first moment of the most live bytes from `first` to `last`, by
-    /// applying every change between.
+    /// Returns the state at the peak of the live bytes from `first` to `last`, by applying every
+    /// change between.
     fn scan(&mut self, first: u64, last: u64) -> LiveState {
         let mut state = self.state_at(first);
         let mut best = state;

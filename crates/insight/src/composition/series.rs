@@ -8,8 +8,8 @@ use super::rows::AllocationRows;
 ///
 /// Built by calls of [`step`](Self::step) until it returns true; the same call extends it as a live
 /// recording grows. The groups that have a layer of their own are chosen from the changes known at
-/// the first call. [`is_outdated`](Self::is_outdated) tells when later changes ask for other
-/// groups: create and build another series then, while this one is shown.
+/// the first call. [`is_outdated`](Self::is_outdated) tells when other groups have become larger:
+/// create and build another series then, while this one is shown.
 ///
 /// Takes about 7 MB for a recording of any length.
 #[derive(Clone, Debug)]
@@ -148,7 +148,7 @@ impl CompositionSeries {
         (self.buckets.origin(), self.end_moment)
     }
 
-    /// Returns the first moment of the most live bytes, and those bytes.
+    /// Returns the moment and the bytes of the peak of the live bytes.
     #[must_use]
     pub fn peak(&self) -> (u64, u64) {
         let states = self.buckets.states().iter();

@@ -82,7 +82,7 @@ pub(super) struct ProfileBuilder {
     profile: Profile,
 }
 
-/// The most entries of each list in a profile; later ones are not kept.
+/// Maximum number of entries of each list in a profile; later entries are not kept.
 const MAX_ENTRIES: usize = 65_536;
 
 /// Adds to a list that is long enough for every rule without growing with the recording.

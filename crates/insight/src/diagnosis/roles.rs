@@ -18,8 +18,8 @@ use crate::steps::Steps;
 /// An allocation that the program frees within this number of events is a temporary: some
 /// operations, not a pass through the model.
 const TEMPORARY_EVENTS: u64 = 64;
-/// Least number of different sizes of parameters with which blocks of the same sizes are taken for
-/// gradients or the optimizer's state.
+/// Minimum number of different sizes of parameters; with fewer, blocks of these sizes are not taken
+/// for gradients or the optimizer's state.
 const MIN_PARAMETER_SIZES: usize = 3;
 /// Share of the parameters' bytes that a copy of their sizes must comprise, in percent.
 const MIN_COPY_PERCENT: u64 = 80;

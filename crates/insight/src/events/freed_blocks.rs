@@ -6,8 +6,8 @@ use vramscope_trace::{Block, DeviceId, Event, EventKind, FormatError, Recording,
 
 use crate::history::History;
 
-/// Most events after the moment of the replay for which changed blocks are kept; then the replay
-/// moves on. About as many as a recording has between two full states.
+/// Maximum number of events after the moment of the replay for which changed blocks are kept; then
+/// the replay moves on. About the number of events between two full states of a recording.
 const MAX_DISTANCE: u64 = 16_384;
 /// Number of events after a requested free among which its completion is looked for first.
 const NEAR_EVENTS: u64 = 64;
@@ -22,7 +22,7 @@ pub(super) struct FreedBlocks {
     base: Option<u64>,
     /// Index (from 0) of the event that is expected next.
     next: u64,
-    /// Blocks that have changed since `base`: `None` for those that are gone.
+    /// Blocks that have changed since `base`; `None` for a block that no longer exists.
     changed: HashMap<(DeviceId, u64), Option<Block>>,
 }
 

@@ -22,7 +22,7 @@ pub enum MatchSearch {
 
 /// The events of a recording that match a query, in order.
 ///
-/// Without a query the list has every event, also those that were not recorded: position i has the
+/// Without a query the list has every event, also events that were not recorded: position i has the
 /// event number i + 1 + [`Recording::first_event`], and nothing needs to be searched. With a query,
 /// [`step`](Self::step) searches the recording, from the cursor to the end and then from the start
 /// to the cursor. The list can be read meanwhile; it then has the matches found so far, in order.
@@ -129,8 +129,8 @@ impl EventList {
     /// are done.
     ///
     /// # Errors
-    /// If a chunk is not loaded or cannot be read. What was found is kept, and the next call tries
-    /// the same events again.
+    /// If a chunk is not loaded or cannot be read. Matches found so far are kept, and the next call
+    /// tries these events again.
     pub fn step(
         &mut self,
         recording: &Recording,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 /// Number of events in a group.
 pub(super) const GROUP_EVENTS: u64 = 4096;
-/// The most matching events that are stored one by one. Beyond, only their number in each group of
-/// 4,096 events is kept, and a group is searched again when it is read.
+/// Maximum number of matching events that are stored one by one. Beyond, only their number in each
+/// group of 4,096 events is kept, and a group is searched again when it is read.
 const MAX_STORED: usize = 4_000_000;
 
 /// The matches in one group of events.

@@ -9,8 +9,8 @@ use super::error::EventListError;
 use super::freed_blocks::{FreedBlocks, freed_allocation};
 use crate::history::History;
 
-/// One event as the list shows it. Values that it lacks are `None`; size, requested size, stream
-/// and pool of a free are those of the freed block.
+/// One event as the list shows it. Values that an event does not have are `None`. A free has size,
+/// requested size, stream and pool of the freed block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRow {
     /// Event number, from 1.
@@ -175,12 +175,12 @@ pub fn event_rows(
     numbers.into_iter().map(row).collect()
 }
 
-/// Returns the rows of up to `count` events from the number `from` on, those that were not recorded
-/// included.
+/// Returns the rows of up to `count` events from the number `from` on, including events that were
+/// not recorded.
 ///
 /// # Errors
-/// If a chunk is not loaded or cannot be read; the error names all byte ranges that the window
-/// lacks.
+/// If a chunk is not loaded or cannot be read; the error names all byte ranges to load for the
+/// window.
 pub fn window(
     recording: &Recording,
     replay: &mut Replay,

@@ -22,7 +22,7 @@ pub enum ReservedCap {
     },
     /// The cap follows from the reserved bytes and the failed requests.
     Bounds {
-        /// The most bytes ever reserved: the cap is at least this.
+        /// Peak of the reserved bytes: the cap is at least this.
         at_least_bytes: u64,
         /// The least bytes that a failed request would have reserved: the cap is less than this.
         below_bytes: u64,
@@ -63,7 +63,7 @@ impl ReservedCap {
         [share, settings.limit_bytes].into_iter().flatten().min()
     }
 
-    /// Infers the cap from the failed reservations of a device and the most bytes it ever reserved.
+    /// Infers the cap from the failed reservations of a device and the peak of its reserved bytes.
     ///
     /// A failure shows a cap if the device had enough free memory for the segment: then reserved +
     /// segment was more than the cap. If the result contradicts the peak, the cap was changed, and

@@ -12,8 +12,8 @@ use super::failure::Failure;
 /// Why a request failed with out of memory. [`id`](Self::id) is the name in JSON.
 ///
 /// The causes are tried in the order of their declaration; the first that applies is reported.
-/// [`Failures`](super::Failures) finds those of the allocator and the device.
-/// [`Autopsy`](crate::autopsy::Autopsy) also looks at what the program did, and finds those from
+/// [`Failures`](super::Failures) finds causes in the allocator and the device.
+/// [`Autopsy`](crate::autopsy::Autopsy) also examines the program, and finds the causes from
 /// [`Leak`](Self::Leak) to [`Activations`](Self::Activations) where one of the last three applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OomCause {

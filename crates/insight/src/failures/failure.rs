@@ -13,9 +13,9 @@ use crate::pools::{PoolUsage, SiteHolding, device_usage, site_holdings};
 
 /// Maximum number of sites that a failure lists as holders of memory.
 const MAX_HOLDINGS: usize = 20;
-/// The most events before a failure that are searched for released segments.
+/// Maximum number of events before a failure to search for released segments.
 const MAX_EVENTS_BEFORE: u64 = 65_536;
-/// The most frees before a failure that are examined.
+/// Maximum number of frees before a failure to examine.
 const MAX_FREED_BEFORE: usize = 256;
 
 /// A request that failed, and the memory at that moment.

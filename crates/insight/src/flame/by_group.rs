@@ -13,7 +13,7 @@ use super::weights::{StackWeights, Weight};
 use crate::frames::FactsCache;
 use crate::group::{GroupBy, Grouping};
 
-/// The most levels of a flame graph by group.
+/// Maximum number of levels of a flame graph by group.
 const MAX_LEVELS: usize = 512;
 
 impl FlameGraph {

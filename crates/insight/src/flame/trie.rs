@@ -24,8 +24,8 @@ pub(super) struct TrieNode {
     /// Number of frames that are folded into one node with this one: itself, and its callers up to
     /// the anchor.
     pub(super) run: u32,
-    /// For a library frame, the frame that names the run: the innermost one of those that tell
-    /// most.
+    /// For a library frame, the frame that names the run of library frames: the innermost of the
+    /// most informative frames.
     pub(super) run_frame: Frame,
     /// How much that frame tells.
     run_rank: FrameRank,

@@ -24,7 +24,7 @@ impl Weight {
     }
 }
 
-/// The bytes and number of blocks by site; those older than the recording separately.
+/// The bytes and number of blocks by site, separately for blocks older than the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackWeights {
     /// By site, and whether the blocks are older than the recording.

@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// The most measurements in a window: a minute of summaries that are acknowledged one by one.
+/// Maximum number of measurements in a window: a minute of summaries that are acknowledged one by
+/// one.
 const MAX_MEASUREMENTS: usize = 600;
 /// Age of the oldest measurement in a window, in nanoseconds: one minute. A quartz clock drifts by
 /// at most a few milliseconds in that time.
@@ -128,7 +129,7 @@ mod tests {
             assert_eq!(clock.estimate(), None);
             measure(&mut clock, 0, offset_ns, &[(MS, 20 * MS), (30 * MS, MS), (5 * MS, 5 * MS)]);
             let estimate = clock.estimate().expect("it was measured");
-            // The tightest bounds are those of the fastest way there and the fastest way back.
+            // The fastest message in each direction gives the tightest bounds.
             assert_eq!(estimate.error_ns, MS);
             assert!(estimate.offset_ns.abs_diff(offset_ns) <= estimate.error_ns, "{estimate:?}");
         }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The most dimensions of a mesh.
+/// Maximum number of dimensions of a mesh.
 const MAX_DIMENSIONS: usize = 8;
-/// The most ranks of a mesh.
+/// Maximum number of ranks of a mesh.
 const MAX_RANKS: u64 = 1 << 20;
 
 /// The dimensions of a run, the slowest-changing first, such as `pp=4,dp=2,tp=8`: as PyTorch's

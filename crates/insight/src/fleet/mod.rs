@@ -1,12 +1,12 @@
-//! Many ranks of a training run at once: what each holds, and which one differs.
+//! The memory of all ranks of a training run, and the ranks that differ from the others.
 //!
 //! Every process sends a [`Summary`] ten times a second. A [`Fleet`] keeps the newest seconds of
-//! all processes and answers with a [`FleetView`]: one row for each rank, how it differs from those
-//! like it ([`Outlier`]), and the memory of each pipeline stage.
+//! all processes and answers with a [`FleetView`]: one row for each rank, its difference from
+//! comparable ranks ([`Outlier`]), and the memory of each pipeline stage.
 //!
 //! Times are in nanoseconds since 1970. Processes have clocks of their own; a [`ClockOffset`]
 //! bounds how far each is off the broker's clock. Nothing here depends on when a summary is
-//! processed, so every server that has read the same summaries computes the same.
+//! processed, so all servers that have read equal summaries compute equal results.
 
 mod clock_offset;
 mod mesh;

@@ -1,10 +1,10 @@
-//! Ranks that differ from those like them.
+//! Ranks that differ from comparable ranks.
 //!
-//! Ranks of the same pipeline stage do the same work, so each of their metrics should be about the
-//! same. The distance of a rank is how far its metric is from the median of its group, in units of
-//! the group's spread: 1.4826 times the median absolute deviation, which equals the standard
-//! deviation of normally distributed values and which no single rank can change. A least spread
-//! keeps small differences of nearly equal ranks from counting.
+//! Ranks of one pipeline stage do equal work, so each of their metrics should be about equal. The
+//! distance of a rank is how far its metric is from the median of its group, in units of the
+//! group's spread: 1.4826 times the median absolute deviation, which equals the standard deviation
+//! of normally distributed values and which no single rank can change. A least spread keeps small
+//! differences of nearly equal ranks from counting.
 //!
 //! A rank is marked once a distance has been at least [`MIN_DISTANCE`] for [`MIN_TICKS`] ticks in a
 //! row, and ranked by the mean distance of the last [`MAX_TICKS`] ticks.
@@ -30,11 +30,11 @@ const DEVIATION_FACTOR: f64 = 1.4826;
 /// A metric that is compared between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MarkedMetric {
-    /// The most allocated bytes of the last seconds.
+    /// Peak of the allocated bytes in the last seconds.
     Allocated,
-    /// The most reserved bytes of the last seconds.
+    /// Peak of the reserved bytes in the last seconds.
     Reserved,
-    /// Free bytes outside of the largest free block: the most of the last seconds.
+    /// Peak of the free bytes outside of the largest free block in the last seconds.
     FragmentedBytes,
     /// Growth of allocated bytes, in bytes a second.
     Growth,

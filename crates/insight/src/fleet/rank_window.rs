@@ -24,11 +24,11 @@ const GROWTH_INTERVAL_NS: u64 = 1_000_000_000;
 /// Memory of a rank in the window; sizes in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct RankFigures {
-    /// The most allocated bytes.
+    /// Peak of the allocated bytes.
     pub(super) peak_allocated: u64,
-    /// The most reserved bytes.
+    /// Peak of the reserved bytes.
     pub(super) peak_reserved: u64,
-    /// The most free bytes outside of the largest free block.
+    /// Peak of the free bytes outside of the largest free block.
     pub(super) fragmented: u64,
     /// The highest external fragmentation, from 0 to 1.
     pub(super) fragmentation: f64,
@@ -104,8 +104,8 @@ impl RankWindow {
         self.add_minimum(time_ns, window_ns, is_full && is_length_known);
     }
 
-    /// Returns true once the extremes have been those of a whole window: before, a rank may not
-    /// have reached its peak yet.
+    /// Returns true once the figures have covered a whole window: before, a rank may not have
+    /// reached its peak yet.
     pub(super) fn has_been_full(&self) -> bool {
         self.has_been_full
     }

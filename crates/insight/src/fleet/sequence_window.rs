@@ -3,7 +3,7 @@
 /// How far behind the newest number a late one is still recognized.
 const WINDOW: u64 = 64;
 
-/// How a number follows those before it.
+/// The position of a number relative to the numbers received before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// It is the newest; `missing` numbers before it have not arrived.
@@ -40,7 +40,7 @@ impl SequenceWindow {
         if let Some(missing) = number.checked_sub(self.next) {
             let Some(next) = number.checked_add(1) else { return Arrival::Repeated };
             self.next = next;
-            // The new number takes bit 0, the missing ones before it those above.
+            // The new number takes bit 0, the missing numbers before it take the bits above.
             let ones = 1_u64.checked_shl(missing.min(WINDOW) as u32).map_or(u64::MAX, |bit| bit - 1);
             let earlier = u32::try_from(missing + 1).ok().and_then(|shift| self.missing.checked_shl(shift));
             self.missing = earlier.unwrap_or(0) | ones << 1;

@@ -42,9 +42,9 @@ pub struct DeviceSummary {
     pub device: u16,
     /// Allocated bytes.
     pub allocated: u64,
-    /// Reserved bytes: those of all segments.
+    /// Reserved bytes: the bytes of all segments.
     pub reserved: u64,
-    /// Allocated bytes and those of blocks that are pending free.
+    /// Active bytes: allocated bytes and bytes of blocks that are pending free.
     pub active: u64,
     /// Bytes that the program requested for the active blocks.
     pub requested: u64,
@@ -63,8 +63,8 @@ pub struct DeviceSummary {
 }
 
 impl Summary {
-    /// Returns the sums over all devices; `device`, `largest_free` and `sites` are those of the
-    /// device with most reserved bytes.
+    /// Returns the sums over all devices; `device`, `largest_free` and `sites` come from the device
+    /// with the most reserved bytes.
     #[must_use]
     pub fn total(&self) -> DeviceSummary {
         let largest = self.devices.iter().max_by_key(|device| device.reserved).cloned().unwrap_or_default();

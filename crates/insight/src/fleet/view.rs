@@ -40,7 +40,7 @@ pub struct RankRow {
     pub allocated: u64,
     /// Reserved bytes now.
     pub reserved: u64,
-    /// The most allocated bytes of the last two steps: of 3 seconds to 2 minutes.
+    /// Peak of the allocated bytes in the last two steps, at least 3 seconds and at most 2 minutes.
     pub peak_allocated: u64,
     /// The highest fragmentation in the window, from 0 to 1.
     pub fragmentation: f64,
@@ -99,7 +99,7 @@ pub struct FleetView {
 }
 
 impl FleetView {
-    /// Returns the ranks that differ from those like them, the most different first.
+    /// Returns the ranks that differ from comparable ranks, the most different first.
     #[must_use]
     pub fn outliers(&self) -> Vec<&RankRow> {
         let mut outliers: Vec<&RankRow> = self.ranks.iter().filter(|row| row.outlier.is_some()).collect();

@@ -101,8 +101,8 @@ fn without_overload(name: &str) -> &str {
     name
 }
 
-/// Returns a function's name without its class: PyTorch's recordings have `_call_impl`, those of
-/// vramscope's hook `Module._call_impl`.
+/// Returns a function's name without its class: PyTorch's recordings have `_call_impl`, recordings
+/// of vramscope's hook have `Module._call_impl`.
 #[inline(never)] // Smaller code: the page is downloaded.
 pub(super) fn unqualified(function: &str) -> &str {
     function.rsplit_once('.').map_or(function, |(_, name)| name)

@@ -108,8 +108,8 @@ pub struct Grouping {
     /// Names of groups that have been asked for, by group number.
     cached_names: Vec<Option<Arc<str>>>,
     facts: FactsCache,
-    /// The first function that was found to run each operation, by the operation's name. Only of
-    /// those that several functions run.
+    /// The first function found for each operation that several functions run, by the operation's
+    /// name.
     operations: HashMap<String, StringId>,
     pub(super) recorded: RecordedStacks,
 }

@@ -12,10 +12,10 @@ use super::inference::SiteCategory;
 
 /// Sites that differ only in library frames, which count as one when growth is analysed.
 ///
-/// Such sites have the same scope, the same category and the same frames of the program's own code.
-/// Of sites without a frame of the program, all frames must be the same. PyTorch calls a module
-/// through an additional frame while the module has hooks, so one line of a program may have two
-/// sites, each of which allocates in a part of the steps only.
+/// Merged sites have equal scopes, categories and frames of the program's own code. Sites without a
+/// frame of the program are merged only if all frames are equal. PyTorch calls a module through an
+/// additional frame while the module has hooks, so one line of a program may have two sites, each
+/// of which allocates in a part of the steps only.
 #[derive(Clone, Debug, Default)]
 pub struct MergedSites {
     /// For each group, the first group that counts as one with it.
@@ -59,7 +59,7 @@ struct MergeKey {
     frames: ComparedFrames,
 }
 
-/// The frames of a stack that are compared with those of other stacks.
+/// The frames of a stack that are compared with other stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ComparedFrames {
     /// The program's own frames: the number of the list.

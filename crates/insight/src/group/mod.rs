@@ -56,8 +56,8 @@
 //! The innermost frame that names an operation decides, of the first kind that the stack has:
 //!
 //! 1. *Named operations*: frames without a file, which a program records with
-//!    `Scope::operation("matmul")`. The name is the operation's. A stack with C++ functions has
-//!    none: there, such a frame is a function of C.
+//!    `Scope::operation("matmul")`. The name is the operation's. In a stack with C++ functions, a
+//!    frame without a file is a C function, not a named operation.
 //! 2. *PyTorch's dispatcher*: `at::_ops::add_Tensor::call` and `redispatch` are `aten::add`,
 //!    without the name of the overload; the node `torch::autograd::generated::MmBackward0::apply`
 //!    is

@@ -136,7 +136,7 @@ impl Grouping {
         details
     }
 
-    /// Sets function, file and line to those of the innermost own frame of a site.
+    /// Sets function, file and line from the innermost own frame of a site.
     fn fill_frame(&self, definitions: &Definitions, site: SiteId, details: &mut GroupDetails) {
         if let Some(frame) = crate::frames::innermost_own_frame(definitions, site) {
             details.function = definitions.string(frame.function).to_owned();

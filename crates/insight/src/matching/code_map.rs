@@ -20,7 +20,7 @@ const MAX_PAIRS: usize = 1_000_000;
 
 /// Score of two lines that may be equal, before their allocations are compared.
 const CANDIDATE: u32 = 2;
-/// Score of calling the same functions, and of calling one function in common.
+/// Score of calling equal functions, and of calling one function in common.
 const SAME_CALLS: u32 = 2;
 const COMMON_CALL: u32 = 1;
 /// Score of making equally many allocations.
@@ -38,7 +38,8 @@ const NOT_MOVED: u32 = 1;
 /// Least score of two lines, without their numbers, at which they are similar.
 const SIMILAR: u32 = SAME_CALLS + SAME_ALLOCATIONS;
 
-/// Most functions that are kept of those that a line called, a bound on the time of a comparison.
+/// Maximum number of functions that are kept for the calls of a line. Bounds the time of a
+/// comparison.
 const MAX_CALLS: usize = 16;
 
 /// The allocations made at a line or in a function, directly and in the functions that it calls.
@@ -51,7 +52,7 @@ struct Activity {
     calls: BTreeSet<usize>,
 }
 
-/// Numbers of functions by their names, the same in both recordings.
+/// Numbers of functions by their names, equal in both recordings.
 type CallNumbers<'a> = HashMap<&'a str, usize>;
 /// The recorded lines of a function, by number.
 type Lines = BTreeMap<u32, Activity>;
@@ -71,7 +72,8 @@ impl Activity {
         }
     }
 
-    /// Returns how similar this and `other` are: the higher, the more likely the same code.
+    /// Returns the similarity of this and `other`: the higher, the more likely they are one piece
+    /// of code.
     fn score(&self, other: &Self) -> u32 {
         let calls = match () {
             () if self.calls == other.calls => SAME_CALLS,
@@ -122,8 +124,8 @@ fn files_of<'a>(
     files
 }
 
-/// The pairs of keys of two maps that belong together: those of equal keys, then of the others
-/// those with the highest scores, each key once. Pairs with the score 0 are left out.
+/// Pairs the keys of two maps: first equal keys, then the remaining keys by descending score. Each
+/// key occurs once. Pairs with the score 0 are left out.
 ///
 /// `steps` is the cost of a score. If the budget does not suffice for all scores, only equal keys
 /// are paired: which pairs are found must not depend on where the search ended.

@@ -125,7 +125,7 @@ impl MemorySummary {
 
     /// Returns the table as PyTorch prints it; `None` if the history is incomplete.
     ///
-    /// With garbage collection, its number of retries counts only those that failed.
+    /// With garbage collection, its number of retries counts only failed retries.
     #[must_use]
     pub fn pytorch_table(&self) -> Option<String> {
         self.is_complete.then(|| memory_summary(&self.stats, self.device, false))

@@ -169,7 +169,7 @@ impl Totals {
     }
 }
 
-/// Returns the statistics whose current values are those of a memory state; peaks and sums are 0.
+/// Returns the statistics of a memory state: current values from the state, peaks and sums of 0.
 pub(super) fn current_stats(device: &DeviceState, max_split_bytes: Option<u64>) -> Stats {
     let mut stats = Stats { max_split_size: max_split_bytes, ..Stats::default() };
     let current = |stat: &mut StatBySize, kind: PoolKind, amount: u64| {
@@ -202,7 +202,7 @@ pub(super) fn current_stats(device: &DeviceState, max_split_bytes: Option<u64>) 
     stats
 }
 
-/// Returns true if two sets of statistics have the same current values.
+/// Returns true if two sets of statistics have equal current values.
 pub(super) fn have_same_current(one: &Stats, other: &Stats) -> bool {
     let by_size = |stats: &Stats| {
         [

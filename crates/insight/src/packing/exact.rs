@@ -1,11 +1,12 @@
 //! Searches all placements below a height.
 //!
-//! The search and the rules by which it leaves out placements are those of Moffitt, "MiniMalloc: A
+//! The search and the rules by which it leaves out placements are from Moffitt, "MiniMalloc: A
 //! Lightweight Memory Allocator for Hardware-Accelerated Machine Learning", ASPLOS 2023. It places
 //! one buffer after another at its lowest possible offset, never below the offset of the one before
-//! (a canonical placement; if any placement fits, a canonical one does). A partial placement is
-//! given up if, at some time, the bytes above its floor do not hold the buffers that are not placed
-//! yet. Once the rest falls into parts that have no time in common, each part is searched alone.
+//! (a canonical placement; if any placement fits, a canonical placement fits, too). A partial
+//! placement is given up if, at some time, the bytes above its floor do not hold the buffers that
+//! are not placed yet. Once the rest falls into parts that have no time in common, each part is
+//! searched alone.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -23,7 +24,7 @@ const MAX_OVERLAPS: usize = 1 << 23;
 /// from problem to problem, so the search tries all in turn, each time for longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// Longest lifetime first, then largest area, then those in the fullest cliques.
+    /// Longest lifetime first, then largest area, then fullest cliques.
     DurationAreaTotal,
     /// Buffers in the fullest cliques first, then largest area, then longest lifetime.
     TotalAreaDuration,
@@ -78,7 +79,7 @@ pub(super) struct ExactSearch {
 #[derive(Clone, Debug, Default)]
 struct SearchState {
     offsets: Vec<u64>,
-    /// The lowest offset at which each buffer is clear of those placed.
+    /// The lowest offset at which each buffer overlaps no placed buffer.
     min_offsets: Vec<u64>,
     /// The lowest offset that any buffer of a clique can have that is not placed.
     floors: Vec<u64>,
@@ -136,7 +137,7 @@ struct Placed {
     position: u32,
     /// How much there is to undo before this placement.
     undo_from: usize,
-    /// No buffer that is not placed lives at the same time: no other candidate can do better.
+    /// No unplaced buffer lives at the same time, so no other candidate can be better.
     is_topmost: bool,
     /// Partial placements to search next, the first at the end.
     children: Vec<Child>,

@@ -7,8 +7,8 @@ const MIN_INTERVAL: usize = 64;
 
 /// An index of buffers by lifetime.
 ///
-/// Stores which buffers live at some of the starts. The buffers that live with a buffer are those
-/// of the last stored set before its start, and the buffers that start later, up to its end.
+/// Stores which buffers live at some of the starts. A buffer overlaps the last stored set before
+/// its start, and every buffer that starts later, up to its end.
 #[derive(Clone, Debug)]
 pub(super) struct OverlapIndex {
     /// The buffers in the order of their starts.

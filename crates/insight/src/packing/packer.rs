@@ -61,7 +61,7 @@ pub struct PackingState {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Packer {
-    /// Number of buffers, those without bytes included.
+    /// Number of buffers, including buffers of 0 bytes.
     buffer_count: usize,
     /// Positions of the buffers that have bytes.
     kept: Vec<u32>,

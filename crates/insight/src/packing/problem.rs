@@ -26,8 +26,8 @@ impl Span {
 
 /// The buffers to place.
 ///
-/// Time is divided into maximal cliques: the sets of buffers that live at one time, without those
-/// that are part of another one. A clique ends with the first end after a start. Two buffers live
+/// Time is divided into maximal cliques: the sets of buffers that live at one time, without sets
+/// that are part of another set. A clique ends with the first end after a start. Two buffers live
 /// at one time exactly if a clique contains both.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {

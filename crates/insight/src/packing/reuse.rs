@@ -1,4 +1,5 @@
-//! When the memory of a recorded request can be reused, and a lower bound that follows.
+//! The moments at which the memory of recorded requests can be reused, and a lower bound of a
+//! placement's height.
 //!
 //! A later request of the same stream and pool can have the memory at once. Any other request gets
 //! it through the driver, which needs the stream or pool to give it back:
@@ -77,14 +78,13 @@ fn keep_until_idle(reuses: &mut [Reuse], positions: &[usize]) {
     }
 }
 
-/// Returns a height in bytes that no placement goes below.
+/// Returns a lower bound of the height of all placements, in bytes.
 ///
 /// At a moment t, a stream or pool holds the memory of the requests that started before t and give
 /// their memory back after t. Requests of that set that lived together at some moment need
 /// different memory, so the stream holds at least their bytes, even if most of them have ended.
-/// What another stream holds at t is different memory again, because neither has given it back. So
-/// the bound is the highest sum over the streams and pools of the most that each holds at one t in
-/// this sense.
+/// Other streams hold other memory at t, because no stream has given its memory back. So the bound
+/// is the maximum over t of the sum of the bytes that all streams and pools hold at t.
 pub(super) fn lower_bound_bytes(reuses: &[Reuse]) -> u64 {
     let arenas = reuses.iter().map(|reuse| reuse.arena as usize + 1).max().unwrap_or(0);
     let mut members: Vec<Vec<usize>> = vec![Vec::new(); arenas];
@@ -143,7 +143,8 @@ impl RangeMaximum {
         self.add_below(1, (0, self.len), range, amount);
     }
 
-    /// Adds `amount` to those values in `range` that are below a node, which are those in `below`.
+    /// Adds `amount` to the values of a node that are in `range`; the node has the values in
+    /// `below`.
     fn add_below(&mut self, node: usize, below: (usize, usize), range: (usize, usize), amount: i64) {
         if range.1 <= below.0 || below.1 <= range.0 {
             return;

@@ -10,7 +10,7 @@ const RECURRENCE_PERCENT: u128 = 99;
 /// The highest moment between two dips of the allocated bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plateau {
-    /// The first moment with the most allocated bytes.
+    /// The first moment with the peak's bytes.
     pub event: u64,
     /// Allocated bytes then.
     pub bytes: u64,
@@ -52,7 +52,7 @@ pub struct PlateauSearch {
     to_event: u64,
     curve: AllocatedCurve,
     current: Current,
-    /// The first moment with the most bytes in this pass.
+    /// The highest moment of this pass, the first if several are equal.
     highest: Option<Plateau>,
     result: Plateaus,
 }
@@ -68,8 +68,8 @@ enum Current {
 
 impl PlateauSearch {
     /// Creates a search over the moments from `from_event` to `to_event`, both included. Dips of
-    /// less than `dip_bytes` do not separate plateaus. `peak` is the first moment with the most
-    /// allocated bytes, if the caller knows it: then the search takes half the time.
+    /// less than `dip_bytes` do not separate plateaus. `peak` is the recording's peak, if the
+    /// caller knows it: then the search takes half the time.
     #[must_use]
     pub fn new(from_event: u64, to_event: u64, dip_bytes: u64, peak: Option<Plateau>) -> Self {
         Self {

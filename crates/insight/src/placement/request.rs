@@ -12,7 +12,7 @@ pub struct PlacementRequest {
     pub stream: StreamId,
     /// The private pool, or the default pool.
     pub owner: MempoolId,
-    /// Bytes that the driver could provide, as far as known; `None`: as many as needed.
+    /// Bytes that the driver could provide; `None` if unknown, then the driver provides any number.
     pub device_free_bytes: Option<u64>,
 }
 
@@ -51,8 +51,8 @@ pub fn recorded_settings(info: &RecordingInfo) -> Settings {
     RecordedConf::parse(&info.alloc_conf).settings
 }
 
-/// Returns the notes about a recording for the user: those of its import, and those about allocator
-/// settings that are unknown or that the pool does not follow.
+/// Returns the notes about a recording for the user: from its import, and about allocator settings
+/// that are unknown or that the pool does not follow.
 #[must_use]
 pub fn recording_notes(info: &RecordingInfo) -> Vec<String> {
     let mut notes = info.import_notes.clone();

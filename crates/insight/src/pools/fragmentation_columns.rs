@@ -9,11 +9,12 @@ use super::event_walk::EventWalk;
 use super::largest_requests::LargestRequests;
 use super::usage::{FreeMemory, free_memory};
 
-/// The most events in view for which the columns are computed from the events. Applying this many
-/// takes 20 ms.
+/// Maximum number of events in view for which the columns are computed from the events. Applying
+/// this many takes 20 ms.
 const EXACT_EVENTS: u64 = 150_000;
-/// The most visits of blocks and segments, over all columns, when the columns are computed from the
-/// events. This many take 10 ms. On a device with many blocks, only some columns are computed.
+/// Maximum number of visits of blocks and segments, over all columns, when the columns are computed
+/// from the events. This many take 10 ms. On a device with many blocks, only some columns are
+/// computed.
 const EXACT_VISITS: u64 = 750_000;
 /// The fewest columns that are computed from the events, however many blocks the device has.
 const MIN_EXACT_COLUMNS: u64 = 8;
@@ -34,7 +35,8 @@ pub struct FragmentationColumn {
     /// Free blocks: number, bytes, and the largest.
     pub free: FreeSpace,
     /// Free bytes that the allocator could return to the driver. In a sampled column an upper
-    /// bound: all free bytes of expandable segments count, also those in pages with live blocks.
+    /// bound: all free bytes of expandable segments count, also free bytes in pages with live
+    /// blocks.
     pub releasable_bytes: u64,
     /// The other free bytes.
     pub stuck_bytes: u64,

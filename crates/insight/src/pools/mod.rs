@@ -1,7 +1,7 @@
 //! Free memory by pool and stream, the users of each private pool, and fragmentation over time.
 //!
 //! Free bytes are either *releasable* or *stuck*. Releasable are whole free segments and the whole
-//! free pages of expandable segments: `empty_cache` returns them to the driver, except those of
+//! free pages of expandable segments: `empty_cache` returns them to the driver, except segments of
 //! private pools that are in use. Stuck are the free bytes that share a segment, or a page, with a
 //! live block. Both together are the free bytes in segments, so "free inside" a segment that also
 //! has live blocks is the stuck part alone.

@@ -9,7 +9,8 @@ use super::term::Term;
 use super::tokens::{Token, tokens};
 use super::values;
 
-/// The longest query, in bytes, and the most terms, so that matching has bounded cost.
+/// Maximum length of a query, in bytes, and maximum number of terms. Both bound the cost of
+/// matching.
 const MAX_QUERY_BYTES: usize = 8 << 10;
 const MAX_TERMS: usize = 32;
 /// Least number of digits of a hexadecimal address that is written without `0x`.

@@ -317,7 +317,7 @@ mod tests {
         };
         check(&sites, false, &[]);
         // Once Python stacks are known, requests without one belong to the backward pass, unless
-        // they are older than the recording; so do those at sites 3 to 8, which are not defined.
+        // they are older than the recording; so do requests at sites 3 to 8, which are not defined.
         sites.stack(&[("train.py", 3, "train")]);
         let without_frames = [0, 1, 3, 4, 5, 6, 7, 8].map(SiteId);
         let newer: Vec<_> = without_frames.into_iter().flat_map(|site| [(site, 12), (site, u64::MAX)]).collect();

@@ -17,9 +17,9 @@ pub struct GroupRow {
     pub name: Arc<str>,
     /// The bytes of each category, largest first; see [`common_category`].
     pub categories: Vec<(SiteCategory, u64)>,
-    /// Bytes of its live blocks, after rounding; those that are pending free included.
+    /// Bytes of its live blocks, after rounding, including blocks that are pending free.
     pub bytes: u64,
-    /// Bytes of those that are pending free.
+    /// Bytes of its live blocks that are pending free.
     pub pending_bytes: u64,
     /// Bytes that the program requested for its live blocks.
     pub requested_bytes: u64,

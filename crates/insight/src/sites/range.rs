@@ -26,7 +26,8 @@ pub struct RangeRow {
     pub bytes: u64,
     /// Bytes that the program requested for them.
     pub requested_bytes: u64,
-    /// Number of those that the program freed at any later moment. The lifetimes below are theirs.
+    /// Number of these allocations that the program freed at any later moment. The lifetimes below
+    /// are the lifetimes of freed allocations.
     pub freed: u64,
     /// Mean lifetime in events; 0 if none was freed.
     pub mean_lifetime_events: f64,
@@ -36,9 +37,9 @@ pub struct RangeRow {
     pub max_lifetime_events: u64,
     /// Longest lifetime in nanoseconds; 0 if none was freed.
     pub max_lifetime_ns: u64,
-    /// Bytes of those that are live at the end of the range.
+    /// Bytes of these allocations that are live at the end of the range.
     pub live_bytes_at_end: u64,
-    /// Number of those that are live at the end of the range.
+    /// Number of these allocations that are live at the end of the range.
     pub live_blocks_at_end: u64,
     /// Share of the bytes of all groups, from 0 to 1.
     pub share: f64,
@@ -89,8 +90,8 @@ pub struct RangeGroups {
 
 impl RangeGroups {
     /// Prepares the sums over the allocations made after the moment `from` and up to the moment
-    /// `to`: those of the events with the numbers `from` + 1 to `to`. Allocations whose event was
-    /// not recorded are not counted.
+    /// `to`: by the events with the numbers `from` + 1 to `to`. Allocations whose event was not
+    /// recorded are not counted.
     #[must_use]
     pub fn new(from: u64, to: u64) -> Self {
         Self { from, to, next_row: None, progress: 0.0, groups: Vec::new() }
@@ -196,8 +197,8 @@ impl RangeGroups {
 }
 
 /// Returns the allocations made after the moment `from` and up to the moment `to` by group, most
-/// bytes first; `time_ns` returns the time of the event with a number, and `keep` accepts those to
-/// count. For ranges with millions of allocations, use [`RangeGroups`].
+/// bytes first; `time_ns` returns the time of the event with a number, and `keep` accepts the
+/// allocations to count. For ranges with millions of allocations, use [`RangeGroups`].
 #[must_use]
 pub fn groups_in_range(
     lifetimes: &DeviceLifetimes,
@@ -212,12 +213,12 @@ pub fn groups_in_range(
     range.rows(definitions, grouping)
 }
 
-/// The most live bytes that a group had between two moments.
+/// The peak of a group's live bytes between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupPeak {
-    /// Live bytes, those that are pending free included.
+    /// Live bytes, including blocks that are pending free.
     pub bytes: u64,
-    /// The first moment with as many; 0 if the group had no live bytes.
+    /// The first moment with these bytes; 0 if the group had no live bytes.
     pub moment: u64,
 }
 
@@ -284,7 +285,7 @@ impl GroupPeaks {
         self.groups.iter().map(|&(_, peak)| peak).collect()
     }
 
-    /// Sets the live bytes and the peaks to those at the first moment.
+    /// Sets the live bytes and the peaks to the live bytes at the first moment.
     fn start(&mut self, lifetimes: &DeviceLifetimes, grouping: &mut Grouping) {
         for one in lifetimes.live_at(self.from) {
             let live = self.live_mut(grouping.group_of_allocation(&one) as usize);

@@ -136,7 +136,7 @@ impl AllocatedCurve {
 fn next_change(lifetimes: &DeviceLifetimes, after: u64) -> Option<u64> {
     let is_later = |moment: &u64| *moment > after;
     let mut next = None;
-    // First the live allocations, then those that begin later, in order.
+    // First the live allocations, then the allocations that begin later, in order.
     for one in lifetimes.active_between(after, u64::MAX) {
         let ends = [one.allocated_until, one.active_until].into_iter().flatten();
         let earliest = ends.chain([one.first_moment]).filter(is_later).min();

@@ -98,7 +98,7 @@ pub struct GroupsByStep {
 
 impl GroupsByStep {
     /// Creates a comparison of up to [`MAX_COMPARED_STEPS`] of all steps `all`, evenly spread over
-    /// those after the first `warm_up`. The last step is always compared.
+    /// the steps after the first `warm_up`. The last step is always compared.
     #[must_use]
     pub fn new(all: &Steps, warm_up: usize) -> Self {
         Self::of(all, all.spread(warm_up, MAX_COMPARED_STEPS))

@@ -1,8 +1,8 @@
 //! Infers steps from a sequence of allocations that repeats, for recordings without spans.
 //!
-//! A training step requests memory at the same lines in the same order. An *anchor* is a site that
+//! All training steps request memory at equal lines in equal order. An *anchor* is a site that
 //! makes one allocation in each step. The sites of the allocations from one anchor to the next (a
-//! *window*) are the same in every step. A step begins where the least memory is allocated within a
+//! *window*) are equal in every step. A step begins where the least memory is allocated within a
 //! window, on average.
 
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +14,7 @@ use vramscope_trace::{Allocation, DeviceLifetimes};
 use super::allocated_curve::AllocatedCurve;
 use super::step::{Step, StepSource, Steps};
 
-/// The most allocations in which a repeating sequence is searched, from the middle of the
+/// Maximum number of allocations in which a repeating sequence is searched, from the middle of the
 /// recording.
 const SAMPLE_ALLOCATIONS: usize = 1 << 18;
 /// Least number of steps in the sample.
@@ -30,7 +30,7 @@ const MIN_REGULARITY: f64 = 0.9;
 /// Regularities that differ by less count as equal; the anchor with the shortest steps is then
 /// chosen.
 const EQUAL_REGULARITY: f64 = 0.01;
-/// The most windows in which the allocated bytes are compared to find where steps begin.
+/// Maximum number of windows in which the allocated bytes are compared to find where steps begin.
 const PHASE_WINDOWS: usize = 8;
 
 /// A repeating sequence of allocations.
@@ -97,7 +97,7 @@ fn rhythm<K: Hash + Eq>(
             number
         })
         .collect();
-    // Anchors of the same step length are equivalent, so one of each length is examined.
+    // Anchors of equal step lengths are equivalent, so one of each length is examined.
     let mut by_length: HashMap<usize, (usize, u32)> = HashMap::new();
     for (number, positions) in (0..).zip(&positions) {
         if let Some(length) = regular_length(positions, sample.len()) {

@@ -62,7 +62,7 @@ pub fn find_steps(
     let allocations_until = |moments: &[u64]| lifetimes.counts_until(moments.iter().copied()).collect();
     let info = recording.info();
     let definitions = recording.definitions();
-    // The devices of a process share its spans, but those of the device itself come first.
+    // The devices of a process share its spans, but the device's own spans take precedence.
     let own: Vec<&Span> = marks.spans().iter().filter(|span| span.device == device).collect();
     let steps = from_spans::find(own.iter().copied(), definitions, bounds, chosen_span, &allocations_until);
     if !steps.is_empty() {

@@ -51,8 +51,8 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Creates steps from a list. Steps without events and those that begin before the step before
-    /// them ends are left out.
+    /// Creates steps from a list. Leaves out steps without events, and steps that begin before the
+    /// previous step ends.
     #[must_use]
     pub fn new(source: StepSource, steps: impl IntoIterator<Item = Step>) -> Self {
         let mut kept: Vec<Step> = Vec::new();

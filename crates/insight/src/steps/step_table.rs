@@ -18,7 +18,7 @@ pub struct StepMemory {
     pub frees: u64,
     /// Bytes of the allocations that the program freed in the step.
     pub freed_bytes: u64,
-    /// The most allocated bytes at any moment of the step.
+    /// Peak of the allocated bytes in the step.
     pub peak_bytes: u64,
     /// The first moment of the step with that many allocated bytes.
     pub peak_event: u64,
@@ -26,8 +26,8 @@ pub struct StepMemory {
     pub live_bytes: u64,
     /// The part of `live_bytes` that is pending free.
     pub pending_bytes: u64,
-    /// Live bytes at the step's end − those at the end of the step before; for the first step,
-    /// those at its own beginning.
+    /// Live bytes at the step's end − live bytes at the end of the previous step (for the first
+    /// step: at its own beginning).
     pub growth_bytes: i64,
 }
 

@@ -21,14 +21,14 @@ pub struct TableRow {
     pub bytes: u64,
     /// Number of these blocks.
     pub blocks: u64,
-    /// The most live bytes that the group had at one moment of the recording.
+    /// Peak of the group's live bytes in the recording.
     pub peak_bytes: u64,
     /// Bytes of all allocations made by recorded events, freed or not.
     pub allocated_bytes: u64,
     /// Number of these allocations.
     pub allocations: u64,
     /// Live bytes at the table's moment of the operations that run inside this one, if the table is
-    /// by operation. The same bytes are `bytes` of another row.
+    /// by operation. These bytes are also in the `bytes` of another row.
     pub nested_bytes: u64,
 }
 
@@ -51,8 +51,8 @@ pub struct GroupTable {
 
 /// Returns the memory of a device by group: bytes that are live at `moment`, and the peaks and
 /// allocations from the moment `from` to the moment `to`, usually the recording's first and last.
-/// Groups without any of these have no row. `None` if the lifetimes lack the list of changes, which
-/// those of a [`History`](crate::history::History) have.
+/// Groups without any of these have no row. `None` if the lifetimes lack the list of changes;
+/// lifetimes of a [`History`](crate::history::History) have it.
 ///
 /// Blocks that are older than the recording count in `bytes` and `peak_bytes` only. A relabelled
 /// block counts in these two under the site that it had at each moment, and in `allocated_bytes`

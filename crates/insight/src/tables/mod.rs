@@ -1,12 +1,12 @@
 //! The tables of `vramscope table`: memory by group with peaks and sums, and memory by span.
 //!
-//! [`group_table`] has a row for each group: its live bytes at a moment, the most that it had at
-//! one moment, and all its allocations. [`span_table`] has a row for each name of a span: the
-//! allocated bytes before it, the most within it, and those after it. [`phase_table`] has these
-//! figures for the forward pass, the backward pass and the optimizer step, without any spans.
+//! [`group_table`] has a row for each group: its live bytes at a moment, the peak of its live
+//! bytes, and all its allocations. [`span_table`] has a row for each name of a span: the allocated
+//! bytes before, within (the peak) and after the span. [`phase_table`] has these figures for the
+//! forward pass, the backward pass and the optimizer step, without any spans.
 //!
-//! Bytes are those of whole blocks, after rounding. A group's live bytes include blocks that are
-//! pending free, as in [`sites`](crate::sites); the bytes of spans and phases do not, as in
+//! Bytes are the sizes of whole blocks, after rounding. A group's live bytes include blocks that
+//! are pending free, as in [`sites`](crate::sites); the bytes of spans and phases do not, as in
 //! PyTorch's `memory_allocated()`.
 //!
 //! [`GroupTableScan`] and [`SpanTableScan`] compute them in steps.

@@ -28,14 +28,14 @@ pub struct SpanRow {
     pub to_event: u64,
     /// Allocated bytes at the moment at which it begins.
     pub before_bytes: u64,
-    /// The most allocated bytes at any moment of the span, its first and last included.
+    /// Peak of the allocated bytes in the span, its first and last moment included.
     pub peak_bytes: u64,
     /// Allocated bytes at the moment at which it ends.
     pub after_bytes: u64,
 }
 
 impl SpanRow {
-    /// Returns the bytes that the span left allocated: those after it − those before it.
+    /// Returns the bytes that the span left allocated: bytes after it − bytes before it.
     #[must_use]
     pub fn kept_bytes(&self) -> i128 {
         i128::from(self.after_bytes) - i128::from(self.before_bytes)
@@ -62,7 +62,7 @@ struct SpanBytes {
 }
 
 /// Returns the allocated bytes around the spans of each name, in the order in which the names first
-/// occur. `spans` are those of the device's process, see
+/// occur. `spans` are the spans of the device's process, see
 /// [`Marks::spans_on`](crate::spans::Marks::spans_on); single moments do not count. `from` and `to`
 /// are the recording's first and last moment.
 ///
@@ -111,8 +111,8 @@ pub fn phase_table(
 #[derive(Clone, Debug)]
 pub struct SpanTableScan {
     rows: Vec<SpanRow>,
-    /// The rows of the phases and, at [`UNKNOWN_PHASE`], of requests of unknown phase; those
-    /// without requests are removed at the end.
+    /// The rows of the phases and, at [`UNKNOWN_PHASE`], of requests of unknown phase; rows without
+    /// requests are removed at the end.
     phases: Vec<SpanRow>,
     /// The position in `phases` and the bytes of the occurrence that lasts until now.
     occurrence: Option<(usize, SpanBytes)>,
@@ -130,8 +130,8 @@ pub struct SpanTableScan {
     curve: AllocatedCurve,
     /// Allocated bytes at the last moment that was visited.
     current: u64,
-    /// The moments whose bytes no later moment reaches so far, so that the first one in a range
-    /// that lasts until now has the most bytes of the range.
+    /// The moments whose bytes no later moment has reached so far. The first such moment in a range
+    /// that lasts until now is the peak of the range.
     maxima: Vec<(u64, u64)>,
 }
 

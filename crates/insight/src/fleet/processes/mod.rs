@@ -113,8 +113,8 @@ impl Fleet {
         Self::default()
     }
 
-    /// Adds a process or changes its description. If there are too many, those that have ended or
-    /// were replaced are forgotten. Returns false if that is not enough.
+    /// Adds a process or changes its description. If there are too many processes, drops ended and
+    /// replaced ones. Returns false if there are still too many.
     pub fn describe(&mut self, identity: ProcessIdentity, description: ProcessDescription) -> bool {
         if self.processes.len() == MAX_PROCESSES && !self.processes.contains_key(&identity) {
             let starts = self.newest_starts();
@@ -175,8 +175,8 @@ impl Fleet {
         }
     }
 
-    /// Returns the offset of each machine's clock at `now_ns`: the estimate with the least error of
-    /// those of its processes. Only processes that send their summaries themselves have one.
+    /// Returns the offset of each machine's clock at `now_ns`: the estimate with the least error
+    /// among its processes. Only processes that send their summaries themselves have an estimate.
     fn host_clocks(&self, now_ns: u64) -> BTreeMap<&str, OffsetEstimate> {
         let mut clocks = BTreeMap::new();
         let oldest_ns = now_ns.saturating_sub(MAX_CLOCK_AGE_NS);
@@ -290,7 +290,7 @@ impl ProcessState {
             Arrival::Repeated => return,
             Arrival::Newest { missing } => self.lost_summaries += missing,
             Arrival::Late => {
-                // Its values are older than those shown.
+                // Its values are older than the displayed ones.
                 self.lost_summaries -= 1;
                 self.summaries += 1;
                 self.add_names(summary.names);

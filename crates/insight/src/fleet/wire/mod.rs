@@ -2,11 +2,13 @@
 //!
 //! A [`ViewEncoder`] turns the views of one connection into messages, and a [`ViewDecoder`] turns
 //! them back. The first message describes every rank; later ones contain only the numbers that
-//! changed, as differences. Of 4,096 ranks that is about 40 KB ten times a second. A view that is
-//! skipped costs nothing: each message is relative to the one before it on the same connection.
+//! changed, as differences. For 4,096 ranks, a message has about 40 KB, ten times a second. A view
+//! that is skipped costs nothing: each message is relative to the one before it on the same
+//! connection.
 //!
-//! A message is one byte with the version and a [`Message`] in postcard. Numbers are rounded to
-//! what a page shows: times to milliseconds, offsets of clocks to microseconds, fragmentation to
+//! A message is one byte with the version and a [`Message`] in postcard. Numbers are rounded to the
+//! precision of the page: times to milliseconds, offsets of clocks to microseconds, fragmentation
+//! to
 //! 0.01%, growth to bytes a second.
 
 use std::collections::HashMap;
@@ -19,11 +21,11 @@ use super::view::{EventsState, FleetView, ProcessIdentity, RankRow, StageRow};
 
 /// The version of the encoding: the first byte of every message.
 const VERSION: u8 = 1;
-/// The most ranks of a view, and the most stages: as many as a fleet has processes.
+/// Maximum number of ranks, and of stages, in a view: the maximum number of processes in a fleet.
 const MAX_RANKS: usize = 16_384;
-/// The most texts of a connection; then the encoder starts again with a full message.
+/// Maximum number of texts of a connection; then the encoder starts again with a full message.
 const MAX_TEXTS: usize = 32_768;
-/// The most bytes of a text; the rest of a longer one is cut off.
+/// Maximum length of a text in bytes; longer texts are cut off.
 const MAX_TEXT_BYTES: usize = 256;
 /// How many numbers a rank has.
 const NUMBERS: usize = 21;
@@ -35,8 +37,8 @@ type Numbers = [u64; NUMBERS];
 #[derive(Debug, Serialize, Deserialize)]
 struct Message {
     time_unix_ns: u64,
-    /// All ranks, if they differ from those of the last message. Then texts and numbers start from
-    /// nothing.
+    /// All ranks, if they differ from the ranks in the last message. Then texts and numbers are
+    /// sent anew.
     ranks: Option<Vec<RankDescription>>,
     /// Texts that were not sent before. The first text of a connection has the number 1; 0 is the
     /// empty text.
@@ -77,7 +79,7 @@ pub struct ViewEncoder {
 
 impl ViewEncoder {
     /// Returns the message that brings the other side from the last encoded view to this one;
-    /// `None` if it is of the same time.
+    /// `None` if both have one time.
     pub fn encode(&mut self, view: &FleetView) -> Option<Vec<u8>> {
         if self.time_unix_ns == Some(view.time_unix_ns) {
             return None;
