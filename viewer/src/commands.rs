@@ -1,7 +1,7 @@
 //! Every function of the page as a command with a name, a description and keys.
 //!
-//! Buttons, keys, the command list and scripts run the same commands; the help is generated from
-//! this list. A command may have arguments, separated by spaces: `seek 17`.
+//! Buttons, keys, the command list and scripts run these commands; the help is generated from this
+//! list. A command may have arguments, separated by spaces: `seek 17`.
 
 /// Where a command is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

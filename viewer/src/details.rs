@@ -221,8 +221,8 @@ pub fn of_absent_allocation(one: &Allocation, events: BlockEvents, moment: u64, 
     }
 }
 
-/// Returns the details of the event that led to the moment. `events` are those of the block that it
-/// allocates or frees, if they are known.
+/// Returns the details of the event that led to the moment. `events` are the events of the block
+/// that it allocates or frees, if they are known.
 #[must_use]
 pub fn of_event_row(row: &EventRow, events: Option<BlockEvents>, recording: &Recording) -> Details {
     let definitions = recording.definitions();

@@ -34,7 +34,7 @@ impl EditorTemplate {
         if scheme.starts_with("http") && rest.split(['/', '?', '#']).next().is_none_or(|host| host.contains('{')) {
             return Err("an http address must name its host: https://example.org/{file}#L{line}".to_owned());
         }
-        // Paths begin with a slash, but those of Windows do not: `file:///C:/…`.
+        // Paths begin with a slash, except on Windows: `file:///C:/…`.
         let rest = if scheme == "file" && rest.starts_with('{') { format!("/{rest}") } else { rest.to_owned() };
         Ok(Self(format!("{scheme}://{rest}")))
     }

@@ -1,4 +1,4 @@
-//! How a group of blocks looks: the same in every view.
+//! The color and texture of a group of blocks, equal in all views.
 
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_trace::Category;

@@ -1,4 +1,4 @@
-//! The page's state in the URL fragment, so that a copied link shows the same view.
+//! The page's state in the URL fragment, so that a copied link shows this view.
 //!
 //! A fragment is a list of parameters, in any order: `event=3182&range=10-20&panes=sites;by:site`.
 //!

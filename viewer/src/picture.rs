@@ -22,7 +22,7 @@ pub(crate) fn px(units: f32, scale: f32) -> i32 {
 }
 
 /// Returns the first pixel column of a chart in a picture that is `width` pixels wide, and the
-/// first one right of it. They are those of a timeline of this width.
+/// first one right of it. They equal the columns of a timeline of this width.
 #[must_use]
 pub fn chart_columns(width: u32, scale: f32) -> (i32, i32) {
     let x0 = px(LEFT, scale);

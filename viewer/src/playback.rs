@@ -13,7 +13,7 @@ pub enum Speed {
     Events(f64),
 }
 
-/// All speeds: those of each kind are ascending.
+/// All speeds, ascending within each kind.
 pub const SPEEDS: [Speed; 21] = [
     Speed::Whole(100.0),
     Speed::Whole(50.0),

@@ -302,8 +302,8 @@ fn swatch_of(element: &Element) -> Option<&Element> {
     })
 }
 
-/// Returns the colors of a swatch and the color of its stripes: its own, or those that the style
-/// sheet gives its class.
+/// Returns the colors of a swatch and the color of its stripes: its own colors, or the colors that
+/// the style sheet gives its class.
 fn look_of(swatch: &Element, theme: &Theme) -> (Vec<Color>, Option<Color>) {
     if let Some(color) = swatch.color {
         let texture = swatch.children.iter().find_map(|node| match node {

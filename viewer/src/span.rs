@@ -57,8 +57,8 @@ impl TimeSpan {
         self.part = (range != whole).then_some(range);
     }
 
-    /// Shows `factor` times as much time (below 1: less), with position `around` at the same
-    /// place. The result stays within `whole`, the recording's range.
+    /// Shows `factor` times as much time (below 1: less), with position `around` at an unchanged
+    /// pixel. The result stays within `whole`, the recording's range.
     pub(crate) fn zoom(&mut self, factor: f64, around: u64, whole: Range<u64>) {
         let range = self.within(whole.clone());
         let around = around.clamp(range.start, range.end);

@@ -1,7 +1,7 @@
 //! The drawing interface: pixels for a screen or a PNG file, shapes for an SVG file.
 //!
-//! The same code draws every picture on either. Text has the same width on both, so that labels
-//! that do not overlap in one do not overlap in the other.
+//! One piece of code draws a picture on either. Text has equal widths on both, so that labels that
+//! do not overlap in one do not overlap in the other.
 
 use crate::frame::{Color, Frame, Rect};
 use crate::text::{Align, Typesetter, Weight};
@@ -15,7 +15,7 @@ pub(crate) trait Surface {
     /// Fills a rectangle with an opaque color.
     fn fill(&mut self, rect: Rect, color: Color);
 
-    /// Fills adjacent columns of one color, from left to right, which have the same lower end.
+    /// Fills adjacent columns of one color, from left to right, which have one lower end.
     #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "only reports use it"))]
     fn area(&mut self, columns: &[Rect], color: Color) {
         columns.iter().for_each(|&column| self.fill(column, color));

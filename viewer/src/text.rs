@@ -1,5 +1,5 @@
-//! Text in a [`Frame`], drawn with the bundled font, so that pictures are the same inside and
-//! outside of a browser.
+//! Text in a [`Frame`], drawn with the bundled font, so that pictures are equal inside and outside
+//! of a browser.
 
 use std::collections::HashMap;
 

@@ -117,7 +117,8 @@ pub enum Attribute {
     ColSpan,
     /// Whether a control is disabled; its presence counts.
     Disabled,
-    /// Address of a link; the page ignores those that are not [safe](crate::editor_link::is_safe).
+    /// Address of a link; the page ignores addresses that are not
+    /// [safe](crate::editor_link::is_safe).
     Href,
     /// Stable identity of an element among its siblings, so that it keeps the focus.
     Key,

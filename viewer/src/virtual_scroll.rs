@@ -1,16 +1,16 @@
-//! Where a long list is scrolled to, if it is higher than browsers allow an element to be.
+//! The scroll position of a list that is higher than browsers allow an element to be.
 //!
 //! A list of four million rows is 90 million pixels high; browsers end at 17 to 33 million. The
 //! element of a list is at most [`MAX_HEIGHT`] high. Near both ends, a pixel of the scroll bar is a
 //! pixel of the list; between, it is several. Small movements, of the wheel or by keys, move the
-//! list by as many pixels everywhere: the difference to the position of the scroll bar (the offset)
-//! is kept until the next large movement.
+//! list by an equal number of pixels everywhere: the difference to the position of the scroll bar
+//! (the offset) is kept until the next large movement.
 
-/// Greatest height of a list's element in CSS pixels; the style sheet has the same number.
+/// Greatest height of a list's element in CSS pixels; the style sheet has this number, too.
 pub const MAX_HEIGHT: f64 = 8_000_000.0;
-/// Height at both ends of the element, in pixels, in which its pixels are those of the list.
+/// Height at both ends of the element, in pixels, in which its pixels equal the list's pixels.
 const EXACT_HEIGHT: f64 = 200_000.0;
-/// A movement of fewer heights of the view than this moves the list by as many pixels.
+/// A movement of fewer heights of the view than this moves the list by an equal number of pixels.
 const SMALL_MOVEMENT: f64 = 4.0;
 /// Greatest distance in pixels of the scroll bar from where the list is.
 const MAX_DRIFT: f64 = 100_000.0;

@@ -114,7 +114,7 @@ pub(crate) struct Format {
 pub(crate) struct StoredRecording {
     /// Bytes of the file that are intact.
     pub(crate) len: u64,
-    /// The index to append to those bytes; empty if they end with one.
+    /// The index to append to these bytes; empty if the bytes end with an index.
     pub(crate) index: Vec<u8>,
     /// Number of events.
     pub(crate) events: u64,

@@ -9,10 +9,11 @@
 //! - Analyses: [`reports`] has what several commands compute, with their results as JSON.
 //! - Writing: [`output`] files appear complete or not at all, [`retention`] limits live
 //!   recordings, [`terminal`] and [`table`] print.
-//! - Serving: [`server`] starts the page for `demo` and `view`, [`merge_server`] that of processes
-//!   that push, for `serve`, `run` and `attach`; `archive` opens recordings in object stores.
+//! - Serving: [`server`] starts the page for `demo` and `view`, [`merge_server`] starts the page of
+//!   several processes that push, for `serve`, `run` and `attach`; `archive` opens recordings in
+//!   object stores.
 //! - Assistants: `mcp` offers the analyses as tools of the Model Context Protocol.
-//! - Metrics: `otlp` exports those of `serve`.
+//! - Metrics: `otlp` exports the metrics of `serve`.
 //! - Charts: [`bars`] compares amounts of memory.
 //! - Other processes: [`attach`] runs Python code in another process. [`private_folder`] finds
 //!   folders for it that no other user can write.

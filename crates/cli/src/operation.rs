@@ -35,7 +35,7 @@ struct Shown {
     bar: Option<ProgressBar>,
     /// Messages for the client, at most [`MAX_MESSAGES`].
     messages: Vec<String>,
-    /// Number of messages, also of those that are not kept.
+    /// Number of messages, including messages that are not kept.
     message_count: u64,
 }
 

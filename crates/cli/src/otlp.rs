@@ -1,6 +1,6 @@
 //! Exports a server's metrics to an OpenTelemetry collector, for `serve --otlp`.
 //!
-//! They are those of `/metrics`, sent in the protocol of OpenTelemetry (OTLP) over HTTP.
+//! The metrics are the ones at `/metrics`, sent in the protocol of OpenTelemetry (OTLP) over HTTP.
 
 use std::env;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -28,7 +28,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The path of the metrics below the collector's address, as OTLP defines it.
 const PATH: &str = "v1/metrics";
-/// OpenTelemetry's environment variable with additional headers, such as those with a token:
+/// OpenTelemetry's environment variable with additional headers, such as a header with a token:
 /// `NAME=VALUE,NAME=VALUE`.
 const HEADERS_VARIABLE: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 /// The media type of a request.

@@ -228,8 +228,8 @@ pub(crate) fn compression_extension(path: &Path) -> Option<&'static str> {
     ["gz", "zst"].into_iter().find(|known| extension == *known)
 }
 
-/// Fails if `output` is the same file as `input`, under this name or another, because the input
-/// would be lost.
+/// Fails if `output` is the file `input`, under this name or another, because the input would be
+/// lost.
 pub(crate) fn refuse_input_as_output(input: &Path, output: &Path) -> Result {
     match (input.canonicalize(), output.canonicalize()) {
         (Ok(input), Ok(canonical)) if input == canonical && !is_stdout(output) => {

@@ -148,8 +148,8 @@ pub(crate) fn data_folder() -> io::Result<PathBuf> {
     create_private(&data.join(OWN_NAME))
 }
 
-/// Creates a folder that only this user can read, and those above it, if necessary. Returns its
-/// canonical path.
+/// Creates a folder that only this user can read, and the folders above it, if necessary. Returns
+/// its canonical path.
 pub(crate) fn create_private(folder: &Path) -> io::Result<PathBuf> {
     // Before anything is created in a folder of another user.
     let existing = folder.ancestors().find(|ancestor| ancestor.exists());
@@ -163,9 +163,9 @@ pub(crate) fn create_private(folder: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(folder)
 }
 
-/// Returns the folders for files that are soon deleted, the best one first: those in which no other
-/// user can create a file, then the temporary folder, in which others can once a file is deleted.
-/// The user with the id `uid` can reach all of them.
+/// Returns the folders for files that are soon deleted, the best one first: folders in which no
+/// other user can create a file, then the temporary folder, in which other users can create a file
+/// in place of a deleted one. The user with the id `uid` can reach all of them.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) fn short_lived_folders(uid: u32) -> Vec<PathBuf> {
     let runtime = if nix::unistd::geteuid().is_root() {

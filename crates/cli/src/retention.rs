@@ -75,7 +75,7 @@ impl RetentionArguments {
 }
 
 /// Returns true if the file's path or the options are wrong: its folder does not exist, it is a
-/// folder, or it cannot keep only the newest part. All other errors are those of the disk, or of
+/// folder, or it cannot keep only the newest part. All other errors come from the disk, or from
 /// another process that records to the file.
 fn is_misuse(error: &io::Error) -> bool {
     match error.kind() {

@@ -24,7 +24,7 @@ const PIECE_BYTES: usize = 1 << 20;
 ///
 /// The sink receives definitions before the events that use them. If memory was in use before the
 /// first event, it first receives a full state. Events of all devices are ordered by time, events
-/// of the same time by device; the events of one device keep the order of its history. Pinned host
+/// of one time by device; the events of one device keep the order of its history. Pinned host
 /// memory is device [`DeviceId::HOST`](vramscope_trace::DeviceId::HOST). Time 0 is the earliest
 /// event; [`RecordingInfo::epoch_unix_ns`] is its time since 1970. An annotation precedes the first
 /// event that is not earlier. If no entry has a time, event n happens at n microseconds.

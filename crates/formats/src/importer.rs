@@ -124,7 +124,7 @@ impl UnpackedContent {
         }
     }
 
-    /// Reads the bytes that were appended to the buffer, if they are those of a pickle.
+    /// Reads the bytes that were appended to the buffer, if the file is a pickle.
     fn read(&mut self, limits: &Limits) -> Result<(), ReadError> {
         if let Self::Bytes(bytes) = self
             && is_pickle(bytes)

@@ -32,9 +32,9 @@ pub(crate) struct Block {
     /// The number of look-ups in its pool when the block became free. The age of a free block is
     /// the number of look-ups since then.
     pub(crate) free_since: u64,
-    /// The block below it in the same segment.
+    /// The block below it in its segment.
     pub(crate) prev: Option<BlockIndex>,
-    /// The block above it in the same segment.
+    /// The block above it in its segment.
     pub(crate) next: Option<BlockIndex>,
     /// The stream pool whose requests it serves.
     pub(crate) stream_pool: StreamPoolIndex,

@@ -2,7 +2,7 @@
 //!
 //! `torch.compile` does so before it records a graph that follows another one. PyTorch first frees
 //! the pool's blocks, then fills each segment with blocks in address order, not by best fit, and
-//! frees those that were free at the earlier moment. Here the caller makes these frees.
+//! frees the blocks that were free at the earlier moment. Here the caller makes these frees.
 
 use vramscope_trace::{MempoolId, Sink};
 

@@ -118,8 +118,8 @@ impl Settings {
         Ok(ParsedConf::parse(conf, |error| Err(with_nearest_key(error)))?.settings)
     }
 
-    /// Returns the shortest text that [`parse`](Self::parse) reads as the same settings. Defaults
-    /// are omitted, sizes are in whole MiB, and `limit_bytes` is not included.
+    /// Returns the shortest text that [`parse`](Self::parse) reads as these settings. Defaults are
+    /// omitted, sizes are in whole MiB, and `limit_bytes` is not included.
     ///
     /// For settings that no text can express, the result is a text that [`parse`](Self::parse)
     /// refuses.

@@ -1,7 +1,7 @@
 //! The errors of the pool.
 //!
-//! After any error, the pool has the same allocated blocks as before the call. A failed request may
-//! have released cached segments, mapped or unmapped pages, and completed pending frees.
+//! After any error, the pool's allocated blocks are unchanged. A failed request may have released
+//! cached segments, mapped or unmapped pages, and completed pending frees.
 
 use std::fmt;
 

@@ -14,7 +14,7 @@ use crate::pool::{Origin, Pool};
 use crate::request::Request;
 use crate::size::SMALL_SEGMENT_BYTES;
 
-/// The most memory, in bytes, that the pool assumes a device to have; a device that reports more
+/// Maximum memory, in bytes, that the pool assumes a device to have; a device that reports more
 /// counts as having this much. The bound keeps 9/8 of it from overflowing.
 const MAX_DEVICE_BYTES: u64 = 1 << 50;
 

@@ -29,9 +29,9 @@ const STEP_BITS: u32 = 5;
 /// Number of bins, each for free blocks of similar size: enough for sizes below 2^61 bytes; the
 /// pool refuses larger requests.
 const BINS: usize = 48 << STEP_BITS;
-/// The most free blocks that a bin keeps in a sorted list, besides its first; a longer list becomes
-/// a tree. The gap to [`TREE_MIN`] avoids frequent conversions. Moving half of 64 entries of 24
-/// bytes takes less time than a tree operation.
+/// Maximum number of free blocks that a bin keeps in a sorted list, besides its first; a longer
+/// list becomes a tree. The gap to [`TREE_MIN`] avoids frequent conversions. Moving half of 64
+/// entries of 24 bytes takes less time than a tree operation.
 const LIST_MAX: usize = 64;
 /// The fewest free blocks that a bin keeps in a tree, besides its first; a smaller tree becomes a
 /// list.
@@ -387,8 +387,8 @@ impl FreeBlocks {
         self.bins[self.last_occupied(bin.checked_sub(1)?)?].before(key)
     }
 
-    /// Returns the index of the last bin that is not empty; `None` if there are no free blocks. All
-    /// bins have the same indices in all pools.
+    /// Returns the index of the last bin that is not empty; `None` if there are no free blocks.
+    /// Bins have equal indices in all pools.
     #[inline]
     pub(crate) fn last_bin(&self) -> Option<usize> {
         let word = self.occupied_words.checked_ilog2()? as usize;
@@ -451,7 +451,7 @@ mod tests {
     }
 
     proptest! {
-        /// Insertions, removals and searches give the same results as a sorted map.
+        /// Insertions, removals and searches give a sorted map's results.
         #[test]
         fn free_blocks_behave_like_a_sorted_map(
             steps in prop::collection::vec((0..400u64, 0..40u64, any::<bool>()), 1..600),
@@ -475,7 +475,7 @@ mod tests {
             prop_assert!(free.iter().map(Some).eq(all));
         }
 
-        /// The same holds for a bin with hundreds of blocks.
+        /// A bin with hundreds of blocks behaves like a sorted map, too.
         #[test]
         fn bin_with_many_blocks_behaves_like_a_sorted_map(steps in prop::collection::vec(0..300u64, 1..1500)) {
             let (mut free, mut model) = (FreeBlocks::default(), BTreeMap::new());

@@ -1,7 +1,7 @@
 //! Graph pools: creating private pools, selecting them for requests, and releasing them.
 //!
-//! A CUDA graph needs its memory at the same addresses whenever it is launched, so its requests are
-//! served from a private pool while the graph is captured. `torch.cuda.MemPool` uses the same
+//! A CUDA graph needs its memory at unchanged addresses whenever it is launched, so its requests
+//! are served from a private pool while the graph is captured. `torch.cuda.MemPool` uses this
 //! mechanism without a graph.
 
 use vramscope_trace::{MempoolId, PoolKey, PoolKind};

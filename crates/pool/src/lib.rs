@@ -2,7 +2,7 @@
 //!
 //! A [`Pool`] obtains segments from a [`Device`], serves requests with blocks of them, keeps freed
 //! blocks for later requests, and emits every decision as an event to a
-//! [`Sink`](vramscope_trace::Sink). Its decisions are those of PyTorch: rounding, best fit, split,
+//! [`Sink`](vramscope_trace::Sink). It decides like PyTorch's allocator: rounding, best fit, split,
 //! merge, retry, expandable segments, stream uses and private pools. The tests replay recorded
 //! histories to verify this.
 //!

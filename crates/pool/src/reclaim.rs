@@ -14,9 +14,10 @@ impl<D: Device> Pool<D> {
     /// Waits for all pending frees, then releases every segment without allocated blocks and every
     /// free page of expandable segments, as `torch.cuda.empty_cache` does.
     ///
-    /// Large segments are released first, in best-fit order, then small ones, then those of private
-    /// pools without users; private pools with users keep theirs. While a private pool is selected,
-    /// only segments of private pools without users are released, and nothing is waited for.
+    /// Large segments are released first, in best-fit order, then small ones, then the segments of
+    /// private pools without users; private pools with users keep their segments. While a private
+    /// pool is selected, only segments of private pools without users are released, and nothing is
+    /// waited for.
     ///
     /// # Errors
     /// [`DeviceError`] if the device fails. Memory that has not been released by then stays cached.
@@ -121,9 +122,10 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Releases cached blocks that `max_split_size` keeps `request` from using: the smallest that
-    /// is large enough for the request or, without one, as many as needed, largest first. Returns
-    /// true if enough bytes were released; false if not, or if `max_split_size` is not set.
+    /// Releases cached blocks that `max_split_size` keeps `request` from using: the smallest block
+    /// that is large enough for the request or, without one, as many blocks as needed, largest
+    /// first. Returns true if enough bytes were released; false if not, or if `max_split_size` is
+    /// not set.
     pub(crate) fn release_oversize(
         &mut self,
         request: &Request,

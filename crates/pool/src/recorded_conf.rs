@@ -14,7 +14,7 @@ const MAX_NAMED: usize = 3;
 /// pool.
 ///
 /// [`Settings::parse`] refuses a text with an unknown setting, which is right for a text that a
-/// user writes. A recording may come from a newer version of PyTorch: here such a setting is
+/// user writes. A recording may come from a newer version of PyTorch: here an unknown setting is
 /// skipped and all others apply.
 ///
 /// ```
@@ -28,8 +28,8 @@ const MAX_NAMED: usize = 3;
 pub struct RecordedConf {
     /// The settings that the pool follows.
     pub settings: Settings,
-    /// The errors of the first 16 settings that were skipped: unknown ones, and those with a value
-    /// that [`Settings::parse`] refuses.
+    /// The errors of the first 16 settings that were skipped: unknown settings, and settings with a
+    /// value that [`Settings::parse`] refuses.
     pub skipped: Vec<ConfError>,
     /// Number of settings that were skipped.
     pub skipped_count: usize,
@@ -63,8 +63,8 @@ impl RecordedConf {
         Self { settings: parsed.settings, skipped, skipped_count, other_backend, unfollowed }
     }
 
-    /// Returns a sentence for the user about the skipped settings and one about those that the pool
-    /// does not follow, if there are any.
+    /// Returns a sentence for the user about the skipped settings and one about settings that the
+    /// pool does not follow, if there are any.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         const EFFECT: &str = "the results of verify, simulate and what-if may differ from the program";

@@ -15,10 +15,10 @@ impl<D: Device> Pool<D> {
     /// Peaks start at the current values and sums at 0. Free blocks count as just freed, because a
     /// recording does not contain their age. Each private pool gets one user.
     ///
-    /// A recording contains only the mapped ranges of expandable segments: ranges of the same
-    /// stream and pool without another segment in between become one segment, which begins at the
-    /// lowest range. A pending free waits for a stream event on a stream of its own; the block's
-    /// address is the number of the event and the id of the stream.
+    /// A recording contains only the mapped ranges of expandable segments: ranges of one stream and
+    /// pool without another segment in between become one segment, which begins at the lowest
+    /// range. A pending free waits for a stream event on a stream of its own; the block's address
+    /// is the number of the event and the id of the stream.
     ///
     /// # Errors
     /// [`DeviceError::Failed`] if no pool can have this state: overlapping segments, blocks outside

@@ -1,4 +1,4 @@
-//! The counters of `torch.cuda.memory_stats`, with the same names and rules.
+//! The counters of `torch.cuda.memory_stats`, with PyTorch's names and rules.
 
 use vramscope_trace::PoolKind;
 
@@ -28,7 +28,7 @@ pub struct StatBySize {
 }
 
 /// The counters of a pool, in bytes where the name says so and otherwise as numbers of blocks,
-/// segments or calls. Field names are those of `torch.cuda.memory_stats`.
+/// segments or calls. Field names come from `torch.cuda.memory_stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Number of allocated blocks.

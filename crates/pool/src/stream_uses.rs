@@ -1,5 +1,5 @@
 //! The table of blocks that streams other than their own have used, and of the frees that wait for
-//! those streams.
+//! these streams.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem;
@@ -59,7 +59,7 @@ impl StreamUses {
     }
 
     /// Returns the streams, other than its own, that used a block since it was allocated, without
-    /// those that used it in a graph capture.
+    /// streams that used it in a graph capture.
     pub(crate) fn uncaptured_streams(&self, index: BlockIndex) -> BTreeSet<StreamId> {
         let mut streams = self.streams(index);
         if let Some(captured) = self.captured.get(&index) {

@@ -1,4 +1,4 @@
-//! Streams: defers the free of a block that streams other than its own have used until those
+//! Streams: defers the free of a block that streams other than its own have used until these
 //! streams have finished with it.
 
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ impl<D: Device> Pool<D> {
     }
 
     /// Defers the free of a block that other streams have used: until the end of the capture while
-    /// a private pool is selected, otherwise until an event on each of those streams has passed.
+    /// a private pool is selected, otherwise until an event on each of these streams has passed.
     /// Changes nothing if the device fails.
     // Never inlined: few frees defer, and every free would carry its code.
     #[inline(never)]
@@ -122,8 +122,8 @@ impl<D: Device> Pool<D> {
         Ok(())
     }
 
-    /// Waits until all stream events have passed, or those of one private pool's blocks if
-    /// `mempool` is given, and completes the frees that waited for them.
+    /// Waits until all stream events have passed, or only the events of one private pool's blocks
+    /// if `mempool` is given, and completes the frees that waited for them.
     pub(crate) fn wait_for_events(
         &mut self,
         mempool: Option<MempoolId>,

@@ -34,7 +34,7 @@ const TAIL_BYTES: u64 = 8;
 const FIRST_READ_BYTES: u64 = 64 << 10;
 /// Ranges with at most this many bytes between them are read by one request.
 const MAX_GAP_BYTES: u64 = 256 << 10;
-/// The most requests of one reader at the same time.
+/// Maximum number of concurrent requests of one reader.
 const MAX_REQUESTS: usize = 8;
 /// Maximum number of footers that are kept; each takes some 100 KB of memory.
 const MAX_KEPT_FOOTERS: usize = 512;

@@ -13,8 +13,8 @@ use vramscope_collector::is_control;
 
 /// Blanks between the columns of a table.
 const GAP: u16 = 2;
-/// Rows of a table whose columns have the same widths. Longer tables continue with a new header, so
-/// that a bounded number of rows is in memory.
+/// Number of rows of a table for which the widths of columns are fixed. Longer tables continue with
+/// a new header, so that a bounded number of rows is in memory.
 const BLOCK_ROWS: usize = 10_000;
 
 /// How rows are written.

@@ -32,12 +32,13 @@ use crate::ranks::ranks_table;
 
 /// The longest statement, in bytes.
 pub const MAX_STATEMENT_BYTES: usize = 64 << 10;
-/// The most words, numbers and signs of a statement: they can nest, and DataFusion is recursive.
+/// Maximum number of words, numbers and signs of a statement: they can nest, and DataFusion is
+/// recursive.
 const MAX_TOKENS: usize = 2048;
 /// Stack of a thread that plans or runs a statement. Without optimization, half of it suffices for
 /// the deepest statements of [`MAX_TOKENS`] that tests try, and a quarter does not.
 const STACK_BYTES: usize = 64 << 20;
-/// The most memory for sorting, grouping and joining.
+/// Maximum memory for sorting, grouping and joining.
 const MEMORY_BYTES: usize = 1 << 30;
 /// Batches of rows that wait to be written.
 const WAITING_BATCHES: usize = 2;

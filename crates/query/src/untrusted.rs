@@ -9,9 +9,9 @@
 pub(crate) const MAX_FOOTER_BYTES: u64 = 4 << 20;
 /// The largest page, uncompressed. The archive's writer makes pages of at most 1 MiB.
 const MAX_PAGE_BYTES: u64 = 16 << 20;
-/// The most values of a page.
+/// Maximum number of values of a page.
 const MAX_PAGE_VALUES: u64 = 1 << 24;
-/// The most elements of a list in a footer, such as row groups or columns.
+/// Maximum number of elements of a list in a footer, such as row groups or columns.
 const MAX_LIST: u64 = 1024;
 /// The deepest nesting of structures; Parquet's have about eight levels.
 const MAX_DEPTH: usize = 16;
@@ -142,7 +142,7 @@ pub(crate) fn check_footer(footer: &[u8]) -> Result<()> {
 /// Checks all pages of a piece of a column.
 ///
 /// # Errors
-/// If a header is damaged, a page is larger than those of archives, or has an encoding that
+/// If a header is damaged, a page is larger than an archive's pages, or has an encoding that
 /// archives do not have.
 pub(crate) fn check_pages(bytes: &[u8]) -> Result<()> {
     let mut pages = Compact(bytes);

@@ -22,7 +22,7 @@ const MIN_SEPARATED: f32 = 3.0;
 /// Least width in columns of a band with a line along its left edge.
 const MIN_SEPARATED_COLUMNS: u32 = 6;
 
-/// Codes of pixels without allocations: above all bands, and those of the address map.
+/// Codes of pixels without allocations: above all bands, and in the address map.
 pub(super) const EMPTY: u8 = 0;
 const GAP: u8 = 1;
 const NOT_RESERVED: u8 = 2;

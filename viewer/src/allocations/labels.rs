@@ -47,7 +47,7 @@ pub(super) struct AxisLabel {
     pub(super) has_line: bool,
 }
 
-/// Consecutive columns in which a part of a layout has room for a name at the same height.
+/// Consecutive columns in which a part of a layout has room for a name at one height.
 #[derive(Clone, Debug)]
 struct Run {
     content: BandHit,
@@ -172,7 +172,7 @@ fn fitted(
 }
 
 /// Returns true if an allocation has the second of the two shades of its color, by which neighbors
-/// can be told apart. It stays the same while an allocation is shown.
+/// can be told apart. An allocation keeps its shade while it is shown.
 #[inline]
 pub(super) fn is_alternate(row: u32) -> bool {
     row.wrapping_mul(0x9e37_79b9) >> 31 == 1

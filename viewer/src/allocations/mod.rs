@@ -1,9 +1,9 @@
 //! The "Allocations" view: every allocation as a band over time, stacked or by address.
 //!
-//! Its plot has the same left and right edges as the timeline's, so a pixel column shows the same
-//! moments in both. Stacked, each column shows the live allocations at its highest moment, older
-//! ones below; those less than a pixel high are added up by color on top of them. By address, the
-//! segments are stacked and every allocation is a rectangle at its address.
+//! Its plot has the timeline's left and right edges, so a pixel column shows equal moments in both.
+//! Stacked, each column shows the live allocations at its highest moment, older ones below;
+//! allocations less than a pixel high are added up by color on top. By address, the segments are
+//! stacked and every allocation is a rectangle at its address.
 //!
 //! [`vramscope_insight::bands`] and [`vramscope_insight::address_map`] compute both layouts; an
 //! [`AllocationsScene`] adds positions and texts, and [`draw`] paints it.

@@ -36,8 +36,7 @@ impl AllocationsLayout {
 
 /// The inputs of the view.
 pub struct AllocationsContent<'a> {
-    /// The layout, with as many pixel rows as [`Geometry::height`], and as many columns as
-    /// [`Geometry::width`] or fewer.
+    /// The layout, with [`Geometry::height`] pixel rows and at most [`Geometry::width`] columns.
     pub layout: AllocationsLayout,
     /// The color of every layer.
     pub styles: [GroupStyle; LAYERS],
@@ -209,7 +208,7 @@ impl AllocationsScene {
     }
 
     /// Returns the outline of an allocation, empty if it has no pixel of its own here. `rows` are
-    /// those that the layout was computed from.
+    /// the rows from which the layout was computed.
     #[must_use]
     pub fn outline(&self, rows: &impl AllocationRows, row: u32) -> Outline {
         match &self.layout {

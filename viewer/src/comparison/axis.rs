@@ -28,7 +28,7 @@ pub(super) struct Label {
 /// The unit of the axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AxisUnit {
-    /// Steps with equal numbers are at the same place, all equally long.
+    /// Steps with equal numbers are at one position, all equally long.
     Steps,
     /// Events, counted from each recording's start.
     Events,

@@ -1,8 +1,8 @@
 //! The "Compare" view's picture: the allocated and reserved bytes of both sides over time on one
 //! axis, and below it the heatmaps of both moments side by side.
 //!
-//! The axis shows steps if both sides have some, so that steps with equal numbers are at the same
-//! place; else events from each recording's start. By time, times count from each recording's
+//! The axis shows steps if both sides have some, so that steps with equal numbers are at one
+//! position; else events from each recording's start. By time, times count from each recording's
 //! start, or from the start of the step that is compared. [`ComparisonScene::new`] computes
 //! positions and texts, and [`draw`] paints it.
 

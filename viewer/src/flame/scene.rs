@@ -105,7 +105,7 @@ pub struct FlameScene {
     pub(super) scale: f32,
 }
 
-/// Returns the number that chooses the hue of a function: the same in every recording.
+/// Returns the number that chooses the hue of a function; it does not depend on the recording.
 #[must_use]
 pub fn function_hue(function: &str) -> usize {
     // FNV-1a, 32 bits.
@@ -113,9 +113,9 @@ pub fn function_hue(function: &str) -> usize {
     (hash ^ (hash >> 16)) as usize % GROUP_COLORS
 }
 
-/// Returns how the nodes of a graph are painted. `style_of` returns the style of a node that is a
-/// group of the graph's grouping, or `None` for other nodes: those look like the group that they
-/// are a part of.
+/// Returns the styles of the nodes of a graph. `style_of` returns the style of a node that is a
+/// group of the graph's grouping, or `None` for other nodes, which look like the group that
+/// contains them.
 #[must_use]
 pub fn box_styles(
     graph: &FlameGraph,

@@ -89,8 +89,9 @@ impl BlockGroups {
         })
     }
 
-    /// Returns how a group looks that `grouping`, of the same recording and by the same property,
-    /// knows as `group`. Categories have styles of their own, see [`GroupStyle::of_category`].
+    /// Returns the style of the group that has the number `group` in `grouping`, a grouping of this
+    /// recording by this property. Categories have styles of their own, see
+    /// [`GroupStyle::of_category`].
     pub fn style_of(&mut self, grouping: &Grouping, group: u32) -> GroupStyle {
         let known = self.grouping.same_group(grouping, group);
         known.map_or(GroupStyle::Other, |known| GroupStyle::Group(self.index_of_group(known) as usize))

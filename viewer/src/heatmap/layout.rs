@@ -45,7 +45,7 @@ pub struct Layout {
 /// A segment and the block or free range in it, found under a pixel or at an address.
 ///
 /// A selection stores [`Block::since_event`] beside the address, and so follows the allocation: a
-/// later block at the same address has another one.
+/// later block at this address has another `since_event`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
     /// The segment.
@@ -59,7 +59,7 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// Returns true if both are the same allocation, or free ranges with the same start.
+    /// Returns true if both are one allocation, or free ranges with one start.
     #[must_use]
     pub fn is_same_allocation(&self, other: &Self) -> bool {
         let since = |hit: &Self| hit.block.map(|block| block.since_event);

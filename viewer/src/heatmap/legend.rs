@@ -22,7 +22,7 @@ pub enum LegendSwatch {
     OtherGroups,
     /// Free space in segments with live blocks.
     Free,
-    /// The same beside colors from least to most, which include yellow.
+    /// Free space beside colors from least to most, which include yellow.
     SubduedFree,
     /// Segments without live blocks.
     FreeSegment,
@@ -115,8 +115,8 @@ impl LegendEntry {
     }
 }
 
-/// Returns the legend's entries. `bytes_by_fill` has the live bytes in view; `badges` are those of
-/// the segments in view.
+/// Returns the legend's entries. `bytes_by_fill` has the live bytes in view; `badges` are the
+/// badges of the segments in view.
 pub(super) fn entries(
     content: &HeatmapContent,
     bytes_by_fill: &FillBytes,

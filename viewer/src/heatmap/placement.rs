@@ -70,7 +70,7 @@ pub(super) struct Placements {
     pub(super) placements: Vec<Placement>,
     /// Height of all rows in pixels.
     pub(super) height: f64,
-    /// Bytes per pixel column, if it is the same for all regions.
+    /// Bytes per pixel column, if all regions have one scale.
     pub(super) common_bytes_per_pixel: Option<f64>,
 }
 

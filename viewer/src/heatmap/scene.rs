@@ -225,7 +225,7 @@ impl<'b> Filler<'_, 'b> {
         (fill, is_dimmed)
     }
 
-    /// Adds the last block's bytes in view to those of its fill.
+    /// Adds the last block's bytes in view to the bytes of its fill.
     fn finish(&mut self) {
         if let Some((_, fill, _, bytes)) = self.block.take() {
             self.bytes_by_fill.add(fill, bytes);

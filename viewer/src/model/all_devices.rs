@@ -7,8 +7,8 @@ use vramscope_trace::{Counters, DeviceId, MemoryState};
 
 use super::state::Model;
 
-/// The most events and blocks that one frame may replay for the memory of all devices, to show
-/// their bytes at the moment. More are replayed between frames.
+/// Maximum number of events and blocks that one frame may replay for the memory of all devices, to
+/// show their bytes at the moment. More are replayed between frames.
 const MAX_REPLAYED: u64 = 50_000;
 
 /// The memory of all devices at a moment.
@@ -82,9 +82,9 @@ impl Model {
 
     /// Returns the byte counters of a device at the moment on the screen.
     ///
-    /// Until the memory of all devices is known, and if a replay would take long, they are those at
-    /// the end of a slice of the device's [`CounterSeries`](vramscope_trace::CounterSeries), which
-    /// are exact at the recording's end.
+    /// Until the memory of all devices is known, and if a replay would take long, they are the
+    /// counters at the end of a slice of the device's
+    /// [`CounterSeries`](vramscope_trace::CounterSeries), which are exact at the recording's end.
     #[must_use]
     pub fn counters_of(&self, device: DeviceId) -> Counters {
         let exact = |state: &MemoryState| state.device(device).map(|memory| memory.counters()).unwrap_or_default();

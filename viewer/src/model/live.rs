@@ -7,8 +7,8 @@ use super::live_state::{LINK_TOO_EARLY, LiveState, MOMENT_DISCARDED};
 use super::state::{Model, Origin};
 
 impl Model {
-    /// Empties the model to receive the same live recording from its beginning, after a connection
-    /// that could not resume. Counts of lost events are kept.
+    /// Empties the model to receive its live recording from the beginning, after a connection that
+    /// could not resume. Counts of lost events are kept.
     pub fn restart_live(&mut self) {
         let (end, lost, missed) = (self.recording.end_event(), self.lost_events(), self.missed_events());
         let name = std::mem::take(&mut self.name);

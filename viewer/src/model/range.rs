@@ -133,8 +133,8 @@ impl Model {
         self.change_span(|span, whole| span.set(part, whole));
     }
 
-    /// Returns the first and the last moment of what the timeline shows. In a part of the recording
-    /// whose chunks are not loaded, they are those of chunks.
+    /// Returns the first and the last moment that the timeline shows. In a part of the recording
+    /// whose chunks are not loaded, they are the first and last moments of chunks.
     #[must_use]
     pub fn shown_moments(&self) -> (u64, u64) {
         let (first, last) = (self.recording.first_event(), self.recording.end_event());
@@ -195,7 +195,7 @@ impl Model {
     }
 
     /// Makes the timeline show `factor` times as much (below 1: less), with the position `around`
-    /// (a time in nanoseconds on an axis of time) at the same place.
+    /// (a time in nanoseconds on an axis of time) at an unchanged pixel.
     pub fn zoom(&mut self, factor: f64, around: u64) {
         self.change_span(|span, whole| span.zoom(factor, around, whole));
     }

@@ -40,9 +40,9 @@ pub enum Origin {
 /// A peak to go to: of the allocated or of the reserved bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeakKind {
-    /// The most allocated bytes.
+    /// The peak of the allocated bytes.
     Allocated,
-    /// The most reserved bytes.
+    /// The peak of the reserved bytes.
     Reserved,
 }
 

@@ -15,7 +15,7 @@ use crate::timeline::{Geometry, time_origin_ns, to_rgb};
 const TEXT: f32 = 11.0;
 
 /// Draws the chart of a device's fragmentation over time on a whole surface, with `scale` pixels
-/// per unit. The time axis matches that of a timeline of the same width.
+/// per unit. The time axis matches a timeline of equal width.
 pub(super) fn draw(
     surface: &mut impl Surface,
     theme: &Theme,

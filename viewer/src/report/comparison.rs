@@ -52,7 +52,7 @@ const STACKED: [Category; 8] = [
 /// One column of a chart.
 #[derive(Clone, Copy, Default)]
 struct Column {
-    /// Live bytes by category, in the order of [`STACKED`], at the moment of the most live bytes.
+    /// Live bytes by category, in the order of [`STACKED`], at the peak of the live bytes.
     live: [u64; STACKED.len()],
     reserved: u64,
 }

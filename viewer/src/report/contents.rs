@@ -12,8 +12,8 @@ use crate::span;
 /// width.
 const FRAGMENTATION_SLICES: usize = 432;
 
-/// Most devices in a report, as many as processes may push to one hub; a report of more devices is
-/// refused.
+/// Maximum number of devices in a report, equal to the maximum number of processes that push to one
+/// hub; a report of more devices is refused.
 ///
 /// Each device costs a pass over the recording, and a file may contain 65,536.
 pub const MAX_DEVICES: usize = 256;

@@ -2,7 +2,7 @@
 
 use crate::frame::Frame;
 
-/// Returns the frame as a PNG file: the same bytes for the same pixels.
+/// Returns the frame as a PNG file. Equal pixels give equal bytes.
 pub(super) fn encode(frame: &Frame) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, frame.width() as u32, frame.height() as u32);

@@ -129,8 +129,8 @@ impl Session {
         (!analysis.is_complete() && analysis.progress.known_events > 0).then(|| analysis.progress())
     }
 
-    /// Returns the byte ranges of the recording's file to load next: those of the moment on the
-    /// screen first, then those that the history lacks, if a view needs it.
+    /// Returns the byte ranges of the recording's file to load next: first the ranges for the
+    /// moment on the screen, then the ranges that the history lacks, if a view needs it.
     pub fn needed_fetches(&mut self) -> Vec<Fetch> {
         let fetches = self.model.needed_fetches();
         if fetches.is_empty() && !self.analysis.caches.missing.is_empty() {

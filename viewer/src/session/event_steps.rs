@@ -1,5 +1,5 @@
-//! The commands `event 1` and `event -1`: to the next or previous event of the selection, or of
-//! those that match the filter of the list of events.
+//! The commands `event 1` and `event -1`: to the next or previous event of the selection, or event
+//! that matches the filter of the list of events.
 
 use vramscope_insight::events::{EventListError, MatchSearch};
 use vramscope_trace::Allocation;

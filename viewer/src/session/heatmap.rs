@@ -117,7 +117,7 @@ impl Session {
         }
     }
 
-    /// Shows all of the heatmap's rows, or as many as fit, at their whole width.
+    /// Shows all of the heatmap's rows that fit, at their whole width.
     pub(super) fn reset_heatmap_zoom(&mut self) {
         let view = &mut self.model.heatmap_view;
         *view = View { scaling: view.scaling, sort: view.sort, ..View::default() };

@@ -25,7 +25,7 @@ impl Session {
         }
     }
 
-    /// Returns the panes for a link; none if they are those of a new session.
+    /// Returns the panes for a link; none if they equal a new session's panes.
     fn pane_links(&self) -> Vec<PaneLink> {
         let default = ViewOptions::default();
         let pane = |view: ViewKind| {

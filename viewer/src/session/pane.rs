@@ -8,7 +8,7 @@ use super::core::Session;
 use super::parts::SentPanes;
 
 impl Session {
-    /// Computes the contents of the panes and adds those that have changed to `frame`.
+    /// Computes the contents of the panes and adds changed contents to `frame`.
     pub(super) fn update_panes(&mut self, frame: &mut Frame) {
         for (pane, view) in self.panes.views().into_iter().enumerate() {
             let content = view.map(|view| self.pane_content(pane, view)).unwrap_or_default();

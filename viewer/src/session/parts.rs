@@ -22,8 +22,8 @@ use crate::views::caches::Caches;
 use crate::views::context::ViewOptions;
 use crate::views::small_map::SmallMap;
 
-/// The most memory for the history of a recording, in bytes. A page has 4 GiB at most, and what the
-/// views compute from the history may need as much again.
+/// Maximum memory for the history of a recording, in bytes. A page has 4 GiB at most, and the
+/// views' results may need the history's memory again.
 pub(super) const HISTORY_LIMIT_BYTES: usize = 1 << 30;
 
 /// The history of the recording as far as it has been read, and how the views are shown.
@@ -180,7 +180,7 @@ pub(super) struct TimelineState {
     pub(super) totals: Option<KnownTotals>,
     /// The times of the selected range's ends, as far as they are known.
     pub(super) selected_times: Option<((u64, u64), (u64, u64))>,
-    /// Number of frames for which the view must stay the same before its counters are exact;
+    /// Number of frames for which the view must stay unchanged before its counters are exact;
     /// `None` if they are, or cannot be.
     pub(super) frames_until_exact: Option<u32>,
     /// Whether the composition of the stacked timeline has to be built further.

@@ -20,9 +20,9 @@ const READING: &str = "Reading the recording…";
 /// Text on a picture of all allocations while smaller ones are missing.
 const PAINTING: &str = "Drawing the smaller allocations…";
 
-/// The most events in view for which fragmentation is computed from the events at once.
+/// Maximum number of events in view for which fragmentation is computed from the events at once.
 const FEW_EVENTS: u64 = 8_192;
-/// Number of frames for which the view must stay the same before fragmentation is computed from
+/// Number of frames for which the view must stay unchanged before fragmentation is computed from
 /// many events, which takes up to 30 ms.
 pub(super) const QUIET_FRAMES: u32 = 5;
 
@@ -57,8 +57,8 @@ impl Session {
         PictureBaseKey { view, size, scale: self.screen.scale, is_dark: self.screen.is_dark, numbers, edges }
     }
 
-    /// Returns the axis of a chart on a surface: its columns show the same moments as those of the
-    /// timeline, which may be wider. Without columns until the history has been read.
+    /// Returns the axis of a chart on a surface: its columns show the moments of the timeline's
+    /// columns; the timeline may be wider. Without columns until the history has been read.
     pub(super) fn chart_axis(&self, surface: Surface) -> MomentAxis {
         let (x0, x1) = chart_columns(self.screen.sizes[surface as usize].0, self.screen.scale);
         let edges = self.scene.timeline.as_ref().map_or(&[][..], |timeline| timeline.edges());

@@ -194,7 +194,7 @@ impl Session {
     }
 }
 
-/// Returns the table that a view shows, with as many rows as the options allow.
+/// Returns the table that a view shows, with at most the number of rows in the options.
 fn table(view: &str, context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> Result<Table, String> {
     if view == "blocks" {
         let by = options.by.unwrap_or(GroupBy::Site);

@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// Switches the timeline to the axis that the user wants, if it can be shown by now. The
-    /// visible part of the recording stays the same.
+    /// visible part of the recording stays unchanged.
     pub(super) fn update_axis(&mut self, changes: &mut Changes) {
         let opened = Some(self.model.opened());
         if self.model.origin() == Origin::File
@@ -109,8 +109,8 @@ impl Session {
         Some(scale.position(from)..scale.position(to))
     }
 
-    /// Returns true while the view has stayed the same for too few frames to compute exact
-    /// counters; marks the timeline as changed once it has.
+    /// Returns true while the view has been unchanged for too few frames to compute exact counters;
+    /// marks the timeline as changed once it has.
     pub(super) fn wait_for_exact_timeline(&mut self, changes: &mut Changes) -> bool {
         let Some(frames) = self.timeline.frames_until_exact else { return false };
         self.timeline.frames_until_exact = frames.checked_sub(1);

@@ -22,8 +22,7 @@ const GRADUAL_COMMANDS: [&str; 9] =
 /// The user's action that changed the view.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Cause {
-    /// A command with its arguments. If it is repeated at once, as by a held key, that is the same
-    /// change.
+    /// A command with its arguments. Immediate repetitions, as by a held key, belong to one change.
     Command(String),
     /// The wheel, or two fingers, on a picture.
     Wheel(Surface),

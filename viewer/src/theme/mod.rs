@@ -70,7 +70,7 @@ pub struct Theme {
     pub sequence: [Color; 5],
 }
 
-/// Number of colors for groups; further groups get the same colors with a [`Texture`].
+/// Number of colors for groups; further groups get these colors with a [`Texture`].
 pub const GROUP_COLORS: usize = 12;
 
 /// A pattern on a filled area, for telling colors apart without seeing them.
@@ -277,7 +277,7 @@ impl Theme {
     }
 
     /// Returns the color of the group with this index. Colors repeat after [`GROUP_COLORS`] groups;
-    /// [`group_texture`](Self::group_texture) tells those with equal colors apart.
+    /// [`group_texture`](Self::group_texture) tells groups with equal colors apart.
     #[must_use]
     pub fn group_color(&self, index: usize) -> Color {
         self.groups[index % GROUP_COLORS]
@@ -319,8 +319,8 @@ impl Theme {
         fill.mix(self.shade, 0.38)
     }
 
-    /// Returns the colors of free space and its hatching; if `is_subdued`, those to be shown beside
-    /// [`sequential`](Self::sequential) colors.
+    /// Returns the colors of free space and its hatching; if `is_subdued`, the colors to be shown
+    /// beside [`sequential`](Self::sequential) colors.
     #[must_use]
     pub fn free_colors(&self, is_subdued: bool) -> (Color, Color) {
         let amount = if is_subdued { 0.72 } else { 0.0 };

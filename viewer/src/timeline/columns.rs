@@ -8,8 +8,8 @@ use vramscope_trace::{
 
 use super::x_axis::XAxis;
 
-/// The most events in view that are applied one by one, so that the columns of an axis that is not
-/// evenly spaced in time are exact. Applying this many takes about 2 ms.
+/// Maximum number of events in view that are applied one by one, so that the columns of an axis
+/// that is not evenly spaced in time are exact. Applying this many takes about 2 ms.
 const EXACT_EVENTS: u64 = 16_384;
 
 /// Returns the counters of a device in each pixel column of an axis. If more than `max_events`

@@ -33,7 +33,7 @@ pub(super) struct Lane {
     pub(super) name: String,
     /// The device's name, if it does not fit on the label.
     pub(super) long_name: Option<String>,
-    /// The most allocated and reserved bytes in each pixel column.
+    /// Peaks of the allocated and reserved bytes in each pixel column.
     pub(super) columns: Vec<(u64, u64)>,
     /// Pixel column and moment of each out-of-memory error in view; errors in one column share a
     /// mark.
@@ -45,7 +45,7 @@ pub(super) struct Lane {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
     pub(super) lanes: Vec<Lane>,
-    /// Upper end of all lanes' bytes: the most reserved bytes of any device.
+    /// Upper end of all lanes' bytes: the highest peak of a device's reserved bytes.
     pub(super) top: u64,
     /// The visible part of all lanes; empty if all are in view.
     pub(super) scrollbar: Rect,

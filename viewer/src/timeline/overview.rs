@@ -16,11 +16,11 @@ pub(super) struct Overview {
     pub(super) strip: Rect,
     /// The visible part.
     pub(super) window: Rect,
-    /// The most allocated and reserved bytes in each pixel column.
+    /// Peaks of the allocated and reserved bytes in each pixel column.
     pub(super) columns: Arc<[(u64, u64)]>,
     /// The inputs of the columns and the axis.
     key: OverviewKey,
-    /// The most reserved bytes in any column.
+    /// Peak of the reserved bytes in all columns.
     pub(super) top: u64,
     /// The axis of the whole recording.
     axis: Arc<XAxis>,
@@ -31,9 +31,9 @@ pub(super) struct Overview {
 type OverviewKey = (DeviceId, AxisKind, Range<u64>, Rect, u64, Option<i32>);
 
 impl Overview {
-    /// Computes the strip. `whole` has the positions of the whole recording, `shown` those in view.
-    /// The columns of `previous`, an earlier strip, are used again if they are the same. Idle time
-    /// is shortened to `idle_width` pixels; `None` shows all of it.
+    /// Computes the strip. `whole` has the positions of the whole recording, `shown` the positions
+    /// in view. Reuses the columns of `previous`, an earlier strip, if its inputs are equal. Idle
+    /// time is shortened to `idle_width` pixels; `None` shows all of it.
     pub(super) fn new(
         (recording, device, history): (&Recording, DeviceId, Option<&History>),
         (scale, idle_width): (&Scale, Option<i32>),

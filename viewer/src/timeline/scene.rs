@@ -224,8 +224,8 @@ impl TimelineScene {
     }
 
     /// Returns the moments at the boundaries of the chart's pixel columns: one more than there are
-    /// columns, never decreasing. Other charts with the same left and right edge use them to show
-    /// the same moments in the same columns.
+    /// columns, never decreasing. Other charts with these left and right edges use them to show
+    /// equal moments in equal columns.
     #[must_use]
     pub fn edges(&self) -> &[u64] {
         self.axis.edges()

@@ -55,7 +55,7 @@ impl Stack {
     }
 
     /// Returns the layers in view by their highest value in any column, highest first, without
-    /// those that have no bytes in view.
+    /// layers that have no bytes in view.
     #[must_use]
     pub fn largest(&self) -> Vec<(&StackLayer, u64)> {
         let most = |index: usize| (0..self.columns.len()).map(|column| self.bytes(column, index)).max().unwrap_or(0);

@@ -50,7 +50,7 @@ pub struct XAxis {
     edges: Vec<u64>,
     /// The time at the left edge of each column, and at the right edge of the last one.
     times: Vec<u64>,
-    /// Whether the edges are those of a history that has the exact times of all events.
+    /// Whether the edges come from a history that has the exact times of all events.
     has_exact_edges: bool,
 }
 
@@ -153,8 +153,8 @@ impl XAxis {
         &self.edges
     }
 
-    /// Returns the moments at the boundaries of the chart's pixel columns if they are exactly those
-    /// at the boundaries' times; `None` if they are not known or interpolated.
+    /// Returns the moments at the boundaries of the chart's pixel columns if they are exactly the
+    /// moments at the boundaries' times; `None` if they are unknown or interpolated.
     pub(super) fn exact_edges(&self) -> Option<&[u64]> {
         self.has_exact_edges.then_some(&self.edges)
     }
@@ -191,8 +191,8 @@ impl XAxis {
         self.pieces.iter().filter(|piece| piece.is_idle).map(|piece| piece.to - piece.from).sum()
     }
 
-    /// Returns true if the axis is one of time without anything left out, on which each column
-    /// shows the same length of time.
+    /// Returns true if the axis is one of time without anything left out, on which all columns show
+    /// equal lengths of time.
     pub(super) fn is_even_time(&self) -> bool {
         self.scale == Scale::Time && self.pieces.len() == 1
     }

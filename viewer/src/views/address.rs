@@ -75,7 +75,8 @@ fn address_field(address: &str) -> Element {
         .with_command(format!("filter {VIEW}"))
 }
 
-/// Returns a summary of the allocations that used an address, and those in view as a table.
+/// Returns a summary of the allocations that used an address, and a table of the allocations in
+/// view.
 fn history_of(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches, address: u64) -> (String, Table) {
     let query = Query::containing(address);
     let order = AllocationOrder { key: SortKey::Start, is_descending: false };

@@ -1,4 +1,4 @@
-//! The list of all events, or of those that match a filter.
+//! The list of all events, or of the events that match a filter.
 
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ fn within(query: Query, range: Option<(u64, u64)>) -> Query {
     Query::parse(&format!("{} event:{from}..{to}", query.text())).unwrap_or(query)
 }
 
-/// Returns a summary of the found events, and those in view as a table.
+/// Returns a summary of the found events, and a table of the events in view.
 fn events_table(
     context: &Context<'_>,
     options: &ViewOptions,

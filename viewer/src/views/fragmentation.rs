@@ -21,7 +21,7 @@ use super::table::{Cell, Column, Row, Table};
 
 /// Name of the view in commands.
 const VIEW: &str = ViewKind::Fragmentation.name();
-/// Rows of the table over time on the page, and the most that scripts get.
+/// Number of rows of the table over time on the page, and maximum for scripts.
 const ROWS_OVER_TIME: (u64, u64) = (24, 2_000);
 /// The mode in which scripts get metrics over time.
 const OVER_TIME: &str = "time";

@@ -155,8 +155,8 @@ impl FragmentationCache {
         fragmentation_columns(context.recording, context.device, edges, &settings, requests)
     }
 
-    /// Returns the columns of a chart like [`columns`](Self::columns), but approximately where that takes
-    /// long.
+    /// Returns the columns of a chart like [`columns`](Self::columns), but approximate where exact
+    /// columns take long.
     pub fn quick_columns(&self, context: &Context<'_>, edges: &[u64]) -> FragmentationColumns {
         let requests = self.requests.as_ref().map(|(_, requests)| requests);
         sampled_fragmentation_columns(context.recording, context.device, edges, requests)

@@ -56,8 +56,8 @@ impl BlockGroupCache {
     }
 }
 
-/// Returns how groups of a grouping look, in the order of `groups`: the same in every view.
-/// `memory` is that of all devices at any moment.
+/// Returns the styles of groups of a grouping, in the order of `groups`, equal in all views.
+/// `memory` is the memory of all devices at any moment.
 pub fn group_styles(
     cache: &mut BlockGroupCache,
     (recording, memory): (&Recording, AllDevices<'_>),

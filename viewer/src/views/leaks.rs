@@ -189,8 +189,8 @@ fn evidence(steps: &StepAnalysis, memory: Option<&[StepMemory]>) -> Option<Node>
     Some(Element::text(Tag::P, text).with_class("summary").into())
 }
 
-/// Returns which allocations are searched, and the words for it: those of the selected range, else
-/// those after the warm-up, else all.
+/// Returns the search for unfreed allocations, and a description of it: allocations of the selected
+/// range, else after the warm-up, else all.
 fn search(context: &Context<'_>, steps: &StepAnalysis) -> (LeakSearch, String) {
     let all = LeakSearch::new(steps.until());
     if context.has_range {

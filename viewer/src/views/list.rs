@@ -108,8 +108,8 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
     content.with_list(summary, table, nothing)
 }
 
-/// Returns a summary of the found allocations, and those in view as a table; `which` describes the
-/// scope.
+/// Returns a summary of the found allocations, and a table of the allocations in view; `which`
+/// describes the scope.
 fn allocations_table(
     context: &Context<'_>,
     options: &ViewOptions,
@@ -172,8 +172,8 @@ fn table_of(view: &'static str, which: &str, order: AllocationOrder, (total, fir
     table
 }
 
-/// Returns a summary of the allocations that are live at the moment, and those in view as a table
-/// of another view: the largest first, unless the user has chosen another order.
+/// Returns a summary of the allocations that are live at the moment, and a table of the allocations
+/// in view, for another view: the largest first, unless the user has chosen another order.
 pub(super) fn live(
     view: &'static str,
     context: &Context<'_>,

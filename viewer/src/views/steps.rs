@@ -125,7 +125,7 @@ fn span_choice(context: &Context<'_>, steps: &StepAnalysis) -> Option<Element> {
     Some(choice("a step is", "step-span", chosen, choices))
 }
 
-/// Returns the steps side by side, those in view.
+/// Returns the steps in view side by side.
 fn steps_table(context: &Context<'_>, options: &ViewOptions, memory: &[StepMemory]) -> Table {
     let mut table = Table::new(
         ViewKind::Steps.name(),
@@ -305,7 +305,7 @@ fn groups_table(by: GroupBy) -> Table {
     )
 }
 
-/// Adds the groups of one step to its table, those that allocate most first.
+/// Adds the groups of one step to its table, sorted by allocated bytes.
 fn fill_groups(
     table: &mut Table,
     context: &Context<'_>,

@@ -1,5 +1,5 @@
 //! Tables: the page shows them, scripts read them as objects, and users copy them as text, all from
-//! the same cells.
+//! one set of cells.
 
 use std::borrow::Cow;
 
@@ -270,7 +270,7 @@ pub struct Table {
     pub caption: String,
     /// The columns.
     pub columns: Vec<Column>,
-    /// The rows, or those in view.
+    /// The rows, or only the rows in view.
     pub rows: Vec<Row>,
     /// Number of all rows and of the first one in `rows` (from 0), if only some are in `rows`.
     pub window: Option<(u64, u64)>,

@@ -67,13 +67,13 @@ pub fn with_setting(conf: &str, key: &str, value: &str) -> String {
     parts.join(",")
 }
 
-/// Returns the settings that the controls show: those chosen, or those of the recording.
+/// Returns the settings that the controls show: the user's choice, or the recorded settings.
 #[must_use]
 pub fn shown_settings<'a>(context: &Context<'a>, options: &'a ViewOptions) -> &'a str {
     if options.filter.is_empty() { &context.recording.info().alloc_conf } else { &options.filter }
 }
 
-/// Determines the two sides of the picture: the recording, and the simulated run at the same time.
+/// Determines the two sides of the picture: the recording, and the simulated run at an equal time.
 /// Returns false if there is no run.
 pub fn update_sides(context: &Context<'_>, caches: &mut Caches) -> bool {
     let is_simulated = context.comparison.second().is_some_and(|second| second.is_simulated);

@@ -25,7 +25,7 @@ impl Port {
             let parts: Vec<JsValue> = event.data().dyn_into::<Array>().map(|parts| parts.to_vec()).unwrap_or_default();
             let mut parts = parts.into_iter();
             let bytes = parts.next().and_then(|bytes| bytes.dyn_into::<Uint8Array>().ok());
-            // Both ends are the same program, so that a message can always be decoded.
+            // Both ends are one program, so that a message can always be decoded.
             if let Some(message) = bytes.and_then(|bytes| postcard::from_bytes(&bytes.to_vec()).ok()) {
                 react(message, parts.collect());
             }
@@ -34,7 +34,7 @@ impl Port {
         Ok(Self { port, _listener: listener })
     }
 
-    /// Sends a message with the objects beside it; those in `transferred` leave this side.
+    /// Sends a message with the objects beside it; objects in `transferred` leave this side.
     pub(super) fn send<T: Serialize>(&self, message: &T, objects: &[JsValue], transferred: &[JsValue]) {
         let Ok(bytes) = postcard::to_stdvec(message) else { return };
         let parts = Array::of1(&Uint8Array::from(bytes.as_slice()));

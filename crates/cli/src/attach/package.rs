@@ -48,7 +48,7 @@ impl PackageArguments {
         process.run(&code, &Wait { timeout: self.timeout, on_message: &on_message, is_cancelled })
     }
 
-    /// Returns the same options with another timeout.
+    /// Returns a copy of the options with another timeout.
     pub(crate) fn with_timeout(&self, timeout: Duration) -> Self {
         Self { package: self.package.clone(), timeout }
     }

@@ -11,8 +11,9 @@ const PYENV_ROOT: &str = "PYENV_ROOT";
 /// Minor versions of Python 3 that `attach` supports.
 const SUPPORTED_MINORS: std::ops::RangeInclusive<u32> = 10..=14;
 
-/// Returns the interpreters of this machine that `attach` supports: `python3`, that of the system,
-/// those of pyenv and those named in the environment. Prints which versions pyenv lacks.
+/// Returns the interpreters of this machine that `attach` supports: `python3`, the system's Python,
+/// pyenv's interpreters and the interpreters named in the environment. Prints which versions pyenv
+/// lacks.
 pub(crate) fn supported() -> Vec<PathBuf> {
     let mut found = vec![PathBuf::from("python3")];
     found.extend(Some(PathBuf::from("/usr/bin/python3")).filter(|path| path.exists()));

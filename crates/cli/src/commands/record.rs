@@ -230,7 +230,7 @@ impl<'a> RecordingCopy<'a> {
     /// description is added to the output.
     fn begin(&mut self, info: &RecordingInfo) -> Result {
         if let Some((encoder, _)) = &mut self.output {
-            // After a reconnection the same description arrives again.
+            // After a reconnection the description arrives again.
             if *info != self.info {
                 encoder.update_info(info);
             }

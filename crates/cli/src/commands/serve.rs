@@ -1,5 +1,5 @@
-//! `vramscope serve`: collects the recordings of several processes, or reads those of a run from a
-//! broker, and shows them together.
+//! `vramscope serve`: collects the recordings of several processes, or reads a run's recordings
+//! from a broker, and shows them together.
 
 use std::path::PathBuf;
 

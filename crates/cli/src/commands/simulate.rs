@@ -56,7 +56,7 @@ struct DeviceReport {
     /// First event at which the pool diverges from the recorded allocator. Recorded retries and
     /// fragmentation cover the events before it.
     unverified_from: Option<u64>,
-    /// Whether events are missing and only those before the first gap were simulated.
+    /// Whether events are missing and only the events before the first gap were simulated.
     stops_at_gap: bool,
     recorded: FiguresReport,
     simulated: FiguresReport,

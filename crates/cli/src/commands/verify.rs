@@ -1,4 +1,4 @@
-//! `vramscope verify`: compares the pool's decisions with those of the recorded allocator.
+//! `vramscope verify`: compares the pool's decisions with the recorded allocator's decisions.
 
 use std::path::PathBuf;
 

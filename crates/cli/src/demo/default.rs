@@ -47,8 +47,8 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result {
     file_result(&summary)
 }
 
-/// Prints a line for every tenth step, the first, the `last`, and those that measured the accuracy;
-/// prints nothing for other steps.
+/// Prints a line for every tenth step, the first, the `last`, and each step that measured the
+/// accuracy; prints nothing for other steps.
 fn print_step(step: Step, last: Option<u64>) -> Result {
     let Step { number, loss, accuracy } = step;
     if number != 1 && !number.is_multiple_of(STEPS_PER_LINE) && last != Some(number) && accuracy.is_none() {

@@ -51,7 +51,7 @@ struct DeviceReport {
     first_difference: Option<FirstDifferenceReport>,
 }
 
-/// A device's totals in one recording. Bytes and fragmentation are those at the end unless named
+/// A device's totals in one recording. Bytes and fragmentation are values at the end unless named
 /// otherwise.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]

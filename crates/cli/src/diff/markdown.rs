@@ -141,7 +141,7 @@ fn sites_table(device: &DeviceComparison, when: &str) -> String {
 }
 
 /// Returns untrusted text as code that Markdown does not interpret. `<code>` keeps GitHub from
-/// making mentions and references of it, as backticks do; those cannot contain escapes.
+/// making mentions and references of it, as backticks do, which cannot contain escapes.
 fn code(text: &str) -> String {
     format!("<code>{}</code>", escape(text))
 }

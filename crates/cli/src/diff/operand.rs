@@ -39,7 +39,7 @@ impl Operand {
         }
     }
 
-    /// Returns true if both operands name the same file.
+    /// Returns true if both operands name one file.
     pub(crate) fn has_path_of(&self, other: &Self) -> bool {
         let canonical = |operand: &Self| fs::canonicalize(&operand.path).ok();
         self.path == other.path || canonical(self).is_some_and(|path| canonical(other) == Some(path))

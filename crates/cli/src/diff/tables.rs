@@ -13,7 +13,7 @@ use super::checks::device_names;
 use crate::escape::escape_controls;
 use crate::table;
 
-/// Most rows of a table of sites; of more sites, those with the largest changes are shown.
+/// Maximum number of rows of a table of sites; of more sites, the table shows the largest changes.
 pub(crate) const MAX_SITE_ROWS: usize = 20;
 
 /// Text of a figure that is missing because a recording lacks the device.

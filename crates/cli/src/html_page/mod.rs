@@ -1,10 +1,10 @@
 //! The page with a recording in it, as one HTML file that a browser opens from disk, without a
 //! server or network access.
 //!
-//! The page's files are those that this binary was built with. Style and script become inline
-//! elements, which the document's content security policy allows by their hashes and nothing else.
-//! The WebAssembly of viewer, importer and analyzer (gzip) and the recording are base64 text in
-//! elements that a browser does not execute.
+//! The page's files are built into this binary. Style and script become inline elements, which the
+//! document's content security policy allows by their hashes and nothing else. The WebAssembly of
+//! viewer, importer and analyzer (gzip) and the recording are base64 text in elements that a
+//! browser does not execute.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -75,7 +75,7 @@ struct PageWorker<'a> {
 const MANIFEST_LINE: &str = "<link rel=\"manifest\" href=\"./manifest.webmanifest\" crossorigin=\"use-credentials\">\n";
 
 impl PageWorker<'static> {
-    /// Takes the files of a worker; `text` and `bytes` return those of a path.
+    /// Takes the files of a worker; `text` and `bytes` return the file at a path.
     fn read(
         name: &'static str,
         text: impl Fn(&str) -> Result<Cow<'static, str>>,
@@ -108,8 +108,8 @@ impl PageWorker<'_> {
 }
 
 impl PageFiles<'static> {
-    /// Takes the viewer's files from those built into this program; fails if the program was built
-    /// without them.
+    /// Takes the viewer's files from the files built into this program; fails if the program was
+    /// built without them.
     fn read(files: &[PageFile]) -> Result<Self> {
         let bytes = |path: &str| {
             let file = files.iter().find(|file| file.path == path).ok_or_else(|| {

@@ -12,9 +12,9 @@ use crate::error::{CommandError, Result};
 pub(super) const DEFAULT_LIMIT: usize = 20;
 /// Maximum number of entries of each list that a client may ask for.
 pub(super) const MAX_LIMIT: usize = 200;
-/// The most bytes of a result as JSON. Lists and texts are shortened further until it fits.
+/// Maximum size of a result as JSON, in bytes. Lists and texts are shortened further until it fits.
 pub(super) const MAX_RESULT_BYTES: usize = 48 << 10;
-/// The most characters of a text in a result, before it is shortened further.
+/// Maximum number of characters of a text in a result, before it is shortened further.
 const MAX_TEXT_CHARS: usize = 2000;
 /// Texts are not shortened below this number of characters.
 const MIN_TEXT_CHARS: usize = 100;
@@ -22,7 +22,7 @@ const MIN_TEXT_CHARS: usize = 100;
 /// A tool's result: the report, and what it does not show.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output<T> {
-    /// The object that the command of the same name prints with --json.
+    /// The object that the command with the tool's name prints with --json.
     #[serde(flatten)]
     report: T,
     /// Lists with more entries than the result has.
@@ -76,7 +76,7 @@ pub(super) fn bounded(report: &impl Serialize, limit: usize, messages: Vec<Strin
 
 /// Returns a copy of `value` with at most `limit` entries in each list and `max_chars` characters
 /// in each text. Adds the number of other entries to `left_out`, under the keys that lead to the
-/// list; `path` are those of `value`.
+/// list; `path` are the keys that lead to `value`.
 fn shortened(value: &Value, path: &str, limit: usize, max_chars: usize, left_out: &mut BTreeMap<String, u64>) -> Value {
     match value {
         Value::Array(entries) if is_tuple(entries) => value.clone(),

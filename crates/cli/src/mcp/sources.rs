@@ -24,7 +24,7 @@ const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Sources {
     /// Directories without links, as the operating system resolves them.
     directories: Vec<PathBuf>,
-    /// Addresses beside those of this machine.
+    /// Allowed addresses beside this machine's addresses.
     addresses: Vec<Address>,
 }
 

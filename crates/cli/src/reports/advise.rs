@@ -50,7 +50,7 @@ pub(crate) struct DeviceReport {
     pub(crate) capacity_is_estimate: bool,
     /// First event at which the pool diverges from the recorded allocator.
     pub(crate) unverified_from: Option<u64>,
-    /// Whether events are missing and only those before the first gap were simulated.
+    /// Whether events are missing and only the events before the first gap were simulated.
     pub(crate) stops_at_gap: bool,
     pub(crate) recorded: FiguresReport,
     pub(crate) floor_bytes: u64,
@@ -97,7 +97,7 @@ pub(crate) struct SmallestReport {
     pub(crate) predicted: FiguresReport,
 }
 
-/// The advice for each device of a recording that made requests, with those requests.
+/// The advice for each device of a recording that made requests, with the device's requests.
 pub(crate) struct Advised(pub(crate) Vec<(DeviceWorkload, Advice)>);
 
 impl Advised {

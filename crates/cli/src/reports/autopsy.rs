@@ -43,7 +43,7 @@ pub(crate) struct DefectReport {
     pub(crate) saves_bytes: Option<u64>,
 }
 
-/// A failure and those equal to it in the output of `autopsy --json`.
+/// A failure, with all equal failures, in the output of `autopsy --json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]
 pub(crate) struct OomReport {

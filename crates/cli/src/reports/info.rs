@@ -9,7 +9,7 @@ use vramscope_trace::{DeviceId, DeviceState, MemoryState, Peak, Recording, Repla
 use crate::error::{CommandError, Result};
 use crate::input::{Format, Input};
 
-/// The output of `info --json`. Bytes are those at the end of the recording, peaks those of the
+/// The output of `info --json`. Bytes are values at the end of the recording, peaks are over the
 /// recorded events.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "mcp", derive(schemars::JsonSchema))]

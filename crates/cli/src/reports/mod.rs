@@ -1,6 +1,6 @@
 //! The analyses of a recording with their results as JSON, for the commands and `mcp`.
 //!
-//! [`diff`](crate::diff) has those of `diff`.
+//! The results of `diff` are in [`diff`](crate::diff).
 
 pub(crate) mod advise;
 pub(crate) mod autopsy;

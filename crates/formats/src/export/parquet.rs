@@ -73,7 +73,7 @@ struct Column {
 enum ColumnValues {
     /// Numbers below 2⁶³.
     Signed(Vec<i64>),
-    /// Numbers of 64 bits, stored by Parquet as the `i64` with the same bits.
+    /// Numbers of 64 bits, stored by Parquet as the `i64` with equal bits.
     Unsigned(Vec<i64>),
     Text(Texts),
 }
@@ -183,7 +183,7 @@ struct ParquetTable<W: Write + Send> {
     columns: Vec<Column>,
     /// Rows of the current row group, which are in `columns` only.
     pending_rows: usize,
-    /// Bytes of the distinct texts of those rows.
+    /// Bytes of the distinct texts in the rows that are not written yet.
     text_bytes: usize,
 }
 

@@ -10,7 +10,7 @@
 //! - Order. The exports write an allocation when it begins (Perfetto) or ends (tables), which the
 //!   index would have to be sorted for.
 //!
-//! For consistent histories both give the same lifetimes, which a test verifies
+//! For consistent histories both give equal lifetimes, which a test verifies
 //! (`tests/it/export_tools/tables.rs`).
 
 use std::collections::HashMap;
@@ -171,8 +171,8 @@ impl LifetimeSteps {
         tracker.relabel(time, relabel, &mut |change| report_change(from_state, change, Moment::after(time), visit))
     }
 
-    /// Adjusts the live allocations to those of a full state, and reports to `visit` the
-    /// allocations that this begins or ends.
+    /// Adjusts the live allocations to a full state, and reports to `visit` the allocations that
+    /// this begins or ends.
     fn apply_full_state(&mut self, state: &MemoryState, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
         let Self { tracker, from_state } = self;
         let moment = Moment { event: state.event(), time_ns: state.time_ns() };
@@ -189,9 +189,9 @@ impl LifetimeSteps {
         Ok(())
     }
 
-    /// Adjusts the live allocations of a device to those of `after`, its state after the event at
-    /// `time`, if their number shows that the event contradicted the history. Reports the
-    /// differences to `visit`.
+    /// Adjusts the live allocations of a device to `after`, its state after the event at `time`, if
+    /// their number shows that the event contradicted the history. Reports the differences to
+    /// `visit`.
     fn verify(
         &mut self,
         time: EventTime,

@@ -57,7 +57,7 @@ const SITE_COLUMNS: [(&str, ColumnType); 9] = [
     ("stack", ColumnType::Text),
 ];
 
-/// Name and type of the columns of the event table, without those of the site.
+/// Name and type of the columns of the event table, without the site's columns.
 const EVENT_COLUMNS: [(&str, ColumnType); 20] = [
     ("event", ColumnType::Integer),
     ("device", ColumnType::Integer),
@@ -81,7 +81,7 @@ const EVENT_COLUMNS: [(&str, ColumnType); 20] = [
     ("requested_bytes", ColumnType::Integer),
 ];
 
-/// Name and type of the columns of the lifetime table, without those of the site.
+/// Name and type of the columns of the lifetime table, without the site's columns.
 const LIFETIME_COLUMNS: [(&str, ColumnType); 15] = [
     ("device", ColumnType::Integer),
     ("address", ColumnType::Address),

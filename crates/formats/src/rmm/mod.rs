@@ -46,8 +46,8 @@ fn device_of(name: &str) -> DeviceId {
     DeviceId(number.filter(|&number| number != DeviceId::HOST.0).unwrap_or(0))
 }
 
-/// Reads an RMM log and passes its events to the sink that `begin` creates. Parameters, result and
-/// errors are those of the crate's public function [`import`](crate::import()).
+/// Reads an RMM log and passes its events to the sink that `begin` creates. For parameters, result
+/// and errors see the crate's public function [`import`](crate::import()).
 pub(crate) fn import<S: Sink>(
     bytes: &[u8],
     name: &str,

@@ -74,7 +74,8 @@ pub(crate) struct Builder {
     pub(crate) budget: MemoryBudget,
     /// Indices in [`Snapshot::contexts`].
     context_numbers: HashMap<Context, u32>,
-    /// The context of the previous entry and its index. The next entry nearly always has the same.
+    /// The context of the previous entry and its index. The next entry nearly always has an equal
+    /// context.
     last_context: Option<(Context, u32)>,
 }
 
@@ -362,8 +363,8 @@ impl Builder {
         self.budget.push(&mut self.snapshot.blocks, row)
     }
 
-    /// Adds a segment whose blocks are those from index `first_block` of [`Snapshot::blocks`] on. A
-    /// segment without a valid device number is counted as invalid and dropped with its blocks.
+    /// Adds a segment whose blocks begin at index `first_block` of [`Snapshot::blocks`]. A segment
+    /// without a valid device number is counted as invalid and dropped with its blocks.
     pub(crate) fn push_segment(
         &mut self,
         mut row: SegmentRow,

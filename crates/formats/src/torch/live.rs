@@ -72,7 +72,7 @@ impl LiveSnapshot {
         self.snapshot.settings.alloc_conf()
     }
 
-    /// Returns all settings as JSON text, including those that vramscope does not know.
+    /// Returns all settings as JSON text, including settings that vramscope does not know.
     #[must_use]
     pub fn settings_json(&self) -> &str {
         &self.snapshot.settings.json

@@ -1,7 +1,7 @@
 //! Reads PyTorch's memory snapshots.
 //!
 //! [`pickle`] and [`json`] parse a file and pass its fields to the [`builder`], which produces the
-//! rows of a [`snapshot`]. [`rebuild`] derives events from those rows; [`live`] does so while the
+//! rows of a [`snapshot`]. [`rebuild`] derives events from the rows; [`live`] does so while the
 //! program runs.
 
 pub(crate) mod annotations;

@@ -7,7 +7,7 @@ use vramscope_trace::{MempoolId, StringId};
 use crate::limits::LimitExceeded;
 use crate::progress::Cancelled;
 
-/// A value of a PyTorch snapshot that is not a list or dictionary; pickles and JSON give the same
+/// A value of a PyTorch snapshot that is not a list or dictionary; pickles and JSON give equal
 /// values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {

@@ -100,7 +100,7 @@ impl RecordedSettings {
     }
 
     /// Returns the settings that were in effect: the values that the snapshot lists, and for all
-    /// other settings those in the text of `PYTORCH_CUDA_ALLOC_CONF`.
+    /// other settings the values in the text of `PYTORCH_CUDA_ALLOC_CONF`.
     pub(crate) fn effective(&self) -> Settings {
         let text = RecordedConf::parse(&self.text).settings;
         Settings {

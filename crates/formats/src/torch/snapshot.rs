@@ -1,4 +1,4 @@
-//! A PyTorch snapshot as plain rows, the same for pickles and JSON.
+//! A PyTorch snapshot as plain rows, equal for pickles and JSON.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -225,7 +225,7 @@ pub(crate) struct AnnotationRow {
 /// annotations.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
-    /// The entries of all devices; those of one device are in order.
+    /// The entries of all devices; the entries of one device are in order.
     pub(crate) entries: PagedList<Entry>,
     pub(crate) contexts: Vec<Context>,
     /// The ranges of `entries` that make up the history of each device.

@@ -1,9 +1,9 @@
 //! Assigns private pools to segments whose pool the recording lacks, from the evidence about which
 //! segments belong to different pools.
 //!
-//! Segments that do not exist at the end are assigned to as few private pools as possible. Among
-//! several assignments, those in which consecutive requests use the same pool are tried first.
-//! Running the history through a pool decides whether an assignment is right.
+//! Segments that do not exist at the end are assigned to as few private pools as possible.
+//! Assignments in which consecutive requests use one pool are tried first. Running the history
+//! through a pool decides whether an assignment is right.
 
 use std::collections::HashMap;
 
@@ -16,20 +16,20 @@ use super::reconstruct::Reconstructor;
 use super::segment_tracker::SegmentIndex;
 use crate::settings::Settings;
 
-/// The most private pools that are assumed for segments whose pool the recording lacks. The search
-/// runs once for each number from 0 to this one; no known history needs more.
+/// Maximum number of private pools that are assumed for segments whose pool the recording lacks.
+/// The search runs once for each number from 0 to this one; no known history needs more.
 const MAX_POOLS: usize = 12;
-/// The most comparisons of segments in the search for one number of assumed private pools; the
-/// search then ends with the assignments found.
+/// Maximum number of comparisons of segments in the search for one number of assumed private pools;
+/// the search then ends with the assignments found.
 const MAX_COMPARISONS: u64 = 1 << 18;
-/// The most entries to read while checking assumed private pools, as a multiple of the history's
-/// number of entries. Once they are read, the best assignment found is used.
+/// Maximum number of entries to read while checking assumed private pools, as a multiple of the
+/// history's number of entries. Once they are read, the best assignment found is used.
 const MAX_READS: u64 = 8;
 /// The number of entries that may be read to check assumed private pools, however short the history
 /// is.
 const MIN_READ_ENTRIES: u64 = 50_000;
-/// The most assignments of segments to pools to try for each number of assumed private pools;
-/// others are not tried.
+/// Maximum number of assignments of segments to pools to try for each number of assumed private
+/// pools; others are not tried.
 const MAX_ASSIGNMENTS: usize = 4;
 
 /// A search for the private pools of the segments whose pool the recording lacks.
@@ -142,7 +142,7 @@ impl<'e> AssignmentSearch<'e> {
 
     /// Returns the pools to try for a segment, most likely last. The most likely ones served the
     /// requests of the segment's stream before and after it was created. `used` is the number of
-    /// assumed private pools in use so far, `pools` the most to use.
+    /// assumed private pools in use so far, `pools` the maximum.
     fn candidates(&self, segment: SegmentIndex, used: usize, pools: usize) -> Vec<MempoolId> {
         let SegmentEvidence { before, after, .. } = self.evidence.segments[segment];
         let neighbors = [before, after].into_iter().flatten().filter_map(|neighbor| self.owners[neighbor]);

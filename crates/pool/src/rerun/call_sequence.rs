@@ -55,7 +55,7 @@ pub(super) struct CallSequence {
     pub(super) origins: Vec<Origin>,
     /// The number of the event that each step led to; 0 for blocks older than the history.
     pub(super) events: Vec<u64>,
-    /// The largest number of blocks allocated at the same time.
+    /// The largest number of blocks that are allocated at one time.
     pub(super) slot_count: usize,
     pub(super) targets: Vec<RequestTarget>,
     /// The number of requests, frees and emptied caches.
@@ -189,7 +189,7 @@ impl SequenceBuilder<'_> {
         }
     }
 
-    /// Appends a step that completes pending frees: those whose recorded completion is one of the
+    /// Appends a step that completes the pending frees whose recorded completion is one of the
     /// entries `from..end` of the history. Appends nothing if there are none.
     fn add_passed_events(&mut self, from: usize, end: usize) {
         if self.completion_ranks.is_empty() {

@@ -8,21 +8,21 @@ use super::repeats::Repeats;
 use super::workload::Workload;
 use crate::pool::Origin;
 
-/// The least share of a failed step's requests, in percent, that an earlier step must have made at
-/// the same place.
+/// Minimum share of a failed step's requests, in percent, that an earlier step must have made at
+/// equal positions.
 const MIN_EQUAL_PERCENT: usize = 90;
 
 /// A block by the step that requests it and its position among the step's requests.
 type BlockKey = (usize, usize);
 
 impl Workload {
-    /// Returns the program as it would have gone on if the request of event `failed` had succeeded:
-    /// the calls up to it, the rest of its step as the step before it went on, and that step once
-    /// more.
+    /// Returns the program continued after the failed request of event `failed`, as if the request
+    /// had succeeded: the calls up to it, the rest of the previous step after its equal request,
+    /// and the previous step once more.
     ///
     /// `step_starts` are the moments at which complete steps before the failure begin, and last the
-    /// moment at which the failed step begins. Where the failed step's requests are larger or
-    /// smaller than those of the step before it, so are the repeated ones.
+    /// moment at which the failed step begins. If the failed step's requests are larger or smaller
+    /// than the previous step's requests, the repeated requests have the failed step's sizes.
     ///
     /// The repeated calls have event numbers after all recorded ones. [`Edits`](super::Edits) of a
     /// request change its repetitions too.
@@ -159,8 +159,8 @@ impl<'a> Continuer<'a> {
         (self.to, self.repeats)
     }
 
-    /// Appends recorded calls as they are made `later` steps later. `position` is that of the first
-    /// request among those of its step.
+    /// Appends recorded calls, repeated `later` steps later. `position` is the position of the
+    /// first request in its step.
     fn repeat(&mut self, calls: Range<usize>, later: usize, mut position: usize) {
         for index in calls {
             let step = match self.from.steps[index] {
@@ -212,10 +212,10 @@ impl<'a> Continuer<'a> {
     }
 }
 
-/// The sizes of a failed step's requests for those of the step before it.
+/// Maps the sizes of a step's requests to the sizes of the failed step after it.
 #[derive(Clone, Debug, Default)]
 struct SizeMap {
-    /// The new size of each size that both steps requested at the same place.
+    /// The new size for each size that both steps requested at one position.
     known: BTreeMap<u64, u64>,
     /// Sizes of blocks from before the earlier step, such as parameters: they do not change.
     kept: BTreeSet<u64>,

@@ -12,8 +12,8 @@ use super::workload::Workload;
 use crate::pool::Origin;
 
 impl Workload {
-    /// Returns the workload with changed calls. Its recorded figures are those of the unchanged
-    /// program.
+    /// Returns the workload with changed calls. Its recorded figures stay the figures of the
+    /// unchanged program.
     ///
     /// The cost is linear in the number of calls, and the copy as large as the original. Without
     /// changes nothing is copied.

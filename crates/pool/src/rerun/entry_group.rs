@@ -119,9 +119,9 @@ impl EntryGroup {
         starts
     }
 
-    /// The most entries within a group that are tried as the start of its request, besides the most
-    /// likely ones; others are not tried. Each costs a run of the pool; no known history needs
-    /// more.
+    /// Maximum number of entries within a group that are tried as the start of its request, besides
+    /// the most likely ones; others are not tried. Each costs a run of the pool; no known history
+    /// needs more.
     const MAX_STARTS: usize = 16;
 
     /// Returns all interpretations of the group in which its request uses one of the pools
@@ -199,8 +199,8 @@ impl EntryGroup {
     }
 
     /// Returns the index after the first run of releases at one site in `entries[from..until]`;
-    /// emptying the cache causes such a run. `None` if these entries have no release, only frees
-    /// completed by processing stream events.
+    /// emptying the cache causes a run of releases. `None` if these entries have no release, only
+    /// frees completed by processing stream events.
     pub(super) fn cache_release_end(entries: &[Entry], from: usize, until: usize) -> Option<usize> {
         let released = (from..until).find(|&position| is_release(&entries[position].kind))?;
         let site = site_of(&entries[released].kind);

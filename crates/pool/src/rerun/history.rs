@@ -48,7 +48,7 @@ pub struct History {
     /// the stream, and the pool that all of them use.
     recorded_pools: Vec<(usize, StreamId, MempoolId)>,
     /// Whether the recording also contains the private pools of segments that do not exist at the
-    /// end. A snapshot contains only those of existing segments.
+    /// end. A snapshot contains only the private pools of existing segments.
     pub(super) has_pools_of_freed_segments: bool,
     /// The number of private pools that were assumed because the recording lacks their ids.
     pub(super) assumed_private_pools: usize,
@@ -189,7 +189,7 @@ impl History {
         let has_pools_of_freed_segments =
             tracker.segments.iter().any(|segment| !segment.is_live && is_private(&segment.pool));
         // A snapshot names the pool of an expandable segment only for the ranges that exist at the
-        // end. The other ranges belong to the same pool.
+        // end. The other ranges belong to this pool, too.
         let expandable = tracker
             .segments
             .iter()
@@ -226,8 +226,8 @@ impl History {
         }
     }
 
-    /// Returns the private pools whose blocks are not split: those with a block that is larger than
-    /// its request by more than the pool leaves to a block under `settings`.
+    /// Returns the private pools whose blocks are not split: pools with a block that is larger than
+    /// its request by more than `settings` let the pool leave unsplit.
     pub(super) fn no_split_pools(&self, settings: &Settings) -> Vec<MempoolId> {
         let is_whole = |pool: PoolKey, size: u64, requested: u64| {
             if pool.owner == MempoolId::default() || requested > MAX_REQUEST_BYTES {
@@ -353,7 +353,8 @@ impl History {
 /// How far apart the expandable segments of a history are, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AddressSpacing {
-    /// The smallest distance between the first addresses of two that existed at the same time.
+    /// The smallest distance between the first addresses of two expandable segments that existed at
+    /// one time.
     min_spacing_bytes: Option<u64>,
     /// The largest range that one of them has mapped.
     max_span_bytes: u64,

@@ -16,9 +16,9 @@ use crate::size;
 
 /// Flag for a pair of segments that cannot both belong to the default pool.
 pub(super) const NOT_BOTH_DEFAULT: u8 = 1;
-/// Flag for a pair of segments that cannot both belong to the same private pool.
+/// Flag for a pair of segments that cannot both belong to one private pool.
 pub(super) const NOT_ONE_PRIVATE: u8 = 2;
-/// Flags for a pair of segments that cannot belong to the same pool, default or private.
+/// Flags for a pair of segments that cannot both belong to one pool, default or private.
 const DIFFERENT: u8 = NOT_BOTH_DEFAULT | NOT_ONE_PRIVATE;
 
 /// Evidence in the history about the pool of one segment: the recorded pool, segments of other
@@ -43,7 +43,7 @@ pub(super) struct SegmentEvidence {
 pub(super) struct PoolEvidence {
     /// Indexed by segment.
     pub(super) segments: Vec<SegmentEvidence>,
-    /// Segments that were released consecutively. Those of one pool are adjacent.
+    /// Segments that were released consecutively. Segments of one pool are adjacent.
     pub(super) runs: Vec<Vec<SegmentIndex>>,
 }
 
@@ -112,10 +112,10 @@ impl PoolEvidence {
     }
 }
 
-/// The most free blocks to compare for one request, of those that fit it better than the block it
-/// got. Exceeding the limit only loses evidence.
+/// Maximum number of better-fitting free blocks to compare with the block that a request got.
+/// Exceeding the limit only loses evidence.
 const MAX_BETTER_FITS: usize = 64;
-/// The most segments, of those that consecutive entries released, to compare with each other.
+/// Maximum number of segments to compare with each other that consecutive entries released.
 /// Exceeding the limit only loses evidence.
 const MAX_RELEASED: usize = 256;
 
@@ -256,11 +256,11 @@ impl EvidenceCollector<'_> {
         self.live.insert(address, size);
     }
 
-    /// Records which segments are not in the pool of segment `index`, which served a request of
-    /// `size` rounded bytes: those with a free block that fits better. A block fits better if it is
-    /// large enough and before `chosen` (size and address of the block used) in best-fit order; any
-    /// block that is large enough if `is_new`, because segment `index` was created for the request.
-    /// Only blocks that became free before the history's entry with index `seen_until` count.
+    /// Records that segments with a free block that fits better are not in the pool of segment
+    /// `index`, which served a request of `size` rounded bytes. A block fits better if it is large
+    /// enough and before `chosen` (size and address of the block used) in best-fit order; any block
+    /// that is large enough if `is_new`, because segment `index` was created for the request. Only
+    /// blocks that became free before the history's entry with index `seen_until` count.
     fn compare_better_fits(
         &mut self,
         index: SegmentIndex,

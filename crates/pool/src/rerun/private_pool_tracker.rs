@@ -23,7 +23,7 @@ pub(super) struct PrivatePoolTracker {
     pub(super) created: BTreeSet<MempoolId>,
     /// The pool that each stream's last request used; kept only if there are private pools.
     last_by_stream: HashMap<StreamId, MempoolId>,
-    /// The number of assumed private pools: those whose ids the recording lacks.
+    /// The number of assumed private pools, whose ids the recording lacks.
     pub(super) assumed_private_pools: usize,
     /// The number of private pools that were assumed before the history was read; nothing is
     /// inferred from requests to these.
@@ -119,13 +119,13 @@ impl PrivatePoolTracker {
     }
 
     /// Returns true if `owner` is a private pool inferred while reading the entries, or the id that
-    /// the next inferred one would get. False for recorded pools and those assumed before reading.
+    /// the next inferred one would get. False for recorded pools and pools assumed before reading.
     fn is_inferred(&self, owner: MempoolId) -> bool {
         is_assumed_private_pool(owner) && owner <= assumed_private_pool_id(self.initial_assumed_private_pools)
     }
 
     /// Adds the segments that `entries` allocated or mapped, as segments of the pool `owner`, and
-    /// removes those that they released.
+    /// removes the segments that they released.
     pub(super) fn apply(&mut self, entries: &[Entry], owner: MempoolId) {
         if !self.has_private_pools {
             return;
@@ -194,7 +194,7 @@ impl PrivatePoolTracker {
     }
 
     /// Returns how many of `entries`, from the first on, a single emptying of the cache can have
-    /// caused: it releases segments of the default pool first, then those of private pools.
+    /// caused: it releases segments of the default pool first, then segments of private pools.
     pub(super) fn single_empty_cache_len(&self, entries: &[Entry]) -> usize {
         if !self.has_private_pools {
             return entries.len();

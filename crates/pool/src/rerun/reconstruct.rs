@@ -31,12 +31,12 @@ const MIN_RETRIED_ENTRIES: u64 = 100_000;
 /// The initial budget for optional copies of the pool, as a number of copies of an empty pool. A
 /// copy is optional if it is unlikely to be needed for backtracking.
 const FIRST_COPIES: u64 = 256;
-/// How many blocks each entry read adds to the budget for optional copies of the pool, those
-/// unlikely to be needed for backtracking.
+/// Number of blocks that each read entry adds to the budget for optional copies of the pool, which
+/// backtracking is unlikely to need.
 const BLOCKS_PER_ENTRY: u64 = 16;
 
-/// Reconstructs the calls of one history: makes them to a pool, and searches for those under which
-/// the pool's events are the recorded ones.
+/// Reconstructs the calls of one history: makes calls to a pool, and searches for a sequence of
+/// calls under which the pool's events equal the recorded events.
 #[derive(Debug)]
 pub(super) struct Reconstructor<'h> {
     entries: &'h [Entry],

@@ -17,8 +17,8 @@ pub(super) struct RecordedDevice<'h> {
     address_bytes: u64,
     /// Bytes that the driver has provided.
     used_bytes: u64,
-    /// The smallest memory that the device cannot have had: the used bytes with those that it
-    /// refused, or more than the used and the free bytes.
+    /// Exclusive upper bound of the device's memory: the used bytes plus the bytes that it refused,
+    /// or more than the used and the free bytes.
     refused_bytes: Option<u64>,
 }
 

@@ -8,7 +8,8 @@ pub(super) struct Repeats {
     /// For the event of a request: the event of the request in the earlier step, and how many steps
     /// later it is, 1 or 2.
     pub(super) references: BTreeMap<u64, (u64, usize)>,
-    /// Events of the earlier step with those that repeat them one and two steps later, in order.
+    /// Events of the earlier step, each with the event that repeats it, one and two steps later, in
+    /// order.
     pub(super) images: [Vec<(u64, u64)>; 2],
 }
 

@@ -187,7 +187,7 @@ impl LiveRequests {
 }
 
 /// Returns the bytes of a request, rounded up to the smallest block. Other allocators than
-/// PyTorch's round less, so they are at most those of its block.
+/// PyTorch's round less, so the result is at most the size of its block.
 fn rounded(requested: u64, block_bytes: u64) -> u64 {
     let rounded = requested.max(1).checked_next_multiple_of(MIN_BLOCK_BYTES).unwrap_or(u64::MAX);
     rounded.min(block_bytes.max(1))

@@ -39,7 +39,7 @@ pub(super) struct SegmentTracker {
     /// The existing segments by first address.
     live: BTreeMap<u64, SegmentIndex>,
     /// The smallest distance between the first addresses of two expandable segments that existed at
-    /// the same time.
+    /// one time.
     pub(super) min_spacing_bytes: Option<u64>,
     /// The largest span of an expandable segment.
     pub(super) max_span_bytes: u64,

@@ -45,8 +45,8 @@ pub struct Simulation<W, S> {
     failed_requests: Vec<u64>,
 }
 
-/// The most failed requests of a simulation that are listed; a program that catches the error can
-/// fail as often as it likes.
+/// Maximum number of failed requests of a simulation that are listed; a program that catches the
+/// error can fail as often as it likes.
 const MAX_FAILED_REQUESTS: usize = 4096;
 
 impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
@@ -193,7 +193,7 @@ struct SimulatedRun<S> {
 
 impl<S: Sink> SimulatedRun<S> {
     /// Makes the call that a step describes to the pool, and measures the pool's fragmentation
-    /// after it. `targets` are those of the call sequence.
+    /// after it. `targets` are the targets of the call sequence.
     #[inline]
     fn execute(&mut self, step: Step, origin: Origin, targets: &[RequestTarget]) {
         let sink = &mut self.sink;

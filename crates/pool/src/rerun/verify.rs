@@ -19,7 +19,7 @@ pub struct Verification {
     pub events: u64,
     /// Number of recorded decisions, from the first on, that the pool made identically.
     pub matched: u64,
-    /// The first decision that differs; `None` if all are the same.
+    /// The first decision that differs; `None` if all are equal.
     pub divergence: Option<Divergence>,
     /// The pool's statistics after the last identical decision.
     pub stats: Stats,

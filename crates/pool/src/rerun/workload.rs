@@ -26,8 +26,8 @@ pub struct RunSummary {
     pub retries: u64,
     /// Number of times the device provided memory: segments and mapped ranges.
     pub device_allocations: u64,
-    /// The least capacity, in bytes, with which the run would have been the same: every request to
-    /// the device that was granted would be. At least the peak of reserved bytes; more with
+    /// The least capacity, in bytes, with which the run would not have changed: every granted
+    /// request to the device would still be granted. At least the peak of reserved bytes; more with
     /// expandable segments, because PyTorch compares its limit with a whole segment before they
     /// grow. Does not hold for garbage collection, which depends on the limit.
     pub sufficient_bytes: u64,
@@ -85,8 +85,8 @@ pub struct Workload {
     /// [`RecordedRequests::floor_bytes`](super::RecordedRequests::floor_bytes).
     pub floor_bytes: u64,
     /// The number of the first event at which the pool decides differently from the recorded
-    /// allocator. The calls are then those of the most likely interpretation, and the retries,
-    /// fragmentation and sufficient bytes in `recorded` cover only the events before it.
+    /// allocator. The calls are then the most likely interpretation, and the retries, fragmentation
+    /// and sufficient bytes in `recorded` cover only the events before it.
     pub unverified_from: Option<u64>,
 }
 

@@ -198,7 +198,7 @@ pub fn content(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches
 }
 
 /// Returns the largest groups at the moment with their bytes, which add up to the live bytes. The
-/// list has the same height while it has no groups yet.
+/// list keeps this height while it has no groups yet.
 fn legend(context: &Context<'_>, by: GroupBy, caches: &mut Caches) -> Element {
     let list = Element::new(Tag::Ul).with_class("entries groups");
     let Some(now) = composition_now(context, by, caches) else { return list };

@@ -11,7 +11,7 @@ use crate::views::table::{Cell, Column, Row, Table};
 /// Returns a number of bytes of a moment's figures.
 type Figure = fn(&MomentFigures) -> u64;
 
-/// Returns the figures of both sides as a table; those of whole recordings only if recordings or
+/// Returns the figures of both sides as a table; figures of whole recordings only if recordings or
 /// devices are compared.
 pub(super) fn table(context: &Context<'_>, sides: &[Side; 2], figures: &[MomentFigures; 2]) -> Table {
     let columns = vec![

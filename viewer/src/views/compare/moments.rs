@@ -3,15 +3,15 @@
 /// The moments of two recordings or devices that are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moments {
-    /// The first moments of the most allocated bytes.
+    /// The peaks of the allocated bytes.
     #[default]
     Peaks,
     /// The last moments.
     Ends,
-    /// The moment on the screen, and the same time from the other recording's start.
+    /// The moment on the screen, and the moment at an equal time from the other recording's start.
     Now,
-    /// The peaks of the allocated bytes in the step on the screen and in the same step of the
-    /// other.
+    /// The peaks of the allocated bytes in the step on the screen and in the other side's step of
+    /// this number.
     Step,
 }
 

@@ -30,10 +30,10 @@ pub struct Side {
     pub device: DeviceId,
     /// The moment, as an event number.
     pub event: u64,
-    /// The time of the recording that is drawn at the same place as that of the other side, in
-    /// nanoseconds: the recording's start, or that of the compared step.
+    /// The time of the recording, in nanoseconds, that is drawn at the other side's origin: the
+    /// start of the recording, or of the compared step.
     pub origin_ns: u64,
-    /// Name of the recording or device; empty if both are the same.
+    /// Name of the recording or device; empty if both sides have one.
     pub name: String,
     /// A description of the moment, for example `at its peak`.
     pub when: String,
@@ -191,8 +191,8 @@ impl CompareCache {
         device.and_then(|device| self.replays[side].replay.state().device(device)).unwrap_or(&self.empty)
     }
 
-    /// Returns the live groups of side A (0) or B (1), largest first; `groupings` are those of the
-    /// recording on the page.
+    /// Returns the live groups of side A (0) or B (1), largest first; `groupings` are the groupings
+    /// of the recording on the page.
     pub(super) fn live_groups(
         &mut self,
         context: &Context<'_>,

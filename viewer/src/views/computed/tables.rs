@@ -28,7 +28,7 @@ pub struct TableAnalysis {
 
 impl TableAnalysis {
     /// Continues for one frame; `grouping` must group by `by`. Phases and spans are computed only
-    /// if `by` is the phase. Returns the tables, which may be those before the recording grew;
+    /// if `by` is the phase. Returns the tables, which may be the tables before the recording grew;
     /// `None` until they are complete. `is_unfinished` is set if there is more to compute.
     pub fn advance(
         &mut self,

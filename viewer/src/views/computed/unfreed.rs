@@ -18,7 +18,7 @@ struct UnfreedKey {
     revision: u64,
     search: LeakSearch,
     by: GroupBy,
-    /// Whether the growing groups are known: then those that count as one are one row.
+    /// Whether the growing groups are known: then groups that count as one are one row.
     is_growth_known: bool,
 }
 
@@ -73,8 +73,8 @@ impl UnfreedAnalysis {
         rows
     }
 
-    /// Returns the leaking sites: those of `growing` that also have allocations after the warm-up
-    /// that were never freed. `by_site` must group by site.
+    /// Returns the leaking sites: the sites in `growing` that also have allocations after the
+    /// warm-up that were never freed. `by_site` must group by site.
     pub fn leaks(
         &mut self,
         source: &DeviceHistory<'_>,

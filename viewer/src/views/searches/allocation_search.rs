@@ -101,7 +101,8 @@ impl FoundAllocations<'_> {
         self.list.as_ref().map(|list| list.len() as u64)
     }
 
-    /// Returns the bytes of the allocations in the list, and those of them that are pending free.
+    /// Returns the bytes of the allocations in the list, and the bytes of the list's allocations
+    /// that are pending free.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
         self.list.as_ref().map_or((0, 0), |list| (list.total_bytes(), list.pending_bytes()))

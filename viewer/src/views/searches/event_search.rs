@@ -64,7 +64,7 @@ impl EventSearch {
     pub fn work(&mut self, recording: &Recording, max_events: u64) -> (bool, bool) {
         let Some((_, list)) = self.kept.as_mut().filter(|_| self.is_wanted) else { return (false, false) };
         list.update(recording);
-        // An error is shown by the view, which tries the same events again.
+        // The view shows the error when it tries these events again.
         let Ok(progress) = list.step(recording, &mut self.replay, max_events) else {
             self.is_wanted = false;
             return (false, true);

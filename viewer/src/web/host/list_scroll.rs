@@ -6,7 +6,7 @@ use web_sys::HtmlElement;
 use super::super::browser::window;
 use crate::virtual_scroll::{ListSize, VirtualScroll};
 
-/// Height of a row in multiples of the page's font size; the style sheet has the same number.
+/// Height of a row in multiples of the page's font size; the style sheet has this number, too.
 const ROW_HEIGHT: f64 = 1.7;
 
 /// The list in a pane: where it is scrolled to, and what the engine knows of it.
@@ -114,7 +114,7 @@ impl ListScroll {
         self.finish(&list)
     }
 
-    /// Moves the rows to where the list is scrolled to, and returns those in view if the engine
+    /// Moves the rows to the list's scroll position, and returns the rows in view if the engine
     /// does not know them.
     fn finish(&mut self, list: &List) -> Option<(u64, u64)> {
         let (style, offset) = (list.element.style(), format!("{}px", self.scroll.offset()));

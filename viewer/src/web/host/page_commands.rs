@@ -1,4 +1,4 @@
-//! Runs commands: those of the page here, all others in the engine.
+//! Runs commands: the page's commands here, all others in the engine.
 
 use js_sys::{Function, Reflect};
 use wasm_bindgen::prelude::*;
@@ -103,7 +103,7 @@ fn choose_second_file(app: &App) {
 fn show_file_dialog(app: &App, is_second: bool) {
     app.0.is_choosing_second.set(is_second);
     let file = app.0.state.borrow().page.file.clone();
-    // Cleared, so that choosing the same file again counts as a change.
+    // Cleared, so that choosing this file again counts as a change.
     file.set_value("");
     file.click();
 }

@@ -3,7 +3,7 @@
 //! Each view that the user opens, selects or goes to is an entry; gestures change the newest entry.
 //! An entry's address has the view as its fragment, and the URLs of the recordings as parameters.
 //! Its state has the [`Sources`] in JSON, which also name files that the user has chosen: the page
-//! keeps those, so that going back opens them again.
+//! keeps these files, so that going back opens them again.
 
 use js_sys::Date;
 use wasm_bindgen::prelude::*;
@@ -82,8 +82,8 @@ pub(super) fn write(sources: &Sources, fragment: &str, addressed: &Sources, as_n
     };
 }
 
-/// Returns the parameters of the page's address with the URLs of other recordings; those of files
-/// and of the running program have none.
+/// Returns the parameters of the page's address with the URLs of other recordings; files and the
+/// running program have no URL.
 fn search_for(search: &str, sources: &Sources) -> String {
     let Ok(parameters) = UrlSearchParams::new_with_str(search) else { return search.to_owned() };
     let mut has_changed = false;

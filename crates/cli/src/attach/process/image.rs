@@ -72,7 +72,7 @@ impl LoadedFile {
         let file = Self { path: path.to_owned(), load_bias: 0 };
         let load_bias = file.read(|object| {
             let lowest = object.segments().map(|segment| segment.address()).min().unwrap_or(0);
-            // An executable at fixed addresses is loaded at those.
+            // An executable with fixed addresses is loaded at these addresses.
             let is_fixed = object.kind() == ObjectKind::Executable && lowest != 0;
             if is_fixed { 0 } else { first.start.wrapping_sub(lowest & !(PAGE_BYTES - 1)) }
         })?;
@@ -86,7 +86,7 @@ impl LoadedFile {
         (object.is_64() && object.is_little_endian()).then(|| f(&object))
     }
 
-    /// Returns the addresses of exported functions or variables in the process; `None` for those
+    /// Returns the addresses of exported functions or variables in the process; `None` for names
     /// that the file does not define.
     fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<u64>; N] {
         let addresses = self.read(|object| {

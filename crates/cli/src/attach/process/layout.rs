@@ -11,7 +11,7 @@ use crate::error::{CommandError, Result};
 /// Offsets in `PyThreadState` of the next thread's state and of the interpreter.
 const THREAD_NEXT: u64 = 8;
 const THREAD_INTERPRETER: u64 = 16;
-/// The most threads of an interpreter; a longer list is taken as damaged.
+/// Maximum number of threads of an interpreter; a longer list is taken as damaged.
 const MAX_THREADS: usize = 1 << 16;
 /// The beginning of `_PyRuntime` from Python 3.13 on.
 const DEBUG_COOKIE: &[u8; 8] = b"xdebugpy";

@@ -8,7 +8,7 @@
 //! thread.
 //!
 //! A request that is given up is withdrawn before the folder is deleted. Otherwise another user
-//! could create a folder of the same name, and the process would run the files in it.
+//! could create a folder with that name, and the process would run the files in it.
 //!
 //! Everything that is read from the process is checked first: `target` is the process and its
 //! memory, `image` finds the interpreter, `layout` has the offsets of its data structures. On any

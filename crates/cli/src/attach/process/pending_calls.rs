@@ -92,7 +92,7 @@ impl Queue {
         }
     }
 
-    /// Returns true if the bytes are those of a queue.
+    /// Returns true if the bytes can be a queue.
     fn is_plausible(&self, mappings: &[Mapping]) -> bool {
         let layout = &self.layout;
         let (capacity, count) = (layout.capacity as u32, self.number(layout.count));

@@ -3,8 +3,8 @@
 //! An outer folder of this command's user has the program that a debugger's interface starts
 //! (`start.py`). An inner folder, `target`, belongs to the process's user and has the program to
 //! run and what it writes. This command uses both through descriptors, so that a link or another
-//! folder of the same name misleads it nowhere. All files are created before the inner folder is
-//! given away.
+//! folder with that name cannot mislead it. All files are created before the inner folder is given
+//! away.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -173,7 +173,7 @@ impl ScriptFolder {
         fstatat(&self.target, STARTED, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Adds a thread to the count of those that have received a request to run the starter. Call
+    /// Adds a thread to the count of threads that have received a request to run the starter. Call
     /// this before the thread receives the request: if this command is killed, the process deletes
     /// the folder once as many threads have run the starter.
     pub(super) fn add_asked(&self) -> Result {
@@ -181,8 +181,8 @@ impl ScriptFolder {
         added.map_err(|error| self.count_error(&error))
     }
 
-    /// Subtracts a thread from the count of those that have received a request to run the starter,
-    /// after the request was withdrawn from the thread.
+    /// Subtracts a thread from the count of threads that have received a request to run the
+    /// starter, after the request was withdrawn from the thread.
     pub(super) fn remove_asked(&self) -> Result {
         let removed = self.counts().and_then(|(asked, _)| asked.set_len(asked.metadata()?.len().saturating_sub(1)));
         removed.map_err(|error| self.count_error(&error))

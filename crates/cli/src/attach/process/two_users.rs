@@ -343,7 +343,7 @@ fn folder_of_a_request_that_cannot_be_withdrawn_is_kept() {
     if !can_become_users() {
         return;
     }
-    // A process of another user than this command's, and of the same one.
+    // A process of another user, and a process of this command's user.
     let cases = test_pythons::supported().into_iter().flat_map(|python| [(python.clone(), TARGET_UID), (python, 0)]);
     for (python, uid) in cases {
         let shared = SharedFolder::create();

@@ -127,8 +127,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<u8> {
     }
     let name = program[0].display();
     let mut child = command.spawn().map_err(|error| CommandError::new(format_args!("cannot run {name}: {error}")))?;
-    // Ctrl-C reaches the program, too: it belongs to the same terminal.
-    // The program runs, so an error must not end this command before it.
+    // Ctrl-C reaches the program, too: it belongs to this terminal. The program runs, so an error
+    // must not end this command before it.
     let forwarding = forward_termination(&child).map_err(terminal::message).ok();
     let status = child.wait().map_err(|error| CommandError::new(format_args!("{name}: {error}")))?;
     drop(forwarding);

@@ -156,7 +156,7 @@ fn last_labels(recording: &Recording) -> Result<HashMap<(DeviceId, u64), SiteId>
         }
         Ok::<_, ExportError>(())
     })?;
-    // Also those that no event follows.
+    // Includes relabels that no event follows.
     for (id, device) in recording.end_state().devices() {
         let relabeled = device.blocks().filter(|block| device.allocation_site(block) != block.site);
         labels.extend(relabeled.map(|block| ((id, block.since_event), block.site)));

@@ -5,9 +5,9 @@
 //! group as one track. Allocations of unknown sites are grouped by size.
 //!
 //! The number of sites is limited by [`MAX_GROUPS`], the lanes of a group by [`MAX_GROUP_LANES`],
-//! those of a device by [`MAX_DEVICE_LANES`]: more could not be drawn usefully. Further sites share
-//! one group, further allocations have no slice. The trace contains their number, and their bytes
-//! at each moment.
+//! the lanes of a device by [`MAX_DEVICE_LANES`]: more could not be drawn usefully. Further sites
+//! share one group, further allocations have no slice. The trace contains their number, and their
+//! bytes at each moment.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -22,8 +22,9 @@ use crate::export::error::ExportError;
 use crate::export::steps::{ExportedLifetime, Moment};
 use crate::export::walk::for_each_event_and_relabels;
 
-/// Maximum number of sites of a device whose allocations get a row of their own in the trace: those
-/// that allocated the most bytes. Allocations of the remaining sites share the row "other sites".
+/// Maximum number of sites of a device whose allocations get a row of their own in the trace: the
+/// sites that allocated the most bytes. Allocations of the remaining sites share the row "other
+/// sites".
 const MAX_GROUPS: usize = 1000;
 /// Maximum number of live allocations that one row of the trace draws at a time, whether the row
 /// has one site or several. An allocation that begins while that many are live is left out of the
@@ -51,8 +52,8 @@ impl LargestSites {
 }
 
 /// Finds for each device the [`MAX_GROUPS`] sites that allocated the most bytes; skips the search
-/// if the recording has no more sites than that. Streams the events, because a lifetime index would
-/// take 23 bytes an allocation.
+/// if the recording has at most this number of sites. Streams the events, because a lifetime index
+/// would take 23 bytes an allocation.
 pub(super) fn find_largest_sites(recording: &Recording) -> Result<LargestSites, ExportError> {
     if recording.definitions().site_count() <= MAX_GROUPS {
         return Ok(LargestSites { devices: None });

@@ -2,7 +2,7 @@
 //! requires.
 //!
 //! An end belongs to the innermost open span of its name, so spans of different names may overlap.
-//! A span goes to the first lane where it is nested in another span or follows it. All of them are
+//! A span goes to the first lane where it is nested in another span or follows it. All tracks are
 //! written after the events; readers sort by time.
 
 use std::cmp::Reverse;

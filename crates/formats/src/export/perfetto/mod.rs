@@ -6,8 +6,8 @@
 //! recording. Slices of one track must be nested, but lifetimes are not. The slices of a site
 //! therefore use as many tracks as it has allocations at a time, and the page merges these tracks.
 //!
-//! The trace is written while the recording is read, so memory is bounded. Whatever exceeds the
-//! limits of the display is counted in the trace itself.
+//! The trace is written while the recording is read, so memory is bounded. The trace contains the
+//! number of sites and allocations beyond the display's limits.
 
 mod groups;
 mod marks;
@@ -168,7 +168,7 @@ impl Device {
         Ok(Self { process, counters, samples: None, out_of_memory: None, missing_events: None, allocations })
     }
 
-    /// Writes the device's counters whose values differ from those written last.
+    /// Writes the device's counters whose values differ from the last written values.
     fn write_counters(
         &mut self,
         trace: &mut TraceWriter<'_>,

@@ -1,4 +1,4 @@
-//! The messages of a Perfetto trace that are used here. Names and numbers of fields are those of
+//! The messages of a Perfetto trace that are used here. Names and numbers of fields come from
 //! `protos/perfetto/trace` in Perfetto's repository.
 
 use prost::Message;
@@ -24,7 +24,7 @@ pub(super) const UNIT_BYTES: i32 = 3;
 /// [`TrackDescriptor::sibling_order_rank`].
 pub(super) const ORDER_EXPLICIT: i32 = 3;
 /// Value of [`TrackDescriptor::sibling_merge_behavior`] for tracks that are drawn as one if they
-/// have the same parent and [`TrackDescriptor::sibling_merge_key_int`].
+/// have one parent and one [`TrackDescriptor::sibling_merge_key_int`].
 pub(super) const MERGE_BY_KEY: i32 = 3;
 /// Value of [`Clock::clock_id`] for nanoseconds since 1970.
 pub(super) const CLOCK_REALTIME: u32 = 1;
@@ -109,7 +109,7 @@ pub(super) struct ProcessDescriptor {
 pub(super) struct CounterDescriptor {
     #[prost(int32, optional, tag = "3")]
     pub(super) unit: Option<i32>,
-    /// Counters with the same key and parent share a vertical scale.
+    /// Counters with equal keys and one parent share a vertical scale.
     #[prost(string, optional, tag = "7")]
     pub(super) y_axis_share_key: Option<String>,
 }
@@ -155,7 +155,7 @@ pub(super) struct InternedData {
     pub(super) debug_annotation_string_values: Vec<InternedName>,
 }
 
-/// Perfetto's messages `EventName`, `DebugAnnotationName` and `InternedString`, which have the same
+/// Perfetto's messages `EventName`, `DebugAnnotationName` and `InternedString`, which have one
 /// encoding: a string and its number.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct InternedName {

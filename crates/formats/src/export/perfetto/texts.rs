@@ -91,7 +91,7 @@ impl<'a> Texts<'a> {
     }
 
     /// Returns names and values of the arguments that describe a site: category, scope, compile
-    /// context and stack, without those that are unknown.
+    /// context and stack, without unknown ones.
     pub(super) fn site_arguments(&self, id: SiteId) -> impl Iterator<Item = (&'static str, Argument)> + use<> {
         let site = self.recording.definitions().site(id);
         let category = (site.category != Category::Unknown).then_some(Text::Constant(site.category.name()));

@@ -78,7 +78,7 @@ impl<'a> TraceWriter<'a> {
     }
 
     /// Writes a new track for a counter of bytes below the track `parent` and returns its number.
-    /// `rank` sorts tracks of one parent, the lowest on top. Counters with the same `scale` share a
+    /// `rank` sorts tracks of one parent, the lowest on top. Counters with equal `scale` share a
     /// vertical scale.
     pub(super) fn counter_under(
         &mut self,

@@ -27,9 +27,8 @@ use super::steps::{Moment, Step, for_each_step};
 /// time of the recording in seconds since 1970.
 #[must_use]
 pub fn tensorboard_file_name(recording: &Recording) -> String {
-    // TensorBoard's writers put the time in seconds here, and its readers sort by it. The
-    // recording's own time gives a repeated export the same name, so that it replaces the first
-    // one.
+    // TensorBoard's writers put the time in seconds here, and its readers sort by it. With the
+    // recording's own time, a repeated export has the first one's name and replaces it.
     format!("events.out.tfevents.{:010}.vramscope", recording.info().epoch_unix_ns / 1_000_000_000)
 }
 

@@ -16,7 +16,7 @@ pub(super) fn next_stack<'de, A: MapAccess<'de>>(builder: &mut Builder, map: &mu
     builder.stack(&list).map_err(A::Error::custom)
 }
 
-/// Reads a JSON list of call frames and interns those that have a function, a file and a line.
+/// Reads a JSON list of call frames and interns the frames that have a function, a file and a line.
 struct Frames<'a> {
     builder: &'a mut Builder,
     /// The frames read so far, innermost first.

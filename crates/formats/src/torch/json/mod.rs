@@ -129,8 +129,8 @@ struct SnapshotReader<'a, 'r> {
     progress: ProgressTracker<'a, 'r>,
     /// True once a key was read that only snapshots have.
     is_snapshot: bool,
-    /// The indices of the segments that count: those of the devices, and those of the host. They
-    /// are the values of the last of several equal keys, as in Python.
+    /// The indices of the devices' segments, and of the host's segments. Of several equal keys in
+    /// the file, the last one counts, as in Python.
     segments: [Range<usize>; 2],
 }
 

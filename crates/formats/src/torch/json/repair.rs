@@ -6,16 +6,16 @@ const REPLACEMENT_BYTE: u8 = b'?';
 /// The JSON escape that replaces the escape of an unpaired UTF-16 surrogate.
 const REPLACEMENT_ESCAPE: &[u8; 6] = br"\ufffd";
 
-/// Returns a copy of a JSON text in which invalid Unicode is replaced, with the same length, and
-/// the number of replacements; `None` if the text is valid.
+/// Returns a copy of a JSON text, of equal length, in which invalid Unicode is replaced, and the
+/// number of replacements; `None` if the text is valid.
 pub(super) fn repair(text: &[u8]) -> Option<(Vec<u8>, u64)> {
     let mut copy = text.to_vec();
     let count = replace_bytes(&mut copy) + replace_surrogates(&mut copy);
     (count > 0).then_some((copy, count))
 }
 
-/// Replaces each invalid UTF-8 sequence by question marks of the same length; returns the number of
-/// sequences.
+/// Replaces each invalid UTF-8 sequence by as many question marks as it has bytes; returns the
+/// number of sequences.
 fn replace_bytes(text: &mut [u8]) -> u64 {
     let (mut from, mut count) = (0, 0);
     while let Err(error) = std::str::from_utf8(&text[from..]) {

@@ -284,7 +284,7 @@ fn read_host_traces(
 }
 
 /// Returns the ranges of indices that the entries of one history have in the snapshot's entries,
-/// and adds those entries that are not there yet.
+/// and adds the entries that are not there yet.
 fn read_trace(
     list: Value,
     converted: &mut ConvertedLists,

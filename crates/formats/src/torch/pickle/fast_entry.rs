@@ -1,7 +1,6 @@
-//! The fast path for history entries. Nearly all of a pickle is millions of dictionaries with the
-//! same few keys, written with the same few instructions; these are parsed here without the stack.
-//! Anything else goes to the [machine](super::machine), which starts again at the beginning of the
-//! dictionary.
+//! The fast path for history entries. Nearly all of a pickle is millions of dictionaries that share
+//! a few keys and a few instructions; these are parsed here without the stack. Anything else goes
+//! to the [machine](super::machine), which starts again at the beginning of the dictionary.
 
 use vramscope_trace::MempoolId;
 
@@ -126,7 +125,7 @@ impl<'a> EntryParser<'a> {
     /// if it has one. `None` if the entry is not written as PyTorch writes it.
     ///
     /// Each value is parsed as the type that PyTorch writes for its key, without a [`Value`]:
-    /// passing those in memory takes half of the time.
+    /// passing such values in memory would take half of the time.
     #[inline]
     fn parse(&mut self, draft: &mut EntryDraft) -> Option<Option<ListId>> {
         self.memoize(NewValue::Entry)?;
@@ -260,8 +259,8 @@ impl<'a> EntryParser<'a> {
                 if let 1..8 = len
                     && let Some(&filled) = self.rest.first_chunk::<8>()
                 {
-                    // The common case: reads 8 bytes and shifts out those behind the integer, which
-                    // avoids a copy of variable length.
+                    // The common case: reads 8 bytes and shifts out the bytes behind the integer,
+                    // which avoids a copy of variable length.
                     self.rest = &self.rest[len..];
                     let unused = 64 - 8 * len;
                     i64::from_le_bytes(filled) << unused >> unused

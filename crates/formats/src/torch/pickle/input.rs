@@ -67,7 +67,7 @@ pub(super) struct Input {
     buffer: Vec<u8>,
     /// Index in `buffer` of the next byte to read.
     at: usize,
-    /// Number of bytes before those in `buffer`, which were read and dropped.
+    /// Number of bytes that were read and dropped before the bytes in `buffer`.
     dropped: usize,
 }
 

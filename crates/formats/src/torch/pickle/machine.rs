@@ -372,7 +372,7 @@ impl Machine {
         Ok(self.stack[height])
     }
 
-    /// Creates in the heap those dictionaries between the stack heights `from` and `to` (exclusive)
+    /// Creates in the heap the dictionaries between the stack heights `from` and `to` (exclusive)
     /// that have no memory of their own yet, because a container is about to refer to them.
     #[inline]
     fn materialize(&mut self, from: usize, to: usize) -> StepResult<()> {

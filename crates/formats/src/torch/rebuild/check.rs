@@ -13,8 +13,8 @@ pub(super) struct Difference {
     pub(super) blocks: u64,
 }
 
-/// Returns the number of segments or blocks that differ between two maps by address: those with
-/// different values, and those that only one map has.
+/// Returns the number of segments or blocks that differ between two maps by address: entries with
+/// different values, and entries that only one map has.
 fn count<V: PartialEq>(left: &BTreeMap<u64, V>, right: &BTreeMap<u64, V>) -> u64 {
     let different = left.iter().filter(|&(key, value)| right.get(key) != Some(value)).count();
     let missing = right.keys().filter(|&key| !left.contains_key(key)).count();

@@ -154,7 +154,7 @@ impl ForwardWalk {
     }
 
     /// Adds the block that an entry allocates; returns its size in bytes and its pool. A block that
-    /// does not fit replaces those that it overlaps and counts as a contradiction.
+    /// does not fit replaces the blocks that it overlaps and counts as a contradiction.
     fn allocate(&mut self, entry: &Entry, context: &Context) -> (u64, PoolKey) {
         let address = entry.address;
         let rounded = self.rules.rounded(entry.size);
@@ -201,7 +201,7 @@ impl ForwardWalk {
     }
 
     /// Returns the segment that contains `address`, with the segment's start address. The next
-    /// request is often served from the same segment.
+    /// request is often served from this segment, too.
     fn segment_containing(&mut self, address: u64) -> Option<(u64, Segment)> {
         let is_last = self.last_segment.is_some_and(|(start, segment)| (start..segment.end).contains(&address));
         if !is_last {

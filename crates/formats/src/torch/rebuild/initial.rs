@@ -52,7 +52,7 @@ pub(super) struct InitialState {
     pub(super) blocks: Vec<InitialBlock>,
     /// Number of blocks that may be up to 1 MiB larger than recorded here.
     pub(super) uncertain_blocks: u64,
-    /// Number of entries up to and including the one that frees the last of those blocks.
+    /// Number of entries up to and including the entry that frees the last of these blocks.
     pub(super) uncertain_entries: u64,
     /// Blocks that are invalid or contradict others.
     pub(super) contradictions: u64,

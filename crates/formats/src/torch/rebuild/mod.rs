@@ -23,8 +23,7 @@ use self::trace::{DeviceTrace, Entries};
 use super::snapshot::{Entry, Origin, Snapshot};
 use crate::progress::Cancelled;
 
-/// Assigns numbers to sites: equal origins (call stack, scope, compile context) get the same
-/// number.
+/// Assigns numbers to sites: equal origins (call stack, scope, compile context) get one number.
 #[derive(Debug, Default)]
 pub(crate) struct SiteInterner {
     pub(crate) interner: Interner,
@@ -35,7 +34,7 @@ pub(crate) struct SiteInterner {
 }
 
 impl SiteInterner {
-    /// Continues to number sites after those that `interner` has.
+    /// Continues to number sites after the sites of `interner`.
     pub(crate) fn new(interner: Interner) -> Self {
         Self { interner, ..Self::default() }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::torch::paged_list::PagedList;
 use crate::torch::snapshot::{Entry, Snapshot};
 
-/// The history of one device: those of the snapshot's entries that belong to it, in order.
+/// The history of one device: the snapshot's entries that belong to it, in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceTrace<'a> {
     entries: &'a PagedList<Entry>,
