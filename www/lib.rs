@@ -59,8 +59,9 @@ impl PageFile {
 }
 
 /// The files of the page as `cargo xtask build` made them, compressed ones first; empty if the page
-/// was not built.
-const BUILT: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
+/// was not built. If this were a constant, a program would contain the bytes once for each crate
+/// that uses them.
+static BUILT: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
 
 /// The only file if this crate was built before the page: an `index.html` that says how to build
 /// the page.
