@@ -9,7 +9,9 @@ fn main() {
         return;
     }
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    if env::var_os("CARGO_FEATURE_PYTHON").is_some() {
+    // Zig's linker has no such option, and links no tests: see `cargo xtask wheel`.
+    let is_zig = env::var("RUSTC_LINKER").is_ok_and(|linker| linker.contains("zigcc"));
+    if env::var_os("CARGO_FEATURE_PYTHON").is_some() && !is_zig {
         // Only an interpreter has Python's functions. The module takes them from it, and no test
         // calls them.
         println!("cargo::rustc-link-arg=-Wl,--unresolved-symbols=ignore-all");

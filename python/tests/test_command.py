@@ -63,37 +63,6 @@ class CommandTest(ProgramTest):
             packages=[target],
         )
 
-    def test_library_of_a_checkout_that_another_user_can_create_is_not_loaded(self):
-        if harness.IS_INSTALLED:
-            self.skipTest("the installed package has its own library")
-        # As with `pip install --target /tmp/packages`.
-        temporary = os.path.join(self.folder, "tmp")
-        shutil.copytree(harness.package(), os.path.join(temporary, "packages"))
-        os.makedirs(os.path.join(temporary, "target/release"))
-        for name in "Cargo.toml", "target/release/libvramscope_pluggable.so":
-            with open(os.path.join(temporary, name), "w"):
-                pass
-        self.run_program(
-            """
-            from vramscope import _pool_library
-
-            built = os.path.abspath("tmp/target/release/libvramscope_pluggable.so")
-
-            def is_used():
-                try:
-                    return _pool_library.find_library() == built
-                except _pool_library.PoolError:
-                    return False
-
-            assert is_used()
-            for folder in "tmp", "tmp/target", "tmp/target/release":
-                os.chmod(folder, 0o1777)
-                assert not is_used(), folder
-                os.chmod(folder, 0o755)
-            """,
-            packages=[os.path.join(temporary, "packages")],
-        )
-
     def test_group_of_one_user_may_write(self):
         self.run_program(
             """

@@ -1,16 +1,13 @@
 """PyTorch on vramscope's pool: ``use_pool`` with stand-ins for PyTorch and for the CUDA driver.
 
-Needs ``target/debug/libvramscope_pluggable.so``, or the library in ``VRAMSCOPE_POOL_LIBRARY``; with
-the installed package, that package's.
+The pool is that of the extension module, or the library in ``VRAMSCOPE_POOL_LIBRARY``.
 """
 
 import functools
 import os
 import re
 
-from harness import BINARY, IS_INSTALLED, ROOT, ProgramTest, compiled
-
-LIBRARY = os.environ.get("VRAMSCOPE_POOL_LIBRARY", os.path.join(ROOT, "target/debug/libvramscope_pluggable.so"))
+from harness import BINARY, ProgramTest, compiled
 
 #: What each program begins with.
 START = """
@@ -42,7 +39,7 @@ def standins(with_exception=True):
     name = "libc10.so" if with_exception else "libother.so"
     c10 = compiled("c10.cpp", name, *options, f"-Wl,-soname,{name}")
     environment = {"LD_LIBRARY_PATH": os.path.dirname(driver), "STANDIN_C10": c10}
-    return environment if IS_INSTALLED else environment | {"VRAMSCOPE_POOL_LIBRARY": LIBRARY}
+    return environment | {name: path for name, path in os.environ.items() if name == "VRAMSCOPE_POOL_LIBRARY"}
 
 
 class PoolTest(ProgramTest):

@@ -1,15 +1,14 @@
-"""Loads ``libvramscope_pluggable.so``, the library with vramscope's pool."""
+"""Loads the library with vramscope's pool: the package's own, which has its C functions, too."""
 
 import ctypes
 import json
 import os
 
+from . import _native
 from ._messages import raise_if_of_handler
-from ._private import PACKAGE, is_private
 
-#: Environment variable with the library's path.
+#: Environment variable with the path of another library with the pool.
 LIBRARY_VARIABLE = "VRAMSCOPE_POOL_LIBRARY"
-NAME = "libvramscope_pluggable.so"
 #: Bytes for an error message or the page's address.
 TEXT_BYTES = 1 << 12
 
@@ -46,23 +45,8 @@ class PoolError(RuntimeError):
 
 
 def find_library():
-    """Returns the library's path: that of the environment variable, of this package, or of the
-    checkout that contains it."""
-    chosen = os.environ.get(LIBRARY_VARIABLE)
-    if chosen:
-        return os.path.abspath(chosen)
-    root = os.path.dirname(os.path.dirname(PACKAGE))
-    built = os.path.join(root, "target/release", NAME)
-    # First: the package of a checkout may have the library of an older wheel. For a package in
-    # /tmp/DIR, another user can create the files of a checkout in /tmp.
-    is_checkout = os.path.isfile(os.path.join(root, "Cargo.toml")) and is_private(built, root)
-    candidates = [built] if is_checkout else []
-    candidates.append(os.path.join(PACKAGE, NAME))
-    for path in candidates:
-        if os.path.isfile(path):
-            return path
-    paths = " or ".join(candidates)
-    raise PoolError(f"{NAME} is not in {paths}: install the package's wheel, or set {LIBRARY_VARIABLE}")
+    """Returns the library's path: that of the environment variable, or else of this package's."""
+    return os.path.abspath(os.environ.get(LIBRARY_VARIABLE) or _native.__file__)
 
 
 class PoolLibrary:

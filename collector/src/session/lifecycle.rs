@@ -64,9 +64,14 @@ extern "C" fn count_fork() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Starts to detect forks. A library calls it once, when it is loaded: before any of its threads
-/// can hold a lock.
+/// Starts to detect forks; a second call has no effect. A library calls it when it is loaded:
+/// before any of its threads can hold a lock.
 pub extern "C" fn detect_forks() {
+    /// True once the handler is registered, also by a parent: children inherit it.
+    static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
+    if HAS_HANDLER.swap(true, Ordering::Relaxed) {
+        return;
+    }
     // SAFETY: The handler is a function of this library, which is never unloaded. It only changes
     // an atomic, as a handler in the child of a process with several threads must. Without memory
     // for the handler the call fails and changes nothing.
@@ -300,6 +305,8 @@ mod tests {
     fn child_uses_no_lock_of_its_parent() {
         static NUMBERS: ProcessMutex<Vec<u32>> = ProcessMutex::new();
         static INHERITED: InheritedValue<Vec<u32>> = InheritedValue::new();
+        // The second call must not count each fork twice.
+        detect_forks();
         detect_forks();
         assert!(!is_forked_child());
         let (claimed, unclaimed) = (ProcessClaim::new(), ProcessClaim::new());

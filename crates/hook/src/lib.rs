@@ -6,7 +6,9 @@
 //! allocator is not replaced, and its decisions do not change.
 //!
 //! The Python package `vramscope` imports this library (feature `python`) and does what only Python
-//! can do: it takes snapshots of the allocator's state and names the program's modules.
+//! can do: it takes snapshots of the allocator's state and names the program's modules. The library
+//! of the package also contains `vramscope-pluggable`, the pool that can replace PyTorch's
+//! allocator, so that collector and page are in it once.
 //!
 //! # What the library may do in the watched process
 //!
@@ -36,6 +38,11 @@
 
 // Without the Python module, only the tests use the library.
 #![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports))]
+
+// Links the pool's C functions into the library, which exports them. PyTorch loads it by its path
+// for `use_pool()`, as it would load `libvramscope_pluggable.so`.
+#[cfg(feature = "python")]
+use vramscope_pluggable as _;
 
 mod definitions;
 mod follower;

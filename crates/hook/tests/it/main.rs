@@ -6,7 +6,7 @@ use std::fs;
 use object::{Object as _, ObjectSymbol as _};
 
 #[test]
-fn module_has_its_entry_point_and_takes_functions_of_python_from_the_interpreter() {
+fn module_has_its_entry_points_and_takes_functions_of_python_from_the_interpreter() {
     let folder = std::env::current_exe().expect("this test has a path").with_file_name("");
     let bytes = fs::read(folder.join("libvramscope_hook.so")).expect("cargo builds the module first");
     let module = object::File::parse(&*bytes).expect("an ELF file");
@@ -15,5 +15,7 @@ fn module_has_its_entry_point_and_takes_functions_of_python_from_the_interpreter
         symbols.find(|symbol| symbol.name() == Ok(name)).map(|symbol| symbol.is_undefined())
     };
     assert_eq!(is_undefined("PyInit__native"), Some(false));
+    // What PyTorch and `use_pool()` find by name.
+    assert_eq!(is_undefined("vramscope_malloc"), Some(false));
     assert_eq!(is_undefined("PyModule_Create2").or(is_undefined("PyModuleDef_Init")), Some(true));
 }
