@@ -56,7 +56,7 @@ mod about {
     pub(super) const PROGRAMS: &[&str] = &["crates/cli/", "xtask/"];
     pub(super) const QUERY: &[&str] = &["crates/query/"];
     pub(super) const RUST_VERSION: &[&str] = &["Cargo.toml", "rust-toolchain.toml"];
-    pub(super) const WHEEL: &[&str] = &["python/pyproject.toml", "python/data/"];
+    pub(super) const WHEEL: &[&str] = &["python/pyproject.toml"];
 }
 
 /// Runs the steps of a tier; a failure does not stop the others.
@@ -110,13 +110,15 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
     let viewer_tests =
         plan.step("build and lint for wasm32", Kind::CompileDebug, &viewer_tests_need, || build_viewer_tests(warnings));
     plan.step("warnings of the compiler and clippy", Kind::Test, &[native_tests, viewer_tests], || warnings.check());
-    plan.full_step("features of the collector", about::COLLECTOR, Kind::CompileDebug, &[clippy], check_features);
-    plan.full_step("documentation of programs alone", about::PROGRAMS, Kind::CompileDebug, &[], document_alone);
+    // What other steps need is compiled first.
+    let after_page = [clippy, page];
+    plan.full_step("features of the collector", about::COLLECTOR, Kind::CompileDebug, &after_page, check_features);
+    plan.full_step("documentation of programs alone", about::PROGRAMS, Kind::CompileDebug, &after_page, document_alone);
     plan.full_step(
         "minimum supported Rust version",
         about::RUST_VERSION,
         Kind::CompileDebug,
-        &[],
+        &after_page,
         check_minimum_rust_version,
     );
     // The command embeds the page, whose files must not change meanwhile.

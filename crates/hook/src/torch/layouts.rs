@@ -1,7 +1,7 @@
 //! The layout of PyTorch's classes in each minor version, read from its x86-64 wheels.
 //!
 //! PyTorch gives no guarantee about these numbers. `cargo xtask torch-layouts` reads them from the
-//! wheels' headers and libraries, writes [`LAYOUTS`], and checks the constants below;
+//! wheels' headers and libraries, writes `LAYOUTS`, and checks the constants below;
 //! `cargo xtask torch-layouts --check` only compares.
 //!
 //! This file is a module of the hook and of xtask. A new field therefore needs a value in every
