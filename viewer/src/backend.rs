@@ -7,7 +7,7 @@ use plotters_backend::{
     BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind, rasterizer,
 };
 
-use crate::frame::{Color, Frame, Rect};
+use crate::bitmap::{Bitmap, Color, Rect};
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 
@@ -110,23 +110,23 @@ impl<S: Surface> DrawingBackend for Backend<'_, S> {
     }
 }
 
-/// Draws a line through `points` (x, y) on a frame, `stroke` pixels wide, with opacity `alpha` (0
+/// Draws a line through `points` (x, y) on a bitmap, `stroke` pixels wide, with opacity `alpha` (0
 /// to 1).
 ///
 /// Horizontal and vertical lines, nearly all lines of a chart, are filled as rectangles.
-pub(crate) fn draw_line(frame: &mut Frame, points: &[BackendCoord], stroke: u32, color: Color, alpha: f32) {
+pub(crate) fn draw_line(bitmap: &mut Bitmap, points: &[BackendCoord], stroke: u32, color: Color, alpha: f32) {
     let style = LineStyle { color, alpha, stroke };
     let (before, after) = ((stroke.max(1) as i32 - 1) / 2, stroke.max(1) as i32 / 2);
     for pair in points.windows(2) {
         let &[from, to] = pair else { continue };
         let line = rect_including(from, to);
         if from.1 == to.1 {
-            frame.tint(Rect { y0: line.y0 - before, y1: line.y1 + after, ..line }, color, alpha);
+            bitmap.tint(Rect { y0: line.y0 - before, y1: line.y1 + after, ..line }, color, alpha);
         } else if from.0 == to.0 {
-            frame.tint(Rect { x0: line.x0 - before, x1: line.x1 + after, ..line }, color, alpha);
+            bitmap.tint(Rect { x0: line.x0 - before, x1: line.x1 + after, ..line }, color, alpha);
         } else {
             // `PixelBackend` never returns an error.
-            let _ = rasterizer::draw_line(&mut PixelBackend(frame), from, to, &style);
+            let _ = rasterizer::draw_line(&mut PixelBackend(bitmap), from, to, &style);
         }
     }
 }
@@ -150,7 +150,7 @@ impl BackendStyle for LineStyle {
 }
 
 /// A plotters backend that only draws pixels, for the rasterizer of sloping lines.
-struct PixelBackend<'a>(&'a mut Frame);
+struct PixelBackend<'a>(&'a mut Bitmap);
 
 impl DrawingBackend for PixelBackend<'_> {
     type ErrorType = Infallible;

@@ -3,7 +3,7 @@
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_trace::Category;
 
-use crate::frame::Color;
+use crate::bitmap::Color;
 use crate::theme::{Texture, Theme};
 
 /// The color and texture of a group of blocks.

@@ -2,7 +2,7 @@
 //! picture.
 //!
 //! Data flows one way: input → [`model`] (what is shown) → [`scene`] (positions and texts) →
-//! pixels in a [`frame`]. All of it runs natively too, where golden pictures test it. Only the
+//! pixels in a [`bitmap`]. All of it runs natively too, where golden pictures test it. Only the
 //! `web` module, compiled for wasm, uses a browser.
 //!
 //! The crate does not compute memory states: [`MemoryState`](vramscope_trace::MemoryState) in
@@ -26,6 +26,7 @@ pub mod allocations;
 mod axis;
 mod backend;
 pub mod bands;
+pub mod bitmap;
 mod canvas;
 pub mod commands;
 pub mod comparison;
@@ -34,7 +35,6 @@ pub mod details;
 pub mod editor_link;
 pub mod flame;
 pub mod fragmentation;
-pub mod frame;
 mod group_style;
 pub mod heatmap;
 pub mod jobs;

@@ -1,7 +1,7 @@
 //! Parts of several views' pictures: the axis of moments, the cursor and the selected range on it,
 //! and the text under the pointer.
 
-use crate::frame::{Color, Frame, Rect};
+use crate::bitmap::{Bitmap, Color, Rect};
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
 
@@ -26,7 +26,7 @@ pub(crate) fn px(units: f32, scale: f32) -> i32 {
 #[must_use]
 pub fn chart_columns(width: u32, scale: f32) -> (i32, i32) {
     let x0 = px(LEFT, scale);
-    (x0, (width.min(Frame::MAX_SIDE) as i32 - px(RIGHT, scale)).max(x0 + 1))
+    (x0, (width.min(Bitmap::MAX_SIDE) as i32 - px(RIGHT, scale)).max(x0 + 1))
 }
 
 /// The horizontal axis of a chart: which moments every pixel column shows.
@@ -97,7 +97,7 @@ impl MomentAxis {
 /// Draws the moment on the screen and the selected range of moments on a chart that fills the pixel
 /// rows `rows` (first, and the first one below).
 pub fn draw_moment(
-    frame: &mut Frame,
+    bitmap: &mut Bitmap,
     axis: &MomentAxis,
     (moment, range): (u64, Option<(u64, u64)>),
     rows: (i32, i32),
@@ -106,21 +106,21 @@ pub fn draw_moment(
 ) {
     let stroke = px(1.0, scale).max(1);
     if let Some((x0, x1)) = range.and_then(|range| axis.range(range)) {
-        frame.tint(Rect::new(x0, rows.0, x1, rows.1), theme.cursor, RANGE_ALPHA);
+        bitmap.tint(Rect::new(x0, rows.0, x1, rows.1), theme.cursor, RANGE_ALPHA);
         for x in [x0, x1 - stroke] {
-            frame.tint(Rect::new(x, rows.0, x + stroke, rows.1), theme.cursor, 0.5);
+            bitmap.tint(Rect::new(x, rows.0, x + stroke, rows.1), theme.cursor, 0.5);
         }
     }
     if let Some(x) = axis.x(moment) {
         let stroke = px(1.5, scale).max(1);
-        frame.fill(Rect::new(x - stroke / 2, rows.0, x - stroke / 2 + stroke, rows.1), theme.cursor);
+        bitmap.fill(Rect::new(x - stroke / 2, rows.0, x - stroke / 2 + stroke, rows.1), theme.cursor);
     }
 }
 
 /// Draws the labels of a chart's horizontal axis below pixel row `y`. A label that does not fit
 /// beside the one before it has a tick only.
 pub fn draw_ticks(
-    frame: &mut Frame,
+    bitmap: &mut Bitmap,
     typesetter: &mut Typesetter,
     axis: &MomentAxis,
     y: i32,
@@ -129,19 +129,19 @@ pub fn draw_ticks(
 ) {
     let mut end = i32::MIN;
     for (x, text) in &axis.ticks {
-        frame.fill(Rect::new(*x, y, x + px(1.0, scale).max(1), y + px(4.0, scale)), theme.faint);
+        bitmap.fill(Rect::new(*x, y, x + px(1.0, scale).max(1), y + px(4.0, scale)), theme.faint);
         let half = (typesetter.width(text, TEXT * scale) / 2.0).ceil() as i32;
-        if x - half > end && x + half <= frame.width() {
+        if x - half > end && x + half <= bitmap.width() {
             end = x + half + px(10.0, scale);
             let at = (*x as f32, (y + px(11.0, scale)) as f32);
-            typesetter.draw(frame, text, TEXT * scale, at, Align::Center, theme.dim);
+            typesetter.draw(bitmap, text, TEXT * scale, at, Align::Center, theme.dim);
         }
     }
 }
 
 /// Draws lines of text in a box beside the pointer's pixel, inside of the picture.
 pub fn draw_pointer_text(
-    frame: &mut Frame,
+    bitmap: &mut Bitmap,
     typesetter: &mut Typesetter,
     lines: &[String],
     (x, y): (i32, i32),
@@ -152,30 +152,30 @@ pub fn draw_pointer_text(
         return;
     }
     let (padding, size) = (px(7.0, scale), TEXT * scale);
-    let most = (frame.width() - 2 * padding - px(8.0, scale)).max(1) as f32;
+    let most = (bitmap.width() - 2 * padding - px(8.0, scale)).max(1) as f32;
     let lines: Vec<String> = lines.iter().map(|line| typesetter.fit(line, size, most)).collect();
     let widest = lines.iter().map(|line| typesetter.width(line, size)).fold(0.0, f32::max).ceil() as i32;
     let width = widest + 2 * padding;
     let height = px(LINE, scale) * lines.len() as i32 + px(6.0, scale);
     let distance = px(14.0, scale);
     let right = x + distance;
-    let x0 = if right + width <= frame.width() { right } else { (x - distance - width).max(0) };
-    let y0 = (y + distance).min(frame.height() - height).max(0);
+    let x0 = if right + width <= bitmap.width() { right } else { (x - distance - width).max(0) };
+    let y0 = (y + distance).min(bitmap.height() - height).max(0);
     let area = Rect::new(x0, y0, x0 + width, y0 + height);
-    frame.fill(area, theme.background);
-    frame.outline(area, px(1.0, scale).max(1), theme.dim);
+    bitmap.fill(area, theme.background);
+    bitmap.outline(area, px(1.0, scale).max(1), theme.dim);
     for (index, line) in lines.iter().enumerate() {
         let center = y0 + px(3.0, scale) + px(LINE, scale) * index as i32 + px(LINE, scale) / 2;
         let color = if index == 0 { theme.text } else { theme.dim };
-        typesetter.draw(frame, line, size, ((x0 + padding) as f32, center as f32), Align::Left, color);
+        typesetter.draw(bitmap, line, size, ((x0 + padding) as f32, center as f32), Align::Left, color);
     }
 }
 
 /// Draws a text in the middle of an otherwise empty picture.
-pub fn draw_notice(frame: &mut Frame, text: &str, scale: f32, theme: &Theme, typesetter: &mut Typesetter) {
-    frame.fill(frame.bounds(), theme.background);
-    let middle = (frame.width() as f32 / 2.0, frame.height() as f32 / 2.0);
-    typesetter.draw(frame, text, (TEXT + 1.0) * scale, middle, Align::Center, theme.dim);
+pub fn draw_notice(bitmap: &mut Bitmap, text: &str, scale: f32, theme: &Theme, typesetter: &mut Typesetter) {
+    bitmap.fill(bitmap.bounds(), theme.background);
+    let middle = (bitmap.width() as f32 / 2.0, bitmap.height() as f32 / 2.0);
+    typesetter.draw(bitmap, text, (TEXT + 1.0) * scale, middle, Align::Center, theme.dim);
 }
 
 /// Returns a dark or a light color, whichever is easier to read on `fill`.
@@ -215,10 +215,10 @@ mod tests {
         let theme = Theme::new(true);
         let lines = ["a line of text that is much wider than the picture".to_owned(), "another".to_owned()];
         for point in [(0, 0), (199, 99), (-5, 300), (100, 50)] {
-            let mut frame = Frame::new(200, 100, Color::default());
-            draw_pointer_text(&mut frame, &mut Typesetter::new(), &lines, point, 1.0, &theme);
+            let mut bitmap = Bitmap::new(200, 100, Color::default());
+            draw_pointer_text(&mut bitmap, &mut Typesetter::new(), &lines, point, 1.0, &theme);
             let drawn = (0..100).flat_map(|y| (0..200).map(move |x| (x, y)));
-            let boxed = drawn.filter(|&(x, y)| frame.pixel(x, y) == Some(theme.dim)).count();
+            let boxed = drawn.filter(|&(x, y)| bitmap.pixel(x, y) == Some(theme.dim)).count();
             assert!(boxed > 100, "the outline is drawn at {point:?}");
         }
     }

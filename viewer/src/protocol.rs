@@ -90,7 +90,7 @@ pub enum Action {
     Pointer(Pointer),
 }
 
-/// A request for a frame, with what the user did since the last one.
+/// A request for a frame, with the user's actions since the last one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FrameRequest {
     /// The page's clock in milliseconds.
@@ -224,10 +224,10 @@ pub struct Tooltip {
     pub content: Vec<Node>,
 }
 
-/// A drawn frame: what has changed since the last one. The pixels of the pictures (RGBA) travel
-/// beside the message, in the order of `pictures`.
+/// A drawn frame of the page: the parts that have changed since the last frame. The pixels of the
+/// pictures (RGBA) travel beside the message, in the order of `pictures`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Frame {
+pub struct PageUpdate {
     /// The pictures that have changed, with their width and height in pixels.
     pub pictures: Vec<(Surface, u32, u32)>,
     /// Texts of the page, if they have changed.
@@ -262,7 +262,7 @@ pub struct Frame {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromEngine {
     /// A drawn frame.
-    Frame(Box<Frame>),
+    Frame(Box<PageUpdate>),
     /// Something has changed: the page should ask for a frame, after this many milliseconds.
     FrameWanted(f64),
     /// The answer to a call: JSON, or an error's message.

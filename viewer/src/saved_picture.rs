@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::frame::Color;
+use crate::bitmap::Color;
 use crate::text::{Typesetter, Weight};
 use crate::theme::Theme;
 use crate::ui::{Element, Node, Tag};

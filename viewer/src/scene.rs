@@ -4,7 +4,7 @@
 
 use vramscope_trace::{Block, DeviceState};
 
-use crate::frame::{Color, Frame};
+use crate::bitmap::{Bitmap, Color};
 use crate::heatmap::{self, AgeScale, AgeUnit, BlockGroups, FreedAt, HeatmapScene, Highlight, Hit, Layout};
 use crate::model::{Changes, Model};
 use crate::page_texts::{LiveStatus, PageTexts};
@@ -143,13 +143,13 @@ pub(crate) fn timeline_content(model: &Model) -> timeline::TimelineContent<'_> {
 /// A picture in two layers: a base that is drawn only when it changes, and a copy of it on which
 /// the cursor or the highlights are drawn each time.
 pub struct Layers {
-    base: Frame,
-    composed: Frame,
+    base: Bitmap,
+    composed: Bitmap,
 }
 
 impl Default for Layers {
     fn default() -> Self {
-        let empty = Frame::new(1, 1, Color::default());
+        let empty = Bitmap::new(1, 1, Color::default());
         Self { base: empty.clone(), composed: empty }
     }
 }
@@ -163,7 +163,7 @@ impl Layers {
 
     /// Sets the picture's width and height in pixels and discards the drawn picture.
     pub fn resize(&mut self, (width, height): (u32, u32)) {
-        self.base = Frame::new(width, height, Color::default());
+        self.base = Bitmap::new(width, height, Color::default());
     }
 
     /// Draws the timeline and the cursor; unless `is_changed`, the timeline is the one drawn
@@ -197,19 +197,19 @@ impl Layers {
     }
 
     /// Draws the base of a picture again.
-    pub fn draw_base(&mut self, draw: impl FnOnce(&mut Frame)) {
+    pub fn draw_base(&mut self, draw: impl FnOnce(&mut Bitmap)) {
         draw(&mut self.base);
     }
 
     /// Draws a cursor or highlights on a copy of the base.
-    pub fn compose(&mut self, draw: impl FnOnce(&mut Frame)) {
+    pub fn compose(&mut self, draw: impl FnOnce(&mut Bitmap)) {
         self.composed.copy_from(&self.base);
         draw(&mut self.composed);
     }
 
     /// Returns the picture as last drawn, with cursor or highlights.
     #[must_use]
-    pub fn picture(&self) -> &Frame {
+    pub fn picture(&self) -> &Bitmap {
         &self.composed
     }
 }

@@ -3,7 +3,7 @@
 //! One piece of code draws a picture on either. Text has equal widths on both, so that labels that
 //! do not overlap in one do not overlap in the other.
 
-use crate::frame::{Color, Frame, Rect};
+use crate::bitmap::{Bitmap, Color, Rect};
 use crate::text::{Align, Typesetter, Weight};
 
 /// A target for drawing: a picture's pixels or an SVG. Positions are pixels from the upper left
@@ -38,8 +38,8 @@ pub(crate) trait Surface {
     /// Returns the typesetter that measures the text.
     fn typesetter(&self) -> &Typesetter;
 
-    /// Lets `draw` paint single pixels on a frame of the surface's size, filled with `background`.
-    fn pixels(&mut self, background: Color, draw: impl FnOnce(&mut Frame));
+    /// Lets `draw` paint single pixels on a bitmap of the surface's size, filled with `background`.
+    fn pixels(&mut self, background: Color, draw: impl FnOnce(&mut Bitmap));
 
     /// Lets `draw` paint on the part `at` as if it were a whole surface, filled with `background`.
     #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "only reports use it"))]

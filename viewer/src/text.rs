@@ -1,11 +1,11 @@
-//! Text in a [`Frame`], drawn with the bundled font, so that pictures are equal inside and outside
+//! Text in a [`Bitmap`], drawn with the bundled font, so that pictures are equal inside and outside
 //! of a browser.
 
 use std::collections::HashMap;
 
 use ab_glyph::{Font, FontRef, Glyph, GlyphId, ScaleFont};
 
-use crate::frame::{Color, Frame};
+use crate::bitmap::{Bitmap, Color};
 
 /// The bundled font in regular weight (OpenType). The page registers it for its own text.
 pub const REGULAR: &[u8] = include_bytes!("../assets/Inter-Regular.subset.otf");
@@ -127,11 +127,11 @@ impl Typesetter {
         if shortened.is_empty() { shortened } else { shortened + "…" }
     }
 
-    /// Draws `text` on a frame at a font size of `size` pixels, aligned at `x`, with its digits
+    /// Draws `text` on a bitmap at a font size of `size` pixels, aligned at `x`, with its digits
     /// vertically centered on `center_y`.
     pub fn draw(
         &mut self,
-        frame: &mut Frame,
+        bitmap: &mut Bitmap,
         text: &str,
         size: f32,
         (x, center_y): (f32, f32),
@@ -152,7 +152,7 @@ impl Typesetter {
             let left = pen.floor() as i32 + glyph.left;
             for (index, &coverage) in glyph.coverage.iter().enumerate().filter(|&(_, &coverage)| coverage > 0) {
                 let (column, row) = (index as i32 % glyph.width, index as i32 / glyph.width);
-                frame.blend(left + column, baseline + glyph.top + row, color, f32::from(coverage) / 255.0);
+                bitmap.blend(left + column, baseline + glyph.top + row, color, f32::from(coverage) / 255.0);
             }
             pen += advance;
         }
@@ -213,9 +213,9 @@ mod tests {
 
     #[test]
     fn glyphs_are_drawn_around_their_center() {
-        let mut frame = Frame::new(40, 20, Color::hex(0));
-        Typesetter::new().draw(&mut frame, "8", 12.0, (20.0, 10.0), Align::Center, Color::hex(0xffffff));
-        let inked = |x: i32, y: i32| frame.pixel(x, y).is_some_and(|pixel| pixel.r > 60);
+        let mut bitmap = Bitmap::new(40, 20, Color::hex(0));
+        Typesetter::new().draw(&mut bitmap, "8", 12.0, (20.0, 10.0), Align::Center, Color::hex(0xffffff));
+        let inked = |x: i32, y: i32| bitmap.pixel(x, y).is_some_and(|pixel| pixel.r > 60);
         let rows: Vec<i32> = (0..20).filter(|&y| (0..40).any(|x| inked(x, y))).collect();
         let columns: Vec<i32> = (0..40).filter(|&x| (0..20).any(|y| inked(x, y))).collect();
         assert!(rows[0] >= 5 && rows[rows.len() - 1] <= 15, "{rows:?}");

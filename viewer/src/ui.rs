@@ -9,8 +9,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bitmap::Color;
 use crate::editor_link::EditorTemplate;
-use crate::frame::Color;
 
 /// A piece of a panel: a text or an element.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

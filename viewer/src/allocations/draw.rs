@@ -9,8 +9,8 @@ use vramscope_insight::composition::LAYERS;
 use super::labels::{TEXT, is_alternate};
 use super::outline::Outline;
 use super::scene::{AllocationsLayout, AllocationsScene};
+use crate::bitmap::{Bitmap, Color, Rect, opaque};
 use crate::canvas::Canvas;
-use crate::frame::{Color, Frame, Rect, opaque};
 use crate::group_style::GroupStyle;
 use crate::heatmap::Highlight;
 use crate::surface::Surface;
@@ -62,9 +62,9 @@ impl Paint {
     }
 }
 
-/// Draws the view on `frame`, which must have the size that the scene was computed for.
-pub fn draw(scene: &AllocationsScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
-    draw_on(scene, theme, &mut Canvas { frame, typesetter });
+/// Draws the view on `bitmap`, which must have the size that the scene was computed for.
+pub fn draw(scene: &AllocationsScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
+    draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
 }
 
 /// Draws the view on a whole surface.
@@ -72,7 +72,7 @@ pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut imp
     let geometry = &scene.geometry;
     let plot = geometry.plot;
     let paints = paints(scene, theme);
-    surface.pixels(theme.background, |frame| {
+    surface.pixels(theme.background, |bitmap| {
         let (width, height) = (geometry.width() as usize, geometry.height() as usize);
         let codes = match &scene.layout {
             AllocationsLayout::Stacked(layout) => band_codes(scene, layout, width, height),
@@ -86,7 +86,7 @@ pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut imp
         }
         let is_textured: [bool; 256] =
             std::array::from_fn(|code| paints.get(code).is_some_and(|paint| paint.texture != Texture::None));
-        frame.for_each_row(plot, |y, pixels| {
+        bitmap.for_each_row(plot, |y, pixels| {
             let Some(row) = geometry.pixel_row(y).map(|row| row as usize * width) else { return };
             let codes = codes.get(row..row + width).unwrap_or_default();
             let mut has_texture = false;
@@ -273,7 +273,7 @@ fn text_color(fill: Color) -> Color {
 /// Draws the outline of an allocation on the view's picture: a thin line under the pointer, a thick
 /// one for the selection.
 pub fn draw_outline(
-    frame: &mut Frame,
+    bitmap: &mut Bitmap,
     scene: &AllocationsScene,
     theme: &Theme,
     outline: &Outline,
@@ -285,7 +285,7 @@ pub fn draw_outline(
     };
     let plot = scene.geometry.plot;
     let mut fill = |x0: i32, y0: i32, x1: i32, y1: i32| {
-        frame.fill(Rect::new(x0, y0, x1, y1).intersect(plot), theme.cursor);
+        bitmap.fill(Rect::new(x0, y0, x1, y1).intersect(plot), theme.cursor);
     };
     let mut before: Option<(i32, i32, i32)> = None;
     for &(x, y0, y1) in &outline.columns {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::frame::{Frame, Rect};
+use crate::bitmap::{Bitmap, Rect};
 
 /// Width left of the plot, for the byte axis, in units (pixels at scale 1): the timeline's.
 const LEFT: f32 = 64.0;
@@ -27,7 +27,7 @@ impl Geometry {
     #[must_use]
     pub fn new(size: (u32, u32), scale: f32) -> Self {
         let px = |units: f32| (units * scale).round() as i32;
-        let (width, height) = (size.0.min(Frame::MAX_SIDE) as i32, size.1.min(Frame::MAX_SIDE) as i32);
+        let (width, height) = (size.0.min(Bitmap::MAX_SIDE) as i32, size.1.min(Bitmap::MAX_SIDE) as i32);
         let (x0, y0) = (px(LEFT), px(TOP));
         let (x1, y1) = ((width - px(RIGHT)).max(x0 + 1), (height - px(BOTTOM)).max(y0 + 1));
         Self { plot: Rect::new(x0, y0, x1, y1), scale }

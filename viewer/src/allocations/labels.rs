@@ -7,7 +7,7 @@ use vramscope_insight::bands::{BandHit, BandLayout};
 use vramscope_trace::sort::sort_by_key;
 
 use super::geometry::Geometry;
-use crate::frame::Rect;
+use crate::bitmap::Rect;
 use crate::text::Typesetter;
 use crate::units;
 

@@ -10,7 +10,7 @@ use vramscope_trace::{DeviceId, Event, EventKind, PoolKey, SiteId, StreamId};
 use super::draw::{EMPTY, FIRST_LAYER, band_codes, edge_code, layer_code, map_codes};
 use super::labels::is_alternate;
 use super::*;
-use crate::frame::{Color, Frame, Rect};
+use crate::bitmap::{Bitmap, Color, Rect};
 use crate::heatmap::Highlight;
 use crate::text::Typesetter;
 use crate::theme::Theme;
@@ -206,11 +206,11 @@ fn outline_encloses_the_pixels_of_its_allocation() {
             let outline = scene.outline(&view.rows, row);
             let contains = |&(x, y0, y1): &(i32, i32, i32)| x == point.0 && (y0..y1).contains(&point.1);
             assert!(outline.columns.iter().any(contains), "row {row} at {point:?}");
-            let mut frame = Frame::new(view.size.0, view.size.1, theme.background);
-            draw(&scene, &theme, &mut frame, &mut typesetter);
-            draw_outline(&mut frame, &scene, &theme, &outline, Highlight::Selected);
+            let mut bitmap = Bitmap::new(view.size.0, view.size.1, theme.background);
+            draw(&scene, &theme, &mut bitmap, &mut typesetter);
+            draw_outline(&mut bitmap, &scene, &theme, &outline, Highlight::Selected);
             let &(x, y0, _) = &outline.columns[0];
-            assert_eq!(frame.pixel(x, y0), Some(theme.cursor));
+            assert_eq!(bitmap.pixel(x, y0), Some(theme.cursor));
         }
     }
 }
@@ -222,9 +222,9 @@ fn emphasis_dims_all_other_layers() {
     scene.labels.clear();
     let theme = Theme::new(false);
     let picture = |scene: &AllocationsScene| {
-        let mut frame = Frame::new(view.size.0, view.size.1, theme.background);
-        draw(scene, &theme, &mut frame, &mut Typesetter::new());
-        frame
+        let mut bitmap = Bitmap::new(view.size.0, view.size.1, theme.background);
+        draw(scene, &theme, &mut bitmap, &mut Typesetter::new());
+        bitmap
     };
     let before = picture(&scene);
     scene.emphasize(Some(3));
@@ -285,8 +285,8 @@ fn empty_view_says_so() {
     let scene = view.scene(AllocationsLayout::Stacked(empty));
     assert!(scene.notice.is_some() && scene.axis_labels.is_empty());
     assert_eq!(scene.hit((200, 100)), None);
-    let mut frame = Frame::new(400, 200, Color::hex(0));
-    draw(&scene, &Theme::new(true), &mut frame, &mut Typesetter::new());
+    let mut bitmap = Bitmap::new(400, 200, Color::hex(0));
+    draw(&scene, &Theme::new(true), &mut bitmap, &mut Typesetter::new());
     let full = view.stacked();
     assert!(full.notice.is_none() && full.axis_labels.len() > 2);
 }
@@ -296,8 +296,8 @@ fn tiny_pictures_are_drawn() {
     for size in [(0, 0), (1, 1), (70, 12), (90, 400)] {
         let view = TestView::new(12, size, 2.0, 1);
         for scene in [view.stacked(), view.by_address()] {
-            let mut frame = Frame::new(size.0, size.1, Color::hex(0));
-            draw(&scene, &Theme::new(true), &mut frame, &mut Typesetter::new());
+            let mut bitmap = Bitmap::new(size.0, size.1, Color::hex(0));
+            draw(&scene, &Theme::new(true), &mut bitmap, &mut Typesetter::new());
         }
     }
 }

@@ -3,7 +3,7 @@
 use vramscope_insight::steps::Step;
 use vramscope_trace::{Count, DurationNs, even_part};
 
-use crate::frame::Rect;
+use crate::bitmap::Rect;
 use crate::picture::px;
 use crate::text::Typesetter;
 use crate::units::{axis_moment, decimal_step};

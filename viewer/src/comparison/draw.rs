@@ -3,7 +3,7 @@
 use super::axis::TEXT;
 use super::scene::{ComparisonScene, LEGEND_LINE, Line};
 use super::{NAMES, side_color};
-use crate::frame::{Frame, Rect};
+use crate::bitmap::{Bitmap, Rect};
 use crate::heatmap;
 use crate::picture::{px, text_color};
 use crate::text::{Align, Typesetter};
@@ -14,56 +14,56 @@ const STROKES: [f32; 2] = [3.0, 1.5];
 /// Length of the dashes of the reserved bytes, in units.
 const DASH: f32 = 5.0;
 
-/// Draws the picture on `frame`, which must have the size that the scene was computed for.
-pub fn draw(scene: &ComparisonScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
-    frame.fill(frame.bounds(), theme.background);
-    frame.fill(scene.plot, theme.well);
-    draw_axes(scene, theme, frame, typesetter);
+/// Draws the picture on `bitmap`, which must have the size that the scene was computed for.
+pub fn draw(scene: &ComparisonScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
+    bitmap.fill(bitmap.bounds(), theme.background);
+    bitmap.fill(scene.plot, theme.well);
+    draw_axes(scene, theme, bitmap, typesetter);
     // A below B.
     for is_reserved in [true, false] {
         for line in scene.lines.iter().filter(|line| line.is_reserved == is_reserved) {
-            draw_line(scene, line, theme, frame);
+            draw_line(scene, line, theme, bitmap);
         }
     }
-    draw_moments(scene, theme, frame, typesetter);
+    draw_moments(scene, theme, bitmap, typesetter);
     for line in &scene.lines {
-        draw_legend_entry(scene, line, theme, frame, typesetter);
+        draw_legend_entry(scene, line, theme, bitmap, typesetter);
     }
     for (index, map) in scene.maps.iter().enumerate() {
         let (width, height) = (map.area.width().max(1) as u32, map.area.height().max(1) as u32);
-        let mut picture = Frame::new(width, height, theme.background);
+        let mut picture = Bitmap::new(width, height, theme.background);
         heatmap::draw(&map.scene, theme, &mut picture, typesetter);
-        frame.paste(&picture, map.area.x0, map.area.y0);
+        bitmap.paste(&picture, map.area.x0, map.area.y0);
         let title = &map.title;
         let half = px(4.0, scene.scale);
         let swatch =
             Rect::new(title.x - px(16.0, scene.scale), title.y - half, title.x - px(5.0, scene.scale), title.y + half);
-        frame.fill(swatch, side_color(theme, index));
+        bitmap.fill(swatch, side_color(theme, index));
         let at = (title.x as f32, title.y as f32);
-        typesetter.draw(frame, &title.text, TEXT * scene.scale, at, Align::Left, theme.text);
+        typesetter.draw(bitmap, &title.text, TEXT * scene.scale, at, Align::Left, theme.text);
     }
 }
 
 /// Draws both axes with their labels and grid lines.
-fn draw_axes(scene: &ComparisonScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
+fn draw_axes(scene: &ComparisonScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
     let (plot, scale) = (scene.plot, scene.scale);
     let (stroke, tick) = (px(1.0, scale).max(1), px(4.0, scale));
     let grid = theme.well.mix(theme.dim, 0.22);
     for label in &scene.sizes {
-        frame.fill(Rect::new(plot.x0, label.y, plot.x1, label.y + stroke), grid);
-        frame.fill(Rect::new(plot.x0 - tick, label.y, plot.x0, label.y + stroke), theme.faint);
+        bitmap.fill(Rect::new(plot.x0, label.y, plot.x1, label.y + stroke), grid);
+        bitmap.fill(Rect::new(plot.x0 - tick, label.y, plot.x0, label.y + stroke), theme.faint);
         let at = ((plot.x0 - px(8.0, scale)) as f32, label.y as f32);
-        typesetter.draw(frame, &label.text, TEXT * scale, at, Align::Right, theme.dim);
+        typesetter.draw(bitmap, &label.text, TEXT * scale, at, Align::Right, theme.dim);
     }
     for label in &scene.times {
-        frame.fill(Rect::new(label.x, plot.y1, label.x + stroke, plot.y1 + tick), theme.faint);
+        bitmap.fill(Rect::new(label.x, plot.y1, label.x + stroke, plot.y1 + tick), theme.faint);
         let at = (label.x as f32, (label.y + px(11.0, scale)) as f32);
-        typesetter.draw(frame, &label.text, TEXT * scale, at, Align::Center, theme.dim);
+        typesetter.draw(bitmap, &label.text, TEXT * scale, at, Align::Center, theme.dim);
     }
 }
 
 /// Draws a line; that of the reserved bytes is dashed.
-fn draw_line(scene: &ComparisonScene, line: &Line, theme: &Theme, frame: &mut Frame) {
+fn draw_line(scene: &ComparisonScene, line: &Line, theme: &Theme, bitmap: &mut Bitmap) {
     let stroke = px(STROKES[line.side], scene.scale).max(1);
     let (dash, color) = (px(DASH, scene.scale).max(1), side_color(theme, line.side));
     let mut before = line.rows.first().copied().unwrap_or(0);
@@ -71,7 +71,7 @@ fn draw_line(scene: &ComparisonScene, line: &Line, theme: &Theme, frame: &mut Fr
         let is_gap = line.is_reserved && (x / dash) % 2 == 1 && before == row;
         if !is_gap {
             let rect = Rect::new(x, before.min(row) - stroke / 2, x + 1, before.max(row) - stroke / 2 + stroke);
-            frame.fill(rect.intersect(scene.plot), color);
+            bitmap.fill(rect.intersect(scene.plot), color);
         }
         before = row;
     }
@@ -82,7 +82,7 @@ fn draw_legend_entry(
     scene: &ComparisonScene,
     line: &Line,
     theme: &Theme,
-    frame: &mut Frame,
+    bitmap: &mut Bitmap,
     typesetter: &mut Typesetter,
 ) {
     let (label, scale) = (&line.label, scene.scale);
@@ -91,26 +91,26 @@ fn draw_legend_entry(
     for x in (label.x..x1).step_by(2 * dash as usize) {
         let end = if line.is_reserved { x + dash } else { x + 2 * dash };
         let y0 = label.y - stroke / 2;
-        frame.fill(Rect::new(x, y0, end.min(x1), y0 + stroke), side_color(theme, line.side));
+        bitmap.fill(Rect::new(x, y0, end.min(x1), y0 + stroke), side_color(theme, line.side));
     }
     let at = ((label.x + px(LEGEND_LINE, scale)) as f32, label.y as f32);
-    typesetter.draw(frame, &label.text, TEXT * scale, at, Align::Left, theme.text);
+    typesetter.draw(bitmap, &label.text, TEXT * scale, at, Align::Left, theme.text);
 }
 
 /// Draws the moments of both sides as lines, each with its name above the chart.
-fn draw_moments(scene: &ComparisonScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
+fn draw_moments(scene: &ComparisonScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
     let (plot, scale) = (scene.plot, scene.scale);
     let (width, height) = (px(15.0, scale), px(15.0, scale));
     for (side, x) in scene.moments.iter().enumerate() {
         let Some(x) = *x else { continue };
         let stroke = px(1.5, scale).max(1);
         let color = side_color(theme, side);
-        frame.fill(Rect::new(x - stroke / 2, plot.y0 - height, x - stroke / 2 + stroke, plot.y1), color);
+        bitmap.fill(Rect::new(x - stroke / 2, plot.y0 - height, x - stroke / 2 + stroke, plot.y1), color);
         // A's name is left of its line, B's right of it, so that both show if they are close.
         let x0 = if side == 0 { x - width } else { x };
         let flag = Rect::new(x0, plot.y0 - height - px(2.0, scale), x0 + width, plot.y0 - px(2.0, scale));
-        frame.fill(flag, color);
+        bitmap.fill(flag, color);
         let at = ((flag.x0 + flag.x1) as f32 / 2.0, (flag.y0 + flag.y1) as f32 / 2.0);
-        typesetter.draw(frame, NAMES[side], TEXT * scale, at, Align::Center, text_color(color));
+        typesetter.draw(bitmap, NAMES[side], TEXT * scale, at, Align::Center, text_color(color));
     }
 }

@@ -10,7 +10,7 @@ mod axis;
 mod draw;
 mod scene;
 
-use crate::frame::Color;
+use crate::bitmap::Color;
 use crate::theme::Theme;
 
 pub use axis::{Alignment, AxisUnit};

@@ -4,7 +4,7 @@ use vramscope_trace::{ByteSize, Count, CounterColumn, Definitions, DeviceId, Dev
 
 use super::NAMES;
 use super::axis::{Alignment, AxisUnit, Label, SharedAxis, TEXT};
-use crate::frame::{Frame, Rect};
+use crate::bitmap::{Bitmap, Rect};
 use crate::heatmap::{self, HeatmapScene, Layout, View};
 use crate::picture::{chart_columns, px};
 use crate::text::Typesetter;
@@ -181,7 +181,7 @@ impl ComparisonScene {
         scale: f32,
         typesetter: &Typesetter,
     ) -> Self {
-        let height = size.1.min(Frame::MAX_SIDE) as i32;
+        let height = size.1.min(Bitmap::MAX_SIDE) as i32;
         let has_maps = height >= px(LEAST_WITH_HEATMAPS, scale);
         let chart_height = if has_maps { (height as f32 * CHART_SHARE) as i32 } else { height };
         let (x0, x1) = chart_columns(size.0, scale);
@@ -207,7 +207,11 @@ impl ComparisonScene {
         };
         scene.add_lines(drawn);
         if has_maps {
-            scene.add_maps(content, Rect::new(0, chart_height, size.0.min(Frame::MAX_SIDE) as i32, height), typesetter);
+            scene.add_maps(
+                content,
+                Rect::new(0, chart_height, size.0.min(Bitmap::MAX_SIDE) as i32, height),
+                typesetter,
+            );
         }
         scene
     }

@@ -1,8 +1,8 @@
 //! Draws a [`FlameScene`].
 
 use super::scene::{BoxStyle, FlameBox, FlameScene, PADDING, TEXT};
+use crate::bitmap::{Bitmap, Color, Rect, opaque};
 use crate::canvas::Canvas;
-use crate::frame::{Color, Frame, Rect, opaque};
 use crate::picture::{px, text_color};
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
@@ -11,16 +11,16 @@ use crate::theme::Theme;
 /// Least width in pixels of a box with a gap right of it, at scale 1.
 const MIN_GAP_WIDTH: f32 = 3.0;
 
-/// Draws the picture on `frame`, which must have the size that the scene was computed for.
-pub fn draw(scene: &FlameScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
-    draw_on(scene, theme, &mut Canvas { frame, typesetter });
+/// Draws the picture on `bitmap`, which must have the size that the scene was computed for.
+pub fn draw(scene: &FlameScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
+    draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
 }
 
 /// Draws the picture on a whole surface.
 pub(crate) fn draw_on(scene: &FlameScene, theme: &Theme, surface: &mut impl Surface) {
-    surface.pixels(theme.background, |frame| {
+    surface.pixels(theme.background, |bitmap| {
         for one in &scene.boxes {
-            draw_box(scene, one, theme, frame);
+            draw_box(scene, one, theme, bitmap);
         }
     });
     for one in scene.boxes.iter().filter(|one| !one.label.is_empty()) {
@@ -61,17 +61,17 @@ pub(super) fn fill(one: &FlameBox, theme: &Theme) -> Color {
 }
 
 /// Draws a box, without its label.
-fn draw_box(scene: &FlameScene, one: &FlameBox, theme: &Theme, frame: &mut Frame) {
+fn draw_box(scene: &FlameScene, one: &FlameBox, theme: &Theme, bitmap: &mut Bitmap) {
     let area = scene.visible_area(one);
     let gap = px(1.0, scene.scale).max(1);
     let right = if area.width() >= px(MIN_GAP_WIDTH, scene.scale).max(2) { area.x1 - gap } else { area.x1 };
     let painted = Rect { x1: right, y1: area.y1.min(one.area.y1 - scene.scroll - gap).max(area.y0), ..area };
     let color = fill(one, theme);
-    frame.fill(painted, color);
+    bitmap.fill(painted, color);
     if one.style == BoxStyle::Other {
         let period = px(5.0, scene.scale).max(3);
         let ink = opaque(theme.dim);
-        frame.for_each_row(painted, |y, pixels| {
+        bitmap.for_each_row(painted, |y, pixels| {
             for (pixel, x) in pixels.iter_mut().zip(painted.x0..) {
                 if (x - y).rem_euclid(period) < gap {
                     *pixel = ink;
@@ -82,9 +82,9 @@ fn draw_box(scene: &FlameScene, one: &FlameBox, theme: &Theme, frame: &mut Frame
 }
 
 /// Outlines a box on the picture.
-pub fn draw_highlight(frame: &mut Frame, scene: &FlameScene, theme: &Theme, one: &FlameBox) {
+pub fn draw_highlight(bitmap: &mut Bitmap, scene: &FlameScene, theme: &Theme, one: &FlameBox) {
     let area = scene.visible_area(one);
     let stroke = px(1.5, scene.scale).max(1);
     let wide = Rect { x0: area.x0 - 1, x1: area.x1.max(area.x0 + 2), ..area };
-    frame.outline(wide, stroke, theme.cursor);
+    bitmap.outline(wide, stroke, theme.cursor);
 }

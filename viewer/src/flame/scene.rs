@@ -3,7 +3,7 @@
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_trace::{ByteSize, Count, Definitions, Percent};
 
-use crate::frame::{Frame, Rect};
+use crate::bitmap::{Bitmap, Rect};
 use crate::group_style::GroupStyle;
 use crate::picture::px;
 use crate::text::Typesetter;
@@ -222,7 +222,7 @@ impl FlameScene {
     /// `scroll` pixels, at most to its end.
     #[must_use]
     pub fn new(content: FlameContent, size: (u32, u32), scale: f32, scroll: i32, typesetter: &Typesetter) -> Self {
-        let (width, height) = (size.0.min(Frame::MAX_SIDE) as i32, size.1.min(Frame::MAX_SIDE) as i32);
+        let (width, height) = (size.0.min(Bitmap::MAX_SIDE) as i32, size.1.min(Bitmap::MAX_SIDE) as i32);
         let margin = px(MARGIN, scale);
         let right = margin + px(SCROLL_BAR, scale);
         let view =

@@ -5,7 +5,7 @@ use vramscope_trace::{Definition, Definitions, Frame as StackFrame, Interner};
 
 use super::draw::fill;
 use super::*;
-use crate::frame::{Color, Frame, Rect};
+use crate::bitmap::{Bitmap, Color, Rect};
 use crate::text::Typesetter;
 use crate::theme::Theme;
 
@@ -112,12 +112,12 @@ fn hit_is_what_is_painted() {
         let content = FlameContent { graph: &graph, styles: &styles, zoom: None };
         let mut scene = FlameScene::new(content, size, scale, scroll, &Typesetter::new());
         scene.boxes.iter_mut().for_each(|one| one.label.clear());
-        let mut frame = Frame::new(size.0, size.1, Color::default());
-        draw(&scene, &theme, &mut frame, &mut Typesetter::new());
+        let mut bitmap = Bitmap::new(size.0, size.1, Color::default());
+        draw(&scene, &theme, &mut bitmap, &mut Typesetter::new());
         let mut random = fastrand::Rng::with_seed(seed);
         for _ in 0..1_000 {
             let (x, y) = (random.i32(scene.view.x0..scene.view.x1), random.i32(scene.view.y0..scene.view.y1));
-            let painted = frame.pixel(x, y).expect("inside of the picture");
+            let painted = bitmap.pixel(x, y).expect("inside of the picture");
             match scene.hit((x, y)) {
                 Some(one) => {
                     hits += 1;
@@ -164,8 +164,8 @@ fn tiny_and_empty_pictures_are_drawn() {
         for graph in [&graph, &empty] {
             let content = FlameContent { graph, styles: &styles, zoom: None };
             let scene = FlameScene::new(content, size, 2.0, 7, &Typesetter::new());
-            let mut frame = Frame::new(size.0, size.1, Color::default());
-            draw(&scene, &Theme::new(false), &mut frame, &mut Typesetter::new());
+            let mut bitmap = Bitmap::new(size.0, size.1, Color::default());
+            draw(&scene, &Theme::new(false), &mut bitmap, &mut Typesetter::new());
         }
     }
     let content = FlameContent { graph: &empty, styles: &styles, zoom: None };

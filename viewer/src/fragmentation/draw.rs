@@ -1,8 +1,8 @@
 //! Draws a [`FragmentationScene`].
 
 use super::scene::{FragmentationScene, TEXT};
+use crate::bitmap::{Bitmap, Color, Rect, opaque};
 use crate::canvas::Canvas;
-use crate::frame::{Color, Frame, Rect, opaque};
 use crate::picture::px;
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
@@ -15,21 +15,21 @@ const TITLES: [&str; 3] = [
     "largest free block, and largest request (dots above the line do not fit)",
 ];
 
-/// Draws the picture on `frame`, which must have the size that the scene was computed for.
-pub fn draw(scene: &FragmentationScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
-    draw_on(scene, theme, &mut Canvas { frame, typesetter });
+/// Draws the picture on `bitmap`, which must have the size that the scene was computed for.
+pub fn draw(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
+    draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
 }
 
 /// Draws the picture on a whole surface.
 pub(crate) fn draw_on(scene: &FragmentationScene, theme: &Theme, surface: &mut impl Surface) {
     let (upper, lower) = (scene.upper, scene.lower);
-    surface.pixels(theme.background, |frame| {
-        frame.fill(upper, theme.well);
-        frame.fill(lower, theme.well);
-        frame.fill(scene.requests, theme.well);
-        draw_grid(scene, theme, frame);
-        draw_fragmentation(scene, theme, frame);
-        draw_free(scene, theme, frame);
+    surface.pixels(theme.background, |bitmap| {
+        bitmap.fill(upper, theme.well);
+        bitmap.fill(lower, theme.well);
+        bitmap.fill(scene.requests, theme.well);
+        draw_grid(scene, theme, bitmap);
+        draw_fragmentation(scene, theme, bitmap);
+        draw_free(scene, theme, bitmap);
     });
     let size = TEXT * scene.scale;
     for label in &scene.labels {
@@ -51,36 +51,36 @@ pub(crate) fn draw_on(scene: &FragmentationScene, theme: &Theme, surface: &mut i
 }
 
 /// Draws the lines of the vertical axes' labels.
-fn draw_grid(scene: &FragmentationScene, theme: &Theme, frame: &mut Frame) {
+fn draw_grid(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap) {
     let color = theme.well.mix(theme.dim, 0.22);
     for label in scene.labels.iter().filter(|label| label.has_line) {
-        frame.fill(Rect::new(scene.upper.x0, label.y, scene.upper.x1, label.y + 1), color);
+        bitmap.fill(Rect::new(scene.upper.x0, label.y, scene.upper.x1, label.y + 1), color);
     }
 }
 
 /// Draws fragmentation: its range in each column, and the line of its values.
-fn draw_fragmentation(scene: &FragmentationScene, theme: &Theme, frame: &mut Frame) {
+fn draw_fragmentation(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap) {
     let band = theme.well.mix(theme.free, 0.35);
     let (x0, x1) = scene.axis.columns();
     for (x, rows) in (x0..x1).zip(&scene.rows) {
-        frame.fill(Rect::new(x, rows.band.0, x + 1, rows.band.1), band);
-        frame.fill(Rect::new(x, rows.line.0, x + 1, rows.line.1), theme.free);
+        bitmap.fill(Rect::new(x, rows.band.0, x + 1, rows.band.1), band);
+        bitmap.fill(Rect::new(x, rows.line.0, x + 1, rows.line.1), theme.free);
     }
     let (rows, _) = &scene.threshold;
     let dash = px(4.0, scene.scale).max(1);
     for x in (scene.upper.x0..scene.upper.x1).step_by(2 * dash as usize) {
-        frame.fill(Rect::new(x, rows.0, (x + dash).min(scene.upper.x1), rows.1), theme.alarm);
+        bitmap.fill(Rect::new(x, rows.0, (x + dash).min(scene.upper.x1), rows.1), theme.alarm);
     }
 }
 
 /// Draws the free bytes with the heatmap's colors and hatching, the largest free blocks and the
 /// largest requests.
-fn draw_free(scene: &FragmentationScene, theme: &Theme, frame: &mut Frame) {
+fn draw_free(scene: &FragmentationScene, theme: &Theme, bitmap: &mut Bitmap) {
     let period = (scene.scale * 6.0).round().max(4.0) as i32;
     let stroke = (scene.scale * 2.0).round().max(1.0) as i32;
     let (x0, x1) = scene.axis.columns();
     let paint = |is_stroke: bool, fill: Color, ink: Color| opaque(if is_stroke { ink } else { fill });
-    frame.for_each_row(Rect { x0, x1, ..scene.lower }, |y, pixels| {
+    bitmap.for_each_row(Rect { x0, x1, ..scene.lower }, |y, pixels| {
         for ((pixel, rows), x) in pixels.iter_mut().zip(&scene.rows).zip(x0..) {
             if y < rows.releasable.0 {
                 continue;
@@ -94,12 +94,12 @@ fn draw_free(scene: &FragmentationScene, theme: &Theme, frame: &mut Frame) {
         }
     });
     for (x, rows) in (x0..x1).zip(&scene.rows) {
-        frame.fill(Rect::new(x, rows.largest_free.0, x + 1, rows.largest_free.1), theme.text);
+        bitmap.fill(Rect::new(x, rows.largest_free.0, x + 1, rows.largest_free.1), theme.text);
     }
     let dot = px(2.0, scene.scale).max(2);
     for (x, rows) in (x0..x1).zip(&scene.rows) {
         let (y0, y1) = rows.largest_request;
-        frame.fill(Rect::new(x, y0, (x + dot).min(x1), y1), theme.allocated);
+        bitmap.fill(Rect::new(x, y0, (x + dot).min(x1), y1), theme.allocated);
     }
 }
 

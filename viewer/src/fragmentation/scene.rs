@@ -3,7 +3,7 @@
 use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::{ByteSize, Count, Percent};
 
-use crate::frame::{Frame, Rect};
+use crate::bitmap::{Bitmap, Rect};
 use crate::picture::{MomentAxis, chart_columns, px};
 use crate::units;
 
@@ -112,7 +112,7 @@ impl FragmentationScene {
     pub fn new(content: FragmentationContent, size: (u32, u32), scale: f32) -> Self {
         let (x0, x1) = chart_columns(size.0, scale);
         let title = px(TITLE, scale);
-        let height = size.1.min(Frame::MAX_SIDE) as i32;
+        let height = size.1.min(Bitmap::MAX_SIDE) as i32;
         let available = (height - 3 * title - px(TIMES, scale)).max(3);
         let part = |part: f32| ((available as f32 * part) as i32).max(1);
         let (upper_height, request_height) = (part(PARTS.0), part(PARTS.1));

@@ -6,7 +6,7 @@ use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::FreeSpace;
 
 use super::*;
-use crate::frame::{Color, Frame};
+use crate::bitmap::{Bitmap, Color};
 use crate::picture::{MomentAxis, chart_columns};
 use crate::text::Typesetter;
 use crate::theme::Theme;
@@ -54,12 +54,12 @@ fn hit_is_what_is_painted() {
         // The mark may be anywhere.
         scene.crossing = None;
         let theme = Theme::new(seed == 1);
-        let mut frame = Frame::new(size.0, size.1, Color::default());
-        draw(&scene, &theme, &mut frame, &mut Typesetter::new());
+        let mut bitmap = Bitmap::new(size.0, size.1, Color::default());
+        draw(&scene, &theme, &mut bitmap, &mut Typesetter::new());
         let mut random = fastrand::Rng::with_seed(seed);
         for _ in 0..1_000 {
             let (x, y) = (random.i32(scene.upper.x0..scene.upper.x1), random.i32(scene.upper.y0..scene.requests.y1));
-            let painted = frame.pixel(x, y).expect("inside of the picture");
+            let painted = bitmap.pixel(x, y).expect("inside of the picture");
             let Some(part) = scene.hit((x, y)) else {
                 let charts = [scene.upper, scene.lower, scene.requests];
                 assert!(charts.iter().all(|chart| !chart.contains(x, y)));
@@ -113,8 +113,8 @@ fn values_are_those_of_the_column() {
 fn tiny_and_empty_pictures_are_drawn() {
     for size in [(0, 0), (1, 1), (80, 9), (40, 600), (500, 30)] {
         for scene in [scene(7, size, 2.0), FragmentationScene::new(FragmentationContent::default(), size, 2.0)] {
-            let mut frame = Frame::new(size.0, size.1, Color::default());
-            draw(&scene, &Theme::new(true), &mut frame, &mut Typesetter::new());
+            let mut bitmap = Bitmap::new(size.0, size.1, Color::default());
+            draw(&scene, &Theme::new(true), &mut bitmap, &mut Typesetter::new());
             let _ = scene.hit((0, 0));
         }
     }

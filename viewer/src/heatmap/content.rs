@@ -4,7 +4,7 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Block, Category, Definitions, DeviceState};
 
 use super::groups::BlockGroups;
-use crate::frame::Color;
+use crate::bitmap::Color;
 use crate::theme::{Texture, Theme};
 
 /// The property that a live block's color shows.

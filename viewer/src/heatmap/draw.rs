@@ -6,8 +6,8 @@ use super::badges::SegmentBadges;
 use super::labels::Label;
 use super::layout::Layout;
 use super::scene::{Cell, HeatmapScene, Line, LiveCell};
+use crate::bitmap::{Bitmap, Color, Rect, opaque};
 use crate::canvas::Canvas;
-use crate::frame::{Color, Frame, Rect, opaque};
 use crate::surface::Surface;
 use crate::text::Typesetter;
 use crate::theme::{Texture, Theme};
@@ -15,17 +15,17 @@ use crate::theme::{Texture, Theme};
 /// How far everything that is not highlighted is mixed with the background, 0 to 1.
 const DIMMED: f32 = 0.72;
 
-/// Draws the heatmap on `frame`, which must have the size that the scene was computed for.
-pub fn draw(scene: &HeatmapScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
-    draw_on(scene, theme, &mut Canvas { frame, typesetter });
+/// Draws the heatmap on `bitmap`, which must have the size that the scene was computed for.
+pub fn draw(scene: &HeatmapScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
+    draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
 }
 
 /// Draws the heatmap on a whole surface.
 pub(crate) fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut impl Surface) {
-    surface.pixels(theme.background, |frame| {
+    surface.pixels(theme.background, |bitmap| {
         let mut painter = Painter::new(scene, theme);
         for line in &scene.lines {
-            painter.draw_line(line, frame);
+            painter.draw_line(line, bitmap);
         }
     });
     draw_labels(&scene.labels, theme, surface);
@@ -130,7 +130,7 @@ impl<'a> Painter<'a> {
 
     /// Draws one row of the heatmap: its blocks and free space, the color of the segment's
     /// fragmentation right of it, and the segment's badges left of it.
-    fn draw_line(&mut self, line: &Line, frame: &mut Frame) {
+    fn draw_line(&mut self, line: &Line, bitmap: &mut Bitmap) {
         let (theme, scale, is_dimmed) = (self.theme, self.scene.layout.scale, self.scene.is_dimmed);
         let (free, hatch) = if line.is_empty {
             (theme.cached, theme.cached_hatch)
@@ -148,7 +148,7 @@ impl<'a> Painter<'a> {
         let hatched = |diagonal: i32| if diagonal.rem_euclid(period) < stroke { hatch } else { free };
         self.hatching.clear();
         self.hatching.extend((0..self.colors.len() as i32 + period).map(hatched));
-        frame.for_each_row(line.area, |y, pixels| {
+        bitmap.for_each_row(line.area, |y, pixels| {
             let width = pixels.len().min(self.colors.len());
             pixels[..width].copy_from_slice(&self.colors[..width]);
             let shift = y.rem_euclid(period) as usize;
@@ -173,17 +173,17 @@ impl<'a> Painter<'a> {
             }
         });
         if is_dimmed {
-            self.outline_highlighted(line, frame);
+            self.outline_highlighted(line, bitmap);
         }
         if let Some(fragmentation) = line.fragmentation {
             let (x0, x1) = self.scene.heat_columns;
-            frame.fill(Rect { x0, x1, ..line.area }, theme.heat(fragmentation));
+            bitmap.fill(Rect { x0, x1, ..line.area }, theme.heat(fragmentation));
         }
-        self.draw_badges(&line.badges, line.area, frame);
+        self.draw_badges(&line.badges, line.area, bitmap);
     }
 
     /// Outlines the highlighted blocks of a row that are large enough for that.
-    fn outline_highlighted(&self, line: &Line, frame: &mut Frame) {
+    fn outline_highlighted(&self, line: &Line, bitmap: &mut Bitmap) {
         let stroke = (self.scene.layout.scale.round() as i32).max(1);
         let Rect { x0, y0, y1, .. } = line.area;
         let mut start: Option<usize> = None;
@@ -195,7 +195,7 @@ impl<'a> Painter<'a> {
             if let Some(first) = start.filter(|_| !is_highlighted || begins) {
                 let block = Rect::new(x0 + first as i32, y0, x0 + index as i32, y1);
                 if block.width() > 2 * stroke && block.height() > 2 * stroke {
-                    frame.outline(block, stroke, self.theme.cursor);
+                    bitmap.outline(block, stroke, self.theme.cursor);
                 }
                 start = None;
             }
@@ -207,21 +207,21 @@ impl<'a> Painter<'a> {
 
     /// Draws the edge left of a row: dashes for expandable segments, and the color of a private
     /// pool or stream.
-    fn draw_badges(&self, badges: &SegmentBadges, area: Rect, frame: &mut Frame) {
+    fn draw_badges(&self, badges: &SegmentBadges, area: Rect, bitmap: &mut Bitmap) {
         if *badges == SegmentBadges::default() {
             return;
         }
         let px = |units: f32| ((units * self.scene.layout.scale).round() as i32).max(1);
         let edge = Rect { x0: area.x0 - px(3.0), x1: area.x0 - px(1.0), ..area };
         if let Some(index) = badges.color_index() {
-            frame.fill(edge, self.theme.group_color(index));
+            bitmap.fill(edge, self.theme.group_color(index));
         }
         if badges.is_expandable {
             let is_beside = area.x0 == self.scene.layout.map.x0;
             let distance = if is_beside && badges.color_index().is_some() { px(3.0) } else { 0 };
             let dashes = Rect { x0: edge.x0 - distance, x1: edge.x1 - distance, ..edge };
             let (dash, dim) = (px(3.0), opaque(self.theme.dim));
-            frame.for_each_row(dashes, |y, pixels| {
+            bitmap.for_each_row(dashes, |y, pixels| {
                 if (y - area.y0).rem_euclid(dash * 2) < dash {
                     pixels.fill(dim);
                 }
@@ -249,29 +249,29 @@ pub enum Highlight {
 
 /// Outlines the `size` bytes at device address `address` on the heatmap's picture, on every row
 /// that shows some of these bytes.
-pub fn draw_highlight(frame: &mut Frame, layout: &Layout, theme: &Theme, range: (u64, u64), highlight: Highlight) {
+pub fn draw_highlight(bitmap: &mut Bitmap, layout: &Layout, theme: &Theme, range: (u64, u64), highlight: Highlight) {
     let px = |units: f32| (units * layout.scale).round() as i32;
     let stroke = match highlight {
         Highlight::Hovered => px(1.0).max(1),
         Highlight::Selected => px(2.0).max(2),
     };
-    for_each_part(frame, layout, range, |frame, part| {
-        frame.outline(part.outset(stroke), stroke, theme.cursor);
+    for_each_part(bitmap, layout, range, |bitmap, part| {
+        bitmap.outline(part.outset(stroke), stroke, theme.cursor);
         if highlight == Highlight::Selected {
-            frame.fill(part.tick, theme.cursor);
+            bitmap.fill(part.tick, theme.cursor);
         }
     });
 }
 
 /// Marks the `size` bytes at device address `address` as the ones where a request would be placed:
 /// a dashed outline and a tint, on every row that shows some of these bytes.
-pub fn draw_placement(frame: &mut Frame, layout: &Layout, theme: &Theme, range: (u64, u64)) {
+pub fn draw_placement(bitmap: &mut Bitmap, layout: &Layout, theme: &Theme, range: (u64, u64)) {
     let px = |units: f32| (units * layout.scale).round() as i32;
     let stroke = px(2.0).max(2);
-    for_each_part(frame, layout, range, |frame, part| {
-        frame.tint(part.area.intersect(part.visible), theme.cursor, 0.35);
-        draw_dashes(frame, part.outset(stroke), stroke, px(5.0).max(3), theme);
-        frame.fill(part.tick, theme.cursor);
+    for_each_part(bitmap, layout, range, |bitmap, part| {
+        bitmap.tint(part.area.intersect(part.visible), theme.cursor, 0.35);
+        draw_dashes(bitmap, part.outset(stroke), stroke, px(5.0).max(3), theme);
+        bitmap.fill(part.tick, theme.cursor);
     });
 }
 
@@ -295,23 +295,23 @@ impl RangePart {
 
 /// Calls `draw` for each row that shows some of the `size` bytes at device address `address`.
 fn for_each_part(
-    frame: &mut Frame,
+    bitmap: &mut Bitmap,
     layout: &Layout,
     (address, size): (u64, u64),
-    mut draw: impl FnMut(&mut Frame, RangePart),
+    mut draw: impl FnMut(&mut Bitmap, RangePart),
 ) {
     let px = |units: f32| (units * layout.scale).round() as i32;
-    let visible = Rect { x0: 0, x1: frame.width(), ..layout.map };
+    let visible = Rect { x0: 0, x1: bitmap.width(), ..layout.map };
     for row in layout.rows_of(address) {
         let Some((x0, x1)) = layout.columns(row, address, size) else { continue };
         let tick = Rect::new(px(2.0), row.y0, px(5.0), row.y1).intersect(visible);
-        draw(frame, RangePart { area: Rect::new(x0, row.y0, x1, row.y1), tick, visible });
+        draw(bitmap, RangePart { area: Rect::new(x0, row.y0, x1, row.y1), tick, visible });
     }
 }
 
 /// Draws the edge of a rectangle in dashes of `dash` pixels, light and dark by turns, so that it
 /// stands out from every color.
-fn draw_dashes(frame: &mut Frame, rect: Rect, stroke: i32, dash: i32, theme: &Theme) {
+fn draw_dashes(bitmap: &mut Bitmap, rect: Rect, stroke: i32, dash: i32, theme: &Theme) {
     let colors = [opaque(theme.cursor), opaque(theme.background)];
     let Rect { x0, y0, x1, y1 } = rect;
     let sides = [
@@ -320,8 +320,8 @@ fn draw_dashes(frame: &mut Frame, rect: Rect, stroke: i32, dash: i32, theme: &Th
         Rect::new(x0, y0, (x0 + stroke).min(x1), y1),
         Rect::new((x1 - stroke).max(x0), y0, x1, y1),
     ];
-    for side in sides.map(|side| side.intersect(frame.bounds())) {
-        frame.for_each_row(side, |y, pixels| {
+    for side in sides.map(|side| side.intersect(bitmap.bounds())) {
+        bitmap.for_each_row(side, |y, pixels| {
             for (x, pixel) in (side.x0..).zip(pixels) {
                 *pixel = colors[((x + y).div_euclid(dash) & 1) as usize];
             }

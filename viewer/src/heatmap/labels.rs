@@ -6,7 +6,7 @@ use vramscope_trace::{ByteSize, Count};
 use super::badges::SegmentBadges;
 use super::layout::Layout;
 use super::row::Row;
-use crate::frame::Rect;
+use crate::bitmap::Rect;
 use crate::text::{Align, Typesetter};
 use crate::units;
 

@@ -9,7 +9,7 @@ use super::regions::Regions;
 use super::row::Row;
 use super::slices::{Slice, fill_slices, main_address};
 use super::view::{Scaling, View};
-use crate::frame::{Frame, Rect};
+use crate::bitmap::{Bitmap, Rect};
 
 /// Width of the picture in units (pixels at scale 1) below which rows have no address; the details
 /// panel still shows addresses.
@@ -78,7 +78,7 @@ impl Layout {
     pub fn new(device: &DeviceState, size: (u32, u32), scale: f32, view: View) -> Self {
         let view = view.clamped();
         let px = |units: f32| (units * scale).round() as i32;
-        let (width, height) = (size.0.min(Frame::MAX_SIDE) as i32, size.1.min(Frame::MAX_SIDE) as i32);
+        let (width, height) = (size.0.min(Bitmap::MAX_SIDE) as i32, size.1.min(Bitmap::MAX_SIDE) as i32);
         let is_narrow = width < px(NARROW_WIDTH);
         let x0 = px(if is_narrow { Self::NARROW_GUTTER } else { Self::GUTTER }).min(width - 1);
         let y0 = px(Self::HEADER).min(height - 1);

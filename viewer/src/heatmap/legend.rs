@@ -5,7 +5,7 @@ use vramscope_trace::{ByteSize, Category, Count, DurationNs};
 
 use super::badges::SegmentBadges;
 use super::content::{AgeUnit, ColorBy, Fill, HeatmapContent, size_at};
-use crate::frame::Color;
+use crate::bitmap::Color;
 use crate::theme::{Texture, Theme};
 
 /// Most groups that the legend names; the others are one entry.

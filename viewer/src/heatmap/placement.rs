@@ -6,7 +6,7 @@ use vramscope_trace::sort::sort_by;
 
 use super::regions::Regions;
 use super::view::View;
-use crate::frame::Rect;
+use crate::bitmap::Rect;
 
 /// Least height of a row including the line below it, in units (pixels at scale 1); if not all rows
 /// fit at this height, the map scrolls.

@@ -10,7 +10,7 @@ use super::layout::Layout;
 use super::legend::{self, FillBytes, LegendEntry};
 use super::row::Row;
 use super::slices::Slice;
-use crate::frame::Rect;
+use crate::bitmap::Rect;
 use crate::text::Typesetter;
 
 /// The live part of a pixel column: its fill, whether it is rounding, and whether a block begins

@@ -13,8 +13,8 @@ use vramscope_trace::{ByteSize, Category, DeviceId, FormatError, Recording, Repl
 use super::contents::ReportError;
 use super::render::SCALE;
 use super::{png, svg};
+use crate::bitmap::{Bitmap, Color, Rect};
 use crate::canvas::Canvas;
-use crate::frame::{Color, Frame, Rect};
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter, Weight};
 use crate::theme::Theme;
@@ -168,9 +168,9 @@ impl ComparisonReport {
     #[must_use]
     pub fn png(&self) -> Vec<u8> {
         let (width, height) = Self::size();
-        let (mut frame, mut typesetter) = (Frame::new(width, height, Color::default()), Typesetter::new());
-        self.draw(&mut Canvas { frame: &mut frame, typesetter: &mut typesetter });
-        png::encode(&frame)
+        let (mut bitmap, mut typesetter) = (Bitmap::new(width, height, Color::default()), Typesetter::new());
+        self.draw(&mut Canvas { bitmap: &mut bitmap, typesetter: &mut typesetter });
+        png::encode(&bitmap)
     }
 
     fn size() -> (u32, u32) {

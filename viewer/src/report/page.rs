@@ -6,7 +6,7 @@ use super::chart;
 use super::contents::RecordingReport;
 use super::summary::DeviceSummary;
 use crate::bands::BandChoice;
-use crate::frame::{Color, Rect};
+use crate::bitmap::{Color, Rect};
 use crate::heatmap::{self, HeatmapScene, Layout, View};
 use crate::surface::Surface;
 use crate::text::{Align, Weight};

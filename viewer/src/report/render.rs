@@ -3,8 +3,8 @@
 use super::contents::{RecordingReport, ReportError};
 use super::page::Page;
 use super::{png, svg};
+use crate::bitmap::{Bitmap, Color};
 use crate::canvas::Canvas;
-use crate::frame::{Color, Frame};
 use crate::text::Typesetter;
 
 /// Pixels per unit of a report, for screens with two pixels per CSS pixel; a very high PNG gets
@@ -27,28 +27,28 @@ impl RecordingReport<'_> {
     /// Returns the report as a PNG file.
     ///
     /// # Errors
-    /// If the picture would be higher than [`Frame::MAX_SIDE`] pixels at the smallest legible
+    /// If the picture would be higher than [`Bitmap::MAX_SIDE`] pixels at the smallest legible
     /// scale.
     pub fn png(&self) -> Result<Vec<u8>, ReportError> {
-        self.frame().map(|frame| png::encode(&frame))
+        self.bitmap().map(|bitmap| png::encode(&bitmap))
     }
 
     /// Returns the report as pixels.
     ///
     /// # Errors
-    /// If the picture would be higher than [`Frame::MAX_SIDE`] pixels at the smallest legible
+    /// If the picture would be higher than [`Bitmap::MAX_SIDE`] pixels at the smallest legible
     /// scale.
-    pub fn frame(&self) -> Result<Frame, ReportError> {
+    pub fn bitmap(&self) -> Result<Bitmap, ReportError> {
         let (_, height) = Page::new(self, 1.0).size();
         // 8 pixels of margin, because sides are rounded to whole pixels at any scale.
-        let scale = SCALE.min(Frame::MAX_SIDE as f32 / (height as f32 + 8.0));
+        let scale = SCALE.min(Bitmap::MAX_SIDE as f32 / (height as f32 + 8.0));
         if scale < MIN_SCALE {
             return Err(ReportError::TooHigh(self.devices.len()));
         }
         let page = Page::new(self, scale);
         let (width, height) = page.size();
-        let (mut frame, mut typesetter) = (Frame::new(width, height, Color::default()), Typesetter::new());
-        page.draw(&mut Canvas { frame: &mut frame, typesetter: &mut typesetter });
-        Ok(frame)
+        let (mut bitmap, mut typesetter) = (Bitmap::new(width, height, Color::default()), Typesetter::new());
+        page.draw(&mut Canvas { bitmap: &mut bitmap, typesetter: &mut typesetter });
+        Ok(bitmap)
     }
 }

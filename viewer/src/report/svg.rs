@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::png;
-use crate::frame::{Color, Frame, Rect};
+use crate::bitmap::{Bitmap, Color, Rect};
 use crate::surface::Surface;
 use crate::text::{Align, REGULAR, SEMI_BOLD, Typesetter, Weight};
 use base64::Engine as _;
@@ -195,11 +195,11 @@ impl Surface for Svg {
         &self.typesetter
     }
 
-    fn pixels(&mut self, background: Color, draw: impl FnOnce(&mut Frame)) {
+    fn pixels(&mut self, background: Color, draw: impl FnOnce(&mut Bitmap)) {
         let (width, height) = self.size;
-        let mut frame = Frame::new(width, height, background);
-        draw(&mut frame);
-        let bytes = BASE64.encode(png::encode(&frame));
+        let mut bitmap = Bitmap::new(width, height, background);
+        draw(&mut bitmap);
+        let bytes = BASE64.encode(png::encode(&bitmap));
         self.add(format_args!(
             "<image width=\"{width}\" height=\"{height}\" href=\"data:image/png;base64,{bytes}\"/>\n"
         ));

@@ -5,7 +5,7 @@ use vramscope_trace::{FormatError, SiteId};
 use crate::editor_link::EditorTemplate;
 use crate::model::{Changes, Model, Origin};
 use crate::page_texts::LiveStatus;
-use crate::protocol::{Action, Frame, FrameRequest, Screen, Surface};
+use crate::protocol::{Action, FrameRequest, PageUpdate, Screen, Surface};
 use crate::saved_picture::SavedPicture;
 use crate::scene::{Layers, Scene, Viewport};
 use crate::text::Typesetter;
@@ -107,7 +107,7 @@ pub struct Report {
 
 impl Session {
     /// Applies what the user did and everything received, and draws what has changed.
-    pub fn frame(&mut self, request: &FrameRequest, facts: &PageFacts, report: &mut Report) -> Frame {
+    pub fn frame(&mut self, request: &FrameRequest, facts: &PageFacts, report: &mut Report) -> PageUpdate {
         if let Some(screen) = request.screen.as_ref().filter(|screen| **screen != self.screen) {
             self.screen = screen.clone();
             self.theme = Theme::new(screen.is_dark);
@@ -138,31 +138,31 @@ impl Session {
         self.update_axis(&mut changes);
         let hover_changed = std::mem::take(&mut self.hover_changed);
         let is_waiting = self.wait_for_exact_timeline(&mut changes);
-        let mut frame = Frame { is_animated: is_playing.unwrap_or(false) || is_waiting, ..Frame::default() };
+        let mut update = PageUpdate { is_animated: is_playing.unwrap_or(false) || is_waiting, ..PageUpdate::default() };
         if changes.timeline || changes.moment || hover_changed {
             self.update_scene(changes, facts.status);
             let has_changed = changes.timeline || changes.moment;
             let pictures = if has_changed { self.update_pictures() } else { [false; 2] };
-            self.draw(changes, hover_changed, pictures, &mut frame);
-            frame.texts = Some(Box::new(self.scene.texts.clone()));
-            self.update_details(&mut frame);
-            self.update_timeline_page(&mut frame);
+            self.draw(changes, hover_changed, pictures, &mut update);
+            update.texts = Some(Box::new(self.scene.texts.clone()));
+            self.update_details(&mut update);
+            self.update_timeline_page(&mut update);
             if has_changed {
-                self.update_panes(&mut frame);
+                self.update_panes(&mut update);
             }
         }
-        frame.pane_count = self.panes.count();
-        frame.lanes = self.lane_count();
-        frame.state = self.state_json(facts);
+        update.pane_count = self.panes.count();
+        update.lanes = self.lane_count();
+        update.state = self.state_json(facts);
         let link = self.link();
         if was_playing || self.drag.is_some() {
             self.view_history.gesture_continues();
         }
         self.view_history.record_view(self.model.opened(), &link, request.clock_ms);
-        (frame.link, frame.entry) = (link.fragment(), self.view_history.entries());
-        frame.is_live = matches!(self.model.origin(), Origin::Live | Origin::Disconnected);
-        frame.is_connected = self.model.origin() == Origin::Live;
-        frame
+        (update.link, update.entry) = (link.fragment(), self.view_history.entries());
+        update.is_live = matches!(self.model.origin(), Origin::Live | Origin::Disconnected);
+        update.is_connected = self.model.origin() == Origin::Live;
+        update
     }
 
     /// Applies what the user did, in order. `clock_ms` is the page's clock.
@@ -239,24 +239,24 @@ impl Session {
         self.update_overlay();
     }
 
-    /// Draws the pictures that have changed and lists them in `frame`. `pictures` tells of which
+    /// Draws the pictures that have changed and lists them in `update`. `pictures` tells of which
     /// panes the bases must be drawn again.
-    pub(super) fn draw(&mut self, changes: Changes, hover_changed: bool, pictures: [bool; 2], frame: &mut Frame) {
+    pub(super) fn draw(&mut self, changes: Changes, hover_changed: bool, pictures: [bool; 2], update: &mut PageUpdate) {
         let has_changed = changes.timeline || changes.moment;
         let heatmap = self.heatmap_surface();
         let (theme, typesetter) = (&self.theme, &mut self.typesetter);
         let is_on_timeline = self.hover.is_none_or(|(surface, _)| surface == Surface::Timeline);
         if has_changed || (hover_changed && is_on_timeline) {
             self.layers[0].draw_timeline(&self.scene, changes.timeline, theme, typesetter);
-            frame.pictures.push((Surface::Timeline, 0, 0));
+            update.pictures.push((Surface::Timeline, 0, 0));
         }
         if let Some(surface) = heatmap.filter(|_| has_changed || hover_changed) {
             self.layers[surface as usize].draw_heatmap(&self.scene, has_changed, theme, typesetter);
-            frame.pictures.push((surface, 0, 0));
+            update.pictures.push((surface, 0, 0));
         }
         let drawn = self.draw_pictures(pictures, has_changed || hover_changed);
-        frame.pictures.extend(drawn.into_iter().map(|surface| (surface, 0, 0)));
-        for (surface, width, height) in &mut frame.pictures {
+        update.pictures.extend(drawn.into_iter().map(|surface| (surface, 0, 0)));
+        for (surface, width, height) in &mut update.pictures {
             (*width, *height) = self.layers[*surface as usize].size();
         }
     }

@@ -5,15 +5,15 @@ use vramscope_trace::{Allocation, EventKind, Replay};
 
 use crate::details::{BlockEvents, Details, StackSection, of_absent_allocation, of_event_row};
 use crate::model::Origin;
-use crate::protocol::Frame;
+use crate::protocol::PageUpdate;
 use crate::ui::Node;
 use crate::views::{self, ViewKind};
 
 use super::core::Session;
 
 impl Session {
-    /// Adds the content of the details panel to `frame` if it has changed.
-    pub(super) fn update_details(&mut self, frame: &mut Frame) {
+    /// Adds the content of the details panel to `update` if it has changed.
+    pub(super) fn update_details(&mut self, update: &mut PageUpdate) {
         let section = self.findings_section();
         let absent = self.model.selected_since().filter(|_| self.model.selected().is_none());
         let mut content = match self.model.selection().zip(absent) {
@@ -32,7 +32,7 @@ impl Session {
         }
         content.splice(0..0, section);
         if self.sent_details.as_ref() != Some(&content) {
-            frame.details = Some(content.clone());
+            update.details = Some(content.clone());
             self.sent_details = Some(content);
         }
     }

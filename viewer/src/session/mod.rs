@@ -1,7 +1,7 @@
 //! A user's session with the page: what is open, what the panes show, input and drawing.
 //!
 //! A [`Session`] receives [`FrameRequest`](crate::protocol::FrameRequest)s with what the user did,
-//! and returns [`Frame`](crate::protocol::Frame)s with what has changed. It runs natively too; in a
+//! and returns [`PageUpdate`](crate::protocol::PageUpdate)s with what has changed. It runs natively too; in a
 //! browser, a web worker owns it.
 
 mod allocations;

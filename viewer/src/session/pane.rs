@@ -1,6 +1,6 @@
 //! The panes below the timeline, and what each shows.
 
-use crate::protocol::{Frame, PaneContent};
+use crate::protocol::{PageUpdate, PaneContent};
 use crate::ui::{Attribute, Element, Tag};
 use crate::views::{self, ViewKind};
 
@@ -8,13 +8,13 @@ use super::core::Session;
 use super::parts::SentPanes;
 
 impl Session {
-    /// Computes the contents of the panes and adds changed contents to `frame`.
-    pub(super) fn update_panes(&mut self, frame: &mut Frame) {
+    /// Computes the contents of the panes and adds changed contents to `update`.
+    pub(super) fn update_panes(&mut self, update: &mut PageUpdate) {
         for (pane, view) in self.panes.views().into_iter().enumerate() {
             let content = view.map(|view| self.pane_content(pane, view)).unwrap_or_default();
             if self.sent_panes.0[pane].as_ref() != Some(&content) {
                 self.sent_panes.0[pane] = Some(content.clone());
-                frame.panes[pane] = Some(content);
+                update.panes[pane] = Some(content);
             }
         }
     }

@@ -3,8 +3,8 @@
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, DurationNs, Percent};
 
-use crate::frame::Color;
-use crate::protocol::{Frame, Tooltip};
+use crate::bitmap::Color;
+use crate::protocol::{PageUpdate, Tooltip};
 use crate::theme::{Texture, Theme};
 use crate::timeline::{AxisKind, Hover, StackLayer, TimelineScene};
 use crate::ui::{Attribute, Element, Node, Tag, swatch};
@@ -19,16 +19,16 @@ const MAX_LEGEND: usize = 8;
 pub(super) const COUNTERS: &str = "counters";
 
 impl Session {
-    /// Adds the bar above the timeline and the tooltip to `frame` if they have changed.
-    pub(super) fn update_timeline_page(&mut self, frame: &mut Frame) {
+    /// Adds the bar above the timeline and the tooltip to `update` if they have changed.
+    pub(super) fn update_timeline_page(&mut self, update: &mut PageUpdate) {
         let bar = self.timeline_bar();
         if self.timeline.sent.bar.as_ref() != Some(&bar) {
-            frame.timeline_bar = Some(bar.clone());
+            update.timeline_bar = Some(bar.clone());
             self.timeline.sent.bar = Some(bar);
         }
         let tooltip = self.timeline_hover().map(|hover| tooltip(&hover, &self.theme));
         if self.timeline.sent.tooltip != tooltip {
-            frame.tooltip = Some(tooltip.clone().unwrap_or_default());
+            update.tooltip = Some(tooltip.clone().unwrap_or_default());
             self.timeline.sent.tooltip = tooltip;
         }
     }

@@ -7,7 +7,7 @@
 //! graphics), and that colors stay apart in simulated protanopia, deuteranopia and tritanopia.
 //! Where a picture has room, a [`Texture`] tells colors apart a second time.
 
-use crate::frame::Color;
+use crate::bitmap::Color;
 
 /// A palette: one color for each role, such as the background, text or allocated blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

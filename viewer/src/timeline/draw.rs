@@ -14,8 +14,8 @@ use super::stack::Stack;
 use crate::axis::ColumnAxis;
 use crate::backend::Backend;
 use crate::bands::Band;
+use crate::bitmap::{Bitmap, Color, Rect};
 use crate::canvas::Canvas;
-use crate::frame::{Color, Frame, Rect};
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 use crate::theme::{Texture, Theme};
@@ -31,9 +31,9 @@ impl TimelineScene {
     }
 }
 
-/// Draws the timeline on `frame`, which must have the size that the scene was computed for.
-pub fn draw(scene: &TimelineScene, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
-    draw_on(scene, theme, &mut Canvas { frame, typesetter });
+/// Draws the timeline on `bitmap`, which must have the size that the scene was computed for.
+pub fn draw(scene: &TimelineScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
+    draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
 }
 
 /// Draws the timeline on a whole surface.
@@ -246,7 +246,7 @@ fn draw_incidents(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surfa
     }
 }
 
-/// Draws the whole recording in the overview strip, with a frame around the visible part.
+/// Draws the whole recording in the overview strip, with an outline around the visible part.
 fn draw_overview(overview: &Overview, scale: f32, theme: &Theme, surface: &mut impl Surface) {
     let (strip, window) = (overview.strip, overview.window);
     surface.fill(strip, theme.well);
@@ -312,50 +312,50 @@ fn draw_peaks(scene: &TimelineScene, theme: &Theme, surface: &mut impl Surface) 
 }
 
 /// Draws the selected range, the line under the pointer, and the cursor on a timeline's picture.
-pub fn draw_overlay(overlay: &Overlay, scale: f32, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
+pub fn draw_overlay(overlay: &Overlay, scale: f32, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
     if let Some(band) = &overlay.selection {
-        frame.tint(band.rect, theme.cursor, 0.16);
+        bitmap.tint(band.rect, theme.cursor, 0.16);
         let stroke = px(1.0, scale).max(1);
         for x in [band.rect.x0, band.rect.x1 - stroke] {
-            frame.tint(Rect { x0: x, x1: x + stroke, ..band.rect }, theme.cursor, 0.7);
+            bitmap.tint(Rect { x0: x, x1: x + stroke, ..band.rect }, theme.cursor, 0.7);
         }
         if let Some(tag) = &band.label {
             // Opaque: other labels may be below it.
-            frame.fill(tag.rect, theme.background);
-            frame.outline(tag.rect, stroke, theme.dim);
-            draw_tag(tag, scale, theme, &mut Canvas { frame, typesetter });
+            bitmap.fill(tag.rect, theme.background);
+            bitmap.outline(tag.rect, stroke, theme.dim);
+            draw_tag(tag, scale, theme, &mut Canvas { bitmap, typesetter });
         }
     }
     if let (Some(x), Some(cursor)) = (overlay.pointer_x, &overlay.cursor) {
         let line = cursor.line.unwrap_or(Rect { y0: 0, ..cursor.label });
-        frame.tint(Rect { x0: x, x1: x + 1, ..line }, theme.cursor, 0.45);
+        bitmap.tint(Rect { x0: x, x1: x + 1, ..line }, theme.cursor, 0.45);
     }
     let lanes = overlay.lanes.rect;
     if let (Some(x), true) = (overlay.pointer_x, lanes.height() > 0) {
-        frame.tint(Rect { x0: x, x1: x + 1, ..lanes }, theme.cursor, 0.45);
+        bitmap.tint(Rect { x0: x, x1: x + 1, ..lanes }, theme.cursor, 0.45);
     }
     if let Some(cursor) = &overlay.cursor {
-        draw_cursor(cursor, theme, frame, typesetter);
+        draw_cursor(cursor, theme, bitmap, typesetter);
         if let Some(line) = cursor.line {
-            frame.fill(Rect { x0: line.x0, x1: line.x1, ..lanes }, theme.cursor);
+            bitmap.fill(Rect { x0: line.x0, x1: line.x1, ..lanes }, theme.cursor);
         }
     }
     for tag in &overlay.lanes.tags {
-        draw_tag(tag, scale, theme, &mut Canvas { frame, typesetter });
+        draw_tag(tag, scale, theme, &mut Canvas { bitmap, typesetter });
     }
 }
 
 /// Draws the cursor, the line and time of the moment on the screen, or the arrow to it, on a
 /// timeline's picture.
-pub fn draw_cursor(cursor: &Cursor, theme: &Theme, frame: &mut Frame, typesetter: &mut Typesetter) {
+pub fn draw_cursor(cursor: &Cursor, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
     for label in &cursor.covered {
-        frame.fill(*label, theme.background);
+        bitmap.fill(*label, theme.background);
     }
     if let Some(line) = cursor.line {
-        frame.fill(line, theme.cursor);
+        bitmap.fill(line, theme.cursor);
     }
     let label = cursor.label;
-    frame.fill(label, theme.cursor);
+    bitmap.fill(label, theme.cursor);
     let center_y = (label.y0 + label.y1) as f32 / 2.0;
     let mut center_x = (label.x0 + label.x1) as f32 / 2.0;
     if cursor.line.is_none() {
@@ -365,8 +365,8 @@ pub fn draw_cursor(cursor: &Cursor, theme: &Theme, frame: &mut Frame, typesetter
         center_x += if cursor.is_left { margin as f32 } else { -margin as f32 };
         for step in 0..=half {
             let x = if cursor.is_left { label.x0 + margin + step } else { label.x1 - 1 - margin - step };
-            frame.fill(Rect::new(x, center_y as i32 - step, x + 1, center_y as i32 + step + 1), theme.background);
+            bitmap.fill(Rect::new(x, center_y as i32 - step, x + 1, center_y as i32 + step + 1), theme.background);
         }
     }
-    typesetter.draw(frame, &cursor.text, TEXT * cursor.scale, (center_x, center_y), Align::Center, theme.background);
+    typesetter.draw(bitmap, &cursor.text, TEXT * cursor.scale, (center_x, center_y), Align::Center, theme.background);
 }

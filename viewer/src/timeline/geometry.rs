@@ -6,7 +6,7 @@ use plotters::style::RGBColor;
 use vramscope_insight::spans::Marks;
 use vramscope_trace::Recording;
 
-use crate::frame::{Color, Frame, Rect};
+use crate::bitmap::{Bitmap, Color, Rect};
 
 /// Height of a row of named intervals above the chart, in units (pixels at scale 1).
 pub(super) const SPAN_ROW: f32 = 15.0;
@@ -74,7 +74,7 @@ impl Geometry {
     /// Computes the geometry of a picture of `size` pixels with `scale` pixels per unit.
     pub(super) fn with_rows(size: (u32, u32), scale: f32, rows: Rows, range: &Range<u64>) -> Self {
         let px = |units: f32| (units * scale).round() as i32;
-        let (width, height) = (size.0.min(Frame::MAX_SIDE) as i32, size.1.min(Frame::MAX_SIDE) as i32);
+        let (width, height) = (size.0.min(Bitmap::MAX_SIDE) as i32, size.1.min(Bitmap::MAX_SIDE) as i32);
         let x0 = px(64.0);
         let x1 = (width - px(22.0)).max(x0 + 1);
         let spans_end = px(6.0) + px(SPAN_ROW) * rows.spans as i32;

@@ -6,7 +6,7 @@ use vramscope_trace::{ByteSize, Count, Incident, Recording};
 
 use super::flags::incident_text;
 use super::scene::{TimelineScene, moment_text};
-use crate::frame::Color;
+use crate::bitmap::Color;
 use crate::theme::Texture;
 
 /// Most groups listed; the others are added up.

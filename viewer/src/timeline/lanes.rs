@@ -8,7 +8,7 @@ use super::flags::moment_of;
 use super::geometry::{Geometry, LANE, TEXT};
 use super::measure::Measure;
 use super::x_axis::XAxis;
-use crate::frame::Rect;
+use crate::bitmap::Rect;
 
 /// Most lanes in view; further ones are scrolled into view.
 pub const MAX_LANES: usize = 8;

@@ -1,6 +1,6 @@
 //! Sizes of texts and lines, and labels.
 
-use crate::frame::Rect;
+use crate::bitmap::Rect;
 use crate::text::Typesetter;
 
 /// A label of the chart: its text and the rectangle of its background.

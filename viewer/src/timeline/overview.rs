@@ -8,7 +8,7 @@ use vramscope_trace::{DeviceId, Recording};
 
 use super::scale::{AxisKind, Scale};
 use super::x_axis::XAxis;
-use crate::frame::Rect;
+use crate::bitmap::Rect;
 
 /// The whole recording below the axis, with the visible part marked.
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ use super::stack::Stack;
 use super::x_axis::{AxisLabel, XAxis};
 use crate::axis::Axis;
 use crate::bands::Band;
-use crate::frame::Rect;
+use crate::bitmap::Rect;
 use crate::text::Typesetter;
 use crate::units;
 

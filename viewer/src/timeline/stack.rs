@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vramscope_insight::composition::{CompositionColumn, LAYERS, OTHER_LAYER};
 use vramscope_trace::sort::sort_by_key;
 
-use crate::frame::Color;
+use crate::bitmap::Color;
 use crate::theme::Texture;
 
 /// How a group of the stacked timeline looks, and its name.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{ByteSize, Count, DurationNs, Percent};
 
-use crate::frame::Color;
+use crate::bitmap::Color;
 use crate::ui::{Attribute, Element, Tag};
 use crate::units;
 

@@ -4,8 +4,8 @@ use vramscope_trace::{
     DeviceId, DeviceInfo, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Sink, SiteId, StreamId,
 };
 use vramscope_viewer::bands::Band;
+use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::details;
-use vramscope_viewer::frame::{Color, Frame};
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin};
 use vramscope_viewer::text::Typesetter;
@@ -57,12 +57,12 @@ impl LivePage {
     }
 }
 
-fn draw(model: &Model) -> (Frame, Geometry) {
+fn draw(model: &Model) -> (Bitmap, Geometry) {
     draw_with_peaks(model, model.peaks())
 }
 
-fn draw_with_peaks(model: &Model, peaks: [PeakMark; 2]) -> (Frame, Geometry) {
-    let (mut frame, mut typesetter) = (Frame::new(400, 300, Color::default()), Typesetter::new());
+fn draw_with_peaks(model: &Model, peaks: [PeakMark; 2]) -> (Bitmap, Geometry) {
+    let (mut frame, mut typesetter) = (Bitmap::new(400, 300, Color::default()), Typesetter::new());
     let content = timeline::TimelineContent {
         recording: model.recording(),
         device: model.device(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use vramscope_trace::{Definitions, DeviceId};
 use vramscope_viewer::bands::Band;
-use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::heatmap::{
     self, AgeScale, AgeUnit, ColorBy, HeatmapScene, Highlight, Layout, Scaling, SortBy, View,
 };
@@ -34,7 +34,7 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join(format!("{name}.png"))
 }
 
-fn save(path: &Path, frame: &Frame) {
+fn save(path: &Path, frame: &Bitmap) {
     let file = BufWriter::new(File::create(path).expect("the folder of golden pictures can be written"));
     let mut encoder = png::Encoder::new(file, frame.width() as u32, frame.height() as u32);
     encoder.set_color(png::ColorType::Rgba);
@@ -55,7 +55,7 @@ fn load(path: &Path) -> (u32, u32, Vec<u8>) {
 
 /// Compares a picture with the golden picture called `name`.
 #[track_caller]
-pub(crate) fn check(name: &str, frame: &Frame) {
+pub(crate) fn check(name: &str, frame: &Bitmap) {
     let path = path(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         save(&path, frame);
@@ -74,9 +74,9 @@ pub(crate) fn check(name: &str, frame: &Frame) {
 }
 
 /// Draws the timeline at the model's moment.
-fn timeline(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Frame {
+fn timeline(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Bitmap {
     let theme = Theme::new(dark);
-    let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
+    let (mut frame, mut typesetter) = (Bitmap::new(size.0, size.1, Color::default()), Typesetter::new());
     let content = timeline::TimelineContent {
         recording: model.recording(),
         device: model.device(),
@@ -93,14 +93,14 @@ fn timeline(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Frame {
 }
 
 /// Draws the heatmap at the model's moment, each segment to its own scale.
-fn heatmap(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Frame {
+fn heatmap(model: &Model, dark: bool, size: (u32, u32), scale: f32) -> Bitmap {
     heatmap_of(model, dark, size, scale, View::default())
 }
 
 /// Draws the heatmap at the model's moment.
-fn heatmap_of(model: &Model, dark: bool, size: (u32, u32), scale: f32, view: View) -> Frame {
+fn heatmap_of(model: &Model, dark: bool, size: (u32, u32), scale: f32, view: View) -> Bitmap {
     let theme = Theme::new(dark);
-    let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
+    let (mut frame, mut typesetter) = (Bitmap::new(size.0, size.1, Color::default()), Typesetter::new());
     let device = model.device_state();
     let layout = Layout::new(device, size, scale, view);
     let definitions = model.recording().definitions();
@@ -211,11 +211,11 @@ fn memory_outside_the_pool() {
 }
 
 /// Draws the heatmap of segments of several pools and streams.
-fn mixed_heatmap(dark: bool, color_by: ColorBy, view: View) -> Frame {
+fn mixed_heatmap(dark: bool, color_by: ColorBy, view: View) -> Bitmap {
     let state = mixed_state();
     let device = state.device(DeviceId(0)).expect("the device has memory");
     let (size, theme, definitions) = ((900, 360), Theme::new(dark), Definitions::default());
-    let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
+    let (mut frame, mut typesetter) = (Bitmap::new(size.0, size.1, Color::default()), Typesetter::new());
     let ages = AgeScale { unit: AgeUnit::Events, now: 5000, longest: 5000 };
     let content = heatmap::HeatmapContent { color_by, ages, ..heatmap::HeatmapContent::new(device, &definitions) };
     let scene = HeatmapScene::new(Layout::new(device, size, 1.0, view), size.0 as i32, content, &typesetter);
@@ -296,6 +296,6 @@ fn reports() {
     for (name, sample) in [("report_training", Sample::Training), ("report_trouble", Sample::Trouble)] {
         let model = open_sample(sample);
         let report = RecordingReport::new(model.recording(), "a file's name", None).expect("the recording has events");
-        check(name, &report.frame().expect("a valid picture"));
+        check(name, &report.bitmap().expect("a valid picture"));
     }
 }

@@ -1,14 +1,14 @@
 //! Golden pictures of the panes: fragmentation over time and flame graphs, as a session draws them.
 
 use crate::files::open;
-use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::session::{PageFacts, Report, Session};
 
 use crate::golden::check;
 
 /// Runs commands and draws frames until nothing changes; returns the left pane's picture.
-fn picture(session: &mut Session, screen: &Screen, actions: &[Action]) -> Frame {
+fn picture(session: &mut Session, screen: &Screen, actions: &[Action]) -> Bitmap {
     let mut request =
         FrameRequest { screen: Some(screen.clone()), actions: actions.to_vec(), ..FrameRequest::default() };
     for _ in 0..200 {
@@ -22,7 +22,7 @@ fn picture(session: &mut Session, screen: &Screen, actions: &[Action]) -> Frame 
         }
     }
     let (width, height) = screen.sizes[1];
-    let mut frame = Frame::new(width, height, Color::default());
+    let mut frame = Bitmap::new(width, height, Color::default());
     let bytes = session.pixels(Surface::Left);
     frame.for_each_row(frame.bounds(), |y, pixels| {
         let start = y as usize * width as usize * 4;

@@ -6,7 +6,7 @@ use vramscope_insight::group::Grouping;
 use vramscope_trace::{
     Block, Definitions, DeviceId, DeviceState, MemoryState, MempoolId, PoolKey, PoolKind, Segment, SiteId, StreamId,
 };
-use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::heatmap::{
     self, AgeScale, AgeUnit, BlockGroups, ColorBy, Fill, HeatmapContent, HeatmapScene, Layout, LegendSwatch, Scaling,
     SegmentBadges, SortBy, View,
@@ -66,8 +66,8 @@ fn scene(content: HeatmapContent, view: View) -> HeatmapScene {
     HeatmapScene::new(layout, SIZE.0 as i32, content, &Typesetter::new())
 }
 
-fn draw(scene: &HeatmapScene, theme: &Theme) -> Frame {
-    let mut frame = Frame::new(SIZE.0, SIZE.1, Color::default());
+fn draw(scene: &HeatmapScene, theme: &Theme) -> Bitmap {
+    let mut frame = Bitmap::new(SIZE.0, SIZE.1, Color::default());
     heatmap::draw(scene, theme, &mut frame, &mut Typesetter::new());
     frame
 }
@@ -420,7 +420,7 @@ fn speed() {
     let state = crowded(10_000);
     let (device, definitions) = (device_of(&state), Definitions::default());
     let (size, theme) = ((1600, 700), Theme::new(true));
-    let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
+    let (mut frame, mut typesetter) = (Bitmap::new(size.0, size.1, Color::default()), Typesetter::new());
     for (scaling, column_zoom) in
         [(Scaling::EachSegment, 1.0), (Scaling::EachSegment, 50.0), (Scaling::Common, 50.0), (Scaling::Common, 1.0)]
     {

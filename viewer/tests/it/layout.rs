@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vramscope_trace::{Block, Definitions, DeviceId, MemoryState, PoolKey, Segment, SiteId, StreamId};
-use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::heatmap::{self, HeatmapScene, Layout, Scaling, SortBy, View};
 use vramscope_viewer::text::Typesetter;
 use vramscope_viewer::theme::Theme;
@@ -14,7 +14,7 @@ fn check(state: &MemoryState, size: (u32, u32), scale: f32, view: View) {
     let Some(device) = state.device(DeviceId(0)) else { return };
     let layout = Layout::new(device, size, scale, view);
     let theme = Theme::new(true);
-    let (mut frame, mut typesetter) = (Frame::new(size.0, size.1, Color::default()), Typesetter::new());
+    let (mut frame, mut typesetter) = (Bitmap::new(size.0, size.1, Color::default()), Typesetter::new());
     let definitions = Definitions::default();
     let content = heatmap::HeatmapContent::new(device, &definitions);
     let scene = HeatmapScene::new(layout.clone(), size.0 as i32, content, &typesetter);

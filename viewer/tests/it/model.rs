@@ -1,7 +1,7 @@
 //! The user's actions on a model.
 
 use vramscope_trace::{DeviceId, DeviceState, IncidentKind};
-use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::heatmap::ColorBy;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::{Model, Origin, PeakKind};
@@ -236,7 +236,7 @@ fn resuming_at_the_end_goes_to_the_new_end() {
 fn times_near_the_maximum_can_be_drawn_and_played() {
     let mut model = open_sample(Sample::EndOfTime);
     assert_eq!(model.recording().end_ns(), u64::MAX);
-    let (mut frame, mut typesetter) = (Frame::new(640, 200, Color::default()), Typesetter::new());
+    let (mut frame, mut typesetter) = (Bitmap::new(640, 200, Color::default()), Typesetter::new());
     let theme = Theme::new(true);
     let mut draw = |model: &Model| {
         let content = timeline::TimelineContent {

@@ -1,6 +1,6 @@
 //! Saving pictures, copying the details, and links to files.
 
-use vramscope_viewer::protocol::{Action, Frame, FrameRequest, Screen, Surface};
+use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Screen, Surface};
 use vramscope_viewer::saved_picture::PictureFormat;
 use vramscope_viewer::session::{PageFacts, Report, Session};
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
@@ -18,7 +18,7 @@ fn open(sample: Sample) -> Session {
 }
 
 /// Runs commands in a frame; returns the frame and what was reported.
-fn run(session: &mut Session, commands: &[&str]) -> (Frame, Report) {
+fn run(session: &mut Session, commands: &[&str]) -> (PageUpdate, Report) {
     let screen = Screen { sizes: [(900, 300), (600, 400), (600, 400)], scale: 1.0, is_dark: false };
     let actions = commands.iter().map(|&command| Action::Command(command.to_owned())).collect();
     let request = FrameRequest { screen: Some(screen), actions, ..FrameRequest::default() };

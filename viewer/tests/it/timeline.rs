@@ -5,7 +5,7 @@ use vramscope_trace::{
     AnnotationStage, Definition, DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Replay, Sink, SiteId,
     StringId,
 };
-use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, Pointer, PointerKind, Screen, Surface};
@@ -77,8 +77,8 @@ impl Page {
         self.pointer(PointerKind::Leave, to.0, to.1);
     }
 
-    pub(crate) fn picture(&self) -> Frame {
-        let mut frame = Frame::new(SIZE.0, SIZE.1, Color::default());
+    pub(crate) fn picture(&self) -> Bitmap {
+        let mut frame = Bitmap::new(SIZE.0, SIZE.1, Color::default());
         let bytes = self.session.pixels(Surface::Timeline);
         frame.for_each_row(frame.bounds(), |y, pixels| {
             let start = y as usize * SIZE.0 as usize * 4;

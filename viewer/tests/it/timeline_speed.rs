@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::protocol::FrameRequest;
 use vramscope_viewer::session::{PageFacts, Report};
 use vramscope_viewer::text::Typesetter;
@@ -23,7 +23,7 @@ fn timeline_speed() {
     page.run("split");
     page.run("pane 0 about");
     let (theme, mut typesetter, mut picture) =
-        (Theme::new(true), Typesetter::new(), Frame::new(1600, 240, Color::default()));
+        (Theme::new(true), Typesetter::new(), Bitmap::new(1600, 240, Color::default()));
     for axis in ["time", "events", "steps"] {
         for stack in ["counters", "category", "site", "size"] {
             page.run(&format!("axis {axis}"));

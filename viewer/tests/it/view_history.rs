@@ -3,7 +3,7 @@
 use vramscope_insight::group::GroupBy;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::model::Origin;
-use vramscope_viewer::protocol::{Action, Frame, FrameRequest, Pointer, PointerKind, Screen, Surface};
+use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::session::{PageFacts, Report, Session};
 use vramscope_viewer::views::ViewKind;
 
@@ -33,7 +33,7 @@ impl Page {
     }
 
     /// Draws a frame 16 ms after the last one.
-    fn act(&mut self, actions: Vec<Action>) -> Frame {
+    fn act(&mut self, actions: Vec<Action>) -> PageUpdate {
         self.clock_ms += 16.0;
         let request = FrameRequest { clock_ms: self.clock_ms, screen: Some(screen()), actions };
         let mut report = Report::default();
@@ -49,7 +49,7 @@ impl Page {
         (frame.link, frame.entry)
     }
 
-    fn pointer(&mut self, surface: Surface, kind: PointerKind, (x, y): (f64, f64)) -> Frame {
+    fn pointer(&mut self, surface: Surface, kind: PointerKind, (x, y): (f64, f64)) -> PageUpdate {
         let pointer = Pointer { surface, kind, x, y, shift: false, ctrl: false, alt: false, is_touch: false };
         self.act(vec![Action::Pointer(pointer)])
     }

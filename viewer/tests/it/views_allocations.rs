@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::files::load_fixture;
 use vramscope_trace::{ByteSize, Counters, Replay};
 use vramscope_viewer::allocations::{AllocationsLayout, Target};
-use vramscope_viewer::frame::{Color, Frame};
+use vramscope_viewer::bitmap::{Bitmap, Color};
 use vramscope_viewer::model::Origin;
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::session::{PageFacts, Report, Session};
@@ -65,8 +65,8 @@ fn pointer(kind: PointerKind, x: i32, y: i32, ctrl: bool) -> Action {
 }
 
 /// Returns the left picture.
-fn picture(session: &Session) -> Frame {
-    let mut frame = Frame::new(SIZE.0, SIZE.1, Color::default());
+fn picture(session: &Session) -> Bitmap {
+    let mut frame = Bitmap::new(SIZE.0, SIZE.1, Color::default());
     let bytes = session.pixels(Surface::Left);
     frame.for_each_row(frame.bounds(), |y, pixels| {
         let start = y as usize * SIZE.0 as usize * 4;

@@ -9,13 +9,13 @@ use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_insight::matching::MatchedSites;
 use vramscope_insight::sites::live_groups;
 use vramscope_trace::{DeviceId, DeviceState, Recording, Replay};
-use vramscope_viewer::protocol::{Action, Frame, FrameRequest, PaneContent, Screen, Surface};
+use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, PaneContent, Screen, Surface};
 use vramscope_viewer::session::{PageFacts, Report, Session};
 use vramscope_viewer::ui::Node;
 
 /// Runs commands and draws until nothing changes; returns the last frame that had a content of the
 /// view, with that content.
-fn run(session: &mut Session, commands: &[&str]) -> (Frame, PaneContent) {
+fn run(session: &mut Session, commands: &[&str]) -> (PageUpdate, PaneContent) {
     session.show("compare").expect("the view exists");
     session.resend();
     let actions = commands.iter().map(|command| Action::Command((*command).to_owned())).collect();

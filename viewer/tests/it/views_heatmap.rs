@@ -5,7 +5,9 @@ use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Allocation, ByteSize, DeviceId, Lifetimes};
 use vramscope_viewer::heatmap::{ColorBy, Scaling, SortBy, View};
 use vramscope_viewer::link::Link;
-use vramscope_viewer::protocol::{Action, Frame, FrameRequest, PaneContent, Pointer, PointerKind, Screen, Surface};
+use vramscope_viewer::protocol::{
+    Action, FrameRequest, PageUpdate, PaneContent, Pointer, PointerKind, Screen, Surface,
+};
 use vramscope_viewer::session::{PageFacts, Report, Session};
 use vramscope_viewer::ui::{Attribute, Element, Node, Tag};
 
@@ -36,7 +38,7 @@ impl Shown {
     /// Draws a frame and keeps what has changed.
     fn request(&mut self, request: FrameRequest) -> Report {
         let mut report = Report::default();
-        let Frame { panes, details, link, .. } = self.session.frame(&request, &PageFacts::default(), &mut report);
+        let PageUpdate { panes, details, link, .. } = self.session.frame(&request, &PageFacts::default(), &mut report);
         for (known, content) in self.panes.iter_mut().zip(panes) {
             *known = content.unwrap_or_else(|| std::mem::take(known));
         }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::files::{load_fixture, open};
 use serde_json::Value;
 use vramscope_insight::group::GroupBy;
-use vramscope_viewer::frame::Color;
+use vramscope_viewer::bitmap::Color;
 use vramscope_viewer::protocol::{Action, FrameRequest, PaneContent, Pointer, PointerKind, Screen, Surface};
 use vramscope_viewer::session::{PageFacts, Report, Session};
 use vramscope_viewer::ui::{Element, Node, Tag};

@@ -7,7 +7,7 @@ use vramscope_trace::{DeviceId, Recording};
 use vramscope_viewer::jobs::Job;
 use vramscope_viewer::link::Link;
 use vramscope_viewer::open::RecordingLoader;
-use vramscope_viewer::protocol::{Action, Frame, FrameRequest, Screen, Surface};
+use vramscope_viewer::protocol::{Action, FrameRequest, PageUpdate, Screen, Surface};
 use vramscope_viewer::session::{PageFacts, Report, Session};
 use vramscope_viewer::ui::plain_text;
 
@@ -43,7 +43,7 @@ impl Page {
     }
 
     /// Runs commands, makes the jobs that the session wants, and returns the last frame.
-    fn run(&mut self, commands: &[&str]) -> Frame {
+    fn run(&mut self, commands: &[&str]) -> PageUpdate {
         let actions = commands.iter().map(|command| Action::Command((*command).to_owned())).collect();
         let screen = Some(Screen { sizes: [(900, 160), (900, 500), (900, 500)], scale: 1.0, is_dark: false });
         let mut report = Report::default();
@@ -56,7 +56,7 @@ impl Page {
         }
         self.session.resend();
         let last = self.session.frame(&FrameRequest::default(), &PageFacts::default(), &mut report);
-        Frame { details: last.details.or(first.details), ..last }
+        PageUpdate { details: last.details.or(first.details), ..last }
     }
 
     /// Makes a job.
@@ -130,7 +130,7 @@ fn all_settings_are_ranked_and_each_is_shown_by_a_click() {
 #[test]
 fn invalid_settings_are_explained_and_settings_leave_when_cleared() {
     let mut page = Page::open("ring.pickle.zst");
-    let content = |frame: Frame| {
+    let content = |frame: PageUpdate| {
         let pane = frame.panes.into_iter().flatten().find(|pane| pane.view == "whatif").expect("the view");
         plain_text(&pane.content)
     };

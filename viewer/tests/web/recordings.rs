@@ -81,7 +81,7 @@ async fn header_buttons_toggle_bands() {
     assert_eq!((text("count-outside"), text("count-others")), ("47 MiB".to_owned(), "130 MiB".to_owned()));
     let dark = web_sys::window().and_then(|window| window.match_media("(prefers-color-scheme: dark)").ok().flatten());
     let theme = vramscope_viewer::theme::Theme::new(dark.is_some_and(|query| query.matches()));
-    let check = |button: &str, color: vramscope_viewer::frame::Color, drawn: bool| {
+    let check = |button: &str, color: vramscope_viewer::bitmap::Color, drawn: bool| {
         assert_eq!(element(button).get_attribute("aria-pressed"), Some(drawn.to_string()), "{button}");
         // An area, not lines: some lines have the same gray as the band of other processes.
         assert_eq!(pixels_like("timeline", [color.r, color.g, color.b]) > 10_000, drawn, "{button}");

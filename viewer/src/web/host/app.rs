@@ -20,7 +20,7 @@ use super::panel::Panel;
 use super::render::COMMAND;
 use super::screen::Display;
 use crate::pane_sizes::PaneSizes;
-use crate::protocol::{Action, Call, Frame, FrameRequest, FromEngine, PageStage, ToEngine};
+use crate::protocol::{Action, Call, FrameRequest, FromEngine, PageStage, PageUpdate, ToEngine};
 
 /// The browser's callback that requests a frame; it gets the page's clock in milliseconds.
 type FrameClosure = Closure<dyn FnMut(f64)>;
@@ -239,9 +239,9 @@ impl App {
     }
 
     /// Shows a frame of the engine: pictures, texts and contents of the panes.
-    pub(super) fn show_frame(&self, mut frame: Frame, pixels: &[JsValue]) {
-        let (link, entry) = (std::mem::take(&mut frame.link), frame.entry);
-        let is_wanted = self.show_content(frame, pixels) | self.0.is_frame_wanted.take();
+    pub(super) fn show_frame(&self, mut update: PageUpdate, pixels: &[JsValue]) {
+        let (link, entry) = (std::mem::take(&mut update.link), update.entry);
+        let is_wanted = self.show_content(update, pixels) | self.0.is_frame_wanted.take();
         if self.0.is_frame_urgent.take() {
             self.request_frame(now_ms());
         } else if is_wanted {
@@ -254,18 +254,18 @@ impl App {
     }
 
     /// Shows the pictures, texts and contents of a frame. Returns true if another frame is wanted.
-    fn show_content(&self, frame: Frame, pixels: &[JsValue]) -> bool {
+    fn show_content(&self, update: PageUpdate, pixels: &[JsValue]) -> bool {
         let mut state = self.0.state.borrow_mut();
         let state = &mut *state;
-        let shown = state.show_frame(&frame, pixels);
+        let shown = state.show_frame(&update, pixels);
         if let Err(error) = shown {
             state.page.show_message(&format!("{error:?}"));
         }
-        let pane_count = frame.pane_count;
-        state.state_json = frame.state;
+        let pane_count = update.pane_count;
+        state.state_json = update.state;
         // A pane that appears or gets a picture has another size.
         state.resized |= state.page.set_pane_count(pane_count) || state.display.is_outdated(&state.page);
-        let is_wanted = frame.is_animated || state.resized || !state.actions.is_empty();
+        let is_wanted = update.is_animated || state.resized || !state.actions.is_empty();
         self.0.is_frame_in_flight.set(false);
         is_wanted
     }
@@ -370,29 +370,29 @@ impl App {
 
 impl State {
     /// Shows pictures, texts and contents of a frame. `pixels` has the pixels of its pictures.
-    fn show_frame(&mut self, frame: &Frame, pixels: &[JsValue]) -> Result<(), JsValue> {
-        for (&(surface, width, height), pixels) in frame.pictures.iter().zip(pixels) {
+    fn show_frame(&mut self, update: &PageUpdate, pixels: &[JsValue]) -> Result<(), JsValue> {
+        for (&(surface, width, height), pixels) in update.pictures.iter().zip(pixels) {
             self.display.show(surface, width, height, pixels)?;
         }
-        if let Some(texts) = &frame.texts {
+        if let Some(texts) = &update.texts {
             if texts.has_content {
                 self.page.set_stage(PageStage::Content, "", "");
             }
             self.panel.show(&self.page, texts)?;
         }
-        if std::mem::replace(&mut self.lanes, frame.lanes) != frame.lanes {
-            self.page.element("app")?.style().set_property("--lanes", &frame.lanes.to_string())?;
+        if std::mem::replace(&mut self.lanes, update.lanes) != update.lanes {
+            self.page.element("app")?.style().set_property("--lanes", &update.lanes.to_string())?;
         }
-        if let Some(bar) = &frame.timeline_bar {
+        if let Some(bar) = &update.timeline_bar {
             self.panel.show_timeline_bar(&self.page, bar)?;
         }
-        if let Some(tooltip) = &frame.tooltip {
+        if let Some(tooltip) = &update.tooltip {
             self.panel.show_tooltip(&self.page, tooltip, self.display.ratio())?;
         }
-        if let Some(details) = &frame.details {
+        if let Some(details) = &update.details {
             self.panel.show_details(&self.page, details)?;
         }
-        for (pane, content) in frame.panes.iter().enumerate() {
+        for (pane, content) in update.panes.iter().enumerate() {
             if let Some(content) = content {
                 self.panel.show_pane(&self.page, pane, content)?;
                 let (view, list) = &mut self.lists[pane];
@@ -407,7 +407,7 @@ impl State {
                 self.update_list(pane);
             }
         }
-        (self.is_live, self.is_connected) = (frame.is_live, frame.is_connected);
+        (self.is_live, self.is_connected) = (update.is_live, update.is_connected);
         self.show_controls();
         Ok(())
     }

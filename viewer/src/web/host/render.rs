@@ -3,8 +3,8 @@
 use wasm_bindgen::prelude::*;
 use web_sys::{Document, Element as HtmlNode, HtmlElement, HtmlInputElement, HtmlSelectElement};
 
+use crate::bitmap::Color;
 use crate::editor_link::is_safe;
-use crate::frame::Color;
 use crate::ui::{Attribute, Element, Node, Tag};
 
 /// Name of the attribute with the command that an element runs.

@@ -6,7 +6,7 @@ use web_sys::{CanvasRenderingContext2d, FontFace, HtmlCanvasElement, ImageData};
 
 use super::super::browser::window;
 use super::page::Page;
-use crate::frame::Frame;
+use crate::bitmap::Bitmap;
 use crate::protocol::{Screen, Surface};
 use crate::text::REGULAR;
 use crate::theme::Theme;
@@ -59,7 +59,7 @@ impl Display {
     /// Returns the sizes of the pictures' elements on the screen, in pixels; (0, 0) for one that is
     /// not shown.
     fn sizes_of(&self, page: &Page) -> [(u32, u32); 3] {
-        let pixels = |length: f64| ((length * self.ratio).round() as u32).min(Frame::MAX_SIDE);
+        let pixels = |length: f64| ((length * self.ratio).round() as u32).min(Bitmap::MAX_SIDE);
         [0, 1, 2].map(|index: usize| {
             let rect = page.pictures[index].get_bounding_client_rect();
             (pixels(rect.width()), pixels(rect.height()))

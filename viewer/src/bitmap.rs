@@ -86,13 +86,13 @@ const COPIED_WIDTH: usize = 16;
 
 /// A picture of opaque RGBA pixels in memory. Drawing outside of its bounds has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct Bitmap {
     width: i32,
     height: i32,
     pixels: Vec<[u8; 4]>,
 }
 
-impl Frame {
+impl Bitmap {
     /// Longest side of a picture in pixels; a longer side is clamped. Browsers refuse larger
     /// canvases as well.
     pub const MAX_SIDE: u32 = 16_384;
@@ -235,23 +235,23 @@ mod tests {
     #[test]
     fn drawing_is_clipped_to_the_frame() {
         let white = Color::hex(0xffffff);
-        let mut frame = Frame::new(4, 3, Color::default());
-        frame.fill(Rect::new(-5, -5, 2, 1), white);
-        frame.outline(Rect::new(3, 2, 90, 90), 1, white);
-        frame.set(-1, 0, white);
-        frame.blend(9, 9, white, 0.5);
-        let lit = (0..3).flat_map(|y| (0..4).map(move |x| (x, y))).filter(|&(x, y)| frame.pixel(x, y) == Some(white));
+        let mut bitmap = Bitmap::new(4, 3, Color::default());
+        bitmap.fill(Rect::new(-5, -5, 2, 1), white);
+        bitmap.outline(Rect::new(3, 2, 90, 90), 1, white);
+        bitmap.set(-1, 0, white);
+        bitmap.blend(9, 9, white, 0.5);
+        let lit = (0..3).flat_map(|y| (0..4).map(move |x| (x, y))).filter(|&(x, y)| bitmap.pixel(x, y) == Some(white));
         assert_eq!(lit.collect::<Vec<_>>(), [(0, 0), (1, 0), (3, 2)]);
-        assert_eq!(frame.bytes().len(), 4 * 3 * 4);
+        assert_eq!(bitmap.bytes().len(), 4 * 3 * 4);
     }
 
     #[test]
     fn pasted_picture_is_clipped() {
         let (dark, light) = (Color::hex(0), Color::hex(0xffffff));
         for (x, y, lit) in [(1, 1, 4), (-1, -1, 1), (3, 2, 1), (-9, 0, 0), (0, 9, 0)] {
-            let mut frame = Frame::new(4, 3, dark);
-            frame.paste(&Frame::new(2, 2, light), x, y);
-            let count = frame.bytes().chunks(4).filter(|pixel| pixel[0] == 255).count();
+            let mut bitmap = Bitmap::new(4, 3, dark);
+            bitmap.paste(&Bitmap::new(2, 2, light), x, y);
+            let count = bitmap.bytes().chunks(4).filter(|pixel| pixel[0] == 255).count();
             assert_eq!(count, lit, "at {x}, {y}");
         }
     }
