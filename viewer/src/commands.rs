@@ -8,7 +8,7 @@
 pub enum RunsIn {
     /// On the page: it concerns dialogs, files or the clipboard.
     Page,
-    /// In the engine: it changes what is shown.
+    /// In the engine: it changes the picture or the panes.
     Engine,
 }
 

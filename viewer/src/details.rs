@@ -131,7 +131,7 @@ impl StackSection {
     }
 }
 
-/// The content of the details panel: what it describes, sections of facts, and call stacks.
+/// The content of the details panel: the described object, sections of facts, and call stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Details {
     /// The described object.
@@ -255,7 +255,7 @@ pub fn of_event_row(row: &EventRow, events: Option<BlockEvents>, recording: &Rec
     Details { kind: DetailsKind::Event, sections: vec![Section { heading: "", rows }], stacks, events }
 }
 
-/// Heading of the call stack of what the details panel describes.
+/// Heading of the call stack of the object in the details panel.
 pub const CALL_STACK: &str = "Call stack";
 /// Heading of the stack at which the segment of free memory was allocated.
 pub const SEGMENT_STACK: &str = "Segment allocated at";
@@ -394,8 +394,8 @@ fn incomplete_history(recording: &Recording) -> &'static str {
     }
 }
 
-/// Returns the row (name, value) with the recording's length in time, or with what is left of it if
-/// its start has been discarded.
+/// Returns the row (name, value) with the recording's length in time, or with the remaining length
+/// if its start has been discarded.
 fn length_row(recording: &Recording) -> (&'static str, String) {
     let length = DurationNs(recording.end_ns().saturating_sub(recording.start_ns()));
     match recording.first_event() {

@@ -53,7 +53,7 @@ impl EditorTemplate {
     }
 }
 
-/// Splits an address or a template into its scheme, in lower case, and what follows `://`.
+/// Splits an address or a template into its scheme, in lower case, and the part after `://`.
 ///
 /// # Errors
 /// If it has another form, or a link to it would not be safe: a message for the user.

@@ -1,14 +1,14 @@
 //! Shows a recording: a timeline, a heatmap of the segments, and details, in a browser or as a
 //! picture.
 //!
-//! Data flows one way: input → [`model`] (what is shown) → [`scene`] (positions and texts) →
-//! pixels in a [`bitmap`]. All of it runs natively too, where golden pictures test it. Only the
-//! `web` module, compiled for wasm, uses a browser.
+//! Data flows one way: input → [`model`] (moment, range, selection) → [`scene`] (positions and
+//! texts) → pixels in a [`bitmap`]. All of it runs natively too, where golden pictures test it.
+//! Only the `web` module, compiled for wasm, uses a browser.
 //!
 //! The crate does not compute memory states: [`MemoryState`](vramscope_trace::MemoryState) in
 //! `trace` does.
 //!
-//! - [`model::Model`] receives bytes, clicks and keys as method calls and reports what has changed.
+//! - [`model::Model`] receives bytes, clicks and keys as method calls and reports changes.
 //! - [`scene::Scene`] computes layout and texts from the model; [`scene::Layers`] draws it.
 //! - [`timeline`] uses plotters with the crate's own backend; [`heatmap::Layout`] finds the row and
 //!   the block under a pixel.

@@ -149,8 +149,8 @@ impl PageTexts {
         self.update_details(model, hovered);
     }
 
-    /// Updates the details panel: it describes the selection, else what is under the pointer, else
-    /// the device.
+    /// Updates the details panel: it describes the selection, else the object under the pointer,
+    /// else the device.
     fn update_details(&mut self, model: &Model, hovered: Option<Hit>) {
         let (device, recording, selected) = (model.device_state(), model.recording(), model.selected());
         self.is_selection = selected.is_some();
@@ -185,7 +185,7 @@ fn badge(origin: Origin, is_following: bool, status: LiveStatus) -> Option<(Badg
 fn counters(model: &Model) -> CounterTexts {
     let device = model.device_state();
     let counters = device.counters();
-    // Only a live page knows which of the lost events it missed itself.
+    // Only a live page knows the number of lost events that it missed itself.
     let missed = if model.origin() == Origin::File { 0 } else { model.missed_events() };
     let lost = model.lost_events() - missed;
     CounterTexts {

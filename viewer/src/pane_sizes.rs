@@ -15,7 +15,7 @@ impl Splitter {
     /// All splitters.
     pub const ALL: [Self; 3] = [Self::Timeline, Self::Panes, Self::Details];
 
-    /// Returns the name in commands, in the style sheet's variables and in what is stored.
+    /// Returns the name in commands, in the style sheet's variables and in the stored text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Splitter {
 pub struct PaneSizes([Option<f64>; 3]);
 
 impl PaneSizes {
-    /// Parses what was stored; unknown and invalid parts are ignored.
+    /// Parses the stored text; unknown and invalid parts are ignored.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut sizes = Self::default();

@@ -1,8 +1,9 @@
 //! Messages between the page and the engine.
 //!
 //! The *page* (the browser's main thread) owns the elements and receives input. The *engine* (a web
-//! worker) owns the recording, computes what is shown and draws it. They exchange the messages of
-//! this module, encoded with postcard; files and pictures travel beside a message, in order.
+//! worker) owns the recording, computes texts and pictures, and draws them. They exchange the
+//! messages of this module, encoded with postcard; files and pictures travel beside a message, in
+//! order.
 //!
 //! The page asks for frames, at most one at a time and never more often than the browser paints;
 //! the engine asks it to when something has changed ([`FromEngine::FrameWanted`]).
@@ -152,7 +153,8 @@ pub enum Call {
 /// A message to the engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToEngine {
-    /// Starts the engine: opens what the page's address names, or the file beside the message.
+    /// Starts the engine: opens the recording in the page's address, or the file beside the
+    /// message.
     Start {
         /// The page's whole address.
         address: String,
@@ -291,7 +293,7 @@ pub enum FromEngine {
     WentBack,
     /// The running program's commands may have changed: ask its server for them.
     LoadControls,
-    /// The engine is ready: what the page's address names is open, or could not be opened.
+    /// The engine is ready: the recording in the page's address is open, or could not be opened.
     Ready,
     /// The engine has stopped because of an internal error.
     Panic(String),

@@ -178,7 +178,7 @@ impl Layers {
         }
     }
 
-    /// Draws the heatmap and outlines the selection and what is under the pointer; unless
+    /// Draws the heatmap and outlines the selection and the object under the pointer; unless
     /// `is_changed`, the heatmap is the one drawn before.
     pub fn draw_heatmap(&mut self, scene: &Scene, is_changed: bool, theme: &Theme, typesetter: &mut Typesetter) {
         let Some(heatmap) = &scene.heatmap else { return };

@@ -56,7 +56,7 @@ pub(crate) fn start(archive: &str, run: &FleetAddress) -> Result<RunArchiver> {
     RunArchiver::start(run, writer).map_err(CommandError::new)
 }
 
-/// Ends an archive and prints what it received. Fails if the archive lacks something of that.
+/// Ends an archive and prints what it received. Fails if the archive lacks a part of it.
 pub(crate) fn finish(archiver: RunArchiver) -> Result {
     let summary = archiver.finish().map_err(CommandError::new)?;
     let (objects, bytes) = (Count(summary.objects).of("object", "objects"), ByteSize(summary.bytes));

@@ -7,8 +7,8 @@ use crate::error::Result;
 /// Number of events after which a [`ChunkWriter`] passes finished chunks to its function.
 const EVENTS_PER_WRITE: u32 = 1024;
 
-/// A sink that encodes what it receives as a recording and passes finished chunks to a function, so
-/// that little of the recording is in memory.
+/// A sink that encodes the received items as a recording and passes finished chunks to a function,
+/// so that little of the recording is in memory.
 pub(crate) struct ChunkWriter<F> {
     encoder: IndexedEncoder,
     write: F,

@@ -1,4 +1,4 @@
-//! Prints what the libraries log.
+//! Prints the libraries' log messages.
 
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};

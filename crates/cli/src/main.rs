@@ -1,7 +1,7 @@
 //! The `vramscope` command: arguments, files, progress and exit codes around the other crates.
 //!
 //! Each command is a module of [`commands`] with its arguments and a `run` function. Commands do
-//! not import each other; the other modules hold what they share:
+//! not import each other; the other modules have their shared code:
 //!
 //! - Reading: [`input`] recognizes and opens files, [`convert`] encodes imported events, which
 //!   [`item_channel`] carries between two threads; [`recorded`] reads what `verify` and `simulate`

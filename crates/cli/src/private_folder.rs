@@ -25,7 +25,7 @@ const OWN_NAME: &str = "vramscope";
 const GROUP_WRITE: u32 = 0o020;
 #[cfg(unix)]
 const ALL_WRITE: u32 = 0o002;
-/// Permission of all users to reach what is in a folder.
+/// Permission of all users to reach the files in a folder.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 const ALL_SEARCH: u32 = 0o001;
 /// Permission bit that lets only the owner of an entry rename or remove it, as in `/tmp`.
@@ -90,7 +90,7 @@ struct Writers {
 
 #[cfg(unix)]
 impl Writers {
-    /// Returns root and `users`, and the groups that are theirs alone.
+    /// Returns root and `users`, and the groups that only they belong to.
     fn of_users<const N: usize>(users: [u32; N]) -> Self {
         // Containers of arbitrary users let the group of root write.
         let groups = users.into_iter().filter_map(private_group).chain([0]).collect();

@@ -1,4 +1,5 @@
-//! The arguments that commands share, and what they read from a recording before they simulate it.
+//! Arguments of several commands, and the values that they read from a recording before they
+//! simulate it.
 
 use std::path::{Path, PathBuf};
 

@@ -60,8 +60,8 @@ fn parse_address(text: &str) -> std::result::Result<SocketAddr, String> {
 }
 
 /// Returns the token from the `argument` of `--token` or else from the environment `variable`;
-/// `None` without both. Errors do not repeat what was given, because it may be a secret with a
-/// typing error.
+/// `None` without both. Errors do not repeat the value, because it may be a secret with a typing
+/// error.
 fn parse_token(argument: Option<&str>, variable: Option<OsString>) -> Result<Option<Token>> {
     let (text, source) = match (argument, variable) {
         (Some(text), _) => (text.to_owned(), "--token"),

@@ -1,4 +1,4 @@
-//! Converts what was read of a file: events in the order of time, passed to a sink.
+//! Converts the content of a file: passes its events to a sink, in the order of time.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -218,8 +218,8 @@ impl<'a> HistoryMerger<'a> {
         }
     }
 
-    /// Returns sentences for the user about what is missing, assumed or ignored. Call this after
-    /// the last event.
+    /// Returns sentences for the user about missing, assumed or ignored parts. Call this after the
+    /// last event.
     fn notes(&self, histories: &[DeviceHistory<'_>]) -> Vec<String> {
         let snapshot = self.snapshot;
         let mut notes = Vec::new();

@@ -49,8 +49,8 @@ pub(crate) struct GzipDecoder {
 }
 
 impl GzipDecoder {
-    /// Decodes a part of `input`, appends the result to `out`, and removes what was read from
-    /// `input`.
+    /// Decodes a part of `input`, appends the result to `out`, and removes the bytes that were read
+    /// from `input`.
     pub(crate) fn decode(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Unpacked, UnpackError> {
         let start = out.len();
         while let Some(&next) = input.first() {
@@ -117,8 +117,8 @@ impl ZstdDecoder {
         Ok(Self { decoder: zstd::stream::raw::Decoder::new()?, is_in_frame: false, has_output: false })
     }
 
-    /// Decodes a part of `input`, appends the result to `out`, and removes what was read from
-    /// `input`.
+    /// Decodes a part of `input`, appends the result to `out`, and removes the bytes that were read
+    /// from `input`.
     pub(crate) fn decode(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Unpacked, UnpackError> {
         use zstd::stream::raw::{InBuffer, Operation, OutBuffer};
 
@@ -180,8 +180,8 @@ impl ZstdDecoder {
         Ok(Self { decoder, pending: Vec::new(), is_in_frame: false })
     }
 
-    /// Decodes a part of `input`, appends the result to `out`, and removes what was read from
-    /// `input`.
+    /// Decodes a part of `input`, appends the result to `out`, and removes the bytes that were read
+    /// from `input`.
     pub(crate) fn decode(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Unpacked, UnpackError> {
         self.pending.extend_from_slice(std::mem::take(input));
         self.decode_pending(out, false)

@@ -1,4 +1,4 @@
-//! Limits on what a reader may take.
+//! Limits of a reader's memory and input.
 
 /// Limits on the memory and nesting that an input may require; an import that exceeds one fails.
 ///
@@ -29,8 +29,8 @@ impl Default for Limits {
 #[error("reading this file takes more memory than the limit: record a shorter history")]
 pub(crate) struct LimitExceeded;
 
-/// The memory that a reader may still allocate, in bytes. Readers subtract what they allocate, most
-/// of it by estimates.
+/// The memory that a reader may still allocate, in bytes. Readers subtract the bytes that they
+/// allocate, most of it by estimates.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     remaining: u64,

@@ -119,8 +119,8 @@ impl Decoder {
         }
     }
 
-    /// Unpacks a part of `input`, appends the result to `out`, and removes what was read from
-    /// `input`.
+    /// Unpacks a part of `input`, appends the result to `out`, and removes the bytes that were read
+    /// from `input`.
     fn decode(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Result<Unpacked, UnpackError> {
         match self {
             Self::Plain => {
@@ -188,7 +188,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Passes bytes to the decoder, counts what it reads and unpacks, and checks the limit.
+    /// Passes bytes to the decoder, counts the read and the unpacked bytes, and checks the limit.
     fn decode(&mut self, bytes: &mut &[u8], out: &mut Vec<u8>) -> Result<Unpacked, ReadError> {
         let Some(decoder) = &mut self.decoder else { return Ok(Unpacked::All) };
         let (before, unpacked_before) = (bytes.len(), out.len());

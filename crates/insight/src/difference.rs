@@ -1,4 +1,4 @@
-//! The difference between two moments by group: what is new, gone, grown and shrunk, exact to the
+//! The difference between two moments by group: new, gone, grown and shrunk groups, exact to the
 //! byte, and the figures of both moments.
 //!
 //! The moments may be of one recording or of two, on one device or on two. Group numbers are only

@@ -61,7 +61,7 @@ pub struct Progress {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     pass: Pass,
-    /// The history of what remains of the recording, until it has caught up.
+    /// The history of the recording's remaining part, until it has caught up.
     replacement: Option<Box<Pass>>,
     generation: u64,
 }
@@ -154,7 +154,7 @@ impl History {
         Ok(self.progress(recording))
     }
 
-    /// Adds about `max_events` more events to the history of what remains of the recording, and
+    /// Adds about `max_events` more events to the history of the recording's remaining part, and
     /// adopts it once it has caught up.
     fn extend_replacement(&mut self, recording: &Recording, max_events: u64) -> Result<(), FormatError> {
         let mut pass = self.replacement.take().filter(|pass| pass.has_same_start(recording)).unwrap_or_default();

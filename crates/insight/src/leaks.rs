@@ -31,8 +31,8 @@ impl LeakSearch {
         Self { from_event: 1, to_event: end_event, at_event: end_event }
     }
 
-    /// Returns the search without what was allocated before the first step and in the first
-    /// `warm_up` steps. Without steps, or with fewer, the search stays as it is.
+    /// Returns the search without allocations made before the first step and in the first `warm_up`
+    /// steps. Without steps, or with fewer, the search stays as it is.
     #[must_use]
     pub fn after_warm_up(self, steps: &Steps, warm_up: usize) -> Self {
         let first = steps.as_slice().get(warm_up);
@@ -145,8 +145,8 @@ pub struct Leak {
     pub unfreed: UnfreedGroup,
 }
 
-/// Returns the groups that grow from step to step, with what each of them did not free; the fastest
-/// first. Empty if nothing leaks.
+/// Returns the groups that grow from step to step, with the unfreed allocations of each; the
+/// fastest first. Empty if nothing leaks.
 ///
 /// `growing` comes from [`GroupsByStep::growing`](crate::steps::GroupsByStep::growing), with the
 /// same grouping. What groups that count as one did not free is added up.

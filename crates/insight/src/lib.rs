@@ -17,8 +17,8 @@
 //! - [`composition`]: live bytes by group over time.
 //! - [`bands`], [`address_map`]: every allocation as a band over time, stacked or by address.
 //! - [`spans`], [`steps`]: named intervals, and the steps of a training run.
-//! - [`peak`], [`leaks`], [`temporaries`]: what a peak consists of, what is never freed, and what
-//!   is freed at once.
+//! - [`peak`], [`leaks`], [`temporaries`]: the composition of a peak, allocations that are never
+//!   freed, and allocations that is freed at once.
 //! - [`difference`]: what two moments, of one recording or of two, hold differently, by group;
 //!   [`comparison`]: by call stack, with figures of both recordings; [`conditions`]: limits on
 //!   these figures; [`matching`]: which sites of two recordings are the same.
@@ -28,8 +28,8 @@
 //! - [`diagnosis`]: the memory problems of a recording, with evidence and remedies.
 //! - [`advice`]: which allocator settings a program needs, and the smallest GPU that it fits on,
 //!   from simulated runs; [`what_if`]: the requests to simulate.
-//! - [`packing`]: an offline placement of all lifetimes: what an allocator that knows all
-//!   requests in advance could reserve.
+//! - [`packing`]: an offline placement of all lifetimes: the memory that an allocator that knows
+//!   all requests in advance could reserve.
 //! - [`fleet`]: many ranks of a run at once, from summaries, and which of them differ.
 //! - [`query`], [`events`], [`allocations`]: the search language, and lists of events and
 //!   allocations filtered and sorted by it.

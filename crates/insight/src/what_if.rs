@@ -42,7 +42,7 @@ pub struct DeviceWorkload {
     /// Whether the capacity is the largest with which the recorded requests that failed still fail;
     /// the true one may be smaller.
     pub is_capacity_estimated: bool,
-    /// Whether events are missing and `workload` has only those before the first gap.
+    /// Whether events are missing and `workload` has only the events before the first gap.
     pub stops_at_gap: bool,
 }
 
@@ -51,7 +51,7 @@ impl DeviceWorkload {
     ///
     /// `settings` are the recorded ones, with the cap as `limit_bytes` if it is known. Without
     /// `capacity_bytes`, the simulated allocator may reserve as much as the recorded one: the cap,
-    /// else what the recorded out-of-memory errors imply, else the device's memory.
+    /// else the cap that the recorded out-of-memory errors imply, else the device's memory.
     ///
     /// # Errors
     /// If the recording begins with a memory state that no allocator can have.

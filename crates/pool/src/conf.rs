@@ -93,9 +93,8 @@ impl Settings {
     /// checked and ignored: they do not affect device memory. So are
     /// `graph_capture_record_stream_reuse`, `throw_on_cudamalloc_oom`,
     /// `expandable_segments_reserve` and `expandable_segments_reserve_by_class`, whose effect this
-    /// pool does not have; [`RecordedConf`](crate::RecordedConf) names them.
-    /// `max_split_size_mb` and `max_non_split_rounding_mb` must not be below
-    /// `large_segment_size_mb`, in whatever order they are given.
+    /// pool does not have; [`RecordedConf`](crate::RecordedConf) names them. `max_split_size_mb`
+    /// and `max_non_split_rounding_mb` must not be below `large_segment_size_mb`, in any order.
     ///
     /// ```
     /// use vramscope_pool::Settings;
@@ -150,7 +149,7 @@ impl Settings {
     }
 }
 
-/// The settings in a text, and which of the settings that the pool does not follow are on.
+/// The settings in a text, and the enabled settings that the pool does not follow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ParsedConf {
     pub(crate) settings: Settings,

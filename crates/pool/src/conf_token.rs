@@ -27,7 +27,7 @@ impl Token {
         ConfError { position: self.position, kind }
     }
 
-    /// Returns the syntax error for this token; `expected` describes what the syntax requires
+    /// Returns the syntax error for this token; `expected` describes the syntax that is required
     /// instead.
     pub(crate) fn expected(&self, expected: &'static str) -> ConfError {
         self.error(ConfErrorKind::Expected { expected, found: Some(self.quote()) })

@@ -100,8 +100,8 @@ impl<D: Device> Pool<D> {
         (index, merged, merged_bytes)
     }
 
-    /// Inserts a free block into `stream_pool`, the one that it belongs to, and notes since when it
-    /// is free if ages are tracked.
+    /// Inserts a free block into `stream_pool`, the one that it belongs to, and stores since when
+    /// it is free if ages are tracked.
     #[inline]
     pub(crate) fn insert_free(&mut self, stream_pool: StreamPoolIndex, index: BlockIndex) {
         let block = &mut self.blocks[index];

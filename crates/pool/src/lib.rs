@@ -13,8 +13,8 @@
 //! - [`Pool`] is the allocator: [`allocate`](Pool::allocate), [`free`](Pool::free),
 //!   [`empty_cache`](Pool::empty_cache).
 //! - [`Device`] is the interface to the device; [`SimulatedDevice`] implements it without memory.
-//! - [`Settings`] are the options of `PYTORCH_CUDA_ALLOC_CONF`; [`RecordedConf`] are those of a
-//!   recording, which may have options that this crate does not know.
+//! - [`Settings`] are the options of `PYTORCH_CUDA_ALLOC_CONF`; [`RecordedConf`] are the options of
+//!   a recording, which may include options that this crate does not know.
 //! - [`Stats`] are the counters of `torch.cuda.memory_stats`.
 //! - [`rerun`] runs recorded requests through a pool: to verify its decisions, or to simulate other
 //!   settings.

@@ -168,7 +168,7 @@ impl PrivatePools {
         is_empty
     }
 
-    /// Returns true if the private pool is selected for requests at the moment, whatever its
+    /// Returns true if the private pool is selected for requests at the moment, regardless of its
     /// filter.
     pub(crate) fn is_selected(&self, mempool: MempoolId) -> bool {
         self.captures.iter().any(|&(selected, _)| selected == mempool)

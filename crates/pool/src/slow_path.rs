@@ -1,4 +1,4 @@
-//! Slow path: what a request tries when no free block fits, in PyTorch's order.
+//! The slow path: the attempts to serve a request when no free block fits, in PyTorch's order.
 //!
 //! 1. The program's callback, then a second search for a free block.
 //! 2. Garbage collection of old cached segments.

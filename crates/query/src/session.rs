@@ -108,7 +108,8 @@ impl QuerySession {
     ///
     /// # Errors
     /// If the statement is no SQL, does more than read, or fails; if an object of the archive is
-    /// not what the manifest lists; or if `out` fails. `out` then has a part of the rows.
+    /// not the objects that the manifest lists; or if `out` fails. `out` then has a part of the
+    /// rows.
     pub fn run(
         &self,
         statement: &str,

@@ -1,4 +1,4 @@
-//! Computes what the view shows and where, without colors.
+//! Computes the texts and positions of the view, without colors.
 
 use vramscope_insight::address_map::{AddressMap, MapPixel};
 use vramscope_insight::bands::{BandHit, BandLayout};

@@ -1,4 +1,4 @@
-//! Checks that what is painted, what is under each pixel, and the layouts agree.
+//! Checks that the painted pixels, the objects under them, and the layouts agree.
 
 use vramscope_insight::address_map::{AddressMap, SegmentSpans};
 use vramscope_insight::bands::{BandIndex, BandLayout};

@@ -75,8 +75,8 @@ impl Alignment {
         Self((0..=EVENT_PARTS).map(|part| (at(part) as i64, time_ns(events.0 + at(part)))).collect())
     }
 
-    /// Creates the alignment by steps. What precedes the first step and what follows the last are
-    /// as long as a step; what follows another step belongs to it.
+    /// Creates the alignment by steps. The parts before the first step and after the last are as
+    /// long as a step; events after another step belong to it.
     #[must_use]
     pub fn by_steps(steps: &[Step], (start_ns, end_ns): (u64, u64)) -> Self {
         let mut points: Vec<(i64, u64)> = Vec::with_capacity(steps.len() + 3);

@@ -1,4 +1,4 @@
-//! Computes what the picture shows and where: lines, labels and heatmaps, without colors.
+//! Computes the lines, labels and heatmaps of the picture and their positions, without colors.
 
 use vramscope_trace::{ByteSize, Count, CounterColumn, Definitions, DeviceId, DeviceState, Recording};
 
@@ -236,8 +236,8 @@ impl ComparisonScene {
             .collect();
     }
 
-    /// Returns lines of text about a pixel of the chart: what the axis shows there, and the bytes
-    /// of both sides. None outside of the chart.
+    /// Returns lines of text about a pixel of the chart: the position on the axis, and the bytes of
+    /// both sides. None outside of the chart.
     #[must_use]
     pub fn values(&self, (x, y): (i32, i32)) -> Vec<String> {
         if !self.plot.contains(x, y) {

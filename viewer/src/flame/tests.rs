@@ -1,4 +1,4 @@
-//! Checks that what is painted, what is under each pixel, and the graph agree.
+//! Checks that the painted pixels, the objects under them, and the graph agree.
 
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind};
 use vramscope_trace::{Definition, Definitions, Frame as StackFrame, Interner};

@@ -1,4 +1,4 @@
-//! Computes what the picture shows and where, without colors.
+//! Computes the texts and positions of the picture, without colors.
 
 use vramscope_insight::pools::FragmentationColumn;
 use vramscope_trace::{ByteSize, Count, Percent};

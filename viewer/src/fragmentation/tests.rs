@@ -1,4 +1,4 @@
-//! Checks that what is painted, what is under each pixel, and the columns agree.
+//! Checks that the painted pixels, the objects under them, and the columns agree.
 
 use std::collections::HashMap;
 

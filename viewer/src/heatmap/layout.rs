@@ -1,4 +1,4 @@
-//! Positions of the heatmap's rows, and what is under a pixel.
+//! Positions of the heatmap's rows, and the object under a pixel.
 
 use std::ops::Range;
 
@@ -213,7 +213,7 @@ impl Layout {
         self.regions.list().get(row.region as usize).map_or(&[], |region| self.regions.parts(region))
     }
 
-    /// Fills `slices` with what the pixel columns of a row show, and returns the number of blocks
+    /// Fills `slices` with the content of a row's pixel columns, and returns the number of blocks
     /// and free ranges visited.
     pub(super) fn fill_slices<'a>(&self, device: &'a DeviceState, row: &Row, slices: &mut Vec<Slice<'a>>) -> u64 {
         fill_slices(device, row, self.parts(row), slices)
@@ -312,8 +312,8 @@ impl Layout {
         View { scroll, ..view }
     }
 
-    /// Returns the view with rows `factor` times as high; what is at `y` pixels from the picture's
-    /// top stays there.
+    /// Returns the view with rows `factor` times as high; the point at `y` pixels from the
+    /// picture's top stays there.
     #[must_use]
     pub fn zoom_rows(&self, factor: f32, y: i32) -> View {
         let view = View { zoom: self.view.zoom * factor, ..self.view }.clamped();

@@ -1,4 +1,4 @@
-//! The heatmap's legend: what the colors and textures in view mean.
+//! The heatmap's legend: the meaning of the colors and textures in view.
 
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, Category, Count, DurationNs};

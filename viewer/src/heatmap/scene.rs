@@ -1,4 +1,4 @@
-//! Computes what the heatmap shows and where, without colors.
+//! Computes the texts and positions of the heatmap, without colors.
 
 use vramscope_trace::sort::sort_by;
 use vramscope_trace::{Block, DeviceState, FreeSpace, Segment};

@@ -1,4 +1,4 @@
-//! The pixel columns of a row: how much of each is free, and what the rest is.
+//! The pixel columns of a row: the free share of each, and the content of the rest.
 
 use std::ops::Range;
 

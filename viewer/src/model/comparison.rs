@@ -137,7 +137,7 @@ impl Comparison {
         self.chosen
     }
 
-    /// Compares with what is there, because the user has chosen nothing.
+    /// Compares with the first choice, because the user has chosen nothing.
     pub fn choose_nothing(&mut self) {
         self.chosen = None;
     }

@@ -177,7 +177,7 @@ impl Model {
     /// Adds the bytes of a fetch and shows what can be shown with them.
     ///
     /// # Errors
-    /// If the bytes are not what the recording's index says.
+    /// If the bytes contradict the recording's index.
     pub fn supply(&mut self, fetch: &Fetch, bytes: &[u8]) -> Result<(), FormatError> {
         for chunk in &fetch.chunks {
             let index = |offset: u64| usize::try_from(offset - fetch.range.start).unwrap_or(usize::MAX);

@@ -52,7 +52,7 @@ impl Model {
         Link { event, ..link }
     }
 
-    /// Goes to the view of a link that describes it completely: what the link omits gets its
+    /// Goes to the view of a link that describes it completely: parts that the link omits get their
     /// default. A live recording without a moment in the link is followed.
     ///
     /// # Errors

@@ -66,7 +66,7 @@ impl Model {
         self.axis
     }
 
-    /// Sets what the timeline's axis shows.
+    /// Sets the unit of the timeline's axis.
     pub fn set_axis(&mut self, axis: AxisKind) {
         self.axis = axis;
         self.pending_part = None;
@@ -97,7 +97,7 @@ impl Model {
         self.stack
     }
 
-    /// Sets what the timeline's live bytes are grouped by; `None` shows the counters.
+    /// Sets the grouping of the timeline's live bytes; `None` shows the counters.
     pub fn set_stack(&mut self, stack: Option<GroupBy>) {
         self.stack = stack;
         self.everything_changed();

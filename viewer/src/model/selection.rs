@@ -35,9 +35,9 @@ impl Model {
         self.selected_since.filter(|_| self.selection.is_some())
     }
 
-    /// Returns the selected allocation if it is live at the moment on the screen, or what is at the
-    /// selected address if no allocation is selected. `None` without a selection, if another block
-    /// or free space is in the allocation's place, and outside of all segments.
+    /// Returns the selected allocation if it is live at the moment on the screen, or the object at
+    /// the selected address if no allocation is selected. `None` without a selection, if another
+    /// block or free space is in the allocation's place, and outside of all segments.
     #[must_use]
     pub fn selected(&self) -> Option<Hit> {
         let is_selected = |hit: &Hit| match (self.selected_since, hit.block) {

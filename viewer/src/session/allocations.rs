@@ -1,4 +1,4 @@
-//! The picture of all allocations: when it is computed, and what the wheel does on it.
+//! The picture of all allocations: its computation, and the wheel on it.
 
 use vramscope_trace::FormatError;
 
@@ -42,8 +42,8 @@ impl Session {
         more
     }
 
-    /// Computes the picture of all allocations over time if what it depends on has changed, and
-    /// paints a bounded part of an address map. Returns true if it must be drawn again.
+    /// Computes the picture of all allocations over time if its inputs have changed, and paints a
+    /// bounded part of an address map. Returns true if it must be drawn again.
     pub(super) fn update_allocations(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
         let axis = self.chart_axis(surface);
         let (numbers, waiting) = self.with_context(ViewKind::Allocations, |context, options, caches| {

@@ -147,8 +147,8 @@ impl Session {
         self.model.fetches_for(self.analysis.progress.missing.clone())
     }
 
-    /// Returns the requests that load what the history needs after its next steps; none until they
-    /// are worth a request. For a time when no other request runs.
+    /// Returns the requests that load the bytes that the history needs after its next steps; none
+    /// until they are worth a request. For a time when no other request runs.
     pub fn fetches_ahead(&self) -> Vec<Fetch> {
         let progress = &self.analysis.progress;
         if !self.analysis.is_wanted || self.analysis.is_at_limit || progress.is_complete {
@@ -168,7 +168,7 @@ impl Session {
     /// Adds the bytes of a fetch and shows what can be shown with them.
     ///
     /// # Errors
-    /// If the bytes are not what the recording's index says.
+    /// If the bytes contradict the recording's index.
     pub fn supply(&mut self, fetch: &Fetch, bytes: &[u8]) -> Result<(), FormatError> {
         self.model.supply(fetch, bytes)?;
         if !std::mem::take(&mut self.analysis.caches.missing).is_empty() {

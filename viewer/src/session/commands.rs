@@ -122,7 +122,7 @@ impl Session {
             }
             "view" => {
                 let view = match argument {
-                    // The view whose filter gets what the user types.
+                    // The view whose filter gets the typed text.
                     "search" => self.panes.views().into_iter().rev().flatten().find(|view| view.is_searched()),
                     _ => Some(view(argument)?),
                 };

@@ -101,12 +101,12 @@ pub struct Report {
     pub commands: Vec<String>,
     /// A text for the clipboard.
     pub clipboard: Option<String>,
-    /// A picture to save as a file, and what is around its pixels.
+    /// A picture to save as a file, with title, legend and other parts around its pixels.
     pub picture: Option<(Surface, Box<SavedPicture>)>,
 }
 
 impl Session {
-    /// Applies what the user did and everything received, and draws what has changed.
+    /// Applies the user's actions and all received data, and draws the changed pictures.
     pub fn frame(&mut self, request: &FrameRequest, facts: &PageFacts, report: &mut Report) -> PageUpdate {
         if let Some(screen) = request.screen.as_ref().filter(|screen| **screen != self.screen) {
             self.screen = screen.clone();
@@ -165,7 +165,7 @@ impl Session {
         update
     }
 
-    /// Applies what the user did, in order. `clock_ms` is the page's clock.
+    /// Applies the user's actions, in order. `clock_ms` is the page's clock.
     pub fn act(&mut self, actions: &[Action], clock_ms: f64, report: &mut Report) {
         for action in actions {
             let result = match action {
@@ -205,7 +205,7 @@ impl Session {
         self.model.select_range(range);
     }
 
-    /// Shows a view, for scripts; an empty name shows what is shown already.
+    /// Shows a view, for scripts; an empty name changes nothing.
     ///
     /// # Errors
     /// If there is no such view.

@@ -1,4 +1,4 @@
-//! The details panel: what it says of the selected allocation or of what is under the pointer.
+//! The details panel: its text on the selected allocation or on the object under the pointer.
 
 use vramscope_insight::events::{EventRow, freed_allocation};
 use vramscope_trace::{Allocation, EventKind, Replay};
@@ -44,7 +44,7 @@ impl Session {
             .then(|| views::findings::section(&self.analysis.jobs, is_live, &self.theme).into())
     }
 
-    /// Returns the content for the selection, else for what is under the pointer, else for the
+    /// Returns the content for the selection, else for the object under the pointer, else for the
     /// device.
     fn block_or_device(&mut self) -> Vec<Node> {
         let hit = self.scene.selected.or(self.scene.hovered);

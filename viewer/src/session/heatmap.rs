@@ -186,7 +186,7 @@ impl Session {
     }
 
     /// Finds the filter that is typed in a list of a pane, that of the pane used last first:
-    /// pictures outline what it matches.
+    /// pictures outline its matches.
     fn find_shown_filter(&mut self) {
         let [one, other] = self.panes.views();
         let active = self.panes.active();

@@ -30,7 +30,7 @@ impl Session {
                 self.drag = None;
                 self.set_hover(None);
             }
-            // Its two clicks have selected and deselected what is there.
+            // Its two clicks have selected and deselected the object there.
             PointerKind::DoubleClick => self.reset_heatmap_zoom(),
             PointerKind::Wheel(dx, dy) => self.wheel_on_heatmap(pointer, (dx, dy)),
             PointerKind::Pinch(factor) => self.zoom_heatmap(factor, factor, point),

@@ -1,4 +1,4 @@
-//! Converts between what a session shows and a [`Link`].
+//! Converts between the view of a session and a [`Link`].
 
 use vramscope_trace::FormatError;
 
@@ -44,9 +44,9 @@ impl Session {
         if is_default { Vec::new() } else { panes }
     }
 
-    /// Goes to the view of a link; what it omits stays as it is, apart from the options of the
-    /// views that it names. If a live recording has not reached the link's moment, it is followed
-    /// until it has.
+    /// Goes to the view of a link; parts that it omits stay unchanged, apart from the options of
+    /// the views that it names. If a live recording has not reached the link's moment, it is
+    /// followed until it has.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -64,7 +64,7 @@ impl Session {
     }
 
     /// Goes to the view of a link that describes it completely, as that of an earlier frame does:
-    /// what the link omits gets its default.
+    /// parts that the link omits get their defaults.
     ///
     /// # Errors
     /// If the recording cannot be read there.

@@ -1,4 +1,4 @@
-//! A user's session with the page: what is open, what the panes show, input and drawing.
+//! A user's session with the page: the open recordings, the panes, input and drawing.
 //!
 //! A [`Session`] receives [`FrameRequest`](crate::protocol::FrameRequest)s with what the user did,
 //! and returns [`PageUpdate`](crate::protocol::PageUpdate)s with what has changed. It runs natively too; in a

@@ -1,4 +1,4 @@
-//! The panes below the timeline, and what each shows.
+//! The panes below the timeline, and their contents.
 
 use crate::protocol::{PageUpdate, PaneContent};
 use crate::ui::{Attribute, Element, Tag};

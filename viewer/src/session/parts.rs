@@ -158,7 +158,7 @@ pub(super) enum Drag {
     Heatmap { last_x: f64, last_y: f64 },
     /// Scrolls a picture with a finger.
     Scroll { last_y: f64 },
-    /// Selects what is under the pointer when it is released there.
+    /// Selects the object under the pointer when it is released there.
     Press { x: f64, y: f64 },
 }
 
@@ -211,7 +211,7 @@ pub(super) struct SentTimeline {
 }
 
 impl SentTimeline {
-    /// Forgets what the page has, because the page has lost it.
+    /// Forgets the contents that were sent, because the page has lost them.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

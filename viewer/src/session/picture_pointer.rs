@@ -19,7 +19,7 @@ fn pane_of(surface: Surface) -> Option<usize> {
 }
 
 impl Session {
-    /// Returns lines of text about what is at a pixel of a picture.
+    /// Returns lines of text about a pixel of a picture.
     pub(super) fn pointer_text(&mut self, picture: &PanePicture, point: (i32, i32)) -> Vec<String> {
         match &picture.scene {
             PaneScene::Empty | PaneScene::Waiting(_) => Vec::new(),

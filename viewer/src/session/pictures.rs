@@ -72,7 +72,7 @@ impl Session {
         MomentAxis::new(x0, (0..=columns).map(edge).collect()).with_ticks(ticks)
     }
 
-    /// Computes the picture of fragmentation over time if what it depends on has changed.
+    /// Computes the picture of fragmentation over time if its inputs have changed.
     fn update_fragmentation(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
         let axis = self.chart_axis(surface);
         let numbers = self.with_context(ViewKind::Fragmentation, |context, options, caches| {
@@ -125,7 +125,7 @@ impl Session {
         true
     }
 
-    /// Computes the flame graph if what it depends on has changed.
+    /// Computes the flame graph if its inputs have changed.
     fn update_flame(&mut self, picture: &mut PanePicture, surface: Surface) -> bool {
         let (revision, zoom) = self.with_context(ViewKind::Flame, |context, options, caches| {
             let Caches { flame, groupings, block_groups, .. } = caches;
@@ -155,7 +155,7 @@ impl Session {
         true
     }
 
-    /// Computes the lines and heatmaps of a comparison if what they depend on has changed.
+    /// Computes the lines and heatmaps of a comparison if their inputs have changed.
     fn update_comparison(&mut self, picture: &mut PanePicture, surface: Surface, view: ViewKind) -> bool {
         let range = self.model.zoomed_range().map(|range| (range.start, range.end));
         let mut numbers = self.with_context(view, |context, options, caches| {
@@ -189,7 +189,7 @@ impl Session {
 
     /// Draws the pictures of the panes, apart from the heatmap, and returns the surfaces that have
     /// changed. `changed` tells which bases must be drawn again; with `has_moved`, the moment, the
-    /// selection or what is under the pointer has changed.
+    /// selection or the object under the pointer has changed.
     pub(super) fn draw_pictures(&mut self, changed: [bool; 2], has_moved: bool) -> Vec<Surface> {
         let mut drawn = Vec::new();
         for (pane, is_changed) in changed.into_iter().enumerate() {

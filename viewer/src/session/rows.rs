@@ -87,7 +87,7 @@ impl Session {
     /// Returns the rows of a view as JSON: a list of objects. `options` is an object in JSON.
     ///
     /// # Errors
-    /// If the view or an option does not exist, or what is needed is not loaded.
+    /// If the view or an option does not exist, or a needed part is not loaded.
     pub fn rows(&mut self, view: &str, options: &str) -> Result<String, String> {
         let options = RowsOptions::parse(view, options)?;
         if view == FINDINGS {
@@ -126,8 +126,9 @@ impl Session {
 }
 
 impl Session {
-    /// Reads a part of what the rows of `view` need. Returns true once everything is read; before,
-    /// the caller supplies [`needed_fetches`](Self::needed_fetches) and calls this again.
+    /// Reads a part of the events that the rows of `view` need. Returns true once everything is
+    /// read; before, the caller supplies [`needed_fetches`](Self::needed_fetches) and calls this
+    /// again.
     ///
     /// # Errors
     /// If the options are invalid, or the recording cannot be read.

@@ -1,4 +1,4 @@
-//! Saving a picture as a file, and copying what the details panel shows.
+//! Saving a picture as a file, and copying the content of the details panel.
 
 use vramscope_trace::Count;
 

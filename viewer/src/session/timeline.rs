@@ -1,4 +1,5 @@
-//! The timeline: its axis, its stacked areas, the selected range, and what is under the pointer.
+//! The timeline: its axis, its stacked areas, the selected range, and texts about the moments under
+//! the pointer.
 
 use std::sync::Arc;
 

@@ -24,8 +24,8 @@ impl Session {
     /// Executes a command of the timeline. Returns false if `name` is another command.
     ///
     /// # Errors
-    /// If an argument is invalid, what is looked for does not exist, or the recording cannot be
-    /// read: a message for the user.
+    /// If an argument is invalid, no event matches, or the recording cannot be read: a message for
+    /// the user.
     pub(super) fn timeline_command(&mut self, name: &str, argument: &str) -> Result<bool, String> {
         let moment = self.model.state().event();
         match name {
@@ -104,8 +104,8 @@ impl Session {
         }
     }
 
-    /// Chooses what the axis shows: what `argument` names, or the next possibility. An axis of
-    /// steps is left out if the recording is known to have none.
+    /// Chooses the unit of the axis: `argument`, or the next possibility. An axis of steps is left
+    /// out if the recording is known to have none.
     fn choose_axis(&mut self, argument: &str) -> Result<(), String> {
         let current = self.model.axis();
         let axis = if argument.is_empty() { next(&AxisKind::ALL, current) } else { AxisKind::from_name(argument) };
@@ -121,7 +121,7 @@ impl Session {
         Ok(())
     }
 
-    /// Chooses what the live bytes are grouped by: what `argument` names, or the next possibility.
+    /// Chooses the grouping of the live bytes: `argument`, or the next possibility.
     fn choose_stack(&mut self, argument: &str) -> Result<(), String> {
         let stack = match argument {
             COUNTERS => None,

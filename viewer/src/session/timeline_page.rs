@@ -33,7 +33,7 @@ impl Session {
         }
     }
 
-    /// Returns the bar above the timeline: what it shows, a legend, and the selected range.
+    /// Returns the bar above the timeline: its title, a legend, and the selected range.
     fn timeline_bar(&mut self) -> Vec<Node> {
         let model = &self.model;
         let stacks = STACKS.iter().map(|&by| (by.name(), group_title(by)));

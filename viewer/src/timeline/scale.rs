@@ -91,7 +91,7 @@ impl StepScale {
         Some(Self { bounds, numbers })
     }
 
-    /// Returns the number of parts: steps, and what precedes and follows them.
+    /// Returns the number of parts: the steps, and the parts before and after them.
     #[must_use]
     pub fn len(&self) -> usize {
         self.numbers.len()

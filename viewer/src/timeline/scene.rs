@@ -1,4 +1,4 @@
-//! Computes what a timeline shows and where: texts, positions and heights, without colors.
+//! Computes the texts, positions and heights of a timeline, without colors.
 
 use std::ops::Range;
 

@@ -57,7 +57,7 @@ struct RunName<'a> {
     numbers: Option<(u64, u64)>,
 }
 
-/// Splits a name into what precedes the number at its end, and that number.
+/// Splits a name into the number at its end and the text before it.
 fn split_number(name: &str) -> (&str, Option<u64>) {
     let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
     (stem, name[stem.len()..].parse().ok())

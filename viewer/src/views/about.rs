@@ -1,4 +1,4 @@
-//! Program, versions, devices, allocator settings, counters, and what the recording lacks.
+//! Program, versions, devices, allocator settings, counters, and missing parts of the recording.
 
 use vramscope_insight::memory_summary::{SummaryUnit, SummaryValues};
 use vramscope_insight::placement::recording_notes;
@@ -12,7 +12,7 @@ use super::context::{Context, ViewContent};
 use super::kind::ViewKind;
 use super::table::{Cell, Column, Row, Table};
 
-/// Shown in place of what the recording does not contain.
+/// Text in place of facts that the recording does not contain.
 const NOT_RECORDED: &str = "not recorded";
 /// Shown in place of settings if the program used none.
 const DEFAULT_SETTINGS: &str = "default";
@@ -82,7 +82,7 @@ pub fn content(context: &Context<'_>, caches: &mut Caches) -> ViewContent {
     }
 }
 
-/// Returns a device's name, memory and process, and what the recording does not say about it.
+/// Returns a device's name, memory and process, and the facts that the recording lacks.
 fn device_text(info: &RecordingInfo, device: &DeviceInfo) -> String {
     let id = DeviceId(device.device);
     let mut text = info.device_label(id);

@@ -64,7 +64,7 @@ pub struct Caches {
     pub compare: CompareCache,
     /// The recording and the simulated run beside it.
     pub what_if: CompareCache,
-    /// Whether a view shows a part of what it computes, and goes on in the next frame.
+    /// Whether a view shows partial results, and continues in the next frame.
     pub is_unfinished: bool,
 }
 
@@ -99,7 +99,7 @@ impl Caches {
     }
 
     /// Returns, for each of the recording's out-of-memory errors, where the allocator looked for
-    /// memory and what was in the way; `None` where that cannot be told.
+    /// memory and the blocks in the way; `None` where they are unknown.
     ///
     /// # Errors
     /// If an error's moment is not loaded, or cannot be read.

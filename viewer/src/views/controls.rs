@@ -33,7 +33,7 @@ pub fn choice<'a>(
     Element::new(Tag::Label).with_text(format!("{label} ")).with_child(select)
 }
 
-/// Returns the field that chooses what a view groups by, among `choices`.
+/// Returns the field that chooses the grouping of a view, among `choices`.
 #[must_use]
 pub fn group_choice(view: &str, current: GroupBy, choices: &[GroupBy]) -> Element {
     let choices = choices.iter().map(|by| (by.name(), group_title(*by)));
@@ -95,7 +95,7 @@ pub fn filter_field(view: &str, filter: &str) -> Element {
 /// Parses the filter that the user typed.
 ///
 /// # Errors
-/// If it is invalid: what the view shows in place of its rows.
+/// If it is invalid: the content of the view in place of its rows.
 pub fn parse_filter(filter: &str) -> Result<Query, Element> {
     Query::parse(filter).map_err(|error| {
         let range = error.range();

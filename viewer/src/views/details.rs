@@ -14,8 +14,8 @@ const COPY: &str = "copy";
 /// Key of the button that copies the call stack.
 const STACK: &str = "stack";
 
-/// Returns the content of the details panel. With `is_selection`, it says that what it describes is
-/// selected. Frames are links if there is a template for them.
+/// Returns the content of the details panel. With `is_selection`, it says that the described object
+/// is selected. Frames are links if there is a template for them.
 #[must_use]
 pub fn content(details: &Details, is_selection: bool, editor: Option<&EditorTemplate>) -> Vec<Node> {
     let mut nodes = vec![heading(details.kind, is_selection).into()];

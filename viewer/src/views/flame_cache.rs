@@ -1,4 +1,4 @@
-//! The flame graph that was computed last, and what it shows.
+//! The flame graph that was computed last, and its inputs.
 
 use vramscope_insight::flame::{FlameGraph, FlameNode, FlameNodeKind, StackWeights};
 use vramscope_insight::group::GroupBy;
@@ -114,8 +114,8 @@ const fn parts_of(by: GroupBy) -> GroupBy {
 }
 
 impl FlameCache {
-    /// Returns the graph that the options ask for, computed again if what it depends on has
-    /// changed; `None` until the history has been read.
+    /// Returns the graph that the options ask for, computed again if its inputs have changed;
+    /// `None` until the history has been read.
     pub fn update(
         &mut self,
         context: &Context<'_>,

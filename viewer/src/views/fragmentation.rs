@@ -25,13 +25,13 @@ const VIEW: &str = ViewKind::Fragmentation.name();
 const ROWS_OVER_TIME: (u64, u64) = (24, 2_000);
 /// The mode in which scripts get metrics over time.
 const OVER_TIME: &str = "time";
-/// Continues what the view computes by a bounded part, for its picture and its content.
+/// Continues the view's computations, for its picture and its content, by a bounded part.
 pub fn advance(context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) {
     let was_found = caches.fragmentation.crossing().is_some();
     let is_unfinished = caches.fragmentation.search(context, threshold_percent(options))
         | caches.fragmentation.update_requests(context);
     caches.missing.append(&mut caches.fragmentation.missing);
-    // The picture shows what was found in the next frame.
+    // The picture shows the result in the next frame.
     caches.is_unfinished |= is_unfinished || was_found != caches.fragmentation.crossing().is_some();
 }
 

@@ -23,14 +23,14 @@ pub(super) const DEFAULT_PERCENT: u64 = 80;
 pub(super) const SEARCH_WORK: u64 = 16_384;
 /// Allocations whose requests are collected in one frame, at about 10 ns each.
 const ROWS_PER_FRAME: u32 = 262_144;
-/// While a recording grows, the largest requests are collected again once it has grown by one part
-/// in so many.
+/// While a recording grows, the largest requests are collected again once it has grown by its
+/// size divided by this.
 pub(super) const GROWTH_DIVISOR: u64 = 16;
 
 /// The inputs of a value: device, generation of the history, and the last moment read.
 pub(super) type FragmentationKey = (DeviceId, u64, u64);
 
-/// The moment at which fragmentation first passed a value, and what happened then.
+/// The moment at which fragmentation first passed a value, and the event there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Crossing {
     /// The moment.

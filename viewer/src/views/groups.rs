@@ -1,4 +1,4 @@
-//! Groups of blocks: their colors in the heatmap, and the one that is selected.
+//! Groups of blocks: their colors in the heatmap, and the selected group.
 
 use vramscope_insight::group::{GroupBy, Grouping};
 use vramscope_trace::{Definitions, DeviceId, DeviceState, Peak, Recording, Replay};

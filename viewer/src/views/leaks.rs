@@ -1,4 +1,4 @@
-//! Leaks and growth: what grows from step to step, and what is never freed.
+//! Leaks and growth: groups that grow from step to step, and allocations that are never freed.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! The views of the page: what each is called, and what it shows.
+//! The views of the page: their names and contents.
 //!
 //! A view computes its [`ViewContent`] from a [`Context`]: controls, texts and one
 //! [`Table`](table::Table), which the page shows and scripts read.

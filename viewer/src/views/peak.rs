@@ -1,4 +1,4 @@
-//! The peak explained: when it is, what it consists of, and how far it falls if it is lowered.
+//! The peak explained: its moment, its composition, and how far it falls if it is lowered.
 
 use vramscope_insight::group::GroupBy;
 use vramscope_insight::peak::{PeakComposition, PeakGroup, Plateau};
@@ -111,7 +111,7 @@ fn moment_facts(
     rows
 }
 
-/// Returns the sizes of what is live at the peak.
+/// Returns the sizes of the blocks that are live at the peak.
 fn size_facts(composition: &PeakComposition, requested_bytes: u64) -> Vec<(&'static str, Node)> {
     let active_bytes = composition.allocated_bytes.saturating_add(composition.pending_bytes);
     let share = |bytes: u64| format!("{} · {}", unbroken_size(bytes), Percent::of(bytes, active_bytes));

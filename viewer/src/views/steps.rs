@@ -1,4 +1,4 @@
-//! The steps of a training run side by side, and what one of them allocates.
+//! The steps of a training run side by side, and the allocations of one step.
 
 use vramscope_insight::group::{GroupBy, Grouping, MergedSites};
 use vramscope_insight::steps::{GroupInStep, Growth, Step, StepMemory, StepSource};
@@ -18,7 +18,7 @@ use super::table::{Cell, Column, Row, Sorting, Table};
 
 /// The modes of the view: all steps, or the allocations of the step at the moment.
 const MODES: [(&str, &str); 2] = [("steps", "all steps"), ("groups", "one step")];
-/// Most steps that are listed above what one of them allocates.
+/// Maximum number of steps that are listed above the allocations of one step.
 const FEW_STEPS: usize = 40;
 /// Most steps whose groups are shown next to each other.
 const MAX_COLUMNS: usize = 6;
@@ -218,8 +218,8 @@ struct OneStep {
 }
 
 impl OneStep {
-    /// Computes what the step at the moment allocates; between two steps, the step before. `memory`
-    /// has a row for each step.
+    /// Computes the allocations of the step at the moment; between two steps, of the step before.
+    /// `memory` has a row for each step.
     fn new(
         context: &Context<'_>,
         source: &DeviceHistory<'_>,
@@ -263,7 +263,7 @@ impl OneStep {
     }
 }
 
-/// Returns the heading of what one step allocates, with links to the steps before and after it.
+/// Returns the heading of the allocations of one step, with links to the steps before and after it.
 fn heading(context: &Context<'_>, memory: &[StepMemory], position: usize, row: &StepMemory) -> Vec<Node> {
     let link = |position: Option<usize>, sign: &str| {
         let row = memory.get(position?)?;

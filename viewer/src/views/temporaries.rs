@@ -1,4 +1,4 @@
-//! Temporaries: what is freed soon after it is allocated, by group.
+//! Temporaries: allocations that are freed soon, by group.
 
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Count, Percent};

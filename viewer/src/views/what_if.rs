@@ -32,8 +32,8 @@ const MENUS: [Menu; 4] = [
     ("roundup_power2_divisions", &["2", "4", "8", "16"]),
 ];
 
-/// Returns the job that computes what the view shows of a device. The filter has the settings, the
-/// number the capacity.
+/// Returns the job that computes the view of a device. The filter has the settings, the number the
+/// capacity.
 #[must_use]
 pub fn job(device: DeviceId, options: &ViewOptions) -> Job {
     let conf = Some(options.filter.trim().to_owned()).filter(|conf| !conf.is_empty());

@@ -2,7 +2,7 @@
 //!
 //! `process` makes the process run the code, on Linux on x86-64; `unsupported` stands in for it
 //! elsewhere. [`PackageArguments`] calls functions of the Python package `vramscope` in this way;
-//! what they do is in `python/vramscope/_attach.py`.
+//! their code is in `python/vramscope/_attach.py`.
 
 mod literal;
 mod package;

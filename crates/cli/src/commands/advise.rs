@@ -83,7 +83,7 @@ fn text(device: &DeviceWorkload, advice: &Advice) -> String {
     text
 }
 
-/// Returns the line to paste and what it saves.
+/// Returns the line to paste and the bytes that it saves.
 fn best_text(advice: &Advice, is_capacity_estimated: bool) -> String {
     let (best, before) = (advice.best(), advice.baseline());
     if best.predicted.ooms > 0 && before.predicted.ooms == best.predicted.ooms {
@@ -134,7 +134,7 @@ fn conf_or_default(settings: &Settings) -> String {
     }
 }
 
-/// Returns the chart of what the program needs and what allocators reserve for it.
+/// Returns the chart of the program's bytes and of the bytes that allocators reserve for it.
 fn chart(bounds: &MemoryBounds) -> String {
     let rows = [
         ("live requests at their peak", Some(bounds.floor_bytes)),

@@ -77,7 +77,7 @@ fn text(recording: &Recording, examination: &Examination) -> String {
     text
 }
 
-/// Returns one failure as text: the headline, the cause, what held memory, what was free, remedies.
+/// Returns one failure as text: headline, cause, holders of memory, free memory, remedies.
 fn oom_text(oom: &OutOfMemory, checked: Option<&Remedies>) -> String {
     let failure = &oom.failure;
     let mut text = format!(

@@ -178,7 +178,7 @@ impl RateMeter {
     }
 }
 
-/// The file that `record` writes, and counts of what it contains.
+/// The file that `record` writes, and counts of its content.
 struct RecordingCopy<'a> {
     arguments: &'a RecordArguments,
     decoder: Decoder,

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &DemoArguments, pair: &[String]) -> Result {
     for (index, plan) in plans.iter().enumerate() {
         let path = is_needed.then(|| file_name(prefix, index, plan.name()));
         let recording = record(arguments, plan, OpenedDevice::open(arguments.device)?, path.as_deref(), None)?;
-        // Only what the user named is worth a line.
+        // Only techniques that the user named get a line.
         let named = path.as_deref().filter(|_| arguments.record.is_some());
         let tensorboard = arguments.tools.tensorboard.as_ref().map(|folder| folder.join(run_name(index, plan.name())));
         let step_lines = if arguments.json { StepLines::Hidden } else { StepLines::Stderr };

@@ -18,7 +18,7 @@ struct Reports<'a> {
     reports: Vec<ReportWithTools<'a>>,
 }
 
-/// A report with what the tools measured.
+/// A report with the tools' measurements.
 #[derive(Serialize)]
 struct ReportWithTools<'a> {
     #[serde(flatten)]

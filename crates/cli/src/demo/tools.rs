@@ -164,7 +164,7 @@ impl Tools {
         }
     }
 
-    /// Ends the tools and returns what they have measured.
+    /// Ends the tools and returns their measurements.
     ///
     /// # Errors
     /// If the lines of memory or the file for TensorBoard could not be written.
@@ -205,7 +205,7 @@ impl MemoryOutput {
 }
 
 impl ToolReport {
-    /// Prints what was measured below the name of the run, if the user asked for tables.
+    /// Prints the measurements below the name of the run, if the user asked for tables.
     pub(super) fn print_titled(&self, name: &str) -> Result {
         if self.tables.is_some() {
             terminal::print(&format!("\n{name}\n"))?;

@@ -90,7 +90,7 @@ fn policy_allows_only_the_embedded_style_and_script() {
     for word in ["unsafe-inline", "'unsafe-eval'", "http", "*", "connect-src", "'self'"] {
         assert!(!policy.contains(word), "{policy}");
     }
-    // A policy applies only to what follows it.
+    // A policy applies only to the elements after it.
     let policy_at = page.find("Content-Security-Policy").expect("the page has a policy");
     let starts = ["<style", "<script", "<link", "<img"].map(|tag| page.find(tag));
     assert!(starts.iter().flatten().all(|&start| policy_at < start));

@@ -19,7 +19,7 @@ const MAX_TEXT_CHARS: usize = 2000;
 /// Texts are not shortened below this number of characters.
 const MIN_TEXT_CHARS: usize = 100;
 
-/// A tool's result: the report, and what it does not show.
+/// A tool's result: the report, and the parts that were left out.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output<T> {
     /// The object that the command with the tool's name prints with --json.

@@ -146,7 +146,7 @@ impl AllowedSource {
         }
     }
 
-    /// Opens the file, or downloads what the live program has recorded so far.
+    /// Opens the file, or downloads the live program's recording so far.
     pub(super) fn open(&self, operation: &Operation) -> Result<Input> {
         match self {
             Self::File(path) => open_file(path, operation),

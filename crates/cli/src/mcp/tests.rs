@@ -242,7 +242,7 @@ fn what_is_no_recording_is_an_error() {
     check("huge.json", "this server reads at most 1 GiB");
     check("pipe.vram", "is not a file");
     check("socket.vram", "is not a file");
-    // The intact part is read; the note says what is missing.
+    // The intact part is read; the note names the missing part.
     let info = connection.call("info", json!({"source": "cut.vram"})).expect("a summary");
     assert!(info["damage"].is_string() && !info["messages"].as_array().expect("a list").is_empty(), "{info}");
 }

@@ -1,4 +1,4 @@
-//! The tools: their arguments and results with schemas, and what each runs.
+//! The tools: their arguments and results with schemas, and their implementations.
 
 use std::path::Path;
 

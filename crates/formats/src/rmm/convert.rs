@@ -170,8 +170,8 @@ impl<S: Sink> Converter<S> {
         Ok(())
     }
 
-    /// Returns sentences for the user about what is missing or was ignored. Call this after the
-    /// last line.
+    /// Returns sentences for the user about missing or ignored parts. Call this after the last
+    /// line.
     pub(super) fn notes(&self, survey: &Survey) -> Vec<String> {
         let mut notes = vec![
             "The log lacks the memory held by the upstream resource; segments are the addresses in use so far."

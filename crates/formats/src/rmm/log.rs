@@ -43,12 +43,12 @@ pub(super) struct Line {
     number: u64,
     /// Bytes before the line.
     pub(super) offset: u64,
-    /// The line's fields, or what is wrong with it.
+    /// The line's fields, or the mistake in the line.
     pub(super) row: Result<Row, &'static str>,
 }
 
 impl Line {
-    /// Returns a read error at this line's position; `problem` says what is wrong with the line.
+    /// Returns a read error at this line's position; `problem` describes the mistake in the line.
     pub(super) fn error(&self, problem: impl std::fmt::Display) -> ReadError {
         ReadError::at(self.offset as usize, format!("this is not a line of an RMM log: {problem}"))
             .with_line(self.number as usize, 1)
@@ -99,7 +99,7 @@ fn is_header(record: &csv::ByteRecord) -> bool {
     text.eq_ignore_ascii_case(COLUMNS[0].as_bytes())
 }
 
-/// Parses the six fields of a line and ignores further ones. The error is what is wrong with the
+/// Parses the six fields of a line and ignores further ones. The error describes the mistake in the
 /// line, as part of a message.
 fn parse_row(record: &csv::ByteRecord) -> Result<Row, &'static str> {
     let field = |column: usize| record.get(column).map(<[u8]>::trim_ascii);

@@ -47,7 +47,7 @@ pub(super) struct CapacitySearch {
 impl CapacitySearch {
     /// Prepares the search. A program with `floor_bytes` of live requests fails with less.
     pub(super) fn new(settings: &Settings, floor_bytes: u64) -> Self {
-        // The limit is what is searched.
+        // The search determines the limit.
         let settings = Settings { per_process_memory_fraction: 1.0, limit_bytes: None, ..settings.clone() };
         let failing_steps = floor_bytes.div_ceil(STEP_BYTES).saturating_sub(1);
         Self { settings, failing_steps, working: None, needed_steps: None, has_failed: false }

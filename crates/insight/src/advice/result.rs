@@ -13,8 +13,8 @@ const WORTHWHILE_SHARE: f64 = 0.01;
 pub struct Advice {
     /// The figures of the recorded run.
     pub recorded: RunSummary,
-    /// Peak of the bytes of live requests, each rounded up to 512 bytes: what the program itself
-    /// needs.
+    /// Peak of the bytes of live requests, each rounded up to 512 bytes: the memory that the
+    /// program itself needs.
     pub floor_bytes: u64,
     /// All settings tried, best first. Never empty.
     pub tried: Vec<Trial>,

@@ -193,7 +193,7 @@ impl<'a> SitesOfRecording<'a> {
     }
 }
 
-/// The change of a site, with what it is matched and ranked by.
+/// The change of a site, with the values by which it is matched and ranked.
 pub(super) struct MatchedSite {
     /// The number that both recordings have in common.
     pub(super) number: SiteId,

@@ -11,7 +11,7 @@ use super::moment::{Moment, MomentError};
 use super::site_changes::{BlockTotals, SiteChange};
 use crate::history::History;
 
-/// An event of a program: it allocates at a function and line, or frees what it allocated first,
+/// An event of a program: it allocates at a function and line, or frees its first allocation,
 /// second, …
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -247,7 +247,7 @@ fn first_difference_is_found_and_its_site_comes_first() {
         Allocate("i", 8, 512),
         Allocate("j", 9, 512),
     ];
-    // The weights became larger, and what follows from them even more.
+    // The weights became larger, and the memory that depends on them even more.
     let mut larger = a;
     (larger[0], larger[4]) = (Allocate("init", 3, 1024), Allocate("h", 7, 8192));
     check_difference(&a, &larger, Some((Size, 0)), "train.py:3 init");

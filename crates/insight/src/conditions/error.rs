@@ -5,7 +5,7 @@ use super::metric::{Metric, MetricKind};
 /// The longest part of a condition that an error message repeats, in characters.
 pub(super) const MAX_SHOWN_CHARS: usize = 40;
 
-/// A condition that cannot be used: what is wrong, and where.
+/// An invalid condition: the mistake, and its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} (at character {position})")]
 pub struct ConditionError {

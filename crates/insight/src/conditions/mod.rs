@@ -1,7 +1,8 @@
 //! Conditions on the difference between two recordings, for continuous integration: `peak_allocated
 //! > +2%`.
 //!
-//! A condition has a metric, a comparator and a limit. The limit decides what is compared:
+//! A condition has a metric, a comparator and a limit. The kind of limit decides the compared
+//! values:
 //!
 //! | limit | compared |
 //! | --- | --- |

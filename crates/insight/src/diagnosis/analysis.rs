@@ -132,7 +132,7 @@ impl Diagnosis {
             if !has_failure && !has_private_pools {
                 let start = peaks::start(&context, &lines);
                 if start.is_none() {
-                    // Memory that waits or is in pieces explains more than what the requests need.
+                    // Pending or fragmented memory explains more than the requests' sizes.
                     findings.extend(peaks::temporaries(&context, &lines).filter(|_| !has_waste));
                     // What grows is a large part of the peak in the end.
                     findings.extend(peaks::dominant(&context, &lines).filter(|_| !has_growth));

@@ -12,7 +12,7 @@ use crate::autopsy::RecordingLines;
 use crate::failures::ReservedCap;
 use crate::steps::Steps;
 
-/// A device and what is known about it.
+/// A device with the data that rules need.
 pub(super) struct Context<'r> {
     pub(super) recording: &'r Recording,
     pub(super) device: DeviceId,
@@ -31,8 +31,8 @@ pub(super) struct Context<'r> {
 }
 
 impl Context<'_> {
-    /// Returns the bytes that the pool can get: a recorded cap, and what the driver had left when
-    /// it last reported that; else the device's recorded size.
+    /// Returns the bytes that the pool can get: the smaller of a recorded cap and of the bytes that
+    /// it could obtain at the last memory sample; else the device's recorded size.
     pub(super) fn capacity_bytes(&self) -> Option<u64> {
         let info = self.recording.info().device(self.device);
         let total_bytes = info.map_or(0, |info| info.total_bytes);

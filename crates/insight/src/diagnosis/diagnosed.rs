@@ -1,4 +1,4 @@
-//! The result of a diagnosis, and which of its remedies to simulate.
+//! The result of a diagnosis, and the choice of remedies to simulate.
 
 use std::collections::BTreeSet;
 

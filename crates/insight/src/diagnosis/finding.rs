@@ -38,7 +38,7 @@ pub enum Problem {
     RecreatedSegments,
     /// A large part of the peak are allocations that are freed soon after.
     TemporaryPeak,
-    /// The start of the program needs much more memory than what follows.
+    /// The start of the program needs much more memory than the rest.
     StartPeak,
     /// The optimizer's state is the largest part of the peak.
     DominantOptimizerState,

@@ -1,4 +1,4 @@
-//! Growth from step to step, and what it is likely caused by.
+//! Growth from step to step, and its likely cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

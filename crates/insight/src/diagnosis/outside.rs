@@ -6,13 +6,14 @@ use super::context::Context;
 use super::finding::{Finding, Problem};
 use crate::autopsy::RecordingLines;
 
-/// Growth counts from this share of what the pool could obtain, as a divisor.
+/// Growth counts from this share of the bytes that the pool could obtain, as a divisor.
 const MIN_SHARE: u64 = 20;
 /// Growth counts from this number of bytes on: libraries load their kernels when they are first
 /// used.
 const MIN_BYTES: u64 = 128 << 20;
 
-/// Finds a fall of what the pool can obtain: what it holds and what the driver has left.
+/// Finds a fall of the bytes that the pool can obtain: its reserved bytes and the driver's free
+/// bytes.
 pub(super) fn growth(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let reports = &context.profile.obtainable;
     let last = reports.last()?;

@@ -10,7 +10,7 @@ use super::remedy::{checkpointed_modules, omitted};
 use super::roles::{Role, is_temporary};
 use crate::autopsy::RecordingLines;
 
-/// Lower peaks than this fit every GPU: what they consist of is no problem, in bytes.
+/// Lower peaks than this, in bytes, fit every GPU, so their composition is no problem.
 const MIN_PEAK_BYTES: u64 = 64 << 20;
 /// Number of temporaries that count together: one operation and its inputs and results.
 const LARGEST_TEMPORARIES: usize = 4;
@@ -157,7 +157,7 @@ pub(super) fn dominant(context: &Context<'_>, lines: &RecordingLines<'_>) -> Opt
     Some(at_most_medium(finding))
 }
 
-/// Returns true if gradients are a large part of the peak, or copies of what is needed.
+/// Returns true if gradients, or copies of needed memory, are a large part of the peak.
 fn gradients_dominate(bytes: u64, parameter_bytes: u64, peak_bytes: u64) -> bool {
     is_share(bytes, MIN_GRADIENT_PERCENT, peak_bytes)
         || (is_share(bytes, MIN_SMALL_GRADIENT_PERCENT, peak_bytes)
@@ -175,7 +175,7 @@ fn checkpoint_estimate(lines: &RecordingLines<'_>, activations: &[Allocation]) -
     )
 }
 
-/// Bounds the severity of what a program needs rather than does wrong.
+/// Upper bound of the severity of memory that a program needs.
 fn at_most_medium(mut finding: Finding) -> Finding {
     finding.severity = finding.severity.min(Severity::Medium);
     finding

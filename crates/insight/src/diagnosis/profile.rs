@@ -18,7 +18,8 @@ pub(super) struct EmptiedCache {
     pub(super) site: SiteId,
 }
 
-/// The memory that the pool could obtain at a moment: what it holds, and what the driver has left.
+/// The memory that the pool could obtain at a moment: its reserved bytes, and the driver's free
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Obtainable {
     /// The number of the event that reported it.

@@ -3,8 +3,9 @@
 //! The category of a block's site tells, recorded or inferred from its stack. Where no category is
 //! known, lifetimes and sizes do:
 //!
-//! - What lives from before the first step until the end are *parameters*; what is created later
-//!   and lives until the end is the *optimizer's state*. A pass through the model lies between.
+//! - Memory that lives from before the first step until the end are *parameters*; memory that is
+//!   allocated later and lives until the end is the *optimizer's state*. A pass through the model
+//!   lies between.
 //! - *Gradients* come in complete copies of the parameters' sizes.
 //! - Other blocks are freed in the step: *temporaries* soon, *activations* later.
 

@@ -112,7 +112,7 @@ impl EventList {
         }
     }
 
-    /// Continues the search at the event number `cursor`: what was found is kept.
+    /// Continues the search at the event number `cursor`, and keeps the matches found so far.
     pub fn prioritize(&mut self, cursor: u64) {
         if !self.is_complete {
             self.search_from(cursor.saturating_sub(1).max(self.first) / GROUP_EVENTS);

@@ -108,8 +108,8 @@ impl OomCause {
         let (need, other) = (failure.rounded_bytes, &failure.free);
         let is_capped = failure.is_capped_by(cap);
         let held = failure.obtainable_bytes();
-        // The request alone must exceed what the pool may use: an inferred cap counts with its
-        // upper bound.
+        // The request alone must exceed the bytes that the pool may use: an inferred cap counts
+        // with its upper bound.
         let most_bytes =
             if is_capped { cap.most_bytes().unwrap_or(u64::MAX) } else { device.most_bytes(held).unwrap_or(u64::MAX) };
         if need > most_bytes {

@@ -7,7 +7,7 @@ use crate::advice::{CARDS, CONTEXT_BYTES, Card};
 /// bytes.
 const MIN_DEVICE_BYTES: u64 = 2 << 30;
 
-/// The size of a device's memory and what is held outside of the pool.
+/// The size of a device's memory and the bytes outside of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceMemory {
     /// The recorded size of the device in bytes.

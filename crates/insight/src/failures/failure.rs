@@ -77,7 +77,7 @@ impl Failure {
     }
 
     /// Returns the bytes that the pool can have at most while other processes free no memory: what
-    /// it held and what the driver had free.
+    /// it held and the bytes that the driver had free.
     #[must_use]
     pub fn obtainable_bytes(&self) -> u64 {
         self.usage.reserved_bytes.saturating_add(self.device_free_bytes)

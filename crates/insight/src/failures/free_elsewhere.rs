@@ -3,7 +3,8 @@
 use vramscope_trace::{DeviceState, FreeSpace, MempoolId, PoolKey, StreamId};
 
 /// Free memory outside of a request's pool and stream, by what keeps the request from using it.
-/// With what is free in the request's pool and stream, this is all free memory in segments.
+/// Together with the free memory of the request's pool and stream, this is all free memory in
+/// segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeElsewhere {
     /// Free in the default pool of the request's size class, for other streams.

@@ -67,7 +67,7 @@ impl ClockOffset {
 
     /// Adds a measurement and forgets old ones.
     fn add(&mut self, new: Measurement) {
-        // A clock that was set contradicts what was measured before.
+        // A clock that was set contradicts earlier measurements.
         if self.bounds().is_some_and(|(least, most)| new.least > most || new.most < least) {
             self.measurements.clear();
         }
@@ -99,7 +99,7 @@ impl ClockOffset {
     }
 }
 
-/// Returns `a - b`, limited to what an `i64` holds.
+/// Returns `a - b`, limited to the range of `i64`.
 fn difference(a: u64, b: u64) -> i64 {
     i64::try_from(i128::from(a) - i128::from(b)).unwrap_or(if a > b { i64::MAX } else { i64::MIN })
 }

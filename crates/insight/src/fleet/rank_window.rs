@@ -65,7 +65,7 @@ pub(super) struct RankWindow {
 impl RankWindow {
     /// Adds totals, and the step that the rank is in. Drops figures that are older than the window.
     pub(super) fn add(&mut self, time_ns: u64, total: &DeviceSummary, step: Option<u64>) {
-        // A message that is stored later is newer, whatever its clock says.
+        // A message that is stored later is newer, regardless of its clock.
         let time_ns = self.parts.back().map_or(time_ns, |newest| time_ns.max(newest.end_ns));
         self.first_ns.get_or_insert(time_ns);
         self.add_step(time_ns, step);

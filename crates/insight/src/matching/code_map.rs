@@ -1,4 +1,4 @@
-//! Finds out which files, functions and lines of one version of a program are which of another.
+//! Matches the files, functions and lines of two versions of a program.
 //!
 //! Lines move as code is inserted above them, and line 11 of one version may be line 12 of the
 //! other while another statement is now at line 11. Numbers alone cannot tell. What was allocated
@@ -99,7 +99,7 @@ fn close_bytes(a: u64, b: u64) -> u32 {
     }
 }
 
-/// Returns the recorded code of a program with what each line allocated.
+/// Returns the recorded code of a program with the allocations of each line.
 fn files_of<'a>(
     definitions: &'a Definitions,
     churn: &BTreeMap<SiteId, RequestedChurn>,

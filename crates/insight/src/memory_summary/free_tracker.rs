@@ -24,7 +24,7 @@ struct TrackedSegment {
 
 /// The segments of a device and the free blocks of its ordinary segments.
 ///
-/// Methods return `None` if an event contradicts what is known; the tracker is then no longer
+/// Methods return `None` if an event contradicts the tracked state; the tracker is then no longer
 /// valid.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FreeTracker {

@@ -108,7 +108,7 @@ struct Part {
     cliques: Range<usize>,
 }
 
-/// A part, or what remains of it, to search.
+/// A part, or the rest of one, to search.
 #[derive(Clone, Debug)]
 enum Child {
     /// The rest of the frame's part.
@@ -129,7 +129,7 @@ struct Frame {
     placed: Option<Placed>,
 }
 
-/// A placed buffer, and what remains to be placed after it.
+/// A placed buffer, and the parts to place after it.
 #[derive(Clone, Debug)]
 struct Placed {
     number: u32,

@@ -394,7 +394,7 @@ impl Packer {
             } else {
                 None
             };
-            // About what it took to look at the buffers.
+            // About the time that the visit of the buffers took.
             budget.spend(started.as_ref().map_or(self.problem.spans.len() as u64, ExactSearch::overlaps));
             // With a capacity, only a placement below it helps.
             exact.steps_left = if self.wanted > 0 { u64::MAX } else { exact.patience_steps };

@@ -123,8 +123,8 @@ pub(super) fn lower_bound_bytes(reuses: &[Reuse]) -> u64 {
 struct RangeMaximum {
     /// A power of two, at least the number of values.
     len: usize,
-    /// For each node, the maximum below it and what was added to all values below it, which is part
-    /// of the maximum. The root is node 1; node n has the children 2n and 2n + 1.
+    /// For each node, the maximum below it and the sum that was added to all values below it, which
+    /// is part of the maximum. The root is node 1; node n has the children 2n and 2n + 1.
     nodes: Vec<(i64, i64)>,
 }
 

@@ -20,9 +20,9 @@ pub struct FragmentationCrossing {
 /// value.
 ///
 /// The result is exact: every event counts, also between two sampled moments. Visiting all blocks
-/// after every event would take 12 ns times their number each time, so the search follows what is
-/// left of the largest known free block. While fragmentation with that block as the largest is at
-/// most the value, the true fragmentation is, too.
+/// after every event would take 12 ns times their number each time, so the search follows the bytes
+/// that are left of the largest known free block. While fragmentation with that block as the
+/// largest is at most the value, the true fragmentation is, too.
 #[derive(Clone, Debug)]
 pub struct FirstAbove {
     device: DeviceId,

@@ -262,7 +262,7 @@ impl SiteBits {
     }
 
     /// Returns true if an event at a site matches all terms. `mark_name` is the name of a mark;
-    /// `memory` is what the event is about.
+    /// `memory` is the block or segment of the event.
     pub(super) fn matches_event(
         &self,
         site: SiteId,

@@ -71,8 +71,8 @@ pub(crate) fn split_number(name: &str) -> (&str, Option<u64>) {
     }
 }
 
-/// Returns what a name says of steps, or `None` if it says nothing. `chosen` is the name that the
-/// user chose.
+/// Returns the parts of a name that marks steps, or `None` if it does not mark steps. `chosen` is
+/// the name that the user chose.
 fn parse(name: &str, chosen: Option<&str>) -> Option<ParsedName> {
     let (base, number) = split_number(name);
     let parsed = |kind, base: &str| Some(ParsedName { kind, base: base.to_owned(), number });

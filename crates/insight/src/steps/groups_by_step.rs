@@ -1,5 +1,5 @@
-//! Groups of allocations by step: what each group (site, module, category) allocates in a step and
-//! holds at its end, and which groups grow from step to step.
+//! Groups of allocations by step: the bytes that each group (site, module, category) allocates in a
+//! step and holds at its end, and which groups grow from step to step.
 
 use std::collections::HashMap;
 

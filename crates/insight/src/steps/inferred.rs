@@ -249,7 +249,7 @@ fn step_bounds(allocations: impl Iterator<Item = Allocation>, rhythm: &Rhythm, t
         }
     }
     let is_complete = since_anchor.saturating_mul(10) >= from_anchor.saturating_mul(9);
-    // Steps differ in length; what follows a step much longer than usual belongs to the next one.
+    // Steps differ in length; events after the usual length of a step belong to the next one.
     let is_usual = since_anchor.saturating_mul(10) <= from_anchor.saturating_mul(11);
     let last_allocation = if is_usual { Some(last_moment) } else { end };
     let last_end = last_allocation.map(|moment| moment.saturating_add(pause).min(to_event));

@@ -8,7 +8,7 @@
 //! 4. spans with one of these names and no number;
 //! 5. `Optimizer.step#…`, which PyTorch records: a step lasts until its end, or until the gradients
 //!    are cleared if nothing is allocated before; the first step begins with the recording, and
-//!    what follows the last optimizer step is in no step;
+//!    events after the last optimizer step are in no step;
 //! 6. a series of at least three numbered spans with another name (`epoch 3`), at the outermost
 //!    level;
 //! 7. a sequence of allocations that repeats (`inferred`).

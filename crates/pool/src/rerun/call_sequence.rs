@@ -73,7 +73,8 @@ struct SequenceBuilder<'h> {
     slots: foldhash::HashMap<u64, u32>,
     vacant: Vec<u32>,
     targets: HashMap<RequestTarget, u16>,
-    /// The target of the last request and its index; most requests have that of the one before.
+    /// The target of the last request and its index; most requests have the previous request's
+    /// target.
     last_target: Option<(RequestTarget, u16)>,
     /// The ranks of pending frees, by the position of their completion.
     completion_ranks: HashMap<usize, u32>,

@@ -194,7 +194,7 @@ impl<'a> Continuer<'a> {
         }
     }
 
-    /// Notes that the call of event `image` repeats the one of event `recorded`.
+    /// Records that the call of event `image` repeats the call of event `recorded`.
     fn add_image(&mut self, recorded: u64, image: u64, later: usize) {
         self.repeats.references.insert(image, (recorded, later));
         self.repeats.images[later - 1].push((recorded, image));
@@ -225,7 +225,7 @@ struct SizeMap {
 
 impl SizeMap {
     /// Compares the requests of two steps, the second of which ends at the failed request. `None`
-    /// if the second does not request what the first does.
+    /// if the second does not make the first one's requests.
     fn new(
         from: &CallSequence,
         failed_at: usize,

@@ -45,8 +45,8 @@ pub(super) fn is_assumed_private_pool(pool: MempoolId) -> bool {
     pool.0 > MAX_ASSUMED_POOL_ID / 2
 }
 
-/// The first difference between a recorded allocator event and what the pool did: the event's index
-/// in the history, and what the pool did.
+/// The first difference between a recorded allocator event and the pool's behavior: the event's
+/// index in the history, and the pool's decision.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mismatch {
     /// The position in the history.

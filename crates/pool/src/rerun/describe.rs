@@ -10,7 +10,7 @@ pub(super) fn describe_entry(entry: Option<&Entry>) -> String {
     entry.map_or_else(|| "the end of the history".to_owned(), |entry| describe_event(&entry.kind))
 }
 
-/// Describes in words, for users, what the pool did instead of the recorded decision.
+/// Describes in words, for users, the pool's decision in place of the recorded one.
 pub(super) fn describe_outcome(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Decision(kind) => describe_event(kind),

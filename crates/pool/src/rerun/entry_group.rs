@@ -28,7 +28,7 @@ pub(super) struct EntryGroup {
 }
 
 /// One possible explanation of a group of recorded events: the index of the event at which its
-/// request starts, the pool that serves the request, and what is assumed about the request.
+/// request starts, the pool that serves the request, and the assumptions about the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interpretation {
     /// The position where the request starts. Earlier entries of the group come from other calls.

@@ -1,7 +1,7 @@
 //! Runs recorded histories through a pool again.
 //!
 //! [`verify()`] checks that the pool makes the decisions that the recorded allocator made.
-//! [`Workload`] is what the recorded program requested, to be simulated under other settings or
+//! [`Workload`] has the requests of the recorded program, to be simulated under other settings or
 //! with other memory sizes, all at once or in steps ([`Simulation`]).
 //!
 //! A history contains decisions, not the calls that led to them, so the calls are reconstructed
@@ -10,7 +10,7 @@
 //! `assumed_private_pools` for private pools. What follows from no entry is taken as an input:
 //! when, and in which order, streams finished with freed blocks.
 //!
-//! Reading order: `entry`, `segment_tracker` and `history` (what was recorded), `cursor`,
+//! Reading order: `entry`, `segment_tracker` and `history` (the recording), `cursor`,
 //! `recorded_device` and `describe` (the comparison), `entry_group`, `private_pool_tracker`,
 //! `call_log` and `reconstruct` (the search for the calls), `pool_evidence`,
 //! `assumed_private_pools` and `start_blocks` (corrections of a history), `verify`; then

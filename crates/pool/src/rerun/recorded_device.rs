@@ -44,7 +44,7 @@ impl<'h> RecordedDevice<'h> {
     /// had: what would have been used with them, or more than what was free.
     fn refuse(&mut self, bytes: u64) -> DeviceError {
         let least = match self.cursor.next_recorded_event() {
-            // 0 may mean that what the driver had left was not recorded.
+            // 0 may mean that the driver's free memory was not recorded.
             Some(&EventKind::OutOfMemory { device_free, .. }) if device_free > 0 => {
                 bytes.min(device_free.saturating_add(1))
             }

@@ -14,7 +14,8 @@ pub(super) struct Repeats {
 }
 
 impl Repeats {
-    /// Returns the event before which a repetition does what the earlier step does before `event`.
+    /// Returns the event before which a repetition makes the calls that the earlier step makes
+    /// before `event`.
     pub(super) fn image(&self, event: u64, steps: usize) -> u64 {
         let first_from = |images: &[(u64, u64)]| {
             let at = images.partition_point(|&(recorded, _)| recorded < event);

@@ -1,4 +1,5 @@
-//! The requests of a recorded program with their lifetimes, whatever blocks served them.
+//! The requests of a recorded program with their lifetimes, independent of the blocks that served
+//! them.
 
 use std::collections::HashMap;
 

@@ -136,7 +136,7 @@ impl<W: Deref<Target = Workload>, S: Sink> Simulation<W, S> {
         &self.run.sink
     }
 
-    /// Returns the sink mutably, to take what it has collected.
+    /// Returns the sink mutably, to take the items that it has collected.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.run.sink
     }

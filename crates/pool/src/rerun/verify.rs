@@ -35,7 +35,7 @@ pub struct Divergence {
     pub event: u64,
     /// A description of the recorded decision.
     pub expected: String,
-    /// A description of what the pool did.
+    /// A description of the pool's decision.
     pub got: String,
 }
 

@@ -17,7 +17,7 @@ fn at(context: &Context<'_>, event: u64) -> String {
     format!("event {} ({time})", Count(event))
 }
 
-/// Returns lines of text about what is at a pixel of the picture; none where nothing is.
+/// Returns lines of text about a pixel of the picture; none where nothing is drawn.
 #[must_use]
 pub fn lines(
     context: &Context<'_>,

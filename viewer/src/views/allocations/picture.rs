@@ -115,8 +115,8 @@ fn outline_matches(context: &Context<'_>, caches: &Caches, scene: &mut Allocatio
     scene.outline_matches(&mut |row| lifetimes.row(row).as_ref().is_some_and(matches));
 }
 
-/// Paints a bounded part of the picture's address map, and names what was painted. Returns true if
-/// there is more to paint.
+/// Paints a bounded part of the picture's address map, and names the painted allocations. Returns
+/// true if there is more to paint.
 #[must_use]
 pub fn paint(
     context: &Context<'_>,

@@ -1,5 +1,4 @@
-//! Two recordings, devices or moments: what is new, gone, grown and shrunk by group, exact to the
-//! byte.
+//! Two recordings, devices or moments: new, gone, grown and shrunk groups, exact to the byte.
 
 mod figures;
 mod moments;

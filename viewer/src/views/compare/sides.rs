@@ -60,8 +60,8 @@ struct SecondAnalysis {
     is_complete: bool,
     marks: Marks,
     steps: StepAnalysis,
-    /// The names of its groups, by what they are grouped by, and the number of sites of both
-    /// recordings for which they were found.
+    /// The names of its groups, by their grouping, and the number of sites of both recordings for
+    /// which they were found.
     names: SmallMap<GroupBy, ([usize; 2], MatchingNames)>,
 }
 

@@ -13,7 +13,7 @@ use crate::views::small_map::SmallMap;
 const ALLOCATIONS_PER_FRAME: usize = 100_000;
 /// Most comparisons of chosen steps that are kept.
 const KEPT_COMPARISONS: usize = 4;
-/// While a recording grows, steps are found again once it has grown by one part in so many.
+/// While a recording grows, steps are found again once it has grown by its size divided by this.
 const GROWTH_DIVISOR: u64 = 16;
 
 /// The inputs of the steps; the steps are found again when they change.

@@ -8,7 +8,8 @@ use super::DeviceHistory;
 
 /// Number of events whose allocations are visited in one frame.
 const EVENTS_PER_FRAME: u64 = 1 << 17;
-/// While a recording grows, tables are computed again once it has grown by one part in so many.
+/// While a recording grows, tables are computed again once it has grown by its size divided by
+/// this.
 const GROWTH_DIVISOR: u64 = 16;
 
 /// The inputs of a table: device, generation of the history, and grouping.

@@ -32,7 +32,7 @@ impl AllocationRequest {
     }
 }
 
-/// A list with what it contains.
+/// A list, and the request that it answers.
 type Kept = (AllocationRequest, AllocationList);
 
 /// The allocations that match a filter, found in steps. While a list for another moment is being
@@ -47,7 +47,7 @@ pub struct AllocationSearch {
 pub struct FoundAllocations<'a> {
     list: Option<&'a mut AllocationList>,
     source: AllocationSource<'a>,
-    /// How far the requested list is; finished if it is the one that is shown.
+    /// Progress of the requested list; complete if it is the displayed list.
     pub progress: ScanProgress,
 }
 

@@ -34,12 +34,12 @@ impl KeptMatchers {
     }
 }
 
-/// The filter of a list in a pane. Pictures outline what it matches.
+/// The filter of a list in a pane. Pictures outline its matches.
 #[derive(Clone)]
 pub struct ShownFilter {
     /// The filter.
     pub matcher: Arc<Matcher>,
-    /// A number that changes with what the filter matches.
+    /// A number that changes with the filter's matches.
     pub key: u64,
 }
 

@@ -79,7 +79,7 @@ fn add_call(
     set(api, name, function.into_js_value())
 }
 
-/// Adds `state()` and `peak()`, which return what the last frame reported.
+/// Adds `state()` and `peak()`, which return the values of the last frame.
 fn add_state(app: &App, api: &Object) -> Result<(), JsValue> {
     let described = app.clone();
     let state = Closure::<dyn Fn() -> Result<JsValue, JsValue>>::new(move || {

@@ -220,7 +220,7 @@ impl App {
         }
     }
 
-    /// Sends the engine what the user did, and the sizes of the pictures if they have changed;
+    /// Sends the engine the user's actions, and the sizes of the pictures if they have changed;
     /// after the frame in flight if there is one.
     fn request_frame(&self, clock_ms: f64) {
         self.0.is_frame_requested.set(false);
@@ -270,7 +270,7 @@ impl App {
         is_wanted
     }
 
-    /// Gives the focus to the filter that the user waits for, with what was typed meanwhile, if the
+    /// Gives the focus to the filter that the user waits for, with the text typed meanwhile, if the
     /// filter is on the page now.
     fn finish_early_search(&self) {
         if !self.focus_search_field() {

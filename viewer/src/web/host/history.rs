@@ -96,7 +96,7 @@ impl App {
         let was_empty = history.written.0.recording == Source::None;
         let is_other = history.shown.0 != history.written.0;
         if (is_new || is_other) && !was_empty {
-            // The entry before shows what the gestures since have led to.
+            // The previous entry shows the result of the gestures since.
             if !is_other && before != history.written.1 {
                 write(&history.written.0, &before, &history.written.0, false);
             }

@@ -9,7 +9,7 @@ use crate::virtual_scroll::{ListSize, VirtualScroll};
 /// Height of a row in multiples of the page's font size; the style sheet has this number, too.
 const ROW_HEIGHT: f64 = 1.7;
 
-/// The list in a pane: where it is scrolled to, and what the engine knows of it.
+/// The list in a pane: its scroll position, and the rows that the engine knows to be in view.
 #[derive(Default)]
 pub(super) struct ListScroll {
     scroll: VirtualScroll,

@@ -1,7 +1,7 @@
-//! The page: owns the elements, receives input and shows what the engine sends.
+//! The page: owns the elements, receives input and shows the engine's pictures and texts.
 //!
-//! Each frame, the page sends the engine what the user did and receives pictures, texts and the
-//! contents of the panes. Nothing here computes what is shown.
+//! Each frame, the page sends the engine the user's actions and receives pictures, texts and the
+//! contents of the panes. The engine computes all pictures and texts.
 
 mod api;
 mod app;

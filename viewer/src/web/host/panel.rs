@@ -22,8 +22,8 @@ struct RenderedPane {
     content: Rendered,
 }
 
-/// Writes texts and contents to the page. Keeps copies of what is shown, so that only changes are
-/// written.
+/// Writes texts and contents to the page. Keeps copies of the displayed content, so that only
+/// changes are written.
 #[derive(Default)]
 pub(super) struct Panel {
     details: Rendered,

@@ -1,4 +1,5 @@
-//! Turns [`Node`]s into elements of the page, and changes only what differs from what is shown.
+//! Turns [`Node`]s into elements of the page, and changes only the differences from the displayed
+//! elements.
 
 use wasm_bindgen::prelude::*;
 use web_sys::{Document, Element as HtmlNode, HtmlElement, HtmlInputElement, HtmlSelectElement};

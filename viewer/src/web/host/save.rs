@@ -9,7 +9,7 @@ use super::super::browser::run_after;
 /// choose a folder first.
 const READABLE_MS: i32 = 600_000;
 
-/// Makes the browser download a blob, or what is at `url` if there is no blob, as a file called
+/// Makes the browser download a blob, or the file at `url` if there is no blob, as a file called
 /// `name`.
 pub(super) fn download(document: &Document, blob: Option<&JsValue>, url: &str, name: &str) -> Result<(), JsValue> {
     let blob_url = match blob.and_then(|blob| blob.dyn_ref::<Blob>()) {

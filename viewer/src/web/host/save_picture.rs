@@ -9,7 +9,8 @@ use super::save::download;
 use crate::protocol::Surface;
 use crate::saved_picture::{PictureFormat, PlacedText, STRIPE_WIDTH, SavedPicture};
 
-/// Saves the pixels of a picture with what is around them; errors are shown on the page.
+/// Saves the pixels of a picture with title, legend and other parts around them; errors are shown
+/// on the page.
 pub(super) fn save(app: &App, surface: Surface, picture: &SavedPicture) {
     if let Err(error) = try_save(app, surface, picture) {
         app.0.state.borrow().page.show_message(&format!("cannot save the picture: {error:?}"));
@@ -42,7 +43,7 @@ fn try_save(app: &App, surface: Surface, picture: &SavedPicture) -> Result<(), J
     canvas.to_blob(finished.unchecked_ref())
 }
 
-/// Draws a picture and what is around it.
+/// Draws a picture and the parts around it.
 fn draw(picture: &SavedPicture, pixels: &HtmlCanvasElement, context: &CanvasRenderingContext2d) -> Result<(), JsValue> {
     context.set_fill_style_str(&picture.background.css());
     context.fill_rect(0.0, 0.0, picture.size.0.into(), picture.size.1.into());

@@ -89,7 +89,7 @@ impl MainInterpreter {
     }
 }
 
-/// Checks what the interpreter says of itself, from Python 3.13 on.
+/// Checks the interpreter's description of itself, from Python 3.13 on.
 fn check_debug_offsets(process: &TargetProcess, image: &PythonImage, layout: &Layout) -> Result {
     let offsets = DebugOffsets::read(process, image)?;
     if offsets.is_free_threaded() {

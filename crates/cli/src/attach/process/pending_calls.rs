@@ -153,7 +153,8 @@ impl Queue {
     }
 }
 
-/// The queue of a process, with what is needed to change it. Valid while the process is stopped.
+/// The queue of pending calls of a process, with the addresses that a change needs. Valid while the
+/// process is stopped.
 struct RemoteQueue<'a> {
     process: &'a TargetProcess,
     image: &'a PythonImage,

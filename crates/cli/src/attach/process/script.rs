@@ -2,9 +2,8 @@
 //!
 //! An outer folder of this command's user has the program that a debugger's interface starts
 //! (`start.py`). An inner folder, `target`, belongs to the process's user and has the program to
-//! run and what it writes. This command uses both through descriptors, so that a link or another
-//! folder with that name cannot mislead it. All files are created before the inner folder is given
-//! away.
+//! run and its output. This command uses both through descriptors, so that a link or another folder
+//! with that name cannot mislead it. All files are created before the inner folder is given away.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -282,7 +281,7 @@ fn create_file(folder: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<File> {
 
 /// Returns a Python program that starts a thread which runs the `script` that is stored at `path`,
 /// if it is unchanged and belongs to the user `uid`. It defines no names, imports no files and
-/// raises nothing, whatever state the process is in.
+/// raises nothing, in any state of the process.
 fn starter(path: &str, script: &str, uid: u32) -> String {
     let digest: String = Sha256::digest(script).iter().map(|byte| format!("{byte:02x}")).collect();
     let (digest, len) = (&digest[..DIGEST_DIGITS], script.len());

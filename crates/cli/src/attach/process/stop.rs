@@ -1,9 +1,9 @@
 //! Stops all threads of a process while a function runs.
 //!
 //! A thread of this command becomes the tracer of each thread of the process and interrupts it.
-//! When the tracer ends, in whatever way, the kernel releases the threads: each continues where it
-//! was, and a signal that was being delivered to it is delivered. So nothing has to be undone, and
-//! the process continues even if this command is killed.
+//! When the tracer ends in any way, the kernel releases the threads: each continues where it was,
+//! and a signal that was being delivered to it is delivered. So nothing has to be undone, and the
+//! process continues even if this command is killed.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -196,7 +196,7 @@ fn start_target(python: &Path, uid: u32, program: &str) -> Program {
     target
 }
 
-/// Reads a line of what a program prints.
+/// Reads a line of a program's output.
 fn read_line(target: &mut Program) -> String {
     let mut line = String::new();
     target.stdout.read_line(&mut line).expect("stdout is text");
@@ -274,7 +274,7 @@ for _ in range(20): time.sleep(0.01)
 print('awake', flush=True)
 while True: time.sleep(0.01)";
 
-/// Makes a program with [`WAITING`] continue, and waits until it has run what was queued.
+/// Makes a program with [`WAITING`] continue, and waits until it has run the queued call.
 fn wake(target: &mut Program) {
     target.send_line();
     assert_eq!(read_line(target), "awake");
@@ -365,7 +365,7 @@ fn folder_of_a_request_that_cannot_be_withdrawn_is_kept() {
         });
         assert!(advice.contains("could not be withdrawn") && advice.contains("leave the folder"), "{advice}");
         wake(&mut target);
-        // The process removes what belongs to its user.
+        // The process removes its user's files.
         let removed = if uid == 0 { path.clone() } else { path.join("target/run.py") };
         wait_until("the process removes the folder", || !removed.exists());
         assert!(!ran.exists(), "{}", python.display());

@@ -4,7 +4,7 @@
 //! No tool depends on this number, but every snapshot contains it and PyTorch's flame graphs show
 //! it. It follows from the history:
 //!
-//! - a freed block keeps its number, and absorbs adjacent free blocks with theirs;
+//! - a freed block keeps its number, and absorbs adjacent free blocks with their numbers;
 //! - if a free block is split, the rest keeps the number;
 //! - mapped pages have the number that they were unmapped with, or 0 if they are new, and absorb
 //!   adjacent free blocks;

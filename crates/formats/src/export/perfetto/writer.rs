@@ -186,8 +186,8 @@ pub(super) mod rank {
     pub(crate) const SPANS: i32 = 30;
     /// Rank of the track with instant marks below a device's process; the lowest rank is on top.
     pub(crate) const MARKS: i32 = 31;
-    /// Rank of the track that counts what was left out below a device's process; the lowest is on
-    /// top.
+    /// Rank of the track that counts omitted sites and allocations, below a device's process; the
+    /// lowest is on top.
     pub(crate) const OMITTED: i32 = 40;
     /// Rank of the counter of live bytes without a slice below a device's process; the lowest is on
     /// top.

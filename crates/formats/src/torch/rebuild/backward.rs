@@ -1,9 +1,9 @@
 //! Walks a device's history from its end to its beginning and undoes each entry, to find the state
 //! before the first one.
 //!
-//! A snapshot's `segments` are the exact state at the end, whatever the history has lost. The walk
-//! also finds the pool of each segment: entries do not contain it, but the sizes of the blocks that
-//! are allocated in a segment determine it.
+//! A snapshot's `segments` are the exact state at the end, even if the history has lost entries.
+//! The walk also finds the pool of each segment: entries do not contain it, but the sizes of the
+//! blocks that are allocated in a segment determine it.
 
 use foldhash::HashMap;
 use vramscope_pool::size;

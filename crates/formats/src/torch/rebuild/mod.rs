@@ -180,7 +180,7 @@ impl<'a> DeviceHistory<'a> {
         self.contradicting_rows + self.forward.contradictions
     }
 
-    /// Appends sentences for the user: what is missing, uncertain or contradictory about this
+    /// Appends sentences for the user about missing, uncertain or contradictory parts of this
     /// device. Call this after the last entry.
     pub(crate) fn add_notes(&self, notes: &mut Vec<String>) {
         let device = match DeviceId(self.device) {

@@ -104,7 +104,7 @@ impl Segments {
     }
 
     /// Removes an address range from expandable segments, and whole any other segment that overlaps
-    /// it. Returns the number of bytes removed and what is known of their pool.
+    /// it. Returns the number of bytes removed and the known properties of their pool.
     pub(super) fn cut(&mut self, range: Range<u64>) -> (u64, PartialPool) {
         let (mut removed, mut pool) = (0u64, PartialPool::default());
         while let Some((&start, &segment)) = self.by_address.range(..range.end).next_back()

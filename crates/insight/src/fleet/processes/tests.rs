@@ -33,8 +33,8 @@ impl Run {
         START_NS + self.tick * 100_000_000
     }
 
-    /// Lets a tenth of a second pass; `extra` is what a rank has allocated in addition, or
-    /// `None` if it sends nothing.
+    /// Lets a tenth of a second pass; `extra` are the bytes that a rank has allocated in addition,
+    /// or `None` if it sends nothing.
     fn tick(&mut self, extra: impl Fn(u32, u64) -> Option<u64>) {
         for rank in 0..self.ranks {
             let Some(extra) = extra(rank, self.tick) else { continue };
