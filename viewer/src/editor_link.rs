@@ -2,7 +2,7 @@
 
 use vramscope_insight::frames::editor_url;
 
-/// Most bytes of a template.
+/// Maximum size in bytes of a template.
 const MAX_BYTES: usize = 300;
 
 /// Schemes whose addresses run code or contain the page that they open.

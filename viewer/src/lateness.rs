@@ -5,7 +5,7 @@ use vramscope_trace::Recording;
 /// Delay below which the page counts as keeping up, in milliseconds.
 const MIN_SHOWN_MS: f64 = 2000.0;
 
-/// Least time in milliseconds over which the rate of events is measured.
+/// Minimum time in milliseconds over which the rate of events is measured.
 const RATE_MS: f64 = 1000.0;
 
 /// Measures the delay between recording and drawing live events, and how far the page is behind the

@@ -32,7 +32,7 @@ use crate::timeline::AxisKind;
 
 pub use crate::pane_link::PaneLink;
 
-/// Most bytes of a fragment; longer ones are ignored.
+/// Maximum size in bytes of a fragment; longer ones are ignored.
 const MAX_FRAGMENT_BYTES: usize = 16 << 10;
 
 /// Values of a band's parameter in a link: index 0 hides the band, index 1 shows it.
@@ -61,7 +61,7 @@ impl HeatmapZoom {
     }
 }
 
-/// Most panes.
+/// Maximum number of panes.
 const MAX_PANES: usize = 2;
 
 /// A view of a recording as in a link: moment, timeline, device, selection, coloring, bands and

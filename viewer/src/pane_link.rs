@@ -2,7 +2,7 @@
 
 use vramscope_insight::group::GroupBy;
 
-/// Most bytes of a text in a link, such as a filter or the name of a group.
+/// Maximum size in bytes of a text in a link, such as a filter or the name of a group.
 pub(crate) const MAX_TEXT_BYTES: usize = 1_000;
 
 /// A pane in a link: `sites;by:line;at:peak;sort:-bytes;n:3;find:train.py`. What is omitted has its

@@ -41,8 +41,8 @@ pub const SPEEDS: [Speed; 21] = [
 const DEFAULT_SPEED: usize = 2;
 /// Indexes in [`SPEEDS`] of the speeds of each kind at which the user begins.
 const FIRST_OF_KIND: [usize; 3] = [DEFAULT_SPEED, 7, 17];
-/// Most milliseconds of the page's clock by which one call advances playback: a page that was
-/// hidden continues where it stopped, without catching up.
+/// Maximum number of milliseconds of the page's clock by which one call advances playback: a page
+/// that was hidden continues where it stopped, without catching up.
 const MAX_ADVANCE_MS: f64 = 250.0;
 
 impl Speed {

@@ -25,7 +25,7 @@ const SWATCH: (f32, f32) = (15.0, 10.0);
 const GAPS: (f32, f32) = (6.0, 18.0);
 /// Width of a stripe, as a part of its swatch's height.
 pub const STRIPE_WIDTH: f32 = 0.15;
-/// Most entries of a legend that are drawn.
+/// Maximum number of entries of a legend that are drawn.
 const MAX_ENTRIES: usize = 60;
 
 /// A kind of file.

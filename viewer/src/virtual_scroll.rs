@@ -6,13 +6,13 @@
 //! list by an equal number of pixels everywhere: the difference to the position of the scroll bar
 //! (the offset) is kept until the next large movement.
 
-/// Greatest height of a list's element in CSS pixels; the style sheet has this number, too.
+/// Maximum height of a list's element in CSS pixels; the style sheet has this number, too.
 pub const MAX_HEIGHT: f64 = 8_000_000.0;
 /// Height at both ends of the element, in pixels, in which its pixels equal the list's pixels.
 const EXACT_HEIGHT: f64 = 200_000.0;
 /// A movement of fewer heights of the view than this moves the list by an equal number of pixels.
 const SMALL_MOVEMENT: f64 = 4.0;
-/// Greatest distance in pixels of the scroll bar from where the list is.
+/// Maximum distance in pixels of the scroll bar from where the list is.
 const MAX_DRIFT: f64 = 100_000.0;
 /// Number of rows that stay in view before and after a row that the list scrolls to.
 const MARGIN_ROWS: f64 = 2.0;

@@ -8,8 +8,8 @@ use vramscope_trace::{Annotation, DecodedItem, Definition, Event, MemoryState, R
 /// Number of items (events, definitions, full states) that the reading thread sends at once: enough
 /// to make waking the receiver cheap, few enough to stay in the processor's cache.
 const BATCH_ITEMS: usize = 1024;
-/// Most batches of items that wait between the thread that reads a recording and the one that uses
-/// it; the reading thread waits while there are this many.
+/// Maximum number of batches of items that wait between the thread that reads a recording and the
+/// one that uses it; the reading thread waits while there are this many.
 const CHANNEL_BATCHES: usize = 16;
 
 /// A sink that sends a recording's items (events, definitions, full states) to another thread, in

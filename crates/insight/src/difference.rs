@@ -22,7 +22,7 @@ use crate::matching::MatchedSites;
 use crate::pools::{FreeMemory, free_memory};
 use crate::sites::GroupRow;
 
-/// Most groups that [`largest_changes`] names.
+/// Maximum number of groups that [`largest_changes`] names.
 const NAMED_GROUPS: usize = 3;
 
 /// How the live bytes of a group differ between two moments, A and B.

@@ -6,7 +6,7 @@ use crate::conf_error::{ConfError, ConfErrorKind};
 
 /// The number of bytes in a MiB.
 pub(crate) const MIB: u64 = 1 << 20;
-/// The longest piece of the settings' text that an error quotes, in characters.
+/// Maximum length of a piece of the settings' text that an error quotes, in characters.
 const MAX_QUOTE_CHARS: usize = 60;
 
 /// A word of the settings' text, or one of `, : [ ]`, with its position.

@@ -30,7 +30,7 @@ use crate::object_reader::ReadCounters;
 use crate::output::{OutputFormat, RowWriter};
 use crate::ranks::ranks_table;
 
-/// The longest statement, in bytes.
+/// Maximum length of a statement, in bytes.
 pub const MAX_STATEMENT_BYTES: usize = 64 << 10;
 /// Maximum number of words, numbers and signs of a statement: they can nest, and DataFusion is
 /// recursive.

@@ -17,9 +17,9 @@ use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 use crate::theme::{Texture, Theme};
 
-/// Least height in pixels of a band with a line along its upper edge, at scale 1.
+/// Minimum height in pixels of a band with a line along its upper edge, at scale 1.
 const MIN_SEPARATED: f32 = 3.0;
-/// Least width in columns of a band with a line along its left edge.
+/// Minimum width in columns of a band with a line along its left edge.
 const MIN_SEPARATED_COLUMNS: u32 = 6;
 
 /// Codes of pixels without allocations: above all bands, and in the address map.

@@ -13,13 +13,13 @@ use crate::units;
 
 /// Font size of all labels, in units (pixels at scale 1).
 pub(super) const TEXT: f32 = 11.0;
-/// Least height of a band with a name, in units (pixels at scale 1).
+/// Minimum height of a band with a name, in units (pixels at scale 1).
 const MIN_HEIGHT: f32 = 13.0;
-/// Least width of a band with a name, in units (pixels at scale 1).
+/// Minimum width of a band with a name, in units (pixels at scale 1).
 const MIN_WIDTH: f32 = 48.0;
 /// Space left and right of a name, in units (pixels at scale 1).
 const PADDING: f32 = 5.0;
-/// Least distance between labels of the vertical axis, in units (pixels at scale 1).
+/// Minimum distance between labels of the vertical axis, in units (pixels at scale 1).
 const AXIS_DISTANCE: f32 = 26.0;
 /// Usual distance between addresses on the vertical axis, in units (pixels at scale 1).
 const ADDRESS_DISTANCE: f32 = 40.0;

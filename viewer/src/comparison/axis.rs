@@ -10,7 +10,7 @@ use crate::units::{axis_moment, decimal_step};
 
 /// Font size of the labels, in units (pixels at scale 1).
 pub(super) const TEXT: f32 = 11.0;
-/// Least distance between two labels of the axis, in units.
+/// Minimum distance between two labels of the axis, in units.
 const LABEL_DISTANCE: f32 = 90.0;
 /// Length of a step on the axis.
 const STEP_LENGTH: i64 = 1 << 20;

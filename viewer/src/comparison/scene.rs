@@ -16,11 +16,11 @@ const LEGEND_ROW: f32 = 16.0;
 pub(super) const LEGEND_LINE: f32 = 26.0;
 /// Space after an entry of the chart's legend, in units.
 const LEGEND_GAP: f32 = 18.0;
-/// Least height of a picture with heatmaps, in units.
+/// Minimum height of a picture with heatmaps, in units.
 const LEAST_WITH_HEATMAPS: f32 = 265.0;
 /// The chart's share of the height of a picture with heatmaps.
 const CHART_SHARE: f32 = 0.5;
-/// Least distance between two labels of the bytes axis, in units.
+/// Minimum distance between two labels of the bytes axis, in units.
 const BYTES_LABEL_DISTANCE: f32 = 30.0;
 
 /// One side of a comparison.

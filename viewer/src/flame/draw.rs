@@ -8,7 +8,7 @@ use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
 
-/// Least width in pixels of a box with a gap right of it, at scale 1.
+/// Minimum width in pixels of a box with a gap right of it, at scale 1.
 const MIN_GAP_WIDTH: f32 = 3.0;
 
 /// Draws the picture on `bitmap`, which must have the size that the scene was computed for.

@@ -17,7 +17,7 @@ const ROW: f32 = 18.0;
 const MARGIN: f32 = 8.0;
 /// Width of the scroll bar, in units (pixels at scale 1).
 const SCROLL_BAR: f32 = 5.0;
-/// Least width of a box with a label, in units (pixels at scale 1).
+/// Minimum width of a box with a label, in units (pixels at scale 1).
 const MIN_LABELLED: f32 = 26.0;
 /// Space left and right of a label, in units (pixels at scale 1).
 pub(super) const PADDING: f32 = 4.0;

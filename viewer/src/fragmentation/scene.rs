@@ -15,7 +15,7 @@ const TITLE: f32 = 21.0;
 const TIMES: f32 = 18.0;
 /// Parts of the charts' height that the upper one and the one of requests have.
 const PARTS: (f32, f32) = (0.36, 0.28);
-/// Least distance between labels of the vertical axes, in units (pixels at scale 1).
+/// Minimum distance between labels of the vertical axes, in units (pixels at scale 1).
 const AXIS_DISTANCE: f32 = 26.0;
 /// How many times the largest free block the axis of requests shows at most. Larger requests are
 /// drawn at its upper end.

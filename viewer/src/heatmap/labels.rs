@@ -16,10 +16,10 @@ const TEXT: f32 = 10.5;
 const BADGES_TEXT: f32 = 9.5;
 /// Font size of the captions above the heatmap, in units (pixels at scale 1).
 const HEADER_TEXT: f32 = 10.0;
-/// Least vertical distance between row labels, in units (pixels at scale 1); a label closer to
+/// Minimum vertical distance between row labels, in units (pixels at scale 1); a label closer to
 /// another is omitted.
 const LABEL_DISTANCE: f32 = 13.0;
-/// Least height of a row with pools and streams below its address, in units (pixels at scale 1).
+/// Minimum height of a row with pools and streams below its address, in units (pixels at scale 1).
 const BADGES_ROW: f32 = 22.0;
 /// Text in the middle of a heatmap without segments.
 const EMPTY: &str = "no memory is reserved at this moment";

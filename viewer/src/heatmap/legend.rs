@@ -8,7 +8,7 @@ use super::content::{AgeUnit, ColorBy, Fill, HeatmapContent, size_at};
 use crate::bitmap::Color;
 use crate::theme::{Texture, Theme};
 
-/// Most groups that the legend names; the others are one entry.
+/// Maximum number of groups that the legend names; the others are one entry.
 const MAX_GROUPS: usize = 10;
 
 /// The look of a color sample in the heatmap's legend.

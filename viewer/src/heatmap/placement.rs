@@ -8,20 +8,20 @@ use super::regions::Regions;
 use super::view::View;
 use crate::bitmap::Rect;
 
-/// Least height of a row including the line below it, in units (pixels at scale 1); if not all rows
-/// fit at this height, the map scrolls.
+/// Minimum height of a row including the line below it, in units (pixels at scale 1); if not all
+/// rows fit at this height, the map scrolls.
 const MIN_ROW: f32 = 3.0;
 /// Height of a row with room for its label, in units (pixels at scale 1); rows are at least this
 /// high if all of them then fit.
 const LABELLED_ROW: f32 = 14.0;
-/// Greatest height of a row at zoom 1, in units (pixels at scale 1).
+/// Maximum height of a row at zoom 1, in units (pixels at scale 1).
 const MAX_ROW: f32 = 56.0;
 
 /// Height set aside for each line when large segments are divided into lines, in units (pixels at
 /// scale 1); it limits the number of lines.
 const CONTINUED_ROW: f32 = 22.0;
-/// Least bytes per line of a segment that is divided into several lines; smaller segments have one
-/// line.
+/// Minimum bytes per line of a segment that is divided into several lines; smaller segments have
+/// one line.
 const LINE_BYTES: u64 = 32 << 20;
 
 /// Heights of a line with the common scale, in units (pixels at scale 1); the first is used with
@@ -29,13 +29,13 @@ const LINE_BYTES: u64 = 32 << 20;
 const COMMON_ROWS: [f32; 3] = [18.0, 10.0, 6.0];
 /// Space between segments that share a line, in units (pixels at scale 1).
 const SEGMENT_GAP: f32 = 4.0;
-/// Least width of a segment with the common scale, in units (pixels at scale 1).
+/// Minimum width of a segment with the common scale, in units (pixels at scale 1).
 const MIN_WIDTH: f32 = 2.0;
 /// Fewest bytes that a pixel column stands for with the common scale; the allocator's blocks are
 /// multiples of 512 bytes.
 const MIN_BYTES_PER_PIXEL: f64 = 8.0;
 
-/// Greatest height of all rows together, in pixels; rows further down cannot be reached.
+/// Maximum height of all rows together, in pixels; rows further down cannot be reached.
 pub(super) const MAX_HEIGHT: f64 = 1e8;
 
 /// The position of a region.

@@ -99,9 +99,9 @@ impl Default for View {
 }
 
 impl View {
-    /// Greatest factor for the height of rows.
+    /// Maximum factor for the height of rows.
     pub const MAX_ZOOM: f32 = 24.0;
-    /// Greatest factor for the width of bytes.
+    /// Maximum factor for the width of bytes.
     pub const MAX_COLUMN_ZOOM: f64 = 1e7;
 
     /// Returns the view with zooms and the left part within their bounds.

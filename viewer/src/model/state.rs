@@ -434,7 +434,7 @@ impl Model {
         self.peaks[usize::from(kind == PeakKind::Reserved)].peak.event
     }
 
-    /// Returns the name of the file; for a live recording, that of the program.
+    /// Returns the name of the file; for a live recording, the name of the program.
     #[must_use]
     pub fn source(&self) -> &str {
         let program = self.recording.info().source.as_str();

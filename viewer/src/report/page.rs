@@ -40,15 +40,15 @@ const SEGMENT_LINE: f32 = 22.0;
 /// Bytes of a segment that add one line ([`SEGMENT_LINE`] units) to the heatmap's height; a smaller
 /// rest counts as a whole line.
 const SEGMENT_LINE_BYTES: u64 = 64 << 20;
-/// Greatest height of the heatmap in units (pixels at scale 1), unless so many segments need more
+/// Maximum height of the heatmap in units (pixels at scale 1), unless so many segments need more
 /// (see [`MAX_HEATMAP`]).
 const HEATMAP: f32 = 380.0;
-/// Greatest height of the heatmap with many segments, in units (pixels at scale 1); segments that
+/// Maximum height of the heatmap with many segments, in units (pixels at scale 1); segments that
 /// still do not fit are omitted, and a note counts them.
 const MAX_HEATMAP: f32 = 1400.0;
 /// Height of a line of the table of sites, in units (pixels at scale 1).
 const TABLE_LINE: f32 = 19.0;
-/// Most sites in a device's table; one line sums up the others.
+/// Maximum number of sites in a device's table; one line sums up the others.
 const MAX_SITES: usize = 12;
 /// Empty space below each chart, heatmap or table, in units (pixels at scale 1).
 const GAP: f32 = 18.0;

@@ -10,7 +10,7 @@ use crate::text::Typesetter;
 /// Pixels per unit of a report, for screens with two pixels per CSS pixel; a very high PNG gets
 /// fewer.
 pub(super) const SCALE: f32 = 2.0;
-/// Least pixels per unit of a PNG; a PNG that would need fewer is refused, because its text would
+/// Minimum pixels per unit of a PNG; a PNG that would need fewer is refused, because its text would
 /// be illegible.
 const MIN_SCALE: f32 = 0.75;
 

@@ -13,7 +13,7 @@ use super::core::Session;
 use super::parts::{PanePicture, PaneScene, PictureBaseKey};
 use super::pointer::ZOOM_PER_PIXEL;
 
-/// Least time between two pictures of a recording that grows, in milliseconds.
+/// Minimum time between two pictures of a recording that grows, in milliseconds.
 const LEAST_INTERVAL_MS: f64 = 250.0;
 
 impl Session {

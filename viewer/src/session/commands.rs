@@ -13,7 +13,7 @@ use crate::views::searches::KeptInView;
 
 use super::core::{Report, Session};
 
-/// Most rows of a list that are in view.
+/// Maximum number of rows of a list that are in view.
 const MAX_ROWS_IN_VIEW: u64 = 500;
 /// Number of rows above and below the view that a long list has in the page.
 const SPARE_ROWS: u64 = 8;

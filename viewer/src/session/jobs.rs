@@ -12,12 +12,12 @@ use crate::views::{ViewKind, findings};
 use super::core::Session;
 use super::parts::JobClock;
 
-/// Most events of a file that is analyzed for problems without being asked to.
+/// Maximum number of events of a file that is analyzed for problems without being asked to.
 const AUTOMATIC_EVENTS: u64 = 250_000;
-/// Least number of events between two analyses of a live recording, and their share of the
-/// events at the last one.
+/// Minimum number of events between two analyses of a live recording, and their share of the events
+/// at the last one.
 const LIVE_EVENTS: (u64, u64) = (500, 8);
-/// Least time in milliseconds between two analyses of a live recording, and how many times as
+/// Minimum time in milliseconds between two analyses of a live recording, and how many times as
 /// long as the last look it is at least, so that little is taken from a program on this machine.
 const LIVE_INTERVAL: (f64, f64) = (3_000.0, 9.0);
 

@@ -9,7 +9,7 @@ use super::core::Session;
 /// this power.
 pub(super) const ZOOM_PER_PIXEL: f64 = 0.0015;
 
-/// Greatest distance in pixels that a pointer moves in a click.
+/// Maximum distance in pixels that a pointer moves in a click.
 pub(super) const CLICK_DISTANCE: f64 = 5.0;
 
 impl Session {

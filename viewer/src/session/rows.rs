@@ -35,7 +35,7 @@ struct RowsOptions {
     span: Option<String>,
     /// A number that the view's controls set.
     number: Option<u64>,
-    /// Most rows.
+    /// Maximum number of rows.
     limit: Option<u64>,
 }
 
@@ -45,9 +45,9 @@ const FINDINGS: &str = "findings";
 const EVENTS_PER_STEP: u64 = 1 << 20;
 /// Number of events that are read while a script waits for rows, between frames.
 const EVENTS_PER_PART: u64 = 1 << 16;
-/// Most rows of a table that are copied to the clipboard.
+/// Maximum number of rows of a table that are copied to the clipboard.
 const MAX_COPIED_ROWS: u64 = 100_000;
-/// Most rows that scripts get if they do not state a limit.
+/// Maximum number of rows that scripts get if they do not state a limit.
 const MAX_ROWS: u64 = 1_000_000;
 
 impl RowsOptions {

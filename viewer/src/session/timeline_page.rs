@@ -13,7 +13,7 @@ use crate::views::controls::{choice, group_title};
 use super::core::Session;
 use super::parts::STACKS;
 
-/// Most groups in the legend of the stacked timeline.
+/// Maximum number of groups in the legend of the stacked timeline.
 const MAX_LEGEND: usize = 8;
 /// Value of the field for the stacked areas that shows the counters.
 pub(super) const COUNTERS: &str = "counters";

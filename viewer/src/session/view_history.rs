@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use crate::link::Link;
 use crate::protocol::{Pointer, PointerKind, Surface};
 
-/// Most changes that can be undone.
+/// Maximum number of changes that can be undone.
 const MAX_CHANGES: usize = 200;
 /// Longest time in milliseconds between two steps of one change.
 const MERGE_MS: f64 = 800.0;

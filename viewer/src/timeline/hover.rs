@@ -9,7 +9,7 @@ use super::scene::{TimelineScene, moment_text};
 use crate::bitmap::Color;
 use crate::theme::Texture;
 
-/// Most groups listed; the others are added up.
+/// Maximum number of groups listed; the others are added up.
 const MAX_GROUPS: usize = 10;
 
 /// A group's bytes at the highest moment of a pixel column.

@@ -6,15 +6,15 @@ use vramscope_insight::history::History;
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{Recording, even_part};
 
-/// Least length of idle time that can be left out, as a divisor of the visible range: 2%.
+/// Minimum length of idle time that can be left out, as a divisor of the visible range: 2%.
 const LEAST_SHARE: u64 = 50;
-/// Least length of idle time that can be left out, in medians of the time between two events.
+/// Minimum length of idle time that can be left out, in medians of the time between two events.
 const LEAST_MEDIANS: u64 = 20;
 /// Number of events at which the time to the next one is looked at to find its median.
 const SAMPLES: u64 = 512;
 /// Number of parts of a recording in which idle time is looked for.
 const PARTS: u64 = 1_024;
-/// Most intervals that are left out of one picture; the longest are chosen.
+/// Maximum number of intervals that are left out of one picture; the longest are chosen.
 const MAX_INTERVALS: usize = 24;
 
 /// An interval of time without events, in nanoseconds. The events before and after it lie outside.

@@ -10,7 +10,7 @@ use super::measure::Measure;
 use super::x_axis::XAxis;
 use crate::bitmap::Rect;
 
-/// Most lanes in view; further ones are scrolled into view.
+/// Maximum number of lanes in view; further ones are scrolled into view.
 pub const MAX_LANES: usize = 8;
 
 /// Returns the number of lanes that a picture of `height` pixels shows: at most half of it. A

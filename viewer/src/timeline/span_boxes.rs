@@ -13,17 +13,17 @@ use crate::bitmap::Rect;
 
 /// Width in units below which a span counts as narrow: the pointer need not be exactly on it.
 const NARROW: f32 = 3.0;
-/// Least number of letters of a shortened name: fewer are of no use.
+/// Minimum number of letters of a shortened name: fewer are of no use.
 const MIN_LETTERS: usize = 4;
 /// Number of spans without room for their names from which they are drawn as one box.
 const MIN_MERGED: u64 = 4;
-/// Greatest distance in units of two spans without names that are drawn as one box.
+/// Maximum distance in units of two spans without names that are drawn as one box.
 const MAX_GAP: f32 = 6.0;
 /// Width in units of a span with the space to the next one from which it keeps its own box.
 const MIN_PITCH: f32 = 12.0;
-/// Most different names that are counted in a stretch of spans.
+/// Maximum number of different names that are counted in a stretch of spans.
 const MAX_NAMES: usize = 16;
-/// Most names of a stretch of spans in the tooltip.
+/// Maximum number of names of a stretch of spans in the tooltip.
 const MAX_LISTED: usize = 3;
 
 /// The rectangle of a named interval above the chart, or of several, with its shortened name.

@@ -14,7 +14,7 @@ use super::context::{Context, ViewContent};
 use super::kind::ViewKind;
 use super::table::{Cell, Column, Row, Table};
 
-/// Most sites listed as holders of memory on a card.
+/// Maximum number of sites listed as holders of memory on a card.
 const HOLDERS: usize = 6;
 
 /// Returns the content of the view: a card for every failure of the recording.

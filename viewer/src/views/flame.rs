@@ -18,7 +18,7 @@ use super::table::{Cell, Column, Row, Table};
 
 /// Name of the view in commands.
 const VIEW: &str = ViewKind::Flame.name();
-/// Most levels by which the names in the table are indented.
+/// Maximum number of levels by which the names in the table are indented.
 const MAX_INDENT: u32 = 24;
 /// The groupings that the view offers, the default first.
 const GROUPINGS: [GroupBy; 6] =

@@ -21,7 +21,7 @@ use super::groups::paint_groups;
 use super::table::{Cell, Column, Row, Table};
 
 const VIEW: &str = ViewKind::Leaks.name();
-/// Least age in steps of the old blocks that are listed, unless the user says otherwise.
+/// Minimum age in steps of the old blocks that are listed, unless the user says otherwise.
 const DEFAULT_AGE_STEPS: u64 = 10;
 /// Number of old blocks that are listed.
 const LARGEST_OLD: usize = 10;

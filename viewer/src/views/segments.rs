@@ -12,7 +12,7 @@ use super::fit;
 use super::kind::ViewKind;
 use super::table::{Cell, Column, Row, Table};
 
-/// Most sites listed for a private pool.
+/// Maximum number of sites listed for a private pool.
 const HOLDERS: usize = 8;
 
 /// Returns the content of the view.

@@ -20,11 +20,11 @@ use super::table::{Cell, Column, Row, Sorting, Table};
 const MODES: [(&str, &str); 2] = [("steps", "all steps"), ("groups", "one step")];
 /// Maximum number of steps that are listed above the allocations of one step.
 const FEW_STEPS: usize = 40;
-/// Most steps whose groups are shown next to each other.
+/// Maximum number of steps whose groups are shown next to each other.
 const MAX_COLUMNS: usize = 6;
-/// Most groups in the table of steps next to each other.
+/// Maximum number of groups in the table of steps next to each other.
 const MAX_COMPARED_GROUPS: usize = 40;
-/// Most names of spans to choose from.
+/// Maximum number of names of spans to choose from.
 const MAX_SPAN_NAMES: usize = 40;
 
 /// Returns the content of the view.

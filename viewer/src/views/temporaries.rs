@@ -14,9 +14,9 @@ use super::controls::{group_choice, group_title, number_field};
 use super::groups::paint_groups;
 use super::table::{Cell, Column, Row, Table};
 
-/// Most events from an allocation to its free, unless the user says otherwise.
+/// Maximum number of events from an allocation to its free, unless the user says otherwise.
 const DEFAULT_WITHIN_EVENTS: u64 = 2;
-/// Most events from an allocation to its free that the user can choose.
+/// Maximum number of events from an allocation to its free that the user can choose.
 const MAX_WITHIN_EVENTS: u64 = 100_000;
 
 /// Returns the content of the view.

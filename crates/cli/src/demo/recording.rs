@@ -15,8 +15,8 @@ use super::arguments::{DemoArguments, DeviceArgument, OverflowArgument};
 use crate::error::{CommandError, Result};
 use crate::terminal;
 
-/// Most bytes of this machine's memory that the demo's training may take; a request beyond fails as
-/// out of memory.
+/// Maximum number of bytes of this machine's memory that the demo's training may take; a request
+/// beyond fails as out of memory.
 const CAPACITY_BYTES: u64 = 1 << 30;
 /// The number of the demo's only device in its recording.
 pub(super) const DEVICE: DeviceId = DeviceId(0);

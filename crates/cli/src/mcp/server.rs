@@ -22,7 +22,7 @@ use crate::operation::Operation;
 
 /// Maximum number of calls that run or wait. Each runs alone, because it uses all processors.
 const MAX_CALLS: usize = 8;
-/// The longest time that an analysis may take.
+/// Timeout of an analysis.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 /// Interval between two notifications of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);

@@ -16,7 +16,7 @@ use crate::operation::Operation;
 /// The largest file, and the largest recording of a live program, in bytes. Analyses take several
 /// times the memory.
 const MAX_SOURCE_BYTES: u64 = 1 << 30;
-/// The longest time that a live program may take to send its recording.
+/// Timeout for a live program to send its recording.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The directories and addresses that a client may read.

@@ -21,7 +21,8 @@ use crate::operation::Operation;
 use crate::recorded;
 use crate::simulation::{self, LimitArguments};
 
-/// Most steps of the search for a placement of each device's requests: some two seconds.
+/// Maximum number of steps of the search for a placement of each device's requests: some two
+/// seconds.
 const PACKING_STEPS: u64 = 400_000_000;
 /// Number of parts of these steps, after each of which the progress is shown.
 const PACKING_PARTS: u64 = 40;

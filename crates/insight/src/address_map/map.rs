@@ -8,9 +8,9 @@ use super::segment_spans::{SegmentSpan, SegmentSpans, sort_spans};
 use crate::bands::{BandIndex, ByteScale, Search};
 use crate::composition::{AllocationRows, CompositionSeries};
 
-/// Least height in pixel rows of a [`LargeRectangle`].
+/// Minimum height in pixel rows of a [`LargeRectangle`].
 const LARGE_ROWS: usize = 10;
-/// Least width in columns of a [`LargeRectangle`].
+/// Minimum width in columns of a [`LargeRectangle`].
 const LARGE_COLUMNS: usize = 16;
 /// Pixels that may be painted for every allocation that a step may read: both take about as long.
 const PIXELS_PER_ROW: usize = 16;

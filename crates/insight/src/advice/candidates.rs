@@ -7,15 +7,15 @@ use super::trial::{Trial, count_keys};
 
 /// Number of bytes in a MiB.
 const MIB: u64 = 1 << 20;
-/// Most settings with one key, besides the recorded settings.
+/// Maximum number of settings with one key, besides the recorded settings.
 const MAX_SINGLE: usize = 13;
-/// Most combinations of keys.
+/// Maximum number of combinations of keys.
 const MAX_COMBINED: usize = 5;
 /// Maximum number of settings close to the best, in one round.
 const MAX_REFINED: usize = 3;
 /// Values of `max_split_size_mb` to try. Values above the program's largest segment are skipped.
 const SPLIT_SIZES_MIB: [u64; 8] = [32, 64, 128, 256, 512, 1024, 4096, 16384];
-/// Most values of `max_split_size_mb` in the first round.
+/// Maximum number of values of `max_split_size_mb` in the first round.
 const MAX_SPLIT_SIZES: usize = 4;
 /// Values of `roundup_power2_divisions` to try.
 const DIVISIONS: [u64; 4] = [16, 8, 4, 2];

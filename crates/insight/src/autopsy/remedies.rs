@@ -227,8 +227,8 @@ impl Candidates<'_> {
         PARTS.into_iter().chain([0]).map(alternative).collect()
     }
 
-    /// Returns batches of a half, a quarter and an eighth. What a batch scales are activations,
-    /// inputs and the gradients of both.
+    /// Returns batches of a half, a quarter and an eighth. A batch scales activations, inputs and
+    /// the gradients of both.
     fn smaller_batch(&self, lines: &Lines) -> Vec<Alternative> {
         let failure = &self.oom.failure;
         if !self.is_of_step() {

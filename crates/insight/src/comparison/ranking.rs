@@ -8,13 +8,13 @@ use vramscope_trace::{DeviceLifetimes, PerRecording, SiteId};
 use super::first_difference::{FirstDifference, FirstDifferenceKind, RequestAt};
 use super::site_changes::{MatchedSite, SiteChange, SitesOfRecording};
 
-/// Least share of all recorded allocations that both recordings make at common sites, for them to
+/// Minimum share of all recorded allocations that both recordings make at common sites, for them to
 /// count as two versions of one program.
 const MIN_COMMON_SHARE: f64 = 0.5;
-/// Least relative change of the line of the first difference, as a share of the relative change of
-/// the line that changed most. Sizes that vary by chance between two runs fall short of it.
+/// Minimum relative change of the line of the first difference, as a share of the relative change
+/// of the line that changed most. Sizes that vary by chance between two runs fall short of it.
 const MIN_RELATIVE_CHANGE: f64 = 0.5;
-/// Least size of an allocation that is kept longer: the largest change of a line's live bytes,
+/// Minimum size of an allocation that is kept longer: the largest change of a line's live bytes,
 /// divided by this.
 const MIN_SIZE_DIVISOR: u64 = 10;
 
@@ -25,7 +25,7 @@ struct LineSums {
     live: PerRecording<u64>,
     allocated: PerRecording<u64>,
     allocations: PerRecording<u64>,
-    /// Most live bytes at any moment.
+    /// Peak of the live bytes.
     peak: PerRecording<u64>,
 }
 

@@ -10,8 +10,8 @@ use vramscope_trace::{
 use crate::group::{Grouping, SiteCategory};
 use crate::matching::RequestedChurn;
 
-/// Most frames of a call stack that a [`SiteChange`] lists; outer frames beyond are left out. Sites
-/// are matched by their whole stacks.
+/// Maximum number of frames of a call stack that a [`SiteChange`] lists; outer frames beyond are
+/// left out. Sites are matched by their whole stacks.
 const SHOWN_FRAMES: usize = 64;
 
 /// The number and bytes of the live blocks of one site at one moment.

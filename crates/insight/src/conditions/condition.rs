@@ -13,7 +13,8 @@ use crate::comparator::Comparator;
 const PERCENT_DECIMALS: usize = 6;
 /// One percent, in the unit of [`Limit::Relative`].
 pub(super) const PERCENT: i128 = 10_i128.pow(PERCENT_DECIMALS as u32);
-/// Most digits before the point of a percentage: a bound that keeps the arithmetic exact.
+/// Maximum number of digits before the point of a percentage: a bound that keeps the arithmetic
+/// exact.
 const MAX_PERCENT_DIGITS: usize = 9;
 
 /// The right side of a condition.

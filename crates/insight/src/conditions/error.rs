@@ -2,7 +2,7 @@
 
 use super::metric::{Metric, MetricKind};
 
-/// The longest part of a condition that an error message repeats, in characters.
+/// Maximum length of the part of a condition that an error message repeats, in characters.
 pub(super) const MAX_SHOWN_CHARS: usize = 40;
 
 /// An invalid condition: the mistake, and its position.

@@ -15,7 +15,7 @@ use crate::steps::{GroupsByStep, MIN_GROWTH_STEPS};
 
 /// Growth counts from this share of the peak on, as a divisor.
 const MIN_SHARE: u64 = 20;
-/// Least number of compared steps in which growth every few steps is recognized.
+/// Minimum number of compared steps in which growth every few steps is recognized.
 const MIN_STAIRCASE_STEPS: usize = 6;
 /// A graph that is kept holds blocks of at least this number of different sites and sizes.
 const MIN_GRAPH_KINDS: usize = 3;

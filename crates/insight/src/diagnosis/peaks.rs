@@ -14,13 +14,13 @@ use crate::autopsy::RecordingLines;
 const MIN_PEAK_BYTES: u64 = 64 << 20;
 /// Number of temporaries that count together: one operation and its inputs and results.
 const LARGEST_TEMPORARIES: usize = 4;
-/// Least share of the peak of these, in percent.
+/// Minimum share of the peak of these, in percent.
 const MIN_TEMPORARY_PERCENT: u64 = 42;
 /// The rest of a program needs at most this share of the peak of its start, in percent.
 const MAX_LATER_PERCENT: u64 = 75;
-/// Least number of steps after the start.
+/// Minimum number of steps after the start.
 const MIN_LATER_STEPS: usize = 3;
-/// Least shares of the peak from which a role dominates, in percent.
+/// Minimum shares of the peak from which a role dominates, in percent.
 const MIN_ACTIVATION_PERCENT: u64 = 70;
 const MIN_STATE_PERCENT: u64 = 45;
 const MIN_GRADIENT_PERCENT: u64 = 38;

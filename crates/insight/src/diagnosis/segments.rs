@@ -12,7 +12,7 @@ use crate::autopsy::RecordingLines;
 
 /// Bytes that are obtained again count from this share of the reserved peak on, as a divisor.
 const MIN_OBTAINED_AGAIN: u64 = 2;
-/// Least number of times that the cache is emptied.
+/// Minimum number of times that the cache is emptied.
 const MIN_EMPTIED: usize = 4;
 /// Waste counts from this share of the reserved peak on, in percent.
 const MIN_WASTE_PERCENT: u64 = 18;
@@ -20,7 +20,7 @@ const MIN_WASTE_PERCENT: u64 = 18;
 const MANY_STREAMS: usize = 8;
 /// Free memory of private pools counts from this share of the reserved peak on, in percent.
 const MIN_PRIVATE_PERCENT: u64 = 20;
-/// Least share of the reserved peak that is pending, as a divisor.
+/// Minimum share of the reserved peak that is pending, as a divisor.
 const MIN_PENDING: u64 = 10;
 
 /// Finds segments that were released for requests, or by the program, and obtained again.

@@ -81,7 +81,7 @@ pub struct StageRow {
     pub pipeline: u32,
     /// Number of its ranks.
     pub ranks: u32,
-    /// The median of its ranks' most allocated bytes.
+    /// The median of its ranks' peaks of allocated bytes.
     pub median_allocated: u64,
     /// The median divided by the mean of all stages' medians: 1.25 is a quarter more than average.
     pub imbalance: f64,

@@ -13,9 +13,9 @@ use vramscope_trace::{Definition, Definitions, Frame, FrameId, Site, SiteId, Sta
 use super::budget::Budget;
 use super::requested_churn::RequestedChurn;
 
-/// Most pairs of lines of one function that are aligned, and of files or functions that are
-/// compared, a bound on memory: two functions with 1,000 recorded lines each. The lines of a longer
-/// function keep their numbers.
+/// Maximum number of pairs of lines of one function that are aligned, and of files or functions
+/// that are compared, a bound on memory: two functions with 1,000 recorded lines each. The lines of
+/// a longer function keep their numbers.
 const MAX_PAIRS: usize = 1_000_000;
 
 /// Score of two lines that may be equal, before their allocations are compared.
@@ -35,7 +35,7 @@ const SIMILAR_BYTES: u32 = 1;
 const SAME_OFFSET: u32 = 1;
 /// Score of not having moved.
 const NOT_MOVED: u32 = 1;
-/// Least score of two lines, without their numbers, at which they are similar.
+/// Minimum score of two lines, without their numbers, at which they are similar.
 const SIMILAR: u32 = SAME_CALLS + SAME_ALLOCATIONS;
 
 /// Maximum number of functions that are kept for the calls of a line. Bounds the time of a

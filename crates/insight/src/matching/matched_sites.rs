@@ -8,7 +8,8 @@ use super::budget::Budget;
 use super::code_map::in_terms_of_b;
 use super::requested_churn::{RequestedChurn, churn_by_site};
 
-/// Most steps for finding moved and renamed code: about a second, or a few in the page.
+/// Maximum number of steps for finding moved and renamed code: about a second, or a few in the
+/// page.
 const MAX_STEPS: usize = 20_000_000;
 
 /// The sites of two recordings, A and B, that are the same although code has moved or was renamed.

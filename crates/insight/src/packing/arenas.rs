@@ -8,7 +8,8 @@ use vramscope_trace::MempoolId;
 
 use super::buffer::Buffer;
 
-/// Most groups that the requests of one arena become by time: more are joined with the next ones.
+/// Maximum number of groups that the requests of one arena become by time: more are joined with the
+/// next ones.
 const MAX_EPISODES: usize = 1000;
 
 /// Requests that are placed as one: their memory is one range for as long as the group exists.

@@ -38,7 +38,7 @@ pub enum InvalidBuffer {
     TooManyBuffers {
         /// Number of buffers.
         count: usize,
-        /// Most buffers.
+        /// Maximum number of buffers.
         limit: usize,
     },
 }

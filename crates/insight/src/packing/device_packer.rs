@@ -16,8 +16,9 @@ const TURN_STEPS: u64 = 20_000_000;
 /// Steps for all groups before they are placed for the first time, and for that.
 const FIRST_STAGE_STEPS: u64 = 20_000_000;
 
-/// Most requests of several streams and pools that are placed one by one. The time for one of them
-/// grows with their number, because memory that a stream keeps is excluded from all others.
+/// Maximum number of requests of several streams and pools that are placed one by one. The time for
+/// one of them grows with their number, because memory that a stream keeps is excluded from all
+/// others.
 const MAX_SINGLE_REQUESTS: usize = 30_000;
 
 /// Places the requests of a recorded device, so that memory goes from one stream or pool to another

@@ -17,7 +17,8 @@ use super::layout::UNPLACED;
 use super::overlaps::OverlapIndex;
 use super::problem::Span;
 
-/// Most pairs of buffers that live at one time. Beyond, the search takes too long to help.
+/// Maximum number of pairs of buffers that live at one time. Beyond, the search takes too long to
+/// help.
 const MAX_OVERLAPS: usize = 1 << 23;
 
 /// The order in which buffers that could have the same offset are tried. The fastest rule differs

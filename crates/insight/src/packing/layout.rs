@@ -7,7 +7,8 @@ use super::reuse::Reuse;
 /// The offset of a buffer that has no place.
 pub(super) const UNPLACED: u64 = u64::MAX;
 
-/// Most pairs of buffers of several streams and pools that are listed; they take 4 bytes.
+/// Maximum number of pairs of buffers of several streams and pools that are listed; they take 4
+/// bytes.
 const MAX_LISTED_PAIRS: usize = 1 << 24;
 
 /// A placed buffer that needs other memory than the one to place.

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use super::layout::UNPLACED;
 use super::problem::Problem;
 
-/// Most cliques that all long-lived buffers together may live in.
+/// Maximum number of cliques that all long-lived buffers together may live in.
 const MAX_CLIQUES: usize = 1 << 28;
 /// The part of the lower bound by which long-lived buffers may raise it: 1/5000.
 const MAX_RAISE: u64 = 5000;

@@ -2,9 +2,9 @@
 
 use super::buffer::{Buffer, InvalidBuffer, greatest_common_divisor};
 
-/// Most buffers of a problem, so that their numbers fit in 32 bits.
+/// Maximum number of buffers of a problem, so that their numbers fit in 32 bits.
 const MAX_BUFFERS: usize = 1 << 30;
-/// Most bytes of all buffers together, so that sums of heights and sizes fit in 64 bits.
+/// Maximum size in bytes of all buffers together, so that sums of heights and sizes fit in 64 bits.
 const MAX_TOTAL_BYTES: u64 = 1 << 62;
 
 /// A buffer's size, and its lifetime in cliques.

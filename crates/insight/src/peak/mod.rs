@@ -18,7 +18,7 @@ use crate::steps::{Step, Steps};
 /// An allocation that is live for at least this share of the recording's moments, as a divisor, is
 /// *lasting*: weights and the optimizer's state are, activations and gradients are not.
 const LASTING_DIVISOR: u64 = 4;
-/// Least depth of a dip that separates plateaus, as a divisor: the peak's temporary bytes ÷ this.
+/// Minimum depth of a dip that separates plateaus, as a divisor: the peak's temporary bytes ÷ this.
 const DIP_DIVISOR: u64 = 10;
 
 /// The live blocks of a group at the peak.

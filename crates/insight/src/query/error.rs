@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use vramscope_trace::shortened;
 
-/// The longest term that an error message repeats, in characters.
+/// Maximum length of a term that an error message repeats, in characters.
 const MAX_SHOWN_CHARS: usize = 60;
 
 /// An invalid term of a query: its text and position, the reason, and the allowed terms.

@@ -13,7 +13,7 @@ use super::values;
 /// matching.
 const MAX_QUERY_BYTES: usize = 8 << 10;
 const MAX_TERMS: usize = 32;
-/// Least number of digits of a hexadecimal address that is written without `0x`.
+/// Minimum number of digits of a hexadecimal address that is written without `0x`.
 const MIN_ADDRESS_DIGITS: usize = 6;
 
 /// The reason why a term is invalid, and the allowed terms.

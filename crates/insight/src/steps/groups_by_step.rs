@@ -11,11 +11,11 @@ use crate::group::MergedSites;
 
 /// Maximum number of steps that can be compared with each other.
 pub const MAX_COMPARED_STEPS: usize = 64;
-/// Least number of compared steps in which growth is recognized.
+/// Minimum number of compared steps in which growth is recognized.
 pub const MIN_GROWTH_STEPS: usize = 4;
-/// Least share of the compared steps in which a growing group grows, in percent.
+/// Minimum share of the compared steps in which a growing group grows, in percent.
 const MIN_GROWN_PERCENT: u64 = 80;
-/// Least share of the highest growth that remains at the last step, in percent: a group that
+/// Minimum share of the highest growth that remains at the last step, in percent: a group that
 /// returns to its former size does not leak.
 const MIN_KEPT_PERCENT: u128 = 80;
 

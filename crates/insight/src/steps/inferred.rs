@@ -17,15 +17,15 @@ use super::step::{Step, StepSource, Steps};
 /// Maximum number of allocations in which a repeating sequence is searched, from the middle of the
 /// recording.
 const SAMPLE_ALLOCATIONS: usize = 1 << 18;
-/// Least number of steps in the sample.
+/// Minimum number of steps in the sample.
 const MIN_WINDOWS: usize = 5;
-/// Least number of allocations in a step.
+/// Minimum number of allocations in a step.
 const MIN_STEP_ALLOCATIONS: usize = 4;
-/// Least number of different sites (or sites and sizes) in a step.
+/// Minimum number of different sites (or sites and sizes) in a step.
 const MIN_STEP_KEYS: usize = 3;
 /// Maximum number of anchors to examine.
 const MAX_ANCHORS: usize = 24;
-/// Least share of the allocations that consecutive steps must have in common.
+/// Minimum share of the allocations that consecutive steps must have in common.
 const MIN_REGULARITY: f64 = 0.9;
 /// Regularities that differ by less count as equal; the anchor with the shortest steps is then
 /// chosen.
@@ -35,7 +35,7 @@ const PHASE_WINDOWS: usize = 8;
 
 /// A repeating sequence of allocations.
 #[derive(Clone, Copy, Debug)]
-struct Rhythm {
+struct RepeatingSequence {
     /// An allocation of the anchor.
     anchor: Allocation,
     /// Whether the anchor's allocations also have its size; else only its site.
@@ -47,7 +47,7 @@ struct Rhythm {
     lead: usize,
 }
 
-impl Rhythm {
+impl RepeatingSequence {
     /// Returns true if an allocation is one of the anchor's.
     fn is_anchor(&self, one: &Allocation) -> bool {
         one.site == self.anchor.site && (!self.same_size || one.size == self.anchor.size)
@@ -62,10 +62,10 @@ pub(super) fn infer(lifetimes: &DeviceLifetimes, to_event: u64, time_ns: impl Fn
     let skipped = lifetimes.len().saturating_sub(SAMPLE_ALLOCATIONS) / 2;
     let observed = || lifetimes.iter().filter(|one| one.start_observed);
     let sample: Vec<Allocation> = observed().skip(skipped).take(SAMPLE_ALLOCATIONS).collect();
-    let by_site = || rhythm(&sample, lifetimes, false, |one| one.site);
-    let by_size = || rhythm(&sample, lifetimes, true, |one| (one.site, one.size));
-    let Some(rhythm) = by_site().or_else(by_size) else { return Steps::default() };
-    let bounds = step_bounds(observed(), &rhythm, to_event);
+    let by_site = || repeating_sequence(&sample, lifetimes, false, |one| one.site);
+    let by_size = || repeating_sequence(&sample, lifetimes, true, |one| (one.site, one.size));
+    let Some(sequence) = by_site().or_else(by_size) else { return Steps::default() };
+    let bounds = step_bounds(observed(), &sequence, to_event);
     let steps = bounds.windows(2).zip(1..).map(|(pair, number)| Step {
         number,
         from_event: pair[0],
@@ -73,18 +73,18 @@ pub(super) fn infer(lifetimes: &DeviceLifetimes, to_event: u64, time_ns: impl Fn
         from_ns: time_ns(pair[0]),
         to_ns: time_ns(pair[1]),
     });
-    let regularity_percent = (rhythm.regularity * 100.0) as u8;
-    Steps::new(StepSource::Inferred { site: rhythm.anchor.site, regularity_percent }, steps)
+    let regularity_percent = (sequence.regularity * 100.0) as u8;
+    Steps::new(StepSource::Inferred { site: sequence.anchor.site, regularity_percent }, steps)
 }
 
 /// Finds the repeating sequence of a sample of consecutive allocations, whose `key` identifies
 /// them.
-fn rhythm<K: Hash + Eq>(
+fn repeating_sequence<K: Hash + Eq>(
     sample: &[Allocation],
     lifetimes: &DeviceLifetimes,
     same_size: bool,
     key: impl Fn(&Allocation) -> K,
-) -> Option<Rhythm> {
+) -> Option<RepeatingSequence> {
     let mut numbers: HashMap<K, u32> = HashMap::new();
     let mut positions: Vec<Vec<usize>> = Vec::new();
     let keys: Vec<u32> = (sample.iter().enumerate())
@@ -119,7 +119,7 @@ fn rhythm<K: Hash + Eq>(
     let (regularity, length, number) = chosen.min_by_key(|&(_, length, number)| (length, number))?;
     let anchors = &positions[number as usize];
     let anchor = *sample.get(*anchors.first()?)?;
-    Some(Rhythm { anchor, same_size, regularity, length, lead: lead(sample, lifetimes, anchors, length) })
+    Some(RepeatingSequence { anchor, same_size, regularity, length, lead: lead(sample, lifetimes, anchors, length) })
 }
 
 /// Returns the typical distance between the positions of one key in a sample of `sample_len`
@@ -217,12 +217,12 @@ struct Preceding {
 /// Returns the moments at which steps begin or end, among all allocations of a device: each step
 /// lasts to the beginning of the next. The last step is included if it is complete; like the step
 /// before, it lasts some events longer than its last allocation.
-fn step_bounds(allocations: impl Iterator<Item = Allocation>, rhythm: &Rhythm, to_event: u64) -> Vec<u64> {
+fn step_bounds(allocations: impl Iterator<Item = Allocation>, sequence: &RepeatingSequence, to_event: u64) -> Vec<u64> {
     let mut bounds = Vec::new();
     // The last `lead + 1` allocations; the first of them begins a step if the last is an anchor.
     let mut preceding: VecDeque<Preceding> = VecDeque::new();
     // Number of allocations of a step from its anchor on.
-    let from_anchor = rhythm.length - rhythm.lead;
+    let from_anchor = sequence.length - sequence.lead;
     let mut since_anchor = 0usize;
     let mut last_moment = 0u64;
     // Number of events from the last allocation of a step to the next step.
@@ -230,14 +230,14 @@ fn step_bounds(allocations: impl Iterator<Item = Allocation>, rhythm: &Rhythm, t
     let mut end = None;
     for one in allocations {
         let moment = one.first_moment.saturating_sub(1);
-        if preceding.len() > rhythm.lead {
+        if preceding.len() > sequence.lead {
             preceding.pop_front();
         }
         preceding.push_back(Preceding { moment, pause: moment.saturating_sub(last_moment) });
         last_moment = one.first_moment;
         since_anchor = since_anchor.saturating_add(1);
-        if rhythm.is_anchor(&one)
-            && preceding.len() > rhythm.lead
+        if sequence.is_anchor(&one)
+            && preceding.len() > sequence.lead
             && let Some(first) = preceding.front()
             && bounds.last().is_none_or(|&last| last < first.moment)
         {

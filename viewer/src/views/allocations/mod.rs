@@ -43,7 +43,7 @@ const GROUPINGS: [GroupBy; 9] = [
     GroupBy::Pool,
     GroupBy::Size,
 ];
-/// Most groups in the legend.
+/// Maximum number of groups in the legend.
 const LEGEND_GROUPS: usize = 10;
 /// Share of the recording's events that must have been read: that of a live recording may never be
 /// complete.

@@ -21,7 +21,7 @@ use super::{group_command, grouping_of, is_by_address, layer_name, layers, selec
 
 /// Rows of an address map that are painted in one frame, of about 100 ns each.
 const MAP_ROWS: usize = 30_000;
-/// Least part of the vertical axis that is shown, in bytes.
+/// Minimum part of the vertical axis that is shown, in bytes.
 const LEAST_BYTES: u64 = 4096;
 
 /// The inputs of the picture apart from its columns and its size.

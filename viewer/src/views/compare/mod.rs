@@ -27,7 +27,7 @@ pub use sides::{CompareCache, Side, Unavailable};
 
 /// Name of the view, for commands.
 const VIEW: &str = ViewKind::Compare.name();
-/// Most rows of the table of groups on the page; scripts get all.
+/// Maximum number of rows of the table of groups on the page; scripts get all.
 const SHOWN_ROWS: usize = 200;
 
 /// Returns which moments the user chose to compare.

@@ -7,7 +7,7 @@ use vramscope_trace::{DeviceId, Recording};
 
 use crate::views::small_map::SmallMap;
 
-/// Most compositions that are kept, at about 7 MB each.
+/// Maximum number of compositions that are kept, at about 7 MB each.
 const MAX_KEPT: usize = 3;
 
 /// The live bytes of a device by group over time.

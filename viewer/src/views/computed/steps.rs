@@ -11,7 +11,7 @@ use crate::views::small_map::SmallMap;
 
 /// Number of allocations that a comparison of steps visits in one frame, about.
 const ALLOCATIONS_PER_FRAME: usize = 100_000;
-/// Most comparisons of chosen steps that are kept.
+/// Maximum number of comparisons of chosen steps that are kept.
 const KEPT_COMPARISONS: usize = 4;
 /// While a recording grows, steps are found again once it has grown by its size divided by this.
 const GROWTH_DIVISOR: u64 = 16;

@@ -8,7 +8,7 @@ use vramscope_trace::Recording;
 
 use super::RecordingIdentity;
 
-/// Most filters that are kept: one for each pane.
+/// Maximum number of filters that are kept: one for each pane.
 const MAX_KEPT: usize = 2;
 
 /// The inputs of a filter: the recording with the number of its sites, the text, and the number of

@@ -12,7 +12,7 @@ use web_sys::{History, UrlSearchParams};
 use super::super::browser::window;
 use crate::protocol::{Source, Sources};
 
-/// Most files that are kept for going back.
+/// Maximum number of files that are kept for going back.
 const MAX_FILES: usize = 16;
 
 /// The page's entries in the browser's history.
