@@ -374,7 +374,8 @@ const SIMULATIONS: [&[&str]; 3] = [
 /// The environment variable with the folder for the archive of a simulated run.
 const ARCHIVE_VARIABLE: &str = "VRAMSCOPE_ARCHIVE";
 
-/// Runs brief simulations of a run on many machines. Each fails if something is lost, and prints what is late.
+/// Runs brief simulations of a run on many machines. Each fails if something is lost, and prints
+/// what is late.
 fn simulate_fleet(all: &[Executable]) -> Result<()> {
     let simulator = executables::find(all, TESTS_PACKAGE, "bin", "fleet")?;
     let archive = workspace::target_dir()?.join("simulated-archive");
