@@ -30,13 +30,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let has_extension = |path: &Path, wanted: &str| path.extension().is_some_and(|extension| extension == wanted);
     for brotli in files.iter().filter(|path| has_extension(path, "br")) {
-        let gzip = brotli.with_extension("gz");
         let path = path_of(&brotli.with_extension(""))?;
-        writeln!(
-            table,
-            "    PageFile {{ path: {path:?}, content: Content::Compressed {{ \
-             brotli: include_bytes!({brotli:?}), gzip: include_bytes!({gzip:?}) }} }},"
-        )?;
+        writeln!(table, "    PageFile {{ path: {path:?}, content: Content::Brotli(include_bytes!({brotli:?})) }},")?;
     }
     // Recordings are compressed by their format.
     for recording in files.iter().filter(|path| has_extension(path, "vram")) {

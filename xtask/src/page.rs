@@ -1,13 +1,12 @@
-//! Compresses the page's files with brotli and gzip into `www/dist`, which the page crate embeds,
-//! and copies the gallery's recordings there.
+//! Compresses the page's files with brotli into `www/dist`, which the page crate embeds, and copies
+//! the gallery's recordings there.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use flate2::write::GzEncoder;
-use flate2::{Compression, Crc};
+use flate2::Crc;
 use serde_json::Value;
 
 use crate::shell;
@@ -90,7 +89,7 @@ pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
     let dist = www.join("dist");
     // Files that are no longer part of the page would stay embedded.
     let stamp = dist.join("effort.txt");
-    let quality = effort.quality().to_string();
+    let quality = format!("brotli {}", effort.quality());
     if fs::read_to_string(&stamp).is_ok_and(|before| before != quality) || !stamp.exists() {
         remove_if_present(&dist)?;
     }
@@ -98,14 +97,13 @@ pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
     let version_stamp = dist.join("version.txt");
     let is_other_version = !fs::read_to_string(&version_stamp).is_ok_and(|before| before == version);
     copy_recordings(www, &dist)?;
-    let (mut brotli_bytes, mut gzip_bytes, mut fleet_bytes) = (0, 0, 0);
+    let (mut page_bytes, mut fleet_bytes) = (0, 0);
     for name in all_files() {
         let source = www.join(name);
         let target = dist.join(name);
         let brotli = with_suffix(&target, "br");
-        let gzip = with_suffix(&target, "gz");
         let has_changed = name == SERVICE_WORKER && is_other_version;
-        if has_changed || !is_newer(&brotli, &source) || !is_newer(&gzip, &source) {
+        if has_changed || !is_newer(&brotli, &source) {
             let mut bytes = fs::read(&source)?;
             if name == SERVICE_WORKER {
                 bytes = with_version(&bytes, &version)?;
@@ -114,12 +112,10 @@ pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
                 bytes = without_comments(&bytes);
             }
             fs::create_dir_all(target.parent().unwrap_or(&dist))?;
-            fs::write(&gzip, compress_gzip(&bytes)?)?;
             fs::write(&brotli, compress_brotli(&bytes, effort)?)?;
         }
         if FILES.contains(&name) {
-            brotli_bytes += fs::metadata(&brotli)?.len();
-            gzip_bytes += fs::metadata(&gzip)?.len();
+            page_bytes += fs::metadata(&brotli)?.len();
         }
         if FLEET_FILES.contains(&name) || SHARED_WITH_FLEET.contains(&name) {
             fleet_bytes += fs::metadata(&brotli)?.len();
@@ -127,12 +123,11 @@ pub(crate) fn compress(www: &Path, effort: Effort) -> io::Result<()> {
     }
     fs::write(&stamp, quality)?;
     fs::write(&version_stamp, version)?;
-    shell::print(&format!("page: {brotli_bytes} bytes with brotli, {gzip_bytes} with gzip"));
-    shell::print(&format!("fleet page: {fleet_bytes} bytes with brotli"));
+    shell::print(&format!("page: {page_bytes} bytes, fleet page: {fleet_bytes} bytes"));
     // A development build of the viewer is several times as large.
     let is_measured = effort == Effort::Smallest;
     for (name, bytes, most) in
-        [("the page", brotli_bytes, MAX_WIRE_BYTES), ("the fleet page", fleet_bytes, MAX_FLEET_WIRE_BYTES)]
+        [("the page", page_bytes, MAX_WIRE_BYTES), ("the fleet page", fleet_bytes, MAX_FLEET_WIRE_BYTES)]
     {
         if is_measured && bytes > most {
             return Err(io::Error::other(format!("{name} has {bytes} bytes, more than {most}")));
@@ -249,13 +244,6 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 fn is_newer(target: &Path, source: &Path) -> bool {
     let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     modified(target).is_some_and(|target| modified(source).is_some_and(|source| target >= source))
-}
-
-/// Compresses bytes with gzip.
-fn compress_gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(bytes)?;
-    encoder.finish()
 }
 
 /// Compresses bytes with brotli.

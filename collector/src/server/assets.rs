@@ -65,8 +65,8 @@ impl Assets {
 /// name; `None` is unencoded.
 fn encode(file: &PageFile, request: &HeaderMap) -> std::io::Result<(Cow<'static, [u8]>, Option<&'static str>)> {
     match file.content {
-        Content::Compressed { brotli, .. } if accepts(request, "br") => Ok((brotli.into(), Some("br"))),
-        Content::Compressed { gzip, .. } if accepts(request, "gzip") => Ok((gzip.into(), Some("gzip"))),
+        Content::Brotli(bytes) if accepts(request, "br") => Ok((bytes.into(), Some("br"))),
+        Content::Brotli(_) if accepts(request, "gzip") => Ok((file.gzip()?.into(), Some("gzip"))),
         _ => Ok((file.decompressed()?, None)),
     }
 }
