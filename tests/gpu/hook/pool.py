@@ -3,12 +3,12 @@
 
     pool.py VRAMSCOPE [--out FOLDER] [--jobs N] [NAME...]
 
-VRAMSCOPE is the command; the package must be importable (PYTHONPATH), with the library beside it or
-in VRAMSCOPE_POOL_LIBRARY. Each program runs in a process of its own, recorded, and must do what it
-does on PyTorch's own allocator. `vramscope info` must agree with the counters at its end, and
-`vramscope verify` must match every decision. Programs in COMPARED also run on PyTorch's own
-allocator: results and counters must be equal. Prints a line for each program and a summary; exit
-status 1 if one failed.
+VRAMSCOPE is the command; the package must be importable (PYTHONPATH). VRAMSCOPE_POOL_LIBRARY names
+another library with the pool than the package's. Each program runs in a process of its own,
+recorded, and must do what it does on PyTorch's own allocator. `vramscope info` must agree with the
+counters at its end, and `vramscope verify` must match every decision. Programs in COMPARED also run
+on PyTorch's own allocator: results and counters must be equal. Prints a line for each program and a
+summary; exit status 1 if one failed.
 """
 
 import argparse
