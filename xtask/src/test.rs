@@ -57,6 +57,7 @@ mod about {
     pub(super) const QUERY: &[&str] = &["crates/query/"];
     pub(super) const RUST_VERSION: &[&str] = &["Cargo.toml", "rust-toolchain.toml"];
     pub(super) const WHEEL: &[&str] = &["python/pyproject.toml"];
+    pub(super) const XTASK: &[&str] = &["xtask/"];
 }
 
 /// Runs the steps of a tier; a failure does not stop the others.
@@ -112,6 +113,11 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
     plan.step("warnings of the compiler and clippy", Kind::Test, &[native_tests, viewer_tests], || warnings.check());
     // What other steps need is compiled first.
     let after_page = [clippy, page];
+    plan.full_step("clippy, xtask", about::XTASK, Kind::CompileDebug, &after_page, || {
+        // The native tests lint it with its tests, which use some functions that the program does
+        // not.
+        shell::run(cargo().args(["clippy", "--package", "xtask", "--", "--deny", "warnings"]))
+    });
     plan.full_step("features of the collector", about::COLLECTOR, Kind::CompileDebug, &after_page, check_features);
     plan.full_step("documentation of programs alone", about::PROGRAMS, Kind::CompileDebug, &after_page, document_alone);
     plan.full_step(
@@ -256,8 +262,6 @@ impl NativeBuild {
             messages.extend(warnings.build(&[&workspace[..], &[&features, "--benches"]].concat())?);
         }
         messages.extend(warnings.build(&["test", "--package", "xtask", "--no-run"])?);
-        // Tests use some functions that the program would not.
-        warnings.build(&["build", "--package", "xtask"])?;
         if self.with_query {
             // As a test, it does not replace the command that other tests run.
             let features = format!("{features},{COMMAND_QUERY_FEATURE}");
