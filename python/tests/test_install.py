@@ -32,6 +32,14 @@ class InstallTest(ProgramTest):
         with open(os.path.join(ROOT, "python/vramscope/_site/sitecustomize.py"), "rb") as file:
             self.assertEqual(text, file.read())
 
+    def test_program_without_python_can_load_the_library(self):
+        with zipfile.ZipFile(WHEEL) as wheel:
+            library = wheel.extract("vramscope/_native.abi3.so", self.folder)
+        # `true` ends with an error if a function or variable is missing.
+        variables = {"LD_PRELOAD": library, "LD_BIND_NOW": "1"}
+        program = subprocess.run(["true"], env=variables, capture_output=True, timeout=LIMIT)
+        self.assertEqual((program.returncode, program.stderr), (0, b""))
+
     def test_command_in_a_target_folder_finds_its_package(self):
         # Not in the temporary folder: others can write there.
         parent = tempfile.mkdtemp(dir=os.path.join(ROOT, "target"))
