@@ -107,31 +107,6 @@ mod tests {
 
     use super::*;
 
-    // `MAX_WIRE_BYTES` and `MAX_FLEET_WIRE_BYTES`.
-    include!("budgets.rs");
-    /// Files that the page loads later, when it needs them: the gallery, the importer, the
-    /// analyzer, and the script that keeps the page for use without the server. Or never: those of
-    /// the fleet page.
-    const LATER_FILES: [&str; 11] = [
-        "analyzer.js",
-        "examples/",
-        "fleet/",
-        "gallery.",
-        "importer.js",
-        "pkg/vramscope_analyzer.js",
-        "pkg/vramscope_analyzer_bg.wasm",
-        "pkg/vramscope_fleet_page",
-        "pkg/vramscope_importer.js",
-        "pkg/vramscope_importer_bg.wasm",
-        "sw.js",
-    ];
-    /// Files that opening the fleet page transfers.
-    const FLEET_FILES: [&str; 4] = ["fleet/", "icon.svg", "pkg/vramscope_fleet_page", "style.css"];
-
-    fn is_one_of(path: &str, files: &[&str]) -> bool {
-        files.iter().any(|file| path.starts_with(file))
-    }
-
     #[test]
     fn files_have_their_bytes_in_each_encoding() {
         for file in files() {
@@ -142,20 +117,5 @@ mod tests {
         }
         let damaged = PageFile { path: "damaged", content: Content::Brotli(b"no brotli") };
         assert!(damaged.decompressed().is_err() && damaged.gzip().is_err());
-    }
-
-    #[test]
-    fn pages_fit_their_transfer_budgets() {
-        let check = |page: &str, is_transferred: fn(&str) -> bool, most: u64| {
-            let bytes = |file: &PageFile| match file.content {
-                Content::Plain(bytes) => bytes.len() as u64,
-                Content::Brotli(bytes) => bytes.len() as u64,
-            };
-            let total: u64 = files().iter().filter(|file| is_transferred(file.path)).map(bytes).sum();
-            println!("{page}: {total} bytes with brotli, built: {}", is_built());
-            assert!(total <= most, "{page} is {total} bytes, more than {most}");
-        };
-        check("page", |path| !is_one_of(path, &LATER_FILES), MAX_WIRE_BYTES);
-        check("fleet page", |path| is_one_of(path, &FLEET_FILES), MAX_FLEET_WIRE_BYTES);
     }
 }
