@@ -1,7 +1,6 @@
 //! The page in a browser; run by `wasm-pack test --headless --chrome viewer`.
 #![cfg(target_arch = "wasm32")]
 
-mod interaction;
 mod live;
 mod page;
 mod recordings;

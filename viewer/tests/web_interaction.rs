@@ -1,4 +1,13 @@
-//! The browser's history, the sizes of panes, saved pictures and links to files.
+//! The browser's history, the sizes of panes, saved pictures and links to files, in a browser.
+//!
+//! A program of its own: sessions of other tests would write to the address of the window, too.
+#![cfg(target_arch = "wasm32")]
+
+#[path = "web/page/mod.rs"]
+#[allow(dead_code, reason = "each test program uses a part")]
+mod page;
+#[allow(dead_code, reason = "each test program uses a part")]
+mod samples;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,8 +18,10 @@ use js_sys::Reflect;
 use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
-use wasm_bindgen_test::wasm_bindgen_test;
+use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
 use web_sys::{Event, HtmlElement, HtmlInputElement, KeyboardEvent, KeyboardEventInit};
+
+wasm_bindgen_test_configure!(run_in_browser);
 
 /// Time in milliseconds after which the address has the view.
 const WRITTEN_MS: i32 = 900;
