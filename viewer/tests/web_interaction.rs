@@ -1,9 +1,9 @@
 //! The browser's history, the sizes of panes, saved pictures and links to files, in a browser.
 //!
-//! A program of its own: sessions of other tests would write to the address of the window, too.
+//! A program of its own: sessions of other tests would write to the address of the window, too. Run
+//! by `wasm-pack test --headless --chrome viewer`.
 #![cfg(target_arch = "wasm32")]
 
-#[path = "web/page/mod.rs"]
 #[allow(dead_code, reason = "each test program uses a part")]
 mod page;
 #[allow(dead_code, reason = "each test program uses a part")]
@@ -12,9 +12,9 @@ mod samples;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::page::{Api, document, element, pass, press, start, text};
-use crate::samples::{Sample, bytes};
 use js_sys::Reflect;
+use page::{Api, document, element, pass, press, start, text};
+use samples::{Sample, bytes};
 use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;

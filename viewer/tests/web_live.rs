@@ -1,12 +1,18 @@
-//! The page and a fake server.
+//! The page and a fake server; run by `wasm-pack test --headless --chrome viewer`.
+#![cfg(target_arch = "wasm32")]
 
-use crate::page::{Api, document, element, pass, start, text};
+#[allow(dead_code, reason = "each test program uses a part")]
+mod page;
+
 use js_sys::{Array, Function, Reflect, Uint8Array};
+use page::{Api, document, element, pass, start, text};
 use vramscope_trace::{
     Chunk, DeviceId, Encoder, Event, EventKind, PoolKey, PoolKind, RecordingInfo, Sink, SiteId, StreamId,
 };
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_test::wasm_bindgen_test;
+use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
+
+wasm_bindgen_test_configure!(run_in_browser);
 
 /// Replaces the browser's WebSocket by fakes that open at once and count their listeners.
 const FAKE_WEBSOCKET: &str = "

@@ -6,7 +6,7 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{Document, DomParser, File, HtmlElement, KeyboardEvent, KeyboardEventInit, SupportedType};
 
-const PAGE: &str = include_str!("../../../../www/index.html");
+const PAGE: &str = include_str!("../../../www/index.html");
 
 pub(crate) fn document() -> Document {
     web_sys::window().and_then(|window| window.document()).expect("a page")

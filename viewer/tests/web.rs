@@ -1,7 +1,14 @@
-//! Recordings that are opened in the page.
+//! Recordings that are opened in the page; run by `wasm-pack test --headless --chrome viewer`.
+//!
+//! The tests of a program share one window. Those of the live page and of the browser's history
+//! have programs of their own: what their sessions do to the window would reach these tests.
+#![cfg(target_arch = "wasm32")]
 
-use crate::page::{document, element, pass, press, start, text, wait_until};
-use crate::samples::{Sample, bytes, states};
+mod page;
+mod samples;
+
+use page::{document, element, pass, press, start, text, wait_until};
+use samples::{Sample, bytes, states};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -13,8 +20,10 @@ use vramscope_trace::{
 use wasm_bindgen::JsCast;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
-use wasm_bindgen_test::wasm_bindgen_test;
+use wasm_bindgen_test::{wasm_bindgen_test, wasm_bindgen_test_configure};
 use web_sys::{CanvasRenderingContext2d, Event, HtmlCanvasElement, HtmlElement, HtmlSelectElement, Response};
+
+wasm_bindgen_test_configure!(run_in_browser);
 
 /// Counts the pixels of a canvas that are close to a color.
 fn pixels_like(canvas: &str, [r, g, b]: [u8; 3]) -> usize {
