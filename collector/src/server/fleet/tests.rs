@@ -22,12 +22,14 @@ const ASSETS: Assets = Assets(&[
     PageFile { path: "index.html", content: Plain(b"one rank") },
 ]);
 
-/// Bytes of a view. A few of them fill what the system buffers for a connection.
-const VIEW_BYTES: usize = 4 << 20;
+/// Bytes of a large view. A few of them fill what the system buffers for a connection.
+const LARGE_VIEW_BYTES: usize = 4 << 20;
 
 /// A fleet whose views are numbers, and that notes its commands.
 #[derive(Debug, Default)]
 struct FakeFleet {
+    /// True if views have [`LARGE_VIEW_BYTES`] bytes instead of one.
+    has_large_views: bool,
     /// For each client, in order of their connections, the number of views made for it.
     views: Mutex<Vec<Arc<AtomicU64>>>,
     commands: Mutex<Vec<String>>,
@@ -40,11 +42,14 @@ impl FakeFleet {
     }
 }
 
-struct FakeClient(Arc<AtomicU64>);
+struct FakeClient {
+    view_bytes: usize,
+    views: Arc<AtomicU64>,
+}
 
 impl FleetClient for FakeClient {
     fn update(&mut self) -> Option<Vec<u8>> {
-        Some(vec![self.0.fetch_add(1, Ordering::Relaxed) as u8; VIEW_BYTES])
+        Some(vec![self.views.fetch_add(1, Ordering::Relaxed) as u8; self.view_bytes])
     }
 }
 
@@ -56,7 +61,8 @@ impl FleetFeed for FakeFleet {
     fn client(&self) -> Box<dyn FleetClient> {
         let views = Arc::default();
         self.views.lock().expect("no thread panicked").push(Arc::clone(&views));
-        Box::new(FakeClient(views))
+        let view_bytes = if self.has_large_views { LARGE_VIEW_BYTES } else { 1 };
+        Box::new(FakeClient { view_bytes, views })
     }
 
     fn json(&self) -> String {
@@ -227,7 +233,7 @@ fn views_arrive_at_most_ten_times_a_second() {
 
 #[test]
 fn slow_client_skips_views() {
-    let fleet = Arc::new(FakeFleet::default());
+    let fleet = Arc::new(FakeFleet { has_large_views: true, ..FakeFleet::default() });
     let server = start(Some(Arc::clone(&fleet)), None);
     let next_view = |socket: &mut WebSocket<TcpStream>| loop {
         if let tungstenite::Message::Binary(view) = socket.read().expect("a message arrives") {
