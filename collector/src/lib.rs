@@ -140,6 +140,8 @@ mod text;
 mod time;
 mod torch;
 mod wait_check;
+#[cfg(test)]
+mod wait_until;
 
 #[cfg(feature = "server")]
 pub use aggregator::{Aggregator, JoinError, ProcessConnection};

@@ -15,9 +15,7 @@ use crate::process::{Process, Rank};
 use crate::recorder::{Outputs, Recorder};
 use crate::server::{Content, Server, ServerOptions, Token};
 use crate::socket::Address;
-
-/// Longest wait for anything, on a slow machine.
-const TIMEOUT: Duration = Duration::from_secs(120);
+use crate::wait_until::{TIMEOUT, wait_until};
 
 /// A server's state, as a fake transport fills it.
 #[derive(Default)]
@@ -94,15 +92,6 @@ impl Transport for BreakingTransport {
 fn start(transport: BreakingTransport, hub: &Hub) -> Push {
     let process = Process::this(hub.identity().to_string(), "train.py", Rank::default(), false);
     Push::start_with(transport, "a test server".to_owned(), process, hub).expect("a thread starts")
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "timed out waiting until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

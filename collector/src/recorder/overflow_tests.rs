@@ -3,10 +3,11 @@
 use vramscope_pool::Settings;
 use vramscope_trace::{DecodedItem, DeviceId, Event, EventKind, MemoryState, Relabel, Sink, SiteId, StreamId};
 
-use super::tests::{TIMEOUT, items, mark, sent, wait_until, with_stuck_disk};
+use super::tests::{items, mark, sent, with_stuck_disk};
 use super::*;
 use crate::host::HostDevice;
 use crate::pool::HostPool;
+use crate::wait_until::{TIMEOUT, wait_until};
 
 /// Returns the number of events without gaps, the number of gaps, the lost events, and the final
 /// state.

@@ -14,20 +14,7 @@ use crate::file::stream_with_queue;
 use crate::hub::ViewFrom;
 #[cfg(debug_assertions)]
 use crate::wait_check::Wait;
-
-/// Longest wait for anything, on a slow machine; also the patience of files whose disk takes its
-/// time.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(300);
-
-/// Waits until a condition holds.
-#[track_caller]
-pub(super) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "timed out waiting until {what}");
-        std::thread::sleep(PASS_INTERVAL);
-    }
-}
+use crate::wait_until::{TIMEOUT, wait_until};
 
 /// A file in memory that is full after `capacity` bytes.
 #[derive(Clone)]

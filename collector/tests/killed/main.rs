@@ -15,21 +15,22 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use vramscope_collector::{Hub, Keep, Outputs, Recorder, RecordingFile, ViewFrom};
 use vramscope_trace::{DecodedItem, Decoder, Event, MemorySink, Recording, RecordingInfo};
 
 #[path = "../it/file/program.rs"]
 mod program;
+#[path = "../../src/wait_until.rs"]
+mod wait_until;
 use program::Program;
+use wait_until::{TIMEOUT, wait_until};
 
 /// Events per second. Unoptimized code cannot encode 500,000 for a file and a viewer.
 const RATE: u64 = if cfg!(debug_assertions) { 100_000 } else { 500_000 };
 /// Age of a lost event from which on its kill is printed.
 const SHOWN_AGE_MS: f64 = 125.0;
-/// Longest wait for anything, on a slow machine.
-const TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest time before a program is killed.
 const MAX_LIFE: Duration = Duration::from_millis(1000);
 /// Set in the child process: the file to record to.
@@ -68,16 +69,6 @@ fn start(path: &Path, mode: &str) -> Child {
     let mut command = Command::new(program);
     command.args(["--exact", "killed_program"]).env(FILE, path).env(MODE, mode);
     command.arg("--nocapture").stdout(Stdio::piped()).spawn().expect("the child starts")
-}
-
-/// Waits until a condition holds.
-#[track_caller]
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < TIMEOUT, "timed out waiting until {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn unix_ns() -> u64 {

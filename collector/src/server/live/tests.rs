@@ -18,19 +18,7 @@ use crate::hub::testing::Source;
 use crate::recorder::{Outputs, Recorder, RecorderHandle};
 use crate::server::tests::{Response as TestResponse, send};
 use crate::server::{Assets, Content, Server, ServerOptions};
-
-/// Longest wait for anything, on a slow machine.
-const TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Waits until a condition holds.
-#[track_caller]
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = std::time::Instant::now() + TIMEOUT;
-    while !condition() {
-        assert!(std::time::Instant::now() < deadline, "timed out waiting until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+use crate::wait_until::{TIMEOUT, wait_until};
 
 fn serve(hub: &Hub) -> Server {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
