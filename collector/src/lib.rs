@@ -155,8 +155,8 @@ pub use download::download;
 pub use env::{EnvError, REDACT_VARIABLE, redact_from_env, settings_from_env};
 pub use figures::{DeviceFigures, Figures, MarkFigures};
 pub use file::{
-    FileError, Keep, ParseKeepBytesError, ParseTimeError, RecordingFile, file_writes, parse_keep_bytes, parse_time,
-    sync_folder_of,
+    FileError, Keep, ParseKeepBytesError, ParseTimeError, RecordingFile, create_replacement, file_writes,
+    parse_keep_bytes, parse_time, sync_folder_of,
 };
 #[cfg(feature = "follow")]
 pub use follow::{FollowError, FollowErrorKind, FollowEvent, FollowFrom, FollowOptions, Follower};

@@ -41,8 +41,8 @@ mod writer;
 
 pub use keep::{Keep, ParseKeepBytesError, ParseTimeError, parse_keep_bytes, parse_time};
 use queue::FileQueue;
-pub use storage::sync_folder_of;
 use storage::{Disk, OutputStream, Storage};
+pub use storage::{create_replacement, sync_folder_of};
 #[cfg(test)]
 pub(crate) use testing::stream_with_queue;
 pub(crate) use view::FileView;

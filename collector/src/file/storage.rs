@@ -1,5 +1,6 @@
 //! Where a recording is written: a regular file, or a stream such as a pipe.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -79,18 +80,10 @@ impl Disk {
         if cfg!(windows) { None } else { File::open(&self.path).ok() }
     }
 
-    /// Returns the path of the replacement file. It is in the recording's folder, because only
-    /// there can it replace the recording atomically.
-    fn next_path(&self) -> PathBuf {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        self.path.with_file_name(format!(".{name}.part"))
-    }
-
     /// Deletes the replacement file that this or an earlier process left behind.
     fn remove_next(&self) {
-        // Usually the file does not exist. If it cannot be removed, creating it fails and reports
-        // why.
-        let _ = fs::remove_file(self.next_path());
+        // Usually the file does not exist.
+        let _ = fs::remove_file(replacement_path(&self.path));
     }
 
     /// Returns the open file with this role. Returns an error for [`FileRole::Next`] while no
@@ -113,6 +106,31 @@ fn lock(file: &File) -> io::Result<()> {
         // Some file systems have no locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
+}
+
+/// Returns the path of the file that replaces the one at `path`. It is in the same folder, because
+/// only there can it replace the file atomically.
+fn replacement_path(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".part");
+    path.with_file_name(name)
+}
+
+/// Creates the file that is to replace the one at `path`, beside it and with the permissions of
+/// `current`. Returns it with its path, from which it is renamed once it is complete. A file that
+/// an earlier process left there is deleted.
+///
+/// # Errors
+/// If the file cannot be created, or an earlier one not deleted. No link is followed.
+pub fn create_replacement(path: &Path, current: &File) -> io::Result<(File, PathBuf)> {
+    let next_path = replacement_path(path);
+    // Usually the file does not exist. If it cannot be removed, creating it fails and reports why.
+    let _ = fs::remove_file(&next_path);
+    let next = OpenOptions::new().read(true).write(true).create_new(true).open(&next_path)?;
+    // Errors are ignored: some file systems have no permissions.
+    let _ = current.metadata().and_then(|current| next.set_permissions(current.permissions()));
+    Ok((next, next_path))
 }
 
 /// Waits until the name of the file at `path`, which was created or renamed, would survive a power
@@ -156,11 +174,8 @@ impl Storage for Disk {
     }
 
     fn begin_next(&mut self) -> io::Result<()> {
-        self.remove_next();
-        let next = OpenOptions::new().read(true).write(true).create_new(true).open(self.next_path())?;
+        let (next, _) = create_replacement(&self.path, &self.file)?;
         lock(&next)?;
-        // Keeps the permissions. Errors are ignored: some file systems have no permissions.
-        let _ = self.file.metadata().and_then(|current| next.set_permissions(current.permissions()));
         self.next = Some(next);
         Ok(())
     }
@@ -170,7 +185,7 @@ impl Storage for Disk {
     }
 
     fn take_next(&mut self) -> io::Result<()> {
-        fs::rename(self.next_path(), &self.path)?;
+        fs::rename(replacement_path(&self.path), &self.path)?;
         if let Some(next) = self.next.take() {
             self.file = next;
             self.must_seek = false;

@@ -32,7 +32,8 @@
 //! - `follower` is the thread that reads the rings, and `pace` limits what it requests from Python;
 //!   `modules` has the identities and names of modules, `regions` the names of `torch.compile`'s
 //!   regions, `notes` marks and relabels from Python; `own_events` checks the tracker by the
-//!   program's own events; `out_of_memory` explains a failure.
+//!   program's own events; `out_of_memory` explains a failure; `detached_work` is work for which no
+//!   caller waits without a limit.
 //! - `session` puts recording, follower and page together; `python` has the functions that Python
 //!   calls.
 
@@ -45,6 +46,7 @@
 use vramscope_pluggable as _;
 
 mod definitions;
+mod detached_work;
 mod follower;
 mod hash;
 mod interpreter;

@@ -1,19 +1,20 @@
 //! Explains an out-of-memory: what filled the GPU, and why the request failed.
 
-use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::Builder;
 use std::time::Duration;
 use std::{fs, io};
 
+use vramscope_collector::{create_replacement, sync_folder_of};
 use vramscope_insight::failures::{FailureCard, Failures, headline};
 use vramscope_pool::RecordedConf;
 use vramscope_trace::{FormatError, IndexedEncoder, RangeCopy, Recording};
+
+use crate::detached_work::{DetachedWork, NoResult};
 
 /// Number of failures that are read at once.
 const FAILURES_AT_ONCE: usize = 64;
@@ -49,27 +50,23 @@ pub(crate) fn end_at_failure(path: &Path) -> io::Result<Option<String>> {
 /// caller no longer waits.
 ///
 /// # Errors
-/// Those of `work`. If it takes longer than `patience`: the thread is not joined, because a disk
-/// that hangs may keep it for ever.
+/// If `work` fails, or takes longer than `patience`.
 fn within_patience<R: Send + 'static>(
     patience: Duration,
     work: impl FnOnce(&AtomicBool) -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
-    let (finished, result) = sync_channel(1);
     let is_given_up = Arc::new(AtomicBool::new(false));
     let of_thread = Arc::clone(&is_given_up);
-    Builder::new().name("vramscope-report".into()).spawn(move || {
-        // An error means that the caller has given up.
-        let _ = finished.send(work(&of_thread));
-    })?;
-    result.recv_timeout(patience).unwrap_or_else(|error| {
+    let running = DetachedWork::start(Builder::new().name("vramscope-report".into()), move || work(&of_thread));
+    let result = running.map_err(|not_started| not_started.error)?.wait(patience, || 0);
+    result.unwrap_or_else(|error| {
         is_given_up.store(true, Ordering::Relaxed);
         Err(match error {
-            RecvTimeoutError::Timeout => {
+            NoResult::TimedOut => {
                 let seconds = patience.as_secs_f64();
                 io::Error::new(io::ErrorKind::TimedOut, format!("the disk did not answer for {seconds:.0} s"))
             }
-            RecvTimeoutError::Disconnected => io::Error::other("internal error, please report it"),
+            NoResult::Panicked => io::Error::other(error),
         })
     })
 }
@@ -86,32 +83,20 @@ fn read_file(path: &Path) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
 }
 
 /// Replaces a file by one with these bytes, which is first written beside it: the file is complete
-/// at every moment. Does not replace it once `is_given_up` is true.
+/// at every moment, also after a power failure. Does not replace it once `is_given_up` is true.
 fn replace_file(path: &Path, bytes: &[u8], is_given_up: &AtomicBool) -> io::Result<()> {
-    let next_path = next_path(path);
-    // Usually the file does not exist. If it cannot be removed, creating it fails and reports why.
-    let _ = fs::remove_file(&next_path);
-    // Follows no link that another user has placed.
-    let mut next = OpenOptions::new().write(true).create_new(true).open(&next_path)?;
-    // Errors are ignored: some file systems have no permissions.
-    let _ = fs::metadata(path).and_then(|current| next.set_permissions(current.permissions()));
-    let replaced = next.write_all(bytes).and_then(|()| {
+    let (mut next, next_path) = create_replacement(path, &File::open(path)?)?;
+    let replaced = next.write_all(bytes).and_then(|()| next.sync_all()).and_then(|()| {
         if is_given_up.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         fs::rename(&next_path, path)
     });
-    replaced.inspect_err(|_| {
-        let _ = fs::remove_file(&next_path);
-    })
-}
-
-/// Returns the path of the file that replaces the one at `path`.
-fn next_path(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".part");
-    path.with_file_name(name)
+    match &replaced {
+        Ok(()) => sync_folder_of(path),
+        Err(_) => drop(fs::remove_file(&next_path)),
+    }
+    replaced
 }
 
 /// Reads a recording and its last out-of-memory.
@@ -173,7 +158,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("oom.vram");
         fs::write(&path, recording()).expect("the folder is writable");
-        fs::write(next_path(&path), "from a process that was killed").expect("the folder is writable");
+        fs::write(folder.path().join(".oom.vram.part"), "from a process that was killed")
+            .expect("the folder is writable");
         let mut earlier = fs::File::open(&path).expect("it exists");
         let text = end_at_failure(&path).expect("the disk works").expect("the recording has a failure");
         assert!(!text.contains("could not be removed"), "{text}");
@@ -191,7 +177,7 @@ mod tests {
         let path = folder.path().join("oom.vram");
         fs::write(&path, recording()).expect("the folder is writable");
         // No file can have this name.
-        fs::create_dir(next_path(&path)).expect("the folder is writable");
+        fs::create_dir(folder.path().join(".oom.vram.part")).expect("the folder is writable");
         let text = end_at_failure(&path).expect("the file can be read").expect("the recording has a failure");
         assert!(text.contains("Later events of other threads could not be removed: "), "{text}");
         assert_eq!(fs::read(&path).expect("it exists"), recording());
@@ -226,7 +212,7 @@ mod tests {
         assert_eq!(result.recv(), Ok(false));
         // A later report may have the same name.
         assert_eq!(fs::read(&path).expect("it exists"), b"report");
-        assert!(!next_path(&path).exists());
+        assert!(!folder.path().join(".oom.vram.part").exists());
     }
 
     #[test]

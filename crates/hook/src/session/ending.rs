@@ -1,17 +1,14 @@
 //! Ends a session without waiting for ever.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
+
+use crate::detached_work::{DetachedWork, NoResult, NotStarted};
 
 /// Longest time without progress before the end of a session is given up. A file that cannot be
 /// written ends earlier: after 10 s, or a minute if the disk is syncing.
 pub(super) const END_PATIENCE: Duration = Duration::from_secs(90);
-
-/// The reason of an error when the work has panicked.
-const PANICKED: &str = "internal error, please report it";
 
 /// Runs `work` on a thread of its own and returns its result. `progress` returns a number that
 /// changes as long as the thread does something.
@@ -37,33 +34,14 @@ fn run_on_thread<R: Send + 'static>(
     progress: impl Fn() -> u64,
     work: impl FnOnce() -> R + Send + 'static,
 ) -> Result<R, String> {
-    let (finished, result) = sync_channel(1);
-    // A thread that cannot be started drops its closure, but not the work.
-    let waiting = Arc::new(Mutex::new(Some(work)));
-    let take = |waiting: &Mutex<Option<_>>| waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let thread_waiting = Arc::clone(&waiting);
-    let thread = builder.name("vramscope-end".into()).spawn(move || {
-        if let Some(work) = take(&thread_waiting) {
-            // An error means that the caller has given up.
-            let _ = finished.send(work());
-        }
-    });
-    if thread.is_err()
-        && let Some(work) = take(&waiting)
-    {
-        return catch_unwind(AssertUnwindSafe(work)).map_err(|_| PANICKED.to_owned());
-    }
-    loop {
-        let before = progress();
-        match result.recv_timeout(patience) {
-            Ok(result) => return Ok(result),
-            Err(RecvTimeoutError::Timeout) if progress() != before => {}
-            Err(RecvTimeoutError::Timeout) => {
-                return Err(format!("nothing could be written for {:.0} s", patience.as_secs_f64()));
-            }
-            Err(RecvTimeoutError::Disconnected) => return Err(PANICKED.to_owned()),
-        }
-    }
+    let result = match DetachedWork::start(builder.name("vramscope-end".into()), work) {
+        Ok(running) => running.wait(patience, progress),
+        Err(NotStarted { work, .. }) => catch_unwind(AssertUnwindSafe(work)).map_err(|_| NoResult::Panicked),
+    };
+    result.map_err(|error| match error {
+        NoResult::TimedOut => format!("nothing could be written for {:.0} s", patience.as_secs_f64()),
+        NoResult::Panicked => error.to_string(),
+    })
 }
 
 #[cfg(test)]
@@ -106,7 +84,7 @@ mod tests {
             run_on_thread(Builder::new().stack_size(1 << 60), Duration::from_secs(60), || 0, work)
         };
         assert_eq!(run(|| thread::current().id()), Ok(thread::current().id()));
-        assert_eq!(run(|| panic!("a panic of the test")), Err(PANICKED.to_owned()));
+        assert_eq!(run(|| panic!("a panic of the test")), Err("internal error, please report it".to_owned()));
     }
 
     #[test]
