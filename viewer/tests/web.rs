@@ -1,7 +1,7 @@
 //! Recordings that are opened in the page; run by `wasm-pack test --headless --chrome viewer`.
 //!
-//! The tests of a program share one window. Those of the live page and of the browser's history
-//! have programs of their own: what their sessions do to the window would reach these tests.
+//! The tests of a program share one window. Tests of the live page and of the browser's history
+//! change the window, so they are in programs of their own.
 #![cfg(target_arch = "wasm32")]
 
 mod page;

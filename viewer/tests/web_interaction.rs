@@ -1,7 +1,7 @@
 //! The browser's history, the sizes of panes, saved pictures and links to files, in a browser.
 //!
-//! A program of its own: sessions of other tests would write to the address of the window, too. Run
-//! by `wasm-pack test --headless --chrome viewer`.
+//! These tests are in a program of their own, because sessions of other tests would write to the
+//! address of the window, too. Run by `wasm-pack test --headless --chrome viewer`.
 #![cfg(target_arch = "wasm32")]
 
 #[allow(dead_code, reason = "each test program uses a part")]

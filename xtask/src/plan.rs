@@ -25,12 +25,12 @@ const LONGEST_SHOWN: usize = 12;
 
 /// The steps of `cargo xtask test`. Those that come first start first, as far as possible.
 pub(crate) struct Plan<'a> {
-    tiers: Tiers,
+    tiers: &'a Tiers,
     steps: Vec<Step<'a>>,
 }
 
 /// Why a step of the full tier does not run.
-const NOT_IN_TIER: &str = "only with --full, and after a change of what it is about";
+const NOT_IN_TIER: &str = "runs with --full, or after a change of the files that it checks";
 
 /// The number of a step, by which other steps name it as needed.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ enum Outcome {
 
 impl<'a> Plan<'a> {
     /// Creates a plan without steps.
-    pub(crate) fn new(tiers: Tiers) -> Self {
+    pub(crate) fn new(tiers: &'a Tiers) -> Self {
         Self { tiers, steps: Vec::new() }
     }
 
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn step_with_a_failed_dependency_is_not_run() {
-        let mut plan = Plan::new(Tiers::Full);
+        let mut plan = Plan::new(&Tiers::Full);
         let good = plan.step("good", Kind::Test, &[], || Ok(()));
         let bad = plan.step("bad", Kind::Test, &[good], || Err("broken".to_owned()));
         let panics = plan.step("panics", Kind::CompileOther, &[], || panic!("on purpose"));
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn plan_without_failures_succeeds() {
-        let mut plan = Plan::new(Tiers::Full);
+        let mut plan = Plan::new(&Tiers::Full);
         plan.step("good", Kind::Test, &[], || Ok(()));
         plan.skip("extra", "missing");
         assert_eq!(run(plan), ExitCode::SUCCESS);
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn steps_of_different_kinds_run_at_once() {
         let both = Barrier::new(2);
-        let mut plan = Plan::new(Tiers::Full);
+        let mut plan = Plan::new(&Tiers::Full);
         for kind in [Kind::CompileDebug, Kind::Test] {
             plan.step("meets the other", kind, &[], || {
                 both.wait();
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn steps_of_one_kind_run_one_after_the_other_and_measurements_alone() {
         let (running, is_measuring) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let mut plan = Plan::new(Tiers::Full);
+        let mut plan = Plan::new(&Tiers::Full);
         let kinds = [Kind::Measure, Kind::CompileDebug, Kind::CompileDebug, Kind::Test, Kind::Measure];
         let numbers = kinds.map(|kind| kinds.iter().position(|one| *one == kind).unwrap_or_default());
         let of_kind = [const { AtomicUsize::new(0) }; 5];
@@ -395,7 +395,7 @@ mod tests {
     #[test]
     fn earlier_steps_start_first_as_far_as_they_can() {
         let (sender, started) = mpsc::channel();
-        let mut plan = Plan::new(Tiers::Full);
+        let mut plan = Plan::new(&Tiers::Full);
         let first = plan.step("first", Kind::Test, &[], || Ok(()));
         for (name, needs) in [("second", vec![first]), ("third", vec![])] {
             let sender = sender.clone();
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn output_of_a_step_goes_to_its_log() {
         let logs = tempfile::tempdir().expect("a temporary folder");
-        let mut plan = Plan::new(Tiers::Full);
+        let mut plan = Plan::new(&Tiers::Full);
         for (name, kind) in [("one", Kind::Test), ("two", Kind::CompileOther)] {
             plan.step(name, kind, &[], move || {
                 shell::print(&format!("message of {name}"));

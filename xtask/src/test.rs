@@ -41,7 +41,8 @@ const WASM_PROFILE: [(&str, &str); 1] = [("CARGO_PROFILE_DEV_DEBUG", "0")];
 /// True where the Python package can be built.
 const HAS_WHEEL: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
 
-/// Files that steps of the full tier are about: the short tier runs those whose files changed.
+/// For each step of the full tier, the files that it checks. After a change of one of these files,
+/// the short tier runs the step, too.
 mod about {
     pub(super) const ARCHIVE: &[&str] = &["crates/fleet/src/archive/", "tests/archive/"];
     pub(super) const BENCHMARKS: &[&str] = &["/benches/"];
@@ -72,7 +73,7 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
     let executables = || native_executables.get().map_or(&[][..], Vec::as_slice);
     let build = &NativeBuild::of(tiers);
     let has_wheel = HAS_WHEEL && tiers.run_step_about(&[about::WHEEL, about::NOTEBOOK].concat());
-    let mut plan = Plan::new(tiers.clone());
+    let mut plan = Plan::new(tiers);
 
     let mut set_up = |name, tool: Tool| plan.step(name, Kind::Install, &[], move || set_up(tool));
     let clippy = set_up("set up clippy", Tool::Clippy);

@@ -1,5 +1,5 @@
-//! Chooses which steps of `cargo xtask test` run: all with `--full`, otherwise those that every
-//! change must pass, and those of the others that are about files that changed.
+//! Chooses the steps of `cargo xtask test`: with `--full` all steps; otherwise the steps that every
+//! change must pass, and each other step whose files changed.
 
 use crate::shell::{self, Result, command};
 
@@ -11,7 +11,7 @@ pub(crate) const BASE_VARIABLE: &str = "VRAMSCOPE_TEST_BASE";
 const MAIN_BRANCH: &str = "origin/main";
 
 /// Which tier of tests runs, and what changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Tiers {
     /// Every step.
     Full,
