@@ -1,9 +1,10 @@
 //! Builds the viewer for WebAssembly, the compressed page, and the binary that embeds it.
 
 use std::convert::Infallible;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs, io};
+use std::{env, fs, io, thread};
 
 use wasm_bindgen_cli_support::Bindgen;
 
@@ -115,7 +116,7 @@ impl WasmModule {
                 .web(true)?
                 .typescript(false)
                 // Names of functions are a quarter of the file.
-                .remove_name_section(is_release)
+                .remove_name_section(profile != Profile::Dev)
                 .remove_producers_section(true)
                 // Unlike the command, the library omits the wasm file's default path unless told
                 // not to; the page's init() needs it.
@@ -150,9 +151,15 @@ pub(crate) fn page_with(compile: impl FnMut(WasmModule) -> Result<()>) -> Result
 /// Generates the page from its compiled modules.
 fn generate_page(profile_of: impl Fn(WasmModule) -> Profile, is_release: bool) -> Result<()> {
     let www = workspace::root().join("www");
-    for module in MODULES {
-        module.generate(profile_of(module), is_release, &www.join("pkg"))?;
-    }
+    let pkg = &www.join("pkg");
+    let profiles = MODULES.map(|module| (module, profile_of(module)));
+    thread::scope(|scope| {
+        let start = |(module, profile): (WasmModule, _)| scope.spawn(move || module.generate(profile, is_release, pkg));
+        profiles
+            .map(start)
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })?;
     let effort = if is_release { Effort::Smallest } else { Effort::Fast };
     page::compress(&www, effort).map_err(|error| format!("{}: {error}", www.display()))
 }
