@@ -450,7 +450,7 @@ impl<O: Output> Merger<O> {
             *state.device_mut(merged) = merged_device(source, received, current, event, now_ns);
         }
         state.set_time_ns(state.time_ns().max(now_ns));
-        self.output.full_state(&state);
+        self.output.replace_state(&state);
     }
 
     /// Returns the number of connected processes.

@@ -219,7 +219,7 @@ impl RecordingFile {
         drop(self.shared.wait_while(|state| state.is_writing || !state.waiting.is_empty()));
     }
 
-    /// Returns true if a [full state](vramscope_trace::Sink::full_state) is needed next, so that
+    /// Returns true if a [full state](vramscope_trace::Sink::replace_state) is needed next, so that
     /// older chunks can be removed.
     #[must_use]
     pub fn wants_state(&self) -> bool {

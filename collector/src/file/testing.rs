@@ -229,9 +229,9 @@ impl Program {
     }
 
     /// Records the full memory state, so that the file can be cut before it.
-    pub(super) fn full_state(&mut self) {
+    pub(super) fn replace_state(&mut self) {
         let state = self.encoder.state().clone();
-        self.encoder.full_state(&state);
+        self.encoder.replace_state(&state);
     }
 
     /// Ends the current chunk and returns all chunks since the last call.

@@ -28,7 +28,7 @@ fn chunks() -> Vec<Chunk> {
             program.annotate();
         }
         if n % 13 == 0 {
-            program.full_state();
+            program.replace_state();
         }
         chunks.extend(program.chunks());
     }
@@ -290,12 +290,12 @@ proptest! {
             match action {
                 Action::Run(blocks) => program.run(blocks),
                 Action::Annotate => program.annotate(),
-                Action::State => program.full_state(),
+                Action::State => program.replace_state(),
                 Action::Idle => while writer.is_copying() { writer.copy().expect("the disk has no fault") },
                 Action::Wait(seconds) => now += Duration::from_secs(seconds),
             }
             if writer.wants_state(now) {
-                program.full_state();
+                program.replace_state();
             }
             for chunk in program.chunks() {
                 writer.append(&chunk, now).expect("the disk has no fault");
@@ -367,7 +367,7 @@ fn file_on_a_disk_keeps_its_newest_part() {
     for _ in 0..500 {
         program.run(200);
         if file.wants_state() {
-            program.full_state();
+            program.replace_state();
         }
         program.chunks().into_iter().for_each(|chunk| file.append(Arc::new(chunk)));
         file.flush();

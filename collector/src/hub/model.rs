@@ -141,7 +141,7 @@ fn check(actions: &[Action], limits: HubLimits, has_file: bool) {
         let of = |client: usize| (count > 0).then(|| client % count.max(1));
         match *action {
             Action::Run(events) => source.run(events),
-            Action::State => source.full_state(),
+            Action::State => source.replace_state(),
             Action::Gap(events) => source.gap(events),
             Action::Cut(is_written) => source.cut(is_written),
             Action::LoseFile => source.lose_file(),

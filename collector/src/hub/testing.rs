@@ -84,9 +84,9 @@ impl Source {
     }
 
     /// Records and publishes a full state, at which viewers can begin.
-    pub(crate) fn full_state(&mut self) {
+    pub(crate) fn replace_state(&mut self) {
         let state = self.encoder.state().clone();
-        self.encoders().for_each(|encoder| encoder.full_state(&state));
+        self.encoders().for_each(|encoder| encoder.replace_state(&state));
         self.publish();
     }
 
@@ -95,7 +95,7 @@ impl Source {
         let end = self.encoder.state().event();
         self.gaps.push((end, events));
         self.encoders().for_each(|encoder| encoder.skip_to(end + events));
-        self.full_state();
+        self.replace_state();
     }
 
     /// Ends a chunk for both hub and file, so that viewers can switch from the file to the hub

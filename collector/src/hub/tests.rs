@@ -72,12 +72,12 @@ fn restarted_viewer_repeats_what_a_new_receiver_needs() {
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     let mut first = Recording::new();
     source.run(1000);
-    source.full_state();
+    source.replace_state();
     source.run(1000);
     take_all(&mut viewer, &mut first);
     // Published before the restart, but taken only after it.
     source.run(1000);
-    source.full_state();
+    source.replace_state();
     source.run(1000);
     viewer.restart();
     let mut second = Recording::new();
@@ -93,7 +93,7 @@ fn viewer_restarted_before_its_first_chunk_begins_as_a_new_one() {
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     viewer.restart();
     source.run(1000);
-    source.full_state();
+    source.replace_state();
     source.run(1000);
     viewer.restart();
     let mut recording = Recording::new();
@@ -111,7 +111,7 @@ fn viewer_restarted_before_the_first_state_repeats_everything() {
     // Published while the viewer takes nothing.
     for _ in 0..3 {
         source.run(1000);
-        source.full_state();
+        source.replace_state();
     }
     viewer.restart();
     let mut recording = Recording::new();
@@ -130,7 +130,7 @@ fn viewer_restarted_after_its_state_was_dropped_counts_the_skipped_events() {
     take_all(&mut viewer, &mut recording);
     for _ in 0..20 {
         source.run(1000);
-        source.full_state();
+        source.replace_state();
     }
     viewer.restart();
     take_all(&mut viewer, &mut recording);
@@ -204,7 +204,7 @@ fn new_viewers_begin_where_requested() {
     assert!(early.0.take(1000).chunks.is_empty());
     for _ in 0..10 {
         source.run(10_000);
-        source.full_state();
+        source.replace_state();
     }
     source.run(100);
     let end = source.encoder.state().event();

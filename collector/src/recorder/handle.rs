@@ -364,7 +364,7 @@ impl Sink for RecorderHandle {
         let time = (relabel.time_ns, Unit::Nanoseconds);
         self.put(relabel.device, time, |ring| ring.relabel(relabel));
     }
-    fn full_state(&mut self, state: &MemoryState) {
+    fn replace_state(&mut self, state: &MemoryState) {
         let time = (state.time_ns(), Unit::Nanoseconds);
         self.put(DeviceId::HOST, time, |ring| ring.side_record(SideRecord::FullState(Box::new(state.clone()))));
     }

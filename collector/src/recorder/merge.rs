@@ -135,7 +135,7 @@ fn take_side_record(waiting: &mut VecDeque<(u64, SideRecord)>, ring: u64, sink: 
     let index = waiting.iter().position(|(number, _)| *number == ring);
     match index.and_then(|index| waiting.remove(index)).expect("a side record is stored before its placeholder").1 {
         SideRecord::Annotation(annotation) => sink.annotation(&annotation),
-        SideRecord::FullState(state) => sink.full_state(&state),
+        SideRecord::FullState(state) => sink.replace_state(&state),
         SideRecord::DeviceState(device, state) => sink.device_state(device, &state),
     }
 }

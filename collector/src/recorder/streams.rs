@@ -80,7 +80,7 @@ impl Streams {
         self.since = self.since.or(since);
         if self.outputs.file.as_ref().is_some_and(RecordingFile::wants_state) {
             let state = self.main.state().clone();
-            self.main.full_state(&state);
+            self.main.replace_state(&state);
         }
         let shared = is_watched && self.live.is_none();
         let is_cut = at_once || shared || self.since.is_some_and(|since| since.elapsed() >= FILE_CHUNK_INTERVAL);
@@ -105,7 +105,7 @@ impl Streams {
     /// Writes a full state of all devices to the file and the hub.
     pub(crate) fn write_state(&mut self) {
         let state = self.main.state().clone();
-        self.full_state(&state);
+        self.replace_state(&state);
     }
 
     /// Iterates over the encoders that receive events: one, or two while viewers have their own.
@@ -267,7 +267,7 @@ impl DeviceStateSink for Streams {
         let mut state = self.main.state().clone();
         let (event, time_ns) = (state.event(), state.time_ns());
         state.device_mut(device).resync(device_state, event, time_ns);
-        self.full_state(&state);
+        self.replace_state(&state);
     }
 }
 
@@ -290,7 +290,7 @@ impl Sink for Streams {
     fn relabel(&mut self, relabel: &Relabel) {
         self.encoders().for_each(|encoder| encoder.relabel(relabel));
     }
-    fn full_state(&mut self, state: &MemoryState) {
-        self.encoders().for_each(|encoder| encoder.full_state(state));
+    fn replace_state(&mut self, state: &MemoryState) {
+        self.encoders().for_each(|encoder| encoder.replace_state(state));
     }
 }

@@ -322,7 +322,7 @@ fn ended_recording_blocks_no_thread() {
         handle.event(&mark(n, 1));
         late.event(&mark(n, 1));
         late.define(&Definition::String("late".into()));
-        late.full_state(&MemoryState::default());
+        late.replace_state(&MemoryState::default());
     }
 }
 
@@ -393,9 +393,9 @@ fn side_records_keep_their_position_among_events() {
     handle.event(&mark(1, 1));
     handle.relabel(&relabel);
     handle.annotation(&annotation(1));
-    handle.full_state(&MemoryState::default());
+    handle.replace_state(&MemoryState::default());
     handle.event(&mark(2, 1));
-    handle.full_state(&MemoryState::default());
+    handle.replace_state(&MemoryState::default());
     let pass = merge.run_pass(&shared, &clock, &mut memory);
     assert_eq!((pass.events, pass.is_idle, pass.is_last), (2, false, false));
     assert_eq!(memory.events, [mark(1, 1), mark(2, 1)]);

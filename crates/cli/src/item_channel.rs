@@ -55,7 +55,7 @@ impl Sink for ItemSender {
     fn relabel(&mut self, relabel: &Relabel) {
         self.push(DecodedItem::Relabel(*relabel));
     }
-    fn full_state(&mut self, state: &MemoryState) {
+    fn replace_state(&mut self, state: &MemoryState) {
         self.push(DecodedItem::FullState(Box::new(state.clone())));
     }
 }
@@ -99,7 +99,7 @@ fn receive<S: Sink>(receiver: &Receiver<Vec<DecodedItem>>, make_sink: impl FnOnc
         match item {
             DecodedItem::Info(_) => {}
             DecodedItem::Define(definition) => sink.define(&definition),
-            DecodedItem::FullState(state) => sink.full_state(&state),
+            DecodedItem::FullState(state) => sink.replace_state(&state),
             DecodedItem::Event(event) => sink.event(&event),
             DecodedItem::Annotation(annotation) => sink.annotation(&annotation),
             DecodedItem::Relabel(relabel) => sink.relabel(&relabel),
@@ -123,7 +123,7 @@ mod tests {
                 let mut sender = pending.begin(&info);
                 sender.define(&Definition::String("name".to_owned()));
                 (0..count).for_each(|number| sender.event(&event(number)));
-                sender.full_state(&MemoryState::default());
+                sender.replace_state(&MemoryState::default());
                 count
             };
             let (returned, memory) = read_on_thread(read, |received| {

@@ -73,7 +73,7 @@ impl History {
         let last_ns = events.last().map_or(0, |event| event.time_ns) + 1000;
         let at = last_ns * time as u64;
         if time == 0 {
-            sink.full_state(&self.start);
+            sink.replace_state(&self.start);
         } else {
             self.restore_initial_state(sink, at);
         }
@@ -274,7 +274,7 @@ fn lifetimes_of(path: &Path) -> usize {
             match item {
                 DecodedItem::FullState(state) => {
                     number = state.event();
-                    builder.full_state(&state);
+                    builder.replace_state(&state);
                 }
                 DecodedItem::Event(event) => {
                     builder.event(number, &event);
@@ -284,7 +284,7 @@ fn lifetimes_of(path: &Path) -> usize {
             }
         }
     }
-    builder.finish().size_in_memory()
+    builder.finish().memory_bytes()
 }
 
 fn seek(recording: &Recording) {

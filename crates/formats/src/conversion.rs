@@ -170,7 +170,7 @@ impl<'a> HistoryMerger<'a> {
                 history.fill_start(state.device_mut(DeviceId(history.device)), sites);
             }
             define_new(sites, sink);
-            sink.full_state(&state);
+            sink.replace_state(&state);
         }
         let mut annotations = self.annotations.iter().peekable();
         let mut events = 0;

@@ -206,7 +206,7 @@ fn encode(items: &[DecodedItem]) -> Vec<u8> {
             DecodedItem::Define(definition) => encoder.define(definition),
             DecodedItem::FullState(state) => {
                 encoder.skip_to(state.event());
-                encoder.full_state(state);
+                encoder.replace_state(state);
             }
             DecodedItem::Event(event) => encoder.event(event),
             DecodedItem::Annotation(annotation) => encoder.annotation(annotation),

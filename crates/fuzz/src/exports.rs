@@ -99,13 +99,13 @@ fn lifetimes(recording: &Recording, random: &mut Random) {
     let mut builder = LifetimesBuilder::new();
     let mut replay = Replay::new();
     let first = recording.first_event();
-    builder.full_state(replay.seek(recording, first).expect("all chunks are in memory"));
+    builder.replace_state(replay.seek(recording, first).expect("all chunks are in memory"));
     let walked = export::for_each_event(recording, &mut |_, _| {}, |_, number, event| {
         builder.event(number, event);
         Ok::<_, vramscope_trace::FormatError>(())
     });
     walked.expect("all chunks are in memory");
-    builder.full_state(recording.end_state());
+    builder.replace_state(recording.end_state());
     let lifetimes = builder.finish();
     let end = recording.end_event();
     for (id, device) in lifetimes.devices().take(4) {

@@ -132,7 +132,7 @@ pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
             23..=26 => encoder.flush(),
             27 => {
                 let state = encoder.state().clone();
-                encoder.full_state(&state);
+                encoder.replace_state(&state);
             }
             28 => {
                 // Skips events and continues with a full state.
@@ -140,7 +140,7 @@ pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
                 encoder.skip_to(state.event() + u64::from(reader.byte()));
                 let missed = Event { device, time_ns, kind: reader.kind(0) };
                 state.apply(&missed);
-                encoder.full_state(&state);
+                encoder.replace_state(&state);
             }
             29 => {
                 // Repeats the header chunk with more information.

@@ -25,7 +25,7 @@ impl Sink for StateTracker {
         self.state.apply(event);
         self.events += 1;
     }
-    fn full_state(&mut self, state: &MemoryState) {
+    fn replace_state(&mut self, state: &MemoryState) {
         self.state = state.clone();
     }
 }

@@ -334,7 +334,7 @@ impl FollowerThread {
                 }
             }
             if memory.devices().len() > 0 {
-                handle.full_state(&memory);
+                handle.replace_state(&memory);
             }
         }
         for (reader, state, live, time_ns) in devices {

@@ -258,7 +258,7 @@ impl History {
     /// Returns the memory that the history occupies, in bytes, approximately.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let size = |pass: &Pass| pass.reader.lifetimes().size_in_memory() + pass.times.size_in_memory();
+        let size = |pass: &Pass| pass.reader.lifetimes().memory_bytes() + pass.times.memory_bytes();
         size(&self.pass) + self.replacement.as_deref().map_or(0, size)
     }
 }

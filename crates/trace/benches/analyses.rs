@@ -18,7 +18,7 @@ const DEVICE: DeviceId = DeviceId(0);
 fn main() {
     let index = lifetimes(&common::program(EVENTS, 1));
     let allocations: usize = index.devices().map(|(_, device)| device.len()).sum();
-    println!("{:.2} bytes per allocation in the lifetime index", index.size_in_memory() as f64 / allocations as f64);
+    println!("{:.2} bytes per allocation in the lifetime index", index.memory_bytes() as f64 / allocations as f64);
     divan::main();
 }
 

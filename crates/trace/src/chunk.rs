@@ -313,7 +313,7 @@ impl PackedChunk {
     }
 
     /// Returns the memory that this chunk occupies as stored, in bytes.
-    pub(crate) fn size_in_memory(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.stored.len()
     }
 

@@ -88,7 +88,7 @@ fn combine(a: Counters, b: Counters, pick: impl Fn(u64, u64) -> u64) -> Counters
 impl CounterColumn {
     /// Creates a time slice in which the counters do not change, ending at the moment `event`.
     #[inline]
-    pub(crate) fn constant(event: u64, counters: Counters) -> Self {
+    pub(crate) fn from_counters(event: u64, counters: Counters) -> Self {
         Self { event, last: counters, min: counters, max: counters }
     }
 }
@@ -115,7 +115,7 @@ fn combine_samples(a: MemorySample, b: MemorySample, pick: fn(u64, u64) -> u64) 
 
 impl SampleColumn {
     /// Creates a time slice without a new sample: last value, minimum and maximum are `sample`.
-    fn constant(sample: MemorySample) -> Self {
+    fn from_sample(sample: MemorySample) -> Self {
         Self { last: sample, min: sample, max: sample }
     }
 }
@@ -172,7 +172,7 @@ impl CounterSeries {
     pub(crate) fn new(event: u64, counters: Counters) -> Self {
         let peak = |bytes| Peak { event: if bytes > 0 { event } else { 0 }, bytes };
         Self {
-            start: CounterColumn::constant(event, counters),
+            start: CounterColumn::from_counters(event, counters),
             buckets: TimePyramid::new(BUCKET_EVENTS),
             samples: TimePyramid::new(1),
             sample: None,
@@ -251,14 +251,14 @@ impl CounterSeries {
     #[inline]
     pub(crate) fn push(&mut self, event: u64, time_ns: u64, counters: Counters) {
         self.raise_peaks(event, &counters);
-        self.buckets.push(time_ns, CounterColumn::constant(event, counters));
+        self.buckets.push(time_ns, CounterColumn::from_counters(event, counters));
     }
 
     /// Adds a memory sample taken at the moment `event`, with the counters of that moment; a sample
     /// equal to the last one is ignored. Times (nanoseconds) must not decrease.
     pub(crate) fn push_sample(&mut self, event: u64, time_ns: u64, counters: Counters, sample: MemorySample) {
         if self.sample.replace(sample) != Some(sample) {
-            self.samples.push(time_ns, SampleColumn::constant(sample));
+            self.samples.push(time_ns, SampleColumn::from_sample(sample));
             self.raise_peaks(event, &counters);
             self.raise_used_memory_peaks();
         }
@@ -292,7 +292,7 @@ impl CounterSeries {
         let mut column = before;
         (0..width)
             .map(|index| {
-                column = CounterColumn::constant(column.event, column.last);
+                column = CounterColumn::from_counters(column.event, column.last);
                 let until = self.buckets.ends_by(slice_end(from_ns, to_ns, width, index)).max(at);
                 self.buckets.for_each_bucket(at, until, |next| column.extend(next));
                 at = until;
@@ -312,7 +312,7 @@ impl CounterSeries {
         let mut column = at.checked_sub(1).and_then(|before| self.samples.get(before)).map(|before| before.slice);
         (0..width)
             .map(|index| {
-                column = column.map(|before| SampleColumn::constant(before.last));
+                column = column.map(|before| SampleColumn::from_sample(before.last));
                 let until = self.samples.ends_by(slice_end(from_ns, to_ns, width, index)).max(at);
                 self.samples.for_each_bucket(at, until, |next| column.get_or_insert(*next).extend(next));
                 at = until;
@@ -350,8 +350,8 @@ impl CounterSeries {
     }
 
     /// Returns the memory that the series occupies, in bytes.
-    pub(crate) fn size_in_memory(&self) -> usize {
-        self.buckets.size_in_memory() + self.samples.size_in_memory()
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.buckets.memory_bytes() + self.samples.memory_bytes()
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) trait ChunkVisitor {
     /// Receives a definition (string, frame, stack or site) that no earlier chunk had.
     fn define(&mut self, definition: &Definition);
     /// Receives a full state, which replaces the memory state that the events led to.
-    fn full_state(&mut self, state: MemoryState);
+    fn replace_state(&mut self, state: MemoryState);
     /// Receives the next event of the recording.
     fn event(&mut self, event: Event);
     /// Receives the events and relabels of a chunk; by default passes each to
@@ -210,7 +210,7 @@ impl DecodeContext {
             }
             ChunkKind::State => {
                 self.check_order(packed, true)?;
-                visitor.full_state(decompress_state(packed, &mut self.decompressor, None)?);
+                visitor.replace_state(decompress_state(packed, &mut self.decompressor, None)?);
                 self.next_event = Some(packed.first_event);
                 self.relabels_since_event.clear();
             }
@@ -287,7 +287,7 @@ impl ChunkVisitor for VecDeque<DecodedItem> {
     fn define(&mut self, definition: &Definition) {
         self.push_back(DecodedItem::Define(definition.clone()));
     }
-    fn full_state(&mut self, state: MemoryState) {
+    fn replace_state(&mut self, state: MemoryState) {
         self.push_back(DecodedItem::FullState(Box::new(state)));
     }
     fn event(&mut self, event: Event) {

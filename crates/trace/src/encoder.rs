@@ -128,7 +128,7 @@ impl Encoder {
     /// Marks the events before the one with index `event` (from 0) as lost, so that this event
     /// comes next. Does nothing if the encoder is already there or ahead.
     ///
-    /// A [full state](Sink::full_state) must come next.
+    /// A [full state](Sink::replace_state) must come next.
     pub fn skip_to(&mut self, event: u64) {
         self.flush();
         self.state.event = self.state.event.max(event);
@@ -297,7 +297,7 @@ impl Sink for Encoder {
         }
     }
 
-    fn full_state(&mut self, state: &MemoryState) {
+    fn replace_state(&mut self, state: &MemoryState) {
         self.flush();
         self.forget_relabels();
         let event = self.state.event;

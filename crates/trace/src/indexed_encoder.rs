@@ -63,9 +63,9 @@ impl Sink for IndexedEncoder {
         Some(&mut self.encoder)
     }
 
-    fn full_state(&mut self, state: &MemoryState) {
+    fn replace_state(&mut self, state: &MemoryState) {
         // Events after a late beginning or a gap keep their numbers.
         self.encoder.skip_to(state.event());
-        self.encoder.full_state(state);
+        self.encoder.replace_state(state);
     }
 }

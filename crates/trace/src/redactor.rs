@@ -91,7 +91,7 @@ impl<S: Sink> Redactor<S> {
         match item {
             DecodedItem::Info(_) => {}
             DecodedItem::Define(definition) => self.define(definition),
-            DecodedItem::FullState(state) => self.full_state(state),
+            DecodedItem::FullState(state) => self.replace_state(state),
             DecodedItem::Event(event) => self.event(event),
             DecodedItem::Annotation(annotation) => self.annotation(annotation),
             DecodedItem::Relabel(relabel) => self.relabel(relabel),
@@ -206,7 +206,7 @@ impl<S: Sink> Sink for Redactor<S> {
         self.sink.relabel(relabel);
     }
 
-    fn full_state(&mut self, state: &MemoryState) {
-        self.sink.full_state(state);
+    fn replace_state(&mut self, state: &MemoryState) {
+        self.sink.replace_state(state);
     }
 }

@@ -189,7 +189,7 @@ pub(crate) fn put_series(out: &mut Vec<u8>, series: &CounterSeries) {
 pub(crate) fn read_series(reader: &mut Reader<'_>) -> Result<CounterSeries, PayloadError> {
     let event = reader.u64()?;
     let mut number = || reader.u64();
-    let start = CounterColumn::constant(event, counters_from_array([number()?, number()?, number()?, number()?]));
+    let start = CounterColumn::from_counters(event, counters_from_array([number()?, number()?, number()?, number()?]));
     let peak_events = [number()?, number()?, number()?];
     let used_memory_peaks = UsedMemoryPeaks { by_process: number()?, by_all_processes: number()? };
     let buckets = read_buckets(reader)?;
@@ -284,7 +284,7 @@ mod tests {
             let mut bytes = encode(&series([1; 4], &steps));
             damage(&mut bytes, &hits, end);
             if let Ok(series) = decode(&bytes) {
-                prop_assert!(series.size_in_memory() <= 40 * bytes.len() + 4096);
+                prop_assert!(series.memory_bytes() <= 40 * bytes.len() + 4096);
                 for column in series.columns(0, u64::MAX, 9) {
                     prop_assert!(column.min.allocated <= column.max.allocated);
                 }

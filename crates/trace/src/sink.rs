@@ -35,9 +35,9 @@ pub trait Sink {
     /// Receives a full state, which replaces the memory state that the events led to.
     ///
     /// It comes before the first event if memory was in use by then, and after a gap.
-    fn full_state(&mut self, state: &MemoryState) {
+    fn replace_state(&mut self, state: &MemoryState) {
         if let Some(sink) = self.inner_sink() {
-            sink.full_state(state);
+            sink.replace_state(state);
         }
     }
     /// Returns the sink behind this one, which receives everything but events unchanged.
@@ -82,7 +82,7 @@ impl Sink for MemorySink {
     fn relabel(&mut self, relabel: &Relabel) {
         self.relabels.push((self.events.len(), *relabel));
     }
-    fn full_state(&mut self, state: &MemoryState) {
+    fn replace_state(&mut self, state: &MemoryState) {
         self.states.push((self.events.len(), state.clone()));
     }
 }

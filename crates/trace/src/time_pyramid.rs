@@ -183,7 +183,7 @@ impl<S: TimeSlice> TimePyramid<S> {
     }
 
     /// Returns the memory that the pyramid occupies, in bytes.
-    pub(crate) fn size_in_memory(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.levels.iter().map(|level| level.capacity() * size_of::<Bucket<S>>()).sum()
     }
 }
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(buckets.bucket_values(), 16);
         assert!(largest_len <= MAX_BUCKETS);
         assert!(
-            buckets.size_in_memory()
+            buckets.memory_bytes()
                 < 2 * MAX_BUCKETS * BUCKETS_PER_PARENT / (BUCKETS_PER_PARENT - 1) * size_of::<Bucket<Range>>()
         );
         for (from, to) in [(0, buckets.len()), (1, 2), (77, 77), (99, 187_500), (187_500, 187_502)] {

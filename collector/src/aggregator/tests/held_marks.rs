@@ -44,7 +44,7 @@ fn full_states_and_gaps_do_not_show_a_device_without_memory() {
     program.encoder.event(&Event { device: DeviceId(1), time_ns: 3_000, kind: EventKind::Gap { lost: 1 } });
     let state = program.encoder.state().clone();
     assert!(state.device(DeviceId(1)).is_some(), "the mark made it part of the state");
-    program.encoder.full_state(&state);
+    program.encoder.replace_state(&state);
     program.push(&mut merger, &joined, 4_000);
     assert_eq!(merger.devices(&joined).len(), 1);
 }

@@ -311,7 +311,7 @@ fn gap_of_one_process_is_recorded_and_leaves_others_unchanged() {
     // What a slow viewer receives: definitions, and a full state after the skipped events.
     a.allocate(20, 65536, "missed");
     let state = a.encoder.state().clone();
-    a.encoder.full_state(&state);
+    a.encoder.replace_state(&state);
     let kinds = [vramscope_trace::ChunkKind::Definitions, vramscope_trace::ChunkKind::State];
     let chunks = a.encoder.take_output().into_iter().filter(|chunk| kinds.contains(&chunk.kind));
     let bytes: Vec<u8> = chunks.flat_map(|chunk| chunk.bytes).collect();
@@ -340,7 +340,7 @@ fn late_process_starts_with_its_current_state() {
     late.allocate(1, 4096, "early");
     let (complete, _) = late.chunks();
     let state = late.encoder.state().clone();
-    late.encoder.full_state(&state);
+    late.encoder.replace_state(&state);
     let (state, next) = late.chunks();
     let mut decoder = vramscope_trace::Decoder::new();
     decoder.push(&complete);

@@ -81,7 +81,7 @@ proptest! {
                     // What a slow viewer receives: definitions and a full state, without the
                     // skipped events.
                     let state = program.encoder.state().clone();
-                    program.encoder.full_state(&state);
+                    program.encoder.replace_state(&state);
                     let lasting = [vramscope_trace::ChunkKind::Header, vramscope_trace::ChunkKind::Definitions];
                     let mut chunks = program.encoder.take_output();
                     let last = chunks.pop();
@@ -94,7 +94,7 @@ proptest! {
             match step {
                 Step::FullState => {
                     let state = program.encoder.state().clone();
-                    program.encoder.full_state(&state);
+                    program.encoder.replace_state(&state);
                 }
                 Step::Skip(steps) => {
                     program.push(&mut merger, &joined[number], now_ns);

@@ -269,7 +269,7 @@ impl<'a> RecordingCopy<'a> {
                 }
                 // Events keep the numbers that every other viewer of the program shows.
                 encoder.skip_to(state.event());
-                encoder.full_state(state);
+                encoder.replace_state(state);
             }
             DecodedItem::Define(definition) => encoder.define(definition),
             DecodedItem::Annotation(annotation) => encoder.annotation(annotation),
@@ -284,7 +284,7 @@ impl<'a> RecordingCopy<'a> {
         let Some((encoder, file)) = &mut self.output else { return Ok(()) };
         if file.wants_state() {
             let state = encoder.state().clone();
-            encoder.full_state(&state);
+            encoder.replace_state(&state);
         }
         if flush || self.pending_since.is_some_and(|since| since.elapsed() >= CHUNK_INTERVAL) {
             encoder.flush();

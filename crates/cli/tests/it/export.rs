@@ -185,7 +185,7 @@ fn late_recording() -> Vec<u8> {
     encoder.define(&Definition::String("late_step".to_owned()));
     for begin in [1000, 5000] {
         encoder.skip_to(begin);
-        encoder.full_state(&state);
+        encoder.replace_state(&state);
         for number in 0..10 {
             let kind = EventKind::Mark { stage: AnnotationStage::Instant, name: StringId(1), address: 0, site };
             encoder.event(&Event { device: DeviceId(0), time_ns: (begin + number) * 1000, kind });

@@ -206,7 +206,7 @@ fn simulate_and_advise_stop_at_a_gap() {
                 state.apply(&event);
             }
             encoder.skip_to(state.event());
-            encoder.full_state(&state);
+            encoder.replace_state(&state);
         }
         encoder.flush();
         let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();

@@ -260,7 +260,7 @@ impl RecordingParts {
         let has_memory = moment > 0 || state.devices().next().is_some();
         if needs_state && has_memory {
             encoder.skip_to(moment);
-            encoder.full_state(state);
+            encoder.replace_state(state);
         }
         encoder.flush();
         let prefix = encoder.take_output();

@@ -47,7 +47,7 @@ impl Program {
         });
         if allocations.is_multiple_of(3) {
             let state = self.encoder.state().clone();
-            self.encoder.full_state(&state);
+            self.encoder.replace_state(&state);
         }
         self.encoder.flush();
         let chunks: Vec<_> = self.encoder.take_output().into_iter().map(Arc::new).collect();

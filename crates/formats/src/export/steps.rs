@@ -176,7 +176,7 @@ impl LifetimeSteps {
     fn apply_full_state(&mut self, state: &MemoryState, visit: &mut impl StepVisitor) -> Result<(), ExportError> {
         let Self { tracker, from_state } = self;
         let moment = Moment { event: state.event(), time_ns: state.time_ns() };
-        tracker.full_state(state, &mut |change| report_change(from_state, change, moment, visit))?;
+        tracker.replace_state(state, &mut |change| report_change(from_state, change, moment, visit))?;
         for (id, device) in state.devices() {
             for block in device.blocks().filter(|block| block.pending_free) {
                 let freed = tracker.open_at(id, block.address).and_then(|lifetime| lifetime.freed);

@@ -36,7 +36,7 @@ fn check(path: &Path) {
     let mut full_states = memory.states.iter().peekable();
     for (index, event) in memory.events.iter().enumerate() {
         while let Some((_, full)) = full_states.next_if(|(at, _)| *at == index) {
-            builder.full_state(full);
+            builder.replace_state(full);
             state = full.clone();
         }
         builder.event(state.event(), event);

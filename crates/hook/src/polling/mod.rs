@@ -61,7 +61,7 @@ impl Poller {
             polled_devices.insert(device, PolledDevice { state, time_ns, ..PolledDevice::default() });
         }
         if memory.devices().len() > 0 {
-            handle.full_state(&memory);
+            handle.replace_state(&memory);
         }
         let mut poller = Self { handle, devices: polled_devices };
         if earlier.is_some() {

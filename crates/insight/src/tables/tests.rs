@@ -218,7 +218,7 @@ fn phases_are_not_interrupted_by_blocks_without_a_recorded_allocation() {
     let mut builder = LifetimesBuilder::with_changes();
     for (index, event) in (0..).zip(&events) {
         if index == 2 || index == 6 {
-            builder.full_state(&state);
+            builder.replace_state(&state);
         }
         state.apply(event);
         if index >= 2 && index != 5 {

@@ -236,7 +236,7 @@ fn relabeled(recording: &Recording) -> Recording {
     while let Some(item) = decoder.next_item().expect("the recording is valid") {
         match item {
             DecodedItem::Define(definition) => encoder.define(&definition),
-            DecodedItem::FullState(state) if encoder.state().event() == 0 => encoder.full_state(&state),
+            DecodedItem::FullState(state) if encoder.state().event() == 0 => encoder.replace_state(&state),
             DecodedItem::Event(event) => {
                 encoder.event(&event);
                 let Event { device, time_ns, .. } = event;

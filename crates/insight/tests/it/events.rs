@@ -284,7 +284,7 @@ fn events_that_were_not_recorded_are_rows_without_an_event() {
     let state = recording.end_state().clone();
     let kind = EventKind::Gap { lost: 5 };
     encoder.event(&Event { device: DeviceId(0), time_ns: 100, kind });
-    encoder.full_state(&state);
+    encoder.replace_state(&state);
     allocate(&mut encoder, 200, 2);
     push(&mut encoder, &mut recording);
     let all = all_events(&recording);

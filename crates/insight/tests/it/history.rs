@@ -111,7 +111,7 @@ impl Program {
             self.state.apply(&Event { device: DEVICE, time_ns, kind });
         }
         self.encoder.skip_to(self.state.event());
-        self.encoder.full_state(&self.state);
+        self.encoder.replace_state(&self.state);
     }
 }
 

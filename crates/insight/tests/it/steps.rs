@@ -45,7 +45,7 @@ impl Program {
         self.events += events;
         self.encoder.skip_to(self.events);
         let state = self.encoder.state().clone();
-        self.encoder.full_state(&state);
+        self.encoder.replace_state(&state);
     }
 
     /// Returns the number of events so far.

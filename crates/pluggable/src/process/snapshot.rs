@@ -10,7 +10,7 @@ use super::{DeviceSource, ProcessState, lock};
 /// Returns a recording with a single moment: `memory`.
 fn recording_of(info: &RecordingInfo, memory: &MemoryState) -> Result<Recording, String> {
     let mut encoder = Encoder::new(info);
-    encoder.full_state(memory);
+    encoder.replace_state(memory);
     encoder.flush();
     read(encoder.take_output().iter().map(|chunk| chunk.bytes.as_ref()))
 }

@@ -139,7 +139,7 @@ impl EventColumns {
     }
 
     /// Returns the memory that the columns occupy, in bytes.
-    pub(crate) fn size_in_memory(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.columns.len()
             + self.shapes.len() * size_of::<AllocationShape>()
             + self.relabels.relabels.len() * size_of::<PlacedRelabel>()

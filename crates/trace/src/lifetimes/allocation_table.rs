@@ -402,11 +402,11 @@ impl AllocationTable {
     }
 
     /// Returns the memory that the table occupies, in bytes, approximately.
-    pub(super) fn size_in_memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let maps = self.unaligned_addresses.capacity() * 8
             + self.long_allocated.capacity() * 17
             + self.long_pending.capacity() * 25;
-        let dictionaries = self.origins.size_in_memory() + self.sizes.size_in_memory();
+        let dictionaries = self.origins.memory_bytes() + self.sizes.memory_bytes();
         // All groups but the last have no spare rows.
         let last = self.groups.last().map_or(0, |last| last.spare_rows());
         let rows = (self.len + last) * RowGroup::ROW_BYTES;

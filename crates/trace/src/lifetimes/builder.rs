@@ -11,7 +11,7 @@ use crate::memory_state::MemoryState;
 /// more.
 ///
 /// Memory that was in use before the first event, or where events are missing, comes as a full
-/// state ([`full_state`](Self::full_state)). Other full states may be added, too; they end
+/// state ([`replace_state`](Self::replace_state)). Other full states may be added, too; they end
 /// allocations that an inconsistent history left open. [`Lifetimes`] shows an example.
 ///
 /// The lifetimes can be queried at any time ([`lifetimes`](Self::lifetimes)), at no cost for
@@ -60,8 +60,8 @@ impl LifetimesBuilder {
     /// [`start_observed`](crate::Allocation::start_observed) false; allocations that the state
     /// lacks end here with [`end_observed`](crate::Allocation::end_observed) false. The cost is
     /// linear in the number of blocks.
-    pub fn full_state(&mut self, state: &MemoryState) {
-        let Ok(()) = self.lifetimes.devices.full_state(state, Evidence::State, &mut ());
+    pub fn replace_state(&mut self, state: &MemoryState) {
+        let Ok(()) = self.lifetimes.devices.replace_state(state, Evidence::State, &mut ());
     }
 
     /// Returns the lifetimes of all allocations added so far, by device. At this moment an

@@ -75,7 +75,7 @@ impl ChangeList {
     }
 
     /// Returns the memory that the list occupies, in bytes.
-    pub(super) fn size_in_memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let entries = self.segments.iter().map(Vec::capacity).sum::<usize>();
         entries * size_of::<u32>() + self.segments.capacity() * size_of::<Vec<u32>>()
     }

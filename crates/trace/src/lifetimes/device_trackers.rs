@@ -203,7 +203,7 @@ impl<S: Clone> DeviceTrackers<S> {
 
     /// Adopts a full state of all devices: ends the open allocations whose blocks it lacks, and
     /// begins one for each block without an open allocation. A device that it lacks has no blocks.
-    pub(super) fn full_state<V>(
+    pub(super) fn replace_state<V>(
         &mut self,
         state: &MemoryState,
         evidence: Evidence,

@@ -75,7 +75,7 @@ impl<T: CoarseHash> Dictionary<T> {
     }
 
     /// Returns the memory that the dictionary occupies, in bytes, approximately.
-    pub(super) fn size_in_memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.values.capacity() * size_of::<T>()
             + self.numbers.capacity() * (size_of::<(T, u32)>() + 1)
             + self.cache.capacity() * 4

@@ -48,8 +48,8 @@ impl IndexedAllocations {
     }
 
     /// Returns the memory that the allocations occupy, in bytes, approximately.
-    pub(super) fn size_in_memory(&self) -> usize {
-        self.lifetimes.size_in_memory() + self.open.size_in_memory()
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.lifetimes.memory_bytes() + self.open.memory_bytes()
     }
 
     /// Returns the moment of the change `at`, or that of an earlier change if it is later: moments

@@ -64,7 +64,7 @@ impl Labels {
     }
 
     /// Returns the memory that the relabels occupy, in bytes, approximately.
-    pub(super) fn size_in_memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.labels.capacity() * size_of::<(Label, usize)>() + self.by_row.capacity() * 13
     }
 }

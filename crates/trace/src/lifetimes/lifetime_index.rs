@@ -58,8 +58,8 @@ impl Lifetimes {
 
     /// Returns the memory that all lifetimes occupy, in bytes, approximately.
     #[must_use]
-    pub fn size_in_memory(&self) -> usize {
-        let devices: usize = self.devices.iter().map(|(_, device)| device.size_in_memory()).sum();
+    pub fn memory_bytes(&self) -> usize {
+        let devices: usize = self.devices.iter().map(|(_, device)| device.memory_bytes()).sum();
         devices + size_of_val(self.marks())
     }
 }

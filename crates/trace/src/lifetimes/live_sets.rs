@@ -57,7 +57,7 @@ impl LiveSets {
     }
 
     /// Returns the memory that the sets occupy, in bytes.
-    pub(super) fn size_in_memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.sets.capacity() * size_of::<StoredSet>() + self.live_rows.capacity() * size_of::<u32>()
     }
 }

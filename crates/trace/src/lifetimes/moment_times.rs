@@ -236,7 +236,7 @@ impl MomentTimes {
 
     /// Returns the memory that the times occupy, in bytes.
     #[must_use]
-    pub fn size_in_memory(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.offsets.capacity() * size_of::<u32>() + self.groups.capacity() * size_of::<TimeGroup>()
     }
 }

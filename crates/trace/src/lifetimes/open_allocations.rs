@@ -161,7 +161,7 @@ impl OpenAllocations {
     }
 
     /// Returns the memory that the table occupies, in bytes, approximately.
-    pub(super) fn size_in_memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.buckets.capacity() * size_of::<Bucket>() + self.overflow.len() * 2 * size_of::<(u64, u32)>()
     }
 

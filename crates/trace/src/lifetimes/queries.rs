@@ -87,11 +87,11 @@ impl DeviceLifetimes {
 
     /// Returns the memory that the device's lifetimes occupy, in bytes, approximately.
     #[must_use]
-    pub fn size_in_memory(&self) -> usize {
-        self.rows.size_in_memory()
-            + self.live_sets.size_in_memory()
-            + self.labels.size_in_memory()
-            + self.changes.as_ref().map_or(0, ChangeList::size_in_memory)
+    pub fn memory_bytes(&self) -> usize {
+        self.rows.memory_bytes()
+            + self.live_sets.memory_bytes()
+            + self.labels.memory_bytes()
+            + self.changes.as_ref().map_or(0, ChangeList::memory_bytes)
     }
 
     /// Returns all allocations of the device in the order of their starts.

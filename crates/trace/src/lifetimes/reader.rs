@@ -178,7 +178,7 @@ impl LifetimesReader {
 
     /// Adds the full state at a moment.
     fn add_state(&mut self, recording: &Recording, moment: u64) -> Result<(), FormatError> {
-        self.builder.full_state(self.replay.seek(recording, moment)?);
+        self.builder.replace_state(self.replay.seek(recording, moment)?);
         self.moment = moment;
         self.state_added_at = Some((moment, recording.last_relabels_end()));
         Ok(())

@@ -110,13 +110,13 @@ impl LifetimeTracker {
     ///
     /// # Errors
     /// Any error of `visit`.
-    pub fn full_state<E>(
+    pub fn replace_state<E>(
         &mut self,
         state: &MemoryState,
         visit: &mut impl FnMut(LifetimeChange<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let evidence = if state.event() == self.first_event { Evidence::FirstState } else { Evidence::State };
-        self.devices.full_state(state, evidence, visit)
+        self.devices.replace_state(state, evidence, visit)
     }
 
     /// Adopts `after`, the state of a device after the event at `time`, if its number of blocks

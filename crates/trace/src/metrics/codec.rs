@@ -243,7 +243,7 @@ mod tests {
             let mut bytes = encode(&series(&steps));
             damage(&mut bytes, &hits, end);
             if let Ok(series) = decode(&bytes) {
-                prop_assert!(series.size_in_memory() <= 100 * bytes.len() + 4096);
+                prop_assert!(series.memory_bytes() <= 100 * bytes.len() + 4096);
                 for sample in series.between(0, u64::MAX, |_, _| true) {
                     let metrics = sample.metrics;
                     prop_assert!((0.0..=1.0).contains(&metrics.fragmentation()));

@@ -268,7 +268,7 @@ impl MetricsSeries {
 
     /// Returns the memory that the series occupies, in bytes.
     #[must_use]
-    pub fn size_in_memory(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         self.moments.capacity() * size_of::<Moment>()
             + self.groups.capacity() * size_of::<((PoolKey, StreamId), Metrics)>()
     }

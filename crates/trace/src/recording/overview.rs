@@ -84,8 +84,8 @@ impl DeviceHistory {
     }
 
     /// Returns the memory that the history occupies, in bytes.
-    fn size_in_memory(&self) -> usize {
-        self.series.size_in_memory() + self.metrics.size_in_memory()
+    fn memory_bytes(&self) -> usize {
+        self.series.memory_bytes() + self.metrics.memory_bytes()
     }
 }
 
@@ -139,13 +139,13 @@ impl Overview {
     }
 
     /// Returns the memory that the overview occupies, in bytes. Visits all devices.
-    pub(super) fn size_in_memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let state: usize = (self.state.devices())
             .map(|(_, device)| {
                 device.blocks().len() * size_of::<Block>() + device.segments().len() * size_of::<Segment>()
             })
             .sum();
-        let device_histories: usize = self.device_histories.values().map(DeviceHistory::size_in_memory).sum();
+        let device_histories: usize = self.device_histories.values().map(DeviceHistory::memory_bytes).sum();
         let annotations = self.annotations.len() * size_of::<Annotation>();
         let incidents = self.incidents.len() * size_of::<Incident>();
         // A replay at the last moment has a copy of the state.
@@ -229,7 +229,7 @@ impl ChunkVisitor for Overview {
         }
     }
 
-    fn full_state(&mut self, state: MemoryState) {
+    fn replace_state(&mut self, state: MemoryState) {
         let lost = state.event().saturating_sub(self.state.event());
         self.lost = self.lost.saturating_add(lost);
         self.skipped = self.skipped.saturating_add(lost);

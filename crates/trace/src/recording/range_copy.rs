@@ -157,7 +157,7 @@ impl RangeCopy {
         self.state_at = Some(self.at);
         if state.event() == self.at && *state != MemoryState::default() {
             let state = self.definitions.state(state, recording.definitions(), sink);
-            sink.full_state(&state);
+            sink.replace_state(&state);
         }
         Ok(())
     }

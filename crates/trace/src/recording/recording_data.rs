@@ -197,10 +197,10 @@ impl Recording {
         };
         if let Some(list) = list {
             let packed = (!self.drops_chunks).then_some(packed);
-            self.chunk_bytes += size_of::<StoredChunk>() + packed.as_ref().map_or(0, PackedChunk::size_in_memory);
+            self.chunk_bytes += size_of::<StoredChunk>() + packed.as_ref().map_or(0, PackedChunk::memory_bytes);
             list.push(StoredChunk { packed, ..position.clone() });
         } else {
-            self.chunk_bytes += packed.size_in_memory();
+            self.chunk_bytes += packed.memory_bytes();
             self.other_chunks.push(packed);
         }
         self.complete_bytes = position.range.end;
@@ -218,7 +218,7 @@ impl Recording {
             return Ok(());
         }
         self.checked_bytes = bytes;
-        if self.chunk_bytes + self.overview.size_in_memory() > MEMORY_LIMIT {
+        if self.chunk_bytes + self.overview.memory_bytes() > MEMORY_LIMIT {
             return Err(
                 packed.error(format!("the recording up to here takes more than {} GiB of memory", MEMORY_LIMIT >> 30))
             );
@@ -229,7 +229,7 @@ impl Recording {
     /// Returns the memory that the chunks, the overview and the definitions occupy, in bytes.
     #[must_use]
     pub fn total_memory_bytes(&self) -> usize {
-        self.chunk_bytes + self.overview.size_in_memory() + self.context.definitions.memory_bytes()
+        self.chunk_bytes + self.overview.memory_bytes() + self.context.definitions.memory_bytes()
     }
 
     /// Checks that the bytes so far end at the end of a chunk.
@@ -291,7 +291,7 @@ impl Recording {
             let at = list.partition_point(|stored| stored.range.start < offset);
             if let Some(stored) = list.get_mut(at).filter(|stored| stored.range.start == offset) {
                 let packed = stored.parse(bytes)?;
-                self.chunk_bytes += packed.size_in_memory();
+                self.chunk_bytes += packed.memory_bytes();
                 stored.packed = Some(packed);
                 return Ok(());
             }

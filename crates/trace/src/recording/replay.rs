@@ -258,9 +258,9 @@ impl Replay {
             None => decompress_events(&*recording.chunk(stored)?, &mut self.decompressor)?,
         };
         let max_bytes = if self.checkpoints.are_kept() { MAX_COLUMN_BYTES } else { 0 };
-        let mut bytes: usize = self.columns.iter().map(|(_, columns)| columns.size_in_memory()).sum();
-        while !self.columns.is_empty() && bytes + newest.size_in_memory() > max_bytes {
-            bytes -= self.columns.remove(0).1.size_in_memory();
+        let mut bytes: usize = self.columns.iter().map(|(_, columns)| columns.memory_bytes()).sum();
+        while !self.columns.is_empty() && bytes + newest.memory_bytes() > max_bytes {
+            bytes -= self.columns.remove(0).1.memory_bytes();
         }
         self.columns.push((stored.offset(), newest));
         Ok(())

@@ -103,7 +103,7 @@ impl Recording {
             // If a chunk is not loaded yet, the columns stay as they are.
             if let Ok(state) = replay.seek(self, event) {
                 let counters = state.device(device).map(|device| device.counters()).unwrap_or_default();
-                let unchanged = CounterColumn::constant(event, counters);
+                let unchanged = CounterColumn::from_counters(event, counters);
                 columns[gap.start].extend(&unchanged);
                 columns[gap.start + 1..gap.end].fill(unchanged);
             }
@@ -148,17 +148,17 @@ impl Recording {
         let mut columns = Vec::with_capacity(width);
         let mut replay = Replay::of_device(device);
         let state = replay.seek(self, first)?;
-        let mut column = CounterColumn::constant(state.event(), counters(state));
+        let mut column = CounterColumn::from_counters(state.event(), counters(state));
         replay.advance::<true>(self, last, |state| {
             while columns.len() < width && state.time_ns() > slice_end(from_ns, to_ns, width, columns.len()) {
                 columns.push(column);
-                column = CounterColumn::constant(column.event, column.last);
+                column = CounterColumn::from_counters(column.event, column.last);
             }
-            column.extend(&CounterColumn::constant(state.event(), counters(state)));
+            column.extend(&CounterColumn::from_counters(state.event(), counters(state)));
         })?;
         while columns.len() < width {
             columns.push(column);
-            column = CounterColumn::constant(column.event, column.last);
+            column = CounterColumn::from_counters(column.event, column.last);
         }
         Ok(columns)
     }

@@ -52,7 +52,7 @@ impl Recording {
         // size.
         let share = keep_bytes as f64 / self.memory_bytes().max(1) as f64;
         let size = |stored: &StoredChunk| {
-            stored.packed.as_ref().map_or(0, PackedChunk::size_in_memory) + 2 * size_of::<StoredChunk>()
+            stored.packed.as_ref().map_or(0, PackedChunk::memory_bytes) + 2 * size_of::<StoredChunk>()
         };
         let (states, events) = (&self.state_chunks, &self.event_chunks);
         let all: usize = states.iter().chain(events).map(size).sum();
@@ -114,7 +114,7 @@ impl Recording {
         for list in [&mut self.event_chunks, &mut self.state_chunks] {
             let before = list.partition_point(|stored| stored.range.start < cut);
             for stored in list.drain(..before) {
-                freed += size_of::<StoredChunk>() + stored.packed.as_ref().map_or(0, PackedChunk::size_in_memory);
+                freed += size_of::<StoredChunk>() + stored.packed.as_ref().map_or(0, PackedChunk::memory_bytes);
             }
         }
         let stays = |kind: ChunkKind, offset: u64| offset >= cut || is_always_kept(kind);
@@ -123,7 +123,7 @@ impl Recording {
         freed += (before - self.chunks.len()) * size_of::<StoredChunk>();
         self.other_chunks.retain(|packed| {
             let stays = stays(packed.kind, packed.offset);
-            freed += if stays { 0 } else { packed.size_in_memory() };
+            freed += if stays { 0 } else { packed.memory_bytes() };
             stays
         });
         self.chunk_bytes = self.chunk_bytes.saturating_sub(freed);

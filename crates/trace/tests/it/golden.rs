@@ -163,7 +163,7 @@ fn begin(encoder: &mut Encoder) {
     };
     device.insert_block(block(address, 1024, 1000, false));
     device.insert_block(block(address + 4096, 512, 1, true));
-    encoder.full_state(&start);
+    encoder.replace_state(&start);
 }
 
 /// Returns an event of every kind, with every way to free a block.
@@ -225,7 +225,7 @@ fn write_relabels_file() {
         }
     }
     let state = encoder.state().clone();
-    encoder.full_state(&state);
+    encoder.replace_state(&state);
     every_kind().iter().skip(6).for_each(|event| encoder.event(event));
     encoder.relabel(&relabel(0, 3000, 0x7f10_0020_0000, 5));
     encoder.flush();
@@ -274,7 +274,7 @@ fn write_version_1_file() {
     }
     // A full state follows a gap.
     let state = encoder.state().clone();
-    encoder.full_state(&state);
+    encoder.replace_state(&state);
     // Enough events that columns are compressed one by one.
     let site = SiteId(1);
     for number in 0..1200u64 {

@@ -94,7 +94,7 @@ fn record(events: &[Event], lost: &std::ops::Range<usize>) -> Vec<Vec<u8>> {
         if !lost.contains(&index) {
             if index == lost.end && !lost.is_empty() {
                 encoder.skip_to(state.event());
-                encoder.full_state(&state);
+                encoder.replace_state(&state);
             }
             encoder.event(event);
         }
@@ -105,7 +105,7 @@ fn record(events: &[Event], lost: &std::ops::Range<usize>) -> Vec<Vec<u8>> {
     }
     if lost.end >= events.len() && !lost.is_empty() {
         encoder.skip_to(state.event());
-        encoder.full_state(&state);
+        encoder.replace_state(&state);
     }
     encoder.flush();
     encoder.take_output().into_iter().map(|chunk| chunk.bytes).collect()
@@ -134,7 +134,7 @@ proptest! {
         let mut start = MemoryState::default();
         before.iter().for_each(|event| start.apply(event));
         let mut builder = LifetimesBuilder::with_changes();
-        builder.full_state(&start);
+        builder.replace_state(&start);
         let mut random = Random(seed | 1);
         let mut added = 0;
         while added < events.len() {
@@ -170,7 +170,7 @@ proptest! {
             builder.event(number, event);
             state.apply(event);
             if *has_state {
-                builder.full_state(&state);
+                builder.replace_state(&state);
             }
             number += skip;
         }
@@ -273,7 +273,7 @@ fn blocks_of_the_first_full_state_are_known_before_any_event() {
     assert!(reader.is_at_end(&recording) && reader.first_moment().is_none());
 
     encoder.skip_to(state.event());
-    encoder.full_state(&state);
+    encoder.replace_state(&state);
     encoder.flush();
     push(&mut recording, &mut encoder);
     assert!(!reader.is_at_end(&recording));
@@ -318,6 +318,6 @@ fn summaries_of_old_groups_follow_late_ends() {
 fn index_takes_at_most_24_bytes_per_allocation() {
     let lifetimes = build(&MemoryState::default(), &program(600_000, 5));
     let count: usize = lifetimes.devices().map(|(_, index)| index.len()).sum();
-    let bytes = lifetimes.size_in_memory() as f64 / count as f64;
+    let bytes = lifetimes.memory_bytes() as f64 / count as f64;
     assert!(count > 190_000 && bytes <= 24.0, "{bytes} bytes for each of {count}");
 }

@@ -123,7 +123,7 @@ fn of_block(block: &Block, first_moment: u64) -> Allocation {
 
 pub(super) fn build(start: &MemoryState, events: &[Event]) -> vramscope_trace::Lifetimes {
     let mut builder = LifetimesBuilder::new();
-    builder.full_state(start);
+    builder.replace_state(start);
     for (number, event) in (start.event()..).zip(events) {
         builder.event(number, event);
     }
@@ -261,7 +261,7 @@ proptest! {
         let mut missing = false;
         for (number, event) in events.iter().enumerate() {
             if missing && !lost.iter().any(|range| range.contains(&number)) {
-                builder.full_state(&state);
+                builder.replace_state(&state);
                 missing = false;
             }
             state.apply(event);
@@ -272,7 +272,7 @@ proptest! {
             builder.event(number as u64, event);
             // A full state that equals the current state changes nothing.
             if number % 5000 == 77 {
-                builder.full_state(&state);
+                builder.replace_state(&state);
             }
             if moments.contains(&number) {
                 expected.push((number as u64 + 1, state.clone()));
@@ -301,7 +301,7 @@ proptest! {
             builder.event(number, event);
             state.apply(event);
             if *settle {
-                builder.full_state(&state);
+                builder.replace_state(&state);
             }
         }
         let lifetimes = builder.finish();
@@ -327,7 +327,7 @@ proptest! {
             builder.event(state.event(), event);
             state.apply(event);
         }
-        builder.full_state(&state);
+        builder.replace_state(&state);
         let lifetimes = builder.finish();
         for (id, _) in state.devices() {
             prop_assert_eq!(live(lifetimes.device(id), state.event()), blocks(&state, id));
@@ -399,8 +399,8 @@ fn lifetimes_of_a_recording_are_those_of_its_events() {
     for (index, event) in events.iter().enumerate() {
         if index == lost.end {
             encoder.skip_to(state.event());
-            encoder.full_state(&state);
-            builder.full_state(&state);
+            encoder.replace_state(&state);
+            builder.replace_state(&state);
         }
         if !lost.contains(&index) {
             encoder.event(event);
@@ -443,7 +443,7 @@ fn events_in_a_gap_are_not_invented() {
     for kind in [EventKind::FreeCompleted { address: 512, site: SiteId(0) }, allocated(4096, 512)] {
         state.apply(&Event { device: DEVICE, time_ns: 0, kind });
     }
-    builder.full_state(&state);
+    builder.replace_state(&state);
     let lifetimes = builder.finish();
     let all: Vec<Allocation> = lifetimes.device(DEVICE).expect("the device has events").iter().collect();
     let ends: Vec<_> =
@@ -473,7 +473,7 @@ fn tracked(kinds: &[EventKind], lost: &[EventKind]) -> Vec<(u64, Option<u64>, Li
         let Ok(()) = tracker.verify(time, DEVICE, state.device(DEVICE).expect("the device has events"), &mut visit);
     }
     lost.iter().for_each(|&kind| state.apply(&Event { device: DEVICE, time_ns: 0, kind }));
-    let Ok(()) = tracker.full_state(&state, &mut visit);
+    let Ok(()) = tracker.replace_state(&state, &mut visit);
     let Ok(()) = tracker.finish(&mut visit);
     ends
 }

@@ -238,7 +238,7 @@ fn long_series_has_bounded_size() {
         series.event(state.event(), &event, state.device(DEVICE).expect("the device has events"));
     }
     assert!((1024..4096).contains(&series.len()), "{} moments", series.len());
-    assert!(series.size_in_memory() < 4 << 20);
+    assert!(series.memory_bytes() < 4 << 20);
     let churn: Vec<Churn> = series.between(0, u64::MAX, |_, _| true).map(|sample| sample.churn).collect();
     assert!(churn.is_sorted_by_key(|churn| churn.allocations));
     let Some([first, last]) = churn.first().zip(churn.last()).map(|(first, last)| [first, last]) else { return };

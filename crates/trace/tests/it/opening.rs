@@ -262,7 +262,7 @@ fn index_contains_the_incidents() {
     encoder.event(&event(5, oom));
     encoder.event(&event(9, EventKind::Gap { lost: 12 }));
     let state = encoder.state().clone();
-    encoder.full_state(&state);
+    encoder.replace_state(&state);
     encoder.flush();
     let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
     let recording = by_index(&with_index(&bytes)).unwrap();

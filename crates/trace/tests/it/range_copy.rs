@@ -51,13 +51,13 @@ fn recorded(seed: u64) -> (Recording, Vec<u8>) {
         if index % 17_000 == 16_999 {
             let state = encoder.state().clone();
             encoder.skip_to(at_event + 40);
-            encoder.full_state(&state);
+            encoder.replace_state(&state);
         }
         if index % 23_000 == 22_999 {
             // A full state that the events do not lead to.
             let mut state = encoder.state().clone();
             *state.device_mut(DeviceId(1)) = DeviceState::default();
-            encoder.full_state(&state);
+            encoder.replace_state(&state);
         }
     }
     encoder.flush();

@@ -110,7 +110,7 @@ proptest! {
         replay_calls(&mut encoder, &calls);
         encoder.flush();
         let state = encoder.state().clone();
-        encoder.full_state(&state);
+        encoder.replace_state(&state);
         let recording = open(&late_viewer(&encoder.take_output()));
         prop_assert_eq!(recording.end_state(), encoder.state());
         prop_assert_eq!(digest(recording.end_state()), digest(encoder.state()));
@@ -313,7 +313,7 @@ fn gap_is_counted_and_followed_by_a_full_state() {
     let mut actual_state = MemoryState::default();
     events[..600].iter().for_each(|event| actual_state.apply(event));
     encoder.event(&Event { device: DeviceId(0), time_ns: events[600].time_ns, kind: EventKind::Gap { lost: 100 } });
-    encoder.full_state(&actual_state);
+    encoder.replace_state(&actual_state);
     events[600..].iter().for_each(|event| encoder.event(event));
     encoder.flush();
     let bytes: Vec<u8> = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect();
@@ -344,7 +344,7 @@ fn late_viewer_and_lagging_viewer_reach_the_same_end() {
             sent.extend(new_chunks);
             if index == 29_999 {
                 let state = encoder.state().clone();
-                encoder.full_state(&state);
+                encoder.replace_state(&state);
                 sent.extend(encoder.take_output());
                 late.push(&late_viewer(&sent)).unwrap();
                 lagging.push(&late_viewer(&sent)).unwrap();
@@ -383,7 +383,7 @@ fn memory_before_the_first_event_is_included() {
     };
     start.device_mut(DeviceId(0)).insert_segment(segment);
     let mut encoder = Encoder::new(&info());
-    encoder.full_state(&start);
+    encoder.replace_state(&start);
     let kind = EventKind::SegmentFreed { address: 4096, size: 20 << 20, site: SiteId(0) };
     encoder.event(&Event { device: DeviceId(0), time_ns: 9, kind });
     encoder.flush();

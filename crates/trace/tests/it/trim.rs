@@ -24,7 +24,7 @@ fn recorded_pieces(count: usize, every: usize, seed: u64) -> Vec<Vec<u8>> {
         if index % 7000 == 0 {
             encoder.event(&Event { kind: EventKind::Gap { lost: 3 }, ..event });
             let state = encoder.state().clone();
-            encoder.full_state(&state);
+            encoder.replace_state(&state);
         }
         if index % every == 0 {
             encoder.flush();

@@ -109,7 +109,7 @@ impl Program {
     /// the full state.
     pub(crate) fn start(&self) -> Vec<u8> {
         let mut encoder = self.encoder.clone();
-        encoder.full_state(&self.encoder.state().clone());
+        encoder.replace_state(&self.encoder.state().clone());
         let state = encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes);
         self.header_and_definitions(self.chunks.len()).into_iter().chain(state).collect()
     }

@@ -156,7 +156,7 @@ fn skip_events(encoder: &mut Encoder, events: u64, blocks: &[(u64, u64)]) {
         });
     }
     state.set_time_ns(since_ns);
-    encoder.full_state(&state);
+    encoder.replace_state(&state);
 }
 
 /// Returns one of the repository's snapshots, and PyTorch's counters at its end.

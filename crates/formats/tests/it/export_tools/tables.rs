@@ -196,7 +196,7 @@ fn blocks_lost_in_a_gap_end_at_the_full_state() {
     after.insert_block(observed(2048, true));
     device.resync(&after, 11, 5);
     builder.encoder.skip_to(11);
-    builder.encoder.full_state(&state);
+    builder.encoder.replace_state(&state);
     // Index 11, number 12: completes the free of a block that was pending in the full state.
     builder.event(9, EventKind::FreeCompleted { address: 2048, site: SiteId(0) });
     let recording = builder.finish();
@@ -243,7 +243,7 @@ fn allocations_of_table(recording: &Recording) -> Vec<Allocation> {
 fn allocations_of_index(recording: &Recording) -> Vec<Allocation> {
     let mut builder = LifetimesBuilder::new();
     let mut replay = Replay::new();
-    builder.full_state(replay.seek(recording, recording.first_event()).expect("the recording can be read"));
+    builder.replace_state(replay.seek(recording, recording.first_event()).expect("the recording can be read"));
     let walked = export::for_each_event(recording, &mut |_, _| {}, |_, index, event| {
         builder.event(index, event);
         Ok::<_, FormatError>(())

@@ -177,7 +177,7 @@ fn blocks_older_than_the_recording_are_exported() {
     };
     device.insert_block(there);
     device.insert_block(Block { address: BASE + 5 * MIB, pending_free: true, ..there });
-    builder.encoder.full_state(&state);
+    builder.encoder.replace_state(&state);
     builder.event(0, EventKind::FreeRequested { address: BASE + 2 * MIB, site: SiteId(0) });
     let recording = builder.finish();
     let snapshot = json_of(&recording);
@@ -261,7 +261,7 @@ fn missing_events_have_no_entries() {
         let there = Segment { address: BASE, size, stream, pool, expandable, site, since_event };
         state.device_mut(DeviceId(0)).insert_segment(there);
         builder.encoder.skip_to(begin);
-        builder.encoder.full_state(&state);
+        builder.encoder.replace_state(&state);
         builder.event(0, block(BASE, site));
         builder.event(0, EventKind::FreeRequested { address: BASE, site });
     }
@@ -286,10 +286,10 @@ fn for_each_event_agrees_with_replay() {
     builder.event(0, EventKind::Gap { lost: 3 });
     let mut state = builder.encoder.state().clone();
     state.apply(&Event { device: DeviceId(0), time_ns: 9, kind: block(BASE + 8 * MIB, site) });
-    builder.encoder.full_state(&state);
+    builder.encoder.replace_state(&state);
     builder.event(0, block(BASE + 4 * MIB, site));
     builder.encoder.skip_to(100);
-    builder.encoder.full_state(&state);
+    builder.encoder.replace_state(&state);
     builder.event(0, EventKind::FreeRequested { address: BASE, site });
     let recording = builder.finish();
     let (mut replay, mut numbers) = (Replay::new(), Vec::new());

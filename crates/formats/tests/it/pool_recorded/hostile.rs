@@ -19,7 +19,7 @@ fn check(segments: &[(u64, u64, bool)]) {
         state.device_mut(DeviceId(0)).insert_segment(segment);
     }
     let mut encoder = Encoder::new(&RecordingInfo::default());
-    encoder.full_state(&state);
+    encoder.replace_state(&state);
     rerun(encoder);
 }
 
