@@ -65,10 +65,10 @@ fn history_of_an_address(bencher: Bencher) {
 }
 
 #[divan::bench]
-fn all_temporaries_by_site(bencher: Bencher) {
+fn all_temporaries(bencher: Bencher) {
     let index = lifetimes(&common::program(EVENTS, 1));
     let device = index.device(DEVICE).expect("the device has events");
-    bencher.counter(ItemsCount::new(device.len())).bench(|| device.temporaries_by(0..u64::MAX, 100, |one| one.site));
+    bencher.counter(ItemsCount::new(device.len())).bench(|| device.temporaries(0..u64::MAX, 100).count());
 }
 
 fn state() -> MemoryState {

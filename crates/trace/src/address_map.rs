@@ -85,24 +85,26 @@ pub(crate) struct AddressMap<T> {
     unused_groups: Vec<u32>,
     values: Vec<T>,
     unused_values: Vec<u32>,
-    len: usize,
 }
 
 impl<T> Default for AddressMap<T> {
     fn default() -> Self {
-        Self {
-            firsts: Vec::new(),
-            order: Vec::new(),
-            groups: Vec::new(),
-            unused_groups: Vec::new(),
-            values: Vec::new(),
-            unused_values: Vec::new(),
-            len: 0,
-        }
+        Self::with_capacity(0)
     }
 }
 
-impl<T: MemoryRange> AddressMap<T> {
+/// Stores `item` at an unused index of `items`, or at their end, and returns the index.
+#[inline]
+fn store<T>(items: &mut Vec<T>, unused: &mut Vec<u32>, item: T) -> u32 {
+    if let Some(index) = unused.pop() {
+        items[index as usize] = item;
+        return index;
+    }
+    items.push(item);
+    (items.len() - 1) as u32
+}
+
+impl<T> AddressMap<T> {
     /// Creates an empty map with room for `count` ranges.
     pub(crate) fn with_capacity(count: usize) -> Self {
         let groups = count.div_ceil(GROUP_CAPACITY);
@@ -110,11 +112,14 @@ impl<T: MemoryRange> AddressMap<T> {
             firsts: Vec::with_capacity(groups),
             order: Vec::with_capacity(groups),
             groups: Vec::with_capacity(groups),
+            unused_groups: Vec::new(),
             values: Vec::with_capacity(count),
-            ..Self::default()
+            unused_values: Vec::new(),
         }
     }
+}
 
+impl<T: MemoryRange> AddressMap<T> {
     /// Appends a range, which begins after the end of every range of the map.
     pub(crate) fn push(&mut self, value: T) {
         let last = self.order.len().checked_sub(1).map(|group| Position { group, at: self.group(group).len - 1 });
@@ -123,7 +128,7 @@ impl<T: MemoryRange> AddressMap<T> {
 
     /// Returns the number of ranges in the map.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.values.len() - self.unused_values.len()
     }
 
     /// Returns the group at `index` (from 0) in address order.
@@ -192,17 +197,10 @@ impl<T: MemoryRange> AddressMap<T> {
         self.at_or_before(address.checked_sub(1)?)
     }
 
-    /// Inserts a range and returns true. Returns false, changing nothing, if it overlaps a range of
-    /// the map.
-    #[inline]
-    pub(crate) fn insert_disjoint(&mut self, value: T) -> bool {
-        self.insert_searched(value).is_some()
-    }
-
     /// Inserts a range and returns its position. Returns `None`, changing nothing, if it overlaps a
     /// range of the map.
     #[inline]
-    fn insert_searched(&mut self, value: T) -> Option<Position> {
+    pub(crate) fn insert_disjoint(&mut self, value: T) -> Option<Position> {
         let position = self.floor(value.address());
         if position.is_some_and(|position| self.value(position).end() > value.address()) {
             return None;
@@ -226,24 +224,14 @@ impl<T: MemoryRange> AddressMap<T> {
         };
         match previous {
             Some(previous) if fits_after(previous) => Some(self.insert_after(Some(previous), value)),
-            _ => self.insert_searched(value),
+            _ => self.insert_disjoint(value),
         }
     }
 
     /// Inserts a range right after `position` in address order, or as the first one for `None`, and
     /// returns its position. The caller ensures that the order is kept and no range is overlapped.
     fn insert_after(&mut self, position: Option<Position>, value: T) -> Position {
-        let slot = match self.unused_values.pop() {
-            Some(slot) => {
-                self.values[slot as usize] = value;
-                slot
-            }
-            None => {
-                self.values.push(value);
-                (self.values.len() - 1) as u32
-            }
-        };
-        self.len += 1;
+        let slot = store(&mut self.values, &mut self.unused_values, value);
         let address = value.address();
         let Some(mut position) = position else {
             if self.order.is_empty() {
@@ -288,16 +276,7 @@ impl<T: MemoryRange> AddressMap<T> {
     /// Inserts `group`, whose first address is `first`, before the group at index `at` in address
     /// order.
     fn add_group(&mut self, at: usize, first: u64, group: Group) {
-        let index = match self.unused_groups.pop() {
-            Some(index) => {
-                self.groups[index as usize] = group;
-                index
-            }
-            None => {
-                self.groups.push(group);
-                (self.groups.len() - 1) as u32
-            }
-        };
+        let index = store(&mut self.groups, &mut self.unused_groups, group);
         self.firsts.insert(at, first);
         self.order.insert(at, index);
     }
@@ -342,14 +321,14 @@ impl<T: MemoryRange> AddressMap<T> {
         if group.len < GROUP_CAPACITY / 4 {
             self.merge_sparse_group(position.group);
         }
-        self.len -= 1;
         self.unused_values.push(slot);
         Some(self.values[slot as usize])
     }
 
     /// Returns all ranges of the map in address order.
-    pub(crate) fn iter(&self) -> Iter<'_, T> {
-        Iter { map: self, next: self.after(None), left: self.len }
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &T> + use<'_, T> {
+        let mut ranges = self.iter_from(0);
+        (0..self.len()).map(move |_| ranges.next().expect("the map has `len` ranges"))
     }
 
     /// Returns the ranges that begin at or after `address`, in order.
@@ -372,34 +351,9 @@ impl<T: MemoryRange> FromIterator<T> for AddressMap<T> {
     }
 }
 
-/// An iterator over the ranges of an [`AddressMap`] in address order.
-pub(crate) struct Iter<'a, T> {
-    map: &'a AddressMap<T>,
-    next: Option<Position>,
-    left: usize,
-}
-
-impl<'a, T: MemoryRange> Iterator for Iter<'a, T> {
-    type Item = &'a T;
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a T> {
-        let position = self.next?;
-        self.next = self.map.after(Some(position));
-        self.left -= 1;
-        Some(self.map.value(position))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
-    }
-}
-
-impl<T: MemoryRange> ExactSizeIterator for Iter<'_, T> {}
-
 impl<T: MemoryRange + PartialEq> PartialEq for AddressMap<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.len == other.len && self.iter().eq(other.iter())
+        self.len() == other.len() && self.iter().eq(other.iter())
     }
 }
 

@@ -64,9 +64,10 @@ const OPTIONAL_FROM: u8 = 0x40;
 /// What a [`Chunk`] contains: metadata, definitions, events, a full state, annotations, or a part
 /// of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum ChunkKind {
     /// The header chunk: the preamble, and [`RecordingInfo`](crate::RecordingInfo) as JSON.
-    Header,
+    Header = 1,
     /// Definitions: strings, frames, stacks and sites.
     Definitions,
     /// Events.
@@ -76,7 +77,7 @@ pub enum ChunkKind {
     /// Annotations.
     Annotations,
     /// The index: where each chunk is, and counters over time. Readers may skip it.
-    Index,
+    Index = OPTIONAL_FROM,
     /// The position of the index, at the end of a file. Readers may skip it.
     End,
 }
@@ -84,15 +85,7 @@ pub enum ChunkKind {
 impl ChunkKind {
     /// Returns the byte that stands for this kind in a chunk's header.
     pub(crate) const fn code(self) -> u8 {
-        match self {
-            Self::Header => 1,
-            Self::Definitions => 2,
-            Self::Events => 3,
-            Self::State => 4,
-            Self::Annotations => 5,
-            Self::Index => OPTIONAL_FROM,
-            Self::End => OPTIONAL_FROM + 1,
-        }
+        self as u8
     }
 
     /// Returns the kind for which `code` stands in a chunk's header, or `None` if no kind has this
@@ -171,16 +164,11 @@ pub(crate) fn check_preamble(rest: &[u8], offset: u64) -> Result<bool, FormatErr
 impl Chunk {
     /// Creates a chunk; compresses the payload unless its columns are compressed already.
     pub(crate) fn new(kind: ChunkKind, first_event: u64, events: u32, raw: &[u8], compressor: &mut Compressor) -> Self {
-        let (compression, stored) = match std::mem::take(&mut compressor.has_compressed_columns) {
-            true => (Compression::Uncompressed, raw),
-            false => compressor.compress(raw),
-        };
+        let has_compressed_columns = std::mem::take(&mut compressor.has_compressed_columns);
+        let compressed = (!has_compressed_columns).then(|| compressor.compress(raw));
         // A reader would reject a higher ratio.
-        let (compression, stored) = if raw.len() > max_decompressed_len(stored.len()) {
-            (Compression::Uncompressed, raw)
-        } else {
-            (compression, stored)
-        };
+        let is_accepted = |(_, stored): &(Compression, &[u8])| raw.len() <= max_decompressed_len(stored.len());
+        let (compression, stored) = compressed.filter(is_accepted).unwrap_or((Compression::Uncompressed, raw));
         Self::from_stored(kind, compression, (first_event, events), raw.len(), stored)
     }
 
@@ -273,22 +261,15 @@ impl PackedChunk {
         let header = Header::parse(bytes.first_chunk().ok_or_else(cut_off)?, offset)?;
         let chunk = bytes.get(..HEADER_LEN + header.stored).ok_or_else(cut_off)?;
         header.check(chunk, offset)?;
-        let (kind, compression) = header.kind.zip(header.compression).ok_or_else(|| {
+        header.packed(chunk, offset).ok_or_else(|| {
             FormatError::new(offset, format!("chunk of unknown kind {} where the index lists a known kind", bytes[0]))
-        })?;
-        Ok(header.packed(kind, compression, chunk, offset))
+        })
     }
 
     /// Returns the bytes of the chunk as stored in the recording, header included.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        Chunk::from_stored(
-            self.kind,
-            self.compression,
-            (self.first_event, self.events),
-            self.raw_len as usize,
-            &self.stored,
-        )
-        .bytes
+        let &Self { kind, compression, first_event, events, raw_len, ref stored, .. } = self;
+        Chunk::from_stored(kind, compression, (first_event, events), raw_len as usize, stored).bytes
     }
 
     /// Returns the length of the chunk in the recording, header included, in bytes.
@@ -357,41 +338,25 @@ impl Header {
             first_event: u64::from_le_bytes(le(bytes, 16)),
             checksum: u64::from_le_bytes(le(bytes, 24)),
         };
-        if kind.is_none() && code < OPTIONAL_FROM {
-            return Err(FormatError::new(
-                offset,
-                format!("chunk of unknown kind {code}: a newer vramscope may read it"),
-            ));
-        }
-        let limit = kind.map_or(ChunkKind::State, |kind| kind).max_payload_len();
-        if header.stored > limit || header.raw as usize > limit {
-            return Err(FormatError::new(
-                offset,
-                format!(
-                    "chunk of {} bytes, more than the {limit} that its kind may have",
-                    header.raw.max(header.stored as u32)
-                ),
-            ));
-        }
-        if kind.is_some() && header.compression.is_none() {
-            return Err(FormatError::new(offset, format!("chunk with unknown compression {}", bytes[1])));
-        }
-        if header.compression == Some(Compression::Uncompressed)
-            && kind.is_some()
-            && header.stored != header.raw as usize
-        {
-            return Err(FormatError::new(offset, "uncompressed chunk with two different lengths"));
-        }
-        if kind.is_some()
-            && header.compression != Some(Compression::Uncompressed)
-            && header.raw as usize > max_decompressed_len(header.stored)
-        {
-            return Err(FormatError::new(offset, "implausibly high compression ratio of a chunk"));
-        }
-        if header.first_event.checked_add(u64::from(header.events)).is_none() {
-            return Err(FormatError::new(offset, "event numbers above 64 bits"));
-        }
-        Ok(header)
+        let limit = kind.unwrap_or(ChunkKind::State).max_payload_len();
+        let (stored, raw) = (header.stored, header.raw as usize);
+        let is_uncompressed = header.compression == Some(Compression::Uncompressed);
+        let reason = if kind.is_none() && code < OPTIONAL_FROM {
+            format!("chunk of unknown kind {code}: a newer vramscope may read it")
+        } else if stored.max(raw) > limit {
+            format!("chunk of {} bytes, more than the {limit} that its kind may have", stored.max(raw))
+        } else if kind.is_some() && header.compression.is_none() {
+            format!("chunk with unknown compression {}", bytes[1])
+        } else if kind.is_some() && is_uncompressed && stored != raw {
+            "uncompressed chunk with two different lengths".to_owned()
+        } else if kind.is_some() && !is_uncompressed && raw > max_decompressed_len(stored) {
+            "implausibly high compression ratio of a chunk".to_owned()
+        } else if header.first_event.checked_add(u64::from(header.events)).is_none() {
+            "event numbers above 64 bits".to_owned()
+        } else {
+            return Ok(header);
+        };
+        Err(FormatError::new(offset, reason))
     }
 
     /// Returns an error unless `chunk`, the whole chunk, matches the checksum in this header. The
@@ -403,17 +368,17 @@ impl Header {
         Err(FormatError::new(offset, "the chunk's checksum does not match: the bytes were changed"))
     }
 
-    /// Returns the chunk that this header belongs to. `chunk` is the whole chunk with its header,
-    /// `offset` its byte offset in the recording.
-    pub(crate) fn packed(&self, kind: ChunkKind, compression: Compression, chunk: &[u8], offset: u64) -> PackedChunk {
-        PackedChunk {
-            kind,
+    /// Returns the chunk that this header belongs to; `None` if its kind is unknown. `chunk` is the
+    /// whole chunk with its header, `offset` its byte offset in the recording.
+    pub(crate) fn packed(&self, chunk: &[u8], offset: u64) -> Option<PackedChunk> {
+        Some(PackedChunk {
+            kind: self.kind?,
             first_event: self.first_event,
             events: self.events,
             offset,
-            compression,
+            compression: self.compression?,
             raw_len: self.raw,
             stored: chunk[HEADER_LEN..].into(),
-        }
+        })
     }
 }

@@ -11,7 +11,7 @@ use std::ops::Range;
 use crate::address_map::Position;
 use crate::device_state::DeviceState;
 use crate::event::{AllocatedBlock, DeviceId, Event, EventKind, Relabel};
-use crate::event_codec::Operation;
+use crate::event_codec::{FreedBlock, Operation};
 use crate::memory_state::MemoryState;
 use crate::segment::Block;
 
@@ -37,6 +37,14 @@ struct LocalBlock {
     location: BlockLocation,
 }
 
+impl LocalBlock {
+    /// Creates a block that is not pending free. `event` is the index of the allocating event.
+    #[inline]
+    fn new(allocated: AllocatedBlock, event: u64, time_ns: u64, location: BlockLocation) -> Self {
+        Self { allocated, event, time_ns, pending_free: false, location }
+    }
+}
+
 /// The blocks that the current chunk has allocated, in the order of their allocations. They enter
 /// the memory state only if they outlive the chunk, because most are freed before it ends.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +68,8 @@ struct LastInserted {
 
 /// The error for an event that contradicts the memory state although the writer marked its chunk as
 /// consistent (free of contradictions).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an event contradicts the memory state")]
 pub(crate) struct InconsistentEvent;
 
 /// Which of the two events of a free to apply: its request, its completion, or both.
@@ -95,13 +104,7 @@ impl ChunkLocalBlocks {
     /// allocation still counts, because later frees refer to the chunk's allocations by index.
     pub(crate) fn skip(&mut self, operation: &Operation) {
         if let (true, &Operation::Allocated { allocated, time_ns }) = (self.is_consistent, operation) {
-            self.blocks.push(LocalBlock {
-                allocated,
-                event: 0,
-                time_ns,
-                pending_free: false,
-                location: BlockLocation::InState,
-            });
+            self.blocks.push(LocalBlock::new(allocated, 0, time_ns, BlockLocation::InState));
         }
     }
 
@@ -143,34 +146,25 @@ impl ChunkLocalBlocks {
                 }
                 let device = state.device_mut(allocated.device);
                 device.count_events(1);
-                device.add_to_counters(&allocated);
-                self.blocks.push(LocalBlock {
-                    allocated,
-                    event: state.event,
-                    time_ns,
-                    pending_free: false,
-                    location: BlockLocation::ChunkLocal,
-                });
+                device.counters.add_block(allocated.size, allocated.requested, false);
+                self.blocks.push(LocalBlock::new(allocated, state.event, time_ns, BlockLocation::ChunkLocal));
                 state.advance(1, time_ns);
-                Ok(())
             }
-            Operation::Freed { allocation, device, address, requested_ns, completed_ns, .. } => {
-                self.free(state, FreeStep::Both, allocation, device, address)?;
-                state.advance(2, requested_ns.max(completed_ns));
-                Ok(())
+            Operation::Freed { block, completed_ns } => {
+                self.free(state, FreeStep::Both, block)?;
+                state.advance(2, block.time_ns.max(completed_ns));
             }
-            Operation::FreeRequested { allocation, device, address, time_ns, .. } => {
-                self.free(state, FreeStep::Requested, allocation, device, address)?;
-                state.advance(1, time_ns);
-                Ok(())
+            Operation::FreeRequested(block) => {
+                self.free(state, FreeStep::Requested, block)?;
+                state.advance(1, block.time_ns);
             }
-            Operation::FreeCompleted { allocation, device, address, time_ns, .. } => {
-                self.free(state, FreeStep::Completed, allocation, device, address)?;
-                state.advance(1, time_ns);
-                Ok(())
+            Operation::FreeCompleted(block) => {
+                self.free(state, FreeStep::Completed, block)?;
+                state.advance(1, block.time_ns);
             }
-            Operation::Other(event) => self.apply_other(state, &event),
+            Operation::Other(event) => self.apply_other(state, &event)?,
         }
+        Ok(())
     }
 
     /// Applies a relabel, to a block that the chunk allocated or an older one.
@@ -189,9 +183,7 @@ impl ChunkLocalBlocks {
         operation: &Operation,
     ) -> Result<(), InconsistentEvent> {
         match *operation {
-            Operation::Freed { allocation, device, address, site, requested_ns: time_ns, .. } => {
-                self.apply(state, &Operation::FreeRequested { allocation, device, address, site, time_ns })
-            }
+            Operation::Freed { block, .. } => self.apply(state, &Operation::FreeRequested(block)),
             _ => self.apply(state, operation),
         }
     }
@@ -204,28 +196,19 @@ impl ChunkLocalBlocks {
         operation: &Operation,
     ) -> Result<(), InconsistentEvent> {
         match *operation {
-            Operation::Freed { allocation, device, address, site, completed_ns: time_ns, .. } => {
-                self.apply(state, &Operation::FreeCompleted { allocation, device, address, site, time_ns })
+            Operation::Freed { block, completed_ns: time_ns } => {
+                self.apply(state, &Operation::FreeCompleted(FreedBlock { time_ns, ..block }))
             }
             _ => self.apply(state, operation),
         }
     }
 
-    /// Applies one step, or both, of the free of the block at `address`. `allocation` is the index
-    /// (from 0) of the chunk's allocation that made the block; `None` if the block is older than
-    /// the chunk.
+    /// Applies one step, or both, of the free of a block.
     #[inline(always)]
-    fn free(
-        &mut self,
-        state: &mut MemoryState,
-        step: FreeStep,
-        allocation: Option<u32>,
-        device: DeviceId,
-        address: u64,
-    ) -> Result<(), InconsistentEvent> {
-        let device = state.device_mut(device);
+    fn free(&mut self, state: &mut MemoryState, step: FreeStep, freed: FreedBlock) -> Result<(), InconsistentEvent> {
+        let device = state.device_mut(freed.device);
         device.count_events(if step == FreeStep::Both { 2 } else { 1 });
-        let block = allocation.and_then(|index| self.blocks.get_mut(index as usize));
+        let block = freed.allocation.and_then(|index| self.blocks.get_mut(index as usize));
         match block {
             Some(block) if block.location == BlockLocation::ChunkLocal => {
                 if step != FreeStep::Completed {
@@ -238,7 +221,8 @@ impl ChunkLocalBlocks {
                     block.pending_free = true;
                 } else {
                     let free_requested = step == FreeStep::Both || block.pending_free;
-                    device.subtract_from_counters(&block.allocated, free_requested);
+                    let AllocatedBlock { size, requested, .. } = block.allocated;
+                    device.counters.subtract_block(size, requested, free_requested);
                     block.location = BlockLocation::Freed;
                 }
                 Ok(())
@@ -250,7 +234,7 @@ impl ChunkLocalBlocks {
                 {
                     block.location = BlockLocation::Freed;
                 }
-                free_in_state(device, step, address)
+                free_in_state(device, step, freed.address)
             }
         }
     }

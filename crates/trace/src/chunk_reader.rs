@@ -64,16 +64,13 @@ impl ChunkReader {
                 self.advance(PREAMBLE_LEN);
                 continue;
             }
-            let Some(header_bytes) = rest.first_chunk::<HEADER_LEN>() else { return Ok(None) };
+            let Some(header) = rest.first_chunk() else { return Ok(None) };
             let offset = self.offset;
-            let header = Header::parse(header_bytes, offset)?;
+            let header = Header::parse(header, offset)?;
             let length = HEADER_LEN + header.stored;
             let Some(chunk) = rest.get(..length) else { return Ok(None) };
             header.check(chunk, offset)?;
-            let packed = header
-                .kind
-                .zip(header.compression)
-                .map(|(kind, compression)| header.packed(kind, compression, chunk, offset));
+            let packed = header.packed(chunk, offset);
             if !self.has_header && header.kind != Some(ChunkKind::Header) {
                 return Err(FormatError::new(offset, "the first chunk is not a header chunk"));
             }
@@ -99,17 +96,13 @@ impl ChunkReader {
         }
         let rest = self.buffer.len() - self.used;
         if !self.has_header {
-            return Err(FormatError::new(
-                self.offset + rest as u64,
-                "the recording ends before its first chunk: nothing in it can be shown",
-            ));
+            let reason = "the recording ends before its first chunk: nothing in it can be shown";
+            return Err(FormatError::new(self.offset + rest as u64, reason));
         }
-        if rest > 0 {
-            let reason = format!(
-                "the recording ends inside a chunk, {rest} bytes after its start; everything before it is complete"
-            );
-            return Err(FormatError::new(self.offset, reason));
+        if rest == 0 {
+            return Ok(());
         }
-        Ok(())
+        let place = format!("the recording ends inside a chunk, {rest} bytes after its start");
+        Err(FormatError::new(self.offset, format!("{place}; everything before it is complete")))
     }
 }

@@ -178,10 +178,8 @@ fn decompress_columns(
     for (end, found) in ends.iter_mut().zip(found) {
         if let &Some(StoredColumn { compression, stored, raw_len, at }) = found {
             let decompressed = decompressor.decompress(compression, stored, raw_len, bytes);
-            decompressed.map_err(|_| PayloadError {
-                position: at,
-                reason: "column does not decompress to its stated length",
-            })?;
+            let reason = "column does not decompress to its stated length";
+            decompressed.map_err(|_| PayloadError { position: at, reason })?;
             end.1 = at;
         }
         end.0 = bytes.len();

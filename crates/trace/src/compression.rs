@@ -13,6 +13,7 @@ const MIN_COMPRESSED_INPUT: usize = 24;
 
 /// How a chunk's payload or a column is stored: uncompressed, or compressed with LZ4 or Zstandard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Compression {
     /// Not compressed.
     Uncompressed,
@@ -25,22 +26,13 @@ pub(crate) enum Compression {
 impl Compression {
     /// Returns the byte that stands for this compression in a recording.
     pub(crate) const fn code(self) -> u8 {
-        match self {
-            Self::Uncompressed => 0,
-            Self::Lz4 => 1,
-            Self::Zstd => 2,
-        }
+        self as u8
     }
 
     /// Returns the compression for which `code` stands in a recording, or `None` if no compression
     /// has this code.
-    pub(crate) const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            0 => Some(Self::Uncompressed),
-            1 => Some(Self::Lz4),
-            2 => Some(Self::Zstd),
-            _ => None,
-        }
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        [Self::Uncompressed, Self::Lz4, Self::Zstd].get(usize::from(code)).copied()
     }
 }
 

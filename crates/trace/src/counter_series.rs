@@ -73,16 +73,11 @@ pub struct UsedMemoryPeaks {
     pub by_all_processes: u64,
 }
 
-/// Combines two sets of counters: each counter of the result is `pick` (minimum or maximum) of its
-/// two values.
+/// Combines two lists of values: each value of the result is `pick` (minimum or maximum) of its two
+/// values.
 #[inline]
-fn combine(a: Counters, b: Counters, pick: impl Fn(u64, u64) -> u64) -> Counters {
-    Counters {
-        allocated: pick(a.allocated, b.allocated),
-        active: pick(a.active, b.active),
-        reserved: pick(a.reserved, b.reserved),
-        requested: pick(a.requested, b.requested),
-    }
+fn combine<const N: usize>(a: [u64; N], b: [u64; N], pick: impl Fn(u64, u64) -> u64) -> [u64; N] {
+    std::array::from_fn(|index| pick(a[index], b[index]))
 }
 
 impl CounterColumn {
@@ -98,18 +93,8 @@ impl TimeSlice for CounterColumn {
     fn extend(&mut self, next: &Self) {
         self.event = next.event;
         self.last = next.last;
-        self.min = combine(self.min, next.min, u64::min);
-        self.max = combine(self.max, next.max, u64::max);
-    }
-}
-
-/// Combines two memory samples: each value of the result is `pick` (minimum or maximum) of its two
-/// values.
-fn combine_samples(a: MemorySample, b: MemorySample, pick: fn(u64, u64) -> u64) -> MemorySample {
-    MemorySample {
-        used_by_context: pick(a.used_by_context, b.used_by_context),
-        used_by_others: pick(a.used_by_others, b.used_by_others),
-        free: pick(a.free, b.free),
+        self.min = Counters::from_array(combine(self.min.to_array(), next.min.to_array(), u64::min));
+        self.max = Counters::from_array(combine(self.max.to_array(), next.max.to_array(), u64::max));
     }
 }
 
@@ -123,8 +108,8 @@ impl SampleColumn {
 impl TimeSlice for SampleColumn {
     fn extend(&mut self, next: &Self) {
         self.last = next.last;
-        self.min = combine_samples(self.min, next.min, u64::min);
-        self.max = combine_samples(self.max, next.max, u64::max);
+        self.min = MemorySample::from_array(combine(self.min.to_array(), next.min.to_array(), u64::min));
+        self.max = MemorySample::from_array(combine(self.max.to_array(), next.max.to_array(), u64::max));
     }
 }
 
@@ -135,10 +120,10 @@ impl TimeSlice for SampleColumn {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterSeries {
     /// The counters before the first event.
-    start: CounterColumn,
-    buckets: TimePyramid<CounterColumn>,
+    pub(crate) start: CounterColumn,
+    pub(crate) buckets: TimePyramid<CounterColumn>,
     /// A bucket for each sample that differs from the one before it.
-    samples: TimePyramid<SampleColumn>,
+    pub(crate) samples: TimePyramid<SampleColumn>,
     /// The last sample.
     sample: Option<MemorySample>,
     /// The reserved bytes after the last event.
@@ -146,25 +131,13 @@ pub struct CounterSeries {
     peak_allocated: Peak,
     peak_active: Peak,
     peak_reserved: Peak,
-    used_memory_peaks: UsedMemoryPeaks,
+    pub(crate) used_memory_peaks: UsedMemoryPeaks,
 }
 
 impl Default for CounterSeries {
     fn default() -> Self {
         Self::new(0, Counters::default())
     }
-}
-
-/// The parts of a [`CounterSeries`] that the index of a recording stores; the rest follows from
-/// them.
-#[derive(Debug)]
-pub(crate) struct SeriesParts<'a> {
-    pub(crate) start: &'a CounterColumn,
-    pub(crate) buckets: &'a TimePyramid<CounterColumn>,
-    pub(crate) samples: &'a TimePyramid<SampleColumn>,
-    /// The moments of the peaks of allocated, active and reserved bytes.
-    pub(crate) peak_events: [u64; 3],
-    pub(crate) used_memory_peaks: UsedMemoryPeaks,
 }
 
 impl CounterSeries {
@@ -181,17 +154,6 @@ impl CounterSeries {
             peak_active: peak(counters.active),
             peak_reserved: peak(counters.reserved),
             used_memory_peaks: UsedMemoryPeaks::default(),
-        }
-    }
-
-    /// Returns the parts of this series that the index of a recording stores.
-    pub(crate) fn parts(&self) -> SeriesParts<'_> {
-        SeriesParts {
-            start: &self.start,
-            buckets: &self.buckets,
-            samples: &self.samples,
-            peak_events: [self.peak_allocated.event, self.peak_active.event, self.peak_reserved.event],
-            used_memory_peaks: self.used_memory_peaks,
         }
     }
 

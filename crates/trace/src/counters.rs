@@ -21,6 +21,40 @@ impl Counters {
     pub fn rounding_waste_bytes(&self) -> u64 {
         self.active.saturating_sub(self.requested)
     }
+
+    /// Returns the counters in the order in which a recording stores them.
+    #[inline]
+    pub(crate) fn to_array(self) -> [u64; 4] {
+        [self.allocated, self.active, self.reserved, self.requested]
+    }
+
+    /// Returns the counters that [`to_array`](Self::to_array) put in this order.
+    #[inline]
+    pub(crate) fn from_array([allocated, active, reserved, requested]: [u64; 4]) -> Self {
+        Self { allocated, active, reserved, requested }
+    }
+
+    /// Adds a block's size and requested size in bytes. A block that is pending free does not count
+    /// as allocated.
+    #[inline]
+    pub(crate) fn add_block(&mut self, size: u64, requested: u64, pending_free: bool) {
+        self.active = self.active.saturating_add(size);
+        self.requested = self.requested.saturating_add(requested);
+        if !pending_free {
+            self.allocated = self.allocated.saturating_add(size);
+        }
+    }
+
+    /// Subtracts a block's size and requested size in bytes. `pending_free` is true if a requested
+    /// free has subtracted the block from the allocated bytes before.
+    #[inline]
+    pub(crate) fn subtract_block(&mut self, size: u64, requested: u64, pending_free: bool) {
+        self.active = self.active.saturating_sub(size);
+        self.requested = self.requested.saturating_sub(requested);
+        if !pending_free {
+            self.allocated = self.allocated.saturating_sub(size);
+        }
+    }
 }
 
 /// The driver's report on a device's whole memory, in bytes.
@@ -34,6 +68,18 @@ pub struct MemorySample {
     pub used_by_others: u64,
     /// Free bytes.
     pub free: u64,
+}
+
+impl MemorySample {
+    /// Returns the values in the order in which a recording stores them.
+    pub(crate) fn to_array(self) -> [u64; 3] {
+        [self.used_by_context, self.used_by_others, self.free]
+    }
+
+    /// Returns the sample whose values [`to_array`](Self::to_array) put in this order.
+    pub(crate) fn from_array([used_by_context, used_by_others, free]: [u64; 3]) -> Self {
+        Self { used_by_context, used_by_others, free }
+    }
 }
 
 /// The number, total size and largest size of the free blocks in a device's segments at one moment.

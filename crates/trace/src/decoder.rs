@@ -83,58 +83,31 @@ pub(crate) struct DecodeContext {
     relabels_since_event: Vec<PlacedRelabel>,
 }
 
-/// Returns the error for users about an invalid payload of the chunk at byte `offset` of the
-/// recording. The position in `error` is relative to the payload.
-pub(crate) fn payload_error_at(offset: u64, error: &PayloadError) -> FormatError {
-    FormatError::new(offset, format!("invalid chunk, {} bytes into its payload: {}", error.position, error.reason))
-}
-
-/// Returns the error for users about an invalid payload of the chunk `packed`. The position in
-/// `error` is relative to the payload.
-fn chunk_error(packed: &PackedChunk, error: &PayloadError) -> FormatError {
-    payload_error_at(packed.offset, error)
-}
-
 /// Decompresses the columns of a chunk of events, which are decoded later.
 pub(crate) fn decompress_events(
     packed: &PackedChunk,
     decompressor: &mut Decompressor,
 ) -> Result<EventColumns, FormatError> {
     let payload = packed.payload(decompressor)?;
-    EventColumns::read(payload.reader(), packed.events, decompressor).map_err(|error| chunk_error(packed, &error))
+    let columns = EventColumns::read(payload.reader(), packed.events, decompressor);
+    columns.map_err(|error| error.in_chunk_at(packed.offset))
 }
 
 /// Why the events of a chunk are invalid: they cannot be decoded, or one contradicts the memory
 /// state although the writer marked the chunk as consistent.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum EventsError {
-    Payload(PayloadError),
+    #[error("invalid chunk, {0}")]
+    Payload(#[from] PayloadError),
     /// The chunk is marked as consistent, and an event contradicts the state.
-    Inconsistent,
-}
-
-impl From<PayloadError> for EventsError {
-    fn from(error: PayloadError) -> Self {
-        Self::Payload(error)
-    }
-}
-
-impl From<InconsistentEvent> for EventsError {
-    fn from(InconsistentEvent: InconsistentEvent) -> Self {
-        Self::Inconsistent
-    }
+    #[error("damaged chunk: it is marked as consistent, but an event contradicts the memory state")]
+    Inconsistent(#[from] InconsistentEvent),
 }
 
 impl EventsError {
     /// Returns this error for users, about the chunk at byte `offset` of the recording.
     pub(crate) fn in_chunk_at(&self, offset: u64) -> FormatError {
-        match self {
-            Self::Payload(error) => payload_error_at(offset, error),
-            Self::Inconsistent => FormatError::new(
-                offset,
-                "damaged chunk: it is marked as consistent, but an event contradicts the memory state",
-            ),
-        }
+        FormatError::new(offset, self.to_string())
     }
 }
 
@@ -154,7 +127,7 @@ pub(crate) fn each_entry(
     each: impl FnMut(ChunkEntry<'_>),
 ) -> Result<(), FormatError> {
     let columns = decompress_events(packed, decompressor)?;
-    each_entry_of(&columns, each).map_err(|error| chunk_error(packed, &error))
+    each_entry_of(&columns, each).map_err(|error| error.in_chunk_at(packed.offset))
 }
 
 /// Calls `each` with every event and relabel of a decompressed chunk, in order.
@@ -176,7 +149,7 @@ pub(crate) fn decompress_state(
     only: Option<DeviceId>,
 ) -> Result<MemoryState, FormatError> {
     let payload = packed.payload(decompressor)?;
-    let state = read_state(payload.reader(), decompressor, only).map_err(|error| chunk_error(packed, &error))?;
+    let state = read_state(payload.reader(), decompressor, only).map_err(|error| error.in_chunk_at(packed.offset))?;
     if state.event != packed.first_event {
         return Err(packed.error("full state of another moment than the chunk's header says"));
     }
@@ -187,7 +160,7 @@ impl DecodeContext {
     /// Decodes one chunk and passes its contents to `visitor`. Returns an error if the chunk is
     /// damaged or does not follow the chunks before it.
     pub(crate) fn read(&mut self, packed: &PackedChunk, visitor: &mut impl ChunkVisitor) -> Result<(), FormatError> {
-        let in_chunk = |error| chunk_error(packed, &error);
+        let in_chunk = |error: PayloadError| error.in_chunk_at(packed.offset);
         match packed.kind {
             ChunkKind::Header => {
                 let info = serde_json::from_slice(packed.payload(&mut self.decompressor)?.bytes());

@@ -65,8 +65,7 @@ mod column {
 }
 
 /// How many strings, frames, stacks and sites are defined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DefinitionCounts([u64; 4]);
+pub(crate) type DefinitionCounts = [u64; 4];
 
 /// Returns the index (0 to 3) of a definition's kind in [`DefinitionCounts`].
 const fn kind_of(definition: &Definition) -> usize {
@@ -75,13 +74,6 @@ const fn kind_of(definition: &Definition) -> usize {
         Definition::Frame(_) => 1,
         Definition::Stack(_) => 2,
         Definition::Site(_) => 3,
-    }
-}
-
-impl DefinitionCounts {
-    /// Adds 1 to the count of the definition's kind.
-    fn add(&mut self, definition: &Definition) {
-        self.0[kind_of(definition)] += 1;
     }
 }
 
@@ -128,7 +120,7 @@ impl DefinitionWriter {
                 self.put_number(column::COMPILE_CONTEXTS, site.compile_context.0);
             }
         }
-        self.added.add(definition);
+        self.added[kind_of(definition)] += 1;
     }
 
     /// Returns the uncompressed bytes of the definitions added since the last
@@ -139,7 +131,7 @@ impl DefinitionWriter {
 
     /// Appends the payload of a chunk of definitions to `out` and clears the columns.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>, compressor: &mut Compressor) {
-        for count in self.finished.0 {
+        for count in self.finished {
             varint::put(out, count);
         }
         self.columns.finish(out, Some(compressor));
@@ -154,11 +146,7 @@ struct DeltaReader<'a> {
     last: u64,
 }
 
-impl<'a> DeltaReader<'a> {
-    fn new(reader: Reader<'a>) -> Self {
-        Self { reader, last: 0 }
-    }
-
+impl DeltaReader<'_> {
     /// Returns true once all numbers of the column were read.
     fn is_empty(&self) -> bool {
         self.reader.remaining() == 0
@@ -182,7 +170,7 @@ pub(crate) fn read_definitions(
     mut each: impl FnMut(&Definition),
 ) -> Result<(), PayloadError> {
     let mut at = [0; 4];
-    for (count, known) in at.iter_mut().zip(known.0) {
+    for (count, known) in at.iter_mut().zip(*known) {
         *count = reader.u64()?;
         if *count > known {
             return Err(reader.payload_error("definitions are missing before this chunk"));
@@ -192,13 +180,13 @@ pub(crate) fn read_definitions(
     let mut add = |definition: Definition| {
         let kind = kind_of(&definition);
         at[kind] += 1;
-        if at[kind] > known.0[kind] {
-            known.0[kind] = at[kind];
+        if at[kind] > known[kind] {
+            known[kind] = at[kind];
             each(&definition);
             definitions.define(definition);
         }
     };
-    let numbers = |id| DeltaReader::new(columns.column(id));
+    let numbers = |id| DeltaReader { reader: columns.column(id), last: 0 };
     let (mut lengths, mut texts) = (columns.column(column::LENGTHS), columns.column(column::TEXTS));
     while lengths.remaining() > 0 {
         let length = lengths.u64()?;
@@ -254,7 +242,8 @@ pub(crate) fn read_annotations(
     let columns = Columns::<ANNOTATION_COLUMNS>::read(&mut reader, decompressor, MAX_COLUMNS_LEN)?;
     let mut devices = columns.column(column::DEVICES);
     let (mut times, mut events) = (columns.column(column::TIMES), columns.column(column::EVENTS));
-    let (mut stages, mut names) = (columns.column(column::STAGES), DeltaReader::new(columns.column(column::NAMES)));
+    let mut stages = columns.column(column::STAGES);
+    let mut names = DeltaReader { reader: columns.column(column::NAMES), last: 0 };
     let (mut units, mut at_event) = (0, 0);
     while stages.remaining() > 0 {
         units = times.delta(units)?;

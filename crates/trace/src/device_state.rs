@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::address_map::{AddressMap, Position};
 use crate::counters::{Counters, FreeSpace, MemorySample};
-use crate::event::{AllocatedBlock, Event, EventKind};
+use crate::event::{Event, EventKind};
 use crate::segment::{Block, Extent, Segment, is_range};
 use crate::site::SiteId;
 
@@ -148,8 +148,7 @@ impl DeviceState {
     /// counts as an inconsistency.
     pub fn insert_segment(&mut self, segment: Segment) {
         if !is_range(segment.address, segment.size) {
-            self.count_inconsistency();
-            return;
+            return self.count_inconsistency();
         }
         self.evict_segments(segment.address..segment.end());
         self.counters.reserved = self.counters.reserved.saturating_add(segment.size);
@@ -178,24 +177,18 @@ impl DeviceState {
     /// size above the block's size each count as an inconsistency.
     pub fn insert_block(&mut self, block: Block) {
         if !is_range(block.address, block.size) {
-            self.count_inconsistency();
-            return;
+            return self.count_inconsistency();
         }
         let in_segment = self.segment_at(block.address).is_some_and(|segment| block.end() <= segment.end());
         if !in_segment || block.requested > block.size {
             self.count_inconsistency();
         }
         let block = Block { requested: block.requested.min(block.size), ..block };
-        if !self.blocks.insert_disjoint(block) {
+        if self.blocks.insert_disjoint(block).is_none() {
             self.evict_blocks(block.address..block.end());
             self.blocks.insert_disjoint(block);
         }
-        let counters = &mut self.counters;
-        counters.active = counters.active.saturating_add(block.size);
-        counters.requested = counters.requested.saturating_add(block.requested);
-        if !block.pending_free {
-            counters.allocated = counters.allocated.saturating_add(block.size);
-        }
+        self.counters.add_block(block.size, block.requested, block.pending_free);
     }
 
     /// Replaces the segments and blocks by those of `observed`, a full state recorded after events
@@ -294,28 +287,6 @@ impl DeviceState {
         self.events = self.events.saturating_add(events);
     }
 
-    /// Adds an allocated block to the allocated, active and requested bytes, without storing the
-    /// block.
-    #[inline]
-    pub(crate) fn add_to_counters(&mut self, block: &AllocatedBlock) {
-        let counters = &mut self.counters;
-        counters.active = counters.active.saturating_add(block.size);
-        counters.requested = counters.requested.saturating_add(block.requested);
-        counters.allocated = counters.allocated.saturating_add(block.size);
-    }
-
-    /// Removes a block from the byte counters only. `free_requested` is true if a requested free
-    /// has taken the block from the allocated bytes before; if false, that is done here, too.
-    #[inline]
-    pub(crate) fn subtract_from_counters(&mut self, block: &AllocatedBlock, free_requested: bool) {
-        let counters = &mut self.counters;
-        counters.active = counters.active.saturating_sub(block.size);
-        counters.requested = counters.requested.saturating_sub(block.requested);
-        if !free_requested {
-            counters.allocated = counters.allocated.saturating_sub(block.size);
-        }
-    }
-
     /// Removes `size` bytes from the allocated bytes, because the program freed a block. Active
     /// bytes stay until the free is completed.
     #[inline]
@@ -345,12 +316,7 @@ impl DeviceState {
         if !self.allocation_sites.is_empty() {
             self.forget_allocation_site(address);
         }
-        let counters = &mut self.counters;
-        counters.active = counters.active.saturating_sub(block.size);
-        counters.requested = counters.requested.saturating_sub(block.requested);
-        if !block.pending_free {
-            counters.allocated = counters.allocated.saturating_sub(block.size);
-        }
+        self.counters.subtract_block(block.size, block.requested, block.pending_free);
         true
     }
 
@@ -410,15 +376,12 @@ impl DeviceState {
     /// Removes the segment at `address`, which is not expandable. Counts an inconsistency if there
     /// is none or its size is not `size` bytes.
     fn free_segment(&mut self, address: u64, size: u64) {
-        match self.segments.get(address) {
-            Some(segment) if !segment.expandable => {
-                let range = address..segment.end();
-                if segment.size != size {
-                    self.count_inconsistency();
-                }
-                self.cut_segments(range);
-            }
-            _ => self.count_inconsistency(),
+        let segment = self.segments.get(address).filter(|segment| !segment.expandable).copied();
+        if segment.is_none_or(|segment| segment.size != size) {
+            self.count_inconsistency();
+        }
+        if let Some(segment) = segment {
+            self.cut_segments(address..segment.end());
         }
     }
 
@@ -436,27 +399,10 @@ impl DeviceState {
     pub(crate) fn apply(&mut self, index: u64, event: &Event) {
         self.events = self.events.saturating_add(1);
         match event.kind {
-            EventKind::SegmentAllocated { address, size, stream, pool, site } => {
-                self.insert_segment(Segment {
-                    address,
-                    size,
-                    stream,
-                    pool,
-                    expandable: false,
-                    site,
-                    since_event: index,
-                });
-            }
-            EventKind::SegmentMapped { address, size, stream, pool, site } => {
-                self.insert_segment(Segment {
-                    address,
-                    size,
-                    stream,
-                    pool,
-                    expandable: true,
-                    site,
-                    since_event: index,
-                });
+            EventKind::SegmentAllocated { address, size, stream, pool, site }
+            | EventKind::SegmentMapped { address, size, stream, pool, site } => {
+                let expandable = matches!(event.kind, EventKind::SegmentMapped { .. });
+                self.insert_segment(Segment { address, size, stream, pool, expandable, site, since_event: index });
             }
             EventKind::SegmentFreed { address, size, .. } => self.free_segment(address, size),
             EventKind::SegmentUnmapped { address, size, .. } => self.unmap(address, size),

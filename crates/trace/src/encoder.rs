@@ -256,14 +256,12 @@ impl Sink for Encoder {
     }
 
     fn define(&mut self, definition: &Definition) {
-        let truncated_definition = match definition {
+        match definition {
             Definition::String(text) if text.len() > MAX_TEXT_LEN => {
-                Some(Definition::String(truncated(text).to_owned()))
+                self.definitions.put(&Definition::String(truncated(text).to_owned()));
             }
-            _ => None,
-        };
-        let definition = truncated_definition.as_ref().unwrap_or(definition);
-        self.definitions.put(definition);
+            _ => self.definitions.put(definition),
+        }
         if self.definitions.len() >= DEFINITION_BYTES_PER_CHUNK {
             self.close_definitions();
         }

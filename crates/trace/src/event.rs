@@ -242,41 +242,32 @@ impl EventType {
         Self::Gap,
     ];
 
+    /// The name for users and the name in tables of each type, in the order of their values.
+    const NAMES: [(&str, &str); 11] = [
+        ("segment allocated", "segment_alloc"),
+        ("segment freed", "segment_free"),
+        ("segment mapped", "segment_map"),
+        ("segment unmapped", "segment_unmap"),
+        ("block allocated", "alloc"),
+        ("free requested", "free_requested"),
+        ("free completed", "free_completed"),
+        ("out of memory", "oom"),
+        ("memory sample", "memory_sample"),
+        ("mark", "mark"),
+        ("gap", "gap"),
+    ];
+
     /// Returns the type's name for users, in lower case: `block allocated`.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::SegmentAllocated => "segment allocated",
-            Self::SegmentFreed => "segment freed",
-            Self::SegmentMapped => "segment mapped",
-            Self::SegmentUnmapped => "segment unmapped",
-            Self::BlockAllocated => "block allocated",
-            Self::FreeRequested => "free requested",
-            Self::FreeCompleted => "free completed",
-            Self::OutOfMemory => "out of memory",
-            Self::MemorySample => "memory sample",
-            Self::Mark => "mark",
-            Self::Gap => "gap",
-        }
+        Self::NAMES[self as usize].0
     }
 
     /// Returns the type's name in exported tables and filters: PyTorch's `action` if PyTorch has
     /// one, such as `segment_alloc`.
     #[must_use]
     pub const fn action(self) -> &'static str {
-        match self {
-            Self::SegmentAllocated => "segment_alloc",
-            Self::SegmentFreed => "segment_free",
-            Self::SegmentMapped => "segment_map",
-            Self::SegmentUnmapped => "segment_unmap",
-            Self::BlockAllocated => "alloc",
-            Self::FreeRequested => "free_requested",
-            Self::FreeCompleted => "free_completed",
-            Self::OutOfMemory => "oom",
-            Self::MemorySample => "memory_sample",
-            Self::Mark => "mark",
-            Self::Gap => "gap",
-        }
+        Self::NAMES[self as usize].1
     }
 }
 
@@ -327,6 +318,7 @@ impl EventKind {
 
 /// Whether a mark or annotation begins a span, ends one, or is a single moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
 pub enum AnnotationStage {
     /// A single moment.
     #[default]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::counters::Counters;
 use crate::device_state::DeviceState;
 use crate::event::{DeviceId, Event, Relabel};
 
@@ -63,6 +64,12 @@ impl MemoryState {
     #[must_use]
     pub fn device(&self, id: DeviceId) -> Option<&DeviceState> {
         self.devices.get(&id)
+    }
+
+    /// Returns the byte counters of one device; zeros if it has had no event.
+    #[inline]
+    pub(crate) fn counters(&self, id: DeviceId) -> Counters {
+        self.device(id).map(DeviceState::counters).unwrap_or_default()
     }
 
     /// Returns the memory of one device mutably, creating it empty if it has had no event.

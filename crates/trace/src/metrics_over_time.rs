@@ -18,15 +18,8 @@ const MIN_SAMPLES: u64 = 256;
 /// [`metrics_over_time`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricsOverTime {
-    samples: Vec<Sample>,
-}
-
-/// A moment of the recording, its time in nanoseconds, and the device's metrics then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sample {
-    event: u64,
-    time_ns: u64,
-    metrics: Metrics,
+    /// Moments of the recording, their times in nanoseconds, and the device's metrics then.
+    samples: Vec<(u64, u64, Metrics)>,
 }
 
 /// The highest value of a metric over a recording, with its moment and time, and the metric's mean.
@@ -53,10 +46,8 @@ pub struct MetricSummary {
 /// If a chunk cannot be read.
 pub fn metrics_over_time(recording: &Recording, device: DeviceId) -> Result<MetricsOverTime, FormatError> {
     let series = recording.metrics(device).map(|series| series.thinned());
-    let mut samples = Vec::new();
-    for sample in series.iter().flat_map(|series| series.between(0, u64::MAX, |_, _| true)) {
-        samples.push(Sample { event: sample.event, time_ns: sample.time_ns, metrics: sample.metrics });
-    }
+    let stored = series.iter().flat_map(|series| series.between(0, u64::MAX, |_, _| true));
+    let mut samples: Vec<_> = stored.map(|sample| (sample.event, sample.time_ns, sample.metrics)).collect();
     let mut moments = BTreeSet::from([recording.first_event(), recording.end_event()]);
     moments.extend(recording.series(device).map(|series| series.peak_allocated().event));
     if (samples.len() as u64) < MIN_SAMPLES {
@@ -64,16 +55,16 @@ pub fn metrics_over_time(recording: &Recording, device: DeviceId) -> Result<Metr
         let end_of = |range: u64| start_ns + even_part(length_ns, range, MIN_SAMPLES);
         moments.extend((1..MIN_SAMPLES).map(|range| recording.event_at_time(end_of(range))));
     }
-    let known: BTreeSet<u64> = samples.iter().map(|sample| sample.event).collect();
+    let known: BTreeSet<u64> = samples.iter().map(|(moment, ..)| *moment).collect();
     let mut replay = Replay::new();
     for moment in moments.difference(&known) {
         let state = replay.seek(recording, *moment)?;
         let metrics = state.device(device).map(|state| Metrics::at(state, |_, _| true)).unwrap_or_default();
         let time_ns = state.time_ns().max(recording.start_ns());
-        samples.push(Sample { event: state.event(), time_ns, metrics });
+        samples.push((state.event(), time_ns, metrics));
     }
-    samples.sort_by_key(|sample| sample.event);
-    samples.dedup_by_key(|sample| sample.event);
+    samples.sort_by_key(|(moment, ..)| *moment);
+    samples.dedup_by_key(|(moment, ..)| *moment);
     Ok(MetricsOverTime { samples })
 }
 
@@ -92,7 +83,7 @@ impl MetricsOverTime {
 
     /// Returns the moment, the time in nanoseconds and the metrics of each sample, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &Metrics)> + '_ {
-        self.samples.iter().map(|sample| (sample.event, sample.time_ns, &sample.metrics))
+        self.samples.iter().map(|(moment, time_ns, metrics)| (*moment, *time_ns, metrics))
     }
 
     /// Returns the highest value of a metric and its mean over time; zeros if there are no samples.
@@ -106,14 +97,11 @@ impl MetricsOverTime {
             if index == 0 || value > summary.highest {
                 summary = MetricSummary { highest: value, highest_event: event, highest_ns: time_ns, mean: 0.0 };
             }
-            let until_ns = self.samples.get(index + 1).map_or(time_ns, |next| next.time_ns);
+            let until_ns = self.samples.get(index + 1).map_or(time_ns, |next| next.1);
             weighted_sum += value * until_ns.saturating_sub(time_ns) as f64;
         }
-        let duration_ns = self
-            .samples
-            .first()
-            .zip(self.samples.last())
-            .map_or(0, |(first, last)| last.time_ns.saturating_sub(first.time_ns));
+        let ends = self.samples.first().zip(self.samples.last());
+        let duration_ns = ends.map_or(0, |(first, last)| last.1.saturating_sub(first.1));
         summary.mean = if duration_ns > 0 {
             weighted_sum / duration_ns as f64
         } else {

@@ -9,6 +9,11 @@ use std::str::FromStr;
 /// Names of the binary units of bytes, each 1024 times the one before it.
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
+/// Returns the number of decimals with which three digits of `number` (at least 1) are shown.
+fn decimals(number: f64) -> usize {
+    usize::from(number < 9.995) + usize::from(number < 99.95)
+}
+
 /// A number of bytes that is displayed with a binary unit and parsed from text such as `40GiB`.
 ///
 /// Three significant digits are shown, without decimals for whole values: `512 B`, `20 MiB`,
@@ -32,12 +37,7 @@ impl fmt::Display for ByteSize {
             scaled /= 1024.0;
             unit += 1;
         }
-        let decimals = match scaled {
-            _ if unit == 0 || scaled.fract() == 0.0 => 0,
-            scaled if scaled < 9.995 => 2,
-            scaled if scaled < 99.95 => 1,
-            _ => 0,
-        };
+        let decimals = if unit == 0 || scaled.fract() == 0.0 { 0 } else { decimals(scaled) };
         f.pad(&format!("{scaled:.decimals$} {}", UNITS[unit]))
     }
 }
@@ -153,12 +153,7 @@ impl fmt::Display for DurationNs {
                 });
             }
         };
-        let decimals = match scaled {
-            scaled if scaled < 9.995 => 2,
-            scaled if scaled < 99.95 => 1,
-            _ => 0,
-        };
-        f.pad(&format!("{scaled:.decimals$} {unit}"))
+        f.pad(&format!("{scaled:.*} {unit}", decimals(scaled)))
     }
 }
 

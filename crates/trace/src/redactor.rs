@@ -17,30 +17,8 @@ use crate::site::{Definition, Frame, Site, StringId};
 /// The name and version of this crate, stated as the writer of a redacted recording.
 const WRITER: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
 
-/// The kinds of names that are redacted, such as functions and files. The placeholders of each kind
-/// are numbered separately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum NameKind {
-    Function,
-    File,
-    Scope,
-    CompileContext,
-    Mark,
-}
-
-impl NameKind {
-    /// Returns the word with which placeholders of this kind begin, such as `function` in
-    /// `function_12`.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Function => "function",
-            Self::File => "file",
-            Self::Scope => "scope",
-            Self::CompileContext => "compile_context",
-            Self::Mark => "mark",
-        }
-    }
-}
+/// The word with which the placeholder of a part of a scope path begins, as in `scope_2`.
+const SCOPE: &str = "scope";
 
 /// A [`Sink`] that replaces the names of functions, files, scopes, compile contexts and marks by
 /// placeholders and passes everything to another sink.
@@ -51,8 +29,8 @@ pub struct Redactor<S> {
     sink: S,
     /// The defined strings. They are passed on once their use is known.
     strings: Vec<String>,
-    /// The placeholder of each text, by what it names.
-    placeholders: HashMap<NameKind, HashMap<String, StringId>>,
+    /// The placeholder of each text, by what it names: the word with which the placeholder begins.
+    placeholders: HashMap<&'static str, HashMap<String, StringId>>,
     /// The number of each part of a scope path.
     scope_parts: HashMap<String, usize>,
     /// Number of strings passed on.
@@ -99,9 +77,9 @@ impl<S: Sink> Redactor<S> {
     }
 
     /// Returns the number of the placeholder string for the string `id`, and defines the
-    /// placeholder if it is new. `kind` says what the string names. Returns 0, no string, for an
-    /// empty or undefined one.
-    fn replace(&mut self, kind: NameKind, id: StringId) -> StringId {
+    /// placeholder if it is new. `kind` says what the string names, such as `function`: the
+    /// placeholder begins with it. Returns 0, no string, for an empty or undefined one.
+    fn replace(&mut self, kind: &'static str, id: StringId) -> StringId {
         let text = id.0.checked_sub(1).and_then(|index| self.strings.get(index as usize));
         let Some(text) = text.filter(|text| !text.is_empty()) else { return StringId(0) };
         let placeholders = self.placeholders.entry(kind).or_default();
@@ -109,8 +87,8 @@ impl<S: Sink> Redactor<S> {
             return known;
         }
         let placeholder = match kind {
-            NameKind::Scope => scope_path(text, &mut self.scope_parts),
-            _ => format!("{}_{}", kind.name(), placeholders.len() + 1),
+            SCOPE => scope_path(text, &mut self.scope_parts),
+            _ => format!("{kind}_{}", placeholders.len() + 1),
         };
         self.string_count += 1;
         let new = StringId(self.string_count);
@@ -123,17 +101,15 @@ impl<S: Sink> Redactor<S> {
 /// Replaces each part of a scope path by a placeholder, such as `scope_2/scope_5`. `scope_parts`
 /// holds the placeholder's number for each part that occurred so far.
 fn scope_path(path: &str, scope_parts: &mut HashMap<String, usize>) -> String {
-    let mut placeholders = Vec::new();
-    for part in path.split('/') {
+    let placeholder = |part: &str| {
         if part.is_empty() {
-            placeholders.push(String::new());
-            continue;
+            return String::new();
         }
         let next = scope_parts.len() + 1;
         let number = *scope_parts.entry(part.to_owned()).or_insert(next);
-        placeholders.push(format!("{}_{number}", NameKind::Scope.name()));
-    }
-    placeholders.join("/")
+        format!("{SCOPE}_{number}")
+    };
+    path.split('/').map(placeholder).collect::<Vec<_>>().join("/")
 }
 
 /// Returns a recording's description without names, with the settings `alloc_conf`. The code lists
@@ -170,7 +146,7 @@ impl<S: Sink> Sink for Redactor<S> {
     fn event(&mut self, event: &Event) {
         let mut event = *event;
         if let EventKind::Mark { name, .. } = &mut event.kind {
-            *name = self.replace(NameKind::Mark, *name);
+            *name = self.replace("mark", *name);
         }
         self.sink.event(&event);
     }
@@ -182,23 +158,23 @@ impl<S: Sink> Sink for Redactor<S> {
                 return;
             }
             Definition::Frame(frame) => Definition::Frame(Frame {
-                function: self.replace(NameKind::Function, frame.function),
-                file: self.replace(NameKind::File, frame.file),
+                function: self.replace("function", frame.function),
+                file: self.replace("file", frame.file),
                 line: frame.line,
             }),
             Definition::Stack(stack) => Definition::Stack(*stack),
             Definition::Site(site) => Definition::Site(Site {
                 stack: site.stack,
-                scope: self.replace(NameKind::Scope, site.scope),
+                scope: self.replace(SCOPE, site.scope),
                 category: site.category,
-                compile_context: self.replace(NameKind::CompileContext, site.compile_context),
+                compile_context: self.replace("compile_context", site.compile_context),
             }),
         };
         self.sink.define(&definition);
     }
 
     fn annotation(&mut self, annotation: &Annotation) {
-        let name = self.replace(NameKind::Mark, annotation.name);
+        let name = self.replace("mark", annotation.name);
         self.sink.annotation(&Annotation { name, ..*annotation });
     }
 

@@ -48,16 +48,6 @@ trait BucketCounters<const N: usize>: TimeSlice {
     fn from_numbers(event: u64, numbers: [[u64; N]; 3]) -> Self;
 }
 
-/// Returns the counters in the order in which the index stores them.
-fn counters_to_array(counters: Counters) -> [u64; 4] {
-    [counters.allocated, counters.active, counters.reserved, counters.requested]
-}
-
-/// Returns the counters that [`counters_to_array`] put in this order.
-fn counters_from_array([allocated, active, reserved, requested]: [u64; 4]) -> Counters {
-    Counters { allocated, active, reserved, requested }
-}
-
 impl BucketCounters<4> for CounterColumn {
     const RELATIVE_TO: [Option<usize>; 4] = [None, Some(0), None, Some(0)];
     const HAS_EVENT: bool = true;
@@ -67,18 +57,13 @@ impl BucketCounters<4> for CounterColumn {
     }
 
     fn numbers(&self) -> [[u64; 4]; 3] {
-        [self.last, self.min, self.max].map(counters_to_array)
+        [self.last, self.min, self.max].map(Counters::to_array)
     }
 
     fn from_numbers(event: u64, numbers: [[u64; 4]; 3]) -> Self {
-        let [last, min, max] = numbers.map(counters_from_array);
+        let [last, min, max] = numbers.map(Counters::from_array);
         Self { event, last, min, max }
     }
-}
-
-/// Returns the values of a memory sample in the order in which the index stores them.
-fn sample_to_array(sample: MemorySample) -> [u64; 3] {
-    [sample.used_by_context, sample.used_by_others, sample.free]
 }
 
 impl BucketCounters<3> for SampleColumn {
@@ -90,15 +75,11 @@ impl BucketCounters<3> for SampleColumn {
     }
 
     fn numbers(&self) -> [[u64; 3]; 3] {
-        [self.last, self.min, self.max].map(sample_to_array)
+        [self.last, self.min, self.max].map(MemorySample::to_array)
     }
 
     fn from_numbers(_: u64, numbers: [[u64; 3]; 3]) -> Self {
-        let [last, min, max] = numbers.map(|[used_by_context, used_by_others, free]| MemorySample {
-            used_by_context,
-            used_by_others,
-            free,
-        });
+        let [last, min, max] = numbers.map(MemorySample::from_array);
         Self { last, min, max }
     }
 }
@@ -173,15 +154,16 @@ fn read_buckets<const N: usize, S: BucketCounters<N>>(reader: &mut Reader<'_>) -
 /// Appends a device's counters over time to `out`, in buckets of at least 512 events, and all its
 /// memory samples.
 pub(crate) fn put_series(out: &mut Vec<u8>, series: &CounterSeries) {
-    let parts = series.parts();
-    put(out, parts.start.event);
-    counters_to_array(parts.start.last).into_iter().for_each(|number| put(out, number));
-    parts.peak_events.into_iter().for_each(|event| put(out, event));
-    put(out, parts.used_memory_peaks.by_process);
-    put(out, parts.used_memory_peaks.by_all_processes);
-    let group = (MIN_STORED_EVENTS / parts.buckets.bucket_values()).max(1);
-    put_buckets(out, parts.buckets, group as usize);
-    put_buckets(out, parts.samples, 1);
+    put(out, series.start.event);
+    let peak_events = [series.peak_allocated(), series.peak_active(), series.peak_reserved()].map(|peak| peak.event);
+    let used = series.used_memory_peaks;
+    let used = [used.by_process, used.by_all_processes];
+    for number in series.start.last.to_array().into_iter().chain(peak_events).chain(used) {
+        put(out, number);
+    }
+    let group = (MIN_STORED_EVENTS / series.buckets.bucket_values()).max(1);
+    put_buckets(out, &series.buckets, group as usize);
+    put_buckets(out, &series.samples, 1);
 }
 
 /// Reads the counters over time that [`put_series`] wrote. Allocates at most ten times the bytes
@@ -189,7 +171,8 @@ pub(crate) fn put_series(out: &mut Vec<u8>, series: &CounterSeries) {
 pub(crate) fn read_series(reader: &mut Reader<'_>) -> Result<CounterSeries, PayloadError> {
     let event = reader.u64()?;
     let mut number = || reader.u64();
-    let start = CounterColumn::from_counters(event, counters_from_array([number()?, number()?, number()?, number()?]));
+    let counters = Counters::from_array([number()?, number()?, number()?, number()?]);
+    let start = CounterColumn::from_counters(event, counters);
     let peak_events = [number()?, number()?, number()?];
     let used_memory_peaks = UsedMemoryPeaks { by_process: number()?, by_all_processes: number()? };
     let buckets = read_buckets(reader)?;
@@ -231,13 +214,13 @@ mod tests {
 
     fn series(start: [u64; 4], steps: &[Step]) -> CounterSeries {
         let (mut event, mut time_ns) = (7, 1);
-        let mut series = CounterSeries::new(event, counters_from_array(start));
+        let mut series = CounterSeries::new(event, Counters::from_array(start));
         for &(ns, events, now, sample) in steps {
             (event, time_ns) = (event + events, time_ns + ns);
-            series.push(event, time_ns, counters_from_array(now));
+            series.push(event, time_ns, Counters::from_array(now));
             if let Some([used_by_context, used_by_others, free]) = sample {
                 let sample = MemorySample { used_by_context, used_by_others, free };
-                series.push_sample(event, time_ns, counters_from_array(now), sample);
+                series.push_sample(event, time_ns, Counters::from_array(now), sample);
             }
         }
         series
@@ -269,8 +252,8 @@ mod tests {
             let mut time_ns = end;
             for (ns, events, now, _) in more {
                 (event, time_ns) = (event + events, time_ns + ns);
-                decoded.push(event, time_ns, counters_from_array(now));
-                original.push(event, time_ns, counters_from_array(now));
+                decoded.push(event, time_ns, Counters::from_array(now));
+                original.push(event, time_ns, Counters::from_array(now));
             }
             prop_assert_eq!(encode(&decoded), encode(&original));
         }

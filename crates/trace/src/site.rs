@@ -62,16 +62,9 @@ impl Category {
     /// Returns the category's name for users, in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Parameter => "parameter",
-            Self::Gradient => "gradient",
-            Self::OptimizerState => "optimizer state",
-            Self::Activation => "activation",
-            Self::Input => "input",
-            Self::Temporary => "temporary",
-            Self::Workspace => "workspace",
-        }
+        const NAMES: [&str; 8] =
+            ["unknown", "parameter", "gradient", "optimizer state", "activation", "input", "temporary", "workspace"];
+        NAMES[self as usize]
     }
 }
 
@@ -179,9 +172,8 @@ impl Definitions {
     pub fn stack(&self, id: StackId) -> impl Iterator<Item = Frame> + '_ {
         let mut next = id;
         std::iter::from_fn(move || {
-            let stack = nth(&self.stacks, next.0)?;
-            // A caller must be defined before, so that a damaged recording cannot form a cycle.
-            next = if stack.caller < next { stack.caller } else { StackId(0) };
+            let stack = self.stack_definition(next)?;
+            next = stack.caller;
             Some(self.frame(stack.frame).unwrap_or_default())
         })
     }
@@ -191,6 +183,7 @@ impl Definitions {
     #[must_use]
     pub fn stack_definition(&self, id: StackId) -> Option<Stack> {
         let stack = nth(&self.stacks, id.0).copied()?;
+        // A caller must be defined before, so that a damaged recording cannot form a cycle.
         Some(Stack { caller: if stack.caller < id { stack.caller } else { StackId(0) }, ..stack })
     }
 

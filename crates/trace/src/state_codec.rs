@@ -109,7 +109,7 @@ fn put_device(out: &mut Vec<u8>, number: u16, device: &DeviceState) {
     }
     out.push(u8::from(device.sample.is_some()));
     if let Some(sample) = device.sample {
-        for bytes in [sample.used_by_context, sample.used_by_others, sample.free] {
+        for bytes in sample.to_array() {
             varint::put_size(out, bytes);
         }
     }
@@ -215,11 +215,7 @@ pub(crate) fn read_state(
             ..DeviceState::default()
         };
         if read_flag(&mut devices)? {
-            device.sample = Some(MemorySample {
-                used_by_context: devices.size()?,
-                used_by_others: devices.size()?,
-                free: devices.size()?,
-            });
+            device.sample = Some(MemorySample::from_array([devices.size()?, devices.size()?, devices.size()?]));
         }
         let (segment_count, block_count) = (devices.u64()?, devices.u64()?);
         ranges = ranges.saturating_add(segment_count).saturating_add(block_count);
@@ -243,11 +239,8 @@ pub(crate) fn read_state(
 
 /// Reads a byte that must be 0 (returns false) or 1 (returns true).
 fn read_flag(reader: &mut Reader<'_>) -> Result<bool, PayloadError> {
-    match reader.byte()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(reader.payload_error("flag is neither 0 nor 1")),
-    }
+    let flag = reader.byte()?;
+    if flag > 1 { Err(reader.payload_error("flag is neither 0 nor 1")) } else { Ok(flag == 1) }
 }
 
 /// Reads the table of block shapes of a full state.
@@ -269,11 +262,6 @@ fn read_shapes(mut reader: Reader<'_>) -> Result<Vec<BlockShape>, PayloadError> 
 fn range_address(reader: &mut Reader<'_>, end: u64, distance: u64, size: u64) -> Result<u64, PayloadError> {
     let address = end.checked_add(distance).filter(|&address| is_range(address, size));
     address.ok_or_else(|| reader.payload_error("empty memory range, or one that ends above 2⁶⁴"))
-}
-
-/// Adds `bytes` to `sum`; the sum saturates, because a hostile recording may contain any sizes.
-fn add(sum: &mut u64, bytes: u64) {
-    *sum = sum.saturating_add(bytes);
 }
 
 /// Reads `count` segments of one device, which [`put_segments`] wrote, and adds their sizes to the
@@ -298,7 +286,8 @@ fn read_segments(
                 since_event: state.event.wrapping_sub(reader.delta(0)?),
             };
             end = segment.end();
-            add(&mut counters.reserved, size);
+            // A hostile recording may contain any sizes.
+            counters.reserved = counters.reserved.saturating_add(size);
             Ok(segment)
         })
         .collect()
@@ -334,7 +323,6 @@ impl BlockReader<'_> {
     /// Reads the next `count` blocks, which are those of one device, into `device`, and adds their
     /// sizes to its counters.
     fn read(&mut self, count: u64, state: &MemoryState, device: &mut DeviceState) -> Result<(), PayloadError> {
-        let counters = &mut device.counters;
         // A block takes at least one byte of each column.
         let mut blocks = AddressMap::with_capacity(count.min(self.distances.remaining() as u64) as usize);
         let mut end = 0;
@@ -350,11 +338,7 @@ impl BlockReader<'_> {
                 self.next_label(index + 1)?;
             }
             end = block.end();
-            add(&mut counters.active, block.size);
-            add(&mut counters.requested, block.requested);
-            if !block.pending_free {
-                add(&mut counters.allocated, block.size);
-            }
+            device.counters.add_block(block.size, block.requested, block.pending_free);
             blocks.push(block);
         }
         device.blocks = blocks;

@@ -85,8 +85,7 @@ impl<S: TimeSlice> TimePyramid<S> {
 
     /// Adds a full bucket to the lowest level. Each level that then has 8 more buckets adds their
     /// combination to the next level.
-    fn push_full(&mut self, bucket: Bucket<S>) {
-        let mut bucket = bucket;
+    fn push_full(&mut self, mut bucket: Bucket<S>) {
         for level in 0.. {
             if self.levels.len() == level {
                 self.levels.push(Vec::new());

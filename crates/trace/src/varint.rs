@@ -3,6 +3,8 @@
 //! Seven bits per byte, lowest first; the top bit is set on all bytes but the last. Signed values
 //! are zigzag-encoded, so that small magnitudes stay short.
 
+use crate::error::FormatError;
+
 /// Appends an unsigned integer in LEB128 (7 bits a byte): 1 byte below 128, at most 10.
 pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -50,11 +52,19 @@ pub(crate) fn gcd(a: u64, b: u64) -> u64 {
 }
 
 /// The error for invalid bytes in the payload of a chunk, with their position in the payload.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{position} bytes into its payload: {reason}")]
 pub(crate) struct PayloadError {
     /// Byte offset in the payload.
     pub(crate) position: usize,
     pub(crate) reason: &'static str,
+}
+
+impl PayloadError {
+    /// Returns this error for users, about the chunk at byte `offset` of the recording.
+    pub(crate) fn in_chunk_at(&self, offset: u64) -> FormatError {
+        FormatError::new(offset, format!("invalid chunk, {self}"))
+    }
 }
 
 /// Reads values one after the other from the payload or a column of a chunk.

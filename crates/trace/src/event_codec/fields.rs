@@ -25,24 +25,19 @@ pub(crate) fn read_pool(reader: &mut Reader<'_>) -> Result<PoolKey, PayloadError
     Ok(PoolKey { kind, owner })
 }
 
+/// The stages of marks and annotations; a recording stores the index of a stage here.
+const STAGES: [AnnotationStage; 3] = [AnnotationStage::Instant, AnnotationStage::Begin, AnnotationStage::End];
+
 /// Returns the byte that a recording stores for the stage of a mark or annotation.
 pub(crate) const fn stage_code(stage: AnnotationStage) -> u8 {
-    match stage {
-        AnnotationStage::Instant => 0,
-        AnnotationStage::Begin => 1,
-        AnnotationStage::End => 2,
-    }
+    stage as u8
 }
 
 /// Reads the stage of a mark or annotation that [`stage_code`] encoded; an error if the byte is
 /// unknown.
 pub(crate) fn read_stage(reader: &mut Reader<'_>) -> Result<AnnotationStage, PayloadError> {
-    Ok(match reader.byte()? {
-        0 => AnnotationStage::Instant,
-        1 => AnnotationStage::Begin,
-        2 => AnnotationStage::End,
-        _ => return Err(reader.payload_error("unknown stage of a mark or annotation")),
-    })
+    let stage = STAGES.get(usize::from(reader.byte()?)).copied();
+    stage.ok_or_else(|| reader.payload_error("unknown stage of a mark or annotation"))
 }
 
 /// Reads a device's number; an error if it does not fit in 16 bits.

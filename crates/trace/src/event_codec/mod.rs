@@ -32,6 +32,6 @@ mod relabels;
 mod writer;
 
 pub(crate) use fields::{put_pool, read_device, read_pool, read_stage, stage_code};
-pub(crate) use reader::{EventColumns, EventReader, Operation};
+pub(crate) use reader::{EventColumns, EventReader, FreedBlock, Operation};
 pub(crate) use relabels::PlacedRelabel;
 pub(crate) use writer::EventWriter;

@@ -1,7 +1,7 @@
 //! Encodes the events that are neither an allocation nor a free.
 
 use super::fields::{put_pool, read_device, read_pool, read_stage, stage_code};
-use crate::event::{DeviceId, Event, EventKind, StreamId};
+use crate::event::{DeviceId, Event, EventKind, EventType, StreamId};
 use crate::site::{SiteId, StringId};
 use crate::varint::{self, PayloadError, Reader};
 
@@ -31,25 +31,16 @@ pub(super) fn put_event(out: &mut Vec<u8>, last_address: &mut u64, event: &Event
     out.push(0);
     varint::put(out, u64::from(event.device.0));
     out[kind_at] = match event.kind {
-        EventKind::SegmentAllocated { address, size, stream, pool, site } => {
+        EventKind::SegmentAllocated { address, size, stream, pool, site }
+        | EventKind::SegmentMapped { address, size, stream, pool, site } => {
             put_segment(out, last_address, address, size, site);
             varint::put(out, stream.0);
             put_pool(out, pool);
-            SEGMENT_ALLOCATED
+            if event.kind.event_type() == EventType::SegmentMapped { SEGMENT_MAPPED } else { SEGMENT_ALLOCATED }
         }
-        EventKind::SegmentMapped { address, size, stream, pool, site } => {
+        EventKind::SegmentFreed { address, size, site } | EventKind::SegmentUnmapped { address, size, site } => {
             put_segment(out, last_address, address, size, site);
-            varint::put(out, stream.0);
-            put_pool(out, pool);
-            SEGMENT_MAPPED
-        }
-        EventKind::SegmentFreed { address, size, site } => {
-            put_segment(out, last_address, address, size, site);
-            SEGMENT_FREED
-        }
-        EventKind::SegmentUnmapped { address, size, site } => {
-            put_segment(out, last_address, address, size, site);
-            SEGMENT_UNMAPPED
+            if event.kind.event_type() == EventType::SegmentUnmapped { SEGMENT_UNMAPPED } else { SEGMENT_FREED }
         }
         EventKind::OutOfMemory { requested, device_free, stream, site } => {
             varint::put_size(out, requested);

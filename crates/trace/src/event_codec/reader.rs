@@ -13,11 +13,22 @@ use crate::event::{AllocatedBlock, DeviceId, Event, EventKind, Relabel, StreamId
 use crate::site::SiteId;
 use crate::varint::{PayloadError, Reader};
 
+/// A block that an [`Operation`] frees, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FreedBlock {
+    /// The index (from 0) of the chunk's allocation that made the block; `None` if the block is
+    /// older than the chunk.
+    pub(crate) allocation: Option<u32>,
+    pub(crate) device: DeviceId,
+    pub(crate) address: u64,
+    /// Where it was freed.
+    pub(crate) site: SiteId,
+    /// When the free was requested; in [`Operation::FreeCompleted`], when it was completed.
+    pub(crate) time_ns: u64,
+}
+
 /// An entry of a chunk of events: one event, or a free's request and completion that follow each
 /// other.
-///
-/// `allocation` of a free is the index (from 0) of the chunk's allocation that made the block;
-/// `None` if the block is older than the chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation {
     Allocated {
@@ -26,27 +37,11 @@ pub(crate) enum Operation {
     },
     /// Two events: a free requested, and completed by the next event.
     Freed {
-        allocation: Option<u32>,
-        device: DeviceId,
-        address: u64,
-        site: SiteId,
-        requested_ns: u64,
+        block: FreedBlock,
         completed_ns: u64,
     },
-    FreeRequested {
-        allocation: Option<u32>,
-        device: DeviceId,
-        address: u64,
-        site: SiteId,
-        time_ns: u64,
-    },
-    FreeCompleted {
-        allocation: Option<u32>,
-        device: DeviceId,
-        address: u64,
-        site: SiteId,
-        time_ns: u64,
-    },
+    FreeRequested(FreedBlock),
+    FreeCompleted(FreedBlock),
     /// Any other event.
     Other(Event),
 }
@@ -64,9 +59,7 @@ impl Operation {
     pub(crate) fn device(&self) -> DeviceId {
         match self {
             Self::Allocated { allocated, .. } => allocated.device,
-            Self::Freed { device, .. } | Self::FreeRequested { device, .. } | Self::FreeCompleted { device, .. } => {
-                *device
-            }
+            Self::Freed { block, .. } | Self::FreeRequested(block) | Self::FreeCompleted(block) => block.device,
             Self::Other(event) => event.device,
         }
     }
@@ -80,14 +73,14 @@ impl Operation {
                 let kind = EventKind::BlockAllocated { address, size, requested, stream, pool, site };
                 each(Event { device, time_ns, kind });
             }
-            Self::Freed { device, address, site, requested_ns, completed_ns, .. } => {
-                each(Event { device, time_ns: requested_ns, kind: EventKind::FreeRequested { address, site } });
+            Self::Freed { block: FreedBlock { device, address, site, time_ns, .. }, completed_ns } => {
+                each(Event { device, time_ns, kind: EventKind::FreeRequested { address, site } });
                 each(Event { device, time_ns: completed_ns, kind: EventKind::FreeCompleted { address, site } });
             }
-            Self::FreeRequested { device, address, site, time_ns, .. } => {
+            Self::FreeRequested(FreedBlock { device, address, site, time_ns, .. }) => {
                 each(Event { device, time_ns, kind: EventKind::FreeRequested { address, site } });
             }
-            Self::FreeCompleted { device, address, site, time_ns, .. } => {
+            Self::FreeCompleted(FreedBlock { device, address, site, time_ns, .. }) => {
                 each(Event { device, time_ns, kind: EventKind::FreeCompleted { address, site } });
             }
             Self::Other(event) => each(event),
@@ -152,7 +145,36 @@ impl EventColumns {
 
     /// Returns a reader that starts at the first operation of the chunk.
     pub(crate) fn operations(&self) -> EventReader<'_> {
-        EventReader::new(self)
+        let columns = &self.columns;
+        let address_candidates = columns.column(column::ADDRESS_CANDIDATES);
+        let mut reader = EventReader {
+            unit: self.unit,
+            time_goes_back: self.time_goes_back,
+            events_left: self.event_count,
+            events_after_relabel: 0,
+            relabels: &self.relabels.relabels,
+            event_count: self.event_count,
+            time_ns: self.start_ns,
+            operations: columns.column(column::OPERATIONS),
+            times: columns.column(column::TIMES),
+            completion_delays: columns.column(column::COMPLETION_DELAYS),
+            shape_numbers: columns.column(column::SHAPES),
+            allocated: Vec::with_capacity(address_candidates.remaining().min(MAX_EVENTS as usize)),
+            address_candidates,
+            addresses: columns.column(column::ADDRESSES),
+            sites: columns.column(column::SITES),
+            allocation_ages: columns.column(column::ALLOCATION_AGES),
+            older_blocks: columns.column(column::OLDER_BLOCKS),
+            free_sites: columns.column(column::FREE_SITES),
+            other_events: columns.column(column::OTHER_EVENTS),
+            shapes: &self.shapes,
+            candidates: AddressCandidates::default(),
+            last_address: 0,
+            last_older_block: 0,
+            last_segment: 0,
+        };
+        reader.skip_relabels(0);
+        reader
     }
 }
 
@@ -187,40 +209,7 @@ pub(crate) struct EventReader<'a> {
     last_segment: u64,
 }
 
-impl<'a> EventReader<'a> {
-    fn new(events: &'a EventColumns) -> Self {
-        let columns = &events.columns;
-        let address_candidates = columns.column(column::ADDRESS_CANDIDATES);
-        let mut reader = Self {
-            unit: events.unit,
-            time_goes_back: events.time_goes_back,
-            events_left: events.event_count,
-            events_after_relabel: 0,
-            relabels: &events.relabels.relabels,
-            event_count: events.event_count,
-            time_ns: events.start_ns,
-            operations: columns.column(column::OPERATIONS),
-            times: columns.column(column::TIMES),
-            completion_delays: columns.column(column::COMPLETION_DELAYS),
-            shape_numbers: columns.column(column::SHAPES),
-            allocated: Vec::with_capacity(address_candidates.remaining().min(MAX_EVENTS as usize)),
-            address_candidates,
-            addresses: columns.column(column::ADDRESSES),
-            sites: columns.column(column::SITES),
-            allocation_ages: columns.column(column::ALLOCATION_AGES),
-            older_blocks: columns.column(column::OLDER_BLOCKS),
-            free_sites: columns.column(column::FREE_SITES),
-            other_events: columns.column(column::OTHER_EVENTS),
-            shapes: &events.shapes,
-            candidates: AddressCandidates::default(),
-            last_address: 0,
-            last_older_block: 0,
-            last_segment: 0,
-        };
-        reader.skip_relabels(0);
-        reader
-    }
-
+impl EventReader<'_> {
     /// Returns the number of events of the chunk.
     pub(crate) fn event_count(&self) -> u32 {
         self.event_count
@@ -247,27 +236,17 @@ impl<'a> EventReader<'a> {
         Ok(Some(match code {
             operation::ALLOCATED => self.read_allocation(time_ns)?,
             operation::FREED => {
-                let (allocation, device, address, site) = self.read_free()?;
+                let block = self.read_free(time_ns)?;
                 self.events_left = self.events_left.checked_sub(1).ok_or(TOO_MANY_EVENTS)?;
                 self.time_ns = next_time(time_ns, self.unit, self.time_goes_back, &mut self.completion_delays)?;
-                self.candidates.push(address);
-                Operation::Freed {
-                    allocation,
-                    device,
-                    address,
-                    site,
-                    requested_ns: time_ns,
-                    completed_ns: self.time_ns,
-                }
+                self.candidates.push(block.address);
+                Operation::Freed { block, completed_ns: self.time_ns }
             }
-            operation::FREE_REQUESTED => {
-                let (allocation, device, address, site) = self.read_free()?;
-                Operation::FreeRequested { allocation, device, address, site, time_ns }
-            }
+            operation::FREE_REQUESTED => Operation::FreeRequested(self.read_free(time_ns)?),
             operation::FREE_COMPLETED => {
-                let (allocation, device, address, site) = self.read_free()?;
-                self.candidates.push(address);
-                Operation::FreeCompleted { allocation, device, address, site, time_ns }
+                let block = self.read_free(time_ns)?;
+                self.candidates.push(block.address);
+                Operation::FreeCompleted(block)
             }
             operation::OTHER => self.read_other(time_ns)?,
             _ => return Err(self.operations.payload_error("unknown operation")),
@@ -299,21 +278,21 @@ impl<'a> EventReader<'a> {
         Ok(Operation::Allocated { allocated, time_ns })
     }
 
-    /// Decodes the next free. Returns the index (from 0) of the chunk's allocation that made the
-    /// block (`None` if the block is older than the chunk), the block's device and address, and the
-    /// site of the free.
+    /// Decodes the next free, which happened at `time_ns`.
     #[inline(always)]
-    fn read_free(&mut self) -> Result<(Option<u32>, DeviceId, u64, SiteId), PayloadError> {
+    fn read_free(&mut self, time_ns: u64) -> Result<FreedBlock, PayloadError> {
         let age = self.allocation_ages.u64()?;
         let site = SiteId(self.free_sites.u32()?);
         if age == 0 {
             let device = read_device(&mut self.older_blocks)?;
             self.last_older_block = self.older_blocks.delta(self.last_older_block)?;
-            return Ok((None, device, self.last_older_block, site));
+            return Ok(FreedBlock { allocation: None, device, address: self.last_older_block, site, time_ns });
         }
         let allocation = usize::try_from(age).ok().and_then(|age| self.allocated.len().checked_sub(age));
         match allocation.and_then(|allocation| Some((allocation, self.allocated.get(allocation)?))) {
-            Some((allocation, &(address, device))) => Ok((Some(allocation as u32), device, address, site)),
+            Some((allocation, &(address, device))) => {
+                Ok(FreedBlock { allocation: Some(allocation as u32), device, address, site, time_ns })
+            }
             None => Err(self.allocation_ages.payload_error("free of a block that was not allocated yet")),
         }
     }
@@ -339,11 +318,6 @@ impl<'a> EventReader<'a> {
     /// before the end are no error.
     #[cold]
     fn pause_or_end(&self) -> Result<(), PayloadError> {
-        if self.relabels.is_empty() { self.end() } else { Ok(()) }
-    }
-
-    /// Returns an error unless every column of the chunk was read to its end.
-    fn end(&self) -> Result<(), PayloadError> {
         let columns = [
             &self.operations,
             &self.times,
@@ -357,7 +331,7 @@ impl<'a> EventReader<'a> {
             &self.free_sites,
             &self.other_events,
         ];
-        columns.into_iter().try_for_each(Reader::end)
+        if self.relabels.is_empty() { columns.into_iter().try_for_each(Reader::end) } else { Ok(()) }
     }
 }
 

@@ -14,15 +14,6 @@ use crate::event::{DeviceId, Event, EventKind};
 use crate::site::SiteId;
 use crate::varint::{self, gcd};
 
-/// A free that the previous event requested; if the next event completes it, both events become one
-/// operation.
-#[derive(Clone, Copy, Debug)]
-struct RequestedFree {
-    device: DeviceId,
-    address: u64,
-    site: SiteId,
-}
-
 /// Collects the events of a chunk in columns, until [`finish`](Self::finish) writes them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EventWriter {
@@ -38,7 +29,9 @@ pub(crate) struct EventWriter {
     allocated: Vec<(DeviceId, u64)>,
     /// For each event, the number of allocations before it.
     allocated_before: Vec<u32>,
-    requested_free: Option<RequestedFree>,
+    /// The device, address and site of the free that the previous event requested; if the next event
+    /// completes it, both events become one operation.
+    requested_free: Option<(DeviceId, u64, SiteId)>,
     last_address: u64,
     last_older_block: u64,
     last_segment: u64,
@@ -81,15 +74,12 @@ impl EventWriter {
             }
             EventKind::FreeRequested { address, site } => {
                 self.put_free(event.device, address, site, allocation_offset);
-                self.requested_free = Some(RequestedFree { device: event.device, address, site });
+                self.requested_free = Some((event.device, address, site));
                 operation::FREE_REQUESTED
             }
             EventKind::FreeCompleted { address, site } => {
                 self.candidates.push(address);
-                if let Some(requested) = requested_free
-                    && requested.device == event.device
-                    && requested.address == address
-                    && requested.site == site
+                if requested_free == Some((event.device, address, site))
                     && let Some(last) = self.columns.column(column::OPERATIONS).last_mut()
                 {
                     *last = operation::FREED;
@@ -115,7 +105,12 @@ impl EventWriter {
                 let new = self.shapes.len() as u64;
                 let number = *self.shapes.entry(shape).or_insert(new);
                 if number == new {
-                    put_shape(self.columns.column(column::SHAPE_TABLE), &shape);
+                    let table = self.columns.column(column::SHAPE_TABLE);
+                    varint::put(table, u64::from(shape.device.0));
+                    varint::put(table, shape.stream.0);
+                    put_pool(table, shape.pool);
+                    varint::put_size(table, shape.requested);
+                    varint::put_delta(table, shape.requested, shape.size);
                 }
                 self.last_shape = Some((shape, number));
                 number
@@ -208,13 +203,4 @@ impl EventWriter {
         }
         *self.columns.column(column::OPERATIONS) = operations;
     }
-}
-
-/// Appends one row of a chunk's table of allocation shapes.
-fn put_shape(out: &mut Vec<u8>, shape: &AllocationShape) {
-    varint::put(out, u64::from(shape.device.0));
-    varint::put(out, shape.stream.0);
-    put_pool(out, shape.pool);
-    varint::put_size(out, shape.requested);
-    varint::put_delta(out, shape.requested, shape.size);
 }

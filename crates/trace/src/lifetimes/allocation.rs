@@ -76,7 +76,7 @@ impl Allocation {
 }
 
 /// What requested an allocation: the site, the stream and the pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AllocationOrigin {
     /// Where the request was made.
     pub site: SiteId,

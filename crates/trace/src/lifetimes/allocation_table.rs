@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use super::allocation::{Allocation, AllocationOrigin, AllocationRow};
 use super::dictionary::{CoarseHash, Dictionary};
 use super::row_group::{GROUP_ROWS, RowGroup};
-use crate::event::{PoolKey, StreamId};
+use crate::segment::Block;
 use crate::site::SiteId;
 
 /// Exclusive bound of row numbers: 2³¹, so that one bit remains to mark a row in a list. Further
@@ -65,27 +65,18 @@ const IN_BYTES: u16 = u16::MAX - 1;
 /// The site, stream, pool and address region of an allocation, stored once for all allocations that
 /// have them in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Origin {
-    site: SiteId,
-    stream: StreamId,
-    pool: PoolKey,
+pub(super) struct RegionOrigin {
+    origin: AllocationOrigin,
     region: u32,
 }
 
-impl Origin {
-    /// Returns the site, stream and pool.
-    fn without_region(&self) -> AllocationOrigin {
-        let &Self { site, stream, pool, .. } = self;
-        AllocationOrigin { site, stream, pool }
-    }
-}
-
-impl CoarseHash for Origin {
+impl CoarseHash for RegionOrigin {
     #[inline]
     fn coarse_hash(&self) -> u64 {
-        let pool = self.pool.owner.1.wrapping_mul(31) ^ self.pool.owner.0.wrapping_mul(7) ^ self.pool.kind as u64;
-        let small = u64::from(self.site.0) ^ u64::from(self.region).rotate_left(20) ^ pool.rotate_left(32);
-        (small ^ self.stream.0.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        let AllocationOrigin { site, stream, pool } = self.origin;
+        let pool = pool.owner.1.wrapping_mul(31) ^ pool.owner.0.wrapping_mul(7) ^ pool.kind as u64;
+        let small = u64::from(site.0) ^ u64::from(self.region).rotate_left(20) ^ pool.rotate_left(32);
+        (small ^ stream.0.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
@@ -115,27 +106,13 @@ struct LateCompletion {
 pub(super) struct AllocationTable {
     groups: Vec<RowGroup>,
     len: usize,
-    origins: Dictionary<Origin>,
+    origins: Dictionary<RegionOrigin>,
     sizes: Dictionary<SizePair>,
     unaligned_addresses: Vec<u64>,
     /// By row: "allocated for" values that are too large for the column.
     long_allocated: HashMap<u32, u64>,
     /// By row: completions that do not fit in the column "pending for".
     long_pending: HashMap<u32, LateCompletion>,
-}
-
-/// The values of a row to add to an [`AllocationTable`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NewRow {
-    pub(super) first_moment: u64,
-    /// Whether its allocating event is missing.
-    pub(super) start_unobserved: bool,
-    pub(super) address: u64,
-    pub(super) size: u64,
-    pub(super) requested: u64,
-    pub(super) stream: StreamId,
-    pub(super) pool: PoolKey,
-    pub(super) site: SiteId,
 }
 
 impl AllocationTable {
@@ -149,30 +126,32 @@ impl AllocationTable {
         &self.groups
     }
 
-    /// Adds a row and returns its number, or `None` if all row numbers are used. First moments must
+    /// Adds a row for the allocation of `block` and returns its number, or `None` if all row numbers
+    /// are used. `start_unobserved` is true if its allocating event is missing. First moments must
     /// not decrease.
     #[inline]
-    pub(super) fn push(&mut self, new: NewRow) -> Option<u32> {
+    pub(super) fn push(&mut self, first_moment: u64, start_unobserved: bool, block: &Block) -> Option<u32> {
         let fits = self.groups.last().is_some_and(|group| {
             group.len() < GROUP_ROWS
-                && group.start_unobserved() == new.start_unobserved
-                && new.first_moment - group.base() <= u64::from(u16::MAX)
+                && group.start_unobserved == start_unobserved
+                && first_moment - group.base <= u64::from(u16::MAX)
         });
         if !fits {
-            self.begin_group(new.first_moment, new.start_unobserved)?;
+            self.begin_group(first_moment, start_unobserved)?;
         }
-        let region = if new.address.is_multiple_of(UNIT) { (new.address >> REGION_BITS) as u32 } else { UNALIGNED };
+        let &Block { address: first_address, site, stream, pool, .. } = block;
+        let region = if first_address.is_multiple_of(UNIT) { (first_address >> REGION_BITS) as u32 } else { UNALIGNED };
         let address = if region == UNALIGNED {
-            self.unaligned_addresses.push(new.address);
+            self.unaligned_addresses.push(first_address);
             self.unaligned_addresses.len() as u32 - 1
         } else {
-            ((new.address & ((1 << REGION_BITS) - 1)) / UNIT) as u32
+            ((first_address & ((1 << REGION_BITS) - 1)) / UNIT) as u32
         };
-        let (size, rounding) = self.encode_sizes(new.size, new.requested);
-        let origin = self.origins.number(Origin { site: new.site, stream: new.stream, pool: new.pool, region });
+        let (size, rounding) = self.encode_sizes(block.size, block.requested);
+        let origin = self.origins.number(RegionOrigin { origin: AllocationOrigin { site, stream, pool }, region });
         let group_index = self.groups.len() - 1;
         let group = &mut self.groups[group_index];
-        group.first_moment.push((new.first_moment - group.base()) as u16);
+        group.first_moment.push((first_moment - group.base) as u16);
         group.allocated_for.push(NOT_FREED);
         group.pending_for.push(NOT_COMPLETED);
         group.address.push(address);
@@ -180,8 +159,8 @@ impl AllocationTable {
         group.rounding.push(rounding);
         group.origin.push(origin);
         group.open_rows += 1;
-        group.first_address = group.first_address.min(new.address);
-        group.end_address = group.end_address.max(new.address.saturating_add(new.size));
+        group.first_address = group.first_address.min(first_address);
+        group.end_address = group.end_address.max(first_address.saturating_add(block.size));
         self.len += 1;
         Some(row_number(group_index, group.len() - 1))
     }
@@ -285,7 +264,7 @@ impl AllocationTable {
             size,
             requested,
             first_moment: group.first_moment(index),
-            start_observed: !group.start_unobserved(),
+            start_observed: !group.start_unobserved,
             allocated_until: self.allocated_until(group_index, group, index),
             active_until: self.active_until(group_index, group, index),
         }
@@ -293,20 +272,20 @@ impl AllocationTable {
 
     /// Returns the site, stream and pool of each origin, in the order of their numbers.
     pub(super) fn origins(&self) -> impl ExactSizeIterator<Item = AllocationOrigin> + '_ {
-        self.origins.values().iter().map(Origin::without_region)
+        self.origins.values().iter().map(|known| known.origin)
     }
 
     /// Returns the site, stream and pool of the origin with a number.
     pub(super) fn origin(&self, number: u32) -> Option<AllocationOrigin> {
-        self.origins.values().get(number as usize).map(Origin::without_region)
+        self.origins.values().get(number as usize).map(|known| known.origin)
     }
 
     /// Returns the allocation whose row is at `index` in the group with index `group_index`.
     pub(super) fn get(&self, group_index: usize, index: usize) -> Allocation {
         let group = &self.groups[group_index];
-        let (size, requested) = self.sizes(group, index);
-        let Origin { site, stream, pool, .. } = *self.origins.value(group.origin[index]);
-        let row = row_number(group_index, index);
+        let AllocationRow { row, origin, size, requested, first_moment, start_observed, allocated_until, active_until } =
+            self.row(group_index, group, index);
+        let AllocationOrigin { site, stream, pool } = self.origins.value(origin).origin;
         let end_unobserved = match group.pending_for[index] {
             END_UNOBSERVED => true,
             PENDING_TOO_LONG => self.long_pending.get(&row).is_some_and(|late| late.end_unobserved),
@@ -319,10 +298,10 @@ impl AllocationTable {
             stream,
             pool,
             site,
-            first_moment: group.first_moment(index),
-            start_observed: !group.start_unobserved(),
-            allocated_until: self.allocated_until(group_index, group, index),
-            active_until: self.active_until(group_index, group, index),
+            first_moment,
+            start_observed,
+            allocated_until,
+            active_until,
             end_observed: !end_unobserved,
         }
     }
@@ -332,11 +311,11 @@ impl AllocationTable {
     pub(super) fn relabel(&mut self, row: u32, site: SiteId) -> Option<(u32, u32)> {
         let (group_index, index) = Self::position(row);
         let number = &mut self.groups[group_index].origin[index];
-        let origin = *self.origins.value(*number);
-        if origin.site == site {
+        let RegionOrigin { mut origin, region } = *self.origins.value(*number);
+        if std::mem::replace(&mut origin.site, site) == site {
             return None;
         }
-        let from = std::mem::replace(number, self.origins.number(Origin { site, ..origin }));
+        let from = std::mem::replace(number, self.origins.number(RegionOrigin { origin, region }));
         Some((from, *number))
     }
 

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::allocation_table::{AllocationTable, NewRow};
+use super::allocation_table::AllocationTable;
 use super::change_list::ChangeList;
 use super::device_trackers::{AllocationStore, ChangeTime, Evidence, OpenAllocation};
 use super::labels::Label;
@@ -96,21 +96,19 @@ impl AllocationStore<()> for IndexedAllocations {
     #[inline]
     fn start(&mut self, _: DeviceId, block: &Block, at: ChangeTime, (): &mut ()) -> Result<(), Infallible> {
         let first_moment = self.advance(at);
-        let &Block { address, size, requested, stream, pool, site, pending_free, .. } = block;
         let start_unobserved = at.evidence != Evidence::Event;
-        let new = NewRow { first_moment, start_unobserved, address, size, requested, stream, pool, site };
-        let Some(row) = self.lifetimes.rows.push(new) else {
+        let Some(row) = self.lifetimes.rows.push(first_moment, start_unobserved, block) else {
             self.lifetimes.omitted_allocations += 1;
             return Ok(());
         };
-        if let Some(contradicted) = self.open.insert(address, row) {
+        if let Some(contradicted) = self.open.insert(block.address, row) {
             self.end_row(contradicted, first_moment, true);
         }
         let DeviceLifetimes { rows, live_sets, changes, .. } = &mut self.lifetimes;
         if let Some(changes) = changes {
             changes.push_start(row);
         }
-        if pending_free {
+        if block.pending_free {
             rows.free(row, first_moment);
         }
         // Sets are stored so rarely that all of them take no more memory than one column.

@@ -75,10 +75,7 @@ impl MomentTimes {
             Ok(offset) if follows => {
                 (last.last_moment, last.last_ns) = (moment, time_ns);
                 if (moment - last.first_moment) & (self.stride - 1) == 0 {
-                    self.offsets.push(offset);
-                    if self.offsets.len() >= self.thin_at {
-                        self.thin();
-                    }
+                    self.keep(offset);
                 }
             }
             _ => self.begin_group(moment, time_ns),
@@ -91,7 +88,13 @@ impl MomentTimes {
         let start = self.offsets.len();
         let group = TimeGroup { first_moment: moment, start, base_ns: time_ns, last_moment: moment, last_ns: time_ns };
         self.groups.push(group);
-        self.offsets.push(0);
+        self.keep(0);
+    }
+
+    /// Keeps a moment: adds the offset of its time from the base of its group, the last one.
+    #[inline]
+    fn keep(&mut self, offset: u32) {
+        self.offsets.push(offset);
         if self.offsets.len() >= self.thin_at {
             self.thin();
         }

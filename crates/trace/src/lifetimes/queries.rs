@@ -105,24 +105,16 @@ impl DeviceLifetimes {
     /// most `to`. Groups for which `wanted` returns false are skipped.
     fn started_in<'a>(
         &'a self,
-        after: Option<u64>,
+        after: u64,
         to: u64,
         wanted: impl Fn(&RowGroup) -> bool + 'a,
     ) -> impl Iterator<Item = (usize, usize)> + 'a {
-        let started_by = |group_index: usize, moment: Option<u64>| {
-            moment.map_or(0, |moment| self.rows.groups()[group_index].started_by(moment))
-        };
         let all = self.rows.groups();
-        let first = after.map_or(0, |after| all.partition_point(|group| group.last_first_moment() <= after));
-        let groups = all[first..].iter().enumerate();
-        groups
-            .take_while(move |(_, group)| group.base() <= to)
-            .filter(move |(_, group)| wanted(group))
-            .map(move |(group_index, _)| first + group_index)
-            .flat_map(move |group_index| {
-                (started_by(group_index, after)..started_by(group_index, Some(to)))
-                    .map(move |index| (group_index, index))
-            })
+        let first = all.partition_point(|group| group.last_first_moment() <= after);
+        let groups = all[first..].iter().zip(first..).take_while(move |(group, _)| group.base <= to);
+        groups.filter(move |(group, _)| wanted(group)).flat_map(move |(group, group_index)| {
+            (group.started_by(after)..group.started_by(to)).map(move |index| (group_index, index))
+        })
     }
 
     /// Returns true if the block of the row at a position (group, index), which has started by
@@ -138,7 +130,7 @@ impl DeviceLifetimes {
         let (stored, (next_block, next_index)) = self.live_sets.at_or_before(moment);
         let stored = stored.iter().map(|&row| AllocationTable::position(row));
         let groups = self.rows.groups()[next_block.min(self.rows.groups().len())..].iter().enumerate();
-        let since = groups.take_while(move |(_, group)| group.base() <= moment).flat_map(move |(after, group)| {
+        let since = groups.take_while(move |(_, group)| group.base <= moment).flat_map(move |(after, group)| {
             let from = if after == 0 { next_index } else { 0 };
             (from..group.started_by(moment).max(from)).map(move |index| (next_block + after, index))
         });
@@ -175,9 +167,8 @@ impl DeviceLifetimes {
     ///
     /// The cost is linear in the number of allocations that are active at `from` or start by `to`.
     pub fn active_between(&self, from: u64, to: u64) -> impl Iterator<Item = Allocation> + '_ {
-        let started =
-            self.started_in(Some(from), to, |_| true).map(|(group_index, index)| self.rows.get(group_index, index));
-        self.live_positions_at(from).map(|(group_index, index)| self.rows.get(group_index, index)).chain(started)
+        let positions = self.live_positions_at(from).chain(self.started_in(from, to, |_| true));
+        positions.map(|(group_index, index)| self.rows.get(group_index, index))
     }
 
     /// Returns the `count` largest of the allocations that are active at a moment, largest first,
@@ -253,24 +244,6 @@ impl DeviceLifetimes {
         allocations.filter(|one| one.free_requested_event().is_some())
     }
 
-    /// Returns the number and bytes of the allocations made by events with an index in `made_by`
-    /// and freed within `within_events` events, grouped by `key`. In the sums, each of them counts
-    /// as allocated.
-    ///
-    /// The cost is linear in the number of allocations made in the range.
-    pub fn temporaries_by<K: Ord>(
-        &self,
-        made_by: Range<u64>,
-        within_events: u64,
-        key: impl Fn(&Allocation) -> K,
-    ) -> BTreeMap<K, AllocationSums> {
-        let mut sums = BTreeMap::<K, AllocationSums>::new();
-        for one in self.temporaries(made_by, within_events) {
-            sums.entry(key(&one)).or_default().add(&one, one.first_moment);
-        }
-        sums
-    }
-
     /// Returns the number and bytes of the allocations made by events with an index in `made_by`,
     /// grouped by `key`.
     ///
@@ -323,7 +296,7 @@ impl DeviceLifetimes {
     ) -> impl Iterator<Item = (usize, usize)> + 'a {
         // The event with index i leads to moment i + 1. An empty range must stay empty.
         let to = if events.is_empty() { events.start } else { events.end };
-        let rows = self.started_in(Some(events.start), to, wanted);
-        rows.filter(|&(group_index, _)| !self.rows.groups()[group_index].start_unobserved())
+        let rows = self.started_in(events.start, to, wanted);
+        rows.filter(|&(group_index, _)| !self.rows.groups()[group_index].start_unobserved)
     }
 }

@@ -8,12 +8,12 @@ pub(super) const GROUP_ROWS: usize = 1024;
 /// moments and addresses, which let a query skip the group.
 #[derive(Clone, Debug)]
 pub(super) struct RowGroup {
-    /// The first moment of the first row.
-    base: u64,
+    /// The first moment of the first row; no row of the group starts earlier.
+    pub(super) base: u64,
     /// Number of rows in all groups before.
-    first_index: usize,
-    /// Whether the rows come from a full state, without an allocating event.
-    start_unobserved: bool,
+    pub(super) first_index: usize,
+    /// Whether the rows come from a full state, without a recorded allocating event.
+    pub(super) start_unobserved: bool,
     /// Number of rows that are still active at the end.
     pub(super) open_rows: u16,
     /// The latest end of all rows that have one.
@@ -61,24 +61,6 @@ impl RowGroup {
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.first_moment.len()
-    }
-
-    /// Returns true if the rows come from a full state, without a recorded allocating event; false
-    /// if they come from events.
-    #[inline]
-    pub(super) fn start_unobserved(&self) -> bool {
-        self.start_unobserved
-    }
-
-    /// Returns the number of rows in all groups before.
-    pub(super) fn first_index(&self) -> usize {
-        self.first_index
-    }
-
-    /// Returns the first moment of the group's first row; no row of the group starts earlier.
-    #[inline]
-    pub(super) fn base(&self) -> u64 {
-        self.base
     }
 
     /// Returns the first moment of the group's last row; no row of the group starts later.

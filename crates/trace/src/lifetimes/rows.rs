@@ -27,7 +27,7 @@ impl DeviceLifetimes {
     #[inline]
     #[must_use]
     pub fn index_of_row(&self, row: u32) -> Option<usize> {
-        self.position_of(row).map(|(_, group, index)| group.first_index() + index)
+        self.position_of(row).map(|(_, group, index)| group.first_index + index)
     }
 
     /// Returns the group and the index in it of row `row`; `None` if the number is not used.
@@ -117,7 +117,7 @@ impl DeviceLifetimes {
     /// Returns, for each of `moments`, which must not decrease, how many allocations recorded
     /// events have made by then.
     pub fn counts_until(&self, moments: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
-        let observed = |group: &RowGroup, rows: usize| if group.start_unobserved() { 0 } else { rows as u64 };
+        let observed = |group: &RowGroup, rows: usize| if group.start_unobserved { 0 } else { rows as u64 };
         let mut groups = self.rows.groups().iter().peekable();
         let mut count_before = 0;
         moments.map(move |moment| {

@@ -117,12 +117,7 @@ impl Metrics {
 
     /// Adds the size and requested size of an active block to the counters.
     pub(super) fn add_block(&mut self, block: &Block) {
-        let counters = &mut self.counters;
-        counters.active = counters.active.saturating_add(block.size);
-        counters.requested = counters.requested.saturating_add(block.requested);
-        if !block.pending_free {
-            counters.allocated = counters.allocated.saturating_add(block.size);
-        }
+        self.counters.add_block(block.size, block.requested, block.pending_free);
     }
 
     /// Adds a free block of `size` bytes in `segment`; does nothing if `size` is 0.

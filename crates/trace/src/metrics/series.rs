@@ -46,8 +46,9 @@ impl Churn {
     }
 
     /// Adds the number and bytes of another part of a recording.
+    #[inline]
     pub fn add_all(&mut self, other: Self) {
-        self.allocations += other.allocations;
+        self.allocations = self.allocations.saturating_add(other.allocations);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
@@ -157,8 +158,7 @@ impl MetricsSeries {
     /// states within one.
     #[inline]
     pub fn events(&mut self, count: u64, allocated: Churn, at: (u64, u64), state: &DeviceState) {
-        self.churn.allocations = self.churn.allocations.saturating_add(allocated.allocations);
-        self.churn.bytes = self.churn.bytes.saturating_add(allocated.bytes);
+        self.churn.add_all(allocated);
         self.events_until_next = self.events_until_next.saturating_sub(count);
         if self.events_until_next == 0 {
             self.sample(at.0, at.1, state);

@@ -45,11 +45,8 @@ impl Checkpoints {
         self.states.insert(at, state.clone());
         while self.states.len() > 1 && self.states.iter().map(block_count).sum::<usize>() > MAX_BLOCKS {
             self.interval *= 2;
-            let mut index = 0;
-            self.states.retain(|_| {
-                index += 1;
-                index % 2 == 0
-            });
+            let mut every_second = [false, true].into_iter().cycle();
+            self.states.retain(|_| every_second.next() == Some(true));
         }
     }
 

@@ -21,10 +21,11 @@ pub struct Damage {
 }
 
 /// The progress of [`Recording::skip_damaged`], which checks all chunks in order.
+#[derive(Default)]
 struct DamageScan {
     replay: Replay,
-    /// Whether the memory state at the current chunk is known.
-    state_is_known: bool,
+    /// Whether the memory state at the current chunk is unknown, because of damage before it.
+    state_is_unknown: bool,
     first_error: Option<FormatError>,
     events: u64,
     /// Byte offsets of the skipped chunks.
@@ -42,18 +43,10 @@ impl Recording {
     /// whole when it was opened. `progress` receives the number of chunks checked and of all
     /// chunks.
     pub fn skip_damaged(&mut self, mut progress: impl FnMut(u64, u64)) -> Option<Damage> {
-        if !self.is_indexed || self.source.0.is_none() {
+        if !self.is_indexed || self.source.is_none() {
             return None;
         }
-        let mut scan = DamageScan {
-            replay: Replay::new(),
-            state_is_known: true,
-            first_error: None,
-            events: 0,
-            skipped: Vec::new(),
-            resumed_at: Vec::new(),
-            gaps: Vec::new(),
-        };
+        let mut scan = DamageScan::default();
         for at in 0..self.chunks.len() {
             scan.chunk(self, at);
             progress(at as u64 + 1, self.chunks.len() as u64);
@@ -84,17 +77,18 @@ impl DamageScan {
         if !is_state && stored.kind != ChunkKind::Events {
             return;
         }
-        let applied = if is_state || self.state_is_known { self.replay.apply_chunk(recording, stored) } else { Ok(()) };
+        let applied =
+            if is_state || !self.state_is_unknown { self.replay.apply_chunk(recording, stored) } else { Ok(()) };
         match applied {
             Ok(()) if is_state => {
-                if !std::mem::replace(&mut self.state_is_known, true) {
+                if std::mem::take(&mut self.state_is_unknown) {
                     self.resumed_at.push(stored.range.start);
                 }
             }
-            Ok(()) if self.state_is_known => {}
+            Ok(()) if !self.state_is_unknown => {}
             applied => {
-                let damage_begins = self.state_is_known && (!is_state || stored.is_correction);
-                self.state_is_known &= !damage_begins;
+                let damage_begins = !self.state_is_unknown && (!is_state || stored.is_correction);
+                self.state_is_unknown |= damage_begins;
                 self.first_error = self.first_error.take().or(applied.err());
                 self.skipped.push(stored.range.start);
                 if damage_begins {

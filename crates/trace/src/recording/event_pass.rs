@@ -55,7 +55,7 @@ impl Recording {
     #[must_use]
     pub fn missing_events(&self, from: u64, max_bytes: u64) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        if self.source.0.is_some() {
+        if self.source.is_some() {
             return ranges;
         }
         let (mut at, mut bytes) = (from, 0);
@@ -86,7 +86,7 @@ impl Recording {
     /// chunks before it needs them.
     #[must_use]
     pub fn missing_ahead(&self, from: u64, ahead_bytes: u64) -> Vec<Range<u64>> {
-        if self.source.0.is_some() {
+        if self.source.is_some() {
             return Vec::new();
         }
         let first = self.event_chunks.partition_point(|stored| stored.end_event() <= from);
@@ -108,10 +108,7 @@ impl Recording {
         decompressor: &mut Decompressor,
         mut each: impl FnMut(u64, ChunkEntry<'_>),
     ) -> Result<(), FormatError> {
-        let chunk = self.event_chunks.partition_point(|stored| stored.end_event() <= index);
-        let Some(stored) = self.event_chunks.get(chunk).filter(|stored| stored.first_event <= index) else {
-            return Ok(());
-        };
+        let Some(stored) = self.chunk_of_event(index) else { return Ok(()) };
         let mut at = stored.first_event;
         each_entry(&*self.chunk(stored)?, decompressor, |entry| {
             if at >= index {

@@ -79,13 +79,6 @@ pub(super) struct Index {
     pub(super) device_histories: BTreeMap<DeviceId, DeviceHistory>,
 }
 
-/// Creates the end chunk, which points to the index before it: an index chunk of `index_len` bytes,
-/// at the end of `recording_len` bytes. `end_event` is the recording's last moment.
-fn end_chunk(index_len: u64, recording_len: u64, end_event: u64) -> Chunk {
-    let payload = [index_len.to_le_bytes(), recording_len.to_le_bytes()].concat();
-    Chunk::uncompressed(ChunkKind::End, end_event, &payload)
-}
-
 /// Returns the byte range of the index chunk in a file of `file_len` bytes, of which `bytes` are
 /// the last [`END_LEN`]. `None` if they are not an end chunk that fits the file.
 pub(super) fn index_range(bytes: &[u8], file_len: u64) -> Option<Range<u64>> {
@@ -134,7 +127,8 @@ impl Recording {
         let index = Chunk::new(ChunkKind::Index, moment, 0, &payload, &mut compressor);
         let index_len = index.bytes.len() as u64;
         chunks.push(index);
-        chunks.push(end_chunk(index_len, at + index_len, moment));
+        let end = [index_len.to_le_bytes(), (at + index_len).to_le_bytes()].concat();
+        chunks.push(Chunk::uncompressed(ChunkKind::End, moment, &end));
         chunks
     }
 
@@ -197,9 +191,7 @@ pub(super) fn read_index(bytes: &[u8], range: Range<u64>) -> Result<Index, Forma
     let mut decompressor = Decompressor::default();
     let payload = packed.payload(&mut decompressor)?;
     let index = parse_index(payload.reader(), &mut decompressor, range.start);
-    index.map_err(|error| {
-        packed.error(format!("invalid index, {} bytes into its payload: {}", error.position, error.reason))
-    })
+    index.map_err(|error| packed.error(format!("invalid index, {error}")))
 }
 
 /// Decodes the payload of an index chunk, for a recording of `recording_len` bytes up to the index.

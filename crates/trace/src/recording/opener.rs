@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::index::{END_LEN, Index, index_range, read_index};
 use super::packed_end::PackedEnd;
 use super::recording_data::Recording;
-use super::stored_chunk::{ReadAt, Source, StoredChunk};
+use super::stored_chunk::{ReadAt, StoredChunk};
 use crate::chunk::{ChunkKind, MAX_CHUNK_LEN, check_preamble};
 use crate::error::FormatError;
 use crate::memory_state::MemoryState;
@@ -230,7 +230,7 @@ impl Recording {
             let bytes = source.read_at(range.clone()).map_err(|error| FormatError::read_failed(range.start, error))?;
             opener.supply(range.start, &bytes);
         }
-        let source = Source(Some(Arc::clone(source)));
+        let source = Some(Arc::clone(source));
         let is_readable = |recording: &Self| recording.packed_end.as_ref().is_some_and(|end| end.check().is_ok());
         Ok(opener.finish().filter(is_readable).map(|recording| Self { source, ..recording }))
     }

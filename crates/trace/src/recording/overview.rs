@@ -8,7 +8,7 @@ use crate::counter_series::CounterSeries;
 use crate::counters::{Counters, MemorySample};
 use crate::decoder::{ChunkVisitor, EventsError};
 use crate::event::{Annotation, DeviceId, Event, EventKind, Relabel};
-use crate::event_codec::{EventReader, Operation};
+use crate::event_codec::{EventReader, FreedBlock, Operation};
 use crate::info::RecordingInfo;
 use crate::memory_state::MemoryState;
 use crate::metrics::{Churn, MetricsSeries};
@@ -73,13 +73,9 @@ impl DeviceHistory {
     /// `metrics`.
     fn report_metrics(&mut self, state: &MemoryState, device: DeviceId) {
         if let Some(device) = state.device(device) {
-            let at = (state.event(), state.time_ns());
-            self.metrics.events(
-                std::mem::take(&mut self.unreported_events),
-                std::mem::take(&mut self.unreported_churn),
-                at,
-                device,
-            );
+            let (events, churn) =
+                (std::mem::take(&mut self.unreported_events), std::mem::take(&mut self.unreported_churn));
+            self.metrics.events(events, churn, (state.event(), state.time_ns()), device);
         }
     }
 
@@ -152,12 +148,6 @@ impl Overview {
         2 * state + device_histories + annotations + incidents + self.text_bytes
     }
 
-    /// Returns the byte counters of a device at the last moment; 0 for an unknown device.
-    #[inline]
-    fn counters(&self, device: DeviceId) -> Counters {
-        self.state.device(device).map(|device| device.counters()).unwrap_or_default()
-    }
-
     /// Adds an event to the histories, annotations and incidents, after the event was applied to
     /// the end state.
     #[inline]
@@ -165,7 +155,7 @@ impl Overview {
         let &Event { device, time_ns, kind } = event;
         self.start_ns.get_or_insert(time_ns);
         self.events += 1;
-        let counters = self.counters(device);
+        let counters = self.state.counters(device);
         let history = self.device_histories.entry(device).or_default();
         history.series.push(self.state.event(), self.state.time_ns(), counters);
         if let EventKind::BlockAllocated { size, .. } = kind {
@@ -182,12 +172,10 @@ impl Overview {
     /// Updates the metrics of all devices that have had enough events since their last update.
     #[cold]
     fn report_due_metrics(&mut self) {
-        for (&id, history) in self
-            .device_histories
-            .iter_mut()
-            .filter(|(_, history)| history.unreported_events >= history.metrics.events_until_next())
-        {
-            history.report_metrics(&self.state, id);
+        for (&id, history) in &mut self.device_histories {
+            if history.count(0) {
+                history.report_metrics(&self.state, id);
+            }
         }
     }
 
@@ -277,13 +265,13 @@ impl ChunkVisitor for Overview {
                 continue;
             };
             match operation {
-                Operation::Freed { device, requested_ns, .. } if is_consistent => {
-                    self.start_ns.get_or_insert(requested_ns);
-                    let before = self.counters(device);
-                    let requested_ns = requested_ns.max(self.state.time_ns());
+                Operation::Freed { block: FreedBlock { device, time_ns, .. }, .. } if is_consistent => {
+                    self.start_ns.get_or_insert(time_ns);
+                    let before = self.state.counters(device);
+                    let requested_ns = time_ns.max(self.state.time_ns());
                     local_blocks.apply(&mut self.state, &operation)?;
                     self.events += 2;
-                    let after = self.counters(device);
+                    let after = self.state.counters(device);
                     let history = self.device_histories.entry(device).or_default();
                     let between = Counters { allocated: after.allocated, ..before };
                     history.series.push(self.state.event() - 1, requested_ns, between);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::overview::{Incident, Overview};
 use super::packed_end::PackedEnd;
-use super::stored_chunk::{ReadAt, Source, StoredChunk};
+use super::stored_chunk::{ReadAt, StoredChunk};
 use super::trim_progress::TrimProgress;
 use crate::chunk::{ChunkKind, PackedChunk};
 use crate::chunk_reader::ChunkReader;
@@ -73,8 +73,8 @@ pub struct Recording {
     pub(super) event_chunks: Vec<StoredChunk>,
     /// Chunks of full states, in order.
     pub(super) state_chunks: Vec<StoredChunk>,
-    /// Reads chunks that are not in memory.
-    pub(super) source: Source,
+    /// Reads chunks that are not in memory; `None` if the caller supplies them or all are in memory.
+    pub(super) source: Option<Arc<dyn ReadAt>>,
     /// Whether chunks are dropped from memory once the overview contains them.
     pub(super) drops_chunks: bool,
     pub(super) first_event: Option<u64>,
@@ -113,7 +113,7 @@ impl Recording {
     /// seeking to a moment other than the end is an error.
     #[must_use]
     pub fn overview_only(source: Option<Arc<dyn ReadAt>>) -> Self {
-        Self { source: Source(source), drops_chunks: true, ..Self::default() }
+        Self { source, drops_chunks: true, ..Self::default() }
     }
 
     /// Adds the next bytes of the recording, which may be split anywhere.
@@ -135,26 +135,19 @@ impl Recording {
     /// Removes the effect of a chunk that turned out to be damaged: creates the overview again from
     /// the chunks before it.
     fn rebuild(&mut self) {
-        let (mut fresh, reader) = (Self { source: self.source.clone(), ..Self::default() }, &mut self.reader);
-        std::mem::swap(&mut fresh.reader, reader);
-        fresh.drops_chunks = self.drops_chunks;
+        let (source, drops_chunks) = (self.source.clone(), self.drops_chunks);
+        let mut fresh = Self { source, drops_chunks, reader: std::mem::take(&mut self.reader), ..Self::default() };
         let mut other_chunks = std::mem::take(&mut self.other_chunks).into_iter();
-        let result = self.chunks.iter().try_for_each(|position| {
-            let list = match position.kind {
-                ChunkKind::Events if position.events > 0 => &self.event_chunks,
-                ChunkKind::State => &self.state_chunks,
-                _ => return other_chunks.next().map_or(Ok(()), |packed| fresh.add_chunk(packed)),
-            };
-            let at = list.partition_point(|stored| stored.range.start < position.range.start);
-            let packed = list.get(at).map(|stored| stored.chunk(&self.source).map(Cow::into_owned));
-            packed.map_or(Ok(()), |packed| fresh.add_chunk(packed?))
+        let result = self.chunks.iter().try_for_each(|position| match self.listed(position) {
+            Some(stored) => fresh.add_chunk(self.chunk(stored)?.into_owned()),
+            None => other_chunks.next().map_or(Ok(()), |packed| fresh.add_chunk(packed)),
         });
         if result.is_ok() {
             fresh.overview.sort_annotations();
             *self = fresh;
         } else {
             // The chunks cannot be read again: there is no source, or the file is gone.
-            std::mem::swap(&mut fresh.reader, &mut self.reader);
+            self.reader = fresh.reader;
             self.is_incomplete = true;
         }
     }
@@ -247,9 +240,20 @@ impl Recording {
         self.complete_bytes
     }
 
+    /// Returns the entry of a chunk in the list of chunks of events or of full states; `None` for
+    /// other chunks, which are in no such list.
+    pub(super) fn listed(&self, position: &StoredChunk) -> Option<&StoredChunk> {
+        let list = match position.kind {
+            ChunkKind::Events if position.events > 0 => &self.event_chunks,
+            ChunkKind::State => &self.state_chunks,
+            _ => return None,
+        };
+        list.get(list.partition_point(|stored| stored.range.start < position.range.start))
+    }
+
     /// Returns the chunk that `stored` refers to, from memory or read from the source.
     pub(super) fn chunk<'a>(&self, stored: &'a StoredChunk) -> Result<Cow<'a, PackedChunk>, FormatError> {
-        stored.chunk(&self.source)
+        stored.chunk(self.source.as_deref())
     }
 
     /// Returns the byte ranges of the chunks that seeking to the moment `event` needs and that are
@@ -264,7 +268,7 @@ impl Recording {
     /// needs and that are not in memory.
     #[must_use]
     pub fn missing_between(&self, from: u64, to: u64) -> Vec<Range<u64>> {
-        if self.source.0.is_some() || from == self.end_event() {
+        if self.source.is_some() || from == self.end_event() {
             return Vec::new();
         }
         let state = self.state_chunks.partition_point(|stored| stored.first_event <= from).checked_sub(1);
@@ -344,6 +348,13 @@ impl Recording {
     pub fn next_event(&self, index: u64) -> Option<u64> {
         let chunk = self.event_chunks.partition_point(|stored| stored.end_event() <= index);
         self.event_chunks.get(chunk).map(|stored| stored.first_event.max(index))
+    }
+
+    /// Returns the chunk that contains the event with index `index` (from 0), or `None` if the event
+    /// is missing.
+    pub(super) fn chunk_of_event(&self, index: u64) -> Option<&StoredChunk> {
+        let chunk = self.event_chunks.partition_point(|stored| stored.end_event() <= index);
+        self.event_chunks.get(chunk).filter(|stored| stored.first_event <= index)
     }
 
     /// Returns true if the recording has a full state at the moment `moment` that differs from what

@@ -8,7 +8,7 @@ use super::stored_chunk::StoredChunk;
 use crate::chunk::ChunkKind;
 use crate::chunk_local_blocks::ChunkLocalBlocks;
 use crate::compression::Decompressor;
-use crate::decoder::{ChunkEntry, EventsError, decompress_events, decompress_state, each_entry_of, payload_error_at};
+use crate::decoder::{ChunkEntry, EventsError, decompress_events, decompress_state, each_entry_of};
 use crate::error::FormatError;
 use crate::event::{DeviceId, Event, Relabel};
 use crate::event_codec::{EventColumns, EventReader};
@@ -181,19 +181,13 @@ impl Replay {
         while state.event < target {
             let until = recording.state_chunks.get(states).map_or(target, |stored| stored.first_event.min(target));
             while state.event < until {
-                let Some(stored) = chunk_of_event(recording, state.event) else { break };
+                let Some(stored) = recording.chunk_of_event(state.event) else { break };
                 let end = until.min(stored.end_event());
                 self.load_columns(recording, stored)?;
                 let Some((_, columns)) = self.columns.last() else { break };
-                advance_in_chunk::<EVERY_EVENT>(
-                    columns,
-                    stored.first_event,
-                    &mut self.local_blocks,
-                    &mut state,
-                    end,
-                    &mut each,
-                )
-                .map_err(|error| error.in_chunk_at(stored.offset()))?;
+                let (moments, local_blocks) = ((stored.first_event, end), &mut self.local_blocks);
+                advance_in_chunk::<EVERY_EVENT>(columns, moments, local_blocks, &mut state, &mut each)
+                    .map_err(|error| error.in_chunk_at(stored.offset()))?;
                 if self.offers_checkpoints {
                     let before = states.checked_sub(1).and_then(|index| recording.state_chunks.get(index));
                     let base = before.map_or(recording.first_event(), |stored| stored.first_event);
@@ -234,17 +228,9 @@ impl Replay {
         let before = MemoryState { event: stored.first_event, ..MemoryState::default() };
         let mut state = self.state.take().unwrap_or(before);
         let columns = decompress_events(&*recording.chunk(stored)?, &mut self.decompressor)?;
-        let in_chunk = |error: EventsError| error.in_chunk_at(stored.offset());
-        let local_blocks = &mut self.local_blocks;
-        advance_in_chunk::<false>(
-            &columns,
-            stored.first_event,
-            local_blocks,
-            &mut state,
-            stored.end_event(),
-            &mut |_| {},
-        )
-        .map_err(in_chunk)?;
+        let (moments, local_blocks) = ((stored.first_event, stored.end_event()), &mut self.local_blocks);
+        advance_in_chunk::<false>(&columns, moments, local_blocks, &mut state, &mut |_| {})
+            .map_err(|error| error.in_chunk_at(stored.offset()))?;
         self.state = Some(state);
         Ok(())
     }
@@ -286,7 +272,7 @@ impl Replay {
     ) -> Result<Option<ChunkEntries<'_>>, FormatError> {
         let holds = |first: u64, count: usize| index >= first && index - first < count as u64;
         if !self.events.as_ref().is_some_and(|(first, events)| holds(*first, events.len())) {
-            let Some(stored) = chunk_of_event(recording, index) else { return Ok(None) };
+            let Some(stored) = recording.chunk_of_event(index) else { return Ok(None) };
             let mut events = Vec::with_capacity(stored.events as usize);
             self.load_columns(recording, stored)?;
             self.relabels.clear();
@@ -298,7 +284,7 @@ impl Replay {
                         relabels.push((stored.first_event + events.len() as u64, *relabel));
                     }
                 });
-                read.map_err(|error| payload_error_at(stored.offset(), &error))?;
+                read.map_err(|error| error.in_chunk_at(stored.offset()))?;
             }
             self.events = Some((stored.first_event, events));
         }
@@ -332,9 +318,7 @@ impl Replay {
     pub fn event(&mut self, recording: &Recording, index: u64) -> Result<Option<Event>, FormatError> {
         Ok(self.load_events(recording, index)?.map(|(first, events)| events[(index - first) as usize]))
     }
-}
 
-impl Replay {
     /// Returns the relabels that take effect with the event with index `index` (from 0): those
     /// between the event before it and this one, in order.
     ///
@@ -353,10 +337,9 @@ impl Replay {
 /// operation.
 fn advance_in_chunk<const EVERY_EVENT: bool>(
     columns: &EventColumns,
-    first: u64,
+    (first, until): (u64, u64),
     local_blocks: &mut ChunkLocalBlocks,
     state: &mut MemoryState,
-    until: u64,
     each: &mut impl FnMut(&MemoryState),
 ) -> Result<(), EventsError> {
     let mut operations = columns.operations();
@@ -412,11 +395,4 @@ fn apply_operations<const EVERY_EVENT: bool>(
         index = after;
     }
     Ok(index)
-}
-
-/// Returns the chunk that contains the event with index `index` (from 0), or `None` if the event is
-/// missing.
-fn chunk_of_event(recording: &Recording, index: u64) -> Option<&StoredChunk> {
-    let chunk = recording.event_chunks.partition_point(|stored| stored.first_event <= index).checked_sub(1)?;
-    recording.event_chunks.get(chunk).filter(|stored| index < stored.end_event())
 }

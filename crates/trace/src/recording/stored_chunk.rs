@@ -1,10 +1,9 @@
-//! Where the chunks of a recording are: in memory, or in a source that can read them.
+//! Where the chunks of a recording are: in memory, or in a file or buffer from which they are read.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::chunk::{ChunkKind, PackedChunk};
 use crate::error::FormatError;
@@ -33,14 +32,9 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// Where chunks that are not in memory are read from; `None` if the caller supplies them or all are
-/// in memory.
-#[derive(Clone, Default)]
-pub(super) struct Source(pub(super) Option<Arc<dyn ReadAt>>);
-
-impl fmt::Debug for Source {
+impl fmt::Debug for dyn ReadAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Source(Some(..))" } else { "Source(None)" })
+        f.write_str("dyn ReadAt")
     }
 }
 
@@ -74,14 +68,12 @@ impl StoredChunk {
     }
 
     /// Returns the chunk itself, from memory or read from `source`; an error if neither has it.
-    pub(super) fn chunk(&self, source: &Source) -> Result<Cow<'_, PackedChunk>, FormatError> {
+    pub(super) fn chunk(&self, source: Option<&dyn ReadAt>) -> Result<Cow<'_, PackedChunk>, FormatError> {
         if let Some(packed) = &self.packed {
             return Ok(Cow::Borrowed(packed));
         }
         let offset = self.range.start;
-        let Some(source) = &source.0 else {
-            return Err(FormatError::new(offset, "this chunk has not been loaded yet"));
-        };
+        let source = source.ok_or_else(|| FormatError::new(offset, "this chunk has not been loaded yet"))?;
         let bytes = source.read_at(self.range.clone()).map_err(|error| FormatError::read_failed(offset, error))?;
         self.parse(&bytes).map(Cow::Owned)
     }
@@ -90,12 +82,9 @@ impl StoredChunk {
     /// because the file changed.
     pub(super) fn parse(&self, bytes: &[u8]) -> Result<PackedChunk, FormatError> {
         let packed = PackedChunk::parse(bytes, self.range.start)?;
-        let is_expected =
-            (packed.kind, packed.first_event, packed.events) == (self.kind, self.first_event, self.events);
-        if is_expected {
-            Ok(packed)
-        } else {
-            Err(packed.error("the file has changed since it was opened: open it again"))
+        if (packed.kind, packed.first_event, packed.events) != (self.kind, self.first_event, self.events) {
+            return Err(packed.error("the file has changed since it was opened: open it again"));
         }
+        Ok(packed)
     }
 }

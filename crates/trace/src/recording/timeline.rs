@@ -102,8 +102,7 @@ impl Recording {
             }
             // If a chunk is not loaded yet, the columns stay as they are.
             if let Ok(state) = replay.seek(self, event) {
-                let counters = state.device(device).map(|device| device.counters()).unwrap_or_default();
-                let unchanged = CounterColumn::from_counters(event, counters);
+                let unchanged = CounterColumn::from_counters(event, state.counters(device));
                 columns[gap.start].extend(&unchanged);
                 columns[gap.start + 1..gap.end].fill(unchanged);
             }
@@ -144,17 +143,17 @@ impl Recording {
         (from_ns, to_ns): (u64, u64),
         width: usize,
     ) -> Result<Vec<CounterColumn>, FormatError> {
-        let counters = |state: &MemoryState| state.device(device).map(|device| device.counters()).unwrap_or_default();
+        let column_at = |state: &MemoryState| CounterColumn::from_counters(state.event(), state.counters(device));
         let mut columns = Vec::with_capacity(width);
         let mut replay = Replay::of_device(device);
         let state = replay.seek(self, first)?;
-        let mut column = CounterColumn::from_counters(state.event(), counters(state));
+        let mut column = column_at(state);
         replay.advance::<true>(self, last, |state| {
             while columns.len() < width && state.time_ns() > slice_end(from_ns, to_ns, width, columns.len()) {
                 columns.push(column);
                 column = CounterColumn::from_counters(column.event, column.last);
             }
-            column.extend(&CounterColumn::from_counters(state.event(), counters(state)));
+            column.extend(&column_at(state));
         })?;
         while columns.len() < width {
             columns.push(column);

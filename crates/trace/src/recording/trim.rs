@@ -141,12 +141,10 @@ impl Recording {
     /// Returns the chunk that `stored` describes, or `None` if it is not in memory.
     fn chunk_in_memory(&self, stored: &StoredChunk) -> Option<&PackedChunk> {
         let from = stored.range.start;
-        let list = match stored.kind {
-            ChunkKind::Events if stored.events > 0 => &self.event_chunks,
-            ChunkKind::State => &self.state_chunks,
-            _ => return self.other_chunks.get(self.other_chunks.partition_point(|packed| packed.offset < from)),
-        };
-        list.get(list.partition_point(|stored| stored.range.start < from)).and_then(|stored| stored.packed.as_ref())
+        match self.listed(stored) {
+            Some(listed) => listed.packed.as_ref(),
+            None => self.other_chunks.get(self.other_chunks.partition_point(|packed| packed.offset < from)),
+        }
     }
 
     /// Returns the bytes of the preamble and of every chunk in memory; concatenated they are a

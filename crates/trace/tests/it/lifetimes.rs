@@ -188,10 +188,6 @@ pub(super) fn check(
             |one: &Allocation| made(one) && one.allocated_until.is_some_and(|until| until - one.first_moment <= within);
         let temporaries = select(&short);
         prop_assert_eq!(sorted(index.temporaries(from..to, within)), temporaries.clone());
-        let by_site = index.temporaries_by(from..to, within, |one| one.site);
-        prop_assert_eq!(by_site.values().map(|sums| sums.count).sum::<u64>(), temporaries.len() as u64);
-        let bytes: u64 = temporaries.iter().map(|one| one.size).sum();
-        prop_assert_eq!(by_site.values().map(|sums| sums.allocated).sum::<u64>(), bytes);
 
         let churn = index.churn_by(from..to, |one| one.pool);
         let made = select(&made);
