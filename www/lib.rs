@@ -20,6 +20,9 @@ use brotli_decompressor::Decompressor;
 use flate2::Compression;
 use flate2::read::GzEncoder;
 
+#[cfg(page_on_disk)]
+mod listing;
+
 /// A file of the vramscope page: its path on the server and its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct PageFile {
@@ -73,7 +76,24 @@ impl PageFile {
 /// The files of the page as `cargo xtask build` made them, compressed ones first; empty if the page
 /// was not built. If this were a constant, a program would contain the bytes once for each crate
 /// that uses them.
+#[cfg(not(page_on_disk))]
 static BUILT: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
+#[cfg(page_on_disk)]
+static BUILT: std::sync::LazyLock<Vec<PageFile>> = std::sync::LazyLock::new(|| {
+    let dist = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/dist"));
+    read_files(dist).unwrap_or_else(|error| panic!("{}: {error}", dist.display()))
+});
+
+/// Reads the files of the page, which stay in memory.
+#[cfg(page_on_disk)]
+fn read_files(dist: &std::path::Path) -> io::Result<Vec<PageFile>> {
+    let read = |file: listing::Listed| {
+        let bytes = std::fs::read(&file.source)?.leak();
+        let content = if file.is_brotli { Content::Brotli(bytes) } else { Content::Plain(bytes) };
+        Ok(PageFile { path: file.path.leak(), content })
+    };
+    listing::list(dist)?.into_iter().map(read).collect()
+}
 
 /// The only file if this crate was built before the page: an `index.html` that says how to build
 /// the page.
@@ -86,19 +106,13 @@ const NOT_BUILT: &[PageFile] = &[PageFile {
     ),
 }];
 
-/// Returns every file of the page.
+/// Returns every file of the page. Debug builds of the repository read them from `www/dist` when
+/// this is first called; all other builds contain them.
 ///
-/// If the crate was built before the page, the only file is an `index.html` that says so;
-/// [`is_built`] tells.
+/// If the page was not built before, the only file is an `index.html` that says so.
 #[must_use]
-pub const fn files() -> &'static [PageFile] {
-    if is_built() { BUILT } else { NOT_BUILT }
-}
-
-/// Returns true if this crate contains the page.
-#[must_use]
-pub const fn is_built() -> bool {
-    !BUILT.is_empty()
+pub fn files() -> &'static [PageFile] {
+    if BUILT.is_empty() { NOT_BUILT } else { &BUILT }
 }
 
 #[cfg(test)]

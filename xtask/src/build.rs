@@ -1,10 +1,9 @@
 //! Builds the viewer for WebAssembly, the compressed page, and the binary that embeds it.
 
 use std::convert::Infallible;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs, io, thread};
+use std::{env, fs, io};
 
 use wasm_bindgen_cli_support::Bindgen;
 
@@ -15,7 +14,7 @@ use crate::tools::{self, Tool};
 use crate::workspace;
 
 /// A cargo profile, defined in the workspace's `Cargo.toml`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Profile {
     Dev,
     Release,
@@ -136,9 +135,15 @@ pub(crate) fn page(profile: Profile) -> Result<()> {
     Tool::WasmTarget.ensure()?;
     let is_release = profile == Profile::Release;
     let profile_of = |module: WasmModule| if is_release { module.release_profile } else { profile };
-    for module in MODULES {
-        shell::run(cargo().args(module.build_arguments()).args(profile_of(module).flags()))?;
-    }
+    let mut profiles = MODULES.map(profile_of).to_vec();
+    profiles.sort();
+    profiles.dedup();
+    // The last minute of a module that is compiled as one unit uses one processor. Cargo compiles
+    // modules of different profiles at once, because they are in different folders.
+    shell::at_once(profiles, |profile| {
+        let mut modules = MODULES.into_iter().filter(|module| profile_of(*module) == profile);
+        modules.try_for_each(|module| shell::run(cargo().args(module.build_arguments()).args(profile.flags())))
+    })?;
     generate_page(profile_of, is_release)
 }
 
@@ -149,17 +154,10 @@ pub(crate) fn page_with(compile: impl FnMut(WasmModule) -> Result<()>) -> Result
 }
 
 /// Generates the page from its compiled modules.
-fn generate_page(profile_of: impl Fn(WasmModule) -> Profile, is_release: bool) -> Result<()> {
+fn generate_page(profile_of: impl Fn(WasmModule) -> Profile + Sync, is_release: bool) -> Result<()> {
     let www = workspace::root().join("www");
     let pkg = &www.join("pkg");
-    let profiles = MODULES.map(|module| (module, profile_of(module)));
-    thread::scope(|scope| {
-        let start = |(module, profile): (WasmModule, _)| scope.spawn(move || module.generate(profile, is_release, pkg));
-        profiles
-            .map(start)
-            .into_iter()
-            .try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
-    })?;
+    shell::at_once(MODULES, |module| module.generate(profile_of(module), is_release, pkg))?;
     let effort = if is_release { Effort::Smallest } else { Effort::Fast };
     page::compress(&www, effort).map_err(|error| format!("{}: {error}", www.display()))
 }

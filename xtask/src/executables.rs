@@ -11,6 +11,7 @@ use std::thread;
 
 use serde_json::Value;
 
+use crate::passed::PASSED_BEFORE;
 use crate::shell::{self, Result, cargo};
 
 /// An executable of the workspace.
@@ -34,7 +35,7 @@ pub(crate) struct Executable {
 const AT_ONCE: usize = 2;
 
 /// The kind of a library's unit tests.
-const LIBRARY: &str = "lib";
+pub(crate) const LIBRARY: &str = "lib";
 
 /// Runs a cargo build and returns the executables, sorted by package and name.
 pub(crate) fn build(arguments: &[&str]) -> Result<Vec<Executable>> {
@@ -66,18 +67,28 @@ pub(crate) enum Purpose {
 }
 
 /// Runs all executables of a kind, [`AT_ONCE`] at once, each with the output of the others apart. A
-/// failure does not stop the others.
-pub(crate) fn run_all(all: &[Executable], purpose: Purpose) -> Result<()> {
+/// failure does not stop the others. `run` runs one; it returns false if that is not necessary.
+pub(crate) fn run_all(
+    all: &[Executable],
+    purpose: Purpose,
+    run: impl Fn(&Executable, &mut dyn FnMut() -> Result<()>) -> Result<bool> + Sync,
+) -> Result<()> {
     let wanted: Vec<&Executable> = all.iter().filter(|executable| executable.purpose() == Some(purpose)).collect();
     let next = AtomicUsize::new(0);
     let (sender, results) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
-            let (sender, next, wanted) = (sender.clone(), &next, &wanted);
+            let (sender, next, wanted, run) = (sender.clone(), &next, &wanted, &run);
             scope.spawn(move || {
                 while let Some(executable) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut output = format!("{}: {PASSED_BEFORE}", executable.label());
+                    let result = run(executable, &mut || {
+                        let result;
+                        (output, result) = shell::run_captured(&mut executable.command());
+                        result
+                    });
                     // The receiver lives until all workers have ended.
-                    let _ = sender.send(shell::run_captured(&mut executable.command()));
+                    let _ = sender.send((output, result));
                 }
             });
         }
@@ -107,6 +118,11 @@ impl Executable {
         };
         let is_test = message["profile"]["test"].as_bool()?;
         Some(Self { package, name: name.to_owned(), kind: kind.to_owned(), is_test, path, folder })
+    }
+
+    /// Returns its package, kind and name.
+    pub(crate) fn label(&self) -> String {
+        format!("{} {} {}", self.package, self.kind, self.name)
     }
 
     /// Returns what the executable runs; `None` for programs.

@@ -6,7 +6,8 @@
 //! - [`tools`] detects and installs external tools.
 //! - [`build`] compiles the viewer and builds the binary; [`page`] compresses the page.
 //! - [`plan`] runs named steps, three at a time, and prints a summary.
-//! - [`mod@test`] lists the steps of `cargo xtask test`; [`tiers`] chooses which of them run.
+//! - [`mod@test`] lists the steps of `cargo xtask test`; [`tiers`] chooses which of them run,
+//!   and [`passed`] remembers which need not run again.
 //! - [`lint`] builds with clippy, and documents libraries while their examples are tested.
 //! - [`package`] packages every published crate and builds a program against the packages.
 //! - [`wheel`] builds the Python package, [`notebook`] tests it in JupyterLab; [`python_env`]
@@ -35,6 +36,7 @@ mod nats;
 mod notebook;
 mod package;
 mod page;
+mod passed;
 mod plan;
 mod python_env;
 mod shell;

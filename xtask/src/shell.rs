@@ -5,8 +5,10 @@ use std::env;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -29,6 +31,13 @@ pub(crate) struct Surroundings {
     pub(crate) is_low_priority: bool,
 }
 
+impl Surroundings {
+    /// Returns surroundings with the same log.
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { log: self.log.try_clone()?, is_low_priority: self.is_low_priority })
+    }
+}
+
 thread_local! {
     /// The surroundings of the step that this thread runs; `None` outside of `cargo xtask test`.
     static SURROUNDINGS: RefCell<Option<Surroundings>> = const { RefCell::new(None) };
@@ -40,6 +49,27 @@ pub(crate) fn within<T>(surroundings: Surroundings, work: impl FnOnce() -> T) ->
     let result = work();
     SURROUNDINGS.set(None);
     result
+}
+
+/// Does `work` with each item at once, each on a thread with the surroundings of this one. Returns
+/// the first error.
+pub(crate) fn at_once<T: Send>(
+    items: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> Result<()> + Sync,
+) -> Result<()> {
+    let surroundings = || SURROUNDINGS.with_borrow(|surroundings| surroundings.as_ref().map(Surroundings::try_clone));
+    thread::scope(|scope| {
+        let start = |item| {
+            let surroundings = surroundings().transpose().map_err(|error| format!("the step's log: {error}"))?;
+            let work = &work;
+            Ok(scope.spawn(move || match surroundings {
+                Some(surroundings) => within(surroundings, || work(item)),
+                None => work(item),
+            }))
+        };
+        let threads = items.into_iter().map(start).collect::<Result<Vec<_>>>()?;
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
 }
 
 /// Prints a message on stderr, or into the log of the step that this thread runs.

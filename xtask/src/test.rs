@@ -3,7 +3,7 @@
 //! With `--full`, it runs every test and check; `CONTRIBUTING.md` has the table of both tiers.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -16,6 +16,7 @@ use crate::measure;
 use crate::nats;
 use crate::notebook;
 use crate::package;
+use crate::passed::{Passed, Reads, files_below};
 use crate::plan::{Kind, Plan};
 use crate::python_env;
 use crate::shell::{self, Result, cargo, command};
@@ -69,10 +70,12 @@ mod about {
 pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
     // Set by the step that builds them.
     let native_executables = &OnceLock::new();
+    let viewer_executables = &OnceLock::<Vec<Executable>>::new();
     let warnings = &Warnings::default();
     let executables = || native_executables.get().map_or(&[][..], Vec::as_slice);
     let build = &NativeBuild::of(tiers);
     let has_wheel = HAS_WHEEL && tiers.run_step_about(&[about::WHEEL, about::NOTEBOOK].concat());
+    let passed = &if *tiers == Tiers::Full { Passed::none() } else { Passed::load()? };
     let mut plan = Plan::new(tiers);
 
     let mut set_up = |name, tool: Tool| plan.step(name, Kind::Install, &[], move || set_up(tool));
@@ -94,30 +97,33 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
         // Not advisories: their database is a git repository outside of the package registry.
         shell::run(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
     });
-    // The native tests embed the page; a page that changes later rebuilds them.
+    // The native tests read the page when they run.
+    let native_tests = plan.step("build and lint the native tests", Kind::CompileDebug, &[clippy], move || {
+        native_executables.set(build.run(warnings)?).map_err(|_| "built twice".to_owned())
+    });
     let page = if tiers.run_step_about(about::PAGE) {
         plan.step("build the page for release", Kind::CompileOther, &[wasm_target], || build::page(Profile::Release))
     } else {
         plan.step("build the page", Kind::CompileDebug, &[clippy, wasm_target], || build_test_page(warnings))
     };
-    let native_needs = [page, clippy];
-    let native_tests = plan.step("build and lint the native tests", Kind::CompileDebug, &native_needs, move || {
-        native_executables.set(build.run(warnings)?).map_err(|_| "built twice".to_owned())
-    });
     // The documentation compiles nothing that the native tests did not.
     plan.step("documentation and its examples", Kind::CompileDebug, &[native_tests], move || {
-        lint::test_documentation(&build.features().each_ref().map(String::as_str))
+        let libraries = executables().iter().filter(|executable| executable.kind == executables::LIBRARY);
+        passed.run_or_print("documentation", Reads::Data, libraries.map(|library| library.path.clone()), || {
+            lint::test_documentation(&build.features().each_ref().map(String::as_str))
+        })
     });
     let viewer_tests_need = [clippy, wasm_target];
-    let viewer_tests =
-        plan.step("build and lint for wasm32", Kind::CompileDebug, &viewer_tests_need, || build_viewer_tests(warnings));
+    let viewer_tests = plan.step("build and lint for wasm32", Kind::CompileDebug, &viewer_tests_need, move || {
+        viewer_executables.set(build_viewer_tests(warnings)?).map_err(|_| "built twice".to_owned())
+    });
     plan.step("warnings of the compiler and clippy", Kind::Test, &[native_tests, viewer_tests], || warnings.check());
     // What other steps need is compiled first.
     let after_page = [clippy, page];
     plan.full_step("clippy, xtask", about::XTASK, Kind::CompileDebug, &after_page, || {
         // The native tests lint it with its tests, which use some functions that the program does
         // not.
-        shell::run(cargo().args(["clippy", "--package", "xtask", "--", "--deny", "warnings"]))
+        shell::run(cargo().args(["clippy", "--profile", "quick", "--package", "xtask", "--", "--deny", "warnings"]))
     });
     plan.full_step("features of the collector", about::COLLECTOR, Kind::CompileDebug, &after_page, check_features);
     plan.full_step("documentation of programs alone", about::PROGRAMS, Kind::CompileDebug, &after_page, document_alone);
@@ -134,17 +140,23 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
         shell::run(cargo().args(["check", "--package", "vramscope", "--target", tools::WINDOWS_TARGET]))
     });
     plan.full_step("packages", about::PACKAGES, Kind::CompileDebug, &[page], package::check);
-    plan.step("tests, native", Kind::Test, &[native_tests], move || {
-        executables::run_all(executables(), Purpose::Tests)
+    plan.step("tests, native", Kind::Test, &[native_tests, page], move || {
+        executables::run_all(executables(), Purpose::Tests, |executable, run| {
+            let (reads, on) = dependencies(executable, executables());
+            passed.run(&executable.label(), reads, on, run)
+        })
     });
     // Once each and unoptimized: shows that they still run, not how fast.
     plan.full_step("benchmarks, run briefly", about::BENCHMARKS, Kind::Test, &[native_tests], move || {
-        executables::run_all(executables(), Purpose::Benchmarks)
+        executables::run_all(executables(), Purpose::Benchmarks, |_, run| run().map(|()| true))
     });
-    plan.step("recordings through a real broker", Kind::WaitingTest, &[native_tests, python], move || {
-        let mut test = executables::find(executables(), TESTS_PACKAGE, "test", "it")?.command();
-        test.args(["--ignored", "fleet::", "--skip", "browser::"]);
-        shell::run(test.env(nats::SERVER_VARIABLE, nats::server()?))
+    plan.step("recordings through a real broker", Kind::WaitingTest, &[native_tests, python, page], move || {
+        let test = executables::find(executables(), TESTS_PACKAGE, "test", "it")?;
+        passed.run_or_print("broker", Reads::Data, dependencies(test, executables()).1, || {
+            let mut test = test.command();
+            test.args(["--ignored", "fleet::", "--skip", "browser::"]);
+            shell::run(test.env(nats::SERVER_VARIABLE, nats::server()?))
+        })
     });
     let archive_needs = [native_tests, python];
     plan.full_step("the archive on S3", about::ARCHIVE, Kind::WaitingTest, &archive_needs, move || {
@@ -158,23 +170,30 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
         plan.skip("tests on a GPU", "no GPU; run `cargo xtask gpu` and tests/gpu/run.sh on a machine with one");
     }
     let viewer_needs = [viewer_tests, chromium, wasm_pack, test_runner];
-    plan.step("browser tests of the viewer", Kind::WaitingTest, &viewer_needs, || {
-        // `no-install`: the steps above installed what wasm-pack would download.
-        let test = ["test", "--headless", "--chrome", "--mode", "no-install", "viewer"];
-        let mut test_in_browser = command("wasm-pack");
-        // Uses clippy's build, so that nothing is compiled again.
-        lint::set_clippy(&mut test_in_browser)?;
-        test_in_browser.args(test).envs(WASM_PROFILE).env("WASM_BINDGEN_TEST_TIMEOUT", "120");
-        shell::run(&mut test_in_browser)
+    plan.step("browser tests of the viewer", Kind::WaitingTest, &viewer_needs, move || {
+        let programs = viewer_executables.get().into_iter().flatten().map(|program| program.path.clone());
+        passed.run_or_print("browser tests of the viewer", Reads::Data, programs, || {
+            // `no-install`: the steps above installed what wasm-pack would download.
+            let test = ["test", "--headless", "--chrome", "--mode", "no-install", "viewer"];
+            let mut test_in_browser = command("wasm-pack");
+            // Uses clippy's build, so that nothing is compiled again.
+            lint::set_clippy(&mut test_in_browser)?;
+            test_in_browser.args(test).envs(WASM_PROFILE).env("WASM_BINDGEN_TEST_TIMEOUT", "120");
+            shell::run(&mut test_in_browser)
+        })
     });
-    let browser_needs = [native_tests, viewer_tests, chromium, python];
+    let browser_needs = [native_tests, viewer_tests, page, chromium, python];
     plan.step("the binary in the browser", Kind::WaitingTest, &browser_needs, move || {
-        let other_tests = ["browser::", "--skip", "live::", "--skip", "golden::", "--test-threads", "2"];
-        let others = end_to_end(executables(), &other_tests, tools::headless_shell());
-        // The headless shell draws text differently.
-        let pictures =
-            end_to_end(executables(), &["browser::golden::", "--skip", "::full::", "--test-threads", "2"], None);
-        others.and(pictures)
+        let test = executables::find(executables(), TESTS_PACKAGE, "test", "it")?;
+        let (_, mut on) = dependencies(test, executables());
+        on.extend(files_below(&measure::wasm_benchmark_folder()?));
+        passed.run_or_print("the binary in the browser", Reads::Data, on, || {
+            let other_tests = ["browser::", "--skip", "live::", "--skip", "golden::", "--test-threads", "2"];
+            let others = end_to_end(executables(), &other_tests, tools::headless_shell());
+            // The headless shell draws text differently.
+            let pictures = ["browser::golden::", "--skip", "::full::", "--test-threads", "2"];
+            others.and(end_to_end(executables(), &pictures, None))
+        })
     });
     let all_pictures = "pictures of the page in all colors and sizes";
     plan.full_step(all_pictures, about::PAGE, Kind::WaitingTest, &browser_needs, move || {
@@ -187,17 +206,23 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
         let package = plan.step("the Python package", Kind::Test, &[wheel], wheel::check);
         plan.step("the notebook", Kind::WaitingTest, &[package, chromium], notebook::check);
     } else if HAS_WHEEL {
-        plan.step("the Python package, not installed", Kind::Test, &[native_tests, python], wheel::check_without_wheel);
+        plan.step("the Python package, not installed", Kind::Test, &[native_tests, python, page], move || {
+            let on = dependencies(command_executable(executables())?, executables()).1;
+            let library = wheel::test_library()?;
+            passed.run_or_print("Python", Reads::Data, on.into_iter().chain([library]), wheel::check_without_wheel)
+        });
         plan.skip_full("the Python package as a wheel, and in a notebook");
     } else {
         plan.skip("the Python package and the notebook", "the package is built for Linux on x86-64");
     }
-    plan.step("exports read by other tools", Kind::Test, &[native_tests, python], || {
-        exports::check(&build::binary_path(Profile::Dev)?)
-    });
-    plan.step("the server for assistants, asked by the official client", Kind::Test, &[native_tests, python], || {
-        assistant::check(&build::binary_path(Profile::Dev)?)
-    });
+    let mut command_step = |name, label: &'static str, check: fn(&Path) -> Result<()>| {
+        plan.step(name, Kind::Test, &[native_tests, python, page], move || {
+            let (_, on) = dependencies(command_executable(executables())?, executables());
+            passed.run_or_print(label, Reads::Data, on, || check(&build::binary_path(Profile::Dev)?))
+        })
+    };
+    command_step("exports read by other tools", "exports", exports::check);
+    command_step("the server for assistants, asked by the official client", "assistant", assistant::check);
 
     let at_high_rate = "the hook at a million events a second";
     plan.full_step(at_high_rate, about::HOOK, Kind::Measure, &[native_tests], move || {
@@ -212,6 +237,35 @@ pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
         simulate_fleet(executables())
     });
     plan.run(&workspace::target_dir()?.join("xtask-test"))
+}
+
+/// Packages whose tests use the page, which their executables read when they run.
+const USE_THE_PAGE: [&str; 7] = [
+    "vramscope",
+    "vramscope-collector",
+    "vramscope-demo",
+    "vramscope-hook",
+    "vramscope-page",
+    "vramscope-pluggable",
+    TESTS_PACKAGE,
+];
+
+/// Returns the command's executable.
+fn command_executable(all: &[Executable]) -> Result<&Executable> {
+    executables::find(all, "vramscope", "bin", "vramscope")
+}
+
+/// Returns what the result of an executable depends on: the files that it reads, the programs that
+/// it starts, and the page.
+fn dependencies(of: &Executable, all: &[Executable]) -> (Reads, Vec<PathBuf>) {
+    let is_of_tests = of.package == TESTS_PACKAGE;
+    let is_started = |one: &&Executable| !one.is_test && (is_of_tests || one.package == of.package);
+    let mut on = vec![of.path.clone()];
+    on.extend(all.iter().filter(is_started).map(|program| program.path.clone()));
+    if USE_THE_PAGE.contains(&of.package.as_str()) {
+        on.extend(files_below(&workspace::root().join("www/dist")));
+    }
+    (if is_of_tests { Reads::Everything } else { Reads::Data }, on)
 }
 
 /// Installs a tool if it is missing, and what tests can use instead of it.
@@ -262,7 +316,8 @@ impl NativeBuild {
         if self.with_benchmarks {
             messages.extend(warnings.build(&[&workspace[..], &[&features, "--benches"]].concat())?);
         }
-        messages.extend(warnings.build(&["test", "--package", "xtask", "--no-run"])?);
+        // In the profile of the running program, with which it shares all dependencies.
+        messages.extend(warnings.build(&["test", "--profile", "quick", "--package", "xtask", "--no-run"])?);
         if self.with_query {
             // As a test, it does not replace the command that other tests run.
             let features = format!("{features},{COMMAND_QUERY_FEATURE}");
@@ -279,11 +334,13 @@ fn build_test_page(warnings: &Warnings) -> Result<()> {
     build::page_with(|module| warnings.build_with(&module.build_arguments(), &WASM_PROFILE).map(drop))
 }
 
-/// Builds and lints the viewer for WebAssembly, with its tests and its benchmark.
-fn build_viewer_tests(warnings: &Warnings) -> Result<()> {
+/// Builds and lints the viewer for WebAssembly, with its tests and its benchmark. Returns what can
+/// be run.
+fn build_viewer_tests(warnings: &Warnings) -> Result<Vec<Executable>> {
     let build = ["build", "--package", "vramscope-viewer", "--lib", "--tests", "--examples"];
-    warnings.build_with(&[&build[..], &["--target", tools::WASM_TARGET]].concat(), &WASM_PROFILE)?;
-    measure::generate_wasm_benchmark(Profile::Dev).map(drop)
+    let messages = warnings.build_with(&[&build[..], &["--target", tools::WASM_TARGET]].concat(), &WASM_PROFILE)?;
+    measure::generate_wasm_benchmark(Profile::Dev)?;
+    executables::from_messages(&messages)
 }
 
 /// Documents programs, which have no examples to test, and the collector alone: in the workspace, a

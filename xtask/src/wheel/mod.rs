@@ -209,11 +209,15 @@ pub(crate) fn check() -> Result<()> {
 
 /// Tests the package of the checkout with what the native tests have built, without installing it.
 pub(crate) fn check_without_wheel() -> Result<()> {
-    let folder = workspace::target_dir()?.join(Profile::Dev.folder());
     let mut tests = command("python3");
+    tests.arg("python/tests/run.py").env("VRAMSCOPE_NATIVE", test_library()?);
+    shell::run(tests.env("VRAMSCOPE_BINARY", build::binary_path(Profile::Dev)?))
+}
+
+/// Returns the path of the package's library as the native tests build it.
+pub(crate) fn test_library() -> Result<PathBuf> {
     // Libraries that only tests need stay in `deps`.
-    tests.arg("python/tests/run.py").env("VRAMSCOPE_NATIVE", folder.join("deps").join(LIBRARY));
-    shell::run(tests.env("VRAMSCOPE_BINARY", folder.join("vramscope")))
+    Ok(workspace::target_dir()?.join(Profile::Dev.folder()).join("deps").join(LIBRARY))
 }
 
 #[cfg(test)]
