@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Prints fifty public items and fifty internal names of the workspace, chosen at random.
+"""Prints sixty names and sixty sentences of the workspace, chosen at random.
 
     sample.py [SEED]
 
 The seed is the hash of the current commit unless given. A reader who sees only this list explains
-each item; what is guessed wrong needs a better name or a better comment. Public items are printed
-with their own documentation, internal names with their own comment and signature.
+each name and sentence; what is guessed wrong needs a better name or a better comment. Each is
+printed with the documentation and signature of its item, and nothing else.
 """
 
 import random
@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ["crates/trace", "crates/pool", "crates/formats", "crates/cli", "crates/pluggable", "crates/demo",
-           "collector", "viewer", "www"]
+FOLDERS = [*(f"crates/{path.name}" for path in sorted((ROOT / "crates").iterdir())), "collector", "viewer", "www",
+           "xtask"]
+SAMPLE = 60
 ITEM = re.compile(
     r"^\s*(?P<vis>pub(?:\([a-z]+\))? )?(?:const |async |unsafe |extern \"C\" )*"
     r"(?P<kind>fn|struct|enum|trait|type|const|static|mod) (?P<name>[A-Za-z_][A-Za-z0-9_]*)"
@@ -99,11 +100,21 @@ def items():
                 while until_body(signature, match["kind"]) is None and below < len(lines) and below < at + 8:
                     signature += " " + lines[below].strip()
                     below += 1
-                public = (match["vis"] or "").strip() == "pub"
                 holder = enclosing_type(lines, at)
                 if holder is not None:
                     signature = until_body(signature, match["kind"]) or signature
-                    yield public, folder, holder + match["name"], signature, docs
+                    yield folder, holder + match["name"], signature, docs
+
+
+def sentences_of(docs):
+    """Returns the sentences of a documentation, without headings and code."""
+    text, is_code = [], False
+    for line in docs:
+        if line.startswith("```"):
+            is_code = not is_code
+        elif not is_code and not line.startswith("#"):
+            text.append(line)
+    return [one for one in re.split(r"(?<=[.:])\s+(?=[A-Z`\[])", " ".join(text)) if len(one.split()) > 3]
 
 
 def main():
@@ -111,16 +122,19 @@ def main():
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     generator = random.Random(seed)
     found = list(items())
-    public = [item for item in found if item[0]]
-    internal = [item for item in found if not item[0]]
-    print(f"seed {seed}: {len(public)} public items, {len(internal)} internal names\n")
-    for title, group in (("Public items", public), ("Internal names", internal)):
-        print(f"## {title}\n")
-        for number, (_, folder, name, signature, docs) in enumerate(generator.sample(group, 50), 1):
-            print(f"{number}. {folder}: `{name}`")
-            for line in docs:
-                print(f"   {line}")
-            print(f"   `{signature}`\n")
+    sentences = [(item, sentence) for item in found for sentence in sentences_of(item[-1])]
+    print(f"seed {seed}: {len(found)} names, {len(sentences)} sentences\n")
+    print("## Names\n")
+    for number, (folder, name, signature, docs) in enumerate(generator.sample(found, SAMPLE), 1):
+        print(f"{number}. {folder}: `{name}`")
+        for line in docs:
+            print(f"   {line}")
+        print(f"   `{signature}`\n")
+    print("## Sentences\n")
+    for number, ((folder, name, signature, docs), sentence) in enumerate(generator.sample(sentences, SAMPLE), 1):
+        print(f"{number}. {folder}: {sentence}")
+        print(f"   of `{name}`: {' '.join(docs)}")
+        print(f"   `{signature}`\n")
 
 
 if __name__ == "__main__":
