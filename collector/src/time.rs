@@ -18,9 +18,10 @@ const BURST: u8 = 16;
 
 /// The time of a pool's latest event, in ticks. It never goes back.
 ///
-/// Outside a burst every call reads the clock. In a burst, up to 7 calls share the reading before
-/// them, which is less than 2 µs old for the whole burst; up to 7 calls after the end of a burst
-/// share the time at which it ended.
+/// A burst is a run of calls in quick succession ([`DENSE_TICKS`]). Outside of it, every call reads
+/// the clock; in it, every eighth call does, and the seven calls after each reading use its time,
+/// which is less than 2 µs old. The end of a burst shows at the next reading, so up to 7 calls after
+/// it get a time from within the burst.
 #[derive(Debug, Default)]
 pub(crate) struct CallClock {
     latest: u64,

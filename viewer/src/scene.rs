@@ -10,7 +10,7 @@ use crate::model::{Changes, Model};
 use crate::page_texts::{LiveStatus, PageTexts};
 use crate::text::Typesetter;
 use crate::theme::Theme;
-use crate::timeline::{self, Cursor, Options, Overlay, TimelineScene};
+use crate::timeline::{self, Cursor, Overlay, TimelineScene};
 
 /// The sizes of the timeline's and the heatmap's pictures in pixels, and the pixels per unit of
 /// layout (the screen's device pixel ratio; 1 unit is a CSS pixel).
@@ -24,7 +24,7 @@ pub struct Viewport {
     pub scale: f32,
 }
 
-/// The inputs of the heatmap beside the model.
+/// What the heatmap is drawn from, in addition to the [`Model`].
 #[derive(Default)]
 pub struct HeatmapInputs<'a> {
     /// The unit of ages.
@@ -59,21 +59,6 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Recomputes the timeline, and stores its width and its range of time in `model`.
-    pub fn update_timeline(
-        &mut self,
-        model: &mut Model,
-        viewport: &Viewport,
-        options: &Options<'_>,
-        typesetter: &Typesetter,
-    ) {
-        let content = timeline_content(model);
-        let scene = TimelineScene::with_options(&content, options, viewport.timeline, viewport.scale, typesetter);
-        model.timeline_width = usize::try_from(scene.geometry.plot.width()).unwrap_or(0);
-        model.set_shown_times(scene.axis.time_range());
-        self.timeline = Some(scene);
-    }
-
     /// Recomputes the heatmap of the model's device at its moment.
     pub fn update_heatmap(
         &mut self,

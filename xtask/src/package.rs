@@ -214,7 +214,7 @@ impl Scratch {
             .map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Returns a cargo command that compiles in the workspace.
+    /// Returns the cargo command `name` for this scratch workspace, with a target folder of its own.
     fn cargo(&self, name: &str) -> Command {
         let mut cargo = cargo();
         cargo.arg(name).arg("--target-dir").arg(&self.target).current_dir(&self.folder);

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -57,7 +58,8 @@ impl Passed {
             files.lines().partition(|file| file.ends_with(".rs") || ABOUT_THE_REPOSITORY.contains(file));
         let root = workspace::root();
         let hash_all = |files: Vec<&str>| hash_of(files.iter().map(|file| root.join(file)));
-        let variables: BTreeSet<_> = env::vars().filter(|(name, _)| name.starts_with("VRAMSCOPE_")).collect();
+        let is_ours = |(name, _): &(OsString, OsString)| name.to_string_lossy().starts_with("VRAMSCOPE_");
+        let variables: BTreeSet<_> = env::vars_os().filter(is_ours).collect();
         let mut hasher = DefaultHasher::new();
         (hash_all(data), variables, hash_of(files_below(&root.join("../shared")))).hash(&mut hasher);
         Ok(Self { folder: Some(folder), data: hasher.finish(), sources: hash_all(sources) })

@@ -65,8 +65,8 @@ mod about {
 /// Runs the steps of a tier; a failure does not stop the others.
 ///
 /// Of the steps that can start, the first of its kind starts first. Those that take long and that
-/// many steps need are therefore early: the page and the native tests. Clippy and rustdoc lint what
-/// these steps compile.
+/// many steps need are therefore early: the native tests and the page. There is no step for clippy
+/// alone: it lints what these steps compile while they compile it.
 pub(crate) fn run(tiers: &Tiers) -> Result<ExitCode> {
     // Set by the step that builds them.
     let native_executables = &OnceLock::new();

@@ -126,13 +126,13 @@ fn private_group(uid: u32) -> Option<u32> {
     is_private.then(|| group.gid.as_raw())
 }
 
-/// Does nothing: access lists protect the folders of this system.
+/// Accepts every package: outside of Unix, access control lists protect folders, not their modes.
 #[cfg(not(unix))]
 pub(crate) fn check_package(_command: &Path, _package: &Path, _prefix: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Does nothing: access lists protect the folders of this system.
+/// Accepts every folder: outside of Unix, access control lists protect it, not its mode.
 #[cfg(not(unix))]
 fn check_writers(_path: &Path, _is_sticky_allowed: bool) -> io::Result<()> {
     Ok(())

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::message::ChunkMessage;
 
-/// The most messages that wait: more than a process sends before the first is acknowledged, but for
-/// a full state in many parts.
+/// Maximum number of messages that wait for a missing earlier one. A process sends fewer before the
+/// first is acknowledged, except when it sends a full state in many parts.
 const MAX_MESSAGES: usize = 512;
 /// The most bytes of messages that wait: a full state and what was sent with it.
 const MAX_BYTES: usize = 70 << 20;

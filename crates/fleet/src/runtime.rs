@@ -27,7 +27,7 @@ impl BackgroundRuntime {
         self.runtime.as_ref().expect("the runtime exists until it is dropped")
     }
 
-    /// Returns a handle that starts tasks, also from the runtime's own.
+    /// Returns a handle that starts tasks on this runtime, also from within its own tasks.
     pub(crate) fn handle(&self) -> Handle {
         self.runtime().handle().clone()
     }

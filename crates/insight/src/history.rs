@@ -56,8 +56,8 @@ pub struct Progress {
 /// takes the place of the old one: row numbers are different then, and
 /// [`generation`](Self::generation) has increased.
 ///
-/// It takes about 31 bytes for an allocation and 4 bytes for an event, the latter up to 8 million
-/// events.
+/// A history takes about 31 bytes for an allocation, and 4 bytes for each of up to 8 million
+/// events; of longer recordings, only every second, fourth, … event's time is kept.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     pass: Pass,

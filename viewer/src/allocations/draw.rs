@@ -13,6 +13,7 @@ use crate::bitmap::{Bitmap, Color, Rect, opaque};
 use crate::canvas::Canvas;
 use crate::group_style::GroupStyle;
 use crate::heatmap::Highlight;
+use crate::picture::text_color;
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 use crate::theme::{Texture, Theme};
@@ -143,7 +144,8 @@ fn paints(scene: &AllocationsScene, theme: &Theme) -> [Paint; CODES] {
     paints
 }
 
-/// Returns the codes of a stacked layout's pixels, the lowest row first.
+/// Returns the index of the [`Paint`] of each pixel of a stacked layout, the lowest row first;
+/// [`EMPTY`] where no band is.
 pub(super) fn band_codes(scene: &AllocationsScene, layout: &BandLayout, width: usize, height: usize) -> Vec<u8> {
     let mut codes = vec![EMPTY; width * height];
     let columns = layout.column_count();
@@ -236,12 +238,9 @@ fn draw_axis(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface
         if label.has_line {
             surface.tint(Rect::new(plot.x0, label.y, plot.x1, label.y + 1).intersect(plot), theme.dim, 0.22);
         }
-        let tick = Rect::new(plot.x0 - geometry.px(4.0), label.y, plot.x0, label.y + geometry.stroke());
-        surface.fill(tick, theme.faint);
-        let at = ((plot.x0 - geometry.px(8.0)) as f32, label.y as f32);
         // The digits of an address need more room than a size.
         let size = if label.text.contains('…') { TEXT - 1.5 } else { TEXT };
-        surface.text(&label.text, size * geometry.scale, at, Align::Right, theme.dim);
+        label.draw(surface, plot.x0, size, geometry.scale, theme);
     }
 }
 
@@ -255,19 +254,6 @@ fn draw_labels(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surfa
         let at = (label.area.x0 as f32, (label.area.y0 + label.area.y1) as f32 / 2.0);
         surface.text(&label.text, TEXT * scene.geometry.scale, at, Align::Left, text_color(fill));
     }
-}
-
-/// Returns black or white, whichever is easier to read on `fill`.
-fn text_color(fill: Color) -> Color {
-    // Relative luminance and contrast of WCAG 2.
-    let linear = |part: u8| {
-        let part = f32::from(part) / 255.0;
-        if part <= 0.040_45 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
-    };
-    let luminance = 0.2126 * linear(fill.r) + 0.7152 * linear(fill.g) + 0.0722 * linear(fill.b);
-    let on_black = (luminance + 0.05) / 0.05;
-    let on_white = 1.05 / (luminance + 0.05);
-    if on_black >= on_white { Color::hex(0x0b_1017) } else { Color::hex(0xff_ffff) }
 }
 
 /// Draws the outline of an allocation on the view's picture: a thin line under the pointer, a thick

@@ -18,8 +18,9 @@ pub use position::{History, ResumeOutcome, StreamPosition};
 use crate::link::Link;
 use crate::model::{Model, Origin};
 
-/// Milliseconds without a message or a close after which a recording that had ended counts as live
-/// again: the server closes the connection at once if the recording has not continued.
+/// How long after connecting again, in milliseconds, a recording that had ended counts as live, if
+/// the server sends nothing and does not close the connection: it would close it at once if the
+/// recording had not continued.
 const SILENCE_MS: i32 = 700;
 
 /// The state of the live connection, which the page's header shows.

@@ -6,12 +6,11 @@ use vramscope_trace::{Count, Percent};
 
 use crate::jobs::Job;
 use crate::model::AllDevices;
-use crate::views::caches::Caches;
 use crate::views::context::{Context, ViewContent, ViewOptions};
 use crate::views::table::Table;
-use crate::views::{self, ViewKind};
+use crate::views::{self, ViewCaches, ViewKind};
 
-use super::core::{Report, Session};
+use super::core::{Session, SessionReport};
 
 /// The options of `window.vramscope.rows(view, options)`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -41,7 +40,7 @@ struct RowsOptions {
 
 /// The name of the rows that are the findings, which no pane shows.
 const FINDINGS: &str = "findings";
-/// Number of events that are read in one step.
+/// Most events that the rows of a view read between two frames.
 const EVENTS_PER_STEP: u64 = 1 << 20;
 /// Number of events that are read while a script waits for rows, between frames.
 const EVENTS_PER_PART: u64 = 1 << 16;
@@ -144,7 +143,7 @@ impl Session {
         if let Some(event) = options.event {
             let missing = self.model.recording().missing(event);
             if !missing.is_empty() {
-                self.analysis.caches.missing = missing;
+                self.analysis.caches.shared.missing = missing;
                 return Ok(false);
             }
         }
@@ -178,7 +177,7 @@ impl Session {
     ///
     /// # Errors
     /// If the view has no table, or its part of the recording is not loaded.
-    pub(super) fn copy_table(&mut self, view: ViewKind, report: &mut Report) -> Result<(), String> {
+    pub(super) fn copy_table(&mut self, view: ViewKind, report: &mut SessionReport) -> Result<(), String> {
         self.read_history_for(view.name())?;
         let mut table = self.with_context(view, |context, options, caches| {
             let options = ViewOptions { limit: Some(MAX_COPIED_ROWS), ..options.clone() };
@@ -196,16 +195,17 @@ impl Session {
 }
 
 /// Returns the table that a view shows, with at most the number of rows in the options.
-fn table(view: &str, context: &Context<'_>, options: &ViewOptions, caches: &mut Caches) -> Result<Table, String> {
+fn table(view: &str, context: &Context<'_>, options: &ViewOptions, caches: &mut ViewCaches) -> Result<Table, String> {
     if view == "blocks" {
         let by = options.by.unwrap_or(GroupBy::Site);
-        return Ok(views::sites::blocks_table(context, caches.groupings.get(by, context.recording), options.limit));
+        let grouping = caches.shared.groupings.get(by, context.recording);
+        return Ok(views::sites::blocks_table(context, grouping, options.limit));
     }
     let kind = ViewKind::for_rows(view).ok_or_else(|| format!("there are no rows called {view:?}"))?;
     let ViewContent { table, content, .. } = loop {
-        caches.is_unfinished = false;
+        caches.shared.is_unfinished = false;
         let content = views::content(kind, context, options, caches);
-        if !caches.is_unfinished {
+        if !caches.shared.is_unfinished {
             break content;
         }
     };

@@ -53,8 +53,8 @@ impl PaintedRows {
         x
     }
 
-    /// Covers a part of the pixels of columns `start..end` in the pixel row `y` with the allocation
-    /// `row`. Pixels are closed if their cover then is at least `closing`. `changed` gets each
+    /// Covers the fraction `part` of each pixel in the columns `start..end` of pixel row `y` with the
+    /// allocation that has the row number `row`. Pixels are closed if their cover then is at least `closing`. `changed` gets each
     /// column that now shows the allocation. Returns the number of pixels looked at.
     pub(super) fn cover(
         &mut self,

@@ -110,7 +110,7 @@ impl LayerTable {
         layer
     }
 
-    /// Returns the layer of a group.
+    /// Returns the index of the layer that shows a group, [`OTHER_LAYER`] if it has none of its own.
     #[inline]
     pub(super) fn layer_of(&self, group: u32) -> u8 {
         self.layer_of.get(group as usize).copied().unwrap_or(OTHER_LAYER)

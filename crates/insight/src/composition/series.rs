@@ -12,7 +12,7 @@ use super::rows::AllocationRows;
 /// create and build another series then, while this one is shown.
 ///
 /// Takes about 7 MB for a recording of any length.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CompositionSeries {
     /// Number of changes from which the groups with a layer are chosen; `None` before the first
     /// step.
@@ -40,17 +40,10 @@ impl CompositionSeries {
     #[must_use]
     pub fn new(first_moment: u64) -> Self {
         Self {
-            choose_after: None,
-            is_chosen: false,
-            peaks: GroupPeaks::default(),
-            peak_changes: 0,
-            layers: LayerTable::default(),
-            outdated_peak: 0,
-            is_outdated: false,
             buckets: Buckets::new(first_moment),
             state: LiveState::empty(first_moment),
             end_moment: first_moment,
-            before_end: None,
+            ..Self::default()
         }
     }
 
@@ -136,7 +129,7 @@ impl CompositionSeries {
         &self.layers.groups
     }
 
-    /// Returns the layer of a group.
+    /// Returns the index of the layer that shows a group, [`OTHER_LAYER`] if it has none of its own.
     #[must_use]
     pub fn layer_of(&self, group: u32) -> u8 {
         self.layers.layer_of(group)

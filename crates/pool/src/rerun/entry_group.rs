@@ -39,7 +39,8 @@ pub(super) struct Interpretation {
 }
 
 impl EntryGroup {
-    /// Returns the group whose first event is `entries[start]`. It has at least one event.
+    /// Returns the group of entries that begins at `entries[start]` and ends with its request, or
+    /// before an entry that belongs to no request. It has at least one entry.
     pub(super) fn at(entries: &[Entry], start: usize) -> Self {
         let kinds = || entries[start..].iter().map(|entry| &entry.kind);
         let latest_request_start =

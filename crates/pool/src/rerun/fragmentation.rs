@@ -33,13 +33,14 @@ impl FragmentationPeak {
         let is_harmless = free_bytes <= self.harmless_free_bytes
             && self.bin.is_some_and(|(stream_pool, bin)| pool.pools[stream_pool].free.last_bin() >= Some(bin));
         if !is_harmless && free_bytes > 0 {
-            self.compute(pool, free_bytes);
+            self.update(pool, free_bytes);
         }
     }
 
-    /// Raises the peak, and notes the bin of the largest free block.
+    /// Computes the fragmentation, raises the peak if that is higher, and stores the size class of
+    /// the largest free block: while a block of it is free, the peak cannot rise.
     #[inline(never)]
-    fn compute<D>(&mut self, pool: &Pool<D>, free_bytes: u64) {
+    fn update<D>(&mut self, pool: &Pool<D>, free_bytes: u64) {
         /// Exceeds the rounding errors of the comparison.
         const MARGIN: f64 = 1.0 - 1e-12;
         let Some((stream_pool, largest_bytes)) = pool.pools.largest_free() else {

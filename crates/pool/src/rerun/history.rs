@@ -368,10 +368,10 @@ impl AddressSpacing {
     /// The address space above the highest page decides which of two free blocks can grow further,
     /// so the estimate should be close.
     pub(super) fn address_bytes(&self, page_bytes: u64) -> u64 {
-        /// The estimated size of an expandable segment's address range, in bytes, if no two
-        /// expandable segments are close enough to show a limit.
-        const UNLIMITED: u64 = 1 << 40;
-        let limit = self.min_spacing_bytes.unwrap_or(UNLIMITED).min(UNLIMITED);
+        /// The size assumed for an expandable segment's address range, in bytes, if the distance to
+        /// another expandable segment does not show that it is smaller.
+        const DEFAULT_BYTES: u64 = 1 << 40;
+        let limit = self.min_spacing_bytes.unwrap_or(DEFAULT_BYTES).min(DEFAULT_BYTES);
         (limit / page_bytes.max(1) * page_bytes).max(self.max_span_bytes)
     }
 }

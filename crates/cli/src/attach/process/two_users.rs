@@ -316,7 +316,7 @@ fn no_step_lets_another_user_use_the_folder() {
 }
 
 #[test]
-fn withdrawn_request_runs_nothing_of_another_user() {
+fn canceled_request_does_not_run_a_file_of_another_user() {
     if !can_become_users() {
         return;
     }

@@ -94,13 +94,13 @@ unsafe impl Memory for CudaMemory {
             unsafe { result::malloc_sync(len) }.map_err(|error| not_allocated(error, "cuMemAlloc"))?
         };
         self.live.borrow_mut().insert(address, (bytes, stream));
-        self.counters.allocated(bytes);
+        self.counters.add_allocation(bytes);
         Ok(address)
     }
 
     unsafe fn free(&self, address: u64, _location: &'static Location<'static>) {
         let Some((bytes, stream)) = self.live.borrow_mut().remove(&address) else { return };
-        self.counters.freed(bytes);
+        self.counters.add_free(bytes);
         // If the driver fails, the memory leaks.
         if self.context.bind_to_thread().is_err() {
             return;

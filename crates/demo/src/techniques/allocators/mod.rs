@@ -26,13 +26,15 @@ struct Counters {
 }
 
 impl Counters {
-    fn allocated(&self, bytes: u64) {
+    /// Counts an allocation.
+    fn add_allocation(&self, bytes: u64) {
         self.allocated_bytes.update(|allocated| allocated + bytes);
         self.peak_bytes.update(|peak| peak.max(self.allocated_bytes.get()));
         self.allocations.update(|count| count + 1);
     }
 
-    fn freed(&self, bytes: u64) {
+    /// Counts a free.
+    fn add_free(&self, bytes: u64) {
         self.allocated_bytes.update(|allocated| allocated - bytes);
         self.frees.update(|count| count + 1);
     }
@@ -83,7 +85,7 @@ unsafe impl Memory for HostMaps {
         // Tensors are created from addresses, so the pointer's provenance must be exposed.
         let address = map.as_mut_ptr().expose_provenance() as u64;
         self.maps.borrow_mut().insert(address, map);
-        self.counters.allocated(bytes);
+        self.counters.add_allocation(bytes);
         Ok(address)
     }
 
@@ -91,7 +93,7 @@ unsafe impl Memory for HostMaps {
     // its memory.
     unsafe fn free(&self, address: u64, _location: &'static Location<'static>) {
         if let Some(map) = self.maps.borrow_mut().remove(&address) {
-            self.counters.freed(map.len() as u64);
+            self.counters.add_free(map.len() as u64);
         }
     }
 

@@ -30,7 +30,8 @@ pub(crate) fn identity(number: u64) -> String {
     format!("{number:032x}")
 }
 
-/// A program with one device that allocates and frees blocks, and its chunks so far.
+/// A simulated program: allocates and frees blocks on one device, and keeps the chunks of its
+/// recording so far.
 pub(crate) struct Program {
     encoder: Encoder,
     events: u64,
