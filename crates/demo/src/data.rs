@@ -92,7 +92,7 @@ impl Shard {
         let labels = Tensor::from_u32(device, &[indices.len()], &labels)?;
         let indices = Tensor::from_u32(device, &[indices.len()], indices)?;
         let pixels = Tensor::empty(device, &[indices.len(), PIXELS], DType::F32)?;
-        device.backend().gather_rows(self.pixels.raw(), indices.raw(), pixels.raw())?;
+        device.kernels().gather_rows(self.pixels.raw(), indices.raw(), pixels.raw())?;
         Ok(Batch { pixels, labels })
     }
 }

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use vramscope_collector::{HostPool, Stats, StreamId};
 
-use crate::backend::Backend;
 #[cfg(feature = "cuda")]
 use crate::backend::cuda::CudaBackend;
 use crate::backend::host::HostBackend;
+use crate::backend::{Backend, Kernels};
 use crate::error::Result;
 use crate::memory::{Memory, SpanGuard};
 
@@ -69,9 +69,14 @@ impl Device {
         &*self.0.memory
     }
 
-    /// Returns the kernels.
+    /// Returns what computes on the device.
     pub(crate) fn backend(&self) -> &dyn Backend {
         &*self.0.backend
+    }
+
+    /// Returns the kernels of the device.
+    pub(crate) fn kernels(&self) -> &dyn Kernels {
+        self.0.backend.kernels()
     }
 
     /// Returns the allocator's number of the current stream.

@@ -14,72 +14,19 @@ pub(crate) const CLASSES: usize = 10;
 /// A point in the unit square, x to the right and y down.
 type Point = (f32, f32);
 
-/// The line that draws each digit, as its corners in order; indexed by the digit.
-const STROKES: [&[Point]; CLASSES] = [
-    &[
-        (0.5, 0.05),
-        (0.25, 0.2),
-        (0.18, 0.5),
-        (0.25, 0.8),
-        (0.5, 0.95),
-        (0.75, 0.8),
-        (0.82, 0.5),
-        (0.75, 0.2),
-        (0.5, 0.05),
-    ],
-    &[(0.32, 0.25), (0.55, 0.05), (0.55, 0.95)],
-    &[(0.2, 0.25), (0.32, 0.1), (0.5, 0.05), (0.7, 0.12), (0.78, 0.28), (0.68, 0.48), (0.2, 0.95), (0.82, 0.95)],
-    &[
-        (0.22, 0.12),
-        (0.5, 0.05),
-        (0.75, 0.18),
-        (0.7, 0.38),
-        (0.45, 0.48),
-        (0.75, 0.6),
-        (0.78, 0.8),
-        (0.5, 0.95),
-        (0.2, 0.86),
-    ],
-    &[(0.64, 0.95), (0.64, 0.05), (0.18, 0.65), (0.84, 0.65)],
-    &[(0.76, 0.05), (0.28, 0.05), (0.24, 0.45), (0.5, 0.4), (0.75, 0.52), (0.77, 0.78), (0.5, 0.95), (0.22, 0.87)],
-    &[
-        (0.7, 0.08),
-        (0.4, 0.25),
-        (0.24, 0.6),
-        (0.32, 0.88),
-        (0.55, 0.95),
-        (0.76, 0.78),
-        (0.7, 0.55),
-        (0.5, 0.48),
-        (0.27, 0.62),
-    ],
-    &[(0.2, 0.05), (0.8, 0.05), (0.42, 0.95)],
-    &[
-        (0.5, 0.48),
-        (0.28, 0.34),
-        (0.32, 0.12),
-        (0.5, 0.05),
-        (0.68, 0.12),
-        (0.72, 0.34),
-        (0.5, 0.48),
-        (0.22, 0.68),
-        (0.28, 0.88),
-        (0.5, 0.95),
-        (0.72, 0.88),
-        (0.78, 0.68),
-        (0.5, 0.48),
-    ],
-    &[
-        (0.74, 0.38),
-        (0.5, 0.52),
-        (0.28, 0.42),
-        (0.26, 0.18),
-        (0.48, 0.05),
-        (0.7, 0.14),
-        (0.74, 0.38),
-        (0.7, 0.7),
-        (0.5, 0.95),
-    ],
+/// The line that draws each digit, as x and y of its corners in order, in percent of the unit
+/// square; indexed by the digit.
+const STROKES: [&[u8]; CLASSES] = [
+    &[50, 5, 25, 20, 18, 50, 25, 80, 50, 95, 75, 80, 82, 50, 75, 20, 50, 5],
+    &[32, 25, 55, 5, 55, 95],
+    &[20, 25, 32, 10, 50, 5, 70, 12, 78, 28, 68, 48, 20, 95, 82, 95],
+    &[22, 12, 50, 5, 75, 18, 70, 38, 45, 48, 75, 60, 78, 80, 50, 95, 20, 86],
+    &[64, 95, 64, 5, 18, 65, 84, 65],
+    &[76, 5, 28, 5, 24, 45, 50, 40, 75, 52, 77, 78, 50, 95, 22, 87],
+    &[70, 8, 40, 25, 24, 60, 32, 88, 55, 95, 76, 78, 70, 55, 50, 48, 27, 62],
+    &[20, 5, 80, 5, 42, 95],
+    &[50, 48, 28, 34, 32, 12, 50, 5, 68, 12, 72, 34, 50, 48, 22, 68, 28, 88, 50, 95, 72, 88, 78, 68, 50, 48],
+    &[74, 38, 50, 52, 28, 42, 26, 18, 48, 5, 70, 14, 74, 38, 70, 70, 50, 95],
 ];
 
 /// Returns the squared distance from `point` to the nearest point of the line segment from `a` to
@@ -100,12 +47,13 @@ pub(crate) fn draw(digit: usize, rng: &mut Rng, pixels: &mut [u8]) {
     let slant = symmetric(rng, 0.25);
     let center = (SIDE as f32 / 2.0 + symmetric(rng, 3.0), SIDE as f32 / 2.0 + symmetric(rng, 3.0));
     let thickness = 0.7 + 0.9 * rng.f32();
-    let mut transform = |&(x, y): &Point| {
+    let mut transform = |corner: &[u8]| {
+        let [x, y] = [corner[0], corner[1]].map(|percent| f32::from(percent) / 100.0);
         let (x, y) = (x - 0.5 + symmetric(rng, 0.05), y - 0.5 + symmetric(rng, 0.05));
         let x = x + slant * y;
         (center.0 + size * (x * cos - y * sin), center.1 + size * (x * sin + y * cos))
     };
-    let points: Vec<Point> = STROKES[digit].iter().map(&mut transform).collect();
+    let points: Vec<Point> = STROKES[digit].chunks_exact(2).map(&mut transform).collect();
     for (index, pixel) in pixels.iter_mut().enumerate() {
         let position = ((index % SIDE) as f32 + 0.5, (index / SIDE) as f32 + 0.5);
         let distance =

@@ -5,7 +5,8 @@ use std::panic::Location;
 use vramscope_collector::{AllocateError, CaptureFilter, DevicePool, MemoryDevice, MempoolId, Span, Stats, StreamId};
 use vramscope_trace::{FreeSpace, Metrics};
 
-use crate::error::{Result, TensorError};
+use crate::error::Result;
+use crate::ops::arguments;
 
 /// A named interval of the recording. Dropping it records the end.
 pub trait SpanGuard {}
@@ -80,8 +81,7 @@ pub unsafe trait Memory {
     /// If this allocator has no private pools, or requests are already redirected to this one.
     fn begin_private_pool(&self, mempool: MempoolId, stream: StreamId) -> Result {
         let (_, _) = (mempool, stream);
-        let reason = "this allocator has no private pools: use the pool".to_owned();
-        Err(TensorError::Arguments { operation: "begin_private_pool", reason })
+        Err(arguments("begin_private_pool", "this allocator has no private pools: use the pool"))
     }
 
     /// Ends what [`begin_private_pool`](Self::begin_private_pool) began. The pool keeps its user.

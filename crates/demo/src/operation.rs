@@ -18,6 +18,7 @@ use crate::device::Device;
 pub(crate) struct MemoryChange<'a> {
     /// The device.
     pub(crate) device: &'a Device,
+    pub(crate) kind: MemoryChangeKind,
     /// The address.
     pub(crate) address: u64,
     /// The bytes, as requested.
@@ -49,11 +50,8 @@ pub(crate) trait OperationObserver {
     /// The open modules have changed to those of this path, such as `gpt/block3`; empty outside.
     fn module_changed(&self, _path: &str) {}
 
-    /// A tensor's memory was allocated.
-    fn allocated(&self, _change: &MemoryChange<'_>) {}
-
-    /// A tensor's memory was freed.
-    fn freed(&self, _change: &MemoryChange<'_>) {}
+    /// A tensor's memory was allocated or freed.
+    fn memory_changed(&self, _change: &MemoryChange<'_>) {}
 }
 
 /// The observers of a thread.
@@ -181,11 +179,8 @@ pub(crate) fn change_memory<E>(
     let allocated_before = device.memory().allocated_bytes();
     let address = change()?;
     let allocated_after = device.memory().allocated_bytes();
-    let change = MemoryChange { device, address, requested, allocated_before, allocated_after, location };
-    observers.iter().for_each(|observer| match kind {
-        MemoryChangeKind::Allocate => observer.allocated(&change),
-        MemoryChangeKind::Free => observer.freed(&change),
-    });
+    let change = MemoryChange { device, kind, address, requested, allocated_before, allocated_after, location };
+    observers.iter().for_each(|observer| observer.memory_changed(&change));
     Ok(address)
 }
 

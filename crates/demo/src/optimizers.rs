@@ -50,14 +50,14 @@ impl Default for Adam {
     }
 }
 
-/// The state of one parameter.
-enum State {
+/// The optimizer state of one parameter.
+enum ParameterState {
     Momentum(Tensor),
     Moments { mean: Tensor, variance: Tensor },
     Quantized { mean: Tensor, mean_scales: Tensor, variance: Tensor, variance_scales: Tensor },
 }
 
-impl State {
+impl ParameterState {
     /// Allocates the state of `parameter`, all zeros.
     fn new(method: Method, parameter: &Tensor) -> Result<Option<Self>> {
         let _category = Scope::of(Category::OptimizerState);
@@ -101,7 +101,7 @@ pub struct Optimizer {
     rate: f32,
     steps: i32,
     /// In the order of the parameters; `None` until a parameter's first step, and without state.
-    states: Vec<Option<State>>,
+    states: Vec<Option<ParameterState>>,
 }
 
 impl Optimizer {
@@ -114,13 +114,13 @@ impl Optimizer {
     /// Returns the bytes of all states.
     #[must_use]
     pub fn state_bytes(&self) -> usize {
-        self.states.iter().flatten().map(State::bytes).sum()
+        self.states.iter().flatten().map(ParameterState::bytes).sum()
     }
 
     /// Returns the tensors of all states.
     #[must_use]
     pub fn state_tensors(&self) -> Vec<Tensor> {
-        self.states.iter().flatten().flat_map(State::tensors).collect()
+        self.states.iter().flatten().flat_map(ParameterState::tensors).collect()
     }
 
     /// Updates all `parameters` that have a gradient. They must be equal in all steps.
@@ -137,7 +137,7 @@ impl Optimizer {
             let Some(gradient) = value.grad() else { continue };
             let _module = Module::enter_path(module);
             if state.is_none() {
-                *state = State::new(self.method, value)?;
+                *state = ParameterState::new(self.method, value)?;
             }
             update(self.method, self.rate, self.steps, value, &gradient, state.as_ref())?;
         }
@@ -152,19 +152,19 @@ fn update(
     steps: i32,
     parameter: &Tensor,
     gradient: &Tensor,
-    state: Option<&State>,
+    state: Option<&ParameterState>,
 ) -> Result {
     parameter.storage().bump_version();
-    let backend = parameter.device().backend();
+    let kernels = parameter.device().kernels();
     let (parameter, gradient) = (parameter.raw(), gradient.raw());
     match method {
         Method::Sgd { momentum } => {
             let step = SgdStep { rate, momentum };
             let buffer = match state {
-                Some(State::Momentum(buffer)) => Some(buffer.raw()),
+                Some(ParameterState::Momentum(buffer)) => Some(buffer.raw()),
                 _ => None,
             };
-            backend.sgd(parameter, gradient, buffer, &step)?;
+            kernels.sgd(parameter, gradient, buffer, &step)?;
         }
         Method::Adam(Adam { beta1, beta2, epsilon, weight_decay, is_8bit: _ }) => {
             // In f64, as in PyTorch: 1 - beta2^t loses half of the digits of an f32 in early steps.
@@ -178,17 +178,17 @@ fn update(
                 root_scale: (1.0 / correction(beta2).sqrt()) as f32,
             };
             match state {
-                Some(State::Moments { mean, variance }) => {
-                    backend.adam(parameter, gradient, [mean.raw(), variance.raw()], &step)?;
+                Some(ParameterState::Moments { mean, variance }) => {
+                    kernels.adam(parameter, gradient, [mean.raw(), variance.raw()], &step)?;
                 }
-                Some(State::Quantized { mean, mean_scales, variance, variance_scales }) => {
+                Some(ParameterState::Quantized { mean, mean_scales, variance, variance_scales }) => {
                     let moments = QuantizedMoments {
                         mean: mean.raw(),
                         mean_scales: mean_scales.raw(),
                         variance: variance.raw(),
                         variance_scales: variance_scales.raw(),
                     };
-                    backend.adam_8bit(parameter, gradient, moments, &step)?;
+                    kernels.adam_8bit(parameter, gradient, moments, &step)?;
                 }
                 _ => {}
             }
@@ -272,10 +272,10 @@ impl LossScaler {
     pub fn step(&mut self, optimizer: &mut Optimizer, parameters: &[Parameter]) -> Result<bool> {
         {
             let _operation = Operation::enter("unscale");
-            let backend = self.found_infinite.device().backend();
-            backend.upload(&0u32.to_le_bytes(), self.found_infinite.raw())?;
+            let device = self.found_infinite.device();
+            device.backend().upload(&0u32.to_le_bytes(), self.found_infinite.raw())?;
             for gradient in parameters.iter().filter_map(|parameter| parameter.value.grad()) {
-                backend.unscale(gradient.raw(), 1.0 / self.scale, self.found_infinite.raw())?;
+                device.kernels().unscale(gradient.raw(), 1.0 / self.scale, self.found_infinite.raw())?;
             }
         }
         let overflowed = self.found_infinite.to_u32()? != [0];

@@ -13,9 +13,10 @@ use crate::autocast::autocast;
 use crate::callbacks::Callbacks;
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Result, TensorError};
+use crate::error::Result;
 use crate::modules::Parameter;
 use crate::operation::Observation;
+use crate::ops::arguments;
 use crate::optimizers::{ClearGradients, LossScaler, Optimizer, clear_gradients};
 use crate::tensor::Tensor;
 
@@ -60,10 +61,7 @@ impl Trainer {
         options: StepOptions,
     ) -> Result<Self> {
         if options.parts == 0 {
-            return Err(TensorError::Arguments {
-                operation: "training",
-                reason: "a batch has at least 1 part".to_owned(),
-            });
+            return Err(arguments("training", "a batch has at least 1 part"));
         }
         let callbacks = Rc::new(Callbacks::new(device));
         let scaler = (options.precision == DType::F16).then(|| LossScaler::new(device)).transpose()?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use vramscope_demo::techniques::{Figure, Report, TechniqueStep};
+use vramscope_demo::techniques::{Figure, TechniqueReport, TechniqueStep};
 use vramscope_trace::{ByteSize, Count};
 
 use super::step_lines::StepLines;
@@ -22,7 +22,7 @@ struct Reports<'a> {
 #[derive(Serialize)]
 struct ReportWithTools<'a> {
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a TechniqueReport,
     #[serde(flatten)]
     tools: &'a ToolReport,
 }
@@ -34,7 +34,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result {
 }
 
 /// Prints reports as one line of JSON.
-pub(super) fn print_reports_json(reports: &[(Report, ToolReport)]) -> Result {
+pub(super) fn print_reports_json(reports: &[(TechniqueReport, ToolReport)]) -> Result {
     let reports = reports.iter().map(|(report, tools)| ReportWithTools { report, tools });
     print_json(&Reports { reports: reports.collect() })
 }
@@ -49,7 +49,7 @@ pub(super) fn print_step(step: &TechniqueStep, lines: StepLines) -> Result {
 }
 
 /// Returns the figures of a report: name and text.
-fn rows(report: &Report) -> Vec<(&'static str, String)> {
+fn rows(report: &TechniqueReport) -> Vec<(&'static str, String)> {
     let bytes = |bytes: u64| ByteSize(bytes).to_string();
     let loss = |loss: Option<&f32>| loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.5}"));
     let mut rows = vec![
@@ -88,7 +88,7 @@ fn words(name: &str) -> String {
 }
 
 /// Prints one report, or several side by side.
-pub(super) fn print_reports(reports: &[Report]) -> Result {
+pub(super) fn print_reports(reports: &[TechniqueReport]) -> Result {
     let header = [""].into_iter().chain(reports.iter().map(|report| report.technique.as_str()));
     let mut table = table::new(header, 1);
     let columns: Vec<_> = reports.iter().map(rows).collect();

@@ -5,8 +5,9 @@ use vramscope_collector::{Category, Scope};
 
 use super::{Node, Saved, enable_grad, is_grad_enabled, no_grad};
 use crate::autocast::{autocast_type, set_autocast};
-use crate::error::{Result, TensorError};
+use crate::error::Result;
 use crate::operation::{Line, Operation};
+use crate::ops::arguments;
 use crate::tensor::Tensor;
 
 /// Computes `part(x)` without saving anything but `x` for the backward pass, which computes it
@@ -23,7 +24,7 @@ pub fn checkpoint(x: &Tensor, part: impl Fn(&Tensor) -> Result<Tensor> + 'static
     if is_grad_enabled() && !x.requires_grad() {
         let reason = "the input requires no gradient, so the parameters inside would get none: \
                       checkpoint a later part, or use no_grad";
-        return Err(TensorError::Arguments { operation: "checkpoint", reason: reason.to_owned() });
+        return Err(arguments("checkpoint", reason));
     }
     let y = {
         let _mode = no_grad();

@@ -243,10 +243,8 @@ impl Gpt {
     /// Adds the vectors of tokens and of their positions, from position `first` on.
     fn embed(&self, tokens: &Tensor, first: usize) -> Result<Tensor> {
         let &[sequences, length] = tokens.shape() else {
-            return Err(arguments(
-                "gpt",
-                format!("tokens of the shape {:?} instead of [sequences, length]", tokens.shape()),
-            ));
+            let reason = format!("tokens of the shape {:?} instead of [sequences, length]", tokens.shape());
+            return Err(arguments("gpt", reason));
         };
         let end = first + length;
         if end > self.config.length {

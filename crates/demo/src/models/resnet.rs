@@ -25,11 +25,8 @@ impl ResidualBlock {
         let first = NormedConvolution::new(initializer, "first", channels, 3, stride)?;
         let second = NormedConvolution::new(initializer, "second", [outputs, outputs], 3, 1)?;
         let needs_shortcut = stride > 1 || inputs != outputs;
-        let shortcut = if needs_shortcut {
-            Some(NormedConvolution::new(initializer, "shortcut", channels, 1, stride)?)
-        } else {
-            None
-        };
+        let shortcut = || NormedConvolution::new(initializer, "shortcut", channels, 1, stride);
+        let shortcut = needs_shortcut.then(shortcut).transpose()?;
         Ok(Self { name, first, second, shortcut })
     }
 

@@ -18,7 +18,7 @@ impl Tensor {
         let _operation = Operation::enter("gelu");
         check_floats("gelu", &[self])?;
         let y = self.empty_like()?;
-        self.device().backend().unary(Unary::Gelu, self.raw(), y.raw())?;
+        self.device().kernels().unary(Unary::Gelu, self.raw(), y.raw())?;
         let node = Node::record("gelu", &[self], || {
             let x = Saved::new(self);
             move |grad: Self| backward("gelu", Binary::GeluBackward, x, grad)
@@ -35,7 +35,7 @@ impl Tensor {
         let _operation = Operation::enter("relu");
         check_floats("relu", &[self])?;
         let y = self.empty_like()?;
-        self.device().backend().unary(Unary::Relu, self.raw(), y.raw())?;
+        self.device().kernels().unary(Unary::Relu, self.raw(), y.raw())?;
         let node = Node::record("relu", &[self], || {
             // The derivative follows from the result, which the next operation often saves anyway.
             let y = Saved::new(&y);
@@ -55,7 +55,7 @@ impl Tensor {
         let _operation = Operation::enter("relu_in_place");
         check_floats("relu_in_place", &[&self])?;
         self.change_in_place("relu_in_place")?;
-        self.device().backend().unary(Unary::Relu, self.raw(), self.raw())?;
+        self.device().kernels().unary(Unary::Relu, self.raw(), self.raw())?;
         let node = Node::record("relu_in_place", &[&self], || {
             let y = Saved::new(&self);
             move |grad: Self| backward("relu_in_place", Binary::ReluBackward, y, grad)
@@ -75,7 +75,7 @@ impl Tensor {
         check_floats("gelu_in_place", &[&self])?;
         let saved = self.requires_grad().then(|| Saved::new(&self));
         self.change_in_place("gelu_in_place")?;
-        self.device().backend().unary(Unary::Gelu, self.raw(), self.raw())?;
+        self.device().kernels().unary(Unary::Gelu, self.raw(), self.raw())?;
         let node = Node::record("gelu_in_place", &[&self], || {
             move |grad: Self| match saved {
                 Some(saved) => backward("gelu_in_place", Binary::GeluBackward, saved, grad),
@@ -91,7 +91,7 @@ impl Tensor {
 fn backward(operation: &'static str, function: Binary, saved: Saved, grad: Tensor) -> Result<Vec<Option<Tensor>>> {
     let saved = saved.unpack(operation)?;
     let dx = reuse(&grad)?;
-    grad.device().backend().binary(function, saved.raw(), grad.raw(), dx.raw())?;
+    grad.device().kernels().binary(function, saved.raw(), grad.raw(), dx.raw())?;
     drop(grad);
     Ok(vec![Some(dx)])
 }

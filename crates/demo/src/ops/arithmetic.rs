@@ -34,7 +34,7 @@ fn record_sum(operation: &'static str, a: &Tensor, b: &Tensor) -> Option<Rc<Node
 /// Returns the product of two tensors, element by element, in `dtype`, without history.
 fn product(a: &Tensor, b: &Tensor, dtype: DType) -> Result<Tensor> {
     let product = Tensor::empty(a.device(), a.shape(), dtype)?;
-    a.device().backend().binary(Binary::Multiply, a.raw(), b.raw(), product.raw())?;
+    a.device().kernels().binary(Binary::Multiply, a.raw(), b.raw(), product.raw())?;
     Ok(product)
 }
 
@@ -48,7 +48,7 @@ impl Tensor {
         let _operation = Operation::enter("add");
         check_equal_shapes("add", self, other)?;
         let sum = Self::empty(self.device(), self.shape(), promoted(self.dtype(), other.dtype()))?;
-        self.device().backend().combine(1.0, self.raw(), Some((1.0, other.raw())), sum.raw())?;
+        self.device().kernels().combine(1.0, self.raw(), Some((1.0, other.raw())), sum.raw())?;
         Ok(sum.with_history(record_sum("add", self, other)))
     }
 
@@ -62,7 +62,7 @@ impl Tensor {
         let _operation = Operation::enter("add_in_place");
         check_equal_shapes("add_in_place", &self, other)?;
         self.change_in_place("add_in_place")?;
-        self.device().backend().combine(1.0, self.raw(), Some((1.0, other.raw())), self.raw())?;
+        self.device().kernels().combine(1.0, self.raw(), Some((1.0, other.raw())), self.raw())?;
         let node = record_sum("add_in_place", &self, other);
         Ok(if node.is_some() { self.with_history(node) } else { self })
     }
@@ -72,7 +72,7 @@ impl Tensor {
         let _operation = Operation::enter("add_assign");
         check_equal_shapes("add_assign", self, other)?;
         self.storage().bump_version();
-        Ok(self.device().backend().combine(1.0, self.raw(), Some((1.0, other.raw())), self.raw())?)
+        Ok(self.device().kernels().combine(1.0, self.raw(), Some((1.0, other.raw())), self.raw())?)
     }
 
     /// Subtracts a tensor of equal shape. Elements of different types give an `f32`.
@@ -84,7 +84,7 @@ impl Tensor {
         let _operation = Operation::enter("subtract");
         check_equal_shapes("subtract", self, other)?;
         let difference = Self::empty(self.device(), self.shape(), promoted(self.dtype(), other.dtype()))?;
-        self.device().backend().combine(1.0, self.raw(), Some((-1.0, other.raw())), difference.raw())?;
+        self.device().kernels().combine(1.0, self.raw(), Some((-1.0, other.raw())), difference.raw())?;
         let node = Node::record("subtract", &[self, other], || {
             let types = gradient_types(self, other);
             move |grad: Self| {
@@ -114,7 +114,7 @@ impl Tensor {
     /// Returns all elements times `factor`, in `dtype`, without history.
     fn scaled(&self, factor: f32, dtype: DType) -> Result<Self> {
         let scaled = Self::empty(self.device(), self.shape(), dtype)?;
-        self.device().backend().combine(factor, self.raw(), None, scaled.raw())?;
+        self.device().kernels().combine(factor, self.raw(), None, scaled.raw())?;
         Ok(scaled)
     }
 
@@ -171,7 +171,7 @@ impl Tensor {
             return Err(arguments("to_dtype", format!("cannot convert {} to {dtype}", self.dtype())));
         }
         let converted = Self::empty(self.device(), self.shape(), dtype)?;
-        self.device().backend().unary(Unary::Copy, self.raw(), converted.raw())?;
+        self.device().kernels().unary(Unary::Copy, self.raw(), converted.raw())?;
         Ok(converted)
     }
 }

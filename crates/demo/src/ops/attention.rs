@@ -25,13 +25,13 @@ impl Tensor {
         };
         let shape = Softmax { rows: self.rows(), columns: keys, scale, queries: queries.max(1), first };
         let y = self.empty_like()?;
-        self.device().backend().softmax(self.raw(), y.raw(), &shape)?;
+        self.device().kernels().softmax(self.raw(), y.raw(), &shape)?;
         let node = Node::record("softmax", &[self], || {
             let y = Saved::new(&y);
             move |grad: Self| {
                 let y = y.unpack("softmax")?;
                 let dx = reuse(&grad)?;
-                grad.device().backend().softmax_backward(y.raw(), grad.raw(), dx.raw(), &shape)?;
+                grad.device().kernels().softmax_backward(y.raw(), grad.raw(), dx.raw(), &shape)?;
                 drop(grad);
                 Ok(vec![Some(dx)])
             }

@@ -41,14 +41,14 @@ fn columns_of(x: &Tensor, window: &Window) -> Result<Tensor> {
     let rows = window.images * window.output[0] * window.output[1];
     let row = window.channels * window.kernel * window.kernel;
     let columns = Tensor::empty(x.device(), &[rows, row], x.dtype())?;
-    x.device().backend().image_to_columns(x.raw(), columns.raw(), window)?;
+    x.device().kernels().image_to_columns(x.raw(), columns.raw(), window)?;
     Ok(columns)
 }
 
 impl Tensor {
     /// Convolves images `[images, channels, height, width]` with `weight` `[outputs, channels,
     /// kernel, kernel]`, as `torch.nn.functional.conv2d` without bias: `[images, outputs, height,
-    /// width]`. In mixed precision, computes in its type.
+    /// width]`. With mixed precision, both are converted to its type first.
     ///
     /// # Errors
     /// If the shapes do not fit, or memory or kernels fail.
@@ -108,7 +108,7 @@ impl Tensor {
                 };
                 drop(by_pixel);
                 let dx = x.empty_like()?;
-                dx.device().backend().columns_to_image(d_columns.raw(), dx.raw(), &window)?;
+                dx.device().kernels().columns_to_image(d_columns.raw(), dx.raw(), &window)?;
                 Ok(vec![Some(dx), d_weight])
             }
         });

@@ -22,13 +22,13 @@ impl Tensor {
         check_indices("embedding", self, indices)?;
         let shape = [indices.shape(), &[width]].concat();
         let found = Self::empty(self.device(), &shape, self.dtype())?;
-        self.device().backend().gather_rows(self.raw(), indices.raw(), found.raw())?;
+        self.device().kernels().gather_rows(self.raw(), indices.raw(), found.raw())?;
         let node = Node::record("embedding", &[self], || {
             let (indices, dtype) = (Saved::new(indices), self.dtype());
             move |grad: Self| {
                 let indices = indices.unpack("embedding")?;
                 let d_table = Self::empty(grad.device(), &[rows, width], dtype)?;
-                grad.device().backend().scatter_add_rows(grad.raw(), indices.raw(), d_table.raw())?;
+                grad.device().kernels().scatter_add_rows(grad.raw(), indices.raw(), d_table.raw())?;
                 Ok(vec![Some(d_table)])
             }
         });

@@ -19,10 +19,8 @@ impl Tensor {
     pub fn reshape(&self, shape: &[usize]) -> Result<Self> {
         let _operation = Operation::enter("reshape");
         if checked_len(shape) != Some(self.len()) {
-            return Err(arguments(
-                "reshape",
-                format!("{:?} does not have as many elements as {shape:?}", self.shape()),
-            ));
+            let reason = format!("{:?} does not have as many elements as {shape:?}", self.shape());
+            return Err(arguments("reshape", reason));
         }
         let node = Node::record("reshape", &[self], || {
             let shape = self.shape().to_vec();
@@ -70,7 +68,7 @@ impl Tensor {
         let mut parts = Vec::with_capacity(PARTS);
         for part in 0..PARTS {
             let copied = Self::empty(self.device(), &[sequences * heads.heads, length, heads.width], self.dtype())?;
-            self.device().backend().copy_strided(self.raw(), copied.raw(), &heads.split(part))?;
+            self.device().kernels().copy_strided(self.raw(), copied.raw(), &heads.split(part))?;
             let node = Node::record("split_heads", &[&whole], || {
                 let (shape, gradient) = (self.shape().to_vec(), Rc::clone(&gradient));
                 move |grad: Self| {
@@ -84,7 +82,7 @@ impl Tensor {
                             (target.clone(), Some(target))
                         }
                     };
-                    grad.device().backend().copy_strided(grad.raw(), target.raw(), &heads.merge(part))?;
+                    grad.device().kernels().copy_strided(grad.raw(), target.raw(), &heads.merge(part))?;
                     Ok(vec![created])
                 }
             });
@@ -107,11 +105,11 @@ impl Tensor {
         };
         let heads = Heads { sequences: count / heads, length, heads, width, parts: 1 };
         let merged = Self::empty(self.device(), &[heads.sequences, length, heads.heads * width], self.dtype())?;
-        self.device().backend().copy_strided(self.raw(), merged.raw(), &heads.merge(0))?;
+        self.device().kernels().copy_strided(self.raw(), merged.raw(), &heads.merge(0))?;
         let node = Node::record("merge_heads", &[self], || {
             move |grad: Self| {
                 let split = Self::empty(grad.device(), &[count, length, width], grad.dtype())?;
-                grad.device().backend().copy_strided(grad.raw(), split.raw(), &heads.split(0))?;
+                grad.device().kernels().copy_strided(grad.raw(), split.raw(), &heads.split(0))?;
                 Ok(vec![Some(split)])
             }
         });
@@ -133,7 +131,7 @@ impl Tensor {
             to_strides: contiguous(dims),
         };
         let permuted = Self::empty(self.device(), &dims, self.dtype())?;
-        self.device().backend().copy_strided(self.raw(), permuted.raw(), &copy)?;
+        self.device().kernels().copy_strided(self.raw(), permuted.raw(), &copy)?;
         Ok(permuted)
     }
 
@@ -163,7 +161,7 @@ impl Tensor {
             to_offset: used * width,
             to_strides: [0, capacity * width, width, 1],
         };
-        Ok(self.device().backend().copy_strided(other.raw(), self.raw(), &copy)?)
+        Ok(self.device().kernels().copy_strided(other.raw(), self.raw(), &copy)?)
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn column_sums(x: &Tensor, dtype: DType) -> Result<Tensor> {
     let columns = x.columns();
     let sums = Tensor::empty(x.device(), &[columns], dtype)?;
     let partials = scratch(x.device(), partial_rows(x.rows()) * columns)?;
-    x.device().backend().column_sums(x.raw(), partials.raw(), sums.raw())?;
+    x.device().kernels().column_sums(x.raw(), partials.raw(), sums.raw())?;
     Ok(sums)
 }
 
@@ -110,7 +110,7 @@ impl Tensor {
         *shape.last_mut().ok_or_else(|| arguments("linear", "a single number has no rows"))? = outputs;
         let y = product(&x, &weight, [rows, inputs, outputs], [false, true], 1, &shape)?;
         if let Some(bias) = bias {
-            y.device().backend().add_bias(y.raw(), bias.raw(), y.raw())?;
+            y.device().kernels().add_bias(y.raw(), bias.raw(), y.raw())?;
         }
         let node = Node::record("linear", &[&[&x, &weight], bias.as_slice()].concat(), || {
             // Each saves only what the gradients that are needed depend on.

@@ -25,7 +25,7 @@ impl Tensor {
         }
         let one_per_row = || Self::empty(self.device(), &[rows], DType::F32);
         let (log_sums, losses) = (one_per_row()?, one_per_row()?);
-        self.device().backend().cross_entropy(self.raw(), targets.raw(), log_sums.raw(), losses.raw())?;
+        self.device().kernels().cross_entropy(self.raw(), targets.raw(), log_sums.raw(), losses.raw())?;
         let scale = 1.0 / rows as f32;
         let loss = sum_of(&losses, scale)?;
         let node = Node::record("cross_entropy", &[self], || {
@@ -37,7 +37,7 @@ impl Tensor {
                 // In the logits' memory, if the program has freed them.
                 let d_logits = reuse(&logits)?;
                 let arguments = [logits.raw(), targets.raw(), log_sums.raw()];
-                grad.device().backend().cross_entropy_backward(arguments, grad.raw(), scale, d_logits.raw())?;
+                grad.device().kernels().cross_entropy_backward(arguments, grad.raw(), scale, d_logits.raw())?;
                 Ok(vec![Some(d_logits)])
             }
         });
@@ -58,7 +58,7 @@ impl Tensor {
             return Err(arguments("argmax", "rows without elements have no largest one"));
         }
         let columns = Self::empty(self.device(), &[self.rows()], DType::U32)?;
-        self.device().backend().argmax_rows(self.raw(), columns.raw())?;
+        self.device().kernels().argmax_rows(self.raw(), columns.raw())?;
         Ok(columns)
     }
 }

@@ -33,11 +33,10 @@ impl Tensor {
         }
         let y = Self::empty(self.device(), self.shape(), autocast_type().unwrap_or(self.dtype()))?;
         let statistics = Self::empty(self.device(), &[rows, 2], DType::F32)?;
-        let backend = self.device().backend();
-        backend.layer_norm(&norm(self, weight, bias, &y, &statistics), EPSILON)?;
+        self.device().kernels().layer_norm(&norm(self, weight, bias, &y, &statistics), EPSILON)?;
         Ok(y.with_history(record("layer_norm", [self, weight, bias], &statistics, move |device, norm| {
             let partials = scratch(device, 2 * partial_rows(rows) * columns)?;
-            Ok(device.backend().layer_norm_backward(norm, partials.raw())?)
+            Ok(device.kernels().layer_norm_backward(norm, partials.raw())?)
         })))
     }
 
@@ -63,9 +62,9 @@ impl Tensor {
         };
         let y = self.empty_like()?;
         let statistics = Self::empty(self.device(), &[shape.channels, 2], DType::F32)?;
-        self.device().backend().batch_norm(&norm(self, weight, bias, &y, &statistics), &shape)?;
+        self.device().kernels().batch_norm(&norm(self, weight, bias, &y, &statistics), &shape)?;
         Ok(y.with_history(record("batch_norm", [self, weight, bias], &statistics, move |device, norm| {
-            Ok(device.backend().batch_norm_backward(norm, &shape)?)
+            Ok(device.kernels().batch_norm_backward(norm, &shape)?)
         })))
     }
 }

@@ -32,13 +32,13 @@ impl Tensor {
         let shape = [window.images, window.channels, window.output[0], window.output[1]];
         let y = Self::empty(self.device(), &shape, self.dtype())?;
         let indices = Self::empty(self.device(), &shape, DType::U32)?;
-        self.device().backend().max_pool(self.raw(), y.raw(), indices.raw(), &window)?;
+        self.device().kernels().max_pool(self.raw(), y.raw(), indices.raw(), &window)?;
         let node = Node::record("max_pool", &[self], || {
             let (indices, shape) = (Saved::new(&indices), self.shape().to_vec());
             move |dy: Self| {
                 let indices = indices.unpack("max_pool")?;
                 let dx = Self::empty(dy.device(), &shape, dy.dtype())?;
-                dy.device().backend().max_pool_backward(dy.raw(), indices.raw(), dx.raw(), &window)?;
+                dy.device().kernels().max_pool_backward(dy.raw(), indices.raw(), dx.raw(), &window)?;
                 Ok(vec![Some(dx)])
             }
         });
@@ -59,12 +59,12 @@ impl Tensor {
         };
         let pixels = height * width;
         let y = Self::empty(self.device(), &[images, channels], self.dtype())?;
-        self.device().backend().average_groups(self.raw(), y.raw(), pixels)?;
+        self.device().kernels().average_groups(self.raw(), y.raw(), pixels)?;
         let node = Node::record("average_pixels", &[self], || {
             let shape = self.shape().to_vec();
             move |dy: Self| {
                 let dx = Self::empty(dy.device(), &shape, dy.dtype())?;
-                dy.device().backend().spread_groups(dy.raw(), dx.raw(), pixels, 1.0 / pixels as f32)?;
+                dy.device().kernels().spread_groups(dy.raw(), dx.raw(), pixels, 1.0 / pixels as f32)?;
                 Ok(vec![Some(dx)])
             }
         });

@@ -17,7 +17,7 @@ impl Tensor {
         let _operation = Operation::enter("quantize");
         let codes = Self::empty(self.device(), self.shape(), DType::I8)?;
         let scales = Self::empty(self.device(), &[self.rows()], DType::F32)?;
-        self.device().backend().quantize_rows(self.raw(), codes.raw(), scales.raw())?;
+        self.device().kernels().quantize_rows(self.raw(), codes.raw(), scales.raw())?;
         Ok((codes, scales))
     }
 
@@ -31,7 +31,7 @@ impl Tensor {
         let _operation = Operation::enter("dequantize");
         let _category = Scope::of(Category::Temporary);
         let numbers = Self::empty(self.device(), self.shape(), DType::F32)?;
-        self.device().backend().dequantize_rows(self.raw(), scales.raw(), numbers.raw())?;
+        self.device().kernels().dequantize_rows(self.raw(), scales.raw(), numbers.raw())?;
         Ok(numbers)
     }
 }

@@ -12,7 +12,7 @@ use crate::tensor::Tensor;
 pub(super) fn sum_of(x: &Tensor, scale: f32) -> Result<Tensor> {
     let sum = Tensor::empty(x.device(), &[1], DType::F32)?;
     let partials = scratch(x.device(), x.len().div_ceil(NUMBERS_PER_PARTIAL))?;
-    x.device().backend().sum(x.raw(), partials.raw(), sum.raw(), scale)?;
+    x.device().kernels().sum(x.raw(), partials.raw(), sum.raw(), scale)?;
     Ok(sum)
 }
 
@@ -32,7 +32,7 @@ impl Tensor {
             move |grad: Self| {
                 let spread = Self::empty(grad.device(), &shape, dtype)?;
                 let group = spread.len();
-                grad.device().backend().spread_groups(grad.raw(), spread.raw(), group, scale)?;
+                grad.device().kernels().spread_groups(grad.raw(), spread.raw(), group, scale)?;
                 Ok(vec![Some(spread)])
             }
         });

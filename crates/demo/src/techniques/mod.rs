@@ -2,7 +2,7 @@
 //! tutorials teach.
 //!
 //! [`Technique::all`] is the table. A [`Plan`] combines techniques that work in one program;
-//! [`Plan::run`] runs it and returns a [`Report`]. Runs are reproducible: losses depend on the seed
+//! [`Plan::run`] runs it and returns a [`TechniqueReport`]. Runs are reproducible: losses depend on the seed
 //! and sizes, not on time or on the number of cores; on a GPU, those of `no-record-stream` do.
 //!
 //! `settings` has the sizes and switches, `registry` the table with the `sizes` that show effects,
@@ -24,7 +24,7 @@ use std::time::Duration;
 use thiserror::Error;
 use vramscope_collector::{ConfError, HostPool, Settings as PoolSettings};
 
-pub use report::{Figure, Report, TechniqueStep};
+pub use report::{Figure, TechniqueReport, TechniqueStep};
 pub use settings::{DeviceKind, Scale, Sizes};
 pub use technique::{Program, Technique};
 
@@ -90,7 +90,7 @@ pub struct Plan {
 /// then shows that memory as allocated.
 pub struct Finished {
     /// What was measured.
-    pub report: Report,
+    pub report: TechniqueReport,
     _kept: Box<dyn Any>,
 }
 

@@ -42,434 +42,330 @@ const ALL_OTHERS: &[Program] = &[
     Program::Graphs,
 ];
 
+const TRAIN: Technique =
+    baseline("train", Program::Training, sizes::nothing, "GPT training with AdamW, without any technique.");
+const VARIABLE_LENGTHS: Technique = baseline(
+    "variable-lengths",
+    Program::Training,
+    sizes::variable_lengths,
+    "GPT training with sequences of different lengths: a longer one fits no gap that a shorter one left.",
+);
+const ALLOCATOR_POOL: Technique =
+    baseline("allocator-pool", Program::Training, sizes::nothing, "GPT training with memory from the pool.");
+const TWO_LAYER: Technique = baseline(
+    "two-layer",
+    Program::TwoLayer,
+    sizes::hidden_rows,
+    "A two-layer network under no_grad, without any technique.",
+);
+const INFERENCE: Technique = baseline(
+    "inference",
+    Program::Inference,
+    sizes::many_sequences,
+    "GPT inference under no_grad: no graph is recorded.",
+);
+const GENERATE: Technique = baseline(
+    "generate",
+    Program::Generation,
+    sizes::generation,
+    "Generation that computes the whole text for every token.",
+);
+const BATCH_FIXED: Technique = baseline(
+    "batch-fixed",
+    Program::BatchSearch,
+    sizes::limited,
+    "GPT training under a memory limit, with a small batch.",
+);
+const SIDE_STREAM: Technique = baseline(
+    "side-stream",
+    Program::Streams,
+    sizes::stream_data,
+    "Memory of a side stream is freed after that stream has waited for the main stream, which reads it.",
+);
+const GRAPH_POOLS: Technique = baseline(
+    "graph-pools",
+    Program::Graphs,
+    sizes::graph_rows,
+    "Captured graphs with a private pool each: their memory adds up.",
+);
+const LOADING_EAGER: Technique =
+    baseline("loading-eager", Program::Loading, sizes::nothing, "All training data is on the device from the start.");
+/// Choices of what is kept of held-out data.
+const KEPT_RESULTS: Technique = Technique { choice: Some("kept results"), sizes: sizes::held_out, ..TRAIN };
+/// Choices of when cached memory is released.
+const EMPTY_CACHE: Technique = Technique { choice: Some("empty_cache"), sizes: sizes::large_first_step, ..TRAIN };
+/// Choices of what happens to gradients before a step.
+const GRADIENTS: Technique =
+    Technique { also_in: OTHER_TRAINING, choice: Some("gradients"), sizes: sizes::wide_model, ..TRAIN };
+/// Choices of what the backward pass computes again.
+const CHECKPOINTING: Technique =
+    Technique { also_in: OTHER_GPTS, choice: Some("checkpointing"), sizes: sizes::deep_model, ..TRAIN };
+/// Choices of the type of activations.
+const PRECISION: Technique =
+    Technique { also_in: OTHER_TRAINING, choice: Some("precision"), sizes: sizes::long_sequences, ..TRAIN };
+/// Choices of the optimizer.
+const OPTIMIZER: Technique = Technique {
+    also_in: OTHER_TRAINING,
+    baseline: "adamw",
+    choice: Some("optimizer"),
+    sizes: sizes::wide_model_with_state,
+    ..TRAIN
+};
+/// Settings of the pool, which show with sequences of different lengths.
+const POOL_SETTING: Technique = Technique { also_in: ALL_OTHERS, ..VARIABLE_LENGTHS };
+/// Choices of the allocator.
+const ALLOCATOR: Technique = Technique { choice: Some("allocator"), ..ALLOCATOR_POOL };
+/// Choices of how training data gets to the device.
+const LOADING: Technique = Technique { choice: Some("loading"), ..LOADING_EAGER };
+/// Choices of how training data in host memory gets to the device.
+const LOADING_FROM_HOST: Technique = Technique { baseline: "loading-host", sizes: sizes::large_rows, ..LOADING };
+/// Choices of how memory that two streams use is freed.
+const STREAM_SAFETY: Technique = Technique { choice: Some("stream safety"), ..SIDE_STREAM };
+
 /// All techniques; each follows its baseline.
 const TECHNIQUES: &[Technique] = &[
-    baseline("train", Program::Training, sizes::nothing, "GPT training with AdamW, without any technique."),
+    TRAIN,
     Technique {
         name: "keep-outputs",
         summary: "Kept outputs keep their graphs: memory grows by all activations of a forward pass in every step.",
-        program: Program::Training,
-        also_in: &[],
-        baseline: "train",
-        choice: Some("kept results"),
-        sizes: sizes::held_out,
         apply: |settings| settings.kept = KeptResults::OutputsWithGraph,
+        ..KEPT_RESULTS
     },
     Technique {
         name: "keep-loss",
         summary: "A sum of loss tensors keeps the graph of every loss; a sum of numbers keeps nothing.",
-        program: Program::Training,
-        also_in: &[],
-        baseline: "train",
-        choice: Some("kept results"),
-        sizes: sizes::held_out,
         apply: |settings| settings.kept = KeptResults::LossesWithGraph,
+        ..KEPT_RESULTS
     },
     Technique {
         name: "growing-list",
         summary: "A list of detached outputs grows by their size in every step; on the host it costs no device memory.",
-        program: Program::Training,
-        also_in: &[],
-        baseline: "train",
-        choice: Some("kept results"),
-        sizes: sizes::held_out,
         apply: |settings| settings.kept = KeptResults::Outputs,
+        ..KEPT_RESULTS
     },
     Technique {
         name: "free-early",
         summary: "Logits that are freed before the backward pass leave their memory to their gradient.",
-        program: Program::Training,
-        also_in: &[],
-        baseline: "train",
-        choice: None,
         sizes: sizes::large_logits,
         apply: |settings| settings.frees_logits = true,
+        ..TRAIN
     },
     Technique {
         name: "empty-cache-after-warm-up",
         summary: "empty_cache once, after a large first step, returns what later steps do not need.",
-        program: Program::Training,
-        also_in: &[],
-        baseline: "train",
-        choice: Some("empty_cache"),
-        sizes: sizes::large_first_step,
         apply: |settings| settings.empty_cache = EmptyCache::AfterWarmUp,
+        ..EMPTY_CACHE
     },
     Technique {
         name: "empty-cache-every-step",
         summary: "empty_cache in every step makes the device provide the same memory again and again.",
-        program: Program::Training,
-        also_in: &[],
-        baseline: "train",
-        choice: Some("empty_cache"),
-        sizes: sizes::large_first_step,
         apply: |settings| settings.empty_cache = EmptyCache::EveryStep,
+        ..EMPTY_CACHE
     },
     Technique {
         name: "release-memory",
         summary: "Dropping model and optimizer frees their memory, and empty_cache returns it to the device.",
-        program: Program::Training,
-        also_in: &[],
-        baseline: "train",
-        choice: None,
-        sizes: sizes::nothing,
         apply: |settings| settings.releases_memory = true,
+        ..TRAIN
     },
     Technique {
         name: "offload",
         summary: "Two models are trained in turns; the waiting one and its optimizer state are moved to the host.",
-        program: Program::Training,
-        also_in: &[],
-        baseline: "train",
-        choice: None,
         sizes: sizes::two_models,
         apply: |settings| settings.offloads = true,
+        ..TRAIN
     },
     Technique {
         name: "accumulate",
         summary: "Gradients of four small batches add up to those of the large one, with a lower peak.",
-        program: Program::Training,
-        also_in: &[],
-        baseline: "train",
-        choice: None,
         sizes: sizes::large_batch,
         apply: |settings| settings.parts = 4,
+        ..TRAIN
     },
     Technique {
         name: "gradients-kept",
         summary: "Gradients that are never cleared stay allocated, and add up over all steps.",
-        program: Program::Training,
-        also_in: OTHER_TRAINING,
-        baseline: "train",
-        choice: Some("gradients"),
-        sizes: sizes::wide_model,
         apply: |settings| settings.clear = ClearGradients::Never,
+        ..GRADIENTS
     },
     Technique {
         name: "zero-gradients",
         summary: "Gradients that are set to zero stay allocated during the forward pass; freed ones do not.",
-        program: Program::Training,
-        also_in: OTHER_TRAINING,
-        baseline: "train",
-        choice: Some("gradients"),
-        sizes: sizes::wide_model,
         apply: |settings| settings.clear = ClearGradients::ToZero,
+        ..GRADIENTS
     },
     Technique {
         name: "checkpoint-blocks",
         summary: "Only the inputs of blocks are kept; their activations are computed again in the backward pass.",
-        program: Program::Training,
-        also_in: OTHER_GPTS,
-        baseline: "train",
-        choice: Some("checkpointing"),
-        sizes: sizes::deep_model,
         apply: |settings| settings.recompute = Recompute::Blocks,
+        ..CHECKPOINTING
     },
     Technique {
         name: "checkpoint-layers",
         summary: "Only the inputs of attention and MLP are kept; the rest is computed again in the backward pass.",
-        program: Program::Training,
-        also_in: OTHER_GPTS,
-        baseline: "train",
-        choice: Some("checkpointing"),
-        sizes: sizes::deep_model,
         apply: |settings| settings.recompute = Recompute::Layers,
+        ..CHECKPOINTING
     },
     Technique {
         name: "mixed-bf16",
         summary: "In bf16 mixed precision most activations take half the memory; parameters stay in f32.",
-        program: Program::Training,
-        also_in: OTHER_TRAINING,
-        baseline: "train",
-        choice: Some("precision"),
-        sizes: sizes::long_sequences,
         apply: |settings| settings.precision = DType::Bf16,
+        ..PRECISION
     },
     Technique {
         name: "mixed-f16",
         summary: "In f16 most activations take half the memory; a scaled loss keeps small gradients above 0.",
-        program: Program::Training,
-        also_in: OTHER_TRAINING,
-        baseline: "train",
-        choice: Some("precision"),
-        sizes: sizes::long_sequences,
         apply: |settings| settings.precision = DType::F16,
+        ..PRECISION
     },
     Technique {
         name: "adamw",
         summary: "AdamW keeps two numbers for each parameter; the optimizer of train.",
-        program: Program::Training,
-        also_in: OTHER_TRAINING,
-        baseline: "adamw",
-        choice: Some("optimizer"),
-        sizes: sizes::wide_model_with_state,
         apply: |settings| settings.optimizer = (ADAMW, 1e-3),
+        ..OPTIMIZER
     },
     Technique {
         name: "adam-8bit",
         summary: "Adam with 8-bit states needs a quarter of the optimizer's memory.",
-        program: Program::Training,
-        also_in: OTHER_TRAINING,
-        baseline: "adamw",
-        choice: Some("optimizer"),
-        sizes: sizes::wide_model_with_state,
         apply: |settings| {
             settings.optimizer = (Method::Adam(Adam { is_8bit: true, weight_decay: 0.01, ..Adam::PYTORCH }), 1e-3);
         },
+        ..OPTIMIZER
     },
     Technique {
         name: "sgd",
         summary: "SGD with momentum keeps one number for each parameter, half of AdamW's state.",
-        program: Program::Training,
-        also_in: OTHER_TRAINING,
-        baseline: "adamw",
-        choice: Some("optimizer"),
-        sizes: sizes::wide_model_with_state,
         apply: |settings| settings.optimizer = (Method::Sgd { momentum: 0.9 }, 0.05),
+        ..OPTIMIZER
     },
     Technique {
         name: "adam",
         summary: "Adam keeps as much as AdamW: two numbers for each parameter.",
-        program: Program::Training,
-        also_in: OTHER_TRAINING,
-        baseline: "adamw",
-        choice: Some("optimizer"),
-        sizes: sizes::wide_model_with_state,
         apply: |settings| settings.optimizer = (Method::Adam(Adam::PYTORCH), 1e-3),
+        ..OPTIMIZER
     },
-    baseline(
-        "variable-lengths",
-        Program::Training,
-        sizes::variable_lengths,
-        "GPT training with sequences of different lengths: a longer one fits no gap that a shorter one left.",
-    ),
+    VARIABLE_LENGTHS,
     Technique {
         name: "expandable-segments",
         summary: "Segments that grow by pages leave no gaps between sequences of different lengths.",
-        program: Program::Training,
-        also_in: ALL_OTHERS,
-        baseline: "variable-lengths",
         choice: Some("kind of segment"),
-        sizes: sizes::variable_lengths,
         apply: |settings| settings.alloc_conf.push("expandable_segments:True"),
+        ..POOL_SETTING
     },
     Technique {
         name: "max-split",
         summary: "Large blocks are not split, so that no small request keeps a large segment from being released.",
-        program: Program::Training,
-        also_in: ALL_OTHERS,
-        baseline: "variable-lengths",
         choice: Some("max_split_size"),
-        sizes: sizes::variable_lengths,
         apply: |settings| settings.alloc_conf.push("max_split_size_mb:32"),
+        ..POOL_SETTING
     },
     Technique {
         name: "garbage-collection",
         summary: "Above a share of the limit, cached segments that were not used for long are released.",
-        program: Program::Training,
-        also_in: ALL_OTHERS,
-        baseline: "variable-lengths",
         choice: Some("garbage collection"),
-        sizes: sizes::variable_lengths,
         apply: |settings| settings.alloc_conf.push("garbage_collection_threshold:0.4"),
+        ..POOL_SETTING
     },
     Technique {
         name: "roundup",
         summary: "Sizes are rounded up to few different ones, so that more free blocks fit.",
-        program: Program::Training,
-        also_in: ALL_OTHERS,
-        baseline: "variable-lengths",
         choice: Some("rounding"),
-        sizes: sizes::variable_lengths,
         apply: |settings| settings.alloc_conf.push("roundup_power2_divisions:2"),
+        ..POOL_SETTING
     },
-    baseline("allocator-pool", Program::Training, sizes::nothing, "GPT training with memory from the pool."),
+    ALLOCATOR_POOL,
     Technique {
         name: "allocator-async",
         summary: "GPT training with memory from CUDA's stream-ordered pool (cuMemAllocAsync); GPUs only.",
-        program: Program::Training,
-        also_in: &[],
-        baseline: "allocator-pool",
-        choice: Some("allocator"),
-        sizes: sizes::nothing,
         apply: |settings| settings.allocator = Allocator::Async,
+        ..ALLOCATOR
     },
     Technique {
         name: "allocator-driver",
         summary: "GPT training with a call of the driver for every request (cuMemAlloc; a memory map on the host).",
-        program: Program::Training,
-        also_in: &[],
-        baseline: "allocator-pool",
-        choice: Some("allocator"),
-        sizes: sizes::nothing,
         apply: |settings| settings.allocator = Allocator::Driver,
+        ..ALLOCATOR
     },
     baseline("resnet", Program::ResNet, sizes::images, "ResNet training, with ReLUs and sums in place."),
-    baseline(
-        "two-layer",
-        Program::TwoLayer,
-        sizes::hidden_rows,
-        "A two-layer network under no_grad, without any technique.",
-    ),
+    TWO_LAYER,
     Technique {
         name: "in-place",
         summary: "A ReLU that overwrites its argument needs no second tensor.",
-        program: Program::TwoLayer,
-        also_in: &[],
-        baseline: "two-layer",
-        choice: None,
-        sizes: sizes::hidden_rows,
         apply: |settings| settings.in_place = true,
+        ..TWO_LAYER
     },
-    baseline(
-        "inference",
-        Program::Inference,
-        sizes::many_sequences,
-        "GPT inference under no_grad: no graph is recorded.",
-    ),
+    INFERENCE,
     Technique {
         name: "inference-with-graph",
         summary: "Without no_grad, inference keeps all activations until its output is freed.",
-        program: Program::Inference,
-        also_in: &[],
-        baseline: "inference",
-        choice: None,
-        sizes: sizes::many_sequences,
         apply: |settings| settings.records_graph = true,
+        ..INFERENCE
     },
     Technique {
         name: "int8-weights",
         summary: "Weights of 8 bits take a quarter of the memory; each is widened when its layer runs.",
-        program: Program::Inference,
-        also_in: &[],
-        baseline: "inference",
-        choice: None,
         sizes: sizes::large_weights,
         apply: |settings| settings.int8_weights = true,
+        ..INFERENCE
     },
-    baseline(
-        "generate",
-        Program::Generation,
-        sizes::generation,
-        "Generation that computes the whole text for every token.",
-    ),
+    GENERATE,
     Technique {
         name: "kv-cache",
         summary: "A cache of keys and values costs memory and saves computing the whole text for every token.",
-        program: Program::Generation,
-        also_in: &[],
-        baseline: "generate",
-        choice: None,
-        sizes: sizes::generation,
         apply: |settings| settings.kv_cache = true,
+        ..GENERATE
     },
-    Technique {
-        choice: Some("loading"),
-        apply: |settings| settings.loading = Loading::Eager,
-        ..baseline(
-            "loading-eager",
-            Program::Loading,
-            sizes::nothing,
-            "All training data is on the device from the start.",
-        )
-    },
+    Technique { apply: |settings| settings.loading = Loading::Eager, ..LOADING },
     Technique {
         name: "loading-generator",
         summary: "Batches that are made when they are needed take the memory of one batch.",
-        program: Program::Loading,
-        also_in: &[],
-        baseline: "loading-eager",
-        choice: Some("loading"),
-        sizes: sizes::nothing,
         apply: |settings| settings.loading = Loading::Generator,
+        ..LOADING
     },
     Technique {
         name: "loading-lazy",
         summary: "Batches of a memory-mapped safetensors file are read when they are needed, one at a time.",
-        program: Program::Loading,
-        also_in: &[],
-        baseline: "loading-eager",
-        choice: Some("loading"),
-        sizes: sizes::nothing,
         apply: |settings| settings.loading = Loading::Lazy,
+        ..LOADING
     },
     Technique {
         name: "loading-host",
         summary: "Batches are copied from ordinary host memory when they are needed; a step waits for its copy.",
-        program: Program::Loading,
-        also_in: &[],
-        baseline: "loading-host",
-        choice: Some("loading"),
-        sizes: sizes::large_rows,
         apply: |settings| settings.loading = Loading::Host,
+        ..LOADING_FROM_HOST
     },
     Technique {
         name: "pinned-staging",
         summary: "The next batch is copied while a step computes, for the memory of one more batch.",
-        program: Program::Loading,
-        also_in: &[],
-        baseline: "loading-host",
-        choice: Some("loading"),
-        sizes: sizes::large_rows,
         apply: |settings| settings.loading = Loading::PinnedStaging,
+        ..LOADING_FROM_HOST
     },
-    baseline(
-        "batch-fixed",
-        Program::BatchSearch,
-        sizes::limited,
-        "GPT training under a memory limit, with a small batch.",
-    ),
+    BATCH_FIXED,
     Technique {
         name: "batch-search",
         summary: "The batch grows until it runs out of memory; training recovers and uses the largest batch that fits.",
-        program: Program::BatchSearch,
-        also_in: &[],
-        baseline: "batch-fixed",
-        choice: None,
-        sizes: sizes::limited,
         apply: |settings| settings.searches_batch = true,
+        ..BATCH_FIXED
     },
-    baseline(
-        "side-stream",
-        Program::Streams,
-        sizes::stream_data,
-        "Memory of a side stream is freed after that stream has waited for the main stream, which reads it.",
-    ),
+    SIDE_STREAM,
     Technique {
         name: "record-stream",
         summary: "record_stream delays the reuse of memory until the other stream has read it, without waiting.",
-        program: Program::Streams,
-        also_in: &[],
-        baseline: "side-stream",
-        choice: Some("stream safety"),
-        sizes: sizes::stream_data,
         apply: |settings| settings.streams = StreamSafety::RecordStream,
+        ..STREAM_SAFETY
     },
     Technique {
         name: "no-record-stream",
         summary: "Without a wait or record_stream, memory is overwritten before the other stream reads it.",
-        program: Program::Streams,
-        also_in: &[],
-        baseline: "side-stream",
-        choice: Some("stream safety"),
-        sizes: sizes::stream_data,
         apply: |settings| settings.streams = StreamSafety::Unprotected,
+        ..STREAM_SAFETY
     },
-    baseline(
-        "graph-pools",
-        Program::Graphs,
-        sizes::graph_rows,
-        "Captured graphs with a private pool each: their memory adds up.",
-    ),
+    GRAPH_POOLS,
     Technique {
         name: "graph-pools-shared",
         summary: "Captured graphs that share a private pool use the memory that the others have freed.",
-        program: Program::Graphs,
-        also_in: &[],
-        baseline: "graph-pools",
-        choice: None,
-        sizes: sizes::graph_rows,
         apply: |settings| settings.shares_graph_pool = true,
+        ..GRAPH_POOLS
     },
 ];
 

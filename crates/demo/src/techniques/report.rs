@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Peaks are those of the whole run, except where a program says otherwise: inference resets them
 /// when the model is ready, generation after the prompt, and graphs after the warm-up.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct TechniqueReport {
     /// The techniques' names, joined by commas.
     pub technique: String,
     /// `host` or `cuda`.

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use vramscope_collector::Scope;
 
-use super::report::{Figure, Report, TechniqueStep, median_after_warm_up};
+use super::report::{Figure, TechniqueReport, TechniqueStep, median_after_warm_up};
 use super::settings::Settings;
 use crate::callbacks::{Callbacks, Phase};
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::SpanGuard;
 use crate::operation::Observation;
-use crate::optimizers::Optimizer;
+use crate::training::Trainer;
 
 /// The models, data and results of a program, which live until the recording has ended.
 pub(super) type ProgramState = Box<dyn Any>;
@@ -29,7 +29,7 @@ pub(super) struct Run<'a> {
     pub(super) min_step_time: Duration,
     pub(super) on_step: &'a mut dyn FnMut(&TechniqueStep),
     times_ms: Vec<f64>,
-    report: Report,
+    report: TechniqueReport,
 }
 
 impl<'a> Run<'a> {
@@ -41,7 +41,15 @@ impl<'a> Run<'a> {
         on_step: &'a mut dyn FnMut(&TechniqueStep),
     ) -> Self {
         device.memory().reset_peaks();
-        Self { device, settings, stop, min_step_time, on_step, times_ms: Vec::new(), report: Report::default() }
+        Self {
+            device,
+            settings,
+            stop,
+            min_step_time,
+            on_step,
+            times_ms: Vec::new(),
+            report: TechniqueReport::default(),
+        }
     }
 
     /// Runs `step` with each step's number, from 0, and measures it. `step` returns the loss.
@@ -84,16 +92,17 @@ impl<'a> Run<'a> {
         self.figure(name, Figure::Bytes(bytes));
     }
 
-    /// Stores the size of the states of optimizers.
-    pub(super) fn optimizers<'o>(&mut self, optimizers: impl Iterator<Item = &'o Optimizer>) {
-        self.report.optimizer_bytes = optimizers.map(|optimizer| optimizer.state_bytes() as u64).sum();
+    /// Stores the size of the optimizer states of trainers.
+    pub(super) fn optimizers<'t>(&mut self, trainers: impl IntoIterator<Item = &'t Trainer>) {
+        let bytes = trainers.into_iter().map(|trainer| trainer.optimizer().state_bytes() as u64);
+        self.report.optimizer_bytes = bytes.sum();
     }
 
     /// Measures the end of the run.
-    pub(super) fn finish(self, technique: String) -> Report {
+    pub(super) fn finish(self, technique: String) -> TechniqueReport {
         let stats = self.device.stats();
         let (allocated, reserved) = (stats.allocated_bytes.all, stats.reserved_bytes.all);
-        Report {
+        TechniqueReport {
             technique,
             device: self.settings.device.name(),
             peak_allocated_bytes: allocated.peak,

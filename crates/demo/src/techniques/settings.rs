@@ -1,10 +1,14 @@
 //! What a program of the techniques does: its sizes and its switches.
 
-use vramscope_collector::{ConfError, Settings as PoolSettings};
+use vramscope_collector::{ConfError, Scope, Settings as PoolSettings};
 
+use crate::device::Device;
 use crate::dtype::DType;
-use crate::models::{GptConfig, Recompute};
-use crate::optimizers::{Adam, ClearGradients, Method};
+use crate::error::Result;
+use crate::models::{GptConfig, Perceptron, Recompute};
+use crate::modules::Parameter;
+use crate::optimizers::{Adam, ClearGradients, Method, Optimizer};
+use crate::training::{StepOptions, Trainer};
 
 /// What kind of device a program runs on, which determines its default sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,6 +326,19 @@ impl Settings {
     pub(super) fn pool_settings(&self) -> Result<PoolSettings, ConfError> {
         let settings = PoolSettings::parse(&self.alloc_conf.join(","))?;
         Ok(PoolSettings { limit_bytes: self.limit_bytes, ..settings })
+    }
+
+    /// Creates a trainer of a model with these parameters.
+    pub(super) fn trainer(&self, device: &Device, parameters: Vec<Parameter>) -> Result<Trainer> {
+        let (method, rate) = self.optimizer;
+        let options = StepOptions { precision: self.precision, parts: self.parts, clear: self.clear };
+        Trainer::new(device, parameters, Optimizer::new(method, rate), options)
+    }
+
+    /// Creates the two-layer network.
+    pub(super) fn perceptron(&self, device: &Device) -> Result<Perceptron> {
+        let _scope = Scope::open("model");
+        Perceptron::new(device, &[self.row_width, self.hidden, self.row_width], self.seed)
     }
 
     /// Returns the length of the sequences of step `step`, from 0.

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use super::{Storage, Tensor};
 use crate::device::Device;
 use crate::dtype::DType;
-use crate::error::{Result, TensorError};
+use crate::error::Result;
 use crate::operation::Operation;
+use crate::ops::arguments;
 
 /// Returns the number of elements of a tensor with this shape; `None` if it overflows.
 pub(crate) fn checked_len(shape: &[usize]) -> Option<usize> {
@@ -24,7 +25,7 @@ fn size_in_bytes(operation: &'static str, shape: &[usize], dtype: DType) -> Resu
     let bytes = checked_len(shape).and_then(|len| len.checked_mul(dtype.bytes()));
     bytes
         .filter(|&bytes| isize::try_from(bytes).is_ok())
-        .ok_or_else(|| TensorError::Arguments { operation, reason: format!("the shape {shape:?} is too large") })
+        .ok_or_else(|| arguments(operation, format!("the shape {shape:?} is too large")))
 }
 
 impl Tensor {
@@ -49,8 +50,7 @@ impl Tensor {
     pub fn full(device: &Device, shape: &[usize], dtype: DType, value: f32) -> Result<Self> {
         let _operation = Operation::enter("full");
         if !dtype.is_float() {
-            let reason = format!("{dtype} is not a floating-point type");
-            return Err(TensorError::Arguments { operation: "full", reason });
+            return Err(arguments("full", format!("{dtype} is not a floating-point type")));
         }
         let tensor = Self::empty(device, shape, dtype)?;
         device.backend().fill(tensor.raw(), value)?;
@@ -108,7 +108,7 @@ impl Tensor {
         let expected = size_in_bytes("upload", shape, dtype)?;
         if expected != bytes.len() {
             let reason = format!("shape {shape:?} of {dtype} needs {expected} bytes, not {}", bytes.len());
-            return Err(TensorError::Arguments { operation: "upload", reason });
+            return Err(arguments("upload", reason));
         }
         let tensor = Self::empty(device, shape, dtype)?;
         device.backend().upload(bytes, tensor.raw())?;

@@ -74,22 +74,14 @@ impl Intervals {
             *peak = (*peak).max(bytes);
         }
     }
+}
 
-    fn changed(&self, change: &MemoryChange<'_>) {
+impl OperationObserver for Intervals {
+    fn memory_changed(&self, change: &MemoryChange<'_>) {
         if change.device.is(&self.device) {
             self.raise_peak(change.allocated_before.max(change.allocated_after));
             let sum = if self.open.borrow().is_empty() { &self.outside } else { &self.within };
             sum.set(sum.get() + difference(change.allocated_after, change.allocated_before));
         }
-    }
-}
-
-impl OperationObserver for Intervals {
-    fn allocated(&self, change: &MemoryChange<'_>) {
-        self.changed(change);
-    }
-
-    fn freed(&self, change: &MemoryChange<'_>) {
-        self.changed(change);
     }
 }

@@ -13,7 +13,7 @@ use vramscope_trace::{ByteSize, Count, shortened};
 
 use super::text_table::{TextTable, change_text, difference};
 use crate::device::Device;
-use crate::operation::{MemoryChange, Observation, OperationObserver};
+use crate::operation::{MemoryChange, MemoryChangeKind, Observation, OperationObserver};
 
 /// Most characters of a source line in the table as text.
 const MAX_SOURCE_CHARACTERS: usize = 60;
@@ -62,15 +62,16 @@ impl LineTable {
     }
 }
 
-/// The observer behind a [`LineTable`].
+/// Receives each operation that begins or ends, and counts it for a [`LineTable`].
 struct Lines {
     device: Device,
     start_bytes: u64,
-    state: RefCell<State>,
+    state: RefCell<LineTableState>,
 }
 
+/// The table of lines so far, the live blocks, and the open operations.
 #[derive(Default)]
-struct State {
+struct LineTableState {
     rows: BTreeMap<Line, LineRow>,
     /// Line and size of the live blocks by address.
     live: HashMap<u64, (Line, u64)>,
@@ -109,32 +110,25 @@ impl OperationObserver for Lines {
         }
     }
 
-    fn allocated(&self, change: &MemoryChange<'_>) {
+    fn memory_changed(&self, change: &MemoryChange<'_>) {
         if !change.device.is(&self.device) {
             return;
         }
         let mut state = self.state.borrow_mut();
-        let line = line_of(change.location);
-        let bytes = change.allocated_after.saturating_sub(change.allocated_before);
-        state.live.insert(change.address, (line, bytes));
-        let row = state.rows.entry(line).or_default();
-        row.allocations += 1;
-        row.allocated_bytes += bytes;
-        row.live_bytes += bytes;
-        row.peak_bytes = row.peak_bytes.max(row.live_bytes);
-    }
-
-    fn freed(&self, change: &MemoryChange<'_>) {
-        if !change.device.is(&self.device) {
-            return;
-        }
-        let mut state = self.state.borrow_mut();
-        match state.live.remove(&change.address) {
-            Some((line, bytes)) => {
-                let row = state.rows.entry(line).or_default();
-                row.live_bytes = row.live_bytes.saturating_sub(bytes);
-            }
-            None => state.freed_older += change.allocated_before.saturating_sub(change.allocated_after),
+        let bytes = change.allocated_after.abs_diff(change.allocated_before);
+        if change.kind == MemoryChangeKind::Allocate {
+            let line = line_of(change.location);
+            state.live.insert(change.address, (line, bytes));
+            let row = state.rows.entry(line).or_default();
+            row.allocations += 1;
+            row.allocated_bytes += bytes;
+            row.live_bytes += bytes;
+            row.peak_bytes = row.peak_bytes.max(row.live_bytes);
+        } else if let Some((line, bytes)) = state.live.remove(&change.address) {
+            let row = state.rows.entry(line).or_default();
+            row.live_bytes = row.live_bytes.saturating_sub(bytes);
+        } else {
+            state.freed_older += bytes;
         }
     }
 }

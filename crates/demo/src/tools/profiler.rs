@@ -13,7 +13,7 @@ use vramscope_trace::{Count, DurationNs};
 use super::text_table::{TextTable, change_text, difference};
 use super::timing::{Timing, nanoseconds};
 use crate::device::Device;
-use crate::operation::{MemoryChange, Observation, OperationObserver};
+use crate::operation::{MemoryChange, MemoryChangeKind, Observation, OperationObserver};
 
 /// Name of the row for what happens outside of operations.
 const OUTSIDE: &str = "(outside of operations)";
@@ -28,8 +28,8 @@ impl Profiler {
     /// Begins to measure operations on `device`.
     #[must_use]
     pub fn new(device: &Device, timing: Timing) -> Self {
-        let state =
-            State { rows: vec![ProfileRow { name: OUTSIDE.to_owned(), ..ProfileRow::default() }], ..State::default() };
+        let outside = ProfileRow { name: OUTSIDE.to_owned(), ..ProfileRow::default() };
+        let state = ProfilerState { rows: vec![outside], ..ProfilerState::default() };
         let start = Counters::of(device);
         let operations = Rc::new(Operations { device: device.clone(), timing, start, state: RefCell::new(state) });
         Self { _observation: Observation::start(operations.clone()), operations }
@@ -94,16 +94,17 @@ impl Counters {
     }
 }
 
-/// The observer behind a [`Profiler`].
+/// Receives each operation that begins or ends, and counts it for a [`Profiler`].
 struct Operations {
     device: Device,
     timing: Timing,
     start: Counters,
-    state: RefCell<State>,
+    state: RefCell<ProfilerState>,
 }
 
+/// The table of operations so far, and the open operations.
 #[derive(Default)]
-struct State {
+struct ProfilerState {
     /// The first one is that of [`OUTSIDE`].
     rows: Vec<ProfileRow>,
     /// Index of each operation's row by its name.
@@ -122,7 +123,7 @@ struct OpenOperation {
     nested_ns: u64,
 }
 
-impl State {
+impl ProfilerState {
     /// Adds a change of requested and allocated bytes to the open operations.
     fn change(&mut self, requested: i64, allocated: i64) {
         let own = self.open.last().map_or(0, |open| open.row);
@@ -132,16 +133,6 @@ impl State {
         for row in total.chain(self.open.is_empty().then_some(0)) {
             self.rows[row].total_requested_bytes += requested;
             self.rows[row].total_allocated_bytes += allocated;
-        }
-    }
-}
-
-impl Operations {
-    fn changed(&self, change: &MemoryChange<'_>, sign: i64) {
-        if change.device.is(&self.device) {
-            let requested = sign * i64::try_from(change.requested).unwrap_or(i64::MAX);
-            let allocated = difference(change.allocated_after, change.allocated_before);
-            self.state.borrow_mut().change(requested, allocated);
         }
     }
 }
@@ -175,12 +166,13 @@ impl OperationObserver for Operations {
         row.total_ns += if is_outermost { time } else { 0 };
     }
 
-    fn allocated(&self, change: &MemoryChange<'_>) {
-        self.changed(change, 1);
-    }
-
-    fn freed(&self, change: &MemoryChange<'_>) {
-        self.changed(change, -1);
+    fn memory_changed(&self, change: &MemoryChange<'_>) {
+        if change.device.is(&self.device) {
+            let sign = if change.kind == MemoryChangeKind::Allocate { 1 } else { -1 };
+            let requested = sign * i64::try_from(change.requested).unwrap_or(i64::MAX);
+            let allocated = difference(change.allocated_after, change.allocated_before);
+            self.state.borrow_mut().change(requested, allocated);
+        }
     }
 }
 

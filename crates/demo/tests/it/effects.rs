@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use vramscope_demo::techniques::{DeviceKind, Figure, Report};
+use vramscope_demo::techniques::{DeviceKind, Figure, TechniqueReport};
 use vramscope_trace::Category;
 
 use crate::recorded::{NOT_ON_HOST, Recorded, device_kind, run, run_with_baseline, techniques};
@@ -54,7 +54,7 @@ fn step_time(run: &Recorded) -> f64 {
     run.report.step_ms
 }
 
-fn figure(report: &Report, name: &str) -> u64 {
+fn figure(report: &TechniqueReport, name: &str) -> u64 {
     let figure = report.figures.get(name).unwrap_or_else(|| panic!("{} has {name}", report.technique));
     figure.as_u64().expect("the figure is a size or a count")
 }
@@ -166,7 +166,7 @@ fn each_technique_changes_its_figures_as_stated() {
 }
 
 /// Returns the bytes that each step but the first adds.
-fn growth(report: &Report) -> Vec<i64> {
+fn growth(report: &TechniqueReport) -> Vec<i64> {
     report.step_allocated_bytes[1..].windows(2).map(|pair| pair[1] as i64 - pair[0] as i64).collect()
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use vramscope_collector::{HostDevice, HostPool};
-use vramscope_demo::techniques::{DeviceKind, Finished, Plan, Report, Scale, Sizes, Technique};
+use vramscope_demo::techniques::{DeviceKind, Finished, Plan, Scale, Sizes, Technique, TechniqueReport};
 use vramscope_demo::{CudaDevice, CudaPool, Device};
 use vramscope_trace::{Category, Definition, Definitions, Event, EventKind, Sink, SiteId};
 
@@ -101,7 +101,7 @@ impl Sink for PeakSink {
 
 /// A finished run with what its recording says.
 pub(crate) struct Recorded {
-    pub(crate) report: Report,
+    pub(crate) report: TechniqueReport,
     pub(crate) definitions: Definitions,
     pub(crate) at_peak: Live,
     pub(crate) out_of_memory: u64,

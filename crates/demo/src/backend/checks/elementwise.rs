@@ -13,7 +13,7 @@ type UnaryCase = (Unary, fn(f64) -> f64);
 type BinaryCase = (Binary, fn(f64, f64) -> f64);
 
 pub(super) fn check(tester: &Tester<'_>) {
-    let backend = tester.backend;
+    let (backend, kernels) = (tester.backend, tester.kernels);
     for dtype in FLOATS {
         for len in LENGTHS {
             let arguments = [Argument::output(dtype, vec![-2.5; len])];
@@ -30,7 +30,7 @@ pub(super) fn check(tester: &Tester<'_>) {
         Argument::input(DType::F32, &[f64::NAN, f64::INFINITY, -f64::INFINITY, -0.0]),
         Argument::output(DType::Bf16, vec![f64::NAN, f64::INFINITY, -f64::INFINITY, 0.0]),
     ];
-    tester.run("copy of special numbers", &arguments, |s| backend.unary(Unary::Copy, s[0], s[1]));
+    tester.run("copy of special numbers", &arguments, |s| kernels.unary(Unary::Copy, s[0], s[1]));
 }
 
 fn check_unary(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], len: usize) {
@@ -40,17 +40,17 @@ fn check_unary(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], len: usize) {
         let expected: Vec<f64> = x.iter().map(|&x| reference(x)).collect();
         let case = format!("{function:?} {x_type} {y_type} {len}");
         let arguments = [Argument::input(x_type, &x), Argument::output(y_type, expected.clone())];
-        tester.run(&case, &arguments, |s| tester.backend.unary(function, s[0], s[1]));
+        tester.run(&case, &arguments, |s| tester.kernels.unary(function, s[0], s[1]));
         if x_type == y_type {
             let arguments = [Argument::in_place(x_type, &x, expected)];
             let case = format!("{case} in place");
-            tester.run(&case, &arguments, |s| tester.backend.unary(function, s[0], s[0]));
+            tester.run(&case, &arguments, |s| tester.kernels.unary(function, s[0], s[0]));
         }
     }
 }
 
 fn check_pairs(tester: &Tester<'_>, [a_type, out_type]: [DType; 2], len: usize) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     let a = random(a_type, len, 4.0);
     let b: Vec<f64> = random(out_type, len, 3.0).into_iter().rev().collect();
     let zip = |function: fn(f64, f64) -> f64| -> Vec<f64> { a.iter().zip(&b).map(|(&a, &b)| function(a, b)).collect() };
@@ -65,37 +65,37 @@ fn check_pairs(tester: &Tester<'_>, [a_type, out_type]: [DType; 2], len: usize) 
         let case = format!("{function:?} {a_type} {out_type} {len}");
         let [a, b] = [a_input, b_input].map(|(dtype, values)| Argument::input(dtype, values));
         let arguments = [a, b, Argument::output(out_type, expected.clone())];
-        tester.run(&case, &arguments, |s| backend.binary(function, s[0], s[1], s[2]));
+        tester.run(&case, &arguments, |s| kernels.binary(function, s[0], s[1], s[2]));
         let [a, b] = [a_input, b_input].map(|(dtype, values)| Argument::in_place(dtype, values, expected.clone()));
         let arguments = [Argument::input(a_type, a_input.1), b];
         let name = format!("{case} in place of b");
-        tester.run(&name, &arguments, |s| backend.binary(function, s[0], s[1], s[1]));
+        tester.run(&name, &arguments, |s| kernels.binary(function, s[0], s[1], s[1]));
         let arguments = [a, Argument::input(out_type, b_input.1)];
         let name = format!("{case} in place of a");
-        tester.run(&name, &arguments, |s| backend.binary(function, s[0], s[1], s[0]));
+        tester.run(&name, &arguments, |s| kernels.binary(function, s[0], s[1], s[0]));
     }
     let sum = zip(|a, b| 0.75 * a - 2.0 * b);
     let case = format!("combine {a_type} {out_type} {len}");
     let inputs = || [Argument::input(a_type, &a), Argument::input(out_type, &b)];
     let [first, second] = inputs();
     let arguments = [first, second, Argument::output(out_type, sum.clone())];
-    tester.run(&case, &arguments, |s| backend.combine(0.75, s[0], Some((-2.0, s[1])), s[2]));
+    tester.run(&case, &arguments, |s| kernels.combine(0.75, s[0], Some((-2.0, s[1])), s[2]));
     let arguments = [Argument::input(a_type, &a), Argument::in_place(out_type, &b, sum.clone())];
     let name = format!("{case} in place of b");
-    tester.run(&name, &arguments, |s| backend.combine(0.75, s[0], Some((-2.0, s[1])), s[1]));
+    tester.run(&name, &arguments, |s| kernels.combine(0.75, s[0], Some((-2.0, s[1])), s[1]));
     let arguments = [Argument::in_place(a_type, &a, sum), Argument::input(out_type, &b)];
     let name = format!("{case} in place of a");
-    tester.run(&name, &arguments, |s| backend.combine(0.75, s[0], Some((-2.0, s[1])), s[0]));
+    tester.run(&name, &arguments, |s| kernels.combine(0.75, s[0], Some((-2.0, s[1])), s[0]));
     let scaled = a.iter().map(|a| 0.3f32 as f64 * a).collect();
     let arguments = [Argument::input(a_type, &a), Argument::output(out_type, scaled)];
-    tester.run(&format!("{case} one"), &arguments, |s| backend.combine(0.3, s[0], None, s[1]));
+    tester.run(&format!("{case} one"), &arguments, |s| kernels.combine(0.3, s[0], None, s[1]));
     let negative = a.iter().map(|a| -a).collect();
     let arguments = [Argument::in_place(a_type, &a, negative)];
-    tester.run(&format!("{case} one in place"), &arguments, |s| backend.combine(-1.0, s[0], None, s[0]));
+    tester.run(&format!("{case} one in place"), &arguments, |s| kernels.combine(-1.0, s[0], None, s[0]));
 }
 
 fn check_bias(tester: &Tester<'_>) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     let shapes = [[0, 5], [1, 1], [3, 7], [130, 64], [33, 1025], [2, 70_000]];
     for ([x_type, y_type], [rows, columns]) in FLOAT_PAIRS.iter().flat_map(|pair| shapes.map(|shape| (*pair, shape))) {
         let x = random(x_type, rows * columns, 4.0);
@@ -104,26 +104,26 @@ fn check_bias(tester: &Tester<'_>) {
         let case = format!("add_bias {x_type} {y_type} {rows}x{columns}");
         let bias = || Argument::input(y_type, &bias);
         let arguments = [Argument::input(x_type, &x), bias(), Argument::output(y_type, expected.clone())];
-        tester.run(&case, &arguments, |s| backend.add_bias(s[0], s[1], s[2]));
+        tester.run(&case, &arguments, |s| kernels.add_bias(s[0], s[1], s[2]));
         let arguments = [Argument::in_place(x_type, &x, expected), bias()];
-        tester.run(&format!("{case} in place"), &arguments, |s| backend.add_bias(s[0], s[1], s[0]));
+        tester.run(&format!("{case} in place"), &arguments, |s| kernels.add_bias(s[0], s[1], s[0]));
     }
 }
 
 fn check_groups(tester: &Tester<'_>) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     let shapes = [[0, 4], [1, 1], [5, 3], [64, 49], [3, 5000], [1000, 256]];
     for ([x_type, y_type], [groups, group]) in FLOAT_PAIRS.iter().flat_map(|pair| shapes.map(|shape| (*pair, shape))) {
         let x = random(x_type, groups * group, 4.0);
         let averages = x.chunks_exact(group).map(|x| x.iter().sum::<f64>() / group as f64).collect();
         let arguments = [Argument::input(x_type, &x), Argument::output(y_type, averages)];
         let case = format!("average_groups {x_type} {y_type} {groups}x{group}");
-        tester.run(&case, &arguments, |s| backend.average_groups(s[0], s[1], group));
+        tester.run(&case, &arguments, |s| kernels.average_groups(s[0], s[1], group));
         let y = random(y_type, groups, 4.0);
         let spread = y.iter().flat_map(|y| std::iter::repeat_n(0.25 * y, group)).collect();
         let arguments = [Argument::input(y_type, &y), Argument::output(x_type, spread)];
         let case = format!("spread_groups {y_type} {x_type} {groups}x{group}");
-        tester.run(&case, &arguments, |s| backend.spread_groups(s[0], s[1], group, 0.25));
+        tester.run(&case, &arguments, |s| kernels.spread_groups(s[0], s[1], group, 0.25));
     }
 }
 

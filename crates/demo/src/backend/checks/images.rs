@@ -43,7 +43,7 @@ fn places(window: &Window) -> impl Iterator<Item = (usize, usize, Option<usize>)
 }
 
 fn check_columns(tester: &Tester<'_>, [x_type, column_type]: [DType; 2], window: &Window) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     let [input, output] = [window.input, window.output].map(|[height, width]| height * width);
     let (planes, area) = (window.images * window.channels, window.kernel * window.kernel);
     let x = random(x_type, planes * input, 4.0);
@@ -63,14 +63,14 @@ fn check_columns(tester: &Tester<'_>, [x_type, column_type]: [DType; 2], window:
     let case = format!("{x_type} {column_type} {window:?}");
     let arguments = [Argument::input(x_type, &x), Argument::output(column_type, expected_columns)];
     let name = format!("image_to_columns {case}");
-    tester.run(&name, &arguments, |s| backend.image_to_columns(s[0], s[1], window));
+    tester.run(&name, &arguments, |s| kernels.image_to_columns(s[0], s[1], window));
     let arguments = [Argument::input(column_type, &columns), Argument::output(x_type, expected_x)];
     let name = format!("columns_to_image {case}");
-    tester.run(&name, &arguments, |s| backend.columns_to_image(s[0], s[1], window));
+    tester.run(&name, &arguments, |s| kernels.columns_to_image(s[0], s[1], window));
 }
 
 fn check_pool(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], window: &Window) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     let [input, output] = [window.input, window.output].map(|[height, width]| height * width);
     let planes = window.images * window.channels;
     // Few different numbers, so that the largest of a window is there more than once; all negative,
@@ -99,8 +99,8 @@ fn check_pool(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], window: &Window
         Argument::output(y_type, y),
         Argument::output(DType::U32, indices.clone()).within(0.0),
     ];
-    tester.run(&format!("max_pool {case}"), &arguments, |s| backend.max_pool(s[0], s[1], s[2], window));
+    tester.run(&format!("max_pool {case}"), &arguments, |s| kernels.max_pool(s[0], s[1], s[2], window));
     let arguments = [Argument::input(y_type, &dy), Argument::input(DType::U32, &indices), Argument::output(x_type, dx)];
     let name = format!("max_pool_backward {case}");
-    tester.run(&name, &arguments, |s| backend.max_pool_backward(s[0], s[1], s[2], window));
+    tester.run(&name, &arguments, |s| kernels.max_pool_backward(s[0], s[1], s[2], window));
 }

@@ -60,7 +60,7 @@ fn check_copy(tester: &Tester<'_>, name: &str, dtype: DType, copy: &StridedCopy)
     }
     let arguments = [Argument::input(dtype, &from), Argument::in_place(dtype, &to, expected).within(0.0)];
     let case = format!("copy_strided {name} {dtype}");
-    tester.run(&case, &arguments, |s| tester.backend.copy_strided(s[0], s[1], copy));
+    tester.run(&case, &arguments, |s| tester.kernels.copy_strided(s[0], s[1], copy));
 }
 
 /// Returns how many numbers a layout spans.

@@ -12,7 +12,7 @@ pub(super) fn check(tester: &Tester<'_>) {
 }
 
 fn check_loss(tester: &Tester<'_>, [logit_type, gradient_type]: [DType; 2], rows: usize, columns: usize) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     let logits = random(logit_type, rows * columns, 10.0);
     let targets = random(DType::U32, rows, columns as f64);
     let log_sum = |row: &[f64]| {
@@ -28,7 +28,7 @@ fn check_loss(tester: &Tester<'_>, [logit_type, gradient_type]: [DType; 2], rows
         Argument::output(DType::F32, log_sums.clone()),
         Argument::output(DType::F32, losses),
     ];
-    tester.run(&case, &arguments, |s| backend.cross_entropy(s[0], s[1], s[2], s[3]));
+    tester.run(&case, &arguments, |s| kernels.cross_entropy(s[0], s[1], s[2], s[3]));
     let log_sums = all_rounded(DType::F32, &log_sums);
     let gradient = |(index, logit): (usize, &f64)| {
         let (row, column) = (index / columns, index % columns);
@@ -47,11 +47,11 @@ fn check_loss(tester: &Tester<'_>, [logit_type, gradient_type]: [DType; 2], rows
     let output = Argument::output(gradient_type, gradients.clone());
     let arguments = [Argument::input(logit_type, &logits), targets, sums, d_loss, output];
     tester.run(&format!("{case} backward"), &arguments, |s| {
-        backend.cross_entropy_backward([s[0], s[1], s[2]], s[3], 0.5, s[4])
+        kernels.cross_entropy_backward([s[0], s[1], s[2]], s[3], 0.5, s[4])
     });
     let [targets, sums, d_loss] = inputs();
     let arguments = [Argument::in_place(logit_type, &logits, gradients), targets, sums, d_loss];
     tester.run(&format!("{case} backward in place"), &arguments, |s| {
-        backend.cross_entropy_backward([s[0], s[1], s[2]], s[3], 0.5, s[0])
+        kernels.cross_entropy_backward([s[0], s[1], s[2]], s[3], 0.5, s[0])
     });
 }

@@ -80,7 +80,7 @@ pub(super) fn check(tester: &Tester<'_>) {
 }
 
 fn check_layer_norm(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], rows: usize, columns: usize) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     let x: Vec<f64> =
         all_rounded(x_type, &random(x_type, rows * columns, 2.0).iter().map(|x| x + 0.5).collect::<Vec<_>>());
     let (weight, bias, dy) =
@@ -94,7 +94,7 @@ fn check_layer_norm(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], rows: usi
     let statistics_output = Argument::output(DType::F32, statistics.clone());
     let [weight_input, bias_input] = [&weight, &bias].map(|numbers| Argument::input(DType::F32, numbers));
     let arguments = [Argument::input(x_type, &x), weight_input, bias_input, y, statistics_output];
-    tester.run(&case, &arguments, |s| backend.layer_norm(&norm(s), EPSILON));
+    tester.run(&case, &arguments, |s| kernels.layer_norm(&norm(s), EPSILON));
     let statistics = all_rounded(DType::F32, &statistics);
     let [dx, d_weight, d_bias] = reference.backward(&statistics, &dy);
     let arguments = [
@@ -107,11 +107,11 @@ fn check_layer_norm(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], rows: usi
         Argument::output(DType::F32, d_bias).within(1e-6 * rows as f64),
         Argument::scratch(2 * partial_rows(rows) * columns),
     ];
-    tester.run(&format!("{case} backward"), &arguments, |s| backend.layer_norm_backward(&norm_backward(s), s[7]));
+    tester.run(&format!("{case} backward"), &arguments, |s| kernels.layer_norm_backward(&norm_backward(s), s[7]));
 }
 
 fn check_batch_norm(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], shape: &ChannelNorm) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     let &ChannelNorm { images, channels, pixels, .. } = shape;
     let len = images * channels * pixels;
     let x: Vec<f64> = all_rounded(x_type, &random(x_type, len, 2.0).iter().map(|x| x - 0.5).collect::<Vec<_>>());
@@ -126,7 +126,7 @@ fn check_batch_norm(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], shape: &C
     let statistics_output = Argument::output(DType::F32, statistics.clone());
     let [weight_input, bias_input] = [&weight, &bias].map(|numbers| Argument::input(DType::F32, numbers));
     let arguments = [Argument::input(x_type, &x), weight_input, bias_input, y, statistics_output];
-    tester.run(&case, &arguments, |s| backend.batch_norm(&norm(s), shape));
+    tester.run(&case, &arguments, |s| kernels.batch_norm(&norm(s), shape));
     let statistics = all_rounded(DType::F32, &statistics);
     let [dx, d_weight, d_bias] = reference.backward(&statistics, &dy);
     let sum_tolerance = 1e-6 * (images * pixels) as f64;
@@ -139,7 +139,7 @@ fn check_batch_norm(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], shape: &C
         Argument::output(DType::F32, d_weight).within(tolerance + sum_tolerance),
         Argument::output(DType::F32, d_bias).within(sum_tolerance),
     ];
-    tester.run(&format!("{case} backward"), &arguments, |s| backend.batch_norm_backward(&norm_backward(s), shape));
+    tester.run(&format!("{case} backward"), &arguments, |s| kernels.batch_norm_backward(&norm_backward(s), shape));
 }
 
 /// Returns the tensors of a case: x, weight, bias, y, statistics.

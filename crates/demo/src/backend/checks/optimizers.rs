@@ -55,7 +55,7 @@ fn check_adam(tester: &Tester<'_>, gradient_type: DType, len: usize, step: &Adam
         Argument::in_place(DType::F32, &variances, new_variances),
     ];
     let case = format!("adam {gradient_type} {len} {step:?}");
-    tester.run(&case, &arguments, |s| tester.backend.adam(s[0], s[1], [s[2], s[3]], step));
+    tester.run(&case, &arguments, |s| tester.kernels.adam(s[0], s[1], [s[2], s[3]], step));
 }
 
 fn check_adam_8bit(tester: &Tester<'_>, gradient_type: DType, len: usize, step: &AdamStep) {
@@ -109,12 +109,12 @@ fn check_adam_8bit(tester: &Tester<'_>, gradient_type: DType, len: usize, step: 
     tester.run(&format!("adam_8bit {gradient_type} {len} {step:?}"), &arguments, |s| {
         let [mean, mean_scales, variance, variance_scales] = [s[2], s[3], s[4], s[5]];
         let moments = QuantizedMoments { mean, mean_scales, variance, variance_scales };
-        tester.backend.adam_8bit(s[0], s[1], moments, step)
+        tester.kernels.adam_8bit(s[0], s[1], moments, step)
     });
 }
 
 fn check_sgd(tester: &Tester<'_>, gradient_type: DType, parameter_type: DType, len: usize) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     let step = SgdStep { rate: 0.0625, momentum: 0.875 };
     let [rate, momentum] = [step.rate, step.momentum].map(f64::from);
     let parameters = random(parameter_type, len, 1.0);
@@ -131,10 +131,10 @@ fn check_sgd(tester: &Tester<'_>, gradient_type: DType, parameter_type: DType, l
         Argument::in_place(parameter_type, &buffers, new_buffers),
     ];
     let case = format!("sgd {parameter_type} {gradient_type} {len} {step:?}");
-    tester.run(&case, &arguments, |s| backend.sgd(s[0], s[1], Some(s[2]), &step));
+    tester.run(&case, &arguments, |s| kernels.sgd(s[0], s[1], Some(s[2]), &step));
     let arguments =
         [Argument::in_place(parameter_type, &parameters, without_buffer), Argument::input(gradient_type, &gradients)];
-    tester.run(&format!("{case} without buffer"), &arguments, |s| backend.sgd(s[0], s[1], None, &step));
+    tester.run(&format!("{case} without buffer"), &arguments, |s| kernels.sgd(s[0], s[1], None, &step));
 }
 
 fn check_unscale(tester: &Tester<'_>, dtype: DType, len: usize) {
@@ -152,6 +152,6 @@ fn check_unscale(tester: &Tester<'_>, dtype: DType, len: usize) {
             Argument::in_place(DType::U32, &[flag], vec![new_flag]).within(0.0),
         ];
         let case = format!("unscale {dtype} {len} {special:?}");
-        tester.run(&case, &arguments, |s| tester.backend.unscale(s[0], 0.25, s[1]));
+        tester.run(&case, &arguments, |s| tester.kernels.unscale(s[0], 0.25, s[1]));
     }
 }

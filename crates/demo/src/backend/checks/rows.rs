@@ -38,7 +38,7 @@ pub(super) fn check(tester: &Tester<'_>) {
 }
 
 fn check_softmax(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], shape: &Softmax) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     let &Softmax { rows, columns, scale, queries, first } = shape;
     let scale = f64::from(scale);
     let mut x = random(x_type, rows * columns, 8.0);
@@ -55,10 +55,10 @@ fn check_softmax(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], shape: &Soft
     }
     let case = format!("{x_type} {y_type} {shape:?}");
     let arguments = [Argument::input(x_type, &x), Argument::output(y_type, y.clone()).within(1e-6)];
-    tester.run(&format!("softmax {case}"), &arguments, |s| backend.softmax(s[0], s[1], shape));
+    tester.run(&format!("softmax {case}"), &arguments, |s| kernels.softmax(s[0], s[1], shape));
     if x_type == y_type {
         let arguments = [Argument::in_place(x_type, &x, y.clone()).within(1e-6)];
-        tester.run(&format!("softmax in place {case}"), &arguments, |s| backend.softmax(s[0], s[0], shape));
+        tester.run(&format!("softmax in place {case}"), &arguments, |s| kernels.softmax(s[0], s[0], shape));
     }
     let y = all_rounded(x_type, &y);
     for (y, dy) in y.chunks_exact(columns).zip(dy.chunks_exact(columns)) {
@@ -68,10 +68,10 @@ fn check_softmax(tester: &Tester<'_>, [x_type, y_type]: [DType; 2], shape: &Soft
     let arguments =
         [Argument::input(x_type, &y), Argument::input(y_type, &dy), Argument::output(y_type, dx.clone()).within(4e-6)];
     let name = format!("softmax_backward {case}");
-    tester.run(&name, &arguments, |s| backend.softmax_backward(s[0], s[1], s[2], shape));
+    tester.run(&name, &arguments, |s| kernels.softmax_backward(s[0], s[1], s[2], shape));
     let arguments = [Argument::input(x_type, &y), Argument::in_place(y_type, &dy, dx).within(4e-6)];
     let name = format!("softmax_backward in place {case}");
-    tester.run(&name, &arguments, |s| backend.softmax_backward(s[0], s[1], s[1], shape));
+    tester.run(&name, &arguments, |s| kernels.softmax_backward(s[0], s[1], s[1], shape));
 }
 
 fn check_argmax(tester: &Tester<'_>) {
@@ -86,7 +86,7 @@ fn check_argmax(tester: &Tester<'_>) {
             let expected = x.chunks_exact(columns).map(largest).collect();
             let arguments = [Argument::input(dtype, &x), Argument::output(DType::U32, expected).within(0.0)];
             let case = format!("argmax_rows {dtype} {rows}x{columns}");
-            tester.run(&case, &arguments, |s| tester.backend.argmax_rows(s[0], s[1]));
+            tester.run(&case, &arguments, |s| tester.kernels.argmax_rows(s[0], s[1]));
         }
         // The first NaN counts as the largest.
         for (columns, first, second) in [(7, 2, 5), (1000, 600, 40), (9001, 31, 63)] {
@@ -95,13 +95,13 @@ fn check_argmax(tester: &Tester<'_>) {
             let expected = vec![first.min(second) as f64];
             let arguments = [Argument::input(dtype, &x), Argument::output(DType::U32, expected).within(0.0)];
             let case = format!("argmax_rows {dtype} of {columns} with NaN");
-            tester.run(&case, &arguments, |s| tester.backend.argmax_rows(s[0], s[1]));
+            tester.run(&case, &arguments, |s| tester.kernels.argmax_rows(s[0], s[1]));
         }
     }
 }
 
 fn check_quantization(tester: &Tester<'_>) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     for dtype in FLOATS {
         for [rows, columns] in [[0, 3], [1, 1], [5, 33], [64, 512], [3, 9000], [2000, 17]] {
             let mut x = random(dtype, rows * columns, 3.0);
@@ -120,7 +120,7 @@ fn check_quantization(tester: &Tester<'_>) {
             ];
             let case = format!("{dtype} {rows}x{columns}");
             let name = format!("quantize_rows {case}");
-            tester.run(&name, &arguments, |s| backend.quantize_rows(s[0], s[1], s[2]));
+            tester.run(&name, &arguments, |s| kernels.quantize_rows(s[0], s[1], s[2]));
             let codes: Vec<f64> =
                 random(DType::I8, rows * columns, 128.0).iter().map(|code| -code.min(127.0)).collect();
             let y = (0..).zip(&codes).map(|(index, code): (usize, _)| code * scales[index / columns]).collect();
@@ -130,7 +130,7 @@ fn check_quantization(tester: &Tester<'_>) {
                 Argument::output(dtype, y),
             ];
             let name = format!("dequantize_rows {case}");
-            tester.run(&name, &arguments, |s| backend.dequantize_rows(s[0], s[1], s[2]));
+            tester.run(&name, &arguments, |s| kernels.dequantize_rows(s[0], s[1], s[2]));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::tester::{Argument, FLOAT_PAIRS, Tester, random};
 use crate::backend::{NUMBERS_PER_PARTIAL, partial_rows};
 
 pub(super) fn check(tester: &Tester<'_>) {
-    let backend = tester.backend;
+    let kernels = tester.kernels;
     let shapes = [[0, 3], [1, 1], [31, 5], [32, 64], [33, 257], [1000, 129], [70, 9000], [4100, 8]];
     for ([x_type, sum_type], [rows, columns]) in FLOAT_PAIRS.iter().flat_map(|pair| shapes.map(|shape| (*pair, shape)))
     {
@@ -19,7 +19,7 @@ pub(super) fn check(tester: &Tester<'_>) {
             Argument::output(sum_type, sums).within(1e-6 * rows as f64),
         ];
         let case = format!("column_sums {x_type} {sum_type} {rows}x{columns}");
-        tester.run(&case, &arguments, |s| backend.column_sums(s[0], s[1], s[2]));
+        tester.run(&case, &arguments, |s| kernels.column_sums(s[0], s[1], s[2]));
     }
     for ([x_type, sum_type], len) in
         FLOAT_PAIRS.iter().flat_map(|pair| [0, 1, 31, 4095, 4096, 4097, 100_003, 1_000_003].map(|len| (*pair, len)))
@@ -35,6 +35,6 @@ pub(super) fn check(tester: &Tester<'_>) {
             Argument::output(sum_type, vec![sum]).within(1e-7 * (1000.0 + len as f64).sqrt() * 10.0),
         ];
         let case = format!("sum {x_type} {sum_type} {len}");
-        tester.run(&case, &arguments, |s| backend.sum(s[0], s[1], s[2], 0.125));
+        tester.run(&case, &arguments, |s| kernels.sum(s[0], s[1], s[2], 0.125));
     }
 }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use half::{bf16, f16};
 
 use super::TestMemory;
-use crate::backend::{Backend, RawSlice, Result};
+use crate::backend::{Backend, Kernels, RawSlice, Result};
 use crate::dtype::DType;
 
 /// The floating-point types.
@@ -117,6 +117,7 @@ impl Argument {
 /// Runs cases on a backend and keeps their failures.
 pub(super) struct Tester<'a> {
     pub(super) backend: &'static dyn Backend,
+    pub(super) kernels: &'static dyn Kernels,
     memory: &'a dyn TestMemory,
     /// Address and size of the memory for each argument, used again by later cases.
     buffers: RefCell<Vec<(u64, usize)>>,
@@ -126,7 +127,8 @@ pub(super) struct Tester<'a> {
 
 impl<'a> Tester<'a> {
     pub(super) fn new(backend: &'static dyn Backend, memory: &'a dyn TestMemory) -> Self {
-        Self { backend, memory, buffers: RefCell::default(), failures: RefCell::default(), cases: Cell::new(0) }
+        let (kernels, buffers) = (backend.kernels(), RefCell::default());
+        Self { backend, kernels, memory, buffers, failures: RefCell::default(), cases: Cell::new(0) }
     }
 
     /// Runs a kernel twice on the tensors of a case and compares the results.

@@ -55,7 +55,7 @@ fn staging(tester: &Tester<'_>) -> Result<bool> {
 
 fn streams(tester: &Tester<'_>) -> Result<bool> {
     const LEN: usize = 1_000_000;
-    let backend = tester.backend;
+    let (backend, kernels) = (tester.backend, tester.kernels);
     let ids = [backend.stream_id(0)?, backend.stream_id(1)?, backend.stream_id(2)?];
     let is_stable = backend.stream_id(1)? == ids[1];
     let [x, y] = [0, 1].map(|_| tester.tensor(LEN, DType::F32));
@@ -63,15 +63,15 @@ fn streams(tester: &Tester<'_>) -> Result<bool> {
     backend.synchronize()?;
     backend.set_stream(1)?;
     for _ in 0..20 {
-        backend.combine(1.0, x, Some((1.0, x)), x)?;
+        kernels.combine(1.0, x, Some((1.0, x)), x)?;
         backend.fill(x, 1.0)?;
     }
     backend.wait_stream(2, 1)?;
     backend.set_stream(2)?;
-    backend.combine(3.0, x, None, y)?;
+    kernels.combine(3.0, x, None, y)?;
     backend.wait_stream(0, 2)?;
     backend.set_stream(0)?;
-    backend.combine(2.0, y, None, y)?;
+    kernels.combine(2.0, y, None, y)?;
     let mut bytes = vec![0; LEN * 4];
     backend.download(y, &mut bytes)?;
     backend.synchronize()?;
@@ -80,7 +80,7 @@ fn streams(tester: &Tester<'_>) -> Result<bool> {
 }
 
 fn capture(tester: &Tester<'_>) -> Result<bool> {
-    let backend = tester.backend;
+    let (backend, kernels) = (tester.backend, tester.kernels);
     let [x, y] = [0, 1].map(|_| tester.tensor(1000, DType::F32));
     let (x_address, y_address) = (x.address(), y.address());
     let upload = |values: &[f64]| {
@@ -96,8 +96,8 @@ fn capture(tester: &Tester<'_>) -> Result<bool> {
     let graph = backend.capture(Box::new(move || {
         // SAFETY: `x` and `y` are allocated as long as the test runs; this thread only uses them.
         let [x, y] = [x_address, y_address].map(|address| unsafe { RawSlice::new(address, 1000, DType::F32) });
-        backend.unary(Unary::Relu, x, y)?;
-        backend.combine(2.0, y, None, y)
+        kernels.unary(Unary::Relu, x, y)?;
+        kernels.combine(2.0, y, None, y)
     }))?;
     let mut is_equal = true;
     for values in [&first, &second, &first] {

@@ -3,71 +3,83 @@
 use super::error::refused;
 use super::kernels::{Kernel, Variant};
 use super::launch::{Argument, FLAT_THREADS, Floats, Launcher, aligned, dimension, flat_blocks, launch};
-use crate::backend::{Binary, RawSlice, Result, StridedCopy, Unary};
-use crate::dtype::DType;
+use crate::backend::{Binary, ElementwiseKernels, LayoutKernels, RawSlice, Result, StridedCopy, Unary};
 
-pub(super) fn unary(launcher: &Launcher, function: Unary, x: RawSlice<'_>, y: RawSlice<'_>) -> Result {
-    assert_eq!(x.len(), y.len(), "the tensors differ in length");
-    let variant = Variant::of(&[x, y]);
-    let function: u32 = match function {
-        Unary::Copy => 0,
-        Unary::Gelu => 1,
-        Unary::Relu => 2,
-    };
-    launch!(
-        launcher, Kernel::Unary, variant, flat_blocks(x.len(), variant.pack()), FLAT_THREADS;
-        function, Floats::of(x), Floats::of(y), x.len() as u64, aligned(&[x, y])
-    )
-}
-
-pub(super) fn binary(launcher: &Launcher, function: Binary, [a, b]: [RawSlice<'_>; 2], out: RawSlice<'_>) -> Result {
-    assert_eq!((a.len(), b.len()), (out.len(), out.len()), "the tensors differ in length");
-    let variant = Variant::of(&[a, b, out]);
-    let function: u32 = match function {
-        Binary::Multiply => 0,
-        Binary::GeluBackward => 1,
-        Binary::ReluBackward => 2,
-    };
-    launch!(
-        launcher, Kernel::Binary, variant, flat_blocks(out.len(), variant.pack()), FLAT_THREADS;
-        function, Floats::of(a), Floats::of(b), Floats::of(out), out.len() as u64, aligned(&[a, b, out])
-    )
-}
-
-pub(super) fn combine(
-    launcher: &Launcher,
-    (alpha, a): (f32, RawSlice<'_>),
-    b: Option<(f32, RawSlice<'_>)>,
-    out: RawSlice<'_>,
-) -> Result {
-    assert_eq!(a.len(), out.len(), "the tensors differ in length");
-    let Some((beta, b)) = b else {
-        let variant = Variant::of(&[a, out]);
-        return launch!(
-            launcher, Kernel::Scale, variant, flat_blocks(out.len(), variant.pack()), FLAT_THREADS;
-            alpha, Floats::of(a), Floats::of(out), out.len() as u64, aligned(&[a, out])
-        );
-    };
-    assert_eq!(b.len(), out.len(), "the tensors differ in length");
-    let variant = Variant::of(&[a, b, out]);
-    launch!(
-        launcher, Kernel::Combine, variant, flat_blocks(out.len(), variant.pack()), FLAT_THREADS;
-        alpha, Floats::of(a), beta, Floats::of(b), Floats::of(out), out.len() as u64, aligned(&[a, b, out])
-    )
-}
-
-pub(super) fn add_bias(launcher: &Launcher, x: RawSlice<'_>, bias: RawSlice<'_>, y: RawSlice<'_>) -> Result {
-    assert_eq!(x.len(), y.len(), "the tensors differ in length");
-    if x.len() == 0 {
-        return Ok(());
+impl ElementwiseKernels for Launcher {
+    fn unary(&self, function: Unary, x: RawSlice<'_>, y: RawSlice<'_>) -> Result {
+        assert_eq!(x.len(), y.len(), "the tensors differ in length");
+        let variant = Variant::of(&[x, y]);
+        let function: u32 = match function {
+            Unary::Copy => 0,
+            Unary::Gelu => 1,
+            Unary::Relu => 2,
+        };
+        launch!(
+            self, Kernel::Unary, variant, flat_blocks(x.len(), variant.pack()), FLAT_THREADS;
+            function, Floats::of(x), Floats::of(y), x.len() as u64, aligned(&[x, y])
+        )
     }
-    assert!(x.len().is_multiple_of(bias.len()), "the bias is not one row");
-    let variant = Variant::of(&[x, bias, y]);
-    launch!(
-        launcher, Kernel::AddBias, variant, flat_blocks(x.len(), variant.pack()), FLAT_THREADS;
-        Floats::of(x), Floats::of(bias), Floats::of(y), x.len() as u64, dimension(bias.len())?,
-        aligned(&[x, bias, y])
-    )
+
+    fn binary(&self, function: Binary, a: RawSlice<'_>, b: RawSlice<'_>, out: RawSlice<'_>) -> Result {
+        assert_eq!((a.len(), b.len()), (out.len(), out.len()), "the tensors differ in length");
+        let variant = Variant::of(&[a, b, out]);
+        let function: u32 = match function {
+            Binary::Multiply => 0,
+            Binary::GeluBackward => 1,
+            Binary::ReluBackward => 2,
+        };
+        launch!(
+            self, Kernel::Binary, variant, flat_blocks(out.len(), variant.pack()), FLAT_THREADS;
+            function, Floats::of(a), Floats::of(b), Floats::of(out), out.len() as u64, aligned(&[a, b, out])
+        )
+    }
+
+    fn combine(&self, alpha: f32, a: RawSlice<'_>, b: Option<(f32, RawSlice<'_>)>, out: RawSlice<'_>) -> Result {
+        assert_eq!(a.len(), out.len(), "the tensors differ in length");
+        let Some((beta, b)) = b else {
+            let variant = Variant::of(&[a, out]);
+            return launch!(
+                self, Kernel::Scale, variant, flat_blocks(out.len(), variant.pack()), FLAT_THREADS;
+                alpha, Floats::of(a), Floats::of(out), out.len() as u64, aligned(&[a, out])
+            );
+        };
+        assert_eq!(b.len(), out.len(), "the tensors differ in length");
+        let variant = Variant::of(&[a, b, out]);
+        launch!(
+            self, Kernel::Combine, variant, flat_blocks(out.len(), variant.pack()), FLAT_THREADS;
+            alpha, Floats::of(a), beta, Floats::of(b), Floats::of(out), out.len() as u64, aligned(&[a, b, out])
+        )
+    }
+
+    fn add_bias(&self, x: RawSlice<'_>, bias: RawSlice<'_>, y: RawSlice<'_>) -> Result {
+        assert_eq!(x.len(), y.len(), "the tensors differ in length");
+        if x.len() == 0 {
+            return Ok(());
+        }
+        assert!(x.len().is_multiple_of(bias.len()), "the bias is not one row");
+        let variant = Variant::of(&[x, bias, y]);
+        launch!(
+            self, Kernel::AddBias, variant, flat_blocks(x.len(), variant.pack()), FLAT_THREADS;
+            Floats::of(x), Floats::of(bias), Floats::of(y), x.len() as u64, dimension(bias.len())?,
+            aligned(&[x, bias, y])
+        )
+    }
+
+    fn average_groups(&self, x: RawSlice<'_>, y: RawSlice<'_>, group: usize) -> Result {
+        assert_eq!(x.len(), y.len() * group, "the groups have another length");
+        launch!(
+            self, Kernel::AverageGroups, Variant::Any, [y.len().div_ceil(4), 1], 128;
+            Floats::of(x), Floats::of(y), y.len() as u64, dimension(group)?
+        )
+    }
+
+    fn spread_groups(&self, y: RawSlice<'_>, x: RawSlice<'_>, group: usize, scale: f32) -> Result {
+        assert_eq!(x.len(), y.len() * group, "the groups have another length");
+        launch!(
+            self, Kernel::SpreadGroups, Variant::Any, flat_blocks(x.len(), 1), FLAT_THREADS;
+            Floats::of(y), Floats::of(x), x.len() as u64, dimension(group)?, scale
+        )
+    }
 }
 
 /// Dimensions and strides of a copy: `Layouts` in `layout.cu`.
@@ -138,64 +150,40 @@ fn layouts(axes: &[Axis], numbers: usize) -> Result<(Layouts, usize)> {
     Ok((layouts, count))
 }
 
-pub(super) fn copy_strided(launcher: &Launcher, from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedCopy) -> Result {
-    if copy.dims.contains(&0) {
-        return Ok(());
+impl LayoutKernels for Launcher {
+    fn copy_strided(&self, from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedCopy) -> Result {
+        if copy.dims.contains(&0) {
+            return Ok(());
+        }
+        let end = |offset: usize, strides: [usize; 4]| {
+            1 + offset + copy.dims.iter().zip(strides).map(|(dim, stride)| (dim - 1) * stride).sum::<usize>()
+        };
+        assert!(end(copy.from_offset, copy.from_strides) <= from.len(), "the block is not within the source");
+        assert!(end(copy.to_offset, copy.to_strides) <= to.len(), "the block is not within the destination");
+        let bytes = from.dtype().bytes();
+        assert_eq!(bytes, to.dtype().bytes(), "the types differ in size");
+        let axes = axes(copy);
+        let (offsets, addresses) = ([copy.from_offset, copy.to_offset], [from.address(), to.address()]);
+        let fits = |numbers: usize| is_in_units(&axes, offsets, addresses, numbers, (numbers * bytes) as u64);
+        let first_from = from.address() + (copy.from_offset * bytes) as u64;
+        let first_to = to.address() + (copy.to_offset * bytes) as u64;
+        let units = [
+            (16, Kernel::CopyStrided16),
+            (8, Kernel::CopyStrided8),
+            (4, Kernel::CopyStrided4),
+            (2, Kernel::CopyStrided2),
+            (1, Kernel::CopyStrided1),
+        ];
+        let unit = units.into_iter().find(|&(unit, _)| unit >= bytes && fits(unit / bytes));
+        let Some((unit, kernel)) = unit else {
+            return Err(refused("cuLaunchKernel", "an address is not a multiple of the size of its numbers"));
+        };
+        let (layouts, count) = layouts(&axes, unit / bytes)?;
+        launch!(
+            self, kernel, Variant::Any, flat_blocks(count, 1), FLAT_THREADS;
+            first_from, first_to, count as u64, layouts
+        )
     }
-    let end = |offset: usize, strides: [usize; 4]| {
-        1 + offset + copy.dims.iter().zip(strides).map(|(dim, stride)| (dim - 1) * stride).sum::<usize>()
-    };
-    assert!(end(copy.from_offset, copy.from_strides) <= from.len(), "the block is not within the source");
-    assert!(end(copy.to_offset, copy.to_strides) <= to.len(), "the block is not within the destination");
-    let bytes = from.dtype().bytes();
-    assert_eq!(bytes, to.dtype().bytes(), "the types differ in size");
-    let axes = axes(copy);
-    let (offsets, addresses) = ([copy.from_offset, copy.to_offset], [from.address(), to.address()]);
-    let fits = |numbers: usize| is_in_units(&axes, offsets, addresses, numbers, (numbers * bytes) as u64);
-    let first_from = from.address() + (copy.from_offset * bytes) as u64;
-    let first_to = to.address() + (copy.to_offset * bytes) as u64;
-    let units = [
-        (16, Kernel::CopyStrided16),
-        (8, Kernel::CopyStrided8),
-        (4, Kernel::CopyStrided4),
-        (2, Kernel::CopyStrided2),
-        (1, Kernel::CopyStrided1),
-    ];
-    let unit = units.into_iter().find(|&(unit, _)| unit >= bytes && fits(unit / bytes));
-    let Some((unit, kernel)) = unit else {
-        return Err(refused("cuLaunchKernel", "an address is not a multiple of the size of its numbers"));
-    };
-    let (layouts, count) = layouts(&axes, unit / bytes)?;
-    launch!(
-        launcher, kernel, Variant::Any, flat_blocks(count, 1), FLAT_THREADS;
-        first_from, first_to, count as u64, layouts
-    )
-}
-
-pub(super) fn spread_groups(launcher: &Launcher, y: RawSlice<'_>, x: RawSlice<'_>, group: usize, scale: f32) -> Result {
-    assert_eq!(x.len(), y.len() * group, "the groups have another length");
-    launch!(
-        launcher, Kernel::SpreadGroups, Variant::Any, flat_blocks(x.len(), 1), FLAT_THREADS;
-        Floats::of(y), Floats::of(x), x.len() as u64, dimension(group)?, scale
-    )
-}
-
-pub(super) fn dequantize_rows(
-    launcher: &Launcher,
-    codes: RawSlice<'_>,
-    scales: RawSlice<'_>,
-    y: RawSlice<'_>,
-) -> Result {
-    assert_eq!((codes.dtype(), codes.len()), (DType::I8, y.len()), "there is one code a number");
-    if y.len() == 0 {
-        return Ok(());
-    }
-    assert!(y.len().is_multiple_of(scales.len()), "there is one scale a row");
-    launch!(
-        launcher, Kernel::DequantizeRows, Variant::Any, flat_blocks(y.len(), Variant::Any.pack()), FLAT_THREADS;
-        codes.address(), super::launch::f32s(scales), Floats::of(y), y.len() as u64,
-        dimension(y.len() / scales.len())?, aligned(&[codes, y])
-    )
 }
 
 #[cfg(test)]

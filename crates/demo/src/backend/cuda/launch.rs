@@ -8,11 +8,16 @@ use cudarc::driver::{result, sys};
 
 use super::error::{driver_error, refused};
 use super::kernels::{Kernel, Loaded, Variant};
-use crate::backend::{RawSlice, Result};
+use crate::backend::{Kernels, RawSlice, Result};
 use crate::dtype::DType;
 
 /// Threads of a block in kernels with a thread for each number or pack.
 pub(super) const FLAT_THREADS: u32 = 256;
+
+/// Numbers of a row that a thread keeps in registers: `ROW_NUMBERS` in `prelude.cu`.
+pub(super) const ROW_NUMBERS: usize = 16;
+/// The most threads of a row in kernels that keep none of it.
+pub(super) const MOST_THREADS: u32 = 1024;
 
 /// A type of kernels' parameters: as C++ lays it out.
 ///
@@ -71,6 +76,11 @@ pub(super) fn u32s(slice: RawSlice<'_>) -> u64 {
 /// 0.
 pub(super) fn aligned(slices: &[RawSlice<'_>]) -> u32 {
     u32::from(slices.iter().all(|slice| slice.address().is_multiple_of(16)))
+}
+
+/// Returns 1 if rows of `columns` numbers can be loaded in packs, else 0.
+pub(super) fn rows_aligned(slices: &[RawSlice<'_>], columns: usize, variant: Variant) -> u32 {
+    aligned(slices) & u32::from(columns.is_multiple_of(variant.pack()))
 }
 
 /// Converts a dimension to the type that kernels use.
@@ -155,6 +165,8 @@ impl Functions {
 
 /// The most parameters that a kernel has.
 const MOST_PARAMETERS: usize = 16;
+
+impl Kernels for Launcher {}
 
 impl Launcher {
     /// Launches a kernel with `blocks` blocks of `threads` threads; does nothing if there are no

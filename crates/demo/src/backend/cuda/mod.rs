@@ -25,9 +25,11 @@ mod images;
 mod kernels;
 mod launch;
 mod optimizers;
+mod quantization;
 mod rows;
 mod streams;
 mod sums;
+mod tables;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -48,10 +50,7 @@ use self::kernels::Loaded;
 use self::launch::{Functions, Launcher};
 use self::streams::Streams;
 use self::transfer::PinnedBuffer;
-use super::{
-    AdamStep, Backend, Binary, ChannelNorm, Gemm, Graph, Norm, NormBackward, QuantizedMoments, RawSlice, Result,
-    SgdStep, Softmax, StagingBuffer, StridedCopy, Unary, Window,
-};
+use super::{Backend, Gemm, Graph, Kernels, RawSlice, Result, StagingBuffer};
 
 /// Computes on a GPU.
 ///
@@ -117,6 +116,10 @@ impl Drop for CudaBackend {
 }
 
 impl Backend for CudaBackend {
+    fn kernels(&self) -> &dyn Kernels {
+        &self.launcher
+    }
+
     fn synchronize(&self) -> Result {
         // SAFETY: The backend's context is current on this thread.
         unsafe { sys::cuCtxSynchronize() }.result().during("cuCtxSynchronize")
@@ -167,157 +170,7 @@ impl Backend for CudaBackend {
         transfer::copy(&self.streams, from, to)
     }
 
-    fn copy_strided(&self, from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedCopy) -> Result {
-        elementwise::copy_strided(&self.launcher, from, to, copy)
-    }
-
     fn gemm(&self, a: RawSlice<'_>, b: RawSlice<'_>, c: RawSlice<'_>, gemm: &Gemm) -> Result {
         self.blas.gemm(&self.streams, [a, b, c], gemm)
-    }
-
-    fn unary(&self, function: Unary, x: RawSlice<'_>, y: RawSlice<'_>) -> Result {
-        elementwise::unary(&self.launcher, function, x, y)
-    }
-
-    fn binary(&self, function: Binary, a: RawSlice<'_>, b: RawSlice<'_>, out: RawSlice<'_>) -> Result {
-        elementwise::binary(&self.launcher, function, [a, b], out)
-    }
-
-    fn combine(&self, alpha: f32, a: RawSlice<'_>, b: Option<(f32, RawSlice<'_>)>, out: RawSlice<'_>) -> Result {
-        elementwise::combine(&self.launcher, (alpha, a), b, out)
-    }
-
-    fn add_bias(&self, x: RawSlice<'_>, bias: RawSlice<'_>, y: RawSlice<'_>) -> Result {
-        elementwise::add_bias(&self.launcher, x, bias, y)
-    }
-
-    fn column_sums(&self, x: RawSlice<'_>, partials: RawSlice<'_>, sums: RawSlice<'_>) -> Result {
-        sums::column_sums(&self.launcher, x, partials, sums)
-    }
-
-    fn sum(&self, x: RawSlice<'_>, partials: RawSlice<'_>, sum: RawSlice<'_>, scale: f32) -> Result {
-        sums::sum(&self.launcher, x, partials, sum, scale)
-    }
-
-    fn softmax(&self, x: RawSlice<'_>, y: RawSlice<'_>, shape: &Softmax) -> Result {
-        rows::softmax(&self.launcher, x, y, shape)
-    }
-
-    fn softmax_backward(&self, y: RawSlice<'_>, dy: RawSlice<'_>, dx: RawSlice<'_>, shape: &Softmax) -> Result {
-        rows::softmax_backward(&self.launcher, [y, dy], dx, shape)
-    }
-
-    fn layer_norm(&self, norm: &Norm<'_>, epsilon: f32) -> Result {
-        rows::layer_norm(&self.launcher, norm, epsilon)
-    }
-
-    fn layer_norm_backward(&self, norm: &NormBackward<'_>, partials: RawSlice<'_>) -> Result {
-        rows::layer_norm_backward(&self.launcher, norm, partials)
-    }
-
-    fn gather_rows(&self, table: RawSlice<'_>, indices: RawSlice<'_>, rows: RawSlice<'_>) -> Result {
-        rows::gather_rows(&self.launcher, table, indices, rows)
-    }
-
-    fn scatter_add_rows(&self, rows: RawSlice<'_>, indices: RawSlice<'_>, table: RawSlice<'_>) -> Result {
-        rows::scatter_add_rows(&self.launcher, rows, indices, table)
-    }
-
-    fn cross_entropy(
-        &self,
-        logits: RawSlice<'_>,
-        targets: RawSlice<'_>,
-        log_sums: RawSlice<'_>,
-        losses: RawSlice<'_>,
-    ) -> Result {
-        rows::cross_entropy(&self.launcher, logits, targets, log_sums, losses)
-    }
-
-    fn cross_entropy_backward(
-        &self,
-        arguments: [RawSlice<'_>; 3],
-        d_loss: RawSlice<'_>,
-        scale: f32,
-        d_logits: RawSlice<'_>,
-    ) -> Result {
-        rows::cross_entropy_backward(&self.launcher, arguments, d_loss, scale, d_logits)
-    }
-
-    fn argmax_rows(&self, x: RawSlice<'_>, columns: RawSlice<'_>) -> Result {
-        rows::argmax_rows(&self.launcher, x, columns)
-    }
-
-    fn image_to_columns(&self, x: RawSlice<'_>, columns: RawSlice<'_>, window: &Window) -> Result {
-        images::image_to_columns(&self.launcher, x, columns, window)
-    }
-
-    fn columns_to_image(&self, columns: RawSlice<'_>, x: RawSlice<'_>, window: &Window) -> Result {
-        images::columns_to_image(&self.launcher, columns, x, window)
-    }
-
-    fn max_pool(&self, x: RawSlice<'_>, y: RawSlice<'_>, indices: RawSlice<'_>, window: &Window) -> Result {
-        images::max_pool(&self.launcher, x, y, indices, window)
-    }
-
-    fn max_pool_backward(&self, dy: RawSlice<'_>, indices: RawSlice<'_>, dx: RawSlice<'_>, window: &Window) -> Result {
-        images::max_pool_backward(&self.launcher, dy, indices, dx, window)
-    }
-
-    fn average_groups(&self, x: RawSlice<'_>, y: RawSlice<'_>, group: usize) -> Result {
-        sums::average_groups(&self.launcher, x, y, group)
-    }
-
-    fn spread_groups(&self, y: RawSlice<'_>, x: RawSlice<'_>, group: usize, scale: f32) -> Result {
-        elementwise::spread_groups(&self.launcher, y, x, group, scale)
-    }
-
-    fn batch_norm(&self, norm: &Norm<'_>, shape: &ChannelNorm) -> Result {
-        images::batch_norm(&self.launcher, norm, shape)
-    }
-
-    fn batch_norm_backward(&self, norm: &NormBackward<'_>, shape: &ChannelNorm) -> Result {
-        images::batch_norm_backward(&self.launcher, norm, shape)
-    }
-
-    fn adam(
-        &self,
-        parameter: RawSlice<'_>,
-        gradient: RawSlice<'_>,
-        moments: [RawSlice<'_>; 2],
-        step: &AdamStep,
-    ) -> Result {
-        optimizers::adam(&self.launcher, parameter, gradient, moments, step)
-    }
-
-    fn adam_8bit(
-        &self,
-        parameter: RawSlice<'_>,
-        gradient: RawSlice<'_>,
-        moments: QuantizedMoments<'_>,
-        step: &AdamStep,
-    ) -> Result {
-        optimizers::adam_8bit(&self.launcher, parameter, gradient, moments, step)
-    }
-
-    fn sgd(
-        &self,
-        parameter: RawSlice<'_>,
-        gradient: RawSlice<'_>,
-        buffer: Option<RawSlice<'_>>,
-        step: &SgdStep,
-    ) -> Result {
-        optimizers::sgd(&self.launcher, parameter, gradient, buffer, step)
-    }
-
-    fn unscale(&self, gradient: RawSlice<'_>, scale: f32, found_infinite: RawSlice<'_>) -> Result {
-        optimizers::unscale(&self.launcher, gradient, scale, found_infinite)
-    }
-
-    fn quantize_rows(&self, x: RawSlice<'_>, codes: RawSlice<'_>, scales: RawSlice<'_>) -> Result {
-        rows::quantize_rows(&self.launcher, x, codes, scales)
-    }
-
-    fn dequantize_rows(&self, codes: RawSlice<'_>, scales: RawSlice<'_>, y: RawSlice<'_>) -> Result {
-        elementwise::dequantize_rows(&self.launcher, codes, scales, y)
     }
 }

@@ -1,8 +1,8 @@
-//! Launches the kernels that sum and average.
+//! Launches the kernels that sum.
 
 use super::kernels::{Kernel, Variant};
-use super::launch::{Floats, Launcher, aligned, dimension, f32s, launch};
-use crate::backend::{NUMBERS_PER_PARTIAL, RawSlice, Result, partial_rows};
+use super::launch::{Floats, Launcher, aligned, dimension, f32s, launch, rows_aligned};
+use crate::backend::{NUMBERS_PER_PARTIAL, RawSlice, Result, SumKernels, partial_rows};
 
 /// Sums the rows of partials for each of one or two results, which have one length.
 pub(super) fn column_totals(
@@ -20,44 +20,31 @@ pub(super) fn column_totals(
     )
 }
 
-pub(super) fn column_sums(launcher: &Launcher, x: RawSlice<'_>, partials: RawSlice<'_>, sums: RawSlice<'_>) -> Result {
-    let columns = sums.len();
-    let Some(rows) = x.len().checked_div(columns) else { return Ok(()) };
-    assert_eq!(rows * columns, x.len(), "there is one sum a column");
-    let parts = partial_rows(rows);
-    assert_eq!(partials.len(), parts * columns, "the scratch memory has another length");
-    let variant = Variant::of(&[x]);
-    let vector = aligned(&[x]) & u32::from(columns.is_multiple_of(variant.pack()));
-    launch!(
-        launcher, Kernel::ColumnPartials, variant, [parts, columns.div_ceil(32 * variant.pack())], 256;
-        Floats::of(x), f32s(partials), rows as u64, dimension(columns)?, vector
-    )?;
-    column_totals(launcher, partials, parts, &[sums])
-}
+impl SumKernels for Launcher {
+    fn column_sums(&self, x: RawSlice<'_>, partials: RawSlice<'_>, sums: RawSlice<'_>) -> Result {
+        let columns = sums.len();
+        let Some(rows) = x.len().checked_div(columns) else { return Ok(()) };
+        assert_eq!(rows * columns, x.len(), "there is one sum a column");
+        let parts = partial_rows(rows);
+        assert_eq!(partials.len(), parts * columns, "the scratch memory has another length");
+        let variant = Variant::of(&[x]);
+        launch!(
+            self, Kernel::ColumnPartials, variant, [parts, columns.div_ceil(32 * variant.pack())], 256;
+            Floats::of(x), f32s(partials), rows as u64, dimension(columns)?, rows_aligned(&[x], columns, variant)
+        )?;
+        column_totals(self, partials, parts, &[sums])
+    }
 
-pub(super) fn sum(
-    launcher: &Launcher,
-    x: RawSlice<'_>,
-    partials: RawSlice<'_>,
-    sum: RawSlice<'_>,
-    scale: f32,
-) -> Result {
-    let parts = x.len().div_ceil(NUMBERS_PER_PARTIAL);
-    assert_eq!((partials.len(), sum.len()), (parts, 1), "the scratch memory or the result has another length");
-    launch!(
-        launcher, Kernel::PartialSums, Variant::Any, [parts, 1], 256;
-        Floats::of(x), f32s(partials), x.len() as u64, aligned(&[x])
-    )?;
-    launch!(
-        launcher, Kernel::TotalSum, Variant::Any, [1, 1], 1024;
-        f32s(partials), parts as u64, scale, Floats::of(sum)
-    )
-}
-
-pub(super) fn average_groups(launcher: &Launcher, x: RawSlice<'_>, y: RawSlice<'_>, group: usize) -> Result {
-    assert_eq!(x.len(), y.len() * group, "the groups have another length");
-    launch!(
-        launcher, Kernel::AverageGroups, Variant::Any, [y.len().div_ceil(4), 1], 128;
-        Floats::of(x), Floats::of(y), y.len() as u64, dimension(group)?
-    )
+    fn sum(&self, x: RawSlice<'_>, partials: RawSlice<'_>, sum: RawSlice<'_>, scale: f32) -> Result {
+        let parts = x.len().div_ceil(NUMBERS_PER_PARTIAL);
+        assert_eq!((partials.len(), sum.len()), (parts, 1), "the scratch memory or the result has another length");
+        launch!(
+            self, Kernel::PartialSums, Variant::Any, [parts, 1], 256;
+            Floats::of(x), f32s(partials), x.len() as u64, aligned(&[x])
+        )?;
+        launch!(
+            self, Kernel::TotalSum, Variant::Any, [1, 1], 1024;
+            f32s(partials), parts as u64, scale, Floats::of(sum)
+        )
+    }
 }

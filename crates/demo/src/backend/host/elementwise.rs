@@ -1,9 +1,10 @@
 //! Functions of each number.
 
-use super::slices::{floats, floats_mut, maybe_in_place};
+use super::HostBackend;
+use super::slices::{count_rows, floats, floats_mut, maybe_in_place};
 use super::tasks::{COSTLY, FloatRows, Reader, SIMPLE, load, map_rows, parallel, parallel_rows};
 use super::vector::{exp, sum};
-use crate::backend::{Binary, RawSlice, Unary};
+use crate::backend::{Binary, ElementwiseKernels, RawSlice, Result, Unary};
 
 /// Numbers that are converted and computed at once; they fit into the first-level cache.
 const BLOCK: usize = 1024;
@@ -16,73 +17,80 @@ pub(super) fn fill(to: RawSlice<'_>, value: f32) {
     map_rows(0..to.len().div_ceil(BLOCK), &[], result, |_, [], y| y.fill(value));
 }
 
-pub(super) fn unary(function: Unary, x: RawSlice<'_>, y: RawSlice<'_>) {
-    match function {
-        Unary::Copy => map(SIMPLE, [x], y, |[x], y| y.copy_from_slice(x)),
-        Unary::Relu => map(SIMPLE, [x], y, |[x], y| each(x, y, relu)),
-        Unary::Gelu => map(COSTLY, [x], y, |[x], y| each(x, y, gelu)),
-    }
-}
-
-pub(super) fn binary(function: Binary, a: RawSlice<'_>, b: RawSlice<'_>, out: RawSlice<'_>) {
-    match function {
-        Binary::Multiply => map(SIMPLE, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| a * b)),
-        Binary::ReluBackward => {
-            map(SIMPLE, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| if a > 0.0 { b } else { 0.0 }));
+impl ElementwiseKernels for HostBackend {
+    fn unary(&self, function: Unary, x: RawSlice<'_>, y: RawSlice<'_>) -> Result {
+        match function {
+            Unary::Copy => map(SIMPLE, [x], y, |[x], y| y.copy_from_slice(x)),
+            Unary::Relu => map(SIMPLE, [x], y, |[x], y| each(x, y, relu)),
+            Unary::Gelu => map(COSTLY, [x], y, |[x], y| each(x, y, gelu)),
         }
-        Binary::GeluBackward => {
-            map(COSTLY, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| b * gelu_derivative(a)));
-        }
+        Ok(())
     }
-}
 
-pub(super) fn combine(alpha: f32, a: RawSlice<'_>, b: Option<(f32, RawSlice<'_>)>, out: RawSlice<'_>) {
-    match b {
-        None => map(SIMPLE, [a], out, |[a], y| each(a, y, |a| alpha * a)),
-        Some((beta, b)) => {
-            map(SIMPLE, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| alpha * a + beta * b));
+    fn binary(&self, function: Binary, a: RawSlice<'_>, b: RawSlice<'_>, out: RawSlice<'_>) -> Result {
+        match function {
+            Binary::Multiply => map(SIMPLE, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| a * b)),
+            Binary::ReluBackward => {
+                map(SIMPLE, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| if a > 0.0 { b } else { 0.0 }));
+            }
+            Binary::GeluBackward => {
+                map(COSTLY, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| b * gelu_derivative(a)));
+            }
         }
+        Ok(())
     }
-}
 
-pub(super) fn add_bias(x: RawSlice<'_>, bias: RawSlice<'_>, y: RawSlice<'_>) {
-    assert_eq!(x.len(), y.len(), "a sum has the length of its argument");
-    let columns = bias.len();
-    let Some(rows) = x.len().checked_div(columns) else { return assert_eq!(x.len(), 0, "rows have numbers") };
-    assert_eq!(rows * columns, x.len(), "the matrix has whole rows");
-    let (inputs, result) = maybe_in_place([x], y, &[bias]);
-    let mut reader = Reader::new(floats(bias));
-    let bias = reader.read(0..columns);
-    parallel_rows(rows, columns, SIMPLE, FloatRows::new(result, columns), |units, result| {
-        map_rows(units, &inputs, result, |_, [x], y| each_pair(x, bias, y, |x, bias| x + bias));
-    });
-}
+    fn combine(&self, alpha: f32, a: RawSlice<'_>, b: Option<(f32, RawSlice<'_>)>, out: RawSlice<'_>) -> Result {
+        match b {
+            None => map(SIMPLE, [a], out, |[a], y| each(a, y, |a| alpha * a)),
+            Some((beta, b)) => {
+                map(SIMPLE, [a, b], out, |[a, b], y| each_pair(a, b, y, |a, b| alpha * a + beta * b));
+            }
+        }
+        Ok(())
+    }
 
-pub(super) fn average_groups(x: RawSlice<'_>, y: RawSlice<'_>, group: usize) {
-    assert_eq!(x.len(), y.len() * group, "each result is the average of one group");
-    let (from, scale) = (floats(x), 1.0 / group as f32);
-    let result = FloatRows::new(floats_mut(y, &[x]), 1);
-    parallel_rows(y.len(), group, SIMPLE, result, |units, result| {
-        let (mut reader, first) = (Reader::new(from), units.start);
-        map_rows(units, &[], result, |row, [], y| {
-            let start = (first + row) * group;
-            y[0] = sum(reader.read(start..start + group), |x| x) * scale;
+    fn add_bias(&self, x: RawSlice<'_>, bias: RawSlice<'_>, y: RawSlice<'_>) -> Result {
+        assert_eq!(x.len(), y.len(), "a sum has the length of its argument");
+        let columns = bias.len();
+        let rows = count_rows(x, columns);
+        let (inputs, result) = maybe_in_place([x], y, &[bias]);
+        let mut reader = Reader::new(floats(bias));
+        let bias = reader.read(0..columns);
+        parallel_rows(rows, columns, SIMPLE, FloatRows::new(result, columns), |units, result| {
+            map_rows(units, &inputs, result, |_, [x], y| each_pair(x, bias, y, |x, bias| x + bias));
         });
-    });
-}
+        Ok(())
+    }
 
-pub(super) fn spread_groups(y: RawSlice<'_>, x: RawSlice<'_>, group: usize, scale: f32) {
-    assert_eq!(x.len(), y.len() * group, "each number goes to one group");
-    let from = floats(y);
-    let result = FloatRows::new(floats_mut(x, &[y]), group);
-    parallel_rows(y.len(), group, SIMPLE, result, |units, result| {
-        let first = units.start;
-        map_rows(units, &[], result, |row, [], x| {
-            let mut value = [0.0];
-            load(from, first + row..first + row + 1, &mut value);
-            x.fill(value[0] * scale);
+    fn average_groups(&self, x: RawSlice<'_>, y: RawSlice<'_>, group: usize) -> Result {
+        assert_eq!(x.len(), y.len() * group, "each result is the average of one group");
+        let (from, scale) = (floats(x), 1.0 / group as f32);
+        let result = FloatRows::new(floats_mut(y, &[x]), 1);
+        parallel_rows(y.len(), group, SIMPLE, result, |units, result| {
+            let (mut reader, first) = (Reader::new(from), units.start);
+            map_rows(units, &[], result, |row, [], y| {
+                let start = (first + row) * group;
+                y[0] = sum(reader.read(start..start + group), |x| x) * scale;
+            });
         });
-    });
+        Ok(())
+    }
+
+    fn spread_groups(&self, y: RawSlice<'_>, x: RawSlice<'_>, group: usize, scale: f32) -> Result {
+        assert_eq!(x.len(), y.len() * group, "each number goes to one group");
+        let from = floats(y);
+        let result = FloatRows::new(floats_mut(x, &[y]), group);
+        parallel_rows(y.len(), group, SIMPLE, result, |units, result| {
+            let first = units.start;
+            map_rows(units, &[], result, |row, [], x| {
+                let mut value = [0.0];
+                load(from, first + row..first + row + 1, &mut value);
+                x.fill(value[0] * scale);
+            });
+        });
+        Ok(())
+    }
 }
 
 /// Computes a function of each number of the inputs, which a task of `task` numbers computes.

@@ -1,18 +1,22 @@
 //! Copies between layouts.
 
+use super::HostBackend;
 use super::slices::{Number, numbers, numbers_mut};
 use super::tasks::{Rows, SIMPLE, parallel_rows};
-use crate::backend::{RawSlice, StridedCopy};
+use crate::backend::{LayoutKernels, RawSlice, Result, StridedCopy};
 
-pub(super) fn copy_strided(from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedCopy) {
-    assert_eq!(from.dtype().bytes(), to.dtype().bytes(), "the numbers have one size");
-    if copy.dims.contains(&0) {
-        return;
-    }
-    match to.dtype().bytes() {
-        1 => copy_numbers::<u8>(from, to, copy),
-        2 => copy_numbers::<u16>(from, to, copy),
-        _ => copy_numbers::<u32>(from, to, copy),
+impl LayoutKernels for HostBackend {
+    fn copy_strided(&self, from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedCopy) -> Result {
+        assert_eq!(from.dtype().bytes(), to.dtype().bytes(), "the numbers have one size");
+        if copy.dims.contains(&0) {
+            return Ok(());
+        }
+        match to.dtype().bytes() {
+            1 => copy_numbers::<u8>(from, to, copy),
+            2 => copy_numbers::<u16>(from, to, copy),
+            _ => copy_numbers::<u32>(from, to, copy),
+        }
+        Ok(())
     }
 }
 

@@ -5,10 +5,7 @@ use std::cell::RefCell;
 
 use vramscope_collector::StreamId;
 
-use super::{
-    AdamStep, Backend, BackendError, Binary, ChannelNorm, Gemm, Graph, Norm, NormBackward, QuantizedMoments, RawSlice,
-    Result, SgdStep, Softmax, StagingBuffer, StridedCopy, Unary, Window,
-};
+use super::{Backend, BackendError, Gemm, Graph, Kernels, RawSlice, Result, StagingBuffer};
 use matrix::Scratch;
 
 mod batch_norm;
@@ -59,7 +56,13 @@ impl Graph for HostGraph {
     }
 }
 
+impl Kernels for HostBackend {}
+
 impl Backend for HostBackend {
+    fn kernels(&self) -> &dyn Kernels {
+        self
+    }
+
     fn synchronize(&self) -> Result {
         Ok(())
     }
@@ -120,182 +123,6 @@ impl Backend for HostBackend {
 
     fn fill(&self, to: RawSlice<'_>, value: f32) -> Result {
         elementwise::fill(to, value);
-        Ok(())
-    }
-
-    fn copy_strided(&self, from: RawSlice<'_>, to: RawSlice<'_>, copy: &StridedCopy) -> Result {
-        layout::copy_strided(from, to, copy);
-        Ok(())
-    }
-
-    fn unary(&self, function: Unary, x: RawSlice<'_>, y: RawSlice<'_>) -> Result {
-        elementwise::unary(function, x, y);
-        Ok(())
-    }
-
-    fn binary(&self, function: Binary, a: RawSlice<'_>, b: RawSlice<'_>, out: RawSlice<'_>) -> Result {
-        elementwise::binary(function, a, b, out);
-        Ok(())
-    }
-
-    fn combine(&self, alpha: f32, a: RawSlice<'_>, b: Option<(f32, RawSlice<'_>)>, out: RawSlice<'_>) -> Result {
-        elementwise::combine(alpha, a, b, out);
-        Ok(())
-    }
-
-    fn add_bias(&self, x: RawSlice<'_>, bias: RawSlice<'_>, y: RawSlice<'_>) -> Result {
-        elementwise::add_bias(x, bias, y);
-        Ok(())
-    }
-
-    fn column_sums(&self, x: RawSlice<'_>, partials: RawSlice<'_>, sums: RawSlice<'_>) -> Result {
-        sums::column_sums(x, partials, sums);
-        Ok(())
-    }
-
-    fn sum(&self, x: RawSlice<'_>, partials: RawSlice<'_>, sum: RawSlice<'_>, scale: f32) -> Result {
-        sums::sum(x, partials, sum, scale);
-        Ok(())
-    }
-
-    fn softmax(&self, x: RawSlice<'_>, y: RawSlice<'_>, shape: &Softmax) -> Result {
-        rows::softmax(x, y, shape);
-        Ok(())
-    }
-
-    fn softmax_backward(&self, y: RawSlice<'_>, dy: RawSlice<'_>, dx: RawSlice<'_>, shape: &Softmax) -> Result {
-        rows::softmax_backward(y, dy, dx, shape);
-        Ok(())
-    }
-
-    fn gather_rows(&self, table: RawSlice<'_>, indices: RawSlice<'_>, rows: RawSlice<'_>) -> Result {
-        tables::gather_rows(table, indices, rows)
-    }
-
-    fn scatter_add_rows(&self, rows: RawSlice<'_>, indices: RawSlice<'_>, table: RawSlice<'_>) -> Result {
-        tables::scatter_add_rows(rows, indices, table)
-    }
-
-    fn cross_entropy(
-        &self,
-        logits: RawSlice<'_>,
-        targets: RawSlice<'_>,
-        log_sums: RawSlice<'_>,
-        losses: RawSlice<'_>,
-    ) -> Result {
-        tables::cross_entropy(logits, targets, log_sums, losses)
-    }
-
-    fn argmax_rows(&self, x: RawSlice<'_>, columns: RawSlice<'_>) -> Result {
-        rows::argmax_rows(x, columns);
-        Ok(())
-    }
-
-    fn image_to_columns(&self, x: RawSlice<'_>, columns: RawSlice<'_>, window: &Window) -> Result {
-        images::image_to_columns(x, columns, window);
-        Ok(())
-    }
-
-    fn columns_to_image(&self, columns: RawSlice<'_>, x: RawSlice<'_>, window: &Window) -> Result {
-        images::columns_to_image(columns, x, window);
-        Ok(())
-    }
-
-    fn max_pool(&self, x: RawSlice<'_>, y: RawSlice<'_>, indices: RawSlice<'_>, window: &Window) -> Result {
-        images::max_pool(x, y, indices, window);
-        Ok(())
-    }
-
-    fn max_pool_backward(&self, dy: RawSlice<'_>, indices: RawSlice<'_>, dx: RawSlice<'_>, window: &Window) -> Result {
-        images::max_pool_backward(dy, indices, dx, window);
-        Ok(())
-    }
-
-    fn average_groups(&self, x: RawSlice<'_>, y: RawSlice<'_>, group: usize) -> Result {
-        elementwise::average_groups(x, y, group);
-        Ok(())
-    }
-
-    fn spread_groups(&self, y: RawSlice<'_>, x: RawSlice<'_>, group: usize, scale: f32) -> Result {
-        elementwise::spread_groups(y, x, group, scale);
-        Ok(())
-    }
-
-    fn adam_8bit(
-        &self,
-        parameter: RawSlice<'_>,
-        gradient: RawSlice<'_>,
-        moments: QuantizedMoments<'_>,
-        step: &AdamStep,
-    ) -> Result {
-        optimizers::adam_8bit(parameter, gradient, moments, step);
-        Ok(())
-    }
-
-    fn sgd(
-        &self,
-        parameter: RawSlice<'_>,
-        gradient: RawSlice<'_>,
-        buffer: Option<RawSlice<'_>>,
-        step: &SgdStep,
-    ) -> Result {
-        optimizers::sgd(parameter, gradient, buffer, step);
-        Ok(())
-    }
-
-    fn unscale(&self, gradient: RawSlice<'_>, scale: f32, found_infinite: RawSlice<'_>) -> Result {
-        optimizers::unscale(gradient, scale, found_infinite);
-        Ok(())
-    }
-
-    fn quantize_rows(&self, x: RawSlice<'_>, codes: RawSlice<'_>, scales: RawSlice<'_>) -> Result {
-        quantization::quantize_rows(x, codes, scales);
-        Ok(())
-    }
-
-    fn dequantize_rows(&self, codes: RawSlice<'_>, scales: RawSlice<'_>, y: RawSlice<'_>) -> Result {
-        quantization::dequantize_rows(codes, scales, y);
-        Ok(())
-    }
-
-    fn layer_norm(&self, norm: &Norm<'_>, epsilon: f32) -> Result {
-        rows::layer_norm(norm, epsilon);
-        Ok(())
-    }
-
-    fn layer_norm_backward(&self, norm: &NormBackward<'_>, partials: RawSlice<'_>) -> Result {
-        rows::layer_norm_backward(norm, partials);
-        Ok(())
-    }
-
-    fn cross_entropy_backward(
-        &self,
-        logits_targets_log_sums: [RawSlice<'_>; 3],
-        d_loss: RawSlice<'_>,
-        scale: f32,
-        d_logits: RawSlice<'_>,
-    ) -> Result {
-        tables::cross_entropy_backward(logits_targets_log_sums, d_loss, scale, d_logits)
-    }
-
-    fn batch_norm(&self, norm: &Norm<'_>, shape: &ChannelNorm) -> Result {
-        batch_norm::batch_norm(norm, shape);
-        Ok(())
-    }
-
-    fn batch_norm_backward(&self, norm: &NormBackward<'_>, shape: &ChannelNorm) -> Result {
-        batch_norm::batch_norm_backward(norm, shape);
-        Ok(())
-    }
-
-    fn adam(
-        &self,
-        parameter: RawSlice<'_>,
-        gradient: RawSlice<'_>,
-        mean_and_variance: [RawSlice<'_>; 2],
-        step: &AdamStep,
-    ) -> Result {
-        optimizers::adam(parameter, gradient, mean_and_variance, step);
         Ok(())
     }
 }

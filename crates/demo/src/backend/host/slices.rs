@@ -119,6 +119,17 @@ pub(super) fn floats_mut<'a>(slice: RawSlice<'a>, inputs: &[RawSlice<'_>]) -> Fl
     }
 }
 
+/// Returns the number of rows of a matrix with `columns` columns, or its columns if `columns` is the
+/// number of its rows; 0 if it has no numbers.
+///
+/// # Panics
+/// If the numbers are no whole rows.
+pub(super) fn count_rows(matrix: RawSlice<'_>, columns: usize) -> usize {
+    let rows = matrix.len().checked_div(columns).unwrap_or(0);
+    assert_eq!(rows * columns, matrix.len(), "the matrix has whole rows");
+    rows
+}
+
 /// Returns the inputs and the result of a function that may work in place. An input that is the
 /// memory of the result is `None`: it is read through the result. `others` are the other tensors of
 /// the call.

@@ -5,7 +5,8 @@ use super::super::report::Figure;
 use super::super::run::{ProgramState, Run};
 use super::training::Training;
 use crate::device::Device;
-use crate::error::{Result, TensorError};
+use crate::error::Result;
+use crate::ops::arguments;
 use crate::optimizers::{ClearGradients, clear_gradients};
 use crate::tokens::Text;
 
@@ -61,8 +62,7 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
         false => settings.batch,
     };
     if batch == 0 {
-        let reason = "not even one sequence fits under the memory limit".to_owned();
-        return Err(TensorError::Arguments { operation: "batch-search", reason });
+        return Err(arguments("batch-search", "not even one sequence fits under the memory limit"));
     }
     run.each_step(|step| {
         let tokens = text.batch(device, batch, settings.gpt.length, step)?;
@@ -73,6 +73,6 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     run.figure("failed_batches", Figure::List(batches(&tried, false)));
     run.figure("out_of_memory_errors", Figure::Count(device.stats().num_ooms));
     run.bytes("limit_bytes", settings.limit_bytes.unwrap_or_default());
-    run.optimizers([model.trainer.optimizer()].into_iter());
+    run.optimizers([&model.trainer]);
     Ok(Box::new(model))
 }

@@ -44,12 +44,11 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
         let _scope = Scope::open("model");
         Gpt::new(device, settings.gpt, settings.seed)?
     };
-    let mut cache = if settings.kv_cache {
+    let empty_cache = || {
         let _scope = Scope::open_with("cache", Category::Activation);
-        Some(gpt.cache(device, settings.batch, settings.gpt.length)?)
-    } else {
-        None
+        gpt.cache(device, settings.batch, settings.gpt.length)
     };
+    let mut cache = settings.kv_cache.then(empty_cache).transpose()?;
     run.each_step(|step| {
         let step_scope = StepScope::begin(device, step);
         let length = sequences.0[0].len();

@@ -75,10 +75,7 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let _mode = no_grad();
     let width = settings.row_width;
-    let model = {
-        let _scope = Scope::open("model");
-        Rc::new(Perceptron::new(device, &[width, settings.hidden, width], settings.seed)?)
-    };
+    let model = Rc::new(settings.perceptron(device)?);
     let mut rng = Rng::with_seed(settings.seed);
     // The largest first: the others then fit into its memory.
     let inputs = [4, 3, 2].map(|quarters| {

@@ -1,7 +1,6 @@
 //! Trains a two-layer network to reproduce its input, with data that comes in several ways.
 
 use std::fs::File;
-use std::io;
 
 use fastrand::Rng;
 use memmap2::Mmap;
@@ -17,11 +16,8 @@ use crate::backend::{BackendError, StagingBuffer};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::models::Perceptron;
-use crate::optimizers::Optimizer;
 use crate::random::normal;
 use crate::tensor::Tensor;
-use crate::training::{StepOptions, Trainer};
 
 /// The stream that batches are copied on.
 const COPY: usize = 1;
@@ -79,36 +75,31 @@ struct MappedFile {
 }
 
 /// Returns the error of a failed use of the data file.
-fn file_error(error: &dyn std::error::Error) -> BackendError {
+fn file_error(error: impl std::error::Error) -> BackendError {
     BackendError { call: "safetensors file".to_owned(), reason: error.to_string() }
 }
 
 impl MappedFile {
     /// Writes all batches to a temporary file and maps it.
     fn write(settings: &Settings) -> Result<Self> {
-        let name = |step| format!("batch{step}");
         let batches = batches(settings, settings.steps);
         let shape = vec![settings.rows, settings.row_width];
-        let views = batches
-            .iter()
-            .enumerate()
-            .map(|(step, bytes)| Ok((name(step), TensorView::new(Dtype::F32, shape.clone(), bytes)?)));
-        let views: Vec<_> =
-            views.collect::<Result<_, safetensors::SafeTensorError>>().map_err(|error| file_error(&error))?;
-        let io_error = |error: io::Error| file_error(&error);
-        let file = NamedTempFile::new().map_err(io_error)?;
-        serialize_to_file(views, None, file.path()).map_err(|error| file_error(&error))?;
-        let opened = File::open(file.path()).map_err(io_error)?;
+        let view = |bytes| TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(file_error);
+        let views = batches.iter().enumerate().map(|(step, bytes)| Ok((format!("batch{step}"), view(bytes)?)));
+        let views: Vec<_> = views.collect::<Result<_, BackendError>>()?;
+        let file = NamedTempFile::new().map_err(file_error)?;
+        serialize_to_file(views, None, file.path()).map_err(file_error)?;
+        let opened = File::open(file.path()).map_err(file_error)?;
         // SAFETY: The file is new and has a random name; this process alone writes it, and has
         // finished.
-        let map = unsafe { Mmap::map(&opened) }.map_err(io_error)?;
+        let map = unsafe { Mmap::map(&opened) }.map_err(file_error)?;
         Ok(Self { map, _file: file })
     }
 
     /// Copies the batch of step `step` to the device.
     fn batch(&self, device: &Device, settings: &Settings, step: u64) -> Result<Tensor> {
-        let file = SafeTensors::deserialize(&self.map).map_err(|error| file_error(&error))?;
-        let view = file.tensor(&format!("batch{step}")).map_err(|error| file_error(&error))?;
+        let file = SafeTensors::deserialize(&self.map).map_err(file_error)?;
+        let view = file.tensor(&format!("batch{step}")).map_err(file_error)?;
         upload(device, settings, view.data())
     }
 }
@@ -172,14 +163,8 @@ impl Loader {
 pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let mut loader = Loader::new(device, settings)?;
-    let width = settings.row_width;
-    let model = {
-        let _scope = Scope::open("model");
-        Perceptron::new(device, &[width, settings.hidden, width], settings.seed)?
-    };
-    let (method, rate) = settings.optimizer;
-    let options = StepOptions { precision: settings.precision, parts: 1, clear: settings.clear };
-    let mut trainer = Trainer::new(device, model.parameters(), Optimizer::new(method, rate), options)?;
+    let model = settings.perceptron(device)?;
+    let mut trainer = settings.trainer(device, model.parameters())?;
     run.each_step(|step| {
         let batch = loader.batch(device, settings, step)?;
         let losses = trainer.step(|_| {
@@ -190,10 +175,10 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
         loader.prefetch(device, settings, step + 1)?;
         losses[0].item()
     })?;
-    let batch = (settings.rows * width * 4) as u64;
+    let batch = (settings.rows * settings.row_width * 4) as u64;
     run.bytes("batch_bytes", batch);
     run.bytes("data_bytes", batch * settings.steps);
-    run.optimizers([trainer.optimizer()].into_iter());
+    run.optimizers([&trainer]);
     run.figure("two_streams", Figure::Count(u64::from(settings.loading == Loading::PinnedStaging)));
     Ok(Box::new((loader, model, trainer)))
 }

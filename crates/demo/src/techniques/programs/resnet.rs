@@ -10,10 +10,8 @@ use super::training::ForwardBytes;
 use crate::device::Device;
 use crate::error::Result;
 use crate::models::ResNet;
-use crate::optimizers::Optimizer;
 use crate::random::normal;
 use crate::tensor::Tensor;
-use crate::training::{StepOptions, Trainer};
 
 /// Channels of images.
 const CHANNELS: usize = 3;
@@ -42,9 +40,7 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
         let _scope = Scope::open("model");
         ResNet::new(device, CHANNELS, settings.depth, CLASSES, settings.seed)?
     };
-    let (method, rate) = settings.optimizer;
-    let options = StepOptions { precision: settings.precision, parts: 1, clear: settings.clear };
-    let mut trainer = Trainer::new(device, model.parameters(), Optimizer::new(method, rate), options)?;
+    let mut trainer = settings.trainer(device, model.parameters())?;
     let forward = Rc::new(ForwardBytes::default());
     trainer.add_callback(forward.clone());
     run.each_step(|step| {
@@ -53,6 +49,6 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
         losses[0].item()
     })?;
     run.bytes("activation_bytes", forward.largest());
-    run.optimizers([trainer.optimizer()].into_iter());
+    run.optimizers([&trainer]);
     Ok(Box::new((model, trainer)))
 }

@@ -14,10 +14,9 @@ use crate::callbacks::{Callback, Phase};
 use crate::device::Device;
 use crate::error::Result;
 use crate::models::Gpt;
-use crate::optimizers::Optimizer;
 use crate::tensor::Tensor;
 use crate::tokens::{Text, TokenBatch};
-use crate::training::{StepOptions, Trainer};
+use crate::training::Trainer;
 
 /// Measures how many bytes a forward pass leaves.
 #[derive(Default)]
@@ -59,10 +58,7 @@ impl Training {
     pub(super) fn new(device: &Device, settings: &Settings, seed: u64) -> Result<Self> {
         let _scope = Scope::open("model");
         let gpt = Gpt::new(device, settings.gpt, seed)?;
-        let (method, rate) = settings.optimizer;
-        let Settings { precision, parts, clear, .. } = *settings;
-        let options = StepOptions { precision, parts, clear };
-        let trainer = Trainer::new(device, gpt.parameters(), Optimizer::new(method, rate), options)?;
+        let trainer = settings.trainer(device, gpt.parameters())?;
         Ok(Self { gpt, trainer })
     }
 
@@ -112,10 +108,7 @@ impl Training {
             }
         }
         let _scope = Scope::open_with("optimizer", Category::OptimizerState);
-        for state in self.trainer.optimizer().state_tensors() {
-            state.move_to_device()?;
-        }
-        Ok(())
+        self.trainer.optimizer().state_tensors().iter().try_for_each(Tensor::move_to_device)
     }
 }
 
@@ -199,7 +192,7 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     })?;
     run.bytes("activation_bytes", forward.largest());
     run.bytes("parameter_bytes", models[0].parameter_bytes() as u64);
-    run.optimizers(models.iter().map(|model| model.trainer.optimizer()));
+    run.optimizers(models.iter().map(|model| &model.trainer));
     if settings.releases_memory {
         device.memory().mark("release");
         drop(models);

@@ -9,7 +9,6 @@ use crate::autograd::{enable_grad, no_grad};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
-use crate::models::Perceptron;
 use crate::random::normal;
 use crate::tensor::Tensor;
 
@@ -35,10 +34,7 @@ pub(in super::super) fn run(run: &mut Run<'_>) -> Result<ProgramState> {
     let (device, settings) = (run.device, run.settings);
     let _mode = no_grad();
     let width = settings.row_width;
-    let model = {
-        let _scope = Scope::open("model");
-        Perceptron::new(device, &[width, settings.hidden, width], settings.seed)?
-    };
+    let model = settings.perceptron(device)?;
     // Made before the first step, so that a step's time is that of the network.
     let batches: Vec<Vec<f32>> = (0..settings.steps.min(MAX_BATCHES))
         .map(|step| {

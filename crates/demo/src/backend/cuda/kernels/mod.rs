@@ -1,4 +1,4 @@
-//! The kernels' sources, which NVRTC compiles for the device when a backend is created.
+//! The sources of the kernels, which NVRTC compiles for the device when a backend is created.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,7 +57,7 @@ impl Variant {
 }
 
 /// A file of kernels.
-struct Source {
+struct KernelFile {
     name: &'static str,
     text: &'static str,
     variants: &'static [Variant],
@@ -65,7 +65,7 @@ struct Source {
 }
 
 /// Declares the files of kernels, and [`Kernel`] with all kernels in them.
-macro_rules! sources {
+macro_rules! kernel_files {
     ($($file:literal, $variants:expr => { $($kernel:ident $name:literal),+ $(,)? })+) => {
         /// A kernel of `kernels/*.cu`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ macro_rules! sources {
 
         const KERNELS: usize = [$($(Kernel::$kernel),+),+].len();
 
-        static SOURCES: &[Source] = &[$(Source {
+        static KERNEL_FILES: &[KernelFile] = &[$(KernelFile {
             name: concat!($file, ".cu"),
             text: concat!(include_str!("prelude.cu"), include_str!(concat!($file, ".cu"))),
             variants: $variants,
@@ -82,7 +82,7 @@ macro_rules! sources {
     };
 }
 
-sources! {
+kernel_files! {
     "rows", &Variant::ALL => {
         Softmax "softmax",
         SoftmaxBackward "softmax_backward",
@@ -153,7 +153,7 @@ sources! {
 
 /// A file of kernels compiled for one variant.
 pub(super) struct Compiled {
-    source: &'static Source,
+    file: &'static KernelFile,
     variant: Variant,
     /// Machine code, or PTX that ends with a 0.
     pub(super) image: Vec<u8>,
@@ -162,7 +162,7 @@ pub(super) struct Compiled {
 impl Compiled {
     /// Returns the kernels in the file, with the names that they have there.
     pub(super) fn kernels(&self) -> impl Iterator<Item = (Kernel, Variant, &'static str)> {
-        self.source.kernels.iter().map(|&(kernel, name)| (kernel, self.variant, name))
+        self.file.kernels.iter().map(|&(kernel, name)| (kernel, self.variant, name))
     }
 }
 
@@ -181,16 +181,16 @@ pub(super) fn compiled(target: Target) -> Result<Arc<[Compiled]>> {
 
 /// Compiles all kernels, on as many threads as the machine has processors.
 pub(super) fn compile_all(target: Target) -> Result<Vec<Compiled>> {
-    let units: Vec<(&'static Source, Variant)> =
-        SOURCES.iter().flat_map(|source| source.variants.iter().map(move |&variant| (source, variant))).collect();
+    let units: Vec<(&'static KernelFile, Variant)> =
+        KERNEL_FILES.iter().flat_map(|file| file.variants.iter().map(move |&variant| (file, variant))).collect();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(units.len())));
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(units.len());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some(&(source, variant)) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let compiled = compile(source.name, source.text, &options(variant), target).map(|image| Compiled {
-                        source,
+                while let Some(&(file, variant)) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let compiled = compile(file.name, file.text, &options(variant), target).map(|image| Compiled {
+                        file,
                         variant,
                         image,
                     });

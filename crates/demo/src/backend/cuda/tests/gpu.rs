@@ -111,7 +111,7 @@ fn cuda_streams_and_graphs() {
                 // Another stream takes part in the recording.
                 backend.wait_stream(3, index)?;
                 backend.set_stream(3)?;
-                backend.unary(Unary::Relu, slice_of(c), slice_of(a))?;
+                backend.kernels().unary(Unary::Relu, slice_of(c), slice_of(a))?;
                 backend.wait_stream(index, 3)?;
                 backend.set_stream(index)
             }

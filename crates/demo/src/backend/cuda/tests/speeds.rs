@@ -71,20 +71,20 @@ fn elementwise(b: &CudaBackend, memory: &DriverMemory, dtype: DType) {
     let new = |len, dtype| filled(b, memory, len, dtype);
     let wide = 4 * WIDTH;
     let [x, y, z] = [(); 3].map(|()| new(TOKENS * wide, dtype));
-    rate(b, "gelu 4096x2048", dtype, &[x, y], || b.unary(Unary::Gelu, x, y));
-    rate(b, "gelu_backward", dtype, &[x, y, z], || b.binary(Binary::GeluBackward, x, y, z));
-    rate(b, "combine", dtype, &[x, y, z], || b.combine(1.0, x, Some((1.0, y)), z));
+    rate(b, "gelu 4096x2048", dtype, &[x, y], || b.kernels().unary(Unary::Gelu, x, y));
+    rate(b, "gelu_backward", dtype, &[x, y, z], || b.kernels().binary(Binary::GeluBackward, x, y, z));
+    rate(b, "combine", dtype, &[x, y, z], || b.kernels().combine(1.0, x, Some((1.0, y)), z));
     let bias = new(wide, dtype);
-    rate(b, "add_bias", dtype, &[x, bias, y], || b.add_bias(x, bias, y));
+    rate(b, "add_bias", dtype, &[x, bias, y], || b.kernels().add_bias(x, bias, y));
     let bias = new(wide, DType::F32);
-    rate(b, "add_bias of f32", dtype, &[x, bias, y], || b.add_bias(x, bias, y));
+    rate(b, "add_bias of f32", dtype, &[x, bias, y], || b.kernels().add_bias(x, bias, y));
     let other = new(TOKENS * wide, if dtype == DType::F32 { DType::Bf16 } else { DType::F32 });
-    rate(b, "copy to other type", dtype, &[x, other], || b.unary(Unary::Copy, x, other));
+    rate(b, "copy to other type", dtype, &[x, other], || b.kernels().unary(Unary::Copy, x, other));
     rate(b, "copy", dtype, &[x, y], || b.copy(x, y));
     let (sums, partials) = (new(wide, dtype), new(partial_rows(TOKENS) * wide, DType::F32));
-    rate(b, "column_sums 4096x2048", dtype, &[x], || b.column_sums(x, partials, sums));
+    rate(b, "column_sums 4096x2048", dtype, &[x], || b.kernels().column_sums(x, partials, sums));
     let (total, partials) = (new(1, dtype), new(x.len().div_ceil(4096), DType::F32));
-    rate(b, "sum of 8 M", dtype, &[x], || b.sum(x, partials, total, 1.0));
+    rate(b, "sum of 8 M", dtype, &[x], || b.kernels().sum(x, partials, total, 1.0));
     let heads = new(TOKENS * WIDTH, dtype);
     let copy = StridedCopy {
         dims: [8, HEADS, LENGTH, WIDTH / HEADS],
@@ -93,7 +93,7 @@ fn elementwise(b: &CudaBackend, memory: &DriverMemory, dtype: DType) {
         to_offset: 0,
         to_strides: [LENGTH * WIDTH, LENGTH * WIDTH / HEADS, WIDTH / HEADS, 1],
     };
-    rate(b, "split heads 4096x512", dtype, &[heads, heads], || b.copy_strided(x, heads, &copy));
+    rate(b, "split heads 4096x512", dtype, &[heads, heads], || b.kernels().copy_strided(x, heads, &copy));
 }
 
 fn rows(b: &CudaBackend, memory: &DriverMemory, dtype: DType) {
@@ -101,22 +101,24 @@ fn rows(b: &CudaBackend, memory: &DriverMemory, dtype: DType) {
     let rows = 8 * HEADS * LENGTH;
     let [x, y, z] = [(); 3].map(|()| new(rows * LENGTH, dtype));
     let shape = Softmax { rows, columns: LENGTH, scale: 0.125, queries: LENGTH, first: 0 };
-    rate(b, "softmax 32768x512", dtype, &[x, y], || b.softmax(x, y, &shape));
-    rate(b, "softmax_backward", dtype, &[x, y, z], || b.softmax_backward(x, y, z, &shape));
+    rate(b, "softmax 32768x512", dtype, &[x, y], || b.kernels().softmax(x, y, &shape));
+    rate(b, "softmax_backward", dtype, &[x, y, z], || b.kernels().softmax_backward(x, y, z, &shape));
     let [x, y, z] = [(); 3].map(|()| new(TOKENS * WIDTH, dtype));
     let [weight, bias, d_weight, d_bias] = [(); 4].map(|()| new(WIDTH, DType::F32));
     let statistics = new(2 * TOKENS, DType::F32);
     let partials = new(2 * partial_rows(TOKENS) * WIDTH, DType::F32);
     let norm = Norm { x, weight, bias, y, statistics };
-    rate(b, "layer_norm 4096x512", dtype, &[x, y], || b.layer_norm(&norm, 1e-5));
+    rate(b, "layer_norm 4096x512", dtype, &[x, y], || b.kernels().layer_norm(&norm, 1e-5));
     let norm = NormBackward { x, dy: y, weight, statistics, dx: z, d_weight, d_bias };
-    rate(b, "layer_norm_backward", dtype, &[x, y, z], || b.layer_norm_backward(&norm, partials));
+    rate(b, "layer_norm_backward", dtype, &[x, y, z], || b.kernels().layer_norm_backward(&norm, partials));
     let [logits, d_logits] = [(); 2].map(|()| new(TOKENS * VOCABULARY, dtype));
     let [log_sums, losses] = [(); 2].map(|()| new(TOKENS, DType::F32));
     let (targets, d_loss) = (indices(b, memory), new(1, DType::F32));
-    rate(b, "cross_entropy 4096x8192", dtype, &[logits], || b.cross_entropy(logits, targets, log_sums, losses));
+    rate(b, "cross_entropy 4096x8192", dtype, &[logits], || {
+        b.kernels().cross_entropy(logits, targets, log_sums, losses)
+    });
     rate(b, "cross_entropy_backward", dtype, &[logits, d_logits], || {
-        b.cross_entropy_backward([logits, targets, log_sums], d_loss, 1.0, d_logits)
+        b.kernels().cross_entropy_backward([logits, targets, log_sums], d_loss, 1.0, d_logits)
     });
 }
 
@@ -135,9 +137,9 @@ fn tables(b: &CudaBackend, memory: &DriverMemory, dtype: DType) {
     let (indices, rows) = (indices(b, memory), new(TOKENS * WIDTH, dtype));
     for vocabulary in [VOCABULARY, 50257] {
         let table = new(vocabulary * WIDTH, DType::F32);
-        rate(b, "gather_rows", dtype, &[rows, rows], || b.gather_rows(table, indices, rows));
+        rate(b, "gather_rows", dtype, &[rows, rows], || b.kernels().gather_rows(table, indices, rows));
         let name = if vocabulary == VOCABULARY { "scatter_add_rows to 8192" } else { "scatter_add_rows to 50257" };
-        rate(b, name, dtype, &[rows, table], || b.scatter_add_rows(rows, indices, table));
+        rate(b, name, dtype, &[rows, table], || b.kernels().scatter_add_rows(rows, indices, table));
     }
 }
 
@@ -169,7 +171,7 @@ fn optimizers(b: &CudaBackend, memory: &DriverMemory) {
     let [parameter, gradient, mean, variance] = [(); 4].map(|()| filled(b, memory, count, DType::F32));
     let step = AdamStep { rate: 1e-4, decay: 1e-6, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, root_scale: 1.0 };
     let moved = [parameter, gradient, mean, variance, parameter, mean, variance];
-    rate(b, "adam of 32 M", DType::F32, &moved, || b.adam(parameter, gradient, [mean, variance], &step));
+    rate(b, "adam of 32 M", DType::F32, &moved, || b.kernels().adam(parameter, gradient, [mean, variance], &step));
     let moments = QuantizedMoments {
         mean: memory.slice(count, DType::I8),
         mean_scales: filled(b, memory, count / 256, DType::F32),
@@ -178,14 +180,14 @@ fn optimizers(b: &CudaBackend, memory: &DriverMemory) {
     };
     let codes = [moments.mean, moments.variance, moments.mean, moments.variance];
     let moved = [&[parameter, gradient, parameter], &codes[..]].concat();
-    rate(b, "adam_8bit of 32 M", DType::F32, &moved, || b.adam_8bit(parameter, gradient, moments, &step));
+    rate(b, "adam_8bit of 32 M", DType::F32, &moved, || b.kernels().adam_8bit(parameter, gradient, moments, &step));
     let found = memory.slice(1, DType::U32);
-    rate(b, "unscale of 32 M", DType::F32, &[gradient, gradient], || b.unscale(gradient, 1.0, found));
+    rate(b, "unscale of 32 M", DType::F32, &[gradient, gradient], || b.kernels().unscale(gradient, 1.0, found));
 }
 
 /// The time that the processor needs for one launch.
 fn launches(b: &CudaBackend, memory: &DriverMemory) {
     let x = filled(b, memory, 256, DType::F32);
-    let time = seconds(b, || (0..100).try_for_each(|_| b.unary(Unary::Relu, x, x)));
+    let time = seconds(b, || (0..100).try_for_each(|_| b.kernels().unary(Unary::Relu, x, x)));
     println!("{:26} {:5} {:9.2} µs", "launch", "", 1e4 * time);
 }
