@@ -205,11 +205,9 @@ class Advice(TypedDict):
 
 def _answer(command, path, **sizes):
     """Runs a command that prints JSON and returns the parsed object."""
-    program = _command.find()
-    if program is None:
-        raise AnalysisError("the command vramscope is missing: install the package again (pip install vramscope)")
     options = [f"--{name.replace('_', '-')}={size}" for name, size in sizes.items() if size is not None]
-    arguments = [program, command, "--json", *options, "--", os.path.expanduser(os.fspath(path))]
+    program, path = _command.find_required(AnalysisError), os.path.expanduser(os.fspath(path))
+    arguments = [program, command, "--json", *options, "--", path]
     done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace")
     if done.returncode in _ANSWERS:
         return json.loads(done.stdout)

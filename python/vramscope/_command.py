@@ -26,3 +26,11 @@ def find():
         if found:
             return found
     return shutil.which(NAME)
+
+
+def find_required(error):
+    """Returns the path of the command; raises an error of this class if it is missing."""
+    path = find()
+    if path is None:
+        raise error("the command vramscope is missing: install the package again (pip install vramscope)")
+    return path

@@ -23,6 +23,14 @@ def print_message(message):
         raise_if_of_handler(error)
 
 
+def call_harmlessly(function, *arguments):
+    """Calls a function in the middle of the program, which does not notice that the function fails."""
+    try:
+        function(*arguments)
+    except Exception as error:
+        raise_if_of_handler(error)
+
+
 def raise_if_of_handler(error):
     """Raises an error again if a signal handler of the program has raised it. Python runs handlers
     in the middle of any function, ours too, and the program waits for what its handler raises.

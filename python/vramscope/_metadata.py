@@ -9,7 +9,7 @@ import functools
 import threading
 import weakref
 
-from ._messages import raise_if_of_handler
+from ._messages import call_harmlessly
 from ._scopes import scope
 
 #: The function of ``torch._C`` that sets the text.
@@ -63,10 +63,7 @@ def _recorded(function):
     @functools.wraps(function)
     def set_metadata(metadata):
         function(metadata)
-        try:
-            _set(metadata)
-        except Exception as error:  # The program must not notice.
-            raise_if_of_handler(error)
+        call_harmlessly(_set, metadata)
 
     return set_metadata
 

@@ -13,7 +13,7 @@ import weakref
 
 from . import _monitoring
 from ._frames import variable
-from ._messages import parameter_count, raise_if_of_handler
+from ._messages import call_harmlessly, parameter_count
 
 #: By the address of its code object: the observed calls of a function that runs modules.
 _observed = {}
@@ -58,20 +58,12 @@ class Observer:
         _leave_out_of_scripts()
 
         def begin(module, arguments=(), keywords=None):
-            _call_harmlessly(self.begin, module, [*arguments, *(keywords or {}).values()])
+            call_harmlessly(self.begin, module, [*arguments, *(keywords or {}).values()])
 
         self._hooks = [module.register_forward_pre_hook(ModuleHook(self, begin), with_kwargs=True)]
         if self.end is not None:
-            end = ModuleHook(self, lambda module, *_: _call_harmlessly(self.end, module))
+            end = ModuleHook(self, lambda module, *_: call_harmlessly(self.end, module))
             self._hooks.append(module.register_forward_hook(end, always_call=True))
-
-
-def _call_harmlessly(function, *arguments):
-    """Calls a function of an observer in the middle of the program's forward pass."""
-    try:
-        function(*arguments)
-    except Exception as error:  # The program must not notice.
-        raise_if_of_handler(error)
 
 
 class _ModuleReference(weakref.ref):
@@ -188,13 +180,13 @@ class _FunctionCalls:
             # All of them have a value when the function starts.
             arguments = [variable(frame, name) for name in frame.f_code.co_varnames[1 : parameter_count(frame.f_code)]]
             for observer in observers:
-                _call_harmlessly(observer.begin, module, arguments)
+                call_harmlessly(observer.begin, module, arguments)
 
     def _end(self, frame):
         module, observers = self._called(frame)
         for observer in observers:
             if observer.end is not None:
-                _call_harmlessly(observer.end, module)
+                call_harmlessly(observer.end, module)
 
 
 def _called_function(module):

@@ -1,11 +1,11 @@
 """Scopes of modules on vramscope's pool, which has no call stacks to find the modules in."""
 
 import sys
-import threading
 
 from ._module_calls import Observer, forget_freed
 from ._modules import names_in
 from ._object_table import ObjectTable
+from ._per_thread import PerThreadList
 
 #: What memory that is requested in a module's forward pass is used for.
 CATEGORY = "activation"
@@ -19,7 +19,10 @@ class ModuleScopes:
         #: What observes each module, and the module's name, as ``GPT/blocks/0``.
         self._modules = ObjectTable()
         self._is_compiling = sys.modules["torch"].compiler.is_compiling
-        self._local = threading.local()
+        #: The calls of modules of each thread, outermost first: the module's address, its name, and
+        #: whether the call has a scope. On Python 3.10 and 3.11, a call that ends by a
+        #: KeyboardInterrupt stays.
+        self._calls = PerThreadList()
 
     def add(self, model):
         """Names a model's modules. A module that has a name gets the new one."""
@@ -38,7 +41,7 @@ class ModuleScopes:
 
     def _begin(self, module, *_):
         if not self._is_compiling():
-            calls = self._calls()
+            calls = self._calls.items
             _, name = self._modules.get(module, (None, ""))
             part = _inner_part(name, calls[-1][1] if calls else "")
             if part:
@@ -46,22 +49,13 @@ class ModuleScopes:
             calls.append((id(module), name, bool(part)))
 
     def _end(self, module):
-        calls = [] if self._is_compiling() else self._calls()
+        calls = [] if self._is_compiling() else self._calls.items
         if any(entry[0] == id(module) for entry in calls):
             last = None
             while last != id(module):
                 last, _, has_scope = calls.pop()
                 if has_scope:
                     self._library.end_scope()
-
-    def _calls(self):
-        """Returns the calls of modules of this thread, outermost first: the module's address, its
-        name, and whether the call has a scope. On Python 3.10 and 3.11, a call that ends by a
-        KeyboardInterrupt stays."""
-        calls = getattr(self._local, "calls", None)
-        if calls is None:
-            calls = self._local.calls = []
-        return calls
 
 
 def _inner_part(name, outer):

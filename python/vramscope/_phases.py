@@ -5,9 +5,10 @@ import sys
 import threading
 
 from . import _frames
-from ._messages import raise_if_of_handler
+from ._messages import call_harmlessly
 from ._module_calls import Observer, forget_freed
 from ._object_table import ObjectTable
+from ._per_thread import PerThreadList
 
 #: The names of the spans.
 FORWARD = "forward"
@@ -30,9 +31,10 @@ class PhaseSpans:
         self._session = session
         #: The models, and what observes each.
         self._models = ObjectTable()
-        #: The calls of each thread, see `_calls`. Not of a later session: a session may end in the
-        #: middle of one.
-        self._local = threading.local()
+        #: The annotated models whose forward pass runs in each thread, outermost first: each with
+        #: its address and, where it is needed, its frame as ``program_frames`` has it. Not those of
+        #: a later session: a session may end in the middle of a pass.
+        self._calls = PerThreadList()
         self._is_recording = False
 
     def add(self, model):
@@ -62,14 +64,11 @@ class PhaseSpans:
     def mark(self, name, stage):
         """Records the beginning or the end of a span."""
         if self._is_recording:
-            try:
-                self._session.mark(name, stage)
-            except Exception as error:  # The program must not notice.
-                raise_if_of_handler(error)
+            call_harmlessly(self._session.mark, name, stage)
 
     def _begin_forward(self, module, *_):
         if not self._is_compiling():
-            calls = self._calls()
+            calls = self._calls.items
             frames = _frames.program_frames() if MISSES_INTERRUPTS else [None]
             if calls and MISSES_INTERRUPTS:
                 self._forget_interrupted(calls, frames)
@@ -85,21 +84,13 @@ class PhaseSpans:
             self.mark(FORWARD, "end")
 
     def _end_forward(self, module):
-        calls = [] if self._is_compiling() else self._calls()
+        calls = [] if self._is_compiling() else self._calls.items
         if any(address == id(module) for address, _ in calls):
             # Hooks that the program removed have left calls without an end (Python 3.10 and 3.11).
             while calls.pop()[0] != id(module):
                 pass
             if not calls:
                 self.mark(FORWARD, "end")
-
-    def _calls(self):
-        """Returns the annotated models whose forward pass runs in this thread, outermost first:
-        each with its address and, where it is needed, its frame as ``program_frames`` has it."""
-        calls = getattr(self._local, "calls", None)
-        if calls is None:
-            calls = self._local.calls = []
-        return calls
 
 
 def _wrap_backward(autograd):

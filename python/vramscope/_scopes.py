@@ -3,15 +3,16 @@
 import functools
 import inspect
 import sys
-import threading
 
 from . import _native
 from ._frames import variable
+from ._per_thread import PerThreadList
 
 #: What memory can be used for; as in ``docs/watch.md``.
 CATEGORIES = ("parameter", "gradient", "optimizer state", "activation", "input", "temporary", "workspace")
 
-_local = threading.local()
+#: The scopes that are open in each thread, outermost first.
+_open_scopes = PerThreadList()
 
 
 class scope:
@@ -53,7 +54,7 @@ class scope:
 
     def _open(self, module):
         """Opens the scope in the module at an address, or in no module (0)."""
-        entries = _entries()
+        entries = _open_scopes.items
         # Not the address: the scope may be defined again when the module is gone.
         entry = _Entry(self, _native.enclosing_module_name(module) if module else "")
         entry.define(entries[-1].number if entries else 0)
@@ -62,7 +63,7 @@ class scope:
 
     def _close(self):
         """Closes the scope in this thread."""
-        entries = _entries()
+        entries = _open_scopes.items
         index = next((index for index in reversed(range(len(entries))) if entries[index].scope is self), None)
         if index is None:
             # A generator that began in another thread, where the scope stays open.
@@ -146,19 +147,11 @@ def _steps(scope, inner):
 
 def enter_again():
     """Enters the scopes that are open in this thread again, in a forked child."""
-    entries = _entries()
+    entries = _open_scopes.items
     for index, entry in enumerate(entries):
         entry.define(entries[index - 1].number if index else 0)
     if entries:
         _native.enter_scope(entries[-1].number)
-
-
-def _entries():
-    """Returns the scopes that are open in this thread, outermost first."""
-    entries = getattr(_local, "entries", None)
-    if entries is None:
-        entries = _local.entries = []
-    return entries
 
 
 def _enclosing_module(frame):

@@ -10,7 +10,7 @@ import functools
 
 from . import _monitoring
 from ._frames import variable
-from ._messages import raise_if_of_handler
+from ._messages import call_harmlessly
 
 _session = None
 #: Ends to observe the class; None while nothing does.
@@ -56,8 +56,8 @@ def remove():
 def _observe(kind):
     """Observes the methods of a class. Returns a function that ends this."""
     observations = [
-        _monitoring.Observation(kind.__enter__.__code__, lambda frame: _mark(variable(frame, "self").name, "begin")),
-        _monitoring.Observation(kind.__exit__.__code__, lambda frame: _mark(variable(frame, "self").name, "end")),
+        _monitoring.Observation(kind.__enter__.__code__, lambda frame: _mark(variable(frame, "self"), "begin")),
+        _monitoring.Observation(kind.__exit__.__code__, lambda frame: _mark(variable(frame, "self"), "end")),
     ]
 
     def end():
@@ -73,7 +73,7 @@ def _wrap(kind):
 
     @functools.wraps(enter)
     def __enter__(self):
-        _mark_harmlessly(self, "begin")
+        call_harmlessly(_mark, self, "begin")
         return enter(self)
 
     @functools.wraps(leave)
@@ -81,7 +81,7 @@ def _wrap(kind):
         try:
             return leave(self, *arguments)
         finally:
-            _mark_harmlessly(self, "end")
+            call_harmlessly(_mark, self, "end")
 
     kind.__enter__, kind.__exit__ = __enter__, __exit__
 
@@ -91,10 +91,11 @@ def _wrap(kind):
     return restore
 
 
-def _mark(name, stage):
+def _mark(span, stage):
     session = _session
     if session is None:
         return
+    name = span.name
     if _is_recording:
         session.mark(name, stage)
     elif stage == "begin":
@@ -102,10 +103,3 @@ def _mark(name, stage):
     elif name in _open:
         # The innermost one ends first.
         del _open[len(_open) - 1 - _open[::-1].index(name)]
-
-
-def _mark_harmlessly(span, stage):
-    try:
-        _mark(span.name, stage)
-    except Exception as error:  # The program gets PyTorch's own error.
-        raise_if_of_handler(error)

@@ -25,6 +25,7 @@ class _Server:
     def __init__(self, path, version):
         self.version = version
         self._owner = os.getpid()
+        program = _command.find_required(ViewError)
         arguments = ["view", "--no-open", "--listen", "127.0.0.1:0", "--until-stdin-closes", "--allow-host", "*"]
         # Its own token: the notebook's file contains it, and it is invalid when the process has
         # ended.
@@ -32,7 +33,7 @@ class _Server:
         with tempfile.TemporaryFile() as messages:
             # Its own session: interrupting the kernel interrupts the kernel's process group.
             self._process = subprocess.Popen(
-                [_program(), *arguments, "--", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages,
+                [program, *arguments, "--", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages,
                 env=variables, start_new_session=True,
             )
             try:
@@ -63,14 +64,6 @@ class _Server:
             self._process.wait()
             self._process.stdin.close()
             self._process.stdout.close()
-
-
-def _program():
-    """Returns the path of the command ``vramscope``."""
-    found = _command.find()
-    if not found:
-        raise ViewError("the command vramscope is missing: install the package again (pip install vramscope)")
-    return found
 
 
 def serve(path):

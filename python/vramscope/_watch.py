@@ -139,7 +139,7 @@ class Watch:
         try:
             return _lock.run(self._end_now, timeout)
         except BusyError as error:
-            _print(f"stop() has no effect: {error}")
+            print_message(f"stop() has no effect: {error}")
             return False
 
     def _end_at_exit(self):
@@ -201,7 +201,7 @@ class Watch:
             self._session.add_file(path, can_end)
         except RuntimeError as error:
             raise_if_of_handler(error)
-            _print(f"{error}; no file is written")
+            print_message(f"{error}; no file is written")
             self._lacks_file = True
             return False
         return True
@@ -218,7 +218,8 @@ class Watch:
         if ignored:
             by = f" by {self.starter}" if self.starter else ""
             page = f", with its page at {self.url.partition('?')[0]}" if self.url else ""
-            _print(f"watch({', '.join(ignored)}) has no effect: a session is in progress{by}{page}; stop it first")
+            call = f"watch({', '.join(ignored)})"
+            print_message(f"{call} has no effect: a session is in progress{by}{page}; stop it first")
 
     def _end_block(self):
         """Continues without the block of ``record()``. The caller does not hold the lock."""
@@ -255,13 +256,13 @@ class _Block(Watch):
             try:
                 self._following.record_now()
             except BusyError as error:
-                _print(f"stop() has no effect: {error}")
+                print_message(f"stop() has no effect: {error}")
                 return False
             try:
                 self._is_complete = self._session.end_file(*self._files)
             except RuntimeError as error:
                 raise_if_of_handler(error)
-                _print(f"cannot write {os.fsdecode(self._files[0])}: {error}")
+                print_message(f"cannot write {os.fsdecode(self._files[0])}: {error}")
                 self._is_complete = False
         # Not if another block has followed it.
         if self._owner._block is self:
@@ -283,7 +284,7 @@ def watch(listen=None, record=None, stacks="python"):
     """
     started = start_with_page(listen, record, stacks)
     if started.url:
-        _print(f"listening: {started.url}")
+        print_message(f"listening: {started.url}")
     return started
 
 
@@ -430,10 +431,6 @@ def _page_options():
 
 def _pushes():
     return bool(os.environ.get("VRAMSCOPE_PUSH"))
-
-
-def _print(message):
-    print_message(message)
 
 
 def mark(name):
