@@ -36,6 +36,11 @@ class Check:
         return f">= {self.lowest:g}" if self.lowest is not None else f"<= {self.highest:g}"
 
 
+def figure(key, variant):
+    """Returns a function that reads a figure of a variant."""
+    return lambda results: results[variant][key]
+
+
 def ratio(key, variant, plain):
     """Returns a function that divides a figure of one variant by that of another one."""
     return lambda results: results[variant][key] / results[plain][key]
@@ -49,12 +54,11 @@ def cut(what, key, variant, plain, lowest):
 
 def saved(what, key, variant, plain, unit, lowest, highest=None):
     """Checks by how many times `unit`, a figure of `plain`, the variant lowers the figure `key`."""
-    return Check(
-        what,
-        lambda it: (it[plain][key] - it[variant][key]) / it[plain][unit],
-        lowest,
-        highest,
-    )  # fmt: skip
+
+    def value(results):
+        return (results[plain][key] - results[variant][key]) / results[plain][unit]
+
+    return Check(what, value, lowest, highest)
 
 
 def same_losses(first, second, highest=0.0):
@@ -115,14 +119,15 @@ def checkpointing():
     ]
 
 
+def share(what, key, whole, variant, lowest, highest):
+    """Checks a figure of a variant, divided by another one of the same variant."""
+    return Check(what, lambda it: it[variant][key] / it[variant][whole], lowest, highest)
+
+
 def state_of(variant, times):
     """Checks the size of an optimizer's state."""
-    return Check(
-        f"optimizer state / parameters ({variant})",
-        lambda it: it[variant]["optimizer_bytes"] / it[variant]["parameter_bytes"],
-        times,
-        times,
-    )
+    what = f"optimizer state / parameters ({variant})"
+    return share(what, "optimizer_bytes", "parameter_bytes", variant, times, times)
 
 
 def recording_checks(name, variant):
@@ -174,6 +179,7 @@ def gradients_at_forward_lines(results):
 
 
 PEAK, RESERVED = "peak_allocated_bytes", "peak_reserved_bytes"
+END, END_RESERVED = "end_allocated_bytes", "end_reserved_bytes"
 CHECKS = {
     "inference_no_grad": [
         cut("peak allocated", PEAK, "no_grad", "with_graph", 0.40),
@@ -193,8 +199,8 @@ CHECKS = {
         same_losses("with", "without"),
     ],
     "empty_cache": [
-        cut("reserved at the end", "end_reserved_bytes", "after_warm_up", "never", 0.50),
-        cut("reserved at the end", "end_reserved_bytes", "every_step", "never", 0.50),
+        cut("reserved at the end", END_RESERVED, "after_warm_up", "never", 0.50),
+        cut("reserved at the end", END_RESERVED, "every_step", "never", 0.50),
         Check(
             "device allocations, every_step / never",
             ratio("device_allocations", "every_step", "never"),
@@ -220,7 +226,7 @@ CHECKS = {
             3.9,
             4.2,
         ),
-        cut("reserved at the end", "end_reserved_bytes", "with", "without", 0.50),
+        cut("reserved at the end", END_RESERVED, "with", "without", 0.50),
     ],
     "offload": [
         # Parameters, gradients and two moments. Above 4, because a block keeps up to 1 MiB that is
@@ -233,16 +239,8 @@ CHECKS = {
         same_losses("with", "without", 1e-5),
     ],
     "gradients_kept": [
-        Check(
-            "additional memory at the end / gradients",
-            lambda it: (
-                (it["with"]["end_allocated_bytes"] - it["without"]["end_allocated_bytes"])
-                / it["with"]["gradient_bytes"]
-            ),
-            # Above 1, because a block keeps up to 1 MiB that is too small to split off.
-            0.95,
-            1.10,
-        ),
+        # Above 1, because a block keeps up to 1 MiB that is too small to split off.
+        saved("end rises by gradients", END, "without", "with", "gradient_bytes", 0.95, 1.10),
         Check(
             "the third step's loss differs, as its gradients were added to the first step's",
             lambda it: abs(it["with"]["losses"][2] - it["without"]["losses"][2]),
@@ -263,17 +261,8 @@ CHECKS = {
     ],
     "int8_weights": [
         cut("memory of weights", "weight_bytes", "with", "without", 0.70),
-        Check(
-            "allocated memory falls by this share of the float32 weights",
-            lambda it: (
-                (it["without"]["end_allocated_bytes"] - it["with"]["end_allocated_bytes"])
-                / it["without"]["weight_bytes"]
-            ),
-            0.70,
-        ),
-        Check(
-            "relative error of the logits", lambda it: it["with"]["relative_error"], highest=0.05
-        ),
+        saved("end falls by float32 weights", END, "with", "without", "weight_bytes", 0.70),
+        Check("relative error of the logits", figure("relative_error", "with"), highest=0.05),
     ],
     "adam_8bit": [
         cut("memory of optimizer state", "optimizer_bytes", "with", "without", 0.70),
@@ -293,57 +282,31 @@ CHECKS = {
     + [same_losses("lazy", "eager"), same_losses("generator", "eager")],
     "pinned_staging": [
         step_time("with / without", "with", "without", highest=0.95),
-        saved(
-            "peak falls by batches (negative: rises)",
-            PEAK,
-            "with",
-            "without",
-            "batch_bytes",
-            -2.1,
-            0.1,
-        ),
+        # Negative: it rises.
+        saved("peak falls by batches", PEAK, "with", "without", "batch_bytes", -2.1, 0.1),
         same_losses("with", "without"),
     ],
     "batch_search": [
-        Check("out-of-memory errors", lambda it: it["with"]["out_of_memory_errors"], 1),
-        Check(
-            "peak reserved / cap",
-            lambda it: it["with"][RESERVED] / it["with"]["cap_bytes"],
-            0.7,
-            1.0,
-        ),
+        Check("out-of-memory errors", figure("out_of_memory_errors", "with"), 1),
+        share("peak reserved / cap", RESERVED, "cap_bytes", "with", 0.7, 1.0),
         Check("losses after the recovery", lambda it: len(it["with"]["losses"]), 1),
     ],
     "growing_list": [
         *linear("with", 1.9, evenness=0.6),
         # All of 8 steps. Above 8, because a block of 2 MiB may keep 1 MiB more.
-        saved(
-            "end falls by outputs",
-            "end_allocated_bytes",
-            "without",
-            "with",
-            "output_bytes",
-            7.9,
-            12,
-        ),
+        saved("end falls by outputs", END, "without", "with", "output_bytes", 7.9, 12),
         flat("without"),
         same_losses("with", "without"),
     ],
     "record_stream": [
-        Check("overwritten steps (with)", lambda it: it["with"]["overwritten_steps"], 0, 0),
-        Check("overwritten steps (without)", lambda it: it["without"]["overwritten_steps"], 1),
+        Check("overwritten steps (with)", figure("overwritten_steps", "with"), 0, 0),
+        Check("overwritten steps (without)", figure("overwritten_steps", "without"), 1),
         saved("reserved falls by tensors", RESERVED, "without", "with", "tensor_bytes", 0.9),
     ],
     "graph_pools": [
         cut("memory of the graphs", "graph_bytes", "shared_pool", "own_pools", 0.30),
-        Check(
-            "largest error (shared_pool)",
-            lambda it: it["shared_pool"]["largest_error"],
-            highest=1e-6,
-        ),
-        Check(
-            "largest error (own_pools)", lambda it: it["own_pools"]["largest_error"], highest=1e-6
-        ),
+        Check("largest error (shared_pool)", figure("largest_error", "shared_pool"), highest=1e-6),
+        Check("largest error (own_pools)", figure("largest_error", "own_pools"), highest=1e-6),
     ],
     "variable_lengths": [
         cut("peak reserved", RESERVED, "expandable_segments", "default", 0.30),
@@ -365,19 +328,9 @@ CHECKS = {
         same_losses("no_caching", "caching"),
     ],
     "kv_cache": [
-        saved(
-            "end rises by caches",
-            "end_allocated_bytes",
-            "without",
-            "with",
-            "cache_bytes",
-            0.95,
-            1.05,
-        ),
+        saved("end rises by caches", END, "without", "with", "cache_bytes", 0.95, 1.05),
         # The cache takes about as much as the activations of the whole text that it saves.
-        Check(
-            "peak after the first step, with / without", ratio(PEAK, "with", "without"), 0.6, 1.1
-        ),
+        Check("peak after step 1, with / without", ratio(PEAK, "with", "without"), 0.6, 1.1),
         step_time("without / with", "without", "with", 1.2),
         Check("equal texts", lambda it: int(it["with"]["text"] == it["without"]["text"]), 1, 1),
     ],

@@ -10,7 +10,6 @@ number of heads. With `--profile`, prints the calls, memory and times of each op
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import statistics
 import time
@@ -58,9 +57,8 @@ def load(path, heads, low_precision_softmax):
     vocabulary, width = weights["tokens.weight"].shape
     layers = sum(name.endswith(".qkv.weight") for name in weights)
     length = weights["positions.weight"].shape[0]
-    sizes = GptConfig(vocabulary, layers, width, heads, length)
-    sizes = dataclasses.replace(sizes, low_precision_softmax=low_precision_softmax)
-    model = Gpt(sizes)
+    sizes = (vocabulary, layers, width, heads, length)
+    model = Gpt(GptConfig(*sizes, low_precision_softmax=low_precision_softmax))
     # Strict: a missing or unknown name is an error.
     model.load_state_dict(weights)
     return model
