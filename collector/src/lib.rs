@@ -186,9 +186,9 @@ pub use scope::{Scope, enter_scope, leave_scope};
 pub use scope_layer::ScopeLayer;
 #[cfg(feature = "server")]
 pub use server::{
-    ANY_HOST, Assets, Content, DEFAULT_PORT, FleetClient, FleetFeed, MEDIA_TYPE, MetricFamily, MetricSample,
-    MetricValue, RecordingBytes, ServedRecording, Server, ServerLimits, ServerOptions, StartError, TlsError, TlsFiles,
-    Token, TokenError, page_address,
+    ANY_HOST, Assets, DEFAULT_PORT, FleetClient, FleetFeed, MEDIA_TYPE, MetricFamily, MetricSample, MetricValue,
+    RecordingBytes, ServedContent, ServedRecording, Server, ServerLimits, ServerOptions, StartError, TlsError,
+    TlsFiles, Token, TokenError, page_address,
 };
 pub use snapshot::{SegmentType, SnapshotBlock, SnapshotFrame, SnapshotSegment, SnapshotState};
 #[cfg(any(feature = "follow", feature = "push"))]

@@ -24,7 +24,7 @@ use crate::process::Rank;
 use crate::push::{Push, PushAddress, push_from_env};
 use crate::recorder::{Outputs, Overflow, Recorder, RecorderHandle, Summary};
 #[cfg(feature = "server")]
-use crate::server::{Content, Server, ServerOptions, StartError, TlsFiles, Token};
+use crate::server::{ServedContent, Server, ServerOptions, StartError, TlsFiles, Token};
 
 /// Where a monitor serves the live page: on loopback, at another address, or nowhere.
 #[cfg(feature = "server")]
@@ -221,7 +221,7 @@ impl<D: MemoryDevice> MonitorBuilder<D> {
         #[cfg(feature = "server")]
         let (controls, server) = {
             let controls = Controls::default();
-            let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
+            let content = ServedContent { controls: Some(controls.clone()), ..ServedContent::live(hub.clone()) };
             let start = |listen| Server::start(ServerOptions { listen, ..self.server }, content).map(Some);
             let server = match self.listen {
                 Listen::Loopback => start(None)?,

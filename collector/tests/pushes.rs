@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tracing::Level;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
-use vramscope_collector::{Aggregator, Content, Hub, Outputs, Server, ServerOptions, Token, log_text};
+use vramscope_collector::{Aggregator, Hub, Outputs, ServedContent, Server, ServerOptions, Token, log_text};
 use vramscope_trace::{
     AnnotationStage, DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink, SiteId, StringId,
 };
@@ -44,7 +44,7 @@ fn start() -> PushServer {
         token: Some(Token::new("secret").expect("a valid token")),
         ..ServerOptions::default()
     };
-    let content = Content { aggregator: Some(aggregator.clone()), ..Content::live(hub.clone()) };
+    let content = ServedContent { aggregator: Some(aggregator.clone()), ..ServedContent::live(hub.clone()) };
     let server = Server::start(options, content).expect("the server starts");
     PushServer { aggregator, hub, server, first_log_event, _log: log }
 }

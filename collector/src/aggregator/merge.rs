@@ -15,7 +15,7 @@ use vramscope_trace::{
 };
 
 use super::received_state::{is_equal, merged_device};
-use super::source::{Entry, MAX_PENDING_WEIGHT, MergeContext, PendingEntry, Source, WAIT_NS};
+use super::source::{MAX_PENDING_WEIGHT, MergeContext, MergeEntry, PendingEntry, ProcessSource, WAIT_NS};
 use crate::process::Process;
 
 /// If the first process started at least 1 s before the server, nothing is merged for this long, so
@@ -88,7 +88,7 @@ pub(super) struct DisconnectReport {
 pub(super) struct Merger<O> {
     pub(super) output: O,
     context: MergeContext,
-    sources: Vec<Source>,
+    sources: Vec<ProcessSource>,
     /// The time of the last merged entry.
     last_ns: u64,
     /// The number of the newest connection.
@@ -119,7 +119,7 @@ impl<O: Output> Merger<O> {
 
     /// Returns the stream of a connection's process; `None` if the process has disconnected, opened
     /// a newer connection, or was forgotten.
-    fn source(&mut self, joined: &MergerConnection) -> Option<&mut Source> {
+    fn source(&mut self, joined: &MergerConnection) -> Option<&mut ProcessSource> {
         let index = self.source_index(&joined.identity)?;
         Some(&mut self.sources[index]).filter(|source| source.connection == Some(joined.connection))
     }
@@ -137,12 +137,12 @@ impl<O: Output> Merger<O> {
         }
         if known.is_none() {
             self.ensure_capacity(now_unix_ns)?;
-            let has_same_rank = |source: &&Source| {
+            let has_same_rank = |source: &&ProcessSource| {
                 source.process.rank.is_some()
                     && (source.process.rank, &source.process.host) == (process.rank, &process.host)
             };
             let run = 1 + self.sources.iter().filter(has_same_rank).count();
-            self.sources.push(Source::new(process, run, now_unix_ns));
+            self.sources.push(ProcessSource::new(process, run, now_unix_ns));
         }
         self.connections += 1;
         let index = known.unwrap_or(self.sources.len() - 1);
@@ -276,7 +276,7 @@ impl<O: Output> Merger<O> {
         let Some(source) = self.source(joined) else { return };
         let kind = EventKind::Mark { stage: AnnotationStage::Instant, name, address: 0, site: SiteId(0) };
         for device in source.devices.values().copied().collect::<Vec<_>>() {
-            source.append(now_ns, now_ns, Entry::Event(kind, device));
+            source.append(now_ns, now_ns, MergeEntry::Event(kind, device));
         }
     }
 
@@ -416,13 +416,13 @@ impl<O: Output> Merger<O> {
         self.last_ns = self.last_ns.max(pending.time_ns);
         let time_ns = self.last_ns;
         match pending.entry {
-            Entry::Event(kind, device) => self.output.event(&Event { device, time_ns, kind }),
-            Entry::Annotation(annotation) => {
+            MergeEntry::Event(kind, device) => self.output.event(&Event { device, time_ns, kind }),
+            MergeEntry::Annotation(annotation) => {
                 let at_event = self.output.state().event();
                 self.output.annotation(&Annotation { at_event, ..annotation });
             }
-            Entry::Relabel(relabel) => self.output.relabel(&Relabel { time_ns, ..relabel }),
-            Entry::State { state, lost } => {
+            MergeEntry::Relabel(relabel) => self.output.relabel(&Relabel { time_ns, ..relabel }),
+            MergeEntry::State { state, lost } => {
                 if lost > 0
                     && let Some(&device) = self.sources[index].devices.values().next()
                 {
@@ -465,7 +465,7 @@ impl<O: Output> Merger<O> {
     }
 
     /// Iterates over the connected processes whose recording has not ended.
-    fn running(&self) -> impl Iterator<Item = &Source> {
+    fn running(&self) -> impl Iterator<Item = &ProcessSource> {
         self.sources.iter().filter(|source| source.connection.is_some() && !source.has_ended)
     }
 

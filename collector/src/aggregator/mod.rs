@@ -37,14 +37,14 @@ const MERGE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Whether the merged recording has not started, is running, or has stopped. The merger exists only
 /// while it is running.
-enum State {
+enum MergeState {
     NotStarted,
     /// The hub is ended when the recording stops.
     Running(Box<Merger<Streams>>, Option<Hub>),
     Stopped,
 }
 
-impl State {
+impl MergeState {
     /// Returns the merger, or an error text that says why the recording is not running.
     fn merger(&mut self) -> Result<&mut Merger<Streams>, String> {
         match self {
@@ -57,7 +57,7 @@ impl State {
 
 /// State that the clones of an [`Aggregator`] and its merge thread share.
 struct AggregatorState {
-    state: Mutex<State>,
+    state: Mutex<MergeState>,
     /// Monotonic start time and the Unix time it corresponds to, in nanoseconds. Later changes of
     /// the system clock have no effect.
     start: (Instant, u64),
@@ -68,7 +68,7 @@ struct AggregatorState {
 
 impl AggregatorState {
     /// Locks the state, also after a thread that held the lock has panicked.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MergeState> {
         // A panic concerns one process's stream; the other processes continue.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,7 +109,7 @@ impl Aggregator {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let unix_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
         Self(Arc::new(AggregatorState {
-            state: Mutex::new(State::NotStarted),
+            state: Mutex::new(MergeState::NotStarted),
             start: (Instant::now(), unix_ns),
             connected_devices: Mutex::default(),
         }))
@@ -126,7 +126,7 @@ impl Aggregator {
             RecordingInfo { epoch_unix_ns: unix_ns, source: "vramscope serve".to_owned(), ..RecordingInfo::default() };
         let hub = outputs.hub.clone();
         let merger = Merger::new(Streams::new(&info, outputs), unix_ns);
-        *self.0.lock() = State::Running(Box::new(merger), hub);
+        *self.0.lock() = MergeState::Running(Box::new(merger), hub);
         let state = Arc::downgrade(&self.0);
         let run = move || report_panic(|| merge_loop(&state));
         std::thread::Builder::new().name("vramscope-merge".into()).spawn(run).map(drop)
@@ -183,7 +183,9 @@ impl Aggregator {
     /// Ends the merged recording and returns its number of events, size and file error; `None` if
     /// it has not begun or has already ended.
     pub fn stop(&self) -> Option<Summary> {
-        let State::Running(merger, hub) = std::mem::replace(&mut *self.0.lock(), State::Stopped) else { return None };
+        let MergeState::Running(merger, hub) = std::mem::replace(&mut *self.0.lock(), MergeState::Stopped) else {
+            return None;
+        };
         let mut streams = merger.finish(self.0.now_unix_ns());
         streams.summary.events = streams.state().event();
         streams.finish_pass(None, true);

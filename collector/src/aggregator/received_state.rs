@@ -2,7 +2,7 @@
 
 use vramscope_trace::DeviceState;
 
-use super::source::{Source, WAIT_NS};
+use super::source::{ProcessSource, WAIT_NS};
 
 /// Returns true if two states of a device have equal segments, blocks, counters and memory sample.
 /// Sites, ages and event numbers may differ.
@@ -24,7 +24,7 @@ pub(super) fn is_equal(current: &DeviceState, received: &DeviceState) -> bool {
 /// most `now_ns`). Segments and blocks that `current`, the merged state of the device, also
 /// contains keep their event number; all others get `event`.
 pub(super) fn merged_device(
-    source: &Source,
+    source: &ProcessSource,
     received: &DeviceState,
     current: &DeviceState,
     event: u64,

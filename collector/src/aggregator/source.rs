@@ -40,13 +40,13 @@ pub(super) struct PendingEntry {
     pub(super) time_ns: u64,
     /// When the entry arrived.
     pub(super) arrived_ns: u64,
-    pub(super) entry: Entry,
+    pub(super) entry: MergeEntry,
 }
 
 /// An event, full state, annotation or relabel of one process's recording. All but a full state
 /// already have the merged recording's numbers; a full state still has the process's own.
 #[derive(Debug)]
-pub(super) enum Entry {
+pub(super) enum MergeEntry {
     Event(EventKind, DeviceId),
     /// The process's full state. `lost` events before it are missing.
     State {
@@ -57,7 +57,7 @@ pub(super) enum Entry {
     Relabel(Relabel),
 }
 
-impl Entry {
+impl MergeEntry {
     /// Returns how much the entry counts toward [`MAX_PENDING_WEIGHT`]: 1, or for a full state 1
     /// plus its number of segments and blocks.
     fn weight(&self) -> usize {
@@ -131,7 +131,7 @@ impl MergeContext {
 /// One process's stream: its decoder, its numbers in the merged recording, and its entries that
 /// wait to be merged.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct ProcessSource {
     pub(super) process: Process,
     /// The prefix of its devices' names: its rank, and which run of that rank it is.
     title: String,
@@ -176,7 +176,7 @@ pub(super) struct Source {
     is_complete: bool,
 }
 
-impl Source {
+impl ProcessSource {
     /// Creates the source of a new process, the `run`th of its rank.
     pub(super) fn new(process: Process, run: usize, joined_unix_ns: u64) -> Self {
         let title = match run {
@@ -238,7 +238,7 @@ impl Source {
                     let (name, time_ns) =
                         (self.numbers.string(annotation.name), self.merged_ns(annotation.time_ns, now_ns));
                     // Its event number is set when it is merged.
-                    let entry = |device| Entry::Annotation(Annotation { device, name, time_ns, ..annotation });
+                    let entry = |device| MergeEntry::Annotation(Annotation { device, name, time_ns, ..annotation });
                     match self.devices.get(&annotation.device) {
                         None if self.holds_marks() => {
                             self.hold_mark(annotation.device, time_ns, now_ns, entry(DeviceId(0)));
@@ -254,7 +254,7 @@ impl Source {
                     if let Some(&device) = self.devices.get(&relabel.device) {
                         let (site, time_ns) =
                             (self.numbers.site(relabel.site), self.merged_ns(relabel.time_ns, now_ns));
-                        self.append(time_ns, now_ns, Entry::Relabel(Relabel { device, site, ..relabel }));
+                        self.append(time_ns, now_ns, MergeEntry::Relabel(Relabel { device, site, ..relabel }));
                     }
                 }
             }
@@ -321,7 +321,7 @@ impl Source {
         context.info_changed = true;
         self.devices.insert(local, merged);
         for PendingEntry { time_ns, arrived_ns, mut entry } in self.held_marks.remove(&local).unwrap_or_default() {
-            if let Entry::Event(_, device) | Entry::Annotation(Annotation { device, .. }) = &mut entry {
+            if let MergeEntry::Event(_, device) | MergeEntry::Annotation(Annotation { device, .. }) = &mut entry {
                 *device = merged;
             }
             self.append(time_ns, arrived_ns, entry);
@@ -351,7 +351,7 @@ impl Source {
         }
         self.update_devices(context);
         let time_ns = self.merged_ns(state.time_ns(), now_ns).max(self.until_ns);
-        self.append(time_ns, now_ns, Entry::State { state, lost });
+        self.append(time_ns, now_ns, MergeEntry::State { state, lost });
         Ok(())
     }
 
@@ -367,11 +367,11 @@ impl Source {
         // After a pause, every device has a gap.
         let is_held = matches!(kind, EventKind::Mark { .. } | EventKind::Gap { .. });
         if is_held && self.holds_marks() && !self.devices.contains_key(&event.device) {
-            self.hold_mark(event.device, time_ns, now_ns, Entry::Event(kind, DeviceId(0)));
+            self.hold_mark(event.device, time_ns, now_ns, MergeEntry::Event(kind, DeviceId(0)));
             return Ok(());
         }
         let device = self.device(event.device, context)?;
-        self.append(time_ns, now_ns, Entry::Event(kind, device));
+        self.append(time_ns, now_ns, MergeEntry::Event(kind, device));
         Ok(())
     }
 
@@ -382,7 +382,7 @@ impl Source {
     }
 
     /// Keeps a mark or a gap on a device without other events until it has one.
-    fn hold_mark(&mut self, local: DeviceId, time_ns: u64, arrived_ns: u64, entry: Entry) {
+    fn hold_mark(&mut self, local: DeviceId, time_ns: u64, arrived_ns: u64, entry: MergeEntry) {
         let held = self.held_marks.entry(local).or_default();
         if held.len() < MAX_HELD_MARKS {
             held.push(PendingEntry { time_ns, arrived_ns, entry });
@@ -399,7 +399,7 @@ impl Source {
     /// Adds an entry that happened at `time_ns` and arrived at `arrived_ns`, both in nanoseconds
     /// since the merged recording's start, to those that wait to be merged. An entry earlier than
     /// the process's newest one gets that one's time.
-    pub(super) fn append(&mut self, time_ns: u64, arrived_ns: u64, entry: Entry) {
+    pub(super) fn append(&mut self, time_ns: u64, arrived_ns: u64, entry: MergeEntry) {
         // A process's entries keep their order, so times do not decrease.
         self.until_ns = self.until_ns.max(time_ns);
         self.last_arrival_ns = arrived_ns;

@@ -26,7 +26,7 @@ struct StatePosition {
 /// The byte offsets in a file that matter when its oldest part is removed: chunks that must be
 /// kept, and full states, any of which the rest may begin with.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Layout {
+pub(super) struct FileLayout {
     len: u64,
     /// Ranges of header and definition chunks, which are always kept. Adjacent ranges are merged.
     permanent: Vec<Range<u64>>,
@@ -35,7 +35,7 @@ pub(super) struct Layout {
     start: Option<Instant>,
 }
 
-impl Layout {
+impl FileLayout {
     /// Returns the size of the file in bytes.
     pub(super) fn len(&self) -> u64 {
         self.len

@@ -11,7 +11,7 @@ use vramscope_trace::{Chunk, Recording};
 
 use super::keep::Keep;
 use super::storage::{FileRole, Storage};
-use super::window::{Layout, is_of_the_recording};
+use super::window::{FileLayout, is_of_the_recording};
 
 /// Pause between attempts while the operating system can take no data.
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
@@ -50,7 +50,7 @@ struct Copying {
 pub(super) struct Writer<S> {
     storage: S,
     keep: Keep,
-    layout: Layout,
+    layout: FileLayout,
     copying: Option<Copying>,
     slice: Vec<u8>,
     /// Size of the index at the end.
@@ -72,7 +72,7 @@ impl<S: Storage> Writer<S> {
         Self {
             storage,
             keep,
-            layout: Layout::default(),
+            layout: FileLayout::default(),
             copying: None,
             slice: vec![0; slice],
             index_len: 0,

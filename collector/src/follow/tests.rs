@@ -11,7 +11,7 @@ use tungstenite::{Message, accept_hdr};
 
 use super::*;
 use crate::hub::Hub;
-use crate::server::{Content, Server, ServerOptions, TlsFiles};
+use crate::server::{ServedContent, Server, ServerOptions, TlsFiles};
 
 /// Longest wait for anything, on a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -293,7 +293,7 @@ fn tls_certificates_are_verified_against_the_given_ca() {
         let tls = Some(TlsFiles { certificate: certificate.clone(), key });
         let listen = Some(([127, 0, 0, 1], 0).into());
         let server = ServerOptions { listen, tls, ..ServerOptions::default() };
-        let server = Server::start(server, Content::live(hub.clone())).expect("the server starts");
+        let server = Server::start(server, ServedContent::live(hub.clone())).expect("the server starts");
         let mut encoder = vramscope_trace::Encoder::new(&vramscope_trace::RecordingInfo::default());
         let head: Vec<_> = encoder.take_output().into_iter().map(std::sync::Arc::new).collect();
         hub.publish(&head);

@@ -8,9 +8,9 @@ use vramscope_trace::{Chunk, ChunkKind};
 use super::file_sync::FileHubSync;
 use super::position::ViewFrom;
 
-/// Estimated memory of a chunk besides its content, in bytes: its [`Entry`], its fields and the
-/// allocator's overhead. It matters for quiet programs, which make many small chunks.
-const CHUNK_OVERHEAD: usize = size_of::<Entry>() + size_of::<Chunk>() + 48;
+/// Estimated memory of a chunk besides its content, in bytes: its [`ChunkEntry`], its fields and
+/// the allocator's overhead. It matters for quiet programs, which make many small chunks.
+const CHUNK_OVERHEAD: usize = size_of::<ChunkEntry>() + size_of::<Chunk>() + 48;
 /// Number of dropped chunks whose last event number is kept, to count what a resuming viewer
 /// missed. It covers about an hour and takes 1 MiB; the oldest numbers are removed first.
 const MAX_DROPPED_END_EVENTS: usize = 1 << 16;
@@ -18,7 +18,7 @@ const MAX_DROPPED_END_EVENTS: usize = 1 << 16;
 /// A chunk in the history, with its number (the recording's first chunk has number 0), its byte
 /// offset in the recording, and the number of the last event so far.
 #[derive(Clone)]
-pub(super) struct Entry {
+pub(super) struct ChunkEntry {
     /// Number of chunks before it.
     pub(super) number: u64,
     /// Memory of the chunks before it, in bytes.
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub(super) chunk: Arc<Chunk>,
 }
 
-impl Entry {
+impl ChunkEntry {
     /// Returns true for a header or definitions, which every viewer needs and the history never
     /// drops; false for all other chunks.
     fn is_permanent(&self) -> bool {
@@ -49,11 +49,11 @@ pub(super) fn end_event(chunk: &Chunk) -> Option<u64> {
 #[derive(Default)]
 pub(super) struct History {
     /// Header and definition chunks from before `chunks`.
-    permanent: Vec<Entry>,
+    permanent: Vec<ChunkEntry>,
     /// Memory of `permanent`, in bytes.
     permanent_bytes: u64,
     /// All later chunks. The first is the header or a full state.
-    chunks: VecDeque<Entry>,
+    chunks: VecDeque<ChunkEntry>,
     /// Numbers of the full states among `chunks`.
     states: VecDeque<u64>,
     /// Last events of the chunks dropped most recently.
@@ -98,7 +98,7 @@ impl History {
         self.end_event = end_event(&chunk).or(self.end_event);
         self.end_memory += (chunk.bytes.len() + CHUNK_OVERHEAD) as u64;
         self.end_bytes += chunk.bytes.len() as u64;
-        self.chunks.push_back(Entry { number, memory_before, bytes_before, end_event: self.end_event, chunk });
+        self.chunks.push_back(ChunkEntry { number, memory_before, bytes_before, end_event: self.end_event, chunk });
         self.end += 1;
     }
 
@@ -119,7 +119,7 @@ impl History {
                 if entry.is_permanent() {
                     let (_, bytes_before) = self.permanent_size();
                     self.permanent_bytes += (entry.chunk.bytes.len() + CHUNK_OVERHEAD) as u64;
-                    self.permanent.push(Entry { bytes_before, ..entry });
+                    self.permanent.push(ChunkEntry { bytes_before, ..entry });
                 }
             }
             while self.states.pop_front_if(|state| *state < next).is_some() {}
@@ -171,14 +171,14 @@ impl History {
 
     /// Iterates over the chunks numbered `from` or higher. If `from` was dropped, starts at
     /// [`first`](Self::first).
-    pub(super) fn chunks_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
+    pub(super) fn chunks_from(&self, from: u64) -> impl Iterator<Item = &ChunkEntry> {
         let skip = usize::try_from(from.saturating_sub(self.first())).unwrap_or(usize::MAX);
         self.chunks.range(skip.min(self.chunks.len())..)
     }
 
     /// Iterates over header and definition chunks numbered `from` or higher. The history never
     /// drops them.
-    pub(super) fn permanent_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
+    pub(super) fn permanent_from(&self, from: u64) -> impl Iterator<Item = &ChunkEntry> {
         let at = self.permanent.partition_point(|entry| entry.number < from);
         self.permanent[at..].iter().chain(self.chunks_from(from).filter(|entry| entry.is_permanent()))
     }
@@ -194,7 +194,7 @@ impl History {
     /// the byte at offset `at` of the first `count` of them, joined. Returns the byte's chunk and
     /// its offset in that chunk.
     #[cfg(feature = "server")]
-    pub(super) fn permanent_at(&self, at: u64, count: usize) -> Option<(&Entry, u64)> {
+    pub(super) fn permanent_at(&self, at: u64, count: usize) -> Option<(&ChunkEntry, u64)> {
         let number = self.permanent.get(..count)?.partition_point(|entry| entry.bytes_before <= at).checked_sub(1)?;
         self.permanent.get(number).map(|entry| (entry, at - entry.bytes_before))
     }
@@ -202,7 +202,7 @@ impl History {
     /// Finds the byte at offset `at`, counted over all chunks ever published; returns its chunk and
     /// its offset in the chunk. `None` if the chunk has been dropped.
     #[cfg(feature = "server")]
-    pub(super) fn chunk_at(&self, at: u64) -> Option<(&Entry, u64)> {
+    pub(super) fn chunk_at(&self, at: u64) -> Option<(&ChunkEntry, u64)> {
         let number = self.chunks.partition_point(|entry| entry.bytes_before <= at).checked_sub(1)?;
         self.chunks.get(number).map(|entry| (entry, at - entry.bytes_before))
     }
@@ -225,7 +225,7 @@ impl History {
 
     /// Iterates over all chunks that the history holds, in order; together they are a valid
     /// recording.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &ChunkEntry> {
         self.permanent.iter().chain(&self.chunks)
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use vramscope_trace::{ChunkKind, Decoder, Recording, digest};
 
-use super::testing::Source;
+use super::testing::TestProgram;
 use super::*;
 
 /// One step of a random test of hub and viewers.
@@ -75,7 +75,7 @@ impl Client {
     /// Takes at most `max_bytes` (or one larger chunk) from the hub's viewer and appends it to the
     /// client's recording. Returns false if the viewer had no chunk. `source` tells which gaps are
     /// in the recording itself.
-    fn receive(&mut self, source: &Source, max_bytes: usize) -> bool {
+    fn receive(&mut self, source: &TestProgram, max_bytes: usize) -> bool {
         let taken = self.viewer.take(max_bytes);
         let size: usize = taken.chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         assert!(size <= max_bytes || taken.chunks.len() == 1, "{size} of {max_bytes} bytes");
@@ -114,7 +114,7 @@ impl Client {
 
     /// Asserts that the client ends in the state of `source` and has counted every event that it
     /// lacks.
-    fn check(&self, source: &Source) {
+    fn check(&self, source: &TestProgram) {
         let recording = &self.recording;
         assert_eq!(recording.end_event(), source.encoder.state().event());
         assert_eq!(digest(recording.end_state()), digest(source.encoder.state()));
@@ -133,7 +133,7 @@ impl Client {
 fn check(actions: &[Action], limits: HubLimits, has_file: bool) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
-    let mut source = if has_file { Source::with_file(limits, &path) } else { Source::new(limits) };
+    let mut source = if has_file { TestProgram::with_file(limits, &path) } else { TestProgram::new(limits) };
     source.cut(true);
     let mut clients: Vec<Client> = Vec::new();
     for action in actions {

@@ -12,12 +12,12 @@ use vramscope_trace::{
 use super::*;
 use crate::file::{Keep, RecordingFile};
 
-/// Size of every block that a [`Source`] allocates, in bytes.
+/// Size of every block that a [`TestProgram`] allocates, in bytes.
 const BLOCK_BYTES: u64 = 512;
 
 /// A simulated program for tests. It allocates, frees and defines names, and is recorded to a hub
 /// and optionally a file.
-pub(crate) struct Source {
+pub(crate) struct TestProgram {
     pub(crate) encoder: Encoder,
     pub(crate) hub: Hub,
     live: VecDeque<u64>,
@@ -29,7 +29,7 @@ pub(crate) struct Source {
     pub(crate) gaps: Vec<(u64, u64)>,
 }
 
-/// A [`Source`]'s recording to a file. Its chunks end at other events than the hub's.
+/// A [`TestProgram`]'s recording to a file. Its chunks end at other events than the hub's.
 struct FileRecording {
     encoder: Encoder,
     file: RecordingFile,
@@ -46,7 +46,7 @@ impl FileRecording {
     }
 }
 
-impl Source {
+impl TestProgram {
     pub(crate) fn new(limits: HubLimits) -> Self {
         Self {
             encoder: Encoder::new(&RecordingInfo::default()),

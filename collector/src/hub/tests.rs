@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use vramscope_trace::{ChunkKind, Recording, StringId, digest};
 
-use super::testing::Source;
+use super::testing::TestProgram;
 use super::*;
 
 /// Takes everything that is available, and returns the number of bytes.
@@ -22,7 +22,7 @@ fn take_all(viewer: &mut Viewer, recording: &mut Recording) -> usize {
 }
 
 #[track_caller]
-fn check_same(recording: &Recording, source: &Source) {
+fn check_same(recording: &Recording, source: &TestProgram) {
     assert_eq!(recording.end_event(), source.encoder.state().event());
     assert_eq!(digest(recording.end_state()), digest(source.encoder.state()));
     recording.finish().expect("the recording has whole chunks");
@@ -32,7 +32,7 @@ fn check_same(recording: &Recording, source: &Source) {
 
 #[test]
 fn all_viewers_see_the_same_whenever_they_begin() {
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     let mut early = (source.hub.viewer(ViewFrom::Oldest), Recording::new());
     source.run(30_000);
     take_all(&mut early.0, &mut early.1);
@@ -47,7 +47,7 @@ fn all_viewers_see_the_same_whenever_they_begin() {
 
 #[test]
 fn slow_viewer_continues_at_the_newest_state_and_counts_missed_events() {
-    let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
+    let mut source = TestProgram::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     let mut recording = Recording::new();
     source.run(1000);
@@ -68,7 +68,7 @@ fn slow_viewer_continues_at_the_newest_state_and_counts_missed_events() {
 
 #[test]
 fn restarted_viewer_repeats_what_a_new_receiver_needs() {
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     let mut first = Recording::new();
     source.run(1000);
@@ -89,7 +89,7 @@ fn restarted_viewer_repeats_what_a_new_receiver_needs() {
 
 #[test]
 fn viewer_restarted_before_its_first_chunk_begins_as_a_new_one() {
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     viewer.restart();
     source.run(1000);
@@ -104,7 +104,7 @@ fn viewer_restarted_before_its_first_chunk_begins_as_a_new_one() {
 
 #[test]
 fn viewer_restarted_before_the_first_state_repeats_everything() {
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     source.run(1000);
     take_all(&mut viewer, &mut Recording::new());
@@ -123,7 +123,7 @@ fn viewer_restarted_before_the_first_state_repeats_everything() {
 
 #[test]
 fn viewer_restarted_after_its_state_was_dropped_counts_the_skipped_events() {
-    let mut source = Source::new(HubLimits { history_bytes: 20_000, lag_bytes: u64::MAX });
+    let mut source = TestProgram::new(HubLimits { history_bytes: 20_000, lag_bytes: u64::MAX });
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     let mut recording = Recording::new();
     source.run(1000);
@@ -141,7 +141,7 @@ fn viewer_restarted_after_its_state_was_dropped_counts_the_skipped_events() {
 
 #[test]
 fn new_viewer_may_read_the_history_slowly() {
-    let mut source = Source::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
+    let mut source = TestProgram::new(HubLimits { history_bytes: u64::MAX, lag_bytes: 100_000 });
     source.run(200_000);
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
     let mut recording = Recording::new();
@@ -159,7 +159,7 @@ fn new_viewer_may_read_the_history_slowly() {
 #[test]
 fn history_is_bounded_and_remains_a_recording() {
     let limits = HubLimits { history_bytes: 300_000, lag_bytes: u64::MAX };
-    let mut source = Source::new(limits);
+    let mut source = TestProgram::new(limits);
     let mut idle = (source.hub.viewer(ViewFrom::Oldest), Recording::new());
     source.run(1000);
     take_all(&mut idle.0, &mut idle.1);
@@ -198,7 +198,7 @@ fn new_recording(hub: &Hub, begin: ViewFrom) -> Recording {
 
 #[test]
 fn new_viewers_begin_where_requested() {
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     // Before the first chunk, every viewer begins with it.
     let mut early = (source.hub.viewer(ViewFrom::Newest), Recording::new());
     assert!(early.0.take(1000).chunks.is_empty());
@@ -226,7 +226,7 @@ fn new_viewers_begin_where_requested() {
 #[test]
 fn resumed_viewer_continues_and_counts_missed_events() {
     let limits = HubLimits { history_bytes: 300_000, lag_bytes: 100_000 };
-    let mut source = Source::new(limits);
+    let mut source = TestProgram::new(limits);
     source.run(1000);
     let mut recording = Recording::new();
     let mut viewer = source.hub.viewer(ViewFrom::Oldest);
@@ -265,7 +265,7 @@ fn resumed_viewer_continues_and_counts_missed_events() {
 #[test]
 fn a_hundred_idle_viewers_keep_no_chunks_alive() {
     let limits = HubLimits { history_bytes: 300_000, lag_bytes: 1 << 20 };
-    let mut source = Source::new(limits);
+    let mut source = TestProgram::new(limits);
     source.run(1000);
     let mut viewers: Vec<_> = (0..100).map(|_| source.hub.viewer(ViewFrom::Oldest)).collect();
     viewers.iter_mut().for_each(|viewer| drop(viewer.take(1000)));
@@ -284,7 +284,7 @@ fn a_hundred_idle_viewers_keep_no_chunks_alive() {
 fn whole_history_is_read_from_the_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
-    let mut source = Source::with_file(HubLimits { history_bytes: 100_000, lag_bytes: 100_000 }, &path);
+    let mut source = TestProgram::with_file(HubLimits { history_bytes: 100_000, lag_bytes: 100_000 }, &path);
     for _ in 0..20 {
         source.run(10_000);
         source.cut(true);
@@ -333,7 +333,7 @@ fn whole_history_is_read_from_the_file() {
 #[cfg(feature = "server")]
 #[test]
 fn history_is_read_as_bytes_until_it_is_dropped() {
-    let mut source = Source::new(HubLimits { history_bytes: 100_000, lag_bytes: 100_000 });
+    let mut source = TestProgram::new(HubLimits { history_bytes: 100_000, lag_bytes: 100_000 });
     let mut check = |events: u64| {
         source.run(events);
         let bytes: Vec<u8> = source.hub.everything().iter().flat_map(|chunk| chunk.bytes.clone()).collect();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use vramscope_trace::Chunk;
 
 use super::file_reader::FileReader;
-use super::history::{Entry, History, end_event};
+use super::history::{ChunkEntry, History, end_event};
 use super::position::{self, StreamPosition, ViewFrom};
 use super::state::Hub;
 
@@ -189,7 +189,7 @@ impl Viewer {
     }
 
     /// Returns the next chunk without taking it; `None` if it is not published yet.
-    fn upcoming<'a>(&mut self, history: &'a History) -> Option<&'a Entry> {
+    fn upcoming<'a>(&mut self, history: &'a History) -> Option<&'a ChunkEntry> {
         if self.defined < self.next {
             let definitions = history.permanent_from(self.defined).next().filter(|entry| entry.number < self.next);
             if definitions.is_some() {

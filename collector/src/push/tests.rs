@@ -9,11 +9,11 @@ use vramscope_trace::{DecodedItem, Decoder, DeviceId, Event, EventKind, Recordin
 use super::*;
 use crate::aggregator::Aggregator;
 use crate::captured_log;
-use crate::hub::testing::Source;
+use crate::hub::testing::TestProgram;
 use crate::hub::{Hub, HubLimits};
 use crate::process::{Process, Rank};
 use crate::recorder::{Outputs, Recorder};
-use crate::server::{Content, Server, ServerOptions, Token};
+use crate::server::{ServedContent, Server, ServerOptions, Token};
 use crate::socket::Address;
 use crate::wait_until::{TIMEOUT, wait_until};
 
@@ -96,7 +96,7 @@ fn start(transport: BreakingTransport, hub: &Hub) -> Push {
 
 #[test]
 fn broken_connections_lose_and_repeat_nothing() {
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     let server = Arc::new(Mutex::new(FakeServer::default()));
     let transport = BreakingTransport {
         server: Arc::clone(&server),
@@ -209,7 +209,7 @@ fn program_ends_although_its_server_does_not_answer() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let silent = format!("ws://{}", silent.local_addr().expect("a bound socket has an address"));
     for url in ["ws://127.0.0.1:1", &silent] {
-        let mut source = Source::new(HubLimits::default());
+        let mut source = TestProgram::new(HubLimits::default());
         let address = Address::parse(url).expect("a valid address");
         let push = Push::start(address, "train.py", Rank::default(), &source.hub).expect("a thread starts");
         source.run(1000);
@@ -217,7 +217,7 @@ fn program_ends_although_its_server_does_not_answer() {
         end(push, url);
     }
     // The thread that pushes never returns from a call.
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     let (transport, has_begun, _release) = StuckTransport::new(Call::Send);
     let process = Process::this(source.hub.identity().to_string(), "train.py", Rank::default(), false);
     let push = Push::start_with(transport, "a test server".to_owned(), process, &source.hub).expect("a thread starts");
@@ -245,7 +245,7 @@ fn serve(listen: std::net::SocketAddr, token: Option<&str>) -> (Aggregator, Hub,
     aggregator.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("a thread starts");
     let token = token.map(|token| Token::new(token).expect("a valid token"));
     let options = ServerOptions { listen: Some(listen), token, ..ServerOptions::default() };
-    let content = Content { aggregator: Some(aggregator.clone()), ..Content::live(hub.clone()) };
+    let content = ServedContent { aggregator: Some(aggregator.clone()), ..ServedContent::live(hub.clone()) };
     (aggregator, hub, Server::start(options, content).expect("the server starts"))
 }
 
@@ -266,11 +266,11 @@ fn restarted_server_receives_the_whole_recording() {
     let any_port = ([127, 0, 0, 1], 0).into();
     let (aggregator, hub, server) = serve(any_port, Some("secret"));
     let (address, url) = (server.address(), server.url());
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     let push_address = Address::parse(&url).expect("a valid address");
     let push = Push::start(push_address, "train.py", Rank::default(), &source.hub).expect("a thread starts");
     source.run(1000);
-    let recorded = |source: &Source| source.encoder.state().event() as usize;
+    let recorded = |source: &TestProgram| source.encoder.state().event() as usize;
     wait_until("the first server has the recording", || events(&hub) == recorded(&source));
     aggregator.stop();
     drop(server);
@@ -288,7 +288,7 @@ fn restarted_server_receives_the_whole_recording() {
 fn damaged_file_is_replaced_by_a_new_run_from_memory() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("a.vram");
-    let mut source = Source::with_file(HubLimits { history_bytes: 100_000, lag_bytes: u64::MAX }, &path);
+    let mut source = TestProgram::with_file(HubLimits { history_bytes: 100_000, lag_bytes: u64::MAX }, &path);
     for _ in 0..20 {
         source.run(10_000);
         source.cut(true);
@@ -332,11 +332,11 @@ fn is_responsive(server: &Server) -> bool {
 #[test]
 fn server_answers_while_the_aggregator_is_busy() {
     let (aggregator, hub, server) = serve(([127, 0, 0, 1], 0).into(), None);
-    let start = |source: &Source| {
+    let start = |source: &TestProgram| {
         let address = Address::parse(&server.url()).expect("a valid address");
         Push::start(address, "train.py", Rank::default(), &source.hub).expect("a thread starts")
     };
-    let (mut leaving, mut joining) = (Source::new(HubLimits::default()), Source::new(HubLimits::default()));
+    let (mut leaving, mut joining) = (TestProgram::new(HubLimits::default()), TestProgram::new(HubLimits::default()));
     leaving.run(100);
     joining.run(100);
     let push = start(&leaving);
@@ -366,7 +366,7 @@ fn push_with_a_wrong_token_is_refused() {
     let (_aggregator, hub, server) = serve(([127, 0, 0, 1], 0).into(), Some("secret"));
     let url = server.url().replace("secret", "wrong");
     captured_log::start();
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     source.run(100);
     let address = Address::parse(&url).expect("a valid address");
     let prefix = format!("push to {address}: ");
@@ -386,7 +386,7 @@ fn lost_and_restored_connections_are_logged() {
     let (address, url) = (server.address(), server.url());
     let push_address = Address::parse(&url).expect("a valid address");
     let prefix = format!("push to {push_address}: ");
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     source.run(100);
     let _push = Push::start(push_address, "train.py", Rank::default(), &source.hub).expect("a thread starts");
     wait_until("the process has joined", || !logged("train.py").is_empty());

@@ -289,7 +289,7 @@ impl RecorderHandle {
 
     /// Records an event whose time is in `unit`, or counts it as dropped.
     #[inline(always)]
-    fn event_in(&mut self, event: &Event, unit: Unit) {
+    fn record_event(&mut self, event: &Event, unit: Unit) {
         let _forbidden = Wait::Hub.forbid();
         match &mut self.ring {
             HandleRing::Own(ring) => {
@@ -320,7 +320,7 @@ impl RecorderHandle {
     /// Records an event whose `time_ns` holds [`ticks`](Self::ticks), which the recorder converts.
     #[inline(always)]
     pub(crate) fn event_at_ticks(&mut self, event: &Event) {
-        self.event_in(event, Unit::Ticks);
+        self.record_event(event, Unit::Ticks);
     }
 }
 
@@ -347,7 +347,7 @@ impl fmt::Debug for RecorderHandle {
 impl Sink for RecorderHandle {
     #[inline]
     fn event(&mut self, event: &Event) {
-        self.event_in(event, Unit::Nanoseconds);
+        self.record_event(event, Unit::Nanoseconds);
     }
     fn define(&mut self, definition: &Definition) {
         let _forbidden = Wait::Hub.forbid();

@@ -23,7 +23,7 @@ pub struct ServedRecording {
 /// What a server offers to its clients: the page, a live recording, complete recordings and
 /// commands.
 #[derive(Clone, Debug)]
-pub struct Content {
+pub struct ServedContent {
     /// The page's files.
     pub assets: Assets,
     /// The live recording, served at `/ws` and `/trace.vram`.
@@ -41,7 +41,7 @@ pub struct Content {
     pub fleet: Option<Arc<dyn FleetFeed>>,
 }
 
-impl Content {
+impl ServedContent {
     /// Returns content with the page and the hub's live recording.
     #[must_use]
     pub fn live(hub: Hub) -> Self {

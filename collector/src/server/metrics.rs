@@ -14,7 +14,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::content::Content;
+use super::content::ServedContent;
 use super::metric_family::{MetricFamily, MetricSample, MetricValue};
 use super::state::AppState;
 use crate::figures::{DeviceFigures, Figures};
@@ -94,7 +94,7 @@ struct LiveMetrics {
     held_bytes: u64,
 }
 
-impl Content {
+impl ServedContent {
     /// Returns the metrics of the live recording, of the ranks of a run, and of this process, which
     /// `/metrics` has too.
     #[must_use]
@@ -107,7 +107,7 @@ impl Content {
 
 impl Metrics {
     /// Returns the current values of the metrics of what a server offers.
-    fn read(content: &Content) -> Self {
+    fn read(content: &ServedContent) -> Self {
         let figures = |hub: &Hub| match &content.aggregator {
             None => hub.figures(),
             // A disconnected process may have ended, so its last known memory is not reported.

@@ -37,7 +37,7 @@ use accept::{Accept, ConnectionCounts};
 use access::Access;
 pub use access::{Token, TokenError};
 pub use assets::Assets;
-pub use content::{Content, ServedRecording};
+pub use content::{ServedContent, ServedRecording};
 pub use fleet_feed::{FleetClient, FleetFeed};
 use guard::{Guard, HostPolicy};
 pub use listen::{DEFAULT_PORT, StartError};
@@ -55,11 +55,11 @@ const SHUTDOWN_TIME: Duration = Duration::from_secs(2);
 /// A running HTTP server. Dropping it stops it.
 ///
 /// ```
-/// use vramscope_collector::{Content, Hub, Server, ServerOptions};
+/// use vramscope_collector::{Hub, ServedContent, Server, ServerOptions};
 ///
 /// let hub = Hub::default();
 /// let options = ServerOptions { listen: Some(([127, 0, 0, 1], 0).into()), ..Default::default() };
-/// let server = Server::start(options, Content::live(hub))?;
+/// let server = Server::start(options, ServedContent::live(hub))?;
 /// assert!(server.url().starts_with("http://127.0.0.1:"));
 /// # Ok::<(), vramscope_collector::StartError>(())
 /// ```
@@ -76,7 +76,7 @@ impl Server {
     ///
     /// # Errors
     /// If the address cannot be listened on, or an option is invalid.
-    pub fn start(options: ServerOptions, content: Content) -> Result<Self, StartError> {
+    pub fn start(options: ServerOptions, content: ServedContent) -> Result<Self, StartError> {
         // Options are checked before the first client can connect.
         let tls = options.tls.as_ref().map(TlsAcceptor::from_files).transpose()?;
         let requested = options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)));
@@ -147,7 +147,7 @@ struct ServerTask {
     tls: Option<TlsAcceptor>,
     guard: Guard,
     access: Arc<Access>,
-    content: Content,
+    content: ServedContent,
     limits: ServerLimits,
     stopping: watch::Receiver<bool>,
 }

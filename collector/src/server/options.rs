@@ -21,7 +21,8 @@ pub struct ServerOptions {
     /// Secret that clients must send.
     ///
     /// With `None`, a random token is generated if other machines can reach the address. On
-    /// loopback, one is generated for commands only, if [`Content`](super::Content) has controls.
+    /// loopback, one is generated for commands only, if [`ServedContent`](super::ServedContent) has
+    /// controls.
     pub token: Option<Token>,
     /// Host names under which browsers reach the server besides its address, such as a proxy's.
     ///

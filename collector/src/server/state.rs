@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use super::accept::ConnectionCounts;
 use super::access::Access;
-use super::content::Content;
+use super::content::ServedContent;
 use super::options::ServerLimits;
 
 /// The most WebSockets that may wait for their token at once; a further one is closed.
@@ -15,7 +15,7 @@ const MAX_UNAUTHORIZED_SOCKETS: usize = 32;
 
 /// The state that all request handlers share.
 pub(super) struct AppState {
-    pub(super) content: Content,
+    pub(super) content: ServedContent,
     pub(super) access: Arc<Access>,
     pub(super) limits: ServerLimits,
     /// Read by `/metrics` only.
@@ -33,7 +33,7 @@ pub(super) struct AppState {
 
 impl AppState {
     pub(super) fn new(
-        content: Content,
+        content: ServedContent,
         access: Arc<Access>,
         limits: ServerLimits,
         counts: Arc<ConnectionCounts>,

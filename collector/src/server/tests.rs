@@ -8,7 +8,7 @@ use vramscope_page::PageFile;
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink, digest};
 
 use super::*;
-use crate::hub::testing::Source;
+use crate::hub::testing::TestProgram;
 use crate::hub::{Hub, HubLimits};
 use crate::recorder::{Outputs, Recorder};
 
@@ -41,14 +41,14 @@ fn hub_with_events(count: u64) -> (Hub, Vec<u8>) {
     (hub, chunks.iter().flat_map(|chunk| chunk.bytes.clone()).collect())
 }
 
-fn start(content: Content) -> Server {
+fn start(content: ServedContent) -> Server {
     Server::start(ServerOptions { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..Default::default() }, content)
         .expect("a port is free")
 }
 
 fn live_server(count: u64) -> (Server, Hub, Vec<u8>) {
     let (hub, bytes) = hub_with_events(count);
-    (start(Content { assets: ASSETS, ..Content::live(hub.clone()) }), hub, bytes)
+    (start(ServedContent { assets: ASSETS, ..ServedContent::live(hub.clone()) }), hub, bytes)
 }
 
 pub(super) struct Response {
@@ -224,9 +224,9 @@ fn complete_recordings_are_served_by_index_and_name() {
         events: Some(bytes.len() as u64),
     };
     let files = vec![recording("a b%?#\u{fc}.vram", b"first"), recording("second.vram", b"second")];
-    let alone = start(Content { assets: ASSETS, ..Content::files(files[..1].to_vec()) });
+    let alone = start(ServedContent { assets: ASSETS, ..ServedContent::files(files[..1].to_vec()) });
     check(&get(&alone, "/"), 307, &["location: ?trace=files/0/a%2520b%2525%253f%2523%25c3%25bc.vram"]);
-    let server = start(Content { assets: ASSETS, ..Content::files(files) });
+    let server = start(ServedContent { assets: ASSETS, ..ServedContent::files(files) });
     check(&get(&server, "/"), 200, &["text/html"]);
     let list = get(&server, "/files");
     check(&list, 200, &["content-type: application/json"]);
@@ -264,7 +264,7 @@ fn ranges_are_served_from_file_and_memory() {
         ServedRecording { name: "memory.vram".into(), bytes: RecordingBytes::from_vec(bytes.clone()), events: None },
         ServedRecording { name: "empty.vram".into(), bytes: RecordingBytes::default(), events: None },
     ];
-    let server = start(Content { assets: ASSETS, ..Content::files(files) });
+    let server = start(ServedContent { assets: ASSETS, ..ServedContent::files(files) });
     let request = |method: &str, path: &str, header: &str| {
         let host = server.address();
         send(&server, &format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{header}Connection: close\r\n\r\n"))
@@ -302,7 +302,7 @@ fn ranges_are_served_from_file_and_memory() {
 fn truncated_file_aborts_the_response() {
     let file = RecordingBytes::from_file(temporary_file(&[7; 5000]), 1 << 20, Vec::new());
     let files = vec![ServedRecording { name: "cut.vram".into(), bytes: file, events: None }];
-    let server = start(Content { assets: ASSETS, ..Content::files(files) });
+    let server = start(ServedContent { assets: ASSETS, ..ServedContent::files(files) });
     let response = get(&server, "/files/0/cut.vram");
     check(&response, 200, &["content-length: 1048576"]);
     assert!(response.body.len() < 1 << 20, "the body must be shorter than its Content-Length");
@@ -310,7 +310,7 @@ fn truncated_file_aborts_the_response() {
 
 #[test]
 fn second_server_takes_the_next_port() {
-    let content = || Content { assets: ASSETS, ..Content::files(Vec::new()) };
+    let content = || ServedContent { assets: ASSETS, ..ServedContent::files(Vec::new()) };
     let first = Server::start(ServerOptions::default(), content()).expect("a later port is free");
     let second = Server::start(ServerOptions::default(), content()).expect("a later port is free");
     assert_ne!(first.address(), second.address());
@@ -319,9 +319,9 @@ fn second_server_takes_the_next_port() {
 
 #[test]
 fn stalled_client_does_not_delay_others() {
-    let mut source = Source::new(HubLimits { lag_bytes: 1 << 20, ..HubLimits::default() });
+    let mut source = TestProgram::new(HubLimits { lag_bytes: 1 << 20, ..HubLimits::default() });
     source.run(1000);
-    let server = start(Content { assets: ASSETS, ..Content::live(source.hub.clone()) });
+    let server = start(ServedContent { assets: ASSETS, ..ServedContent::live(source.hub.clone()) });
     let connect = || {
         let stream = TcpStream::connect(server.address()).expect("the server listens");
         tungstenite::client(format!("ws://{}/ws", server.address()), stream).expect("the WebSocket opens").0
@@ -360,7 +360,7 @@ fn events_reach_viewers_within_100_ms() {
     let hub = Hub::default();
     let outputs = Outputs { hub: Some(hub.clone()), ..Outputs::default() };
     let (_recorder, mut handle) = Recorder::start(RecordingInfo::default(), outputs).expect("the recorder starts");
-    let server = start(Content { assets: ASSETS, ..Content::live(hub) });
+    let server = start(ServedContent { assets: ASSETS, ..ServedContent::live(hub) });
     let stream = TcpStream::connect(server.address()).expect("the server listens");
     let (mut socket, _) =
         tungstenite::client(format!("ws://{}/ws", server.address()), stream).expect("the WebSocket opens");

@@ -14,7 +14,7 @@ pub(super) fn encode_component(text: &str) -> PercentEncode<'_> {
 /// Returns the URL of a complete recording, relative to the server's root.
 ///
 /// `index` and `name` are the recording's index and name in
-/// [`Content::files`](super::content::Content::files).
+/// [`ServedContent::files`](super::content::ServedContent::files).
 pub(super) fn recording_url(index: usize, name: &str) -> String {
     format!("files/{index}/{}", encode_component(name))
 }
@@ -22,7 +22,7 @@ pub(super) fn recording_url(index: usize, name: &str) -> String {
 /// Returns the address of the page with a complete recording opened, relative to the server's root.
 ///
 /// `index` and `name` are the recording's index and name in
-/// [`Content::files`](super::content::Content::files).
+/// [`ServedContent::files`](super::content::ServedContent::files).
 #[must_use]
 pub fn page_address(index: usize, name: &str) -> String {
     // Encoded twice: as a path segment, and that path as a parameter value.

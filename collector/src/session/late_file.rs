@@ -44,7 +44,7 @@ impl LateFile {
     /// `patience`.
     fn start_within(path: &Path, keep: Keep, hub: &Hub, log: &Log, patience: Duration) -> io::Result<Self> {
         let ends = Arc::new(AtomicBool::new(false));
-        let writer = Writer {
+        let writer = LateFileWriter {
             path: path.to_owned(),
             keep,
             patience,
@@ -86,7 +86,7 @@ impl Drop for LateFile {
 }
 
 /// What the thread owns: the read position, the file, and what has been written.
-struct Writer {
+struct LateFileWriter {
     path: PathBuf,
     keep: Keep,
     patience: Duration,
@@ -97,7 +97,7 @@ struct Writer {
     log: Log,
 }
 
-impl Writer {
+impl LateFileWriter {
     /// Writes until the recording has ended, or `ends` is true and everything has been written.
     /// Returns false if the file is incomplete.
     fn run(mut self, ends: &AtomicBool) -> bool {

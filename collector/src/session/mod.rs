@@ -25,7 +25,7 @@ pub use recording::ProcessRecording;
 
 use crate::controls::Controls;
 use crate::hub::Hub;
-use crate::server::{Content, Server, ServerOptions, StartError};
+use crate::server::{ServedContent, Server, ServerOptions, StartError};
 
 /// A function that receives messages for the user, one line each. It is passed as an argument, so
 /// that tests can collect them.
@@ -77,7 +77,7 @@ fn start_server(
     options: &RecordingOptions,
     controls: &Controls,
 ) -> Result<Server, StartError> {
-    let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
+    let content = ServedContent { controls: Some(controls.clone()), ..ServedContent::live(hub.clone()) };
     Server::start(server_options(address, options), content)
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use tungstenite::Message;
-use vramscope_collector::{Content, Controls, Hub, Server, ServerOptions, Token};
+use vramscope_collector::{Controls, Hub, ServedContent, Server, ServerOptions, Token};
 use vramscope_trace::{Encoder, RecordingInfo};
 
 const PREFIX: &str = "/user/me/proxy/7791";
@@ -88,8 +88,8 @@ fn serve() -> (Server, Browser) {
         allow_hosts: vec![NAME.to_owned()],
         ..ServerOptions::default()
     };
-    let server =
-        Server::start(options, Content { controls: Some(controls), ..Content::live(hub) }).expect("a port is free");
+    let server = Server::start(options, ServedContent { controls: Some(controls), ..ServedContent::live(hub) })
+        .expect("a port is free");
     let proxy = proxy(server.address());
     (server, Browser { proxy, cookie: None })
 }

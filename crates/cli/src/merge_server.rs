@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "fleet")]
 use std::sync::Arc;
 
-use vramscope_collector::{Aggregator, Content, Controls, FileError, Hub, Outputs, Server};
+use vramscope_collector::{Aggregator, Controls, FileError, Hub, Outputs, ServedContent, Server};
 #[cfg(feature = "fleet")]
 use vramscope_fleet::{FleetAddress, Follower, FollowerOptions};
 use vramscope_trace::{ByteSize, Count};
@@ -43,7 +43,7 @@ pub(crate) struct MergeServer {
     follower: Option<Arc<Follower>>,
     aggregator: Aggregator,
     #[cfg(feature = "otlp")]
-    content: Content,
+    content: ServedContent,
     server: Server,
     record: Option<PathBuf>,
 }
@@ -72,13 +72,13 @@ impl MergeServer {
                 Some(Arc::new(follower))
             }
         };
-        let content = Content {
+        let content = ServedContent {
             aggregator: Some(aggregator.clone()),
             accepts_push: matches!(source, MergeSource::Push),
             controls: Some(controls),
             #[cfg(feature = "fleet")]
             fleet: follower.as_ref().map(|follower| FollowedRun::feed(follower)),
-            ..Content::live(hub.clone())
+            ..ServedContent::live(hub.clone())
         };
         #[cfg(feature = "otlp")]
         let server = arguments.start(content.clone())?;

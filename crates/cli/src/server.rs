@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use clap::Args;
-use vramscope_collector::{ANY_HOST, Content, DEFAULT_PORT, Server, ServerOptions, StartError, TlsFiles, Token};
+use vramscope_collector::{ANY_HOST, DEFAULT_PORT, ServedContent, Server, ServerOptions, StartError, TlsFiles, Token};
 
 use crate::error::{CommandError, Result};
 use crate::terminal;
@@ -79,7 +79,7 @@ pub(crate) fn access_token(argument: Option<&str>) -> Result<Option<Token>> {
 
 impl ServerArguments {
     /// Starts the page's server as the options say; it serves `content`.
-    pub(crate) fn start(&self, content: Content) -> Result<Server> {
+    pub(crate) fn start(&self, content: ServedContent) -> Result<Server> {
         let token = access_token(self.token.as_deref())?;
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
         let tls = files.map(|(certificate, key)| TlsFiles { certificate, key });

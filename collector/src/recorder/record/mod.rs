@@ -199,7 +199,7 @@ impl Packer {
             }
             _ => {}
         }
-        self.event_at_length(event, unit, out)
+        self.put_long_event(event, unit, out)
     }
 
     /// Returns the time from the [`Setting`]'s time to the event's, or `None` if the event needs a
@@ -214,7 +214,7 @@ impl Packer {
     /// a short record, or in full length. Returns false if there is no room.
     #[cold]
     #[inline(never)]
-    fn event_at_length(&mut self, event: &Event, unit: Unit, out: &mut impl RecordSink) -> bool {
+    fn put_long_event(&mut self, event: &Event, unit: Unit, out: &mut impl RecordSink) -> bool {
         self.free = (0, 0);
         let Setting { stream, owner, .. } = self.setting;
         let (stream, owner, is_short) = match event.kind {

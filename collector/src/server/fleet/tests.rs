@@ -13,7 +13,7 @@ use super::*;
 use crate::server::fleet_feed::FleetClient;
 use crate::server::metric_family::{MetricFamily, MetricSample, MetricValue};
 use crate::server::tests::{Response, send};
-use crate::server::{Assets, Content, Server, ServerOptions, Token};
+use crate::server::{Assets, ServedContent, Server, ServerOptions, Token};
 
 const TOKEN: &str = "right-Token_1";
 const ASSETS: Assets = Assets(&[
@@ -95,7 +95,8 @@ fn start(fleet: Option<Arc<FakeFleet>>, token: Option<&str>) -> Server {
     let token = token.map(|token| Token::new(token).expect("a valid token"));
     let options = ServerOptions { listen: Some(([127, 0, 0, 1], 0).into()), token, ..ServerOptions::default() };
     let fleet = fleet.map(|fleet| fleet as Arc<dyn FleetFeed>);
-    Server::start(options, Content { assets: ASSETS, fleet, ..Content::files(Vec::new()) }).expect("a port is free")
+    Server::start(options, ServedContent { assets: ASSETS, fleet, ..ServedContent::files(Vec::new()) })
+        .expect("a port is free")
 }
 
 fn get(server: &Server, path: &str, headers: &str) -> Response {

@@ -14,15 +14,15 @@ use vramscope_trace::{DeviceId, Event, EventKind, Recording, RecordingInfo, Sink
 use super::*;
 use crate::file::{Keep, RecordingFile};
 use crate::hub::HubLimits;
-use crate::hub::testing::Source;
+use crate::hub::testing::TestProgram;
 use crate::recorder::{Outputs, Recorder, RecorderHandle};
 use crate::server::tests::{Response as TestResponse, send};
-use crate::server::{Assets, Content, Server, ServerOptions};
+use crate::server::{Assets, ServedContent, Server, ServerOptions};
 use crate::wait_until::{TIMEOUT, wait_until};
 
 fn serve(hub: &Hub) -> Server {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let content = Content { assets: Assets(&[]), ..Content::live(hub.clone()) };
+    let content = ServedContent { assets: Assets(&[]), ..ServedContent::live(hub.clone()) };
     Server::start(ServerOptions { listen, ..Default::default() }, content).expect("a port is free")
 }
 
@@ -67,7 +67,7 @@ impl Received {
     }
 
     #[track_caller]
-    fn check(&self, source: &Source) {
+    fn check(&self, source: &TestProgram) {
         assert_eq!(digest(self.recording.end_state()), digest(source.encoder.state()));
         assert_eq!(self.recording.lost_events(), self.missed);
     }
@@ -100,10 +100,10 @@ fn follow_query_is_parsed() {
 
 #[test]
 fn client_with_notes_resumes_at_its_position() {
-    let mut source = Source::new(HubLimits { history_bytes: 300_000, lag_bytes: 1 << 20 });
+    let mut source = TestProgram::new(HubLimits { history_bytes: 300_000, lag_bytes: 1 << 20 });
     let server = serve(&source.hub);
     source.run(30_000);
-    let end = |source: &Source| source.encoder.state().event();
+    let end = |source: &TestProgram| source.encoder.state().event();
     let mut received = Received::default();
     let mut socket = connect(server.address(), "?notes=1&history=all");
     received.read(&mut socket, end(&source));
@@ -223,7 +223,7 @@ fn check_download(server: &Server, grow: impl FnOnce()) {
 
 #[test]
 fn download_of_held_chunks_can_be_resumed() {
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     source.run(50_000);
     check_download(&serve(&source.hub.clone()), || source.run(1000));
 }
@@ -244,7 +244,7 @@ fn download_of_the_file_can_be_resumed() {
 
 #[test]
 fn slow_download_is_aborted_when_the_hub_drops_its_chunks() {
-    let mut source = Source::new(HubLimits { history_bytes: 24 << 20, ..HubLimits::default() });
+    let mut source = TestProgram::new(HubLimits { history_bytes: 24 << 20, ..HubLimits::default() });
     (0..40).for_each(|_| source.run_incompressible(20_000));
     let server = serve(&source.hub);
     let len = source.hub.history_view(None).expect("the hub holds everything so far").len() as usize;
@@ -307,7 +307,7 @@ fn serve_with_paused_clock(hub: Hub) -> (SocketAddr, mpsc::UnboundedSender<Durat
 
 #[test]
 fn client_that_answers_no_pings_is_disconnected() {
-    let mut source = Source::new(HubLimits::default());
+    let mut source = TestProgram::new(HubLimits::default());
     source.run(10);
     let (address, clock) = serve_with_paused_clock(source.hub.clone());
     let [mut responsive, silent] = [(), ()].map(|()| {

@@ -10,7 +10,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tungstenite::{Message, WebSocket};
-use vramscope_collector::{ANY_HOST, Content, Controls, Hub, Server, ServerLimits, ServerOptions, TlsFiles, Token};
+use vramscope_collector::{
+    ANY_HOST, Controls, Hub, ServedContent, Server, ServerLimits, ServerOptions, TlsFiles, Token,
+};
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink};
 
 /// The token of the servers that have a given one.
@@ -96,7 +98,7 @@ impl TestServer {
             limits,
             allow_hosts: if protection == Protection::AnyHost { vec![ANY_HOST.to_owned()] } else { Vec::new() },
         };
-        let mut content = Content::live(hub.clone());
+        let mut content = ServedContent::live(hub.clone());
         let has_commands = matches!(protection, Protection::CommandToken | Protection::Token);
         content.controls = has_commands.then_some(controls);
         let server = Server::start(options, content).expect("a port is free");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{io, process, thread};
 
 use clap::Args;
-use vramscope_collector::{Content, RecordingBytes, ServedRecording, page_address};
+use vramscope_collector::{RecordingBytes, ServedContent, ServedRecording, page_address};
 
 #[cfg(feature = "fleet")]
 use crate::archive;
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &ViewArguments) -> Result {
     }
     let names: Vec<_> = files.iter().map(|file| file.name.clone()).collect();
     let interrupts = Interrupts::listen()?;
-    let server = arguments.server.start(Content::files(files))?;
+    let server = arguments.server.start(ServedContent::files(files))?;
     arguments.server.announce(&server, AnnounceOn::Stdout)?;
     if names.len() > 1 {
         // Without the token, which is printed once; the browser keeps it from the first address.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use vramscope_collector::{Content, RecordingBytes, ServedRecording, page_address};
+use vramscope_collector::{RecordingBytes, ServedContent, ServedRecording, page_address};
 use vramscope_demo::techniques::Plan;
 
 use super::arguments::DemoArguments;
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &DemoArguments, pair: &[String]) -> Result {
     let served: Vec<_> = files.iter().map(|path| open(path)).collect::<Result<_>>()?;
     let addresses: Vec<_> = served.iter().enumerate().map(|(n, file)| page_address(n, &file.name)).collect();
     let second = addresses[1].trim_start_matches("?trace=");
-    let server = arguments.server.start(Content::files(served))?;
+    let server = arguments.server.start(ServedContent::files(served))?;
     arguments.server.announce_at(&server, AnnounceOn::Stdout, &format!("{}&compare={second}", addresses[0]))?;
     let (reports, measured): (Vec<_>, Vec<_>) = reports.into_iter().unzip();
     print_reports(&reports)?;

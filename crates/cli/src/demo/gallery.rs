@@ -1,7 +1,7 @@
 //! `demo --gallery`: serves the recordings that come with the page, each with a question.
 
 use serde::{Deserialize, Serialize};
-use vramscope_collector::Content;
+use vramscope_collector::ServedContent;
 
 use super::arguments::DemoArguments;
 use super::output::print_json;
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result {
         return print_json(&gallery);
     }
     let interrupts = Interrupts::listen()?;
-    let server = arguments.server.start(Content::files(Vec::new()))?;
+    let server = arguments.server.start(ServedContent::files(Vec::new()))?;
     arguments.server.announce_at(&server, AnnounceOn::Stdout, "?gallery")?;
     let mut rows = table::new(["recording", "question"], 2);
     for Entry { title, question, .. } in &gallery.recordings {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use vramscope_collector::{Content, Controls, Hub, PUSH_VARIABLE, Push, Rank, Server, push_from_env};
+use vramscope_collector::{Controls, Hub, PUSH_VARIABLE, Push, Rank, ServedContent, Server, push_from_env};
 
 use super::arguments::DemoArguments;
 use super::recording::{DEVICE, Recording};
@@ -23,7 +23,7 @@ impl Page {
     /// server's options must not cost an earlier recording.
     pub(super) fn start(arguments: &DemoArguments) -> Result<Self> {
         let (hub, controls) = (Hub::default(), Controls::default());
-        let content = Content { controls: Some(controls.clone()), ..Content::live(hub.clone()) };
+        let content = ServedContent { controls: Some(controls.clone()), ..ServedContent::live(hub.clone()) };
         Ok(Self { server: arguments.server.start(content)?, hub, controls })
     }
 

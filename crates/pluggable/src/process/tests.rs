@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vramscope_collector::{
-    Aggregator, Content, HostDevice, Hub, Outputs, PushAddress, Server, ServerOptions, TlsFiles, Token,
+    Aggregator, HostDevice, Hub, Outputs, PushAddress, ServedContent, Server, ServerOptions, TlsFiles, Token,
 };
 use vramscope_pool::rerun::{self, History};
 use vramscope_trace::{
@@ -287,7 +287,7 @@ fn recording_is_pushed_completely_before_it_stops() {
     let (hub, aggregator) = (Hub::default(), Aggregator::new());
     aggregator.begin(Outputs { hub: Some(hub.clone()), ..Outputs::default() }).expect("the merge thread starts");
     let options = ServerOptions { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..ServerOptions::default() };
-    let content = Content { aggregator: Some(aggregator.clone()), ..Content::live(hub.clone()) };
+    let content = ServedContent { aggregator: Some(aggregator.clone()), ..ServedContent::live(hub.clone()) };
     let server = Server::start(options, content).expect("the server starts");
     let push = PushAddress::parse(&server.url()).ok();
     let (process, messages) =

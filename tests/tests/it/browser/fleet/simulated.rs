@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use vramscope_collector::{Content, Controls, FleetClient, FleetFeed, Hub, MetricFamily, Server, ServerOptions};
+use vramscope_collector::{Controls, FleetClient, FleetFeed, Hub, MetricFamily, ServedContent, Server, ServerOptions};
 use vramscope_insight::fleet::{
     Acknowledged, DeviceSummary, EventsState, Fleet, FleetView, Mesh, ProcessDescription, ProcessIdentity, Summary,
     ViewEncoder,
@@ -73,8 +73,11 @@ impl SimulatedFleet {
             ..ServerOptions::default()
         };
         let fleet: Arc<dyn FleetFeed> = Arc::new(Feed(Arc::clone(&self.run)));
-        let content =
-            Content { controls: Some(Controls::default()), fleet: Some(fleet), ..Content::live(Hub::default()) };
+        let content = ServedContent {
+            controls: Some(Controls::default()),
+            fleet: Some(fleet),
+            ..ServedContent::live(Hub::default())
+        };
         self.server = Some(Server::start(options, content).expect("a port is free"));
     }
 
