@@ -8,15 +8,17 @@ use crate::units::binary_step;
 #[cfg(not(target_arch = "wasm32"))]
 use crate::units::{axis_moment, decimal_step};
 
-/// A range of times or bytes along a line of pixels, with evenly spaced labels.
+/// A chart axis: a range of times or bytes along a line of pixels, with evenly spaced labels.
 ///
-/// The plotters crate draws it, and gets values as distances from the start of the range, because
-/// Unix times in nanoseconds do not fit an `f64` exactly.
+/// The plotters crate draws it. plotters gets every value as its distance from the start of the
+/// range, because Unix times in nanoseconds do not fit an `f64` exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
+    /// First value of the range, in nanoseconds or bytes.
     from: u64,
+    /// Last value of the range.
     to: u64,
-    /// Distance between labels.
+    /// Distance between two labels, in nanoseconds or bytes.
     step: u64,
     /// The value that is labelled 0.
     origin: u64,
@@ -43,8 +45,9 @@ impl Axis {
         axis_moment(value, self.step, self.to.saturating_sub(self.origin))
     }
 
-    /// Returns the positions of the labels, in nanoseconds or bytes from the start of the range.
-    /// Labels are at multiples of the field `step`, counted from `origin`, the value labelled 0.
+    /// Returns the distances of the labels from the start of the range, in nanoseconds or bytes.
+    /// Labelled values are multiples of the field `step`, counted from `origin`, the value labelled
+    /// 0.
     fn labelled_distances(&self) -> Vec<f64> {
         let first = self.from.saturating_sub(self.origin).div_ceil(self.step);
         let last = self.to.saturating_sub(self.origin) / self.step;
@@ -59,7 +62,7 @@ impl Ranged for Axis {
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
         let ratio = value / (self.to - self.from) as f64;
         let length = f64::from(limit.1 - limit.0);
-        // plotters names the last column, not the one after it.
+        // `limit.1` is the last column, not the first one beyond it.
         let length = if length > 0.0 { length + 1.0 } else { length };
         let offset = ratio * length;
         // Rounds towards smaller values on both axes: a pixel column is exactly one time slice.
@@ -75,15 +78,18 @@ impl Ranged for Axis {
     }
 }
 
-/// The pixel columns of a chart, with labels at given distances from its left edge.
+/// A chart axis whose values are pixel columns, with labels at given columns.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ColumnAxis {
+    /// Number of columns, at least 1.
     width: i32,
+    /// Distances of the labels from the chart's left edge, in columns.
     labels: Vec<f64>,
 }
 
 impl ColumnAxis {
-    /// Creates the axis of a chart with `width` columns.
+    /// Creates the axis of a chart with `width` pixel columns; `labels` are the distances of the
+    /// labels from its left edge, in columns.
     pub(crate) fn new(width: i32, labels: impl Iterator<Item = f64>) -> Self {
         Self { width: width.max(1), labels: labels.collect() }
     }
@@ -94,7 +100,7 @@ impl Ranged for ColumnAxis {
     type ValueType = f64;
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        // plotters names the last column, not the one after it.
+        // `limit.1` is the last column, not the first one beyond it.
         limit.0 + (value / f64::from(self.width) * f64::from(limit.1 - limit.0 + 1)).floor() as i32
     }
 

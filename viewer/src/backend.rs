@@ -14,8 +14,7 @@ use crate::text::{Align, Typesetter};
 /// A plotters backend that draws on a [`Surface`]: a picture's pixels or an SVG.
 pub(crate) struct Backend<'a, S>(pub(crate) &'a mut S);
 
-/// The result of a backend's drawing call. Drawing never fails; only plotters' interface has
-/// errors.
+/// The result of a drawing call. It is always `Ok`; the error type is required by plotters.
 type DrawResult = Result<(), DrawingErrorKind<Infallible>>;
 
 /// Converts plotters' color to the viewer's, ignoring its opacity.
@@ -24,7 +23,7 @@ fn opaque_color(color: BackendColor) -> Color {
     Color { r, g, b }
 }
 
-/// Returns the rectangle that includes both corner pixels, given in any order.
+/// Returns the smallest rectangle that contains the pixels `a` and `b`, two opposite corners.
 fn rect_including(a: BackendCoord, b: BackendCoord) -> Rect {
     Rect::new(a.0.min(b.0), a.1.min(b.1), a.0.max(b.0).saturating_add(1), a.1.max(b.1).saturating_add(1))
 }
@@ -149,7 +148,8 @@ impl BackendStyle for LineStyle {
     }
 }
 
-/// A plotters backend that only draws pixels, for the rasterizer of sloping lines.
+/// A plotters backend that draws single pixels on a bitmap; plotters' rasterizer draws sloping
+/// lines with it.
 struct PixelBackend<'a>(&'a mut Bitmap);
 
 impl DrawingBackend for PixelBackend<'_> {

@@ -33,7 +33,7 @@ impl Band {
         }
     }
 
-    /// Returns the bytes of the band in a memory sample of the driver, which are its height.
+    /// Returns the height of the band at a memory sample of the driver, in bytes.
     #[must_use]
     pub const fn bytes(self, sample: &MemorySample) -> u64 {
         match self {
@@ -43,7 +43,7 @@ impl Band {
     }
 }
 
-/// For each band, whether the user chose to show or to hide it, or has not chosen.
+/// The user's choice for each [`Band`]: show it, hide it, or none yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BandChoice([Option<bool>; 2]);
 
@@ -60,9 +60,9 @@ impl BandChoice {
         self.0[band as usize] = Some(is_shown);
     }
 
-    /// Returns the bands to draw. Where the user has not chosen, `Others` is hidden, and `Outside`
-    /// is shown if the pool still gets half of the chart's height. `series` has the device's
-    /// counters and memory samples over time; without samples, no band is drawn.
+    /// Returns the bands to draw. Without a choice of the user, `Others` is hidden, and `Outside`
+    /// is shown if the reserved bytes still get half of the chart's height. `series` has the
+    /// device's counters and memory samples over time; without samples, no band is drawn.
     #[must_use]
     pub fn visible(self, series: Option<&CounterSeries>) -> VisibleBands {
         let Some((series, used)) = series.and_then(|series| Some((series, series.used_memory_peaks()?))) else {
@@ -73,7 +73,7 @@ impl BandChoice {
     }
 }
 
-/// The bands that the timeline draws, out of [`Band::ALL`].
+/// The subset of [`Band::ALL`] that the timeline draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VisibleBands([bool; 2]);
 

@@ -1,4 +1,4 @@
-//! An RGBA picture in memory, and the few shapes that everything is drawn with.
+//! An RGBA picture in memory, and functions that draw pixels and rectangles on it.
 
 /// An opaque color: red, green and blue from 0 to 255.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -81,7 +81,7 @@ impl Rect {
     }
 }
 
-/// Width in pixels from which the rows of a filled rectangle are copies of its first row.
+/// Minimum width in pixels of a rectangle that [`Bitmap::fill`] fills by copying its first row.
 const COPIED_WIDTH: usize = 16;
 
 /// A picture of opaque RGBA pixels in memory. Drawing outside of its bounds has no effect.
@@ -138,7 +138,8 @@ impl Bitmap {
         })
     }
 
-    /// Makes this picture a copy of another, in size and pixels, and reuses this picture's memory.
+    /// Makes this picture a copy of `other`, in size and pixels. Allocates only if its own memory
+    /// is too small.
     pub fn copy_from(&mut self, other: &Self) {
         self.clone_from(other);
     }
@@ -161,8 +162,8 @@ impl Bitmap {
         }
     }
 
-    /// Mixes `alpha` (0 to 1) of a color into pixel (`x`, `y`); does nothing outside of the
-    /// picture.
+    /// Mixes a color into pixel (`x`, `y`) with opacity `alpha` (0 to 1); does nothing outside of
+    /// the picture.
     pub fn blend(&mut self, x: i32, y: i32, color: Color, alpha: f32) {
         if let Some(below) = self.pixel(x, y) {
             self.set(x, y, below.mix(color, alpha));
@@ -177,14 +178,15 @@ impl Bitmap {
         if width < COPIED_WIDTH || rows < 2 {
             return self.for_each_row(rect, |_, row| row.fill(opaque(color)));
         }
-        // Copying a row is faster than filling it pixel by pixel.
+        // Copying a wide row is faster than filling it pixel by pixel.
         self.pixels[start..start + width].fill(opaque(color));
         for row in 1..rows {
             self.pixels.copy_within(start..start + width, start + row * self.width as usize);
         }
     }
 
-    /// Mixes `alpha` (0 to 1) of a color into each pixel of a rectangle, clipped to the picture.
+    /// Mixes a color into each pixel of a rectangle, clipped to the picture, with opacity `alpha`
+    /// (0 to 1).
     pub fn tint(&mut self, rect: Rect, color: Color, alpha: f32) {
         self.for_each_row(rect, |_, row| {
             for pixel in row {
@@ -233,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drawing_is_clipped_to_the_frame() {
+    fn drawing_is_clipped_to_the_bitmap() {
         let white = Color::hex(0xffffff);
         let mut bitmap = Bitmap::new(4, 3, Color::default());
         bitmap.fill(Rect::new(-5, -5, 2, 1), white);

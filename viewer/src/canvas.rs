@@ -5,7 +5,7 @@ use crate::bitmap::{Bitmap, Color, Rect};
 use crate::surface::Surface;
 use crate::text::{Align, Typesetter, Weight};
 
-/// A drawing surface that is a bitmap of pixels; a typesetter draws its text.
+/// A drawing surface over a [`Bitmap`]; a [`Typesetter`] draws its text.
 pub(crate) struct Canvas<'a> {
     pub(crate) bitmap: &'a mut Bitmap,
     pub(crate) typesetter: &'a mut Typesetter,

@@ -6,9 +6,9 @@
 /// Where a command is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunsIn {
-    /// On the page: it concerns dialogs, files or the clipboard.
+    /// On the page's main thread: the command concerns dialogs, files or the clipboard.
     Page,
-    /// In the engine: it changes the picture or the panes.
+    /// In the engine, a web worker: the command changes the picture or the panes.
     Engine,
 }
 
@@ -17,13 +17,13 @@ pub enum RunsIn {
 pub enum Group {
     /// Moving through time.
     Time,
-    /// The range of time that is shown or selected.
+    /// Showing and selecting a range of time.
     Range,
     /// Choosing blocks, segments and devices.
     Selection,
-    /// Views and panes.
+    /// Changing views and panes.
     Views,
-    /// Files, search and help.
+    /// Opening files, search and help.
     Page,
 }
 
@@ -31,7 +31,7 @@ impl Group {
     /// All groups, in the order of the help.
     pub const ALL: [Self; 5] = [Self::Time, Self::Range, Self::Selection, Self::Views, Self::Page];
 
-    /// Returns the heading of the group.
+    /// Returns the group's heading in the help, such as `Time range`.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -44,20 +44,20 @@ impl Group {
     }
 }
 
-/// A function of the page.
+/// A function of the page that a name or a key runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Name, with its arguments: the text that runs it.
+    /// Text that runs the command, with arguments: `seek 17`.
     pub name: &'static str,
     /// Description, an imperative.
     pub title: &'static str,
-    /// Keys that run it, as the browser names them, with `Ctrl+` for Ctrl or Meta and `Shift+` for
-    /// keys that are not letters. Two keys, one after the other, begin with [`PREFIX_KEY`] and a
-    /// space.
+    /// Keys that run the command, each in the notation of the browser's `KeyboardEvent.key`, after
+    /// `Ctrl+` for Ctrl or Meta, and after `Shift+` unless Shift already shows in the key's letter
+    /// or sign. For [`PREFIX_KEY`] followed by another key: both, with a space between.
     pub keys: &'static [&'static str],
     /// Group in the help.
     pub group: Group,
-    /// Where it is executed.
+    /// Thread that executes the command.
     pub runs_in: RunsIn,
 }
 
@@ -66,17 +66,17 @@ const fn engine(name: &'static str, title: &'static str, keys: &'static [&'stati
     Command { name, title, keys, group, runs_in: RunsIn::Engine }
 }
 
-/// Creates a command that the page executes.
+/// Creates a command of [`Group::Page`] that the page executes.
 const fn page(name: &'static str, title: &'static str, keys: &'static [&'static str]) -> Command {
     Command { name, title, keys, group: Group::Page, runs_in: RunsIn::Page }
 }
 
-/// Creates a command for views and panes that the page executes.
+/// Creates a command of [`Group::Views`] that the page executes.
 const fn layout(name: &'static str, title: &'static str, keys: &'static [&'static str]) -> Command {
     Command { name, title, keys, group: Group::Views, runs_in: RunsIn::Page }
 }
 
-/// All commands.
+/// All commands of the page, in the order of the help.
 pub const COMMANDS: &[Command] = &[
     engine("play", "Play or pause", &[" "], Group::Time),
     engine("step -1", "Go one event back", &["ArrowLeft"], Group::Time),
@@ -188,13 +188,13 @@ pub const COMMANDS: &[Command] = &[
     page("help", "Show all keys", &["?"]),
 ];
 
-/// The first key of commands with two keys.
+/// The first key of commands that two keys in a row run.
 pub const PREFIX_KEY: &str = ";";
 
 /// A key press, as the browser reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyPress<'a> {
-    /// The key's name.
+    /// The browser's name of the key (`KeyboardEvent.key`): `a`, `A`, `ArrowLeft`.
     pub key: &'a str,
     /// Whether Shift is held.
     pub shift: bool,
@@ -210,7 +210,7 @@ impl KeyPress<'_> {
         if self.ctrl {
             notation.push_str("Ctrl+");
         }
-        // Shift shows in the key's name if it is a letter or sign.
+        // Shift already shows in a letter or sign: `A`, `?`.
         if self.shift && (self.ctrl || self.key.chars().count() > 1) {
             notation.push_str("Shift+");
         }
@@ -223,8 +223,8 @@ impl KeyPress<'_> {
     }
 }
 
-/// Returns the command that a key runs, or `None`; `is_second` tells whether [`PREFIX_KEY`] was
-/// pressed before it.
+/// Returns the command that a key runs, or `None`. If `is_second`, [`PREFIX_KEY`] was pressed
+/// before the key.
 #[must_use]
 pub fn for_key(press: KeyPress<'_>, is_second: bool) -> Option<&'static Command> {
     let mut notation = press.notation();
@@ -234,7 +234,8 @@ pub fn for_key(press: KeyPress<'_>, is_second: bool) -> Option<&'static Command>
     COMMANDS.iter().find(|command| command.keys.contains(&notation.as_str()))
 }
 
-/// Returns the commands whose name or description contains all words of `text`, in any case.
+/// Returns the commands whose name and description together contain every word of `text`; upper and
+/// lower case are equal.
 pub fn matching(text: &str) -> impl Iterator<Item = &'static Command> {
     let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
     COMMANDS.iter().filter(move |command| {
@@ -243,7 +244,8 @@ pub fn matching(text: &str) -> impl Iterator<Item = &'static Command> {
     })
 }
 
-/// Returns a key of [`Command::keys`] as users know it: `Space`, `←`, `Ctrl+S`, `; R`.
+/// Converts a key from the notation of [`Command::keys`] to the text that the page shows: `Space`,
+/// `←`, `Ctrl+S`, `; R`.
 #[must_use]
 pub fn key_name(key: &str) -> String {
     if let Some((first, second)) = key.split_once(' ').filter(|(first, _)| *first == PREFIX_KEY) {

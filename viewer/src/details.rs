@@ -1,4 +1,4 @@
-//! The texts of the details panel: a block, a free range, a segment, or the device as a whole.
+//! The texts of the details panel about a block, a free range, a segment, an event or a device.
 
 use vramscope_trace::{
     Allocation, AnnotationStage, Count, Definitions, DeviceId, DeviceState, DurationNs, Event, EventKind, EventType,
@@ -14,8 +14,8 @@ use vramscope_insight::pools::FreeMemory;
 use crate::heatmap::Hit;
 use crate::units::{self, unbroken_size};
 
-/// The object in the details panel: an allocated block, a block pending free, free space, a free
-/// segment or the device. The page marks the panel with the heatmap's color for it.
+/// The kind of object that the details panel describes. The page marks the panel with the heatmap's
+/// color of the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DetailsKind {
     /// An allocated block.
@@ -26,9 +26,9 @@ pub enum DetailsKind {
     FreeRange,
     /// A segment without live blocks.
     FreeSegment,
-    /// A selected allocation that is not live at the moment.
+    /// A selected allocation that is not live at the moment on the screen.
     AbsentAllocation,
-    /// The event that led to the moment.
+    /// The last event before the moment on the screen.
     Event,
     /// The device as a whole.
     Device,
@@ -50,37 +50,38 @@ impl DetailsKind {
     }
 }
 
-/// A heading of the details panel with its rows of (name, value).
+/// A section of the details panel: a heading and a table of names and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Section {
     /// Heading; empty for the first section.
     pub heading: &'static str,
-    /// Names and values.
+    /// Rows of the table: name and value.
     pub rows: Vec<(&'static str, String)>,
 }
 
-/// The events of a block, as far as they are known, which the details panel links to.
+/// The known events in the life of a block, to which the details panel links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockEvents {
-    /// Address and first moment of the allocation, by which it is selected; `None` if its history
-    /// is not known.
+    /// Address and first moment, which identify the allocation in a selection; `None` if the
+    /// allocation's history has not been read.
     pub allocation: Option<(u64, u64)>,
-    /// Number of the event that allocated it; `None` if it was not recorded.
+    /// Number of the event that allocated the block; `None` if it was not recorded.
     pub allocated_at: Option<u64>,
-    /// Number of the event that freed it.
+    /// Number of the event that freed the block; `None` if no such event is known.
     pub freed_at: Option<u64>,
-    /// Number of the event that completed the free, if that is another one.
+    /// Number of the event that ended the block's pending free; `None` if the block was not pending
+    /// or no such event is known.
     pub completed_at: Option<u64>,
-    /// Whether everything up to the recording's end is known, so that a block without a free is
-    /// never freed.
+    /// Whether all events up to the recording's end have been read. A block without `freed_at` is
+    /// then never freed.
     pub is_complete: bool,
-    /// How long it was allocated, in nanoseconds and events; `None` if it was not freed.
+    /// Time from allocation to free in nanoseconds, and in events; `None` if `freed_at` is.
     pub lifetime: Option<(u64, u64)>,
 }
 
 impl BlockEvents {
-    /// Returns the events of an allocation; `time_ns` returns the time of an event number, and
-    /// `is_complete` tells whether the whole recording has been read.
+    /// Creates the events of an allocation. `time_ns` returns the time of an event number;
+    /// `is_complete` is true if all events up to the recording's end have been read.
     #[must_use]
     pub fn new(one: &Allocation, time_ns: impl Fn(u64) -> u64, is_complete: bool) -> Self {
         let lifetime = one.allocated_until.map(|until| {
@@ -98,15 +99,15 @@ impl BlockEvents {
     }
 }
 
-/// A call stack of the details panel.
+/// A call stack in the details panel, with a heading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackSection {
-    /// Name of the event.
+    /// Heading of the stack, such as `Freed at`.
     pub heading: &'static str,
-    /// The complete call stack.
+    /// The call stack with all its frames; empty if none was recorded.
     pub stack: StackView,
-    /// Why there is no stack, or no frame of the program in it, as a sentence; `None` if there is
-    /// one.
+    /// The reason why no stack was recorded, or none with a frame of the program, as a sentence;
+    /// `None` if such a stack exists.
     pub why: Option<&'static str>,
 }
 
@@ -114,15 +115,15 @@ impl StackSection {
     /// Heading of the stack of a free.
     pub const FREED: &str = "Freed at";
 
-    /// Returns the stack of an allocation at `site`; `is_older` tells whether it was made before
-    /// the recording began.
+    /// Creates the section with the call stack of `site`, at which memory was allocated. `is_older`
+    /// is true if the allocation was made before the recording began.
     fn of_allocation(heading: &'static str, site: SiteId, definitions: &Definitions, is_older: bool) -> Self {
         let why = why_no_stack(definitions, &RecordedStacks::new(definitions), site, is_older);
         let stack = StackView::new(definitions, definitions.site(site).stack);
         Self { heading, stack, why: why.map(WhyNoStack::sentence) }
     }
 
-    /// Returns the stack of a free at `site`.
+    /// Creates the section with the call stack of `site`, at which a block was freed.
     #[must_use]
     pub fn of_free(site: SiteId, definitions: &Definitions) -> Self {
         let stack = StackView::new(definitions, definitions.site(site).stack);
@@ -131,20 +132,21 @@ impl StackSection {
     }
 }
 
-/// The content of the details panel: the described object, sections of facts, and call stacks.
+/// The content of the details panel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Details {
-    /// The described object.
+    /// Kind of the described object.
     pub kind: DetailsKind,
-    /// Names and values.
+    /// Tables of names and values.
     pub sections: Vec<Section>,
-    /// The call stacks, that of the subject first.
+    /// Call stacks; the described object's own stack is first.
     pub stacks: Vec<StackSection>,
-    /// The events of the block; `None` for everything else.
+    /// The events of the described block; `None` if no block is described.
     pub events: Option<BlockEvents>,
 }
 
-/// Returns a pool's size class, and the two numbers of its private pool: `large · private (0, 1)`.
+/// Returns the name of a segment pool: its size class and, for a private pool, the pool's two
+/// numbers: `large · private (0, 1)`.
 fn pool_name(pool: PoolKey) -> String {
     let kind = match pool.kind {
         PoolKind::Small => "small (up to 1 MiB)",
@@ -156,8 +158,8 @@ fn pool_name(pool: PoolKey) -> String {
     }
 }
 
-/// Returns the details of a block or free range and of its segment; `state` is the memory at the
-/// moment on the screen, from which ages are counted.
+/// Returns the details of a block or free range and of its segment. `state` is the memory at the
+/// moment on the screen, `device` the part of it that contains the block.
 #[must_use]
 pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, recording: &Recording) -> Details {
     let definitions = recording.definitions();
@@ -197,7 +199,8 @@ pub fn of_hit(hit: &Hit, state: &MemoryState, device: &DeviceState, recording: &
     Details { kind, sections: vec![first, segment_section(&hit.segment, device)], stacks: vec![stack], events }
 }
 
-/// Returns the details of a selected allocation that is not live at the event number `moment`.
+/// Returns the details of a selected allocation that is not live at `moment` (an event number):
+/// not allocated yet, or already freed. `events` are the allocation's events.
 #[must_use]
 pub fn of_absent_allocation(one: &Allocation, events: BlockEvents, moment: u64, recording: &Recording) -> Details {
     let definitions = recording.definitions();
@@ -221,8 +224,8 @@ pub fn of_absent_allocation(one: &Allocation, events: BlockEvents, moment: u64, 
     }
 }
 
-/// Returns the details of the event that led to the moment. `events` are the events of the block
-/// that it allocates or frees, if they are known.
+/// Returns the details of an event. `events` are all events of the block that the event allocates
+/// or frees; `None` if they are not known or it is another event.
 #[must_use]
 pub fn of_event_row(row: &EventRow, events: Option<BlockEvents>, recording: &Recording) -> Details {
     let definitions = recording.definitions();
@@ -235,7 +238,7 @@ pub fn of_event_row(row: &EventRow, events: Option<BlockEvents>, recording: &Rec
     rows.extend(row.stream.map(|stream| ("stream", stream.0.to_string())));
     rows.extend(row.pool.map(|pool| ("pool", pool_name(pool))));
     rows.extend((!row.text.is_empty()).then(|| ("says", row.text.clone())));
-    // A mark without a stack was not made by a request.
+    // A mark without a stack gets no stack section, since no allocation caused it.
     let has_stack = |site: &SiteId| {
         kind != Some(EventType::Mark) || definitions.stack_definition(definitions.site(*site).stack).is_some()
     };
@@ -255,9 +258,9 @@ pub fn of_event_row(row: &EventRow, events: Option<BlockEvents>, recording: &Rec
     Details { kind: DetailsKind::Event, sections: vec![Section { heading: "", rows }], stacks, events }
 }
 
-/// Heading of the call stack of the object in the details panel.
+/// Heading of the call stack that allocated the described block.
 pub const CALL_STACK: &str = "Call stack";
-/// Heading of the stack at which the segment of free memory was allocated.
+/// Heading of the call stack that allocated the segment, for free memory.
 pub const SEGMENT_STACK: &str = "Segment allocated at";
 
 /// Returns `part` bytes as a size and as a percentage of `whole`: `512 KiB · 25.0%`.
@@ -277,8 +280,7 @@ fn describe_site(site: SiteId, definitions: &Definitions, rows: &mut Vec<(&'stat
     }
 }
 
-/// Returns the details panel's section about a segment: address, sizes, fragmentation, stream and
-/// pool.
+/// Returns the section about a segment: its address, sizes, fragmentation, stream and pool.
 fn segment_section(segment: &Segment, device: &DeviceState) -> Section {
     let (mut used, mut blocks, mut free) = (0u64, 0u64, FreeSpace::default());
     for extent in device.extents(segment) {
@@ -310,8 +312,8 @@ fn segment_section(segment: &Segment, device: &DeviceState) -> Section {
     Section { heading: "Segment", rows }
 }
 
-/// Returns the details panel's section with the driver's last sample of the device's memory. It
-/// omits the pool's own memory, for which the section of counters has newer values.
+/// Returns the section about the driver's last memory sample. It omits the reserved bytes, which
+/// the recording's counters give for the exact moment.
 fn sample_section(sample: &MemorySample) -> Section {
     let rows = vec![
         ("outside the pool", units::rounded_and_exact_size(sample.used_by_context)),
@@ -321,7 +323,8 @@ fn sample_section(sample: &MemorySample) -> Section {
     Section { heading: "Device memory, by the driver's last sample", rows }
 }
 
-/// Returns the details of a device as a whole and of the recording; `free` is its free memory.
+/// Returns the details of a device as a whole and of its recording. `free` is the free memory in
+/// the device's segments.
 #[must_use]
 pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, free: FreeMemory) -> Details {
     let FreeMemory { space: free, stuck_bytes } = free;
@@ -371,22 +374,24 @@ pub fn of_device(id: DeviceId, recording: &Recording, device: &DeviceState, free
     Details { kind: DetailsKind::Device, sections, stacks: Vec::new(), events: None }
 }
 
-/// Begins the name of the writer of an imported recording.
+/// The text with which the writer's name of an imported recording begins.
 const IMPORTER: &str = "vramscope-formats";
 
-/// Returns true if a recording was made from a file of another format.
+/// Returns true if a recording was converted from a file of another format.
 #[must_use]
 pub fn is_imported(info: &RecordingInfo) -> bool {
     info.writer.starts_with(IMPORTER)
 }
 
-/// Returns the names of a recording's source and writer on the page.
+/// Returns the names of the rows that show a recording's source and its writer: `program` and
+/// `written by`, or other names if the recording was imported.
 #[must_use]
 pub fn names_of_origin(info: &RecordingInfo) -> [&'static str; 2] {
     if is_imported(info) { ["imported from", "converted by"] } else { ["program", "written by"] }
 }
 
-/// Returns the note on a device whose recording does not begin with the program's first allocation.
+/// Returns a sentence about a recording that does not begin with the program's first allocation:
+/// why earlier events are missing.
 fn incomplete_history(recording: &Recording) -> &'static str {
     match recording.first_event() {
         0 => "Recording began after memory was in use; earlier history is missing",
@@ -394,8 +399,8 @@ fn incomplete_history(recording: &Recording) -> &'static str {
     }
 }
 
-/// Returns the row (name, value) with the recording's length in time, or with the remaining length
-/// if its start has been discarded.
+/// Returns the table row (name and value) with the recording's length in time. If its oldest events
+/// were discarded, the value also says from which event on they are kept.
 fn length_row(recording: &Recording) -> (&'static str, String) {
     let length = DurationNs(recording.end_ns().saturating_sub(recording.start_ns()));
     match recording.first_event() {
@@ -404,8 +409,8 @@ fn length_row(recording: &Recording) -> (&'static str, String) {
     }
 }
 
-/// Returns the text shown in place of an event at the recording's first moment: that the recording
-/// starts there, or that the page has discarded everything before.
+/// Returns the text that replaces an event's description at the recording's first moment: that the
+/// recording starts there, or that the page holds no older moment.
 #[must_use]
 pub fn of_first_moment(recording: &Recording) -> &'static str {
     if recording.first_event() == 0 { "start of the recording" } else { "oldest moment that this page holds" }

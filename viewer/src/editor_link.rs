@@ -5,15 +5,16 @@ use vramscope_insight::frames::editor_url;
 /// Maximum size in bytes of a template.
 const MAX_BYTES: usize = 300;
 
-/// Schemes whose addresses run code or contain the page that they open.
+/// URL schemes that templates must not have: their URLs run code, contain the opened page, or open
+/// pages of the browser itself.
 const UNSAFE_SCHEMES: [&str; 9] =
     ["javascript", "vbscript", "data", "blob", "filesystem", "about", "view-source", "chrome", "resource"];
 
 /// A template for links that open a file in an editor: `vscode://file/{file}:{line}`.
 ///
-/// Only templates of the form `scheme://…` with `{file}` are valid. A path of a recording cannot
-/// change anything but its own part of the address: it is percent-encoded, and never names the
-/// host of an `http` address.
+/// Only templates of the form `scheme://…` with `{file}` are valid. A path from a recording is
+/// percent-encoded, so that it cannot change the rest of the URL, and never names the host of an
+/// `http` URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EditorTemplate(String);
 
@@ -45,18 +46,18 @@ impl EditorTemplate {
         &self.0
     }
 
-    /// Returns the address that opens a file at a line (0 if unknown); `None` if the file is not
-    /// known.
+    /// Returns the URL that opens `file` at `line` (0 if unknown); `None` if the file is unknown:
+    /// empty or `??`.
     #[must_use]
     pub fn link(&self, file: &str, line: u32) -> Option<String> {
         (!file.is_empty() && file != "??").then(|| editor_url(&self.0, file, line))
     }
 }
 
-/// Splits an address or a template into its scheme, in lower case, and the part after `://`.
+/// Splits a URL or a template into its scheme, in lower case, and the part after `://`.
 ///
 /// # Errors
-/// If it has another form, or a link to it would not be safe: a message for the user.
+/// If the text has another form, or a link to it would not be safe: a message for the user.
 fn split(address: &str) -> Result<(String, &str), String> {
     let is_invalid = |letter: char| letter.is_whitespace() || letter.is_control() || "\"'<>\\`".contains(letter);
     if address.contains(is_invalid) {
@@ -76,7 +77,8 @@ fn split(address: &str) -> Result<(String, &str), String> {
     Ok((scheme, rest))
 }
 
-/// Returns true if the page may have a link with this address.
+/// Returns true if a link to the URL `address` is safe on the page: it is well-formed, and its
+/// scheme does not run code.
 #[must_use]
 pub fn is_safe(address: &str) -> bool {
     split(address).is_ok()
@@ -87,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_make_links() {
+    fn link_contains_the_encoded_path_and_the_line() {
         let check = |template: &str, expected: &str| {
             let template = EditorTemplate::parse(template).expect("a valid template");
             let link = template.link("/home/me/my \"net\".py", 12).expect("a known file");

@@ -6,7 +6,7 @@ use vramscope_trace::Category;
 use crate::bitmap::Color;
 use crate::theme::{Texture, Theme};
 
-/// The color and texture of a group of blocks.
+/// The color and texture of a group of blocks, as an index into a theme's colors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupStyle {
     /// The color of a group, by its index in the order of
@@ -20,8 +20,8 @@ pub enum GroupStyle {
 }
 
 impl GroupStyle {
-    /// Returns the style of a group by category, which depends on nothing else; `None` for other
-    /// groupings.
+    /// Returns the style of the group with number `group` in a grouping by category; `None` for
+    /// other groupings.
     #[must_use]
     pub fn of_category(grouping: &Grouping, group: u32) -> Option<Self> {
         if grouping.by() != GroupBy::Category {
@@ -31,7 +31,7 @@ impl GroupStyle {
         Some(Self::Category(Category::ALL.iter().position(|&other| other == category).unwrap_or(0)))
     }
 
-    /// Returns the color.
+    /// Returns the style's color in a theme.
     #[must_use]
     pub fn color(self, theme: &Theme) -> Color {
         match self {
@@ -41,7 +41,7 @@ impl GroupStyle {
         }
     }
 
-    /// Returns the texture on the color.
+    /// Returns the texture that a theme draws on the style's color.
     #[must_use]
     pub fn texture(self, theme: &Theme) -> Texture {
         match self {

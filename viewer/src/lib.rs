@@ -17,7 +17,7 @@
 //! - [`connection::Connection`] is the state machine of the live connection.
 //! - [`open::RecordingLoader`] reads a recording while its bytes arrive; a worker of the page
 //!   converts other formats (crate `vramscope-importer`).
-//! - [`jobs`]: computations over the whole recording that another worker makes (crate
+//! - [`jobs`] defines the computations over a whole recording that another worker runs (crate
 //!   `vramscope-analyzer`).
 //! - `report` draws a whole recording on one page, as SVG or PNG (not in wasm).
 #![forbid(unsafe_code)]

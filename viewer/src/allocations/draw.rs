@@ -18,57 +18,66 @@ use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 use crate::theme::{Texture, Theme};
 
-/// Minimum height in pixels of a band with a line along its upper edge, at scale 1.
+/// Minimum height of a band that gets a line along its upper edge, in units (pixels at scale 1).
 const MIN_SEPARATED: f32 = 3.0;
-/// Minimum width in columns of a band with a line along its left edge.
+/// Minimum width in columns of a band that gets a line along its left edge.
 const MIN_SEPARATED_COLUMNS: u32 = 6;
 
-/// Codes of pixels without allocations: above all bands, and in the address map.
+/// Pixel code: above all bands of a stacked layout. A pixel code is a number that selects a
+/// [`Paint`].
 pub(super) const EMPTY: u8 = 0;
+/// Pixel code: between two address ranges of an address map.
 const GAP: u8 = 1;
+/// Pixel code: addresses of an address map that are not reserved.
 const NOT_RESERVED: u8 = 2;
+/// Pixel code: free memory of a segment in an address map.
 const FREE: u8 = 3;
-/// The first code of the layers, which have three each: two shades, and the edge of a band.
+/// First pixel code of the layers, the groups of allocations that share a color. Each layer has
+/// three codes: two shades, and the edge of a band.
 pub(super) const FIRST_LAYER: u8 = 4;
-/// Number added to the code of a layer's pixel if the pixel is dim because other allocations are
-/// outlined.
+/// Difference between the code of a layer's dim pixel and that of its normal pixel. Pixels are dim
+/// if other allocations are outlined.
 const DIM: u8 = 3 * LAYERS as u8;
-/// The code of the edges of outlined allocations.
+/// Pixel code: the edge of an outlined allocation.
 const OUTLINE: u8 = FIRST_LAYER + 2 * DIM;
-/// Number of codes.
+/// Number of pixel codes.
 const CODES: usize = OUTLINE as usize + 1;
 
-/// Returns the code of a pixel of a layer, in its first or second shade.
+/// Returns the code of a pixel inside a band of a layer: in its second shade if `is_alternate`,
+/// else in its first.
 pub(super) fn layer_code(layer: u8, is_alternate: bool) -> u8 {
     FIRST_LAYER + 3 * layer.min(LAYERS as u8 - 1) + u8::from(is_alternate)
 }
 
-/// Returns the code of a pixel on the edge of a band of a layer.
+/// Returns the code of a pixel on the edge of a band of a layer; both shades have one edge code.
 pub(super) fn edge_code(layer: u8) -> u8 {
     layer_code(layer, false) + 2
 }
 
-/// How the pixels with a code are painted.
+/// The colors (RGBA) and texture of the pixels with one pixel code.
 #[derive(Clone, Copy, Debug)]
 struct Paint {
     fill: [u8; 4],
+    /// Color of the texture's lines or dots.
     ink: [u8; 4],
     texture: Texture,
 }
 
 impl Paint {
-    /// A fill without texture.
+    /// Creates a paint of one color without texture.
     const fn plain(color: Color) -> Self {
         Self { fill: opaque(color), ink: opaque(color), texture: Texture::None }
     }
 }
 
-/// Draws the view on `bitmap`, which must have the size that the scene was computed for.
+/// Draws the "Allocations" view on `bitmap`, which must have the size that the scene was computed
+/// for.
 pub fn draw(scene: &AllocationsScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
     draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
 }
 
-/// Draws the view on a whole surface.
+/// Draws the "Allocations" view on a surface, which must have the size that the scene was computed
+/// for.
 pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface) {
     let geometry = &scene.geometry;
     let plot = geometry.plot;
@@ -80,7 +89,7 @@ pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut imp
             AllocationsLayout::ByAddress(map) => map_codes(scene, map, width, height),
         };
         let scale = geometry.scale;
-        // By code, so that painting a pixel is one look-up; few pixels have a texture.
+        // Indexed by pixel code, so that painting a pixel is one look-up; few have a texture.
         let mut fills = [opaque(theme.well); 256];
         for (fill, paint) in fills.iter_mut().zip(&paints) {
             *fill = paint.fill;
@@ -91,7 +100,7 @@ pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut imp
             let Some(row) = geometry.pixel_row(y).map(|row| row as usize * width) else { return };
             let codes = codes.get(row..row + width).unwrap_or_default();
             let mut has_texture = false;
-            // By index: in the page, which is optimized for size, an iterator is a call a pixel.
+            // Indexed: compiled for size, as the page is, an iterator costs a call for each pixel.
             for x in 0..pixels.len().min(codes.len()) {
                 let code = usize::from(codes[x]);
                 pixels[x] = fills[code];
@@ -114,13 +123,14 @@ pub(crate) fn draw_on(scene: &AllocationsScene, theme: &Theme, surface: &mut imp
     }
 }
 
-/// Returns the fill of a layer, in its first or second shade, without regard to emphasis.
+/// Returns the color and texture of a layer that is not dim, in its second shade if `is_alternate`,
+/// else in its first.
 fn layer_fill(style: GroupStyle, is_alternate: bool, theme: &Theme) -> (Color, Texture) {
     let color = style.color(theme);
     (if is_alternate { color.mix(theme.well, 0.14) } else { color }, style.texture(theme))
 }
 
-/// Returns how the pixels of every code are painted.
+/// Returns the paint of every pixel code; the code is the index.
 fn paints(scene: &AllocationsScene, theme: &Theme) -> [Paint; CODES] {
     let mut paints = [Paint::plain(theme.well); CODES];
     paints[usize::from(GAP)] = Paint::plain(theme.background);
@@ -144,8 +154,8 @@ fn paints(scene: &AllocationsScene, theme: &Theme) -> [Paint; CODES] {
     paints
 }
 
-/// Returns the index of the [`Paint`] of each pixel of a stacked layout, the lowest row first;
-/// [`EMPTY`] where no band is.
+/// Returns the pixel codes of a stacked layout, `width` of them for each pixel row, the lowest row
+/// first; [`EMPTY`] where no band is.
 pub(super) fn band_codes(scene: &AllocationsScene, layout: &BandLayout, width: usize, height: usize) -> Vec<u8> {
     let mut codes = vec![EMPTY; width * height];
     let columns = layout.column_count();
@@ -199,13 +209,14 @@ pub(super) fn band_codes(scene: &AllocationsScene, layout: &BandLayout, width: u
     codes
 }
 
-/// Returns the codes of an address map's pixels, the lowest row first.
+/// Returns the pixel codes of an address map, `width` of them for each pixel row, the lowest row
+/// first.
 pub(super) fn map_codes(scene: &AllocationsScene, map: &AddressMap, width: usize, height: usize) -> Vec<u8> {
     let mut codes = vec![GAP; width * height];
     let columns = map.moments().len();
     let pixels: Vec<Range<usize>> = (0..columns).map(|column| scene.geometry.pixels(column, columns)).collect();
     for (y, codes) in codes.chunks_exact_mut(width.max(1)).enumerate() {
-        // Neighbors are mostly pixels of one allocation.
+        // Neighboring pixels mostly show one allocation, so its dimness is looked up once.
         let (mut last, mut dim) = (None, 0);
         for ((pixel, row), pixels) in map.pixel_row(y).zip(&pixels) {
             let code = match pixel {
@@ -238,7 +249,7 @@ fn draw_axis(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surface
         if label.has_line {
             surface.tint(Rect::new(plot.x0, label.y, plot.x1, label.y + 1).intersect(plot), theme.dim, 0.22);
         }
-        // The digits of an address need more room than a size.
+        // Addresses, which are abbreviated by an ellipsis, are longer than sizes.
         let size = if label.text.contains('…') { TEXT - 1.5 } else { TEXT };
         label.draw(surface, plot.x0, size, geometry.scale, theme);
     }
@@ -256,8 +267,8 @@ fn draw_labels(scene: &AllocationsScene, theme: &Theme, surface: &mut impl Surfa
     }
 }
 
-/// Draws the outline of an allocation on the view's picture: a thin line under the pointer, a thick
-/// one for the selection.
+/// Draws the outline of an allocation on a bitmap with the drawn view: with a thin line if the
+/// allocation is under the pointer, with a thick one if it is selected.
 pub fn draw_outline(
     bitmap: &mut Bitmap,
     scene: &AllocationsScene,
@@ -278,7 +289,7 @@ pub fn draw_outline(
         fill(x, y0, x + 1, (y0 + stroke).min(y1));
         fill(x, (y1 - stroke).max(y0), x + 1, y1);
         match before {
-            // The edges are joined where a band moves up or down.
+            // Joins the edges of two columns where the band moves up or down.
             Some((_, top, bottom)) => {
                 fill(x, y0.min(top), x + 1, y0.max(top));
                 fill(x, y1.min(bottom), x + 1, y1.max(bottom));

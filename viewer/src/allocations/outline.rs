@@ -1,4 +1,4 @@
-//! The outline of one allocation.
+//! The outline of one allocation in the "Allocations" view.
 
 use std::ops::Range;
 
@@ -8,10 +8,12 @@ use vramscope_insight::composition::AllocationRows;
 
 use super::geometry::Geometry;
 
-/// The pixels of one allocation: in each pixel column the rows that it fills.
+/// The pixels of one allocation in the picture: its pixel columns, and the rows that it fills in
+/// each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outline {
-    /// For every pixel column from left to right: x, the first y, and the first y below.
+    /// For each pixel column from left to right: x, the uppermost y, and the first y below the
+    /// allocation.
     pub(super) columns: Vec<(i32, i32, i32)>,
 }
 
@@ -22,7 +24,8 @@ impl Outline {
         self.columns.is_empty()
     }
 
-    /// Returns the outline of an allocation with a band of its own.
+    /// Returns the outline of the allocation with row number `row` in a stacked layout; empty if it
+    /// has no band of its own.
     pub(super) fn of_band(layout: &BandLayout, geometry: &Geometry, row: u32) -> Self {
         let mut outline = Self::default();
         if let Some(band) = layout.band_of(row) {
@@ -33,7 +36,8 @@ impl Outline {
         outline
     }
 
-    /// Returns the outline of an allocation in an address map.
+    /// Returns the outline of the allocation with row number `row` in an address map; empty if it
+    /// is not in the map. `rows` are all allocations of the device.
     pub(super) fn in_map(map: &AddressMap, geometry: &Geometry, rows: &impl AllocationRows, row: u32) -> Self {
         let mut outline = Self::default();
         if let Some((columns, pixel_rows)) = map.outline(rows, row) {
@@ -44,8 +48,8 @@ impl Outline {
         outline
     }
 
-    /// Adds pixel columns (from the plot's left edge) in which the allocation fills `rows`; nothing
-    /// for an empty range.
+    /// Adds pixel columns, counted from the plot's left edge, in which the allocation fills the
+    /// pixel rows `rows`, counted from its lower edge. Adds nothing if `rows` is empty.
     fn add(&mut self, geometry: &Geometry, pixels: Range<usize>, rows: &Range<u32>) {
         if rows.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The axis that both sides of a comparison share: steps, events or time.
+//! The horizontal axis that both sides of a comparison share: steps, events or time.
 
 use vramscope_insight::steps::Step;
 use vramscope_trace::{Count, DurationNs, even_part};
@@ -8,16 +8,18 @@ use crate::picture::px;
 use crate::text::Typesetter;
 use crate::units::{axis_moment, decimal_step};
 
-/// Font size of the labels, in units (pixels at scale 1).
+/// Font size of the picture's texts, in units (pixels at scale 1).
 pub(super) const TEXT: f32 = 11.0;
-/// Minimum distance between two labels of the axis, in units.
+/// Minimum distance between two labels of the axis, in units (pixels at scale 1).
 const LABEL_DISTANCE: f32 = 90.0;
-/// Length of a step on the axis.
+/// Length of a training step on the axis, in axis positions.
 const STEP_LENGTH: i64 = 1 << 20;
-/// Number of parts of a recording within which events count as evenly spread over time.
+/// Number of equal parts into which an alignment by events divides a recording; within a part, time
+/// is interpolated between its first and last event.
 const EVENT_PARTS: u64 = 512;
 
-/// A label and the pixel at which it begins (left) or its line is (axis).
+/// A text at a pixel of the picture. An axis label has its tick at the pixel; a legend entry or
+/// title begins there.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Label {
     pub(super) x: i32,
@@ -25,14 +27,14 @@ pub(super) struct Label {
     pub(super) text: String,
 }
 
-/// The unit of the axis.
+/// The unit of a comparison's horizontal axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AxisUnit {
-    /// Steps with equal numbers are at one position, all equally long.
+    /// Training steps by their numbers; all steps have one length.
     Steps,
-    /// Events, counted from each recording's start.
+    /// Number of events since the start of each recording.
     Events,
-    /// Nanoseconds from each side's origin.
+    /// Nanoseconds since each side's origin, the time at position 0.
     #[default]
     Time,
 }
@@ -41,7 +43,7 @@ impl AxisUnit {
     /// All units, in the order of the menu.
     pub const ALL: [Self; 3] = [Self::Steps, Self::Events, Self::Time];
 
-    /// Returns the name in the menu.
+    /// Returns the unit's name in the menu, such as `steps`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,13 +54,16 @@ impl AxisUnit {
     }
 }
 
-/// Where the times of a side are on the axis: pairs of position and time in nanoseconds, ascending.
-/// Between two of them, time passes evenly.
+/// A mapping between axis positions and the times of one side: pairs of position and time in
+/// nanoseconds, ascending. Between two pairs, both are interpolated linearly.
+///
+/// A position counts nanoseconds, events or parts of a step, as the [`AxisUnit`] says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alignment(Vec<(i64, u64)>);
 
 impl Alignment {
-    /// Creates the alignment by time: `origin_ns` is at position 0.
+    /// Creates the alignment by time of a recording that begins and ends at the given times;
+    /// `origin_ns` is at position 0.
     #[must_use]
     pub fn by_time((start_ns, end_ns): (u64, u64), origin_ns: u64) -> Self {
         let position = |time_ns: u64| time_ns as i64 - origin_ns as i64;
@@ -66,8 +71,8 @@ impl Alignment {
         Self(vec![(position(start_ns), start_ns), (position(end_ns), end_ns)])
     }
 
-    /// Creates the alignment by events, from `events.0` to `events.1`; `time_ns` returns the time
-    /// of an event number.
+    /// Creates the alignment by events, from event number `events.0` at position 0 to `events.1`.
+    /// `time_ns` returns the time of an event number.
     #[must_use]
     pub fn by_events(events: (u64, u64), time_ns: &dyn Fn(u64) -> u64) -> Self {
         let count = events.1.saturating_sub(events.0).max(1);
@@ -75,8 +80,9 @@ impl Alignment {
         Self((0..=EVENT_PARTS).map(|part| (at(part) as i64, time_ns(events.0 + at(part)))).collect())
     }
 
-    /// Creates the alignment by steps. The parts before the first step and after the last are as
-    /// long as a step; events after another step belong to it.
+    /// Creates the alignment by training steps of a recording that begins and ends at the given
+    /// times. The time before the first step and the time after the last one are each as long as a
+    /// step; the time between two steps belongs to the first of them.
     #[must_use]
     pub fn by_steps(steps: &[Step], (start_ns, end_ns): (u64, u64)) -> Self {
         let mut points: Vec<(i64, u64)> = Vec::with_capacity(steps.len() + 3);
@@ -94,13 +100,13 @@ impl Alignment {
         Self(points)
     }
 
-    /// Returns the first and the last position.
+    /// Returns the first and the last position; (0, 0) for an alignment by steps without a step.
     pub(super) fn range(&self) -> (i64, i64) {
         let position = |point: Option<&(i64, u64)>| point.map_or(0, |(position, _)| *position);
         (position(self.0.first()), position(self.0.last()))
     }
 
-    /// Returns the time at a position; beyond both ends that of the end.
+    /// Returns the time in nanoseconds at a position, which is clamped to the alignment's range.
     pub(super) fn time_ns(&self, position: i64) -> u64 {
         let after = self.0.partition_point(|(known, _)| *known <= position);
         let Some(&(from, from_ns)) = after.checked_sub(1).and_then(|before| self.0.get(before)) else {
@@ -111,7 +117,7 @@ impl Alignment {
         from_ns + (to_ns.saturating_sub(from_ns) as f64 * part) as u64
     }
 
-    /// Returns the position of a time; beyond both ends that of the end.
+    /// Returns the position of a time in nanoseconds, which is clamped to the recording's times.
     pub(super) fn position(&self, time_ns: u64) -> i64 {
         let after = self.0.partition_point(|(_, known)| *known <= time_ns);
         let Some(&(from, from_ns)) = after.checked_sub(1).and_then(|before| self.0.get(before)) else {
@@ -122,14 +128,15 @@ impl Alignment {
         from + ((to - from) as f64 * part) as i64
     }
 
-    /// Returns the times at the edges of `width` equal parts between two positions.
+    /// Divides the positions from `from` to `to` into `width` equal parts, and returns the times in
+    /// nanoseconds at the `width + 1` edges.
     pub(super) fn edges(&self, from: i64, to: i64, width: usize) -> Vec<u64> {
         let length = (to - from) as f64;
         (0..=width).map(|index| self.time_ns(from + (length * index as f64 / width as f64) as i64)).collect()
     }
 }
 
-/// The range of positions on the chart, and the chart's pixels.
+/// The horizontal axis of the chart: its first and last position, its unit, and the chart's pixels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedAxis {
     pub(super) unit: AxisUnit,
@@ -139,13 +146,13 @@ pub(super) struct SharedAxis {
 }
 
 impl SharedAxis {
-    /// Returns the pixel column of a position.
+    /// Returns the pixel column that shows a position; positions off the axis map to its ends.
     pub(super) fn x(&self, position: i64) -> i32 {
         let ratio = (position - self.from) as f64 / (self.to - self.from).max(1) as f64;
         self.plot.x0 + (ratio.clamp(0.0, 1.0) * f64::from(self.plot.width())).round() as i32
     }
 
-    /// Returns a text on pixel column `x`.
+    /// Returns the axis value at pixel column `x` as text: `step 3`, `2 s after the start`.
     pub(super) fn text_at(&self, x: i32) -> String {
         let part = f64::from(x - self.plot.x0) / f64::from(self.plot.width());
         let position = self.from + ((self.to - self.from) as f64 * part) as i64;
@@ -159,7 +166,7 @@ impl SharedAxis {
         }
     }
 
-    /// Returns the labels of the axis.
+    /// Returns the labels of the axis from left to right; `scale` is pixels per unit of length.
     pub(super) fn labels(&self, scale: f32, typesetter: &Typesetter) -> Vec<Label> {
         let most = (self.plot.width() / px(LABEL_DISTANCE, scale).max(1)).max(1) as u64;
         let length = (self.to - self.from).unsigned_abs();
@@ -181,7 +188,7 @@ impl SharedAxis {
             };
             let half = (typesetter.width(&text, TEXT * scale) / 2.0) as i32;
             let x = self.x(position);
-            // The last label must not be cut off.
+            // Omits a label that the picture's right edge would cut off.
             if x + half <= self.plot.x1 + px(20.0, scale) {
                 labels.push(Label { x, y: self.plot.y1, text });
             }
@@ -195,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_with_equal_numbers_are_at_the_same_place() {
+    fn steps_with_equal_numbers_have_equal_positions() {
         let steps = |first: u64, times: &[u64]| -> Vec<Step> {
             let step = |(number, pair): (u64, &[u64])| Step {
                 number,
@@ -219,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn events_and_times_are_counted_from_the_start() {
+    fn event_positions_count_from_the_start_and_time_positions_from_the_origin() {
         let by_events = Alignment::by_events((10, 1034), &|event| event * event);
         assert_eq!((by_events.range(), by_events.position(522 * 522)), ((0, 1024), 512));
         let by_time = Alignment::by_time((1000, 3000), 1500);

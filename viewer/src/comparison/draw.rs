@@ -9,17 +9,19 @@ use crate::picture::{px, text_color};
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
 
-/// Width of the lines of A and B, in units (pixels at scale 1): where they are equal, both show.
+/// Widths of the lines of sides A and B, in units (pixels at scale 1). B is drawn over A; A is
+/// wider, so that both show where they are equal.
 const STROKES: [f32; 2] = [3.0, 1.5];
-/// Length of the dashes of the reserved bytes, in units.
+/// Length of a dash, and of a gap, in the lines of the reserved bytes, in units.
 const DASH: f32 = 5.0;
 
-/// Draws the picture on `bitmap`, which must have the size that the scene was computed for.
+/// Draws the "Compare" view's picture on `bitmap`, which must have the size that the scene was
+/// computed for.
 pub fn draw(scene: &ComparisonScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
     bitmap.fill(bitmap.bounds(), theme.background);
     bitmap.fill(scene.plot, theme.well);
     draw_axes(scene, theme, bitmap, typesetter);
-    // A below B.
+    // Reserved bytes first; within each counter, side A before B.
     for is_reserved in [true, false] {
         for line in scene.lines.iter().filter(|line| line.is_reserved == is_reserved) {
             draw_line(scene, line, theme, bitmap);
@@ -62,7 +64,7 @@ fn draw_axes(scene: &ComparisonScene, theme: &Theme, bitmap: &mut Bitmap, typese
     }
 }
 
-/// Draws a line; that of the reserved bytes is dashed.
+/// Draws a line of the chart: dashed for the reserved bytes, solid for the allocated bytes.
 fn draw_line(scene: &ComparisonScene, line: &Line, theme: &Theme, bitmap: &mut Bitmap) {
     let stroke = px(STROKES[line.side], scene.scale).max(1);
     let (dash, color) = (px(DASH, scene.scale).max(1), side_color(theme, line.side));
@@ -77,7 +79,7 @@ fn draw_line(scene: &ComparisonScene, line: &Line, theme: &Theme, bitmap: &mut B
     }
 }
 
-/// Draws a line's entry in the chart's legend: a piece of the line, and its text.
+/// Draws a line's entry in the chart's legend: a sample of the line, and its text.
 fn draw_legend_entry(
     scene: &ComparisonScene,
     line: &Line,
@@ -97,7 +99,8 @@ fn draw_legend_entry(
     typesetter.draw(bitmap, &label.text, TEXT * scale, at, Align::Left, theme.text);
 }
 
-/// Draws the moments of both sides as lines, each with its name above the chart.
+/// Draws the compared moment of each side as a vertical line with a flag above the chart, which
+/// shows the side's name.
 fn draw_moments(scene: &ComparisonScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
     let (plot, scale) = (scene.plot, scene.scale);
     let (width, height) = (px(15.0, scale), px(15.0, scale));

@@ -1,10 +1,12 @@
 //! The "Compare" view's picture: the allocated and reserved bytes of both sides over time on one
 //! axis, and below it the heatmaps of both moments side by side.
 //!
-//! The axis shows steps if both sides have some, so that steps with equal numbers are at one
-//! position; else events from each recording's start. By time, times count from each recording's
-//! start, or from the start of the step that is compared. [`ComparisonScene::new`] computes
-//! positions and texts, and [`draw`] paints it.
+//! By default the axis shows training steps if both sides have some, and steps with equal numbers
+//! are at one position; otherwise it shows events, counted from each recording's start. The user
+//! can choose time instead, counted from each recording's start or from the start of the compared
+//! step. Two moments of one device are always shown by time.
+//!
+//! [`ComparisonScene::new`] computes positions and texts, and [`draw`] paints them.
 
 mod axis;
 mod draw;
@@ -17,10 +19,10 @@ pub use axis::{Alignment, AxisUnit};
 pub use draw::draw;
 pub use scene::{ColumnsCache, ComparisonContent, ComparisonScene, SideContent};
 
-/// Names of the two sides.
+/// Names of the two sides of a comparison.
 pub const NAMES: [&str; 2] = ["A", "B"];
 
-/// Returns the color of side A (0) or B (1).
+/// Returns the color of a side: A for 0, B for 1. Panics for other numbers.
 #[must_use]
 pub fn side_color(theme: &Theme, side: usize) -> Color {
     theme.sides[side]

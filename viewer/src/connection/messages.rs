@@ -1,13 +1,12 @@
-//! What the page tells the user about the live connection.
+//! The page's messages to the user about the live connection.
 
-/// Message after a reconnection that found another recording than the page's, which the page shows
-/// now.
+/// Message after a reconnection found another recording, which the page then shows.
 pub(super) const FOLLOWS_NEW_RUN: &str = "A new run has started here. This page now follows it.";
-/// Message after a reconnection that found another recording, while the user looks at an earlier
-/// moment of the page's.
+/// Message after a reconnection found another recording, which the page does not show, because the
+/// user looks at an earlier moment.
 pub(super) const NEW_RUN: &str = "A new run has started here. Press L to watch it.";
-/// Message after a reconnection to the page's recording at another position, while the user looks
-/// at an earlier moment.
+/// Message after a reconnection whose stream does not continue where the page's recording ends,
+/// while the user looks at an earlier moment.
 pub(super) const CANNOT_RESUME: &str = "Reconnected, but cannot resume where the connection ended. This page \
      keeps what it has; press L to show what the server holds now.";
 /// Message after the user asked to watch the program and the connection attempt failed.

@@ -1,5 +1,5 @@
-//! The live connection as a state machine: events in, effects out; the client side of
-//! `docs/live.md`.
+//! The live connection as a state machine that turns events into effects. It implements the client
+//! side of `docs/live.md`.
 //!
 //! [`Connection::handle`] decides what to do about an event of the socket, the user or a timer; the
 //! `web` module executes the returned [`Effect`]s. Nothing here depends on a browser.
@@ -18,15 +18,14 @@ pub use position::{History, ResumeOutcome, StreamPosition};
 use crate::link::Link;
 use crate::model::{Model, Origin};
 
-/// How long after connecting again, in milliseconds, a recording that had ended counts as live, if
-/// the server sends nothing and does not close the connection: it would close it at once if the
-/// recording had not continued.
+/// Delay in milliseconds after which a resumed stream of an ended recording counts as live, if it
+/// stays open without a message. The server closes it at once if the recording has not continued.
 const SILENCE_MS: i32 = 700;
 
 /// The state of the live connection, which the page's header shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// No recording of a program is shown: no connection yet, or a file was opened since.
+    /// The page does not show a live recording: it has not connected yet, or shows a file.
     #[default]
     None,
     /// The program's stream is connected, and its messages are decoded as they arrive.
@@ -53,15 +52,16 @@ impl ConnectionState {
     }
 }
 
-/// Number of a connection attempt, counted from 1. A timer has its attempt's number, so that it is
-/// ignored after the next attempt has begun.
+/// Number of a connection attempt, counted from 1. A timer has the number of its attempt, and is
+/// ignored once another attempt has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttemptId(u64);
 
 /// An input of the connection's state machine, from the socket, the user or a timer.
 #[derive(Clone, Debug)]
 pub enum ConnectionEvent {
-    /// The page was opened, or the user asked for all history: show the running program.
+    /// The page was opened or the user asked for all history, so the page must show the running
+    /// program.
     ShowRequested {
         /// The view to go to.
         link: Link,
@@ -72,11 +72,11 @@ pub enum ConnectionEvent {
     WatchRequested,
     /// The socket is open.
     Opened,
-    /// The server sent a text message about the bytes that follow.
+    /// The server sent a text message about the recording or about the next binary message.
     NoteReceived(StreamNote),
     /// A binary message arrived: chunks of the recording.
     BytesReceived {
-        /// Description of the program, decoded from the message; `None` unless
+        /// Description of the recording, decoded from the message's header chunk; `None` unless
         /// [`needs_stream_info`](Connection::needs_stream_info) returned true.
         info: Option<RecordingInfo>,
     },
@@ -89,16 +89,16 @@ pub enum ConnectionEvent {
     },
     /// Messages arrive faster than the page can decode them or discard old events.
     FellBehind,
-    /// A received message is not valid: its bytes cannot be decoded.
+    /// The bytes of a received message cannot be decoded.
     DecodingFailed,
-    /// The time of an [`Effect::StartTimer`] has passed.
+    /// The delay of an [`Effect::StartTimer`] has passed.
     TimerExpired(Timer),
-    /// The page shows a file in place of the live recording.
+    /// The page now shows a file in place of the live recording.
     Replaced,
 }
 
-/// What to do when the timer of a connection attempt expires. The timer is ignored if another
-/// attempt has begun.
+/// A timer of a connection attempt, named after its effect when it expires. It is ignored if
+/// another attempt has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
     /// Treat the resumed stream of an ended recording as live, because no message has arrived.
@@ -117,40 +117,42 @@ pub enum Effect {
     },
     /// Close the socket.
     CloseSocket,
-    /// Replace what the page shows by the new stream, from its start, at the view of a link.
+    /// Replace the page's recording by the new stream, from its start, and go to the view of a
+    /// link.
     ShowStream {
         /// The view to go to.
         link: Box<Link>,
         /// The requested part of the recording, which decides the page's memory limit.
         history: History,
     },
-    /// Show the same recording again from the start of the stream, at the current view.
+    /// Discard the events on the page and read the same recording again from the start of the new
+    /// stream; keep the current view.
     RestartStream {
         /// The requested part of the recording.
         history: History,
     },
-    /// Append the new stream to the recording on the page.
+    /// Append the events of the new stream to the recording on the page.
     ResumeStream {
         /// Whether to follow the newest event; if false, the moment on the screen stays.
         following: bool,
     },
     /// Decode the binary message that has just arrived.
     DecodeMessage {
-        /// Position to pass to [`Connection::decoded_up_to`] once the message is decoded; `None` if
-        /// the server sent none.
+        /// Stream position to pass to [`Connection::decoded_up_to`] once the message is decoded;
+        /// `None` if the server sent none.
         next: Option<u64>,
     },
     /// Discard received messages that have not been decoded.
     DiscardMessages,
     /// Mark the model's recording as no longer live.
     DisconnectModel,
-    /// Tell waiting code that the attempt's result is known: a stream to show, or none.
+    /// Wake the code that waits for the connection attempt: it has found a stream or failed.
     AttemptSettled,
     /// Pass [`ConnectionEvent::TimerExpired`] to the connection after a delay.
     StartTimer {
         /// Delay in milliseconds.
         delay_ms: i32,
-        /// What the event contains.
+        /// The timer to pass in the event.
         timer: Timer,
     },
     /// Show a message to the user.
@@ -161,37 +163,42 @@ pub enum Effect {
     StateChanged,
 }
 
-/// What a connection attempt is for: any running program, or the recording on the page.
+/// The purpose of a connection attempt: to show any running program, or to resume the recording on
+/// the page.
 #[derive(Clone, Debug, PartialEq)]
-enum Purpose {
-    /// To show the program that runs, at the view of a link.
+enum AttemptPurpose {
+    /// Show the running program, at the view of a link.
     Show { link: Box<Link>, history: History },
-    /// To resume the recording on the page. The server may have another program's by now.
+    /// Resume the recording on the page. The server may serve another recording by now.
     Resume,
 }
 
-/// Why a connection attempt was made, which decides the message about its result. `Retry` has none
-/// and includes a page's first attempt.
+/// The reason for a connection attempt, which decides the message to the user about its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
+enum AttemptReason {
+    /// The page connects on its own, for the first time or after a delay; no message.
     Retry,
+    /// The user asked to watch the program.
     UserRequest,
+    /// The page could not decode events as fast as they arrived.
     FellBehind,
 }
 
-/// A connection attempt, from opening its socket until that is closed or replaced.
+/// A connection attempt and its connection. It lasts until another attempt replaces it, or the page
+/// gives up the connection.
 #[derive(Clone, Debug)]
 struct Attempt {
     id: AttemptId,
-    purpose: Purpose,
-    reason: Reason,
-    /// Whether its stream is on the page. If not, binary messages are not decoded.
+    purpose: AttemptPurpose,
+    reason: AttemptReason,
+    /// Whether the page shows the stream. If not, binary messages are not decoded.
     is_shown: bool,
-    /// Whether its result is known.
+    /// Whether [`Effect::AttemptSettled`] was returned.
     is_settled: bool,
-    /// The note that identified the recording before its stream was on the page.
+    /// The note that identified the recording before the page showed the stream.
     first_note: Option<StreamNote>,
-    /// Position after the next binary message, from the note that described it.
+    /// Stream position after the next binary message, from the note that describes it; `None` if
+    /// the server sent none.
     next: Option<u64>,
 }
 
@@ -226,37 +233,38 @@ impl Connection {
         self.state
     }
 
-    /// Returns true if the page must decode the header chunk of the next binary message: after a
-    /// reconnection, unless the first note says that the recording resumes. False afterwards.
+    /// Returns true if the page must decode the header chunk of the next binary message and pass it
+    /// in [`ConnectionEvent::BytesReceived`]: after a reconnection, until the stream is shown,
+    /// unless the server's first note says that the stream resumes.
     #[must_use]
     pub fn needs_stream_info(&self) -> bool {
         self.attempt.as_ref().is_some_and(|attempt| {
             let outcome = self.position.resume_outcome(attempt.first_note.as_ref());
-            !attempt.is_shown && attempt.purpose == Purpose::Resume && outcome != ResumeOutcome::Resumed
+            !attempt.is_shown && attempt.purpose == AttemptPurpose::Resume && outcome != ResumeOutcome::Resumed
         })
     }
 
-    /// Stores the position to resume from: `next`, the server's number of the chunk after the last
-    /// decoded message.
+    /// Stores the stream position after the last decoded message, the number `next` in the server's
+    /// note. A reconnection resumes there.
     pub fn decoded_up_to(&mut self, next: u64) {
         self.position.decoded_up_to(next);
     }
 
-    /// Reacts to an event and returns the effects to execute. `model` is the page's model before
-    /// them.
+    /// Reacts to an event and returns the effects to execute, in order. `model` is the page's model
+    /// before the effects.
     pub fn handle(&mut self, event: ConnectionEvent, model: &Model) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
             ConnectionEvent::ShowRequested { link, history } => {
-                self.open(Purpose::Show { link: Box::new(link), history }, Reason::Retry, &mut effects);
+                self.open(AttemptPurpose::Show { link: Box::new(link), history }, AttemptReason::Retry, &mut effects);
             }
             ConnectionEvent::WatchRequested => {
                 self.was_following = true;
                 let purpose = match self.position.is_identified() {
-                    true => Purpose::Resume,
-                    false => Purpose::Show { link: Box::default(), history: History::Recent },
+                    true => AttemptPurpose::Resume,
+                    false => AttemptPurpose::Show { link: Box::default(), history: History::Recent },
                 };
-                self.open(purpose, Reason::UserRequest, &mut effects);
+                self.open(purpose, AttemptReason::UserRequest, &mut effects);
             }
             ConnectionEvent::Opened => self.opened(&mut effects),
             ConnectionEvent::NoteReceived(note) => self.note_received(note, model, &mut effects),
@@ -268,7 +276,7 @@ impl Connection {
                 self.position.skip_ahead();
                 effects.extend([Effect::CloseSocket, Effect::DiscardMessages, Effect::DisconnectModel]);
                 effects.push(Effect::StateChanged);
-                self.open(Purpose::Resume, Reason::FellBehind, &mut effects);
+                self.open(AttemptPurpose::Resume, AttemptReason::FellBehind, &mut effects);
             }
             ConnectionEvent::DecodingFailed => {
                 self.attempt = None;
@@ -286,11 +294,11 @@ impl Connection {
         effects
     }
 
-    /// Starts a new attempt, which replaces the current one, and has the page open its socket.
-    fn open(&mut self, purpose: Purpose, reason: Reason, effects: &mut Vec<Effect>) {
+    /// Replaces the current attempt by a new one and appends the effect that opens its socket.
+    fn open(&mut self, purpose: AttemptPurpose, reason: AttemptReason, effects: &mut Vec<Effect>) {
         let query = match &purpose {
-            Purpose::Show { history, .. } => StreamPosition::new(*history).query(),
-            Purpose::Resume => self.position.query(),
+            AttemptPurpose::Show { history, .. } => StreamPosition::new(*history).query(),
+            AttemptPurpose::Resume => self.position.query(),
         };
         self.attempts += 1;
         self.attempt = Some(Attempt {
@@ -310,7 +318,7 @@ impl Connection {
     fn opened(&mut self, effects: &mut Vec<Effect>) {
         let Some(attempt) = &self.attempt else { return };
         // A resumed connection waits for the first message, which identifies the recording.
-        if let Purpose::Show { link, history } = attempt.purpose.clone() {
+        if let AttemptPurpose::Show { link, history } = attempt.purpose.clone() {
             self.position = StreamPosition::new(history);
             effects.push(Effect::ShowStream { link, history });
             self.stream_is_shown(effects);
@@ -318,8 +326,8 @@ impl Connection {
         }
     }
 
-    /// Reacts to a note of the server: the first one decides whether the page's recording
-    /// continues.
+    /// Reacts to a note of the server. After a reconnection, the first note with the recording's
+    /// identity decides whether the page's recording continues.
     fn note_received(&mut self, note: StreamNote, model: &Model, effects: &mut Vec<Effect>) {
         let Some(attempt) = &mut self.attempt else { return };
         if note.next.is_some() {
@@ -335,7 +343,8 @@ impl Connection {
         let outcome = self.position.resume_outcome(Some(&note));
         attempt.first_note = Some(note);
         match outcome {
-            // An ended recording closes the stream at once, and must not appear live until then.
+            // If the recording has ended, the server closes the stream at once; until then the
+            // recording must not appear live.
             ResumeOutcome::Resumed if self.state == ConnectionState::Ended => {
                 let timer = Timer::Silence(attempt.id);
                 effects.push(Effect::StartTimer { delay_ms: SILENCE_MS, timer });
@@ -354,11 +363,11 @@ impl Connection {
     /// `None`.
     fn bytes_received(&mut self, info: Option<&RecordingInfo>, model: &Model, effects: &mut Vec<Effect>) {
         let Some(attempt) = &self.attempt else { return };
-        if !attempt.is_shown && attempt.purpose == Purpose::Resume {
+        if !attempt.is_shown && attempt.purpose == AttemptPurpose::Resume {
             if self.position.resume_outcome(attempt.first_note.as_ref()) == ResumeOutcome::Resumed {
                 self.resume(effects);
             } else {
-                // The server did not identify the recording, so its description has to.
+                // Without an identity, equal descriptions mean the same recording.
                 match info == Some(model.recording().info()) {
                     true => self.restart(model, effects),
                     false => self.show_new_run(model, effects),
@@ -371,14 +380,14 @@ impl Connection {
         }
     }
 
-    /// Appends the attempt's stream to the recording on the page.
+    /// Continues the recording on the page with the attempt's stream.
     fn resume(&mut self, effects: &mut Vec<Effect>) {
         effects.push(Effect::ResumeStream { following: self.was_following });
         self.stream_is_shown(effects);
     }
 
-    /// Replaces the page's recording by the stream from its start; refuses if the user looks at an
-    /// earlier moment, which would be lost.
+    /// Reads the page's recording again from the start of the attempt's stream. If the user looks
+    /// at an earlier moment, which would be lost, ends the attempt instead.
     fn restart(&mut self, model: &Model, effects: &mut Vec<Effect>) {
         let has_events = model.recording().end_event() > 0;
         if has_events && !self.was_following {
@@ -391,8 +400,8 @@ impl Connection {
         self.stream_is_shown(effects);
     }
 
-    /// Replaces the page's recording by that of another run, from its start; refuses if the user
-    /// looks at an earlier moment.
+    /// Replaces the page's recording by the attempt's stream, which is another run. If the user
+    /// looks at an earlier moment, ends the attempt instead.
     fn show_new_run(&mut self, model: &Model, effects: &mut Vec<Effect>) {
         let is_at_end = model.state().event() >= model.recording().end_event();
         if !self.was_following || !is_at_end {
@@ -404,7 +413,8 @@ impl Connection {
         self.stream_is_shown(effects);
     }
 
-    /// Starts to count positions of the attempt's stream, from its start.
+    /// Resets the stream position to the start of the attempt's stream, with the identity from its
+    /// first note.
     fn start_position(&mut self, history: History) {
         self.position = StreamPosition::new(history);
         if let Some(note) = self.attempt.as_ref().and_then(|attempt| attempt.first_note.as_ref()) {
@@ -412,7 +422,8 @@ impl Connection {
         }
     }
 
-    /// Records that the attempt's stream is on the page, so that its messages are decoded.
+    /// Marks the attempt's stream as shown, so that its messages are decoded, and the connection as
+    /// live.
     fn stream_is_shown(&mut self, effects: &mut Vec<Effect>) {
         if let Some(attempt) = &mut self.attempt {
             attempt.is_shown = true;
@@ -422,8 +433,8 @@ impl Connection {
         effects.push(Effect::StateChanged);
     }
 
-    /// Ends the attempt, keeps the recording on the page and shows `message`. The user's next
-    /// request to watch shows any program that runs.
+    /// Ends the attempt without showing its stream, and shows `message` instead. The page keeps its
+    /// recording; if the user asks to watch again, the page shows any running program.
     fn refuse(&mut self, message: &'static str, effects: &mut Vec<Effect>) {
         self.settle(effects);
         self.attempt = None;
@@ -432,22 +443,22 @@ impl Connection {
         effects.extend([Effect::CloseSocket, Effect::ShowMessage(message), Effect::StateChanged]);
     }
 
-    /// Tells the page, by an effect, that the outcome of the current connection attempt is known.
-    /// Later calls for one attempt do nothing.
+    /// Appends [`Effect::AttemptSettled`] on the first call for an attempt, and the message that
+    /// the page was too slow if that was its reason. Later calls for the attempt do nothing.
     fn settle(&mut self, effects: &mut Vec<Effect>) {
         let Some(attempt) = self.attempt.as_mut().filter(|attempt| !attempt.is_settled) else { return };
         attempt.is_settled = true;
         effects.push(Effect::AttemptSettled);
-        if attempt.reason == Reason::FellBehind {
+        if attempt.reason == AttemptReason::FellBehind {
             effects.push(Effect::ShowMessage(TOO_SLOW));
         }
     }
 
-    /// Reacts to the socket's end. The close code decides whether the recording has ended, and
-    /// whether to reconnect; `random`, from 0 to 1, varies the delay until then.
+    /// Reacts to a closed socket. The close code `code` decides whether the recording has ended and
+    /// whether to reconnect; `random`, from 0 to 1, varies the delay before that.
     fn closed(&mut self, code: u16, random: f64, model: &Model, effects: &mut Vec<Effect>) {
-        let found_no_program =
-            self.attempt.as_ref().is_some_and(|attempt| attempt.reason == Reason::UserRequest && !attempt.is_settled);
+        let is_open_request = |attempt: &Attempt| attempt.reason == AttemptReason::UserRequest && !attempt.is_settled;
+        let found_no_program = self.attempt.as_ref().is_some_and(is_open_request);
         self.settle(effects);
         if !matches!(model.origin(), Origin::Live | Origin::Disconnected) {
             return;
@@ -457,8 +468,8 @@ impl Connection {
         }
         effects.push(Effect::DisconnectModel);
         let has_ended = code == RECORDING_ENDED || self.state == ConnectionState::Ended;
-        // Without the recording's identity a reconnection restarts the stream, which would replace
-        // an earlier moment that the user looks at.
+        // Without the recording's identity a reconnection restarts the stream, which discards the
+        // earlier moment that the user may be looking at.
         let retries = code != WRONG_TOKEN && (self.position.is_identified() || (self.was_following && !has_ended));
         self.state = match has_ended && code != WRONG_TOKEN {
             true => ConnectionState::Ended,
@@ -481,7 +492,7 @@ impl Connection {
         }
     }
 
-    /// Reacts to a timer of the current attempt: treats a silent stream as live, or reconnects.
+    /// Reacts to an expired timer of the current attempt: resumes a silent stream, or reconnects.
     fn timer_expired(&mut self, timer: Timer, model: &Model, effects: &mut Vec<Effect>) {
         let Some(attempt) = &self.attempt else { return };
         match timer {
@@ -490,7 +501,7 @@ impl Connection {
                 self.settle(effects);
             }
             Timer::Retry(id) if attempt.id == id && model.origin() == Origin::Disconnected => {
-                self.open(Purpose::Resume, Reason::Retry, effects);
+                self.open(AttemptPurpose::Resume, AttemptReason::Retry, effects);
             }
             Timer::Silence(_) | Timer::Retry(_) => {}
         }

@@ -1,14 +1,15 @@
-//! The followed recording, and the position at which a new connection resumes its stream.
+//! The identity of the followed recording, and the position at which a new connection resumes its
+//! stream.
 
 use vramscope_trace::live_protocol::StreamNote;
 
-/// Delay in milliseconds before the first reconnection; doubles with each failure up to
+/// Delay in milliseconds before the first reconnection. It doubles with each failure up to
 /// [`MAX_RETRY_MS`].
 const RETRY_MS: f64 = 500.0;
-/// Longest delay between reconnections in milliseconds, before it is varied at random by up to 25%.
+/// Maximum delay in milliseconds between reconnections, before it is varied at random by up to 25%.
 const MAX_RETRY_MS: f64 = 15_000.0;
-/// Longest identity of a recording, in characters; a longer identity is ignored, so that the stream
-/// cannot resume.
+/// Maximum length of a recording's identity in bytes. A longer identity is ignored, and the stream
+/// then cannot resume.
 const MAX_IDENTITY: usize = 64;
 
 /// Which part of a live recording a connection loads: the newest part (`Recent`) or `All` of it.
@@ -21,45 +22,47 @@ pub enum History {
     All,
 }
 
-/// What a reconnection found: the stream resumed, the same recording from another position, another
-/// recording, or a recording without identity.
+/// The result of a reconnection: how the new stream continues the recording on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeOutcome {
     /// The stream continues where the previous connection ended.
     Resumed,
-    /// The same recording, from another position.
+    /// The stream is the same recording, but starts again with a header chunk and a full state.
     Restarted,
-    /// Another recording.
+    /// The stream is another recording.
     OtherRecording,
-    /// No note identifies the recording; the first binary message describes its program.
+    /// Not known, because the server sent no identity; the header chunk in the first binary message
+    /// tells recordings apart instead.
     Unknown,
 }
 
-/// The live recording that the page follows, and the number of the chunk up to which the page has
-/// decoded it, counted by the server.
+/// The identity of the live recording that the page follows, and the position up to which the page
+/// has decoded its stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamPosition {
     /// The requested part of the recording.
     pub history: History,
     /// Identity of the recording; `None` until the server has sent it.
     recording: Option<String>,
-    /// Position after the last decoded message; `None` before the first.
+    /// Stream position after the last decoded message, a number chosen by the server; `None` before
+    /// the first.
     next: Option<u64>,
     /// Whether the next connection starts at the newest full state instead of resuming.
     skips_ahead: bool,
-    /// Number of reconnections since the last stream was shown.
+    /// Number of reconnections since a stream was last shown.
     failures: i32,
 }
 
 impl StreamPosition {
-    /// Creates the position before the first byte of any recording.
+    /// Creates the position before the first message of a recording that is not known yet.
+    /// `history` is the part of it to request.
     #[must_use]
     pub fn new(history: History) -> Self {
         Self { history, ..Self::default() }
     }
 
-    /// Returns the query string for the WebSocket's URL: the requested part of the recording, and
-    /// where to resume if that is known.
+    /// Returns the query string for the WebSocket's URL, without `?`: the requested part of the
+    /// recording, and the position to resume from if it is known.
     #[must_use]
     pub fn query(&self) -> String {
         let history = match self.history {
@@ -75,8 +78,8 @@ impl StreamPosition {
         }
     }
 
-    /// Returns true once the server has sent the recording's identity, without which no stream
-    /// resumes.
+    /// Returns true once the server has sent the recording's identity. Without it, a stream cannot
+    /// resume.
     #[must_use]
     pub fn is_identified(&self) -> bool {
         self.recording.is_some()
@@ -93,8 +96,8 @@ impl StreamPosition {
         self.skips_ahead = true;
     }
 
-    /// Returns what a reconnection found, judged by the server's first note; `Unknown` without a
-    /// note or an identity in it.
+    /// Returns the result of a reconnection, according to the first note of the new stream;
+    /// `Unknown` if the note or the identity in it is missing.
     #[must_use]
     pub fn resume_outcome(&self, first: Option<&StreamNote>) -> ResumeOutcome {
         let Some(note) = first else { return ResumeOutcome::Unknown };
@@ -106,8 +109,8 @@ impl StreamPosition {
         }
     }
 
-    /// Stores the recording's identity from a note. An identity that does not fit into a query is
-    /// ignored; a different one resets the position.
+    /// Stores the recording's identity from a note. An identity other than letters and digits, or
+    /// longer than 64 bytes, counts as missing. A change of the identity resets the position.
     pub fn identify(&mut self, note: &StreamNote) {
         let is_valid = |text: &String| {
             !text.is_empty() && text.len() <= MAX_IDENTITY && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -118,8 +121,8 @@ impl StreamPosition {
         }
     }
 
-    /// Stores `next`, the server's number of the chunk after the last decoded message; the next
-    /// connection resumes there.
+    /// Stores the stream position after the last decoded message, `next` in the server's note; the
+    /// next connection resumes there.
     pub fn decoded_up_to(&mut self, next: u64) {
         self.next = Some(next);
     }
@@ -129,9 +132,11 @@ impl StreamPosition {
         self.failures = 0;
     }
 
-    /// Returns the delay before the next reconnection in milliseconds; it grows with each call.
+    /// Returns the delay before the next reconnection in milliseconds, and counts a failure: the
+    /// next delay is twice as long, up to 15 seconds.
     ///
-    /// `random`, from 0 to 1, varies the delay, so that many pages do not reconnect at once.
+    /// `random`, from 0 to 1, varies the delay by up to 25%, so that many pages do not reconnect at
+    /// the same moment.
     pub fn next_retry_ms(&mut self, random: f64) -> i32 {
         let delay = (RETRY_MS * 2f64.powi(self.failures.min(16))).min(MAX_RETRY_MS);
         self.failures = self.failures.saturating_add(1);
@@ -143,6 +148,7 @@ impl StreamPosition {
 mod tests {
     use super::*;
 
+    /// Returns the first note of a stream.
     fn note(recording: &str, resumed: bool) -> StreamNote {
         StreamNote { recording: Some(recording.to_owned()), resumed: Some(resumed), ..StreamNote::default() }
     }

@@ -1,21 +1,22 @@
-//! The state machine's tests, with a page that executes the effects on its model.
+//! Tests of the connection's state machine, with a page that executes the effects on its model.
 
 use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Sink};
 
 use super::*;
 
+/// Returns the first note of a stream.
 fn note(recording: &str, resumed: bool) -> StreamNote {
     StreamNote { recording: Some(recording.to_owned()), resumed: Some(resumed), ..StreamNote::default() }
 }
 
-/// A connection with its model; effects on the model are executed, the others returned.
+/// A test page: a connection, and a model on which the connection's effects are executed.
 struct Page {
     connection: Connection,
     model: Model,
 }
 
 impl Page {
-    /// A page that follows recording "aa" and has decoded 20 chunks.
+    /// Creates a page that follows the recording "aa" and has decoded its stream up to position 20.
     fn following() -> Self {
         let mut page = Self { connection: Connection::default(), model: Model::default() };
         let request = ConnectionEvent::ShowRequested { link: Link::default(), history: History::Recent };
@@ -30,6 +31,7 @@ impl Page {
         page
     }
 
+    /// Appends ten events to the model's recording.
     fn receive_events(&mut self) {
         let mut encoder = Encoder::new(&RecordingInfo { source: "program".to_owned(), ..RecordingInfo::default() });
         for time_ns in 0..10 {
@@ -40,6 +42,8 @@ impl Page {
         encoder.take_output().iter().for_each(|chunk| self.model.push(&chunk.bytes).expect("a valid chunk"));
     }
 
+    /// Passes an event to the connection, executes the effects that concern the model, and returns
+    /// all effects.
     fn handle(&mut self, event: ConnectionEvent) -> Vec<Effect> {
         let effects = self.connection.handle(event, &self.model);
         for effect in &effects {
@@ -54,10 +58,12 @@ impl Page {
         effects
     }
 
+    /// Receives a note of the server.
     fn note(&mut self, note: StreamNote) -> Vec<Effect> {
         self.handle(ConnectionEvent::NoteReceived(note))
     }
 
+    /// Closes the socket with a WebSocket close code.
     fn close(&mut self, code: u16) -> Vec<Effect> {
         self.handle(ConnectionEvent::Closed { code, random: 0.5 })
     }
@@ -90,7 +96,7 @@ fn lost_connection_resumes_at_its_position() {
 }
 
 #[test]
-fn restart_replaces_only_a_followed_recording() {
+fn restarted_stream_replaces_the_recording_only_while_following() {
     let mut page = Page::following();
     page.reconnect(1001);
     assert!(page.note(note("aa", false)).contains(&Effect::RestartStream { history: History::Recent }));
@@ -117,13 +123,13 @@ fn following_page_shows_a_new_run() {
     assert_eq!((page.connection.state(), page.model.origin()), (ConnectionState::Live, Origin::Live));
     assert_eq!(page.handle(ConnectionEvent::BytesReceived { info: None }), [Effect::DecodeMessage { next: None }]);
     page.receive_events();
-    // It resumes the new run from then on.
+    // From then on the page resumes the new run.
     page.connection.decoded_up_to(3);
     assert_eq!(page.reconnect(1006), "history=recent&notes=1&resume=bb:3");
 }
 
 #[test]
-fn another_recording_is_refused_by_note_or_by_its_info() {
+fn new_run_is_refused_while_the_user_looks_at_an_earlier_moment() {
     let mut page = Page::following();
     page.reconnect(1006);
     // The user has looked at an earlier moment since.
@@ -189,7 +195,7 @@ fn close_code_decides_message_and_retry() {
 }
 
 #[test]
-fn user_request_without_a_program_says_so() {
+fn watch_request_without_a_program_shows_a_message() {
     let mut page = Page::following();
     page.reconnect(1000);
     page.close(1006);

@@ -8,15 +8,16 @@ use crate::surface::Surface;
 use crate::text::{Align, Typesetter};
 use crate::theme::Theme;
 
-/// Minimum width in pixels of a box with a gap right of it, at scale 1.
+/// Minimum width of a box that is separated from the next one by a gap, in units (pixels at scale
+/// 1).
 const MIN_GAP_WIDTH: f32 = 3.0;
 
-/// Draws the picture on `bitmap`, which must have the size that the scene was computed for.
+/// Draws the flame graph on `bitmap`, which must have the size that the scene was computed for.
 pub fn draw(scene: &FlameScene, theme: &Theme, bitmap: &mut Bitmap, typesetter: &mut Typesetter) {
     draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
 }
 
-/// Draws the picture on a whole surface.
+/// Draws the flame graph on a surface, which must have the size that the scene was computed for.
 pub(crate) fn draw_on(scene: &FlameScene, theme: &Theme, surface: &mut impl Surface) {
     surface.pixels(theme.background, |bitmap| {
         for one in &scene.boxes {
@@ -42,7 +43,7 @@ pub(crate) fn draw_on(scene: &FlameScene, theme: &Theme, surface: &mut impl Surf
     }
 }
 
-/// Returns the color of boxes of a style.
+/// Returns the color of boxes with this style.
 #[must_use]
 pub fn color_of(style: BoxStyle, theme: &Theme) -> Color {
     match style {
@@ -54,13 +55,13 @@ pub fn color_of(style: BoxStyle, theme: &Theme) -> Color {
     }
 }
 
-/// Returns the color of a box.
+/// Returns the color of a box: its style's, paler if the box is a caller of the zoomed node.
 pub(super) fn fill(one: &FlameBox, theme: &Theme) -> Color {
     let color = color_of(one.style, theme);
     if one.is_caller { color.mix(theme.background, 0.45) } else { color }
 }
 
-/// Draws a box, without its label.
+/// Draws the visible part of a box without its label; boxes of narrow nodes are hatched.
 fn draw_box(scene: &FlameScene, one: &FlameBox, theme: &Theme, bitmap: &mut Bitmap) {
     let area = scene.visible_area(one);
     let gap = px(1.0, scene.scale).max(1);
@@ -81,7 +82,7 @@ fn draw_box(scene: &FlameScene, one: &FlameBox, theme: &Theme, bitmap: &mut Bitm
     }
 }
 
-/// Outlines a box on the picture.
+/// Outlines a box on a bitmap with the drawn flame graph.
 pub fn draw_highlight(bitmap: &mut Bitmap, scene: &FlameScene, theme: &Theme, one: &FlameBox) {
     let area = scene.visible_area(one);
     let stroke = px(1.5, scene.scale).max(1);

@@ -9,7 +9,8 @@ use crate::bitmap::{Bitmap, Color, Rect};
 use crate::text::Typesetter;
 use crate::theme::Theme;
 
-/// Returns a random graph: every node has a few children, and its bytes are its own and theirs.
+/// Returns a random graph and its styles. The bytes of a node are those of its children and its own
+/// `self_bytes`.
 fn graph(seed: u64) -> (FlameGraph, Vec<BoxStyle>) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut interner, mut definitions) = (Interner::default(), Definitions::default());
@@ -43,7 +44,7 @@ fn graph(seed: u64) -> (FlameGraph, Vec<BoxStyle>) {
             break;
         }
     }
-    // Nodes that were left out count as bytes of their parents.
+    // Children omitted at the limit of nodes count as own bytes of their parents.
     for index in (1..nodes.len()).rev() {
         let (parent, end) = (nodes[index].parent as usize, nodes[index].end);
         nodes[parent].end = nodes[parent].end.max(end);
@@ -104,7 +105,7 @@ fn widths_add_up_in_every_row() {
 }
 
 #[test]
-fn hit_is_what_is_painted() {
+fn hit_returns_the_box_painted_at_a_pixel() {
     let theme = Theme::new(true);
     let mut hits = 0;
     for (seed, (size, scale, scroll)) in (10..).zip(PICTURES) {

@@ -1,4 +1,4 @@
-//! Checks that the painted pixels, the objects under them, and the columns agree.
+//! Checks that the painted pixels agree with `FragmentationScene::hit` and the columns' values.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::picture::{MomentAxis, chart_columns};
 use crate::text::Typesetter;
 use crate::theme::Theme;
 
-/// Returns the scene of random columns in a picture.
+/// Returns the scene of random columns in a picture of `size` pixels; equal seeds give equal ones.
 fn scene(seed: u64, size: (u32, u32), scale: f32) -> FragmentationScene {
     let mut random = fastrand::Rng::with_seed(seed);
     let (x0, x1) = chart_columns(size.0, scale);
@@ -47,11 +47,11 @@ fn scene(seed: u64, size: (u32, u32), scale: f32) -> FragmentationScene {
 }
 
 #[test]
-fn hit_is_what_is_painted() {
+fn hit_returns_the_part_painted_at_a_pixel() {
     let mut found: HashMap<Part, usize> = HashMap::new();
     for (seed, size, scale) in [(1, (900, 400), 1.0), (2, (500, 300), 1.0), (3, (1400, 900), 2.0)] {
         let mut scene = scene(seed, size, scale);
-        // The mark may be anywhere.
+        // The mark of the crossing would cover other parts.
         scene.crossing = None;
         let theme = Theme::new(seed == 1);
         let mut bitmap = Bitmap::new(size.0, size.1, Color::default());
@@ -99,7 +99,7 @@ fn painted_heights_are_proportional_to_the_bytes() {
 }
 
 #[test]
-fn values_are_those_of_the_column() {
+fn values_describe_the_column_at_x() {
     let scene = scene(6, (300, 200), 1.0);
     let (moment, lines) = scene.values(scene.upper.x0 + 5).expect("a column");
     assert_eq!(moment, scene.columns[5].moment);
