@@ -8,13 +8,13 @@
 
 use std::fmt;
 
-/// Most addresses in one group of an [`AddressMap`]; a full group is split in two. Larger groups
-/// shift more addresses at an insertion, smaller ones make more groups to search.
+/// Maximum number of addresses in one group of an [`AddressMap`]; a full group is split in two.
+/// Larger groups shift more addresses at an insertion, smaller ones make more groups to search.
 const GROUP_CAPACITY: usize = 64;
 
 /// A range of addresses that an [`AddressMap`] stores, identified by its first address.
 pub(crate) trait MemoryRange: Copy {
-    /// Returns the address of the range's first byte.
+    /// Returns the address of the range's first byte, which identifies the range.
     fn address(&self) -> u64;
     /// Returns the address after the range's last byte.
     fn end(&self) -> u64;
@@ -22,14 +22,15 @@ pub(crate) trait MemoryRange: Copy {
 
 /// Up to [`GROUP_CAPACITY`] addresses that follow each other in an [`AddressMap`], sorted.
 #[derive(Clone)]
-struct Group {
+struct AddressGroup {
+    /// Number of addresses in the group.
     len: usize,
     addresses: [u64; GROUP_CAPACITY],
     /// Index in `values` of each address's range.
     slots: [u32; GROUP_CAPACITY],
 }
 
-impl Group {
+impl AddressGroup {
     /// A group without addresses.
     const EMPTY: Self = Self { len: 0, addresses: [0; GROUP_CAPACITY], slots: [0; GROUP_CAPACITY] };
 
@@ -79,11 +80,14 @@ pub(crate) struct Position {
 pub(crate) struct AddressMap<T> {
     /// The first address of every group, in address order. No group is empty.
     firsts: Vec<u64>,
-    /// Indexes in `groups`, in the same order.
+    /// The index in `groups` of every group, in address order.
     order: Vec<u32>,
-    groups: Vec<Group>,
+    groups: Vec<AddressGroup>,
+    /// Indexes in `groups` that a new group may use.
     unused_groups: Vec<u32>,
+    /// The ranges, in no particular order.
     values: Vec<T>,
+    /// Indexes in `values` that a new range may use.
     unused_values: Vec<u32>,
 }
 
@@ -132,7 +136,7 @@ impl<T: MemoryRange> AddressMap<T> {
     }
 
     /// Returns the group at `index` (from 0) in address order.
-    fn group(&self, index: usize) -> &Group {
+    fn group(&self, index: usize) -> &AddressGroup {
         &self.groups[self.order[index] as usize]
     }
 
@@ -213,9 +217,10 @@ impl<T: MemoryRange> AddressMap<T> {
         Some(self.insert_after(position, value))
     }
 
-    /// Inserts a range and returns its position. `previous` is where the last range was inserted,
-    /// if no range was removed since: many ranges arrive in address order, and need no search then.
-    /// Returns `None`, changing nothing, if the range overlaps a range of the map.
+    /// Inserts a range and returns its position. `previous` is the position of the last inserted
+    /// range, or `None` if a range was removed since. A range that follows it in address order, as
+    /// many do, needs no search. Returns `None`, changing nothing, if the range overlaps a range of
+    /// the map.
     pub(crate) fn insert_near(&mut self, previous: Option<Position>, value: T) -> Option<Position> {
         let fits_after = |position: Position| {
             let next = self.after(Some(position));
@@ -235,7 +240,7 @@ impl<T: MemoryRange> AddressMap<T> {
         let address = value.address();
         let Some(mut position) = position else {
             if self.order.is_empty() {
-                self.add_group(0, address, Group::EMPTY);
+                self.add_group(0, address, AddressGroup::EMPTY);
             }
             self.firsts[0] = address;
             return self.put(Position { group: 0, at: 0 }, address, slot);
@@ -244,20 +249,21 @@ impl<T: MemoryRange> AddressMap<T> {
         self.put(position, address, slot)
     }
 
-    /// Inserts `address` at `position`, splitting its group if that is full, and returns where it
-    /// is then. `slot` is the index of the address's range in `AddressMap::values`.
+    /// Inserts `address` at `position`, splitting its group if that is full, and returns its final
+    /// position. `slot` is the index of the address's range in `AddressMap::values`.
     fn put(&mut self, mut position: Position, address: u64, slot: u32) -> Position {
         let index = self.order[position.group] as usize;
         if self.groups[index].len == GROUP_CAPACITY
             && position.at == GROUP_CAPACITY
             && position.group + 1 == self.order.len()
         {
-            // Ranges that arrive in address order fill their groups.
-            self.add_group(position.group + 1, address, Group::EMPTY);
+            // Appending at the end begins an empty group instead of splitting the full one, so that
+            // ranges that arrive in address order fill their groups.
+            self.add_group(position.group + 1, address, AddressGroup::EMPTY);
             position = Position { group: position.group + 1, at: 0 };
         } else if self.groups[index].len == GROUP_CAPACITY {
             let half = GROUP_CAPACITY / 2;
-            let mut upper = Group::EMPTY;
+            let mut upper = AddressGroup::EMPTY;
             let lower = &mut self.groups[index];
             upper.len = GROUP_CAPACITY - half;
             upper.addresses[..GROUP_CAPACITY - half].copy_from_slice(&lower.addresses[half..]);
@@ -275,7 +281,7 @@ impl<T: MemoryRange> AddressMap<T> {
 
     /// Inserts `group`, whose first address is `first`, before the group at index `at` in address
     /// order.
-    fn add_group(&mut self, at: usize, first: u64, group: Group) {
+    fn add_group(&mut self, at: usize, first: u64, group: AddressGroup) {
         let index = store(&mut self.groups, &mut self.unused_groups, group);
         self.firsts.insert(at, first);
         self.order.insert(at, index);
@@ -385,6 +391,7 @@ mod tests {
         }
     }
 
+    /// Checks that the map equals the model, and that lookups at `address` agree.
     fn check(map: &AddressMap<TestRange>, model: &BTreeMap<u64, TestRange>, address: u64) {
         assert_eq!(map.len(), model.len());
         assert!(map.iter().eq(model.values()), "{map:?} is not {model:?}");

@@ -98,7 +98,8 @@ impl ChunkKind {
     /// Returns the largest payload, as stored or decompressed, that a reader accepts in a chunk of
     /// this kind, in bytes.
     ///
-    /// Writers stay far below. The bound keeps a few hostile bytes from becoming gigabytes.
+    /// Writers stay far below this limit. It prevents a small hostile file from decompressing to
+    /// gigabytes.
     pub(crate) const fn max_payload_len(self) -> usize {
         match self {
             Self::State | Self::Index => MAX_CHUNK_LEN,
@@ -112,13 +113,14 @@ impl ChunkKind {
 /// The concatenated [`bytes`](Self::bytes) of an encoder's chunks are a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// The kind of its payload.
+    /// The kind of the chunk's payload.
     pub kind: ChunkKind,
-    /// Index (from 0) of its first event; of a chunk without events, the moment it describes.
+    /// Index (from 0) of the chunk's first event; for a chunk without events, the moment that it
+    /// describes.
     pub first_event: u64,
-    /// Number of events in it.
+    /// Number of events in the chunk.
     pub events: u64,
-    /// Its bytes with the header; those of a header chunk begin with the preamble.
+    /// The chunk's bytes with its header. A header chunk begins with the preamble.
     pub bytes: Vec<u8>,
 }
 
@@ -166,7 +168,7 @@ impl Chunk {
     pub(crate) fn new(kind: ChunkKind, first_event: u64, events: u32, raw: &[u8], compressor: &mut Compressor) -> Self {
         let has_compressed_columns = std::mem::take(&mut compressor.has_compressed_columns);
         let compressed = (!has_compressed_columns).then(|| compressor.compress(raw));
-        // A reader would reject a higher ratio.
+        // A reader would reject a higher compression ratio.
         let is_accepted = |(_, stored): &(Compression, &[u8])| raw.len() <= max_decompressed_len(stored.len());
         let (compression, stored) = compressed.filter(is_accepted).unwrap_or((Compression::Uncompressed, raw));
         Self::from_stored(kind, compression, (first_event, events), raw.len(), stored)
@@ -248,7 +250,9 @@ pub(crate) struct PackedChunk {
     /// Byte offset of the chunk in the recording.
     pub(crate) offset: u64,
     compression: Compression,
+    /// Length of the payload after decompression, in bytes.
     raw_len: u32,
+    /// The payload as stored.
     stored: Box<[u8]>,
 }
 
@@ -310,15 +314,17 @@ impl PackedChunk {
 pub(crate) struct Header {
     pub(crate) kind: Option<ChunkKind>,
     pub(crate) compression: Option<Compression>,
+    /// Length of the payload as stored, in bytes.
     pub(crate) stored: usize,
+    /// Length of the payload after decompression, in bytes.
     pub(crate) raw: u32,
     pub(crate) events: u32,
     pub(crate) first_event: u64,
     pub(crate) checksum: u64,
 }
 
-/// Returns the `N` bytes of `bytes` from index `at` on, for `from_le_bytes`.
-fn le<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+/// Returns the `N` bytes of `bytes` from index `at` on, to be decoded as a little-endian integer.
+fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|i| bytes[at + i])
 }
 
@@ -332,11 +338,11 @@ impl Header {
         let header = Self {
             kind,
             compression: Compression::from_code(bytes[1]),
-            stored: u32::from_le_bytes(le(bytes, 4)) as usize,
-            raw: u32::from_le_bytes(le(bytes, 8)),
-            events: u32::from_le_bytes(le(bytes, 12)),
-            first_event: u64::from_le_bytes(le(bytes, 16)),
-            checksum: u64::from_le_bytes(le(bytes, 24)),
+            stored: u32::from_le_bytes(bytes_at(bytes, 4)) as usize,
+            raw: u32::from_le_bytes(bytes_at(bytes, 8)),
+            events: u32::from_le_bytes(bytes_at(bytes, 12)),
+            first_event: u64::from_le_bytes(bytes_at(bytes, 16)),
+            checksum: u64::from_le_bytes(bytes_at(bytes, 24)),
         };
         let limit = kind.unwrap_or(ChunkKind::State).max_payload_len();
         let (stored, raw) = (header.stored, header.raw as usize);

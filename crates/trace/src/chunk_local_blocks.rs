@@ -1,9 +1,9 @@
 //! Applies a chunk's operations to a memory state without inserting short-lived blocks into it.
 //!
 //! A chunk whose writer marks it as *consistent* contains no event that contradicts the state
-//! before it. In such a chunk a free names the allocation of the same chunk that it frees, so no
-//! block has to be looked up by address, and nearly all blocks are freed before the chunk ends.
-//! These blocks are kept in allocation order and inserted into the state's sorted map only if they
+//! before it. A free in a consistent chunk states which allocation of the chunk it frees, so no
+//! block has to be looked up by address. Nearly all blocks are freed before the chunk ends. These
+//! blocks are kept in allocation order and inserted into the state's sorted map only if they
 //! outlive the chunk. A chunk that is marked as consistent but contradicts the state is damaged.
 
 use std::ops::Range;
@@ -27,7 +27,8 @@ enum BlockLocation {
     Freed,
 }
 
-/// A block that the current chunk allocated, with when that was and where the block is now.
+/// A block that the current chunk allocated: the event and time of its allocation, and where the
+/// block is now.
 #[derive(Clone, Copy, Debug)]
 struct LocalBlock {
     allocated: AllocatedBlock,
@@ -61,7 +62,7 @@ pub(crate) struct ChunkLocalBlocks {
 /// The block that was inserted into the memory state last.
 struct LastInserted {
     device: DeviceId,
-    /// The addresses of its segment.
+    /// The address range of the block's segment.
     segment: Range<u64>,
     position: Position,
 }
@@ -82,7 +83,7 @@ enum FreeStep {
 
 impl ChunkLocalBlocks {
     /// Creates an instance for a caller that applies only the operations of one device and
-    /// [passes](Self::pass) those of others.
+    /// [passes](Self::pass) the operations of other devices.
     pub(crate) fn of_device(device: DeviceId) -> Self {
         Self { only_device: Some(device), ..Self::default() }
     }
@@ -108,9 +109,9 @@ impl ChunkLocalBlocks {
         }
     }
 
-    /// Moves `state` to the next moment and time for those events of an operation of another device
-    /// that are before the moment `until`. The operation's first event has index `index` in the
-    /// recording; `each` receives the state after every event.
+    /// Moves the moment and time of `state` past the events of another device's operation, up to
+    /// the moment `until`, without applying them. The operation's first event has index `index` in
+    /// the recording; `each` receives the state after every event.
     // Cold, so that a replay of all devices takes no longer for the code that it never runs.
     #[cold]
     pub(crate) fn pass(
@@ -167,7 +168,7 @@ impl ChunkLocalBlocks {
         Ok(())
     }
 
-    /// Applies a relabel, to a block that the chunk allocated or an older one.
+    /// Applies a relabel to a block, which the chunk or an earlier one allocated.
     #[cold]
     pub(crate) fn relabel(&mut self, state: &mut MemoryState, relabel: &Relabel) -> Result<(), InconsistentEvent> {
         self.flush(state)?;
@@ -203,7 +204,7 @@ impl ChunkLocalBlocks {
         }
     }
 
-    /// Applies one step, or both, of the free of a block.
+    /// Applies the request, the completion, or both events of the free of a block.
     #[inline(always)]
     fn free(&mut self, state: &mut MemoryState, step: FreeStep, freed: FreedBlock) -> Result<(), InconsistentEvent> {
         let device = state.device_mut(freed.device);
@@ -262,7 +263,7 @@ impl ChunkLocalBlocks {
     /// Inserts the chunk's blocks that are still active into `state`, so that it is complete.
     /// Returns an error if one overlaps another block or is outside of every segment.
     pub(crate) fn flush(&mut self, state: &mut MemoryState) -> Result<(), InconsistentEvent> {
-        // Most blocks follow the block before them, in its segment.
+        // Most blocks are in the segment of the block inserted before them, at higher addresses.
         let mut last: Option<LastInserted> = None;
         for local in &mut self.blocks[self.flushed..] {
             if local.location == BlockLocation::ChunkLocal {
@@ -286,8 +287,8 @@ impl ChunkLocalBlocks {
     }
 }
 
-/// Applies one step, or both, of the free of the block at `address`, which must be in the device's
-/// state: otherwise an error.
+/// Applies the request, the completion, or both events of the free of the block at `address`; an
+/// error if the device's state has no such block.
 fn free_in_state(device: &mut DeviceState, step: FreeStep, address: u64) -> Result<(), InconsistentEvent> {
     if step != FreeStep::Completed {
         let block = device.blocks.get_mut(address).filter(|block| !block.pending_free).ok_or(InconsistentEvent)?;

@@ -15,6 +15,7 @@ pub(crate) struct ChunkReader {
     has_preamble: bool,
     /// Whether the header chunk was read.
     has_header: bool,
+    /// The error that every later call returns.
     failed: Option<FormatError>,
 }
 
@@ -22,8 +23,8 @@ impl ChunkReader {
     /// Appends the next bytes of the stream, for later calls of [`next_chunk`](Self::next_chunk).
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if self.failed.is_none() {
-            // Used bytes are only removed once they are the greater part, so that many small pushes
-            // do not move the rest each time.
+            // Remove used bytes only once they are more than half of the buffer, so that many small
+            // pushes do not move the other bytes each time.
             if self.used > self.buffer.len() / 2 {
                 self.buffer.drain(..self.used);
                 self.used = 0;

@@ -1,6 +1,6 @@
 //! Columns: the values of one field for all events or blocks of a chunk, stored together.
 //!
-//! The values of one field resemble each other and compress several times better than whole events.
+//! The values of one field are similar, so they compress several times better than whole events.
 //!
 //! ```text
 //! column   | id | compression | length | [stored length, unless compression is 0] | bytes |
@@ -15,28 +15,28 @@
 use crate::compression::{Compression, Compressor, Decompressor};
 use crate::varint::{self, PayloadError, Reader};
 
-/// The most uncompressed bytes, in all columns together, of a chunk that is compressed as a whole.
-/// In larger chunks each column is compressed on its own; in smaller ones, a compressed frame
-/// header for every column would cost too much.
+/// Maximum number of uncompressed bytes, in all columns together, of a chunk that is compressed as
+/// a whole. In larger chunks each column is compressed on its own; in smaller ones, a compressed
+/// frame header for every column would cost too much.
 const COMPRESS_WHOLE_UP_TO: usize = 4 << 10;
 /// Lowest id of the columns that a reader skips if it does not know them; an unknown column with a
 /// lower id is an error.
 const OPTIONAL_FROM: u8 = 0x40;
-/// The most decompressed bytes that a reader accepts from the shortest input; for every stored byte
-/// it accepts [`MAX_RATIO`] more.
+/// Number of decompressed bytes that a reader accepts however short the input is; for every stored
+/// byte it accepts [`MAX_RATIO`] more.
 const ALWAYS_ACCEPTED: usize = 64 << 10;
 /// Decompressed bytes that a reader accepts for each stored byte, in addition to
 /// [`ALWAYS_ACCEPTED`]. Recordings of real programs compress to a twentieth at best.
 const MAX_RATIO: usize = 128;
 
-/// Returns the most bytes to which a reader lets `stored` compressed bytes decompress; more is an
-/// error.
+/// Returns the maximum number of bytes to which `stored` compressed bytes may decompress; more is
+/// an error.
 pub(crate) const fn max_decompressed_len(stored: usize) -> usize {
     ALWAYS_ACCEPTED.saturating_add(stored.saturating_mul(MAX_RATIO))
 }
 
-/// Returns the id that the column with index `index` of `count` columns has in a chunk. The last
-/// `optional` columns are those that older readers skip.
+/// Returns the id that the column with index `index` of `count` columns has in a chunk. Older
+/// readers skip the last `optional` columns.
 fn column_id(index: usize, count: usize, optional: usize) -> u8 {
     let required = count - optional;
     (if index < required { index } else { usize::from(OPTIONAL_FROM) + index - required }) as u8
@@ -89,7 +89,7 @@ fn finish_columns(columns: &mut [Vec<u8>], optional: usize, out: &mut Vec<u8>, c
     if let Some(compressor) = compressor {
         compressor.has_compressed_columns = true;
         if len > max_decompressed_len(out.len() - start) {
-            // A reader would reject this ratio.
+            // A reader would reject this compression ratio.
             out.truncate(start);
             put_columns(columns, optional, out, None);
         }
@@ -125,8 +125,8 @@ struct StoredColumn<'a> {
 }
 
 /// Finds the columns in the rest of a payload and stores each in `found` by its number; the last
-/// `optional` of them have ids from 64 on. Returns the number of their bytes once decompressed;
-/// more than `max_len` are an error.
+/// `optional` of them have ids from 64 on. Returns the number of their decompressed bytes; more
+/// than `max_len` are an error.
 fn find_columns<'a>(
     reader: &mut Reader<'a>,
     max_len: usize,

@@ -1,10 +1,10 @@
 //! Byte counters over time, at any zoom for a cost that depends only on the number of columns.
 //!
-//! Every 16 events of a device form a bucket with the minimum and maximum of each counter, every 8
-//! buckets a larger one, and so on; a time slice is a combination of the largest buckets within it.
-//! From 4,194,304 events on the smallest buckets have 32 events, then 64, and so on, which bounds
-//! the memory. The driver's memory samples are kept separately in the same way, exactly up to
-//! 262,144 samples.
+//! Every 16 events of a device form a bucket with the minimum and maximum of each counter; every 8
+//! buckets form a larger bucket, and so on. A time slice combines the largest buckets within it.
+//! From 4,194,304 events on, the smallest buckets have 32 events, then 64, and so on, which bounds
+//! the memory. The driver's memory samples form separate buckets; up to 262,144 samples each has
+//! its own.
 
 use crate::counters::{Counters, MemorySample};
 use crate::even_part::even_part;
@@ -60,8 +60,8 @@ impl Peak {
     }
 }
 
-/// The most device memory that was in use at any moment of a recording, in bytes: by this process,
-/// and by all processes.
+/// Peaks of the device memory in use over a recording, in bytes: by this process, and by all
+/// processes.
 ///
 /// The memory in use is the reserved bytes of the moment, plus the bytes that the driver's last
 /// memory sample reports outside the pool (and in other processes).
@@ -73,8 +73,8 @@ pub struct UsedMemoryPeaks {
     pub by_all_processes: u64,
 }
 
-/// Combines two lists of values: each value of the result is `pick` (minimum or maximum) of its two
-/// values.
+/// Combines two lists of values: each value of the result is `pick` (minimum or maximum) of the two
+/// values at its index.
 #[inline]
 fn combine<const N: usize>(a: [u64; N], b: [u64; N], pick: impl Fn(u64, u64) -> u64) -> [u64; N] {
     std::array::from_fn(|index| pick(a[index], b[index]))
@@ -197,8 +197,9 @@ impl CounterSeries {
         }
     }
 
-    /// Raises the peaks of used device memory if more is in use now: the reserved bytes, plus those
-    /// that the last memory sample reports outside the pool. Does nothing before the first sample.
+    /// Raises the peaks of used device memory if more is in use now: the reserved bytes plus the
+    /// bytes that the last memory sample reports outside the pool. Does nothing before the first
+    /// sample.
     fn raise_used_memory_peaks(&mut self) {
         if let Some(sample) = self.sample {
             let by_process = self.reserved.saturating_add(sample.used_by_context);
@@ -229,13 +230,14 @@ impl CounterSeries {
     /// Returns the number of the device's events in a bucket, the smallest time slice that the
     /// series stores: a power of two, at least 16.
     ///
-    /// [`columns`](Self::columns) is exact to within such a bucket.
+    /// [`columns`](Self::columns) is exact to within one bucket.
     #[must_use]
     pub fn bucket_events(&self) -> u64 {
         self.buckets.bucket_values()
     }
 
-    /// Returns the [columns](Self::columns) between each two of `times_ns`.
+    /// Returns a [column](Self::columns) for each time slice between two consecutive times in
+    /// `times_ns`, in nanoseconds; one column fewer than times.
     #[must_use]
     pub fn columns_between(&self, times_ns: &[u64]) -> Vec<CounterColumn> {
         times_ns.windows(2).filter_map(|pair| self.columns(pair[0], pair[1], 1).pop()).collect()
@@ -267,7 +269,7 @@ impl CounterSeries {
     /// `to_ns`, in nanoseconds since the recording's time 0; `None` for slices before the first
     /// sample.
     ///
-    /// Exact up to 262,144 samples; of more, pairs of neighbours are combined.
+    /// Exact up to 262,144 samples; beyond that, pairs of adjacent samples are combined.
     #[must_use]
     pub fn samples(&self, from_ns: u64, to_ns: u64, width: usize) -> Vec<Option<SampleColumn>> {
         let mut at = self.samples.ends_by(from_ns);
@@ -283,29 +285,26 @@ impl CounterSeries {
             .collect()
     }
 
-    /// Returns the most device memory that was used over the whole series, in bytes, by this
-    /// process and by all processes; `None` if the recording has no memory samples of the driver.
+    /// Returns the peaks of the device memory used over the whole series, in bytes, by this process
+    /// and by all processes; `None` if the recording has no memory samples of the driver.
     #[must_use]
     pub fn used_memory_peaks(&self) -> Option<UsedMemoryPeaks> {
         self.sample.map(|_| self.used_memory_peaks)
     }
 
-    /// Returns the most allocated bytes of the device in the recording, and the first moment that
-    /// had them.
+    /// Returns the peak of the device's allocated bytes over the recording, and its first moment.
     #[must_use]
     pub fn peak_allocated(&self) -> Peak {
         self.peak_allocated
     }
 
-    /// Returns the most active bytes of the device in the recording, and the first moment that had
-    /// them.
+    /// Returns the peak of the device's active bytes over the recording, and its first moment.
     #[must_use]
     pub fn peak_active(&self) -> Peak {
         self.peak_active
     }
 
-    /// Returns the most reserved bytes of the device in the recording, and the first moment that
-    /// had them.
+    /// Returns the peak of the device's reserved bytes over the recording, and its first moment.
     #[must_use]
     pub fn peak_reserved(&self) -> Peak {
         self.peak_reserved

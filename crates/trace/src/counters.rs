@@ -6,7 +6,7 @@
 pub struct Counters {
     /// Bytes of blocks that the program holds, after rounding (`allocated_bytes`).
     pub allocated: u64,
-    /// Allocated bytes plus those of blocks that are pending free (`active_bytes`).
+    /// Bytes of allocated blocks and of blocks that are pending free (`active_bytes`).
     pub active: u64,
     /// Bytes of all segments (`reserved_bytes`).
     pub reserved: u64,
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fragmentation_is_the_share_beside_the_largest_free_block() {
+    fn fragmentation_is_the_share_outside_the_largest_free_block() {
         for (largest, free, expected) in
             [(0, 0, 0.0), (4096, 4096, 0.0), (2048, 3072, 1.0 - 2048.0 / 3072.0), (1, 4, 0.75)]
         {

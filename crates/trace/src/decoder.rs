@@ -24,8 +24,8 @@ pub enum DecodedItem {
     Info(RecordingInfo),
     /// A definition, before the first event that refers to it.
     Define(Definition),
-    /// A full state after [`MemoryState::event`] events. If that is more than the events decoded so
-    /// far, the events between are lost.
+    /// A full state after [`MemoryState::event`] events. If that is more than the number of events
+    /// decoded so far, the events in between are lost.
     FullState(Box<MemoryState>),
     /// The next event.
     Event(Event),
@@ -69,7 +69,7 @@ pub(crate) trait ChunkVisitor {
     fn annotation(&mut self, annotation: Annotation);
 }
 
-/// What decoding a chunk needs from the chunks before it: definitions, and the index of the next
+/// Data from earlier chunks that decoding a chunk needs: definitions, and the index of the next
 /// event.
 #[derive(Debug, Default)]
 pub(crate) struct DecodeContext {
@@ -93,8 +93,8 @@ pub(crate) fn decompress_events(
     columns.map_err(|error| error.in_chunk_at(packed.offset))
 }
 
-/// Why the events of a chunk are invalid: they cannot be decoded, or one contradicts the memory
-/// state although the writer marked the chunk as consistent.
+/// The error for the events of a chunk: they cannot be decoded, or one contradicts the memory state
+/// although the writer marked the chunk as consistent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EventsError {
     #[error("invalid chunk, {0}")]
@@ -187,7 +187,7 @@ impl DecodeContext {
                 self.next_event = Some(packed.first_event);
                 self.relabels_since_event.clear();
             }
-            // They contain nothing that the other chunks lack.
+            // The other chunks contain everything that the index contains.
             ChunkKind::Index | ChunkKind::End => {}
             ChunkKind::Events => {
                 self.check_order(packed, false)?;
@@ -300,7 +300,8 @@ impl Decoder {
             if let Err(error) = self.context.read(&packed, &mut self.items) {
                 self.chunks.fail(error);
             }
-            // The items contain them; keeping them here too would only take memory.
+            // The returned items contain the definitions; keeping them here too would only take
+            // memory.
             self.context.definitions = Definitions::default();
         }
     }

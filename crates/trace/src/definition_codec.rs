@@ -5,10 +5,10 @@
 //! annotations   | unit | columns
 //! ```
 //!
-//! A chunk of definitions begins with the number of earlier definitions of each kind. A chunk that
-//! repeats definitions which the reader already has, because it was prepared for a viewer that
-//! joins late, is therefore understood. Numbers are stored as differences to the previous value of
-//! their column.
+//! A chunk of definitions begins with the number of earlier definitions of each kind. So a reader
+//! can skip definitions that it already has; a chunk that was prepared for a viewer that joins late
+//! repeats such definitions. Numbers are stored as differences to the previous value of their
+//! column.
 
 use crate::columns::{Columns, ColumnsWriter};
 use crate::compression::{Compressor, Decompressor};
@@ -21,8 +21,8 @@ use crate::varint::{self, PayloadError, Reader, gcd};
 const DEFINITION_COLUMNS: usize = 11;
 /// Number of columns of a chunk of annotations.
 const ANNOTATION_COLUMNS: usize = 5;
-/// The most decompressed bytes that a reader accepts in a chunk of definitions or annotations; more
-/// is an error.
+/// Maximum number of decompressed bytes that a reader accepts in a chunk of definitions or
+/// annotations; more is an error.
 const MAX_COLUMNS_LEN: usize = 4 << 20;
 
 mod column {
@@ -160,7 +160,7 @@ impl DeltaReader<'_> {
     }
 }
 
-/// Adds a chunk's definitions to `definitions`, except those that repeat earlier ones. `known`
+/// Adds a chunk's definitions to `definitions`, without repetitions of earlier definitions. `known`
 /// counts the definitions read so far and is updated; `each` receives the new ones.
 pub(crate) fn read_definitions(
     mut reader: Reader<'_>,

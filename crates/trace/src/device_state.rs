@@ -1,8 +1,8 @@
 //! The memory of one device, and how each event changes it.
 //!
 //! Events from outside may contradict the known state: a free of a block that was never allocated,
-//! a segment on top of another. The newer event wins, what it contradicts is removed, and
-//! [`DeviceState::inconsistencies`] counts it.
+//! a segment on top of another. The newer event wins: blocks or segments that contradict it are
+//! removed, and [`DeviceState::inconsistencies`] counts the contradiction.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -64,7 +64,7 @@ impl DeviceState {
         self.segments.at_or_before(address).filter(|segment| address < segment.end())
     }
 
-    /// Returns true if a segment is free as a whole: it has no block.
+    /// Returns true if the whole segment is free: it contains no active block.
     #[must_use]
     pub fn is_free(&self, segment: &Segment) -> bool {
         self.extents(segment).next().is_some_and(|first| first.block.is_none() && first.size == segment.size)
@@ -173,8 +173,8 @@ impl DeviceState {
 
     /// Adds an active block.
     ///
-    /// Blocks that overlap it are removed. These, a block outside of every segment, and a requested
-    /// size above the block's size each count as an inconsistency.
+    /// Blocks that overlap it are removed. Each removed block, a block outside of every segment,
+    /// and a requested size above the block's size count as an inconsistency.
     pub fn insert_block(&mut self, block: Block) {
         if !is_range(block.address, block.size) {
             return self.count_inconsistency();
@@ -191,13 +191,13 @@ impl DeviceState {
         self.counters.add_block(block.size, block.requested, block.pending_free);
     }
 
-    /// Replaces the segments and blocks by those of `observed`, a full state recorded after events
-    /// were lost.
+    /// Replaces the segments and blocks by the segments and blocks of `observed`, a full state
+    /// recorded after events were lost.
     ///
     /// A segment or block that is unchanged keeps the event and time since which it exists, and a
-    /// block the site of its last relabel; every other one gets `event` (an event index) and
-    /// `time_ns`, the latest possible ones. The counts
-    /// of events, failed requests and inconsistencies stay.
+    /// block the site of its last relabel; any other segment or block gets `event` (an event index)
+    /// and `time_ns`, the latest possible event and time. The counts of events, failed requests and
+    /// inconsistencies stay.
     pub fn resync(&mut self, observed: &Self, event: u64, time_ns: u64) {
         let mut synced =
             Self { events: self.events, ooms: self.ooms, inconsistencies: self.inconsistencies, ..Self::default() };
@@ -255,16 +255,16 @@ impl DeviceState {
         remapped
     }
 
-    /// Gives the block that begins at exactly `address` a new site, as a
-    /// [relabel](crate::Relabel). Without such a block, nothing changes but the number of
-    /// inconsistencies.
+    /// Gives the block that begins at exactly `address` a new site, as a [relabel](crate::Relabel).
+    /// If no block begins there, only counts an inconsistency.
     pub fn relabel(&mut self, address: u64, site: SiteId) {
         if !self.set_site(address, site) {
             self.count_inconsistency();
         }
     }
 
-    /// Gives the block that begins at exactly `address` a new site. Returns false if there is none.
+    /// Gives the block that begins at exactly `address` a new site. Returns false if no block
+    /// begins there.
     fn set_site(&mut self, address: u64, site: SiteId) -> bool {
         let Some(block) = self.blocks.get_mut(address) else { return false };
         let before = std::mem::replace(&mut block.site, site);
@@ -294,10 +294,11 @@ impl DeviceState {
         self.counters.allocated = self.counters.allocated.saturating_sub(size);
     }
 
-    /// Inserts a block that the counters already contain, and returns where. `segment_end` is the
-    /// address after the segment that contains the block's address; 0 if no segment does.
-    /// `previous` is where the last block was inserted, if none was removed since. Returns `None`,
-    /// changing nothing, if the block is invalid, not inside that segment, or overlaps another one.
+    /// Inserts a block that the counters already contain, and returns its position. `segment_end`
+    /// is the address after the segment that contains the block's address; 0 if no segment does.
+    /// `previous` is the position of the last inserted block, or `None` if a block was removed
+    /// since. Returns `None`, changing nothing, if the block is invalid, not inside that segment,
+    /// or overlaps another one.
     pub(crate) fn insert_counted_block(
         &mut self,
         block: Block,
@@ -309,8 +310,8 @@ impl DeviceState {
         if is_valid { self.blocks.insert_near(previous, block) } else { None }
     }
 
-    /// Removes the block that begins at `address` from the blocks and counters. Returns true if
-    /// there was one.
+    /// Removes the block that begins at `address` from the blocks and counters. Returns false,
+    /// changing nothing, if no block begins there.
     pub(crate) fn remove_block(&mut self, address: u64) -> bool {
         let Some(block) = self.blocks.remove(address) else { return false };
         if !self.allocation_sites.is_empty() {
@@ -365,16 +366,16 @@ impl DeviceState {
         removed
     }
 
-    /// Removes the memory of segments that overlap the addresses in `range`, counted as one
-    /// inconsistency however many there are.
+    /// Removes the addresses in `range` from the segments, as `cut_segments` does. Counts one
+    /// inconsistency if any segment overlapped them.
     fn evict_segments(&mut self, range: Range<u64>) {
         if self.cut_segments(range) > 0 {
             self.count_inconsistency();
         }
     }
 
-    /// Removes the segment at `address`, which is not expandable. Counts an inconsistency if there
-    /// is none or its size is not `size` bytes.
+    /// Removes the segment at `address`, which is not expandable. Counts an inconsistency if no
+    /// segment begins there or its size is not `size` bytes.
     fn free_segment(&mut self, address: u64, size: u64) {
         let segment = self.segments.get(address).filter(|segment| !segment.expandable).copied();
         if segment.is_none_or(|segment| segment.size != size) {

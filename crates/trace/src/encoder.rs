@@ -14,9 +14,9 @@ use crate::state_codec::{is_readable, put_state};
 /// Number of events at which the encoder completes a chunk. Seeking decodes part of a chunk, so
 /// fewer events make seeking faster and files larger.
 pub(crate) const EVENTS_PER_CHUNK: u32 = 16_384;
-/// Least number of events between two full states that the encoder writes; seeking applies about
-/// this many at most. States with many blocks are written less often, so that they stay a small
-/// share of the bytes.
+/// Minimum number of events between two full states that the encoder writes. Seeking applies about
+/// this many events at most. States with many blocks are written less often, so that states stay a
+/// small share of the recording.
 pub(crate) const EVENTS_PER_STATE: u64 = 16_384;
 /// Uncompressed bytes of definitions at which the encoder completes their chunk, far below what a
 /// reader accepts.
@@ -26,16 +26,16 @@ const DEFINITION_BYTES_PER_CHUNK: usize = 256 << 10;
 const ANNOTATIONS_PER_CHUNK: usize = 16_384;
 /// Number of relabels at which the encoder completes their chunk, far below what a reader accepts.
 const RELABELS_PER_CHUNK: usize = 16_384;
-/// Longest text that the encoder stores, in bytes. Longer texts are truncated, so that a reader
-/// accepts their chunk.
+/// Maximum length of a text that the encoder stores, in bytes. Longer texts are truncated, so that
+/// a reader accepts their chunk.
 const MAX_TEXT_LEN: usize = 64 << 10;
 
 /// Encodes events, definitions and annotations into the [`Chunk`]s of a recording.
 ///
 /// Receives events as a [`Sink`]. It applies every event to its own memory state and writes a full
 /// state at intervals, so that readers can start there. Complete chunks are collected until
-/// [`take_output`](Self::take_output) returns them; [`flush`](Self::flush) completes the open ones.
-/// [`Decoder`](crate::Decoder) shows a round trip.
+/// [`take_output`](Self::take_output) returns them; [`flush`](Self::flush) completes the open
+/// chunks. [`Decoder`](crate::Decoder) shows a round trip.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     state: MemoryState,
@@ -43,13 +43,14 @@ pub struct Encoder {
     first_event: u64,
     definitions: DefinitionWriter,
     annotations: Vec<Annotation>,
-    /// The relabels since the last event that precedes the open chunk, in order.
+    /// The relabels since the last event before the open chunk, in order.
     relabels: Vec<PlacedRelabel>,
-    /// Number of leading relabels that a chunk without events contains already.
+    /// Number of elements of `relabels`, from the first on, that a chunk without events already
+    /// contains.
     written_relabels: usize,
     /// The moment of the last full state.
     last_state: u64,
-    /// Inconsistencies of the state at the beginning of the open chunk.
+    /// Number of inconsistencies that the state had counted at the beginning of the open chunk.
     inconsistencies_before: u64,
     output: Vec<Chunk>,
     compressor: Compressor,
@@ -141,22 +142,22 @@ impl Encoder {
         &self.state
     }
 
-    /// Turns the pending payload into a chunk of the given kind and appends that to the output. The
+    /// Turns `payload` into a chunk of the given kind and appends the chunk to the output. The
     /// chunk has `events` events, the first with index `first_event` (from 0) in the recording.
     fn output(&mut self, kind: ChunkKind, first_event: u64, events: u32) {
         self.output.push(Chunk::new(kind, first_event, events, &self.payload, &mut self.compressor));
         self.payload.clear();
     }
 
-    /// Writes the present memory state as a full state, unless it is too large for readers. It
-    /// contains the relabels after the last event, which are not repeated then.
+    /// Writes the present memory state as a full state, unless it is too large for readers. The
+    /// state contains the relabels after the last event, so later chunks do not repeat them.
     fn write_state(&mut self) {
         self.last_state = self.state.event;
         if !is_readable(&self.state) {
             // Readers accept no state of this size. Seeking is slower without it.
             return;
         }
-        // A reader knows by them that the state differs from what the events lead to.
+        // The relabels tell a reader that the state differs from the state that the events lead to.
         self.write_relabels();
         self.forget_relabels();
         put_state(&mut self.payload, &self.state, Some(&mut self.compressor));
@@ -280,7 +281,7 @@ impl Sink for Encoder {
             None => return,
             Some(Some(block)) if block.site == relabel.site => return,
             Some(Some(_)) => {}
-            // It contradicts the state, but the chunk's events do not.
+            // The relabel contradicts the state; the chunk's events may still be consistent.
             Some(None) => self.inconsistencies_before = self.inconsistencies_before.saturating_add(1),
         }
         self.state.relabel(relabel);
@@ -289,7 +290,7 @@ impl Sink for Encoder {
         if self.relabels.len() >= RELABELS_PER_CHUNK {
             self.flush();
             if self.relabels.len() >= RELABELS_PER_CHUNK {
-                // All of them follow the last event.
+                // All these relabels follow the last event.
                 self.write_state();
             }
         }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct FormatError {
     /// Byte offset in the recording of the invalid byte, or of the chunk that contains it.
     pub offset: u64,
-    /// What is wrong there, as part of a sentence for users.
+    /// The reason for the error, as part of a sentence for users.
     pub reason: String,
     #[source]
     cause: Option<Arc<io::Error>>,

@@ -1,7 +1,7 @@
-//! Even parts of a length.
+//! Division of a length into equal parts.
 
-/// Returns the length of `index` of `count` even parts of `length`, rounded down; a `count` of 0
-/// counts as 1.
+/// Returns the length of the first `index` of `count` equal parts of `length`, rounded down; a
+/// `count` of 0 counts as 1.
 ///
 /// ```
 /// assert_eq!(vramscope_trace::even_part(10, 1, 4), 2);

@@ -1,4 +1,4 @@
-//! Events: what happened to a GPU's memory, one entry at a time.
+//! Events: the changes of a GPU's memory that the allocator recorded, one at a time.
 //!
 //! Addresses, sizes and times are unsigned 64-bit integers; sizes are in bytes, times in
 //! nanoseconds.
@@ -346,8 +346,8 @@ pub struct Annotation {
 }
 
 impl Annotation {
-    /// Returns what the mark `event`, which follows the first `at_event` events, says; `None` if
-    /// the event is no mark.
+    /// Returns the mark `event` as an annotation at the moment `at_event`, the number of events
+    /// before it; `None` if the event is no mark.
     #[inline]
     pub(crate) fn of_mark(event: &Event, at_event: u64) -> Option<Self> {
         let EventKind::Mark { stage, name, .. } = event.kind else { return None };
@@ -355,7 +355,8 @@ impl Annotation {
     }
 }
 
-/// A new site for a live block: the program found out later what the block is for.
+/// A new site for a live block, because the program learns only after the allocation what the block
+/// is for.
 ///
 /// The new site usually has the old stack with another category or scope: a tensor becomes a
 /// parameter when a module registers it. A relabel is not an event and has no event number. It

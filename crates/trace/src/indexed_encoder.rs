@@ -12,7 +12,8 @@ use crate::sink::Sink;
 #[derive(Debug)]
 pub struct IndexedEncoder {
     encoder: Encoder,
-    /// What was written, for the index; `None` once that exceeds the limits of a reader.
+    /// The recording written so far, from which the index is computed; `None` once it exceeds the
+    /// limits of a reader.
     written: Option<Recording>,
 }
 
@@ -64,7 +65,7 @@ impl Sink for IndexedEncoder {
     }
 
     fn replace_state(&mut self, state: &MemoryState) {
-        // Events after a late beginning or a gap keep their numbers.
+        // Keep the numbers of events after a late beginning or a gap.
         self.encoder.skip_to(state.event());
         self.encoder.replace_state(state);
     }

@@ -21,11 +21,11 @@ pub struct RecordingInfo {
     /// The allocator's settings in the syntax of `PYTORCH_CUDA_ALLOC_CONF`, for example
     /// `expandable_segments:True`.
     pub alloc_conf: String,
-    /// The settings as the source wrote them, if that is more: a PyTorch snapshot's
-    /// `allocator_settings` as JSON.
+    /// All settings as the source wrote them, if it has more than `alloc_conf`: a PyTorch
+    /// snapshot's `allocator_settings` as JSON.
     pub source_settings: String,
-    /// What the user must know of how the recording was made: values that an importer ignored,
-    /// settings that it assumed, events that could not be seen.
+    /// Notes for the user on how the recording was made: values that an importer ignored, settings
+    /// that it assumed, events that could not be recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub import_notes: Vec<String>,
     /// Metadata of each device.
@@ -96,7 +96,7 @@ pub struct DeviceInfo {
     pub total_bytes: u64,
     /// Whether the recording began before the first allocation.
     pub history_complete: bool,
-    /// Number of the device's events before its memory state is certain.
+    /// Number of the device's events after which its memory state is certain.
     ///
     /// Not 0 for a history that began late, if its source lacks the sizes of blocks that were
     /// allocated before it and freed during it.

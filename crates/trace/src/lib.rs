@@ -1,8 +1,8 @@
 //! The event model of GPU memory: events, their binary encoding, and the memory state at any event.
 //!
 //! A training program's caching allocator emits [`Event`]s. This crate encodes them as a recording
-//! (a `.vram` file or stream), decodes it again, and answers what the memory looked like at any
-//! moment. It depends on no other crate of the workspace.
+//! (a `.vram` file or stream), decodes it again, and returns the memory state at any moment. It
+//! depends on no other crate of the workspace.
 //!
 //! It is not an allocator, reads and writes no files or sockets, reads no clock, starts no thread
 //! and has no `unsafe` code, so it behaves the same in a training program, on the command line and
@@ -11,7 +11,7 @@
 //!
 //! # Main types
 //!
-//! - [`Event`]: one thing that happened; [`Sink`]: a receiver of events.
+//! - [`Event`]: one allocator event; [`Sink`]: a receiver of events.
 //! - [`Encoder`]: turns events into the chunks of a recording; [`Decoder`]: turns bytes, split
 //!   anywhere, back into events.
 //! - [`MemoryState`]: all segments and blocks at one moment; [`MemoryState::apply`] applies an

@@ -10,7 +10,7 @@ const UNKNOWN_SITE: &str = "unknown site";
 /// Parts of the paths of files that belong to libraries. Files elsewhere belong to the recorded
 /// program.
 ///
-/// Those that begin with `/torch/` are for a PyTorch that was built from its sources and is not in
+/// Entries that begin with `/torch/` match a PyTorch that was built from its sources and is not in
 /// `site-packages`; `torchinductor_` is the folder of the code that `torch.compile` generates.
 const LIBRARY_DIRECTORIES: [&str; 13] = [
     "site-packages/",
@@ -32,12 +32,12 @@ const LIBRARY_DIRECTORIES: [&str; 13] = [
 const ALLOCATOR_FUNCTIONS: [&str; 4] =
     ["torch::unwind::", "torch::CapturedTraceback::", "torch::cuda::", "c10::cuda::CUDACachingAllocator::"];
 
-/// A part of the names of those C++ functions that run a backward pass.
+/// Text that is part of the names of all C++ functions that run operations of a backward pass.
 const BACKWARD_FUNCTIONS: &str = "autograd::generated::";
 /// The beginning of the file name of a notebook's cell, which is not a path.
 const NOTEBOOK_CELL: &str = "<ipython-input";
 
-/// Whose code a stack frame runs.
+/// The owner of the code that a stack frame runs: the program, a library, or the allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FrameOrigin {
     /// The recorded program's own code.
@@ -144,10 +144,11 @@ pub fn is_backward_operation(definitions: &Definitions, frame: Frame) -> bool {
     definitions.string(frame.function).contains(BACKWARD_FUNCTIONS)
 }
 
-/// Returns whose code a frame runs, judged by its file's path and its function's name.
+/// Returns the owner of the code that a frame runs, judged by its file's path and its function's
+/// name.
 ///
 /// `in_python_stack` tells whether any frame of its stack runs Python code. If so, only Python
-/// frames can be the program's own: the others are those of the interpreter and of libraries.
+/// frames can be the program's own: the others belong to the interpreter and to libraries.
 #[must_use]
 pub fn frame_origin(definitions: &Definitions, frame: Frame, in_python_stack: bool) -> FrameOrigin {
     let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
@@ -166,18 +167,19 @@ pub fn frame_origin(definitions: &Definitions, frame: Frame, in_python_stack: bo
     if can_be_own && in_own_file() { FrameOrigin::Own } else { FrameOrigin::Library }
 }
 
-/// Returns true if a function's name says little without its file: those of modules and optimizers
-/// are all called alike.
+/// Returns true if a function's name says little without its file, such as the methods that all
+/// modules and optimizers have.
 fn is_generic(function: &str) -> bool {
     function.starts_with(['_', '<']) || matches!(function, "forward" | "backward" | "step" | "wrapper" | "apply")
 }
 
 /// Returns a call stack as one line, or `None` for a stack without a frame to show.
 ///
-/// The innermost frame of the program's own code comes first, then what it called: the innermost
-/// Python frame (of a stack without Python frames, the innermost frame outside of the allocator).
-/// `train.py:65 · cross_entropy`, `train.py:66 · adam.py:182 _init_group`. If that is the own frame
-/// itself, or there is no own frame, one frame is shown: `train.py:65 gpt_step`.
+/// The innermost frame of the program's own code comes first, then the innermost Python frame that
+/// it called into (for a stack without Python frames, the innermost frame outside of the
+/// allocator). `train.py:65 · cross_entropy`, `train.py:66 · adam.py:182 _init_group`. If both are
+/// one frame, or the program has no frame of its own in the stack, one frame is shown: `train.py:65
+/// gpt_step`.
 #[must_use]
 pub fn stack_name(definitions: &Definitions, stack: StackId) -> Option<String> {
     let has_python = definitions.stack(stack).any(|frame| is_python_frame(definitions, frame));

@@ -9,11 +9,11 @@ pub const TOO_MANY_CLIENTS: u16 = 1013;
 /// WebSocket close code for a wrong or missing token.
 pub const WRONG_TOKEN: u16 = 4401;
 
-/// A text message about a stream of chunks, in JSON: which recording it is, or what the next binary
-/// message contains.
+/// A text message about a stream of chunks, in JSON: the identity of the recording, or a
+/// description of the next binary message.
 ///
-/// A server sends it to viewers, a process to the server that it pushes to. Fields with their
-/// default value are left out, and every field may be missing.
+/// A server sends it to its viewers; a process sends it to the server that it pushes to. Fields
+/// with their default value are left out, and every field may be missing.
 ///
 /// ```
 /// use vramscope_trace::live_protocol::StreamNote;
@@ -50,7 +50,7 @@ impl StreamNote {
     }
 }
 
-/// Returns true for a default value, which serde then leaves out of the JSON.
+/// Returns true for a default value, which serde then omits from the JSON.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

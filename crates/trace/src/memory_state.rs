@@ -85,12 +85,12 @@ impl MemoryState {
         self.time_ns = self.time_ns.max(time_ns);
     }
 
-    /// Moves the state's moment and time on over an event of a device that this state leaves out.
+    /// Advances the state's moment and time past an event of a device that this state leaves out.
     pub fn pass(&mut self, event: &Event) {
         self.advance(1, event.time_ns);
     }
 
-    /// Gives a block a new site. Without such a block, the device counts an
+    /// Gives a block a new site. If the block does not exist, the device counts an
     /// [inconsistency](DeviceState::inconsistencies); a relabel on an unknown device is ignored.
     pub fn relabel(&mut self, relabel: &Relabel) {
         if let Some(device) = self.devices.get_mut(&relabel.device) {
@@ -100,8 +100,9 @@ impl MemoryState {
 
     /// Applies the next event of the recording.
     ///
-    /// An event that contradicts the state replaces what it contradicts, and is counted in
-    /// [`DeviceState::inconsistencies`]. A time before the current one leaves the time unchanged.
+    /// If the event contradicts the state, contradicting segments and blocks are removed, and
+    /// [`DeviceState::inconsistencies`] counts it. A time before the current one leaves the time
+    /// unchanged.
     #[inline]
     pub fn apply(&mut self, event: &Event) {
         let index = self.event;

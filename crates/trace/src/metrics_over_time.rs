@@ -9,16 +9,17 @@ use crate::event::DeviceId;
 use crate::metrics::Metrics;
 use crate::recording::{Recording, Replay};
 
-/// Least number of moments of a series for which [`metrics_over_time`] does not replay the
-/// recording. For fewer, the ends of this many equal ranges of time are replayed: a chart 1,000
-/// units wide then has one every four units.
+/// Minimum number of moments of a series at which [`metrics_over_time`] does not replay the
+/// recording. For a shorter series, it replays the ends of this many equal ranges of time, so that
+/// a chart 1,000 units wide has a sample every four units.
 const MIN_SAMPLES: u64 = 256;
 
 /// Samples of one device's metrics over a recording, each exact at its moment. From
 /// [`metrics_over_time`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetricsOverTime {
-    /// Moments of the recording, their times in nanoseconds, and the device's metrics then.
+    /// Moments of the recording, their times in nanoseconds, and the device's metrics at each, in
+    /// order.
     samples: Vec<(u64, u64, Metrics)>,
 }
 
@@ -31,16 +32,16 @@ pub struct MetricSummary {
     pub highest_event: u64,
     /// The time of that moment, in nanoseconds since the recording's time 0.
     pub highest_ns: u64,
-    /// The mean over time, with every value until the next sample.
+    /// The mean over time; each sample's value holds until the next sample.
     pub mean: f64,
 }
 
 /// Returns the metrics of all pools and streams of a device over a recording.
 ///
-/// The samples are those that an index keeps of [`Recording::metrics`], whether the recording has
-/// an index or not, and the beginning, the end and the peak of the allocated bytes. If the series
-/// has fewer than 256 moments, because the recording is short, the ends of 256 equal ranges of time
-/// are replayed in addition.
+/// The samples are the moments of [`Recording::metrics`] that an index stores (whether or not the
+/// recording has an index), the first and the last moment, and the peak of the allocated bytes. If
+/// the series has fewer than 256 moments, because the recording is short, the ends of 256 equal
+/// ranges of time are replayed in addition.
 ///
 /// # Errors
 /// If a chunk cannot be read.

@@ -4,8 +4,8 @@
 //! column   | unit | for each value its quotient by the unit (signed) |
 //! ```
 //!
-//! Values are signed 64-bit numbers, mostly differences between numbers that follow each other. The
-//! unit is their greatest common divisor.
+//! Values are signed 64-bit numbers, mostly differences between consecutive numbers. The unit is
+//! their greatest common divisor.
 
 use crate::varint::{PayloadError, Reader, gcd, put, put_delta};
 
@@ -31,7 +31,7 @@ pub(crate) fn put_differences(out: &mut Vec<u8>, numbers: impl Iterator<Item = u
 }
 
 /// Reads `count` values that [`put_column`] wrote. The caller must have checked `count` against the
-/// remaining bytes, because it is allocated at once.
+/// remaining bytes, because memory for all values is allocated at once.
 pub(crate) fn read_column(reader: &mut Reader<'_>, count: usize) -> Result<Vec<u64>, PayloadError> {
     let unit = reader.u64()?;
     (0..count).map(|_| Ok(reader.delta(0)?.wrapping_mul(unit))).collect()

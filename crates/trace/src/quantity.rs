@@ -1,12 +1,12 @@
 //! Sizes, counts, percentages and durations as text.
 //!
-//! Every size, count and percentage that a command, the page, a report or a message shows is
-//! formatted here, so that they read the same everywhere.
+//! Commands, the page, reports and messages format every size, count and percentage with this
+//! module, so that all of them look alike.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Names of the binary units of bytes, each 1024 times the one before it.
+/// Names of the binary units of bytes; each unit is 1,024 times the unit before it.
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /// Returns the number of decimals with which three digits of `number` (at least 1) are shown.
@@ -16,9 +16,9 @@ fn decimals(number: f64) -> usize {
 
 /// A number of bytes that is displayed with a binary unit and parsed from text such as `40GiB`.
 ///
-/// Three significant digits are shown, without decimals for whole values: `512 B`, `20 MiB`,
-/// `4.22 GiB`. Parsing takes bytes or a number with a unit. `K`, `KB` and `KiB` all mean 1,024
-/// bytes, as in PyTorch's settings; likewise M, G and T.
+/// Three significant digits are shown, without decimals for whole values: `512 B`, `20 MiB`, `4.22
+/// GiB`. Parsing takes bytes or a number with a unit. `K`, `KB` and `KiB` all mean 1,024 bytes, as
+/// in PyTorch's settings; M, G and T work alike.
 ///
 /// ```
 /// use vramscope_trace::ByteSize;

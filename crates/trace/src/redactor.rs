@@ -29,7 +29,8 @@ pub struct Redactor<S> {
     sink: S,
     /// The defined strings. They are passed on once their use is known.
     strings: Vec<String>,
-    /// The placeholder of each text, by what it names: the word with which the placeholder begins.
+    /// The placeholder of each text, by kind of text: the word with which the placeholder begins,
+    /// such as `function`.
     placeholders: HashMap<&'static str, HashMap<String, StringId>>,
     /// The number of each part of a scope path.
     scope_parts: HashMap<String, usize>,
@@ -41,7 +42,7 @@ impl<S: Sink> Redactor<S> {
     /// Creates a redactor. `begin` receives the redacted `info` and creates the sink.
     ///
     /// `alloc_conf` are the allocator's settings without unknown options, which may contain any
-    /// text; they replace those of `info`.
+    /// text; they replace the settings of `info`.
     pub fn new(info: &RecordingInfo, alloc_conf: String, begin: impl FnOnce(&RecordingInfo) -> S) -> Self {
         Self {
             sink: begin(&redacted(info, alloc_conf)),
@@ -77,9 +78,9 @@ impl<S: Sink> Redactor<S> {
     }
 
     /// Returns the number of the placeholder string for the string `id`, and defines the
-    /// placeholder if it is new. `kind` says what the string names, such as `function`: the
-    /// placeholder begins with it. Returns 0, no string, for an empty or undefined one.
-    fn replace(&mut self, kind: &'static str, id: StringId) -> StringId {
+    /// placeholder if it is new. `kind` is the word with which the placeholder begins, such as
+    /// `function`. Returns 0 (no string) if the string is empty or undefined.
+    fn placeholder(&mut self, kind: &'static str, id: StringId) -> StringId {
         let text = id.0.checked_sub(1).and_then(|index| self.strings.get(index as usize));
         let Some(text) = text.filter(|text| !text.is_empty()) else { return StringId(0) };
         let placeholders = self.placeholders.entry(kind).or_default();
@@ -146,7 +147,7 @@ impl<S: Sink> Sink for Redactor<S> {
     fn event(&mut self, event: &Event) {
         let mut event = *event;
         if let EventKind::Mark { name, .. } = &mut event.kind {
-            *name = self.replace("mark", *name);
+            *name = self.placeholder("mark", *name);
         }
         self.sink.event(&event);
     }
@@ -158,23 +159,23 @@ impl<S: Sink> Sink for Redactor<S> {
                 return;
             }
             Definition::Frame(frame) => Definition::Frame(Frame {
-                function: self.replace("function", frame.function),
-                file: self.replace("file", frame.file),
+                function: self.placeholder("function", frame.function),
+                file: self.placeholder("file", frame.file),
                 line: frame.line,
             }),
             Definition::Stack(stack) => Definition::Stack(*stack),
             Definition::Site(site) => Definition::Site(Site {
                 stack: site.stack,
-                scope: self.replace(SCOPE, site.scope),
+                scope: self.placeholder(SCOPE, site.scope),
                 category: site.category,
-                compile_context: self.replace("compile_context", site.compile_context),
+                compile_context: self.placeholder("compile_context", site.compile_context),
             }),
         };
         self.sink.define(&definition);
     }
 
     fn annotation(&mut self, annotation: &Annotation) {
-        let name = self.replace("mark", annotation.name);
+        let name = self.placeholder("mark", annotation.name);
         self.sink.annotation(&Annotation { name, ..*annotation });
     }
 

@@ -19,8 +19,8 @@ pub struct Segment {
     pub expandable: bool,
     /// Where the request that created it was made.
     pub site: SiteId,
-    /// Index (from 0) of the event that created it; if it is older than the recording, of the
-    /// first recorded event.
+    /// Index (from 0) of the event that created it; the index of the first recorded event if it is
+    /// older than the recording.
     pub since_event: u64,
 }
 
@@ -49,10 +49,10 @@ pub struct Block {
     pub site: SiteId,
     /// Whether the program has freed the block while a stream still uses it.
     pub pending_free: bool,
-    /// Index (from 0) of the event that allocated it; if it is older than the recording, of the
-    /// first recorded event.
+    /// Index (from 0) of the event that allocated it; the index of the first recorded event if it
+    /// is older than the recording.
     pub since_event: u64,
-    /// Time of that event, in nanoseconds since the recording's time 0.
+    /// Time of the event `since_event`, in nanoseconds since the recording's time 0.
     pub since_ns: u64,
 }
 

@@ -22,18 +22,18 @@ use crate::number_column::{put_column, put_differences, read_column, read_differ
 use crate::time_pyramid::{Bucket, MAX_BUCKETS, TimePyramid, TimeSlice};
 use crate::varint::{PayloadError, Reader, put};
 
-/// Least number of events in a bucket of the counters that the index stores. In a real program's
+/// Minimum number of events in a bucket of the counters that the index stores. In a real program's
 /// recording of 4,000,000 events a bucket takes 17 bytes after Zstandard, or 0.034 bytes an event.
 /// Timelines at a closer zoom replay the events.
 const MIN_STORED_EVENTS: u64 = 512;
-/// The most events or samples per bucket that a reader accepts; more is an error.
+/// Maximum number of events or samples per bucket that a reader accepts; more is an error.
 const MAX_BUCKET_VALUES: u64 = 1 << 48;
 
-/// A time slice of `N` counters or memory sample values, of each of which the index stores the last
-/// value, the minimum and the maximum.
+/// A time slice of `N` counters or memory sample values. The index stores the last value, the
+/// minimum and the maximum of each.
 trait BucketCounters<const N: usize>: TimeSlice {
-    /// For each of the `N` values, the index of an earlier value: the index of the recording stores
-    /// the difference to that. `None` if the value itself is stored.
+    /// For each of the `N` values, the position of an earlier value to which the difference is
+    /// stored; `None` if the value itself is stored.
     const RELATIVE_TO: [Option<usize>; N];
     /// Whether the moment at the end of the time slice is stored, too.
     const HAS_EVENT: bool;
@@ -84,7 +84,8 @@ impl BucketCounters<3> for SampleColumn {
     }
 }
 
-/// Appends the smallest buckets of a pyramid to `out`, each `group` neighbours merged into one.
+/// Appends the smallest buckets of a pyramid to `out`; every `group` adjacent buckets are merged
+/// into one.
 fn put_buckets<const N: usize, S: BucketCounters<N>>(out: &mut Vec<u8>, buckets: &TimePyramid<S>, group: usize) {
     let (rows, values): (Vec<Bucket<S>>, Vec<u64>) = buckets.grouped(group).unzip();
     put(out, buckets.bucket_values().saturating_mul(group as u64));
@@ -200,6 +201,7 @@ mod tests {
         Ok(series)
     }
 
+    /// Returns a strategy for values of counters, with extreme ones.
     fn number() -> impl Strategy<Value = u64> {
         prop_oneof![any::<u64>(), 0..1000u64, (0..1u64 << 20).prop_map(|n| n * 512), Just(u64::MAX), Just(0)]
     }
@@ -207,11 +209,13 @@ mod tests {
     /// Time and event increments, counters, and sometimes a memory sample.
     type Step = (u64, u64, [u64; 4], Option<[u64; 3]>);
 
+    /// Returns a strategy for steps.
     fn step() -> impl Strategy<Value = Step> {
         let sample = [number(), number(), number()];
         (0..1u64 << 40, 1..5u64, [number(), number(), number(), number()], prop::option::weighted(0.1, sample))
     }
 
+    /// Returns a series that begins with the counters `start` and continues with the steps.
     fn series(start: [u64; 4], steps: &[Step]) -> CounterSeries {
         let (mut event, mut time_ns) = (7, 1);
         let mut series = CounterSeries::new(event, Counters::from_array(start));

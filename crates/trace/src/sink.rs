@@ -7,8 +7,8 @@ use crate::site::Definition;
 /// A receiver of events in the order in which they happened.
 ///
 /// Implemented by [`NullSink`], [`MemorySink`], [`Encoder`](crate::Encoder) and the collector's
-/// ring buffer. Only [`event`](Self::event) is required; by default the others pass on what they
-/// receive to [`inner_sink`](Self::inner_sink), which is none unless a sink has one.
+/// ring buffer. Only [`event`](Self::event) is required; by default, the other methods pass their
+/// argument on to [`inner_sink`](Self::inner_sink), which most sinks do not have.
 pub trait Sink {
     /// Receives the next event of the recorded program.
     fn event(&mut self, event: &Event);

@@ -1,4 +1,4 @@
-//! Sites: where and for what memory was requested, as numbered definitions.
+//! Sites: the call stack, scope and category of memory requests, as numbered definitions.
 //!
 //! Strings, stack frames, call stacks and sites are written once each and then referred to by
 //! number. Each kind is numbered from 1 in the order of definition; 0 means "none". A call stack is
@@ -23,7 +23,7 @@ pub struct StackId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteId(pub u32);
 
-/// What memory is used for (PyTorch's memory profiler calls it `Category`).
+/// The purpose of memory (PyTorch's memory profiler calls it `Category`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Category {
@@ -187,7 +187,7 @@ impl Definitions {
         Some(Stack { caller: if stack.caller < id { stack.caller } else { StackId(0) }, ..stack })
     }
 
-    /// Iterates over all definitions, each after those that it refers to.
+    /// Iterates over all definitions; each follows the definitions that it refers to.
     pub fn iter(&self) -> impl Iterator<Item = Definition> + '_ {
         let strings = self.strings.iter().cloned().map(Definition::String);
         let frames = self.frames.iter().copied().map(Definition::Frame);
@@ -214,7 +214,7 @@ impl Definitions {
 
 /// Assigns numbers to strings, frames, stacks and sites, and collects the definitions to record.
 ///
-/// Equal values get the same number. Send the definitions of [`take_new`](Self::take_new) to the
+/// Equal values get one number. Send the definitions of [`take_new`](Self::take_new) to the
 /// [`Sink`](crate::Sink) before any event that uses them.
 ///
 /// ```

@@ -13,8 +13,8 @@ pub struct PerRecording<T> {
     pub b: T,
 }
 
-/// Which parts of two call stacks must be equal for their sites to match, besides the functions'
-/// names.
+/// The parts of two call stacks, besides the functions' names, that must be equal for their sites
+/// to match.
 #[derive(Clone, Copy)]
 struct FrameMatch {
     files: bool,
@@ -40,9 +40,9 @@ pub(crate) const TOP_LEVEL: &str = "<module>";
 /// Returns a number for each site of both recordings, indexed by site number (index 0 is the
 /// unknown site): sites that match have equal numbers.
 ///
-/// Sites match if scope, category and whole call stack are equal. Those that only one recording has
-/// also match if they differ only in file paths, else only in line numbers, else only in both. The
-/// cost is linear in the definitions.
+/// Sites match if scope, category and whole call stack are equal. Sites without an exact match also
+/// match if they differ only in file paths, else only in line numbers, else only in both. The cost
+/// is linear in the definitions.
 #[must_use]
 pub fn shared_site_numbers(a: &Definitions, b: &Definitions) -> PerRecording<Vec<SiteId>> {
     let numbered = |frame_match: FrameMatch| {
@@ -57,12 +57,12 @@ pub fn shared_site_numbers(a: &Definitions, b: &Definitions) -> PerRecording<Vec
     keys
 }
 
-/// Matches the sites of the two recordings that have no match in `keys` yet: those with equal
+/// Matches the sites of the two recordings that have no match in `keys` yet: sites with equal
 /// numbers in `loose`, the result of a less strict comparison, get equal numbers in `keys`.
 fn match_remaining(keys: &mut PerRecording<Vec<SiteId>>, loose: &PerRecording<Vec<SiteId>>) {
     let in_a: HashSet<SiteId> = keys.a.iter().copied().collect();
     let in_b: HashSet<SiteId> = keys.b.iter().copied().collect();
-    // If several match, the first stands for all.
+    // If several sites match, the first one is used for all.
     let mut key_in_b: HashMap<SiteId, SiteId> = HashMap::new();
     for (key, loose) in keys.b.iter().zip(&loose.b).filter(|(key, _)| !in_a.contains(key)) {
         key_in_b.entry(*loose).or_insert(*key);
@@ -83,8 +83,8 @@ fn match_remaining(keys: &mut PerRecording<Vec<SiteId>>, loose: &PerRecording<Ve
     }
 }
 
-/// Numbers the sites, stacks and strings of a recording together with those of the other recording:
-/// equal content gets equal numbers. Each stack is visited once.
+/// Numbers the sites, stacks and strings of two recordings with one numbering, so that equal
+/// content gets equal numbers. Handles one of the recordings. Each stack is visited once.
 struct SharedNumbering<'a> {
     interner: &'a mut Interner,
     definitions: &'a Definitions,

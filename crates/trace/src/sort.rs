@@ -24,8 +24,9 @@ pub fn sort_by<T>(items: &mut [T], mut compare: impl FnMut(&T, &T) -> Ordering) 
     }
 }
 
-/// Returns, for each position of a list of `len` elements, the position whose element to swap with:
-/// carried out one after the other, from the first position on, the swaps sort the list.
+/// Returns the swaps that sort a list of `len` elements: for each position, in order, the position
+/// whose element is swapped with the element there. `compare` compares the elements at two
+/// positions.
 #[inline(never)]
 fn sorting_swaps(len: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec<usize> {
     if len < 2 {
@@ -33,7 +34,7 @@ fn sorting_swaps(len: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) 
     }
     let mut order: Vec<usize> = (0..len).collect();
     order.sort_by(|&one, &other| compare(one, other));
-    // Where each element is after the swaps so far, and which element is at each position.
+    // The position of each element after the swaps so far, and the element at each position.
     let mut position_of: Vec<usize> = (0..len).collect();
     let mut element_at = position_of.clone();
     for (position, entry) in order.iter_mut().enumerate() {
@@ -55,9 +56,10 @@ mod tests {
     use super::{sort_by, sort_by_key};
 
     proptest! {
-        /// A small range of keys has many equal ones; the second value tells them apart.
+        /// The keys have a small range, so many are equal; the second value shows that the sort is
+        /// stable.
         #[test]
-        fn order_is_that_of_the_standard_sort(keys in prop::collection::vec(0u8..20, 0..300)) {
+        fn sort_gives_the_order_of_the_standard_sort(keys in prop::collection::vec(0u8..20, 0..300)) {
             let list: Vec<(String, usize)> = keys.iter().map(u8::to_string).zip(0..).collect();
             let mut expected = list.clone();
             expected.sort_by_key(|(key, _)| Reverse(key.len()));
@@ -72,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_without_order_to_change_stay() {
+    fn empty_and_sorted_lists_stay_unchanged() {
         let mut none: [u8; 0] = [];
         sort_by_key(&mut none, |&one| one);
         let mut sorted = [1, 2, 3];

@@ -25,13 +25,13 @@ use crate::varint::{self, PayloadError, Reader, gcd};
 
 /// Number of columns of a full state.
 const COLUMNS: usize = 9;
-/// Number of columns of a full state that older readers skip: that of relabeled blocks.
+/// Number of columns of a full state that older readers skip: the column of relabeled blocks.
 const OPTIONAL_COLUMNS: usize = 1;
-/// The most decompressed bytes that a reader accepts in the columns of a full state; more is an
-/// error.
+/// Maximum number of decompressed bytes that a reader accepts in the columns of a full state; more
+/// is an error.
 const MAX_COLUMNS_LEN: usize = 32 << 20;
-/// The most segments and blocks in a full state that a reader accepts; more is an error. They take
-/// 100 MB of memory. Real programs have some thousands.
+/// Maximum number of segments and blocks that a reader accepts in a full state; more is an error.
+/// They take 100 MB of memory. Real programs have some thousands.
 const MAX_RANGES: u64 = 1 << 20;
 
 /// Returns true if readers accept the state: it has at most [`MAX_RANGES`] segments and blocks.
@@ -309,8 +309,8 @@ struct BlockReader<'a> {
 }
 
 impl BlockReader<'_> {
-    /// Reads the next relabeled block. `before` blocks before it are not read yet, in addition to
-    /// those that the column states.
+    /// Reads the next relabeled block. `before` is the number of unread blocks before it, in
+    /// addition to the number that the column states.
     #[inline(never)]
     fn next_label(&mut self, before: u64) -> Result<(), PayloadError> {
         self.label = None;
@@ -320,8 +320,8 @@ impl BlockReader<'_> {
         Ok(())
     }
 
-    /// Reads the next `count` blocks, which are those of one device, into `device`, and adds their
-    /// sizes to its counters.
+    /// Reads the next `count` blocks, all blocks of one device, into `device`, and adds their sizes
+    /// to its counters.
     fn read(&mut self, count: u64, state: &MemoryState, device: &mut DeviceState) -> Result<(), PayloadError> {
         // A block takes at least one byte of each column.
         let mut blocks = AddressMap::with_capacity(count.min(self.distances.remaining() as u64) as usize);
@@ -346,7 +346,7 @@ impl BlockReader<'_> {
         Ok(())
     }
 
-    /// Moves behind the next `count` blocks without decoding them.
+    /// Skips the next `count` blocks without decoding them.
     fn skip(&mut self, count: u64) -> Result<(), PayloadError> {
         while let Some((at, _)) = self.label.filter(|&(at, _)| at < count) {
             self.next_label(at + 1)?;
@@ -396,7 +396,7 @@ impl BlockReader<'_> {
 
 /// Returns a 64-bit hash (XXH3) of a memory state, to compare states of two recordings or programs.
 ///
-/// Equal states have the same digest on every machine; different states almost never do.
+/// Equal states have equal digests on every machine; different states almost never have.
 #[must_use]
 pub fn digest(state: &MemoryState) -> u64 {
     let mut bytes = Vec::new();

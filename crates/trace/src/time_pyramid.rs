@@ -3,9 +3,9 @@
 
 /// Number of neighbouring buckets of a [`TimePyramid`] that form one bucket of the next level.
 const BUCKETS_PER_PARENT: usize = 8;
-/// Number of buckets in the lowest level of a [`TimePyramid`] at which it merges every two of them,
-/// so that a device's counters take at most 34 MB. The 4,000,000 events of a long snapshot still
-/// have buckets of 16 events.
+/// Number of buckets in the lowest level of a [`TimePyramid`] at which it merges pairs of them, so
+/// that a device's counters take at most 34 MB. The 4,000,000 events of a long snapshot still have
+/// buckets of 16 events.
 pub(crate) const MAX_BUCKETS: usize = 1 << 18;
 
 /// Values combined over a time slice, for example minimum and maximum.
@@ -37,9 +37,9 @@ pub(crate) struct TimePyramid<S> {
     levels: Vec<Vec<Bucket<S>>>,
     /// The values since the last full bucket.
     open: Option<Bucket<S>>,
-    /// The number of these values.
+    /// The number of values in `open`.
     open_values: u64,
-    /// Number of values in a bucket of the smallest level.
+    /// Number of values in a full bucket of the lowest level.
     bucket_values: u64,
 }
 
@@ -83,7 +83,7 @@ impl<S: TimeSlice> TimePyramid<S> {
         }
     }
 
-    /// Adds a full bucket to the lowest level. Each level that then has 8 more buckets adds their
+    /// Adds a full bucket to the lowest level. A level that has 8 new buckets then adds their
     /// combination to the next level.
     fn push_full(&mut self, mut bucket: Bucket<S>) {
         for level in 0.. {
@@ -99,8 +99,8 @@ impl<S: TimeSlice> TimePyramid<S> {
         }
     }
 
-    /// Merges every two buckets of the lowest level into one, so that they hold twice as many
-    /// values. All must be full and their number even.
+    /// Merges pairs of buckets of the lowest level, so that they hold twice as many values. All
+    /// must be full and their number even.
     fn merge_pairs(&mut self) {
         self.bucket_values = self.bucket_values.saturating_mul(2);
         let mut smallest = std::mem::take(&mut self.levels).swap_remove(0);
@@ -133,8 +133,8 @@ impl<S: TimeSlice> TimePyramid<S> {
         if index == smallest.len() { self.open.as_ref() } else { smallest.get(index) }
     }
 
-    /// Merges each `size` neighbouring buckets of the lowest level and returns them with the number
-    /// of their values. The last one may have fewer.
+    /// Merges every `size` adjacent buckets of the lowest level and returns the merged buckets,
+    /// each with its number of values. The last one may combine fewer buckets.
     pub(crate) fn grouped(&self, size: usize) -> impl Iterator<Item = (Bucket<S>, u64)> + '_ {
         let open = self.open.as_slice();
         let full = self.smallest();

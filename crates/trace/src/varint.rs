@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         self.position
     }
 
-    /// Returns the next `len` bytes and moves behind them; an error if fewer are left.
+    /// Returns the next `len` bytes and moves past them; an error if fewer are left.
     pub(crate) fn bytes(&mut self, len: u64) -> Result<&'a [u8], PayloadError> {
         let end = usize::try_from(len).ok().and_then(|len| self.position.checked_add(len));
         let bytes = end.and_then(|end| self.bytes.get(self.position..end));
@@ -173,8 +173,7 @@ impl<'a> Reader<'a> {
         Err(self.payload_error("integer above 64 bits"))
     }
 
-    /// Moves behind the next `count` integers or sizes without decoding them; an error if fewer are
-    /// left.
+    /// Skips the next `count` integers or sizes without decoding them; an error if fewer are left.
     pub(crate) fn skip(&mut self, count: u64) -> Result<(), PayloadError> {
         let mut left = count;
         while left > 0 {

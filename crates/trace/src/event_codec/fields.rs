@@ -1,4 +1,4 @@
-//! Fields that events share with annotations, full states and the index.
+//! Encodes the fields that events have in common with annotations, full states and the index.
 
 use crate::event::{AnnotationStage, DeviceId, MempoolId, PoolKey, PoolKind};
 use crate::varint::{self, PayloadError, Reader};
@@ -25,7 +25,7 @@ pub(crate) fn read_pool(reader: &mut Reader<'_>) -> Result<PoolKey, PayloadError
     Ok(PoolKey { kind, owner })
 }
 
-/// The stages of marks and annotations; a recording stores the index of a stage here.
+/// The stages of marks and annotations, in the order of the codes that a recording stores.
 const STAGES: [AnnotationStage; 3] = [AnnotationStage::Instant, AnnotationStage::Begin, AnnotationStage::End];
 
 /// Returns the byte that a recording stores for the stage of a mark or annotation.

@@ -1,11 +1,11 @@
-//! The layout of a chunk of events: columns, operations, and the state that both sides keep.
+//! The layout of a chunk of events: columns, operations, and the state that writer and reader keep.
 
 use crate::event::{DeviceId, PoolKey, StreamId};
 
-/// The most events that a reader accepts in one chunk; more is an error.
+/// Maximum number of events that a reader accepts in one chunk; more is an error.
 pub(super) const MAX_EVENTS: u32 = 1 << 16;
-/// The most decompressed bytes that a reader accepts in the columns of one chunk of events; more is
-/// an error.
+/// Maximum number of decompressed bytes that a reader accepts in the columns of one chunk of
+/// events; more is an error.
 pub(super) const MAX_COLUMNS_LEN: usize = 4 << 20;
 
 /// Flag of a chunk of events: some event has an earlier time than the event before it. Time
@@ -16,9 +16,9 @@ pub(super) const CONSISTENT: u8 = 2;
 
 /// Number of columns of a chunk of events.
 pub(super) const COLUMNS: usize = 17;
-/// Number of columns of a chunk of events that older readers skip: those of relabels.
+/// Number of columns of a chunk of events that older readers skip: the columns of relabels.
 pub(super) const OPTIONAL_COLUMNS: usize = 5;
-/// The most relabels that a reader accepts in one chunk; more is an error.
+/// Maximum number of relabels that a reader accepts in one chunk; more is an error.
 pub(super) const MAX_RELABELS: usize = 1 << 16;
 
 /// Codes of the operations.
@@ -39,7 +39,7 @@ pub(super) mod operation {
     pub(crate) const OTHER: u8 = 4;
 }
 
-/// Numbers of the columns. They are also the ids, except those of relabels.
+/// Numbers of the columns. They are also the ids, except for the columns of relabels.
 pub(super) mod column {
     /// Column id in a chunk of events. Per operation: its code, one byte.
     pub(crate) const OPERATIONS: u8 = 0;
@@ -147,7 +147,7 @@ impl AddressCandidates {
         let found = |slots: &[u64]| slots.iter().rev().position(|&other| other == address);
         let ago = match found(&self.ring[..newest]) {
             Some(behind) => behind + 1,
-            // The slots from `newest` on are from the previous round, or unused.
+            // The slots from `newest` on are from the previous pass around the ring, or unused.
             None => match found(&self.ring[newest..]) {
                 Some(behind) => newest + behind + 1,
                 None => return 0,

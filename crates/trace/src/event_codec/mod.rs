@@ -10,15 +10,16 @@
 //! *consistent*: none contradicts the memory state before it.
 //!
 //! Events are stored as *operations* of one byte each: an allocation; a free whose request and
-//! completion are consecutive events (the common case); one of these two alone; or any other event,
-//! whose fields are all in one column. An allocation refers to a shape (device, stream, pool,
-//! requested size and size, in a table), and has an address and a site. A free says how many
-//! allocations ago its block was allocated.
+//! completion are consecutive events (the common case); a free's request or completion alone; or
+//! any other event, whose fields are all in one column. An allocation refers to a shape (device,
+//! stream, pool, requested size and size, in a table), and has an address and a site. A free says
+//! how many allocations ago its block was allocated.
 //!
 //! Most blocks are placed where a block was freed shortly before, or right after a block just
-//! allocated. An address is therefore one byte: how many *candidates* ago it became a candidate.
-//! The end of an allocated block and the address of a completed free become candidates. On the
-//! recording `big` this takes 0.18 bytes an event; an offset in the segment took 0.48.
+//! allocated. So recently freed and adjacent addresses are *candidates*, and an address is stored
+//! as one byte: how many candidates ago it became one. The end of an allocated block and the
+//! address of a completed free become candidates. On the benchmark recording `big` this takes 0.18
+//! bytes per event; offsets within the segment would take 0.48.
 //!
 //! Relabels are in columns of their own, which older readers skip: see `relabels`.
 //!

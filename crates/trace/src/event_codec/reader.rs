@@ -203,6 +203,7 @@ pub(crate) struct EventReader<'a> {
     other_events: Reader<'a>,
     shapes: &'a [AllocationShape],
     candidates: AddressCandidates,
+    /// Address and device of the blocks that the chunk allocated so far.
     allocated: Vec<(u64, DeviceId)>,
     last_address: u64,
     last_older_block: u64,
@@ -215,15 +216,15 @@ impl EventReader<'_> {
         self.event_count
     }
 
-    /// Leaves out the next `count` relabels.
+    /// Skips the next `count` relabels, which the reader has already.
     pub(crate) fn skip_relabels(&mut self, count: usize) {
         self.relabels = self.relabels.get(count..).unwrap_or_default();
         self.events_after_relabel = self.relabels.first().map_or(0, |next| self.event_count - next.position);
     }
 
-    /// Returns the next operation of the chunk; `None` after the last, and where relabels are:
-    /// after [`take_relabel`](Self::take_relabel) has returned all of them, the next operation
-    /// follows.
+    /// Returns the next operation of the chunk; `None` after the last operation, and before
+    /// relabels: call [`take_relabel`](Self::take_relabel) until it returns `None`, then this
+    /// function again.
     #[inline(always)]
     pub(crate) fn next_operation(&mut self) -> Result<Option<Operation>, PayloadError> {
         if self.events_left <= self.events_after_relabel {
@@ -305,7 +306,8 @@ impl EventReader<'_> {
         Ok(Operation::Other(Event { device, time_ns, kind }))
     }
 
-    /// Returns the relabel before the next operation, and moves behind it; `None` if there is none.
+    /// Returns the next relabel before the next operation, and moves past it; `None` if no relabel
+    /// is left there.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_relabel(&mut self) -> Option<Relabel> {

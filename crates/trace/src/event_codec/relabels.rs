@@ -28,13 +28,14 @@ pub(crate) struct ChunkRelabels {
 }
 
 impl ChunkRelabels {
-    /// Returns how many relabels of a chunk, which has events or not, a reader knows that has read
-    /// `known`, all since the last event; and adds the others of a chunk without events to `known`.
-    /// Returns `None` if they contradict `known`, or are more than a reader accepts.
+    /// Returns how many of the chunk's relabels, from the first on, are already in `known`, the
+    /// relabels that the reader has read since the last event. If the chunk has no events
+    /// (`has_events` is false), adds its other relabels to `known`. Returns `None` if the chunk
+    /// contradicts `known` or has more relabels than a reader accepts.
     pub(crate) fn repeated(&self, has_events: bool, known: &mut Vec<PlacedRelabel>) -> Option<usize> {
         let earlier = usize::try_from(self.earlier).ok()?;
         let Some(expected) = known.get(earlier..) else {
-            // The reader lacks some of the relabels before. The chunk with the next event has all.
+            // The reader lacks earlier relabels. The chunk with the next event has all of them.
             return Some(self.relabels.len());
         };
         let repeated = expected.len().min(self.relabels.len());

@@ -23,6 +23,7 @@ pub(crate) struct EventWriter {
     times_ns: Vec<u64>,
     /// The number of every shape, in the order of their first use.
     shapes: HashMap<AllocationShape, u64>,
+    /// The shape of the last allocation, and its number.
     last_shape: Option<(AllocationShape, u64)>,
     candidates: AddressCandidates,
     /// The blocks that the chunk allocated: device and address.
@@ -140,8 +141,8 @@ impl EventWriter {
     }
 
     /// Appends the payload of the chunk to `out` and clears the writer. `is_consistent` is true if
-    /// no event contradicts the memory state before it. `relabels` are those of the chunk, with the
-    /// number of relabels since the last event that earlier chunks contain.
+    /// no event contradicts the memory state before it. `relabels` are the chunk's relabels;
+    /// `earlier` is the number of relabels since the last event that earlier chunks contain.
     pub(crate) fn finish(
         &mut self,
         out: &mut Vec<u8>,
@@ -161,7 +162,7 @@ impl EventWriter {
             longest = longest.max(difference);
             time_goes_back |= pair[1] < pair[0];
         }
-        // With equal times every unit works; a signed difference above 63 bits needs unit 1.
+        // If all times are equal, any unit works. A signed difference above 63 bits needs unit 1.
         if unit == 0 || time_goes_back && i64::try_from(longest).is_err() {
             unit = 1;
         }

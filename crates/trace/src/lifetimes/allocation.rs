@@ -30,8 +30,8 @@ pub struct Allocation {
     pub allocated_until: Option<u64>,
     /// The first moment at which its memory can be reused; `None` if that is after the end.
     pub active_until: Option<u64>,
-    /// Whether its end was recorded, if it has one. False if it was absent after a gap, or a later
-    /// event contradicted that it still existed.
+    /// Whether its end was recorded; meaningless if it has no end. False if a full state after a
+    /// gap lacked it, or a later event contradicted that it still existed.
     pub end_observed: bool,
 }
 
@@ -75,7 +75,7 @@ impl Allocation {
     }
 }
 
-/// What requested an allocation: the site, the stream and the pool.
+/// The origin of an allocation's request: site, stream and pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AllocationOrigin {
     /// Where the request was made.
@@ -86,7 +86,8 @@ pub struct AllocationOrigin {
     pub pool: PoolKey,
 }
 
-/// The part of an [`Allocation`] that scans over all allocations need, cheap to obtain.
+/// The times, size and origin of an [`Allocation`]. Scans over all allocations use it, because it
+/// is faster to read than a whole `Allocation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocationRow {
     /// The row number, which identifies the allocation within its device's lifetimes.

@@ -14,8 +14,8 @@
 //!     4  origin             site, stream, pool and region, in a dictionary
 //! ```
 //!
-//! Values that do not fit are kept in maps: lives of more than 2³² moments, addresses that are not
-//! multiples of 256, and other sizes.
+//! Values that do not fit in their columns are kept in maps: lives of more than 2³² moments,
+//! addresses that are not multiples of 256, and other sizes.
 
 use std::collections::HashMap;
 
@@ -28,8 +28,8 @@ use crate::site::SiteId;
 /// Exclusive bound of row numbers: 2³¹, so that one bit remains to mark a row in a list. Further
 /// allocations are counted but not stored.
 pub(super) const MAX_ROWS: u32 = 1 << 31;
-/// The most groups in an [`AllocationTable`]. One less than the row numbers allow, because the
-/// highest number marks relabels in the list of changes.
+/// Maximum number of groups in an [`AllocationTable`]. One less than the row numbers allow, because
+/// the highest number marks relabels in the list of changes.
 const MAX_GROUPS: usize = MAX_ROWS as usize / GROUP_ROWS - 1;
 
 /// Bytes in a unit of the columns `address` and `size`. Most addresses and sizes are multiples: RMM
@@ -94,10 +94,12 @@ impl CoarseHash for SizePair {
     }
 }
 
-/// When a free was completed, if that does not fit in the column `pending_for`.
+/// The completion of a free that does not fit in the column `pending_for`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LateCompletion {
+    /// Number of moments for which the block was pending free.
     pending_for: u64,
+    /// True if no event recorded the end of the allocation.
     end_unobserved: bool,
 }
 
@@ -254,7 +256,7 @@ impl AllocationTable {
 
     /// Returns the times, size and origin of the row at `index` in `group`, which has index
     /// `group_index`.
-    // In a loop over all rows, what the caller does not use is then not computed.
+    // Inlined, so that a loop over all rows does not compute fields that the caller does not use.
     #[inline(always)]
     pub(super) fn row(&self, group_index: usize, group: &RowGroup, index: usize) -> AllocationRow {
         let (size, requested) = self.sizes(group, index);
@@ -306,8 +308,8 @@ impl AllocationTable {
         }
     }
 
-    /// Gives the allocation of row `row` another site. Returns the numbers of its origins before
-    /// and after; `None` if it has that site.
+    /// Gives the allocation of row `row` the site `site`. Returns the numbers of its origins before
+    /// and after; `None` if it has this site already.
     pub(super) fn relabel(&mut self, row: u32, site: SiteId) -> Option<(u32, u32)> {
         let (group_index, index) = Self::position(row);
         let number = &mut self.groups[group_index].origin[index];

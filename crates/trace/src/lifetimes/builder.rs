@@ -11,7 +11,7 @@ use crate::memory_state::MemoryState;
 /// more.
 ///
 /// Memory that was in use before the first event, or where events are missing, comes as a full
-/// state ([`replace_state`](Self::replace_state)). Other full states may be added, too; they end
+/// state ([`replace_state`](Self::replace_state)). Other full states may be added, too: they end
 /// allocations that an inconsistent history left open. [`Lifetimes`] shows an example.
 ///
 /// The lifetimes can be queried at any time ([`lifetimes`](Self::lifetimes)), at no cost for

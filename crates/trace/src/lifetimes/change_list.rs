@@ -6,16 +6,17 @@ use super::allocation_table::MAX_ROWS;
 const END_BIT: u32 = MAX_ROWS;
 /// The entry of a [`ChangeList`] that marks half of a relabel; no row has this number.
 const RELABEL: u32 = u32::MAX;
-/// Entries in a segment of a [`ChangeList`]: 256 KiB.
+/// Number of entries in a segment of a [`ChangeList`]; a segment takes 256 KiB.
 const SEGMENT_ENTRIES: usize = 1 << 16;
 
 /// The starts and ends of all allocations of a device in the order of their events, at 4 bytes
-/// each, and relabels at 8. The moment of each is in the row of its allocation or in its label.
+/// each, and relabels at 8. The moment of a start or end is in the row of its allocation; the
+/// moment of a relabel is in its label.
 ///
-/// Stored in segments, because growing one long list would copy all of it in a single step.
+/// Stored in segments, because growing one long list would pause to copy all of it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChangeList {
-    /// All but the last are full.
+    /// The segments; all but the last are full.
     segments: Vec<Vec<u32>>,
     len: usize,
 }

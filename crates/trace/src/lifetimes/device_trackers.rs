@@ -1,4 +1,4 @@
-//! The rules by which allocations begin and end, independent of what is stored of them.
+//! The rules by which allocations begin and end, independent of how allocations are stored.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use crate::memory_state::MemoryState;
 use crate::segment::{Block, is_range};
 use crate::site::SiteId;
 
-/// What shows that an allocation began or ended: its own event, or a full state.
+/// The evidence that an allocation began or ended: its own event, or a full state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evidence {
     /// Its own event.
@@ -21,7 +21,7 @@ pub(super) enum Evidence {
     State,
 }
 
-/// When an allocation began, was freed or ended, and what shows that.
+/// The moment and time at which an allocation began, was freed or ended, and the evidence for that.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChangeTime {
     /// The first moment after the change.
@@ -43,7 +43,7 @@ pub(super) struct OpenAllocation {
     pub(super) allocation_site: SiteId,
     /// Whether the program has freed it.
     pub(super) is_freed: bool,
-    /// Possible indexes of its allocating event.
+    /// Range of the possible indexes of its allocating event.
     pub(super) since_event: RangeInclusive<u64>,
 }
 
@@ -58,10 +58,10 @@ impl OpenAllocation {
     }
 }
 
-/// The allocations of one device that have not ended (are open). Calls the visitor `V`
-/// when each begins and ends.
+/// The allocations of one device that have not ended (are open). Calls the visitor `V` when an
+/// allocation begins or ends.
 ///
-/// The two implementations differ in what they store, and in one rule: see
+/// The two implementations differ in the data that they store, and in one rule: see
 /// [`start`](Self::start).
 pub(super) trait AllocationStore<V> {
     /// The error that the visitor `V` may return.
@@ -76,9 +76,9 @@ pub(super) trait AllocationStore<V> {
     /// Adds an allocation of `block` that begins at `at`. An open allocation at its address ends,
     /// without a recorded end.
     ///
-    /// A store ordered by address also ends allocations that overlap it otherwise; in a hash table
-    /// they stay open until the next full state. Finding them takes a search for every allocation,
-    /// and only contradictory histories have any.
+    /// A store ordered by address also ends allocations that overlap the block without beginning at
+    /// its address. In a hash table they stay open until the next full state, because finding them
+    /// would take a search for every allocation, and only contradictory histories have any.
     fn start(&mut self, device: DeviceId, block: &Block, at: ChangeTime, visit: &mut V) -> Result<(), Self::Error>;
 
     /// Gives the open allocation at `address` the site `site` from `at` on; does nothing if it has

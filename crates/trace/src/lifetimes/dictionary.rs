@@ -8,7 +8,7 @@ const CACHE_SLOTS: usize = 4096;
 
 /// A value with a fast, coarse hash, to be looked up in a [`Dictionary`].
 pub(super) trait CoarseHash: Copy + Eq + Hash {
-    /// Returns bits that mostly differ for different values; the high bits are used.
+    /// Returns a hash that mostly differs for different values; only its high bits are used.
     fn coarse_hash(&self) -> u64;
 }
 

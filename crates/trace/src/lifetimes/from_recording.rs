@@ -12,7 +12,7 @@ use crate::recording::Recording;
 
 impl Lifetimes {
     /// Builds the index of all allocations of a recording, in one pass over its events;
-    /// [`LifetimesReader`] does it in steps.
+    /// [`LifetimesReader`] builds it in steps.
     ///
     /// # Errors
     /// If a chunk cannot be read.

@@ -12,7 +12,7 @@ use crate::event::DeviceId;
 use crate::segment::Block;
 use crate::site::SiteId;
 
-/// Least number of new allocations between two stored sets of active allocations
+/// Minimum number of new allocations between two stored sets of active allocations
 /// ([`LiveSets`](super::live_sets::LiveSets)).
 const LIVE_SET_ROWS: usize = 4096;
 
@@ -52,8 +52,8 @@ impl IndexedAllocations {
         self.lifetimes.memory_bytes() + self.open.memory_bytes()
     }
 
-    /// Returns the moment of the change `at`, or that of an earlier change if it is later: moments
-    /// must not decrease.
+    /// Advances `moment` to the moment of the change `at` and returns it. Moments never decrease:
+    /// an earlier change gets the moment of the last change.
     #[inline]
     fn advance(&mut self, at: ChangeTime) -> u64 {
         self.moment = self.moment.max(at.moment);
@@ -84,7 +84,7 @@ impl AllocationStore<()> for IndexedAllocations {
             pool: known.pool,
             allocation_site: self.lifetimes.site_at(row, None),
             is_freed: known.allocated_until.is_some(),
-            // The index does not store when an allocation began that a full state revealed.
+            // For an allocation that a full state revealed, the index does not store when it began.
             since_event: known.allocating_event().unwrap_or(0)..=known.allocating_event().unwrap_or(known.first_moment),
         })
     }

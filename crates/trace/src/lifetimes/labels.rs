@@ -8,17 +8,19 @@ pub(super) struct Label {
     /// The first moment with the new origin.
     pub(super) moment: u64,
     pub(super) row: u32,
+    /// The number of the origin before the relabel.
     pub(super) from: u32,
+    /// The number of the origin after the relabel.
     pub(super) to: u32,
     /// Index of its first entry in the list of changes, if that is kept.
     pub(super) position: usize,
 }
 
-/// All relabels of a device in the order of their moments. Rows have the origins of their last
-/// relabels; this has the earlier ones.
+/// All relabels of a device in the order of their moments. A row of the table of allocations has
+/// the origin of its last relabel; the earlier origins are here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Labels {
-    /// Each with the index of the next relabel of its row.
+    /// Each relabel, with the index here of the next relabel of its row; `usize::MAX` for the last.
     labels: Vec<(Label, usize)>,
     /// By row: the indexes of its first relabel (upper half) and of its last (lower half).
     by_row: HashMap<u32, u64>,
@@ -39,8 +41,8 @@ impl Labels {
         self.labels.push((label, usize::MAX));
     }
 
-    /// Returns the number of the origin that a row has at a moment, or with which it began for
-    /// `None`. `current` is the origin of its last relabel.
+    /// Returns the number of the origin that a row has at a moment; for `None`, the origin with
+    /// which it began. `current` is its origin after its last relabel.
     pub(super) fn origin_at(&self, row: u32, moment: Option<u64>, current: u32) -> u32 {
         if self.labels.is_empty() {
             return current;
@@ -55,8 +57,8 @@ impl Labels {
         current
     }
 
-    /// Returns the relabel at an index of the list of changes, and true for the second of its two
-    /// entries.
+    /// Returns the relabel to which the entry at index `position` of the list of changes belongs,
+    /// and true if that is the second of its two entries.
     pub(super) fn at_position(&self, position: usize) -> (Label, bool) {
         let index = self.labels.partition_point(|(label, _)| label.position <= position) - 1;
         let label = self.labels[index].0;

@@ -21,12 +21,13 @@ pub struct Lifetime {
     pub block: Block,
     /// When it was allocated; `None` if it is older than the recording.
     pub allocated: Option<EventTime>,
-    /// When the program freed it; for a lost one, when it was found missing.
+    /// When the program freed it; for an allocation whose end is lost, when it was found missing.
     pub freed: Option<EventTime>,
-    /// When its block returned to its pool; for a lost one, when it was found missing.
+    /// When its block returned to its pool; for an allocation whose end is lost, when it was found
+    /// missing.
     pub completed: Option<EventTime>,
-    /// Whether its allocating event was recorded. If not, but `allocated` is set, a full state
-    /// after missing events has told when it was allocated.
+    /// Whether its allocating event was recorded. If not, but `allocated` is set, the time of its
+    /// allocation is from a full state after missing events.
     pub start_observed: bool,
 }
 

@@ -7,8 +7,8 @@ use crate::event::{Annotation, DeviceId};
 
 /// The lifetimes of all allocations of a recording, by device.
 ///
-/// A [`LifetimesBuilder`](crate::LifetimesBuilder) hands them out while it adds to them, so they
-/// can be queried while they grow; they then end at the last event that was added.
+/// They can be queried while a [`LifetimesBuilder`](crate::LifetimesBuilder) adds events; they then
+/// cover the events added so far.
 ///
 /// ```
 /// use vramscope_trace::{
@@ -48,9 +48,9 @@ impl Lifetimes {
         self.devices.device(id).map(IndexedAllocations::lifetimes)
     }
 
-    /// Returns the marks among the events, if a [`LifetimesReader`](crate::LifetimesReader) has
-    /// read them from a recording whose annotations lack marks: one that was opened by its index.
-    /// [`Recording::add_marks`](crate::Recording::add_marks) adds them.
+    /// Returns the marks among the events that a [`LifetimesReader`](crate::LifetimesReader) has
+    /// read from a recording that was opened by its index, whose annotations lack marks; empty for
+    /// other recordings. [`Recording::add_marks`](crate::Recording::add_marks) adds them.
     #[must_use]
     pub fn marks(&self) -> &[Annotation] {
         &self.marks

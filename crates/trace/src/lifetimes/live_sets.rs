@@ -2,8 +2,8 @@
 
 use super::allocation_table::AllocationTable;
 
-/// The active allocations (as row numbers) at some moments, from which those of any moment are
-/// derived.
+/// The active allocations, as row numbers, at selected moments. The active allocations at any other
+/// moment are derived from the set before it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LiveSets {
     sets: Vec<StoredSet>,
@@ -30,7 +30,7 @@ impl LiveSets {
         self.sets.last().map_or(0, |set| set.rows)
     }
 
-    /// Stores `live`, the numbers of those rows of the table `rows` that are active at `moment`.
+    /// Stores `live`, the numbers of the rows of the table `rows` that are active at `moment`.
     #[inline(never)]
     pub(super) fn store(&mut self, moment: u64, rows: &AllocationTable, live: impl Iterator<Item = u32>) {
         self.live_rows.extend(live);

@@ -3,7 +3,7 @@
 //! Two types follow allocations by the same rules (`device_trackers`):
 //!
 //! - [`LifetimeTracker`] keeps only the open allocations, with their times, and reports each as it
-//!   begins and ends. The exports write from it.
+//!   begins and ends. The exports use it.
 //! - [`LifetimesBuilder`] builds the index [`Lifetimes`] in one pass over the events; it takes 23
 //!   bytes per allocation, and can be queried while it grows. [`LifetimesReader`] builds it from a
 //!   recording, in steps. Every query documents its cost. n, the number of allocations, is 13
@@ -14,14 +14,16 @@
 //! last stream has finished with it, it is no longer *active* and its memory can be reused.
 //!
 //! An allocation has the site of its last relabel, so that a parameter is a parameter in views over
-//! the whole recording. Queries about one moment, and the list of changes, have the sites of then.
+//! the whole recording. Queries about one moment, and the list of changes, use the site at that
+//! moment.
 //!
 //! For a consistent history both contain, at every moment, exactly the blocks of the
-//! [`MemoryState`](crate::MemoryState). In an inconsistent one the newer event wins, as there: an
-//! allocation ends when its address is allocated again. One that is only partly overlapped, or
-//! whose segment is freed, ends in the tracker at that event, so that the lifetimes add up to the
-//! counters; in the index at the next full state, because the builder neither has the memory state
-//! nor keeps the open allocations in the order of addresses, which a hash table outperforms.
+//! [`MemoryState`](crate::MemoryState). In an inconsistent history the newer event wins, as in
+//! `MemoryState`: an allocation ends when its address is allocated again. If a new block overlaps
+//! an allocation at another address, or its segment is freed, the tracker ends the allocation at
+//! that event, so that the lifetimes add up to the counters. The index ends it at the next full
+//! state, because the builder has no memory state and keeps the open allocations in a hash table,
+//! which is faster than an ordered map.
 
 mod allocation;
 mod allocation_table;

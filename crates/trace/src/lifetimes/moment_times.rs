@@ -20,15 +20,15 @@ pub struct MomentTimes {
     groups: Vec<TimeGroup>,
     /// Nanoseconds since the base of the moment's group, of every moment that is kept.
     offsets: Vec<u32>,
-    /// Every how many moments of a group one is kept, from its first on; a power of two.
+    /// Distance in moments between two kept moments of a group, from its first on; a power of two.
     stride: u64,
-    /// The number of kept moments that is not exceeded by more than a factor of two.
+    /// Target for the number of kept moments, which exceeds it by at most a factor of two.
     limit: usize,
     /// The number of kept moments at which the stride doubles.
     thin_at: usize,
 }
 
-/// Consecutive moments, of which those that are kept are less than 2³² ns (4.3 s) after the first.
+/// Consecutive moments. The kept moments of a group are less than 2³² ns (4.3 s) after its first.
 #[derive(Clone, Copy, Debug)]
 struct TimeGroup {
     first_moment: u64,
@@ -120,13 +120,14 @@ impl MomentTimes {
             self.groups.push(TimeGroup { start: kept_before, ..*group });
             self.offsets.extend(kept.iter().step_by(2));
         }
-        // What cannot be dropped is many groups, between which moments are missing.
+        // Only many groups, between which moments are missing, can exceed the limit now; thinning
+        // again soon would not help.
         self.thin_at = self.limit.max(self.offsets.len().saturating_mul(2));
     }
 
-    /// Returns the time of a moment in nanoseconds. A missing moment, or one after the last, has
-    /// the time of the last one before it; one before the first has that of the first; 0 without
-    /// any.
+    /// Returns the time of a moment in nanoseconds. A missing moment, or a moment after the last,
+    /// has the time of the last moment before it; a moment before the first has the time of the
+    /// first. Returns 0 if the list is empty.
     #[inline]
     #[must_use]
     pub fn at(&self, moment: u64) -> u64 {
@@ -146,7 +147,7 @@ impl MomentTimes {
     }
 
     /// Returns the last moment whose time is at most `time_ns` nanoseconds; the first moment if all
-    /// are later; 0 without any.
+    /// are later; 0 if the list is empty.
     #[must_use]
     pub fn moment_at(&self, time_ns: u64) -> u64 {
         let after = self.groups.partition_point(|group| group.base_ns <= time_ns);
@@ -161,13 +162,14 @@ impl MomentTimes {
         self.moment_between(group, kept, later.saturating_sub(1), time_ns)
     }
 
-    /// Returns what [`moment_at`](Self::moment_at) returns for each of `times_ns`, which must not
-    /// decrease for this to be faster: each search begins near the result of the one before.
+    /// Returns [`moment_at`](Self::moment_at) for each of `times_ns`. Faster for times that do not
+    /// decrease, because each search begins near the result of the previous search.
     // Not inlined: the page's crates that call it are optimized for size.
     #[inline(never)]
     #[must_use]
     pub fn moments_at(&self, times_ns: &[u64]) -> Vec<u64> {
-        // The group and the index in it of the search before, and how far that search moved.
+        // The group and the index in it that the previous search found, and how far that search
+        // moved.
         let (mut group_index, mut index, mut step) = (usize::MAX, 0, 1);
         let mut moments = Vec::with_capacity(times_ns.len());
         for &time_ns in times_ns {
@@ -201,8 +203,9 @@ impl MomentTimes {
         moments
     }
 
-    /// Returns the last moment at `time_ns` or before, which is that of the kept moment with index
-    /// `index` in `group` or lies between it and the next one.
+    /// Returns the last moment whose time is at most `time_ns`. It is the kept moment with index
+    /// `index` in `group`, or is between that and the next kept moment. `kept` are the group's
+    /// offsets.
     fn moment_between(&self, group: &TimeGroup, kept: &[u32], index: usize, time_ns: u64) -> u64 {
         let [(before, before_ns), (next, next_ns)] = self.around(group, kept, index);
         if next - before == 1 {
@@ -231,7 +234,7 @@ impl MomentTimes {
         [(before, at(index).unwrap_or(group.base_ns)), next.unwrap_or((group.last_moment, group.last_ns))]
     }
 
-    /// Returns every how many moments one is kept; 1 if all times are exact.
+    /// Returns the distance in moments between two kept moments; 1 if all times are exact.
     #[must_use]
     pub fn stride(&self) -> u64 {
         self.stride
@@ -253,8 +256,8 @@ mod tests {
     const SECOND_NS: u64 = 1_000_000_000;
 
     #[test]
-    fn times_are_those_that_were_added() {
-        // Missing moments, a long pause, and a clock that goes back.
+    fn added_times_are_returned() {
+        // The list has missing moments, a long pause, and a time that goes back.
         let added = [(3, 7), (4, 9), (5, 9), (9, 20), (10, 30 * SECOND_NS), (11, 30 * SECOND_NS + 1), (12, SECOND_NS)];
         let mut times = MomentTimes::new();
         added.iter().for_each(|&(moment, time_ns)| times.push(moment, time_ns));

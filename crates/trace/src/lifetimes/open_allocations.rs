@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The row number that marks a [`Slot`] as empty.
 const NO_ROW: u32 = u32::MAX;
-/// Number of slots in a [`Bucket`], which fill two cache lines.
+/// Number of slots in a [`Bucket`]; they fill two cache lines.
 const SLOTS_PER_BUCKET: usize = 8;
 /// Number of buckets of an empty table.
 const MIN_BUCKETS: usize = 32;
@@ -34,8 +34,8 @@ struct Bucket {
 /// A hash table from the addresses of allocations that have not ended (are open) to their row
 /// numbers.
 ///
-/// A full bucket overflows into a tree, so that crafted addresses that share a bucket cost no more
-/// than in a tree. Otherwise one address of a hundred overflows.
+/// A full bucket overflows into a tree, so that even addresses crafted to share a bucket cost no
+/// more than in a tree. Of real addresses, about one in a hundred overflows.
 #[derive(Clone, Debug)]
 pub(super) struct OpenAllocations {
     /// A power of two buckets; at most half of the slots are used.
@@ -50,7 +50,8 @@ impl Default for OpenAllocations {
     }
 }
 
-/// Returns `count` empty buckets. Not inlined, because a fixed number of them would be unrolled.
+/// Returns `count` empty buckets. Not inlined, because the compiler would unroll the creation of a
+/// fixed number of buckets.
 #[inline(never)]
 fn empty_buckets(count: usize) -> Vec<Bucket> {
     vec![Bucket { slots: [EMPTY_SLOT; SLOTS_PER_BUCKET], overflow_count: 0 }; count]
@@ -187,6 +188,7 @@ mod tests {
         })
     }
 
+    /// Inserts and removes addresses, and compares the table with a sorted map after each step.
     fn check(steps: Vec<(u64, bool)>) -> Result<(), TestCaseError> {
         let (mut open, mut map) = (OpenAllocations::default(), BTreeMap::new());
         for (row, (address, is_insert)) in steps.into_iter().enumerate() {
@@ -210,7 +212,7 @@ mod tests {
         }
 
         #[test]
-        fn addresses_in_one_bucket_are_kept(steps in prop::collection::vec((0..300u64, any::<bool>()), 1..2000)) {
+        fn addresses_sharing_a_bucket_are_found(steps in prop::collection::vec((0..300u64, any::<bool>()), 1..2000)) {
             check(steps.into_iter().map(|(number, is_insert)| (number.wrapping_mul(inverse()), is_insert)).collect())?;
         }
     }

@@ -12,13 +12,13 @@ use super::row_group::RowGroup;
 use crate::metrics::Churn;
 use crate::site::SiteId;
 
-/// The number of active allocations in a set at one moment, and the sums of their allocated, active
-/// and requested bytes.
+/// The number of active allocations of a group at one moment, and the sums of their allocated,
+/// active and requested bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocationSums {
     /// Number of active allocations.
     pub count: u64,
-    /// Bytes of those that are allocated (not freed by the program).
+    /// Bytes of the active allocations that the program has not freed.
     pub allocated: u64,
     /// Bytes of all active allocations.
     pub active: u64,
@@ -140,8 +140,8 @@ impl DeviceLifetimes {
     /// Returns the allocations that are active (allocated or pending free) at a moment, each with
     /// the site that it has then, in no particular order.
     ///
-    /// The cost is linear in the number of allocations active then and at an earlier moment close
-    /// to it, for which the active allocations are stored.
+    /// The cost is linear in the number of allocations that are active at this moment, or at the
+    /// closest earlier moment for which the index stores the active allocations.
     pub fn live_at(&self, moment: u64) -> impl Iterator<Item = Allocation> + '_ {
         self.live_positions_at(moment).map(move |(group_index, index)| {
             let site = self.site_at(row_number(group_index, index), Some(moment));
@@ -149,7 +149,7 @@ impl DeviceLifetimes {
         })
     }
 
-    /// Returns the site of row `row` at a moment, or at which it was allocated for `None`.
+    /// Returns the site of row `row` at a moment; for `None`, the site at which it was allocated.
     #[inline]
     pub(super) fn site_at(&self, row: u32, moment: Option<u64>) -> SiteId {
         let (group_index, index) = AllocationTable::position(row);

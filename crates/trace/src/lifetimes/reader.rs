@@ -32,14 +32,15 @@ use crate::recording::{Recording, Replay};
 #[derive(Clone, Debug, Default)]
 pub struct LifetimesReader {
     builder: LifetimesBuilder,
-    /// For full states after missing events.
+    /// Computes full states after missing events.
     replay: Replay,
     decompressor: Decompressor,
     /// The first moment; `None` until the recording has a moment.
     first_moment: Option<u64>,
     /// The moment up to which the lifetimes are complete.
     moment: u64,
-    /// The last moment whose full state was added, and the end of its last relabels in bytes.
+    /// The last moment whose full state was added, and the [`Recording::last_relabels_end`] at that
+    /// time.
     state_added_at: Option<(u64, u64)>,
 }
 
@@ -63,7 +64,8 @@ impl LifetimesReader {
         self.builder.lifetimes()
     }
 
-    /// Returns the first moment of the recording, when the first step was made.
+    /// Returns the first moment that the recording had when the first step was made; `None` before
+    /// that.
     #[must_use]
     pub fn first_moment(&self) -> Option<u64> {
         self.first_moment
@@ -89,8 +91,8 @@ impl LifetimesReader {
         self.state_added_at != Some((moment, recording.last_relabels_end())) && recording.has_correction_at(moment)
     }
 
-    /// Adds about `max_events` more events (whole chunks of them) and returns how many were added:
-    /// 0 if all are, or if [`missing`](Self::missing) bytes must be supplied first.
+    /// Adds whole chunks of about `max_events` more events and returns how many events were added:
+    /// 0 at the end, or if [`missing`](Self::missing) bytes must be supplied first.
     ///
     /// Calls `each` with every moment that the recording has, in increasing order, with its time in
     /// nanoseconds, and with true if an event led to it; false for the first moment, and for a full
@@ -124,7 +126,7 @@ impl LifetimesReader {
     /// Does what [`step`](Self::step) does, and adds the time of every moment to `times`.
     ///
     /// # Errors
-    /// Those of [`step`](Self::step).
+    /// See [`step`](Self::step).
     pub fn step_with_times(
         &mut self,
         recording: &Recording,
@@ -159,7 +161,7 @@ impl LifetimesReader {
                 each(next, self.replay.state().time_ns(), false);
             }
         }
-        // A full state only stands between two chunks, so every event of this one follows directly.
+        // Full states are only between chunks, so the events of a chunk follow each other directly.
         let Self { builder, moment, decompressor, .. } = self;
         let lists_marks = recording.lists_marks();
         recording.each_entry_from(next, decompressor, |index, entry| match entry {
@@ -210,7 +212,7 @@ impl LifetimesReader {
     }
 }
 
-/// Returns true if nothing is known of the recording's memory: it has no event and no full state.
+/// Returns true if the recording has no event and no full state.
 fn is_empty(recording: &Recording) -> bool {
     recording.end_event() == 0 && recording.next_event(0).is_none() && recording.devices().next().is_none()
 }

@@ -1,7 +1,7 @@
 //! A group of consecutive rows of the table of allocations, stored as columns.
 
-/// The most rows in a [`RowGroup`]. The number of a row is its group's index × this + the row's
-/// index in the group.
+/// Maximum number of rows in a [`RowGroup`]. A row's number is its group's index times this number,
+/// plus the row's index in the group.
 pub(super) const GROUP_ROWS: usize = 1024;
 
 /// Up to 1,024 consecutive rows of the table of allocations, stored as columns, and bounds of their
@@ -18,11 +18,12 @@ pub(super) struct RowGroup {
     pub(super) open_rows: u16,
     /// The latest end of all rows that have one.
     pub(super) latest_end: u64,
-    /// The lowest address.
+    /// The lowest address of a block.
     pub(super) first_address: u64,
-    /// The highest address after the last byte.
+    /// The highest address after the last byte of a block.
     pub(super) end_address: u64,
-    /// Moments since `base`, never decreasing.
+    /// Columns of the table; see `allocation_table`. Values of this one are moments since `base`
+    /// and never decrease.
     pub(super) first_moment: Vec<u16>,
     pub(super) allocated_for: Vec<u32>,
     pub(super) pending_for: Vec<u16>,

@@ -78,8 +78,8 @@ impl DeviceLifetimes {
     }
 
     /// Calls `each` with the times, size and origin of all allocations that are active at any
-    /// moment from `from` to `to`, both included: first of those that are active at `from`, in no
-    /// particular order, then of those that start later, in the order of their starts.
+    /// moment from `from` to `to`, both included: first the allocations active at `from`, in no
+    /// particular order, then the allocations that start later, in the order of their starts.
     ///
     /// The cost is that of [`live_at`](Self::live_at), and about 5 ns for each that starts later.
     pub fn for_each_active_row(&self, from: u64, to: u64, mut each: impl FnMut(AllocationRow)) {
@@ -168,8 +168,8 @@ impl DeviceLifetimes {
     /// `None` if they are not kept (see
     /// [`LifetimesBuilder::with_changes`](crate::LifetimesBuilder::with_changes)).
     ///
-    /// Applied to the allocations that are [active](Self::live_rows_at) at `after`, they give those
-    /// that are active at `to`. Reading a change takes about 5 ns.
+    /// Applied to the allocations that are [active](Self::live_rows_at) at `after`, they give the
+    /// allocations that are active at `to`. Reading a change takes about 5 ns.
     #[must_use]
     pub fn changes(&self, after: u64, to: u64) -> Option<impl ExactSizeIterator<Item = RowChange> + '_> {
         let changes = self.changes.as_ref()?;
@@ -190,9 +190,9 @@ impl DeviceLifetimes {
     }
 
     /// Returns all starts and ends of allocations in the order of their events, see
-    /// [`changes`](Self::changes); also those at the first moment, of the allocations that are
-    /// older than the recording. The list only grows at its end: a caller that has read n changes
-    /// continues with `skip(n)`, which takes no time.
+    /// [`changes`](Self::changes); including the starts, at the first moment, of the allocations
+    /// that are older than the recording. The list only grows at its end: a caller that has read n
+    /// changes continues with `skip(n)`, which costs nothing.
     #[must_use]
     pub fn all_changes(&self) -> Option<impl ExactSizeIterator<Item = RowChange> + '_> {
         let changes = self.changes.as_ref()?;

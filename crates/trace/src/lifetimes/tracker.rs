@@ -13,8 +13,8 @@ use crate::site::SiteId;
 /// Follows the allocations of a recording from start to end, in the order of its events.
 ///
 /// Keeps only the allocations that are open, at about 150 bytes each, and reports each as it begins
-/// and ends. [`Lifetimes`](crate::Lifetimes) follows from the same rules and can be queried
-/// afterwards; it takes 23 bytes for every allocation and has no times.
+/// and ends. [`Lifetimes`](crate::Lifetimes) is built by the same rules and can be queried; it
+/// takes 23 bytes for every allocation and stores no times.
 ///
 /// The lifetimes add up to the counters of the [`MemoryState`] at every event, also in a history
 /// that contradicts itself, if [`verify`](Self::verify) is called after every event.

@@ -8,8 +8,8 @@ use crate::event::{PoolKey, StreamId};
 
 /// Returns the metrics of each pool and stream of a device.
 ///
-/// Reserved and free bytes count for the segment's pool and stream, allocated bytes for the
-/// block's; in a consistent recording these are the same. The cost is linear in the number of
+/// Reserved and free bytes count for the segment's pool and stream, allocated bytes for the block's
+/// pool and stream, which are equal in a consistent recording. The cost is linear in the number of
 /// segments and blocks.
 #[must_use]
 pub fn metrics_by_group(device: &DeviceState) -> BTreeMap<(PoolKey, StreamId), Metrics> {
@@ -32,7 +32,7 @@ pub fn metrics_by_group(device: &DeviceState) -> BTreeMap<(PoolKey, StreamId), M
         groups.entry(segment.pool, segment.stream).add_free(segment, segment.end() - at);
     }
     blocks.for_each(|block| groups.entry(block.pool, block.stream).add_block(block));
-    // Inserting one by one; `collect` would compile a sort for the type.
+    // Insert one by one: `collect` would add a sort function for this type to the page.
     let mut by_group = BTreeMap::new();
     by_group.extend(groups.list);
     by_group
@@ -57,7 +57,7 @@ struct MetricsByGroup {
     list: Vec<((PoolKey, StreamId), Metrics)>,
     /// Indexes in `list`.
     index_of: BTreeMap<(PoolKey, StreamId), usize>,
-    /// Index of the last group used; neighbouring blocks are mostly in the same group.
+    /// Index of the last group used; adjacent blocks are mostly in one group.
     last: usize,
 }
 

@@ -52,7 +52,8 @@ pub struct Metrics {
     /// Number of free blocks that share their segment with another block, without expandable
     /// segments (PyTorch's `inactive_split`).
     pub inactive_split: u64,
-    /// Bytes of these blocks (PyTorch's `inactive_split_bytes`, "non-releasable memory").
+    /// Bytes of the blocks counted in `inactive_split` (PyTorch's `inactive_split_bytes`,
+    /// "non-releasable memory").
     pub inactive_split_bytes: u64,
     /// Bytes of free blocks by size class.
     pub(super) free_by_class: [u64; CLASSES],
@@ -157,7 +158,7 @@ impl Metrics {
     }
 }
 
-/// Returns `part` ÷ `whole`, or `if_empty` if `whole` is 0.
+/// Returns `part` ÷ `whole`; `if_empty` if `whole` is 0.
 fn share(part: u64, whole: u64, if_empty: f64) -> f64 {
     if whole == 0 { if_empty } else { part as f64 / whole as f64 }
 }

@@ -6,13 +6,13 @@ use crate::device_state::DeviceState;
 use crate::event::{Event, EventKind, PoolKey, StreamId};
 use crate::sort::sort_by_key;
 
-/// The most moments in a [`MetricsSeries`]. Once it has this many, every second moment is dropped,
-/// and later moments are taken half as often.
+/// Maximum number of moments in a [`MetricsSeries`]. Once it has this many, every second moment is
+/// dropped, and later moments are sampled half as often.
 pub(super) const MAX_SAMPLES: usize = 4096;
-/// The most [`Metrics`] that a [`MetricsSeries`] stores: one for each pool and stream at each
-/// moment. Above this number every second moment is dropped.
+/// Maximum number of [`Metrics`] that a [`MetricsSeries`] stores: one for each pool and stream at
+/// each moment. Above this number every second moment is dropped.
 pub(super) const MAX_GROUPS: usize = 4 * MAX_SAMPLES;
-/// Least number of events between two moments of a new [`MetricsSeries`].
+/// Minimum number of events between two moments of a new [`MetricsSeries`].
 const FIRST_INTERVAL: u64 = 16;
 /// Number of blocks and segments that a new [`MetricsSeries`] may scan at once, so that a short
 /// recording has many moments. Scanning them takes 3 ms.
@@ -24,7 +24,7 @@ const EVENTS_PER_SCANNED: u64 = 8;
 /// Average number of events between two moments of the metrics that an index stores. To get the
 /// metrics at a moment in between, a reader replays about this many events at most.
 const EVENTS_PER_STORED_MOMENT: u64 = 4096;
-/// Least number of moments of the metrics that an index stores; a series with fewer moments is
+/// Minimum number of moments of the metrics that an index stores; a series with fewer moments is
 /// stored completely.
 pub(super) const MIN_STORED_MOMENTS: u64 = 16;
 
@@ -105,9 +105,9 @@ pub struct MetricsSeries {
     pub(super) interval: u64,
     /// Events until the next moment.
     events_until_next: u64,
-    /// Its value right after the last moment.
+    /// Value of `events_until_next` directly after the last moment.
     last_wait: u64,
-    /// Blocks and segments that may be scanned.
+    /// Number of blocks and segments that may be scanned now.
     scan_credit: u64,
 }
 
@@ -176,14 +176,14 @@ impl MetricsSeries {
     #[cold]
     #[inline(never)]
     fn sample(&mut self, moment: u64, time_ns: u64, state: &DeviceState) {
-        // The fixed cost of a moment equals that of a few blocks.
+        // A moment has a fixed cost, which equals the cost of 16 blocks.
         let scanned = (state.blocks().len() + state.segments().len()) as u64 + 16;
         self.scan_credit = (self.scan_credit + self.last_wait / EVENTS_PER_SCANNED).saturating_sub(scanned);
         let missing = scanned.saturating_sub(self.scan_credit);
         self.last_wait = self.interval.max(missing.saturating_mul(EVENTS_PER_SCANNED));
         self.events_until_next = self.last_wait;
         self.groups.extend(metrics_by_group(state));
-        // An earlier time counts as that of the previous moment, as it does in a state.
+        // A time before that of the previous moment is replaced by it, as in a memory state.
         let time_ns = self.moments.last().map_or(time_ns, |last| last.time_ns.max(time_ns));
         self.moments.push(Moment { event: moment, time_ns, churn: self.churn, end: self.groups.len() });
         while self.moments.len() > 1 && (self.moments.len() >= MAX_SAMPLES || self.groups.len() > MAX_GROUPS) {
@@ -192,7 +192,7 @@ impl MetricsSeries {
     }
 
     /// Returns the part of the series that an index stores: one moment per 4,096 events on average.
-    /// Thinning twice gives the same series.
+    /// Thinning a thinned series changes nothing.
     #[must_use]
     pub(crate) fn thinned(&self) -> Self {
         let mut series = self.clone();
@@ -204,7 +204,7 @@ impl MetricsSeries {
         series
     }
 
-    /// Drops every second moment, keeping the last one; later ones are taken half as often.
+    /// Drops every second moment but keeps the last; later moments are sampled half as often.
     fn drop_every_second(&mut self) {
         self.interval = self.interval.saturating_mul(2);
         let groups = std::mem::take(&mut self.groups);

@@ -8,19 +8,19 @@ use crate::segment::Block;
 /// Number of events between two checkpoints at first; it doubles whenever they take too much
 /// memory.
 const INTERVAL: u64 = 1 << 17;
-/// The most blocks in all checkpoints together: 64 MB.
+/// Maximum number of blocks in all checkpoints together; they take 64 MB.
 const MAX_BLOCKS: usize = (64 << 20) / size_of::<Block>();
 
 /// Memory states at increasing moments; empty if the replay keeps none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Checkpoints {
     states: Vec<MemoryState>,
-    /// Least number of events between two states; 0 to keep none.
+    /// Minimum number of events between two states; 0 if no states are kept.
     interval: u64,
 }
 
 impl Checkpoints {
-    /// Creates checkpoints that keep states.
+    /// Creates an empty list that keeps states; the default keeps none.
     pub(super) fn new() -> Self {
         Self { states: Vec::new(), interval: INTERVAL }
     }
@@ -30,8 +30,8 @@ impl Checkpoints {
         self.interval > 0
     }
 
-    /// Keeps a copy of a state if it is far enough from all others, and from the moment `base` of
-    /// the full state before it.
+    /// Keeps a copy of a state if it is at least an interval away from all kept states, and from
+    /// `base`, the moment of the last full state before it.
     pub(super) fn offer(&mut self, state: &MemoryState, base: u64) {
         if !self.are_kept() || state.event < base + self.interval {
             return;
@@ -50,8 +50,8 @@ impl Checkpoints {
         }
     }
 
-    /// Drops the states before the moment `first`: a live recording has discarded what follows
-    /// them.
+    /// Drops the states before the moment `first`, because a live recording has discarded the
+    /// events after them.
     pub(super) fn drop_before(&mut self, first: u64) {
         self.states.retain(|kept| kept.event >= first);
     }
@@ -72,6 +72,7 @@ fn block_count(state: &MemoryState) -> usize {
 mod tests {
     use super::*;
 
+    /// Returns an empty state at a moment.
     fn at(event: u64) -> MemoryState {
         MemoryState { event, ..MemoryState::default() }
     }
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn none_are_kept_without_checkpoints() {
+    fn disabled_checkpoints_keep_no_state() {
         let mut checkpoints = Checkpoints::default();
         checkpoints.offer(&at(u64::MAX), 0);
         assert!(!checkpoints.are_kept() && checkpoints.last_in(&(0..=u64::MAX)).is_none());

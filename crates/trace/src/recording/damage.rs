@@ -1,7 +1,7 @@
 //! Skips the damaged chunks of a recording that was opened by its index.
 //!
-//! Without an index, a recording is only known up to the first damage. The index lists where every
-//! chunk is, and chunks are self-contained, so that everything else stays usable.
+//! Without an index, a recording can be read only up to the first damaged chunk. The index lists
+//! the position of every chunk, and chunks are self-contained, so all undamaged chunks stay usable.
 
 use super::overview::{Incident, IncidentKind};
 use super::recording_data::Recording;
@@ -36,8 +36,8 @@ struct DamageScan {
 }
 
 impl Recording {
-    /// Reads every chunk and skips those that are damaged, with the events after them up to the
-    /// next full state, because the memory state is unknown there. A gap records the lost events.
+    /// Reads every chunk, and skips every damaged chunk with the events after it up to the next
+    /// full state, because the memory state is unknown there. A gap records the lost events.
     ///
     /// Returns `None`, changing nothing, if no chunk is damaged, or if the recording was read as a
     /// whole when it was opened. `progress` receives the number of chunks checked and of all

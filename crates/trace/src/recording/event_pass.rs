@@ -28,9 +28,9 @@ impl Recording {
     }
 
     /// Adds the marks of a recording that was opened by its index to the
-    /// [`annotations`](Self::annotations): those that a pass over its events has found
-    /// ([`Lifetimes::marks`](crate::Lifetimes::marks)). Returns false, and adds nothing, if the
-    /// annotations have marks already.
+    /// [`annotations`](Self::annotations): `marks` are the marks that a pass over its events has
+    /// found ([`Lifetimes::marks`](crate::Lifetimes::marks)). Returns false, and adds nothing, if
+    /// the annotations have marks already.
     pub fn add_marks(&mut self, marks: &[Annotation]) -> bool {
         let is_new = !self.lists_marks();
         if is_new {
@@ -49,7 +49,8 @@ impl Recording {
 
     /// Returns the byte ranges of chunks that are not in memory and that a pass over all events
     /// from index `from` (from 0) needs next: chunks of events, and the full states after missing
-    /// events. About `max_bytes` of them, but at least one; empty if the next chunk is in memory.
+    /// events. The ranges have about `max_bytes` in total, but there is at least one; empty if the
+    /// next chunk is in memory.
     ///
     /// Without a [`ReadAt`](crate::ReadAt), the caller must [`supply`](Self::supply) them.
     #[must_use]
@@ -98,10 +99,10 @@ impl Recording {
 
     /// Calls `each` with the event with index `index` (from 0), if the recording has it, the
     /// relabels before it, and all events and relabels after it in the same chunk, each with its
-    /// index; of a relabel, with that of the event that follows.
+    /// index. A relabel has the index of the event that follows it.
     ///
-    /// Returns an error if the chunk cannot be read: before the first event, except if its contents
-    /// contradict themselves.
+    /// Returns an error if the chunk cannot be read. `each` was then not called, unless the chunk's
+    /// contents contradict themselves.
     pub(crate) fn each_entry_from(
         &self,
         index: u64,

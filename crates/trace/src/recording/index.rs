@@ -1,4 +1,4 @@
-//! The index at the end of a recording, which makes opening possible without reading every chunk.
+//! The index at the end of a recording, with which the recording opens without reading every chunk.
 //!
 //! ```text
 //! index    | first event | end event | events | lost | start | columns
@@ -29,7 +29,8 @@ use crate::varint::{self, PayloadError, Reader};
 
 /// Number of columns of the index.
 const COLUMNS: usize = 9;
-/// The most decompressed bytes that a reader accepts in the columns of an index; more is an error.
+/// Maximum number of decompressed bytes that a reader accepts in the columns of an index; more is
+/// an error.
 const MAX_COLUMNS_LEN: usize = 64 << 20;
 /// Length in bytes of the payload of the end chunk, which points to the index: two integers of 64
 /// bits.
@@ -60,8 +61,8 @@ mod column {
     pub(super) const SERIES: u8 = 6;
     /// Column id in the index. Per device: its metrics over time.
     pub(super) const METRICS: u8 = 7;
-    /// Column id in the index. Per full state: 1 if it differs from what the events before it lead
-    /// to, else 0.
+    /// Column id in the index. Per full state: 1 if it differs from the state that the events
+    /// before it lead to, else 0.
     pub(super) const CORRECTIONS: u8 = 8;
 }
 
@@ -106,7 +107,8 @@ impl Recording {
         if all.is_empty() || self.is_indexed || self.is_incomplete || !is_readable(self.end_state()) {
             return chunks;
         }
-        // Even if a full state of this moment exists, chunks without event numbers may follow it.
+        // Write the state even if the recording has one of this moment: chunks without event
+        // numbers may follow that.
         let mut payload = Vec::new();
         put_state(&mut payload, self.end_state(), Some(&mut compressor));
         let state = Chunk::new(ChunkKind::State, moment, 0, &payload, &mut compressor);
@@ -232,7 +234,7 @@ fn parse_index(
 }
 
 /// Reads the next `len` bytes of a column, the part of one device, with `read`. An error if `read`
-/// leaves some of them.
+/// does not read all of them.
 fn read_device_part<T>(
     all: &mut Reader<'_>,
     len: u64,
@@ -280,7 +282,7 @@ fn read_chunks(
             packed: None,
             is_correction,
         };
-        // These lists are searched by binary search.
+        // Binary searches need these lists to be sorted.
         let of_kind = match kind {
             ChunkKind::Events => Some(0),
             ChunkKind::State => Some(1),

@@ -11,16 +11,17 @@ use crate::chunk::{ChunkKind, MAX_CHUNK_LEN, check_preamble};
 use crate::error::FormatError;
 use crate::memory_state::MemoryState;
 
-/// The largest distance in bytes between two chunks that a [`RecordingOpener`] requests together,
-/// with the bytes between them.
+/// Maximum distance in bytes between two chunks that a [`RecordingOpener`] requests as one range,
+/// together with the bytes between them.
 const MAX_BRIDGED: u64 = 64 << 10;
-/// The largest range in bytes that a [`RecordingOpener`] requests for more than one chunk.
+/// Maximum length in bytes of a range that a [`RecordingOpener`] requests for more than one chunk.
 const MAX_REQUEST: u64 = 4 << 20;
 
-/// Opens a recording by its index, without doing any input: it returns the byte range that it needs
-/// next and receives the bytes.
+/// Opens a recording by its index without reading files itself: it returns the byte range that it
+/// needs next and receives the bytes.
 ///
-/// For callers that fetch bytes asynchronously; [`Recording::open`] does the same for a [`ReadAt`].
+/// For callers that fetch bytes asynchronously; [`Recording::open`] opens a recording from a
+/// [`ReadAt`].
 ///
 /// ```
 /// # use vramscope_trace::{Encoder, RecordingInfo, RecordingOpener, Recording};
@@ -46,15 +47,15 @@ pub struct RecordingOpener {
     step: OpenStep,
 }
 
-/// What a [`RecordingOpener`] waits for next, or the result of opening.
+/// The part of the file that a [`RecordingOpener`] waits for next, or the result of opening.
 #[derive(Debug)]
 enum OpenStep {
     /// The end chunk.
     End,
     /// The index.
     Index(Range<u64>),
-    /// The preamble until it is checked, and those chunks of the overview (header, definitions,
-    /// annotations and the last full state) that are still missing.
+    /// The preamble, until it is checked, and the missing chunks of the overview: header,
+    /// definitions, annotations and the last full state.
     Overview { recording: Box<Recording>, wanted: Vec<StoredChunk>, preamble_checked: bool },
     /// Nothing: there is no index, it is damaged, or the recording has another format version.
     NoIndex,
@@ -96,7 +97,7 @@ impl RecordingOpener {
             OpenStep::End => index_range(bytes, self.len)
                 .filter(|range| range.end - range.start <= MAX_CHUNK_LEN as u64)
                 .map(OpenStep::Index),
-            OpenStep::Index(range) => read_index(bytes, range).ok().and_then(begin),
+            OpenStep::Index(range) => read_index(bytes, range).ok().and_then(begin_overview),
             OpenStep::Overview { recording, wanted, preamble_checked } => {
                 let is_readable = preamble_checked || (offset == 0 && matches!(check_preamble(bytes, 0), Ok(true)));
                 if is_readable { add_chunks(recording, wanted, offset, bytes).ok() } else { None }
@@ -124,13 +125,14 @@ impl RecordingOpener {
 /// Creates a recording from its index. Returns the next step, which is to request the preamble, the
 /// header, definition and annotation chunks, and the last chunk; `None` if the first of these
 /// chunks is not near the start of the file.
-fn begin(index: Index) -> Option<OpenStep> {
+fn begin_overview(index: Index) -> Option<OpenStep> {
     let mut recording = Recording { drops_chunks: true, is_indexed: true, ..Recording::default() };
     let mut wanted = Vec::new();
     let last = index.chunks.len() - 1;
     for (at, stored) in index.chunks.iter().enumerate() {
         match stored.kind {
-            // Relabels without events are in the last full state, too.
+            // Chunks that only have relabels are skipped: the last full state contains the
+            // relabels.
             ChunkKind::Events if stored.events > 0 => recording.event_chunks.push(stored.clone()),
             ChunkKind::State => recording.state_chunks.push(stored.clone()),
             _ => {}
@@ -153,9 +155,8 @@ fn begin(index: Index) -> Option<OpenStep> {
     Some(OpenStep::Overview { recording: Box::new(recording), wanted, preamble_checked: false })
 }
 
-/// Adds those of the `wanted` chunks that are in `bytes`, which begin at byte `offset` of the
-/// recording. Returns the next step, whose list of wanted chunks has the others; if empty, opening
-/// is done.
+/// Adds the `wanted` chunks that are in `bytes`, which begin at byte `offset` of the recording.
+/// Returns the next step, which wants the remaining chunks; opening is done if none remain.
 fn add_chunks(
     mut recording: Box<Recording>,
     wanted: Vec<StoredChunk>,
@@ -184,8 +185,8 @@ fn add_chunks(
     Ok(OpenStep::Overview { recording, wanted: Vec::new(), preamble_checked: true })
 }
 
-/// Adds one of the chunks that are read to open a recording by its index. `stored` is the chunk's
-/// entry in the index, `bytes` are the chunk.
+/// Adds a chunk of the overview or the last full state to a recording that is being opened by its
+/// index. `stored` is the chunk's entry in the index, `bytes` are the chunk.
 fn add_chunk(recording: &mut Recording, stored: &StoredChunk, bytes: &[u8]) -> Result<(), FormatError> {
     let packed = stored.parse(bytes)?;
     if packed.kind == ChunkKind::State {

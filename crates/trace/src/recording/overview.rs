@@ -19,7 +19,7 @@ use crate::sort::sort_by_key;
 /// An out-of-memory event or a gap, with its moment and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incident {
-    /// The device; of a gap that concerns all devices, the first one.
+    /// The device; for a gap that concerns all devices, the first device.
     pub device: DeviceId,
     /// The moment before it: it followed the first `at_event` events.
     pub at_event: u64,
@@ -50,8 +50,9 @@ pub enum IncidentKind {
 pub(super) struct DeviceHistory {
     pub(super) series: CounterSeries,
     pub(super) metrics: MetricsSeries,
-    /// Events that `metrics` has not received yet, and what they allocated.
+    /// Number of events that `metrics` has not received yet.
     unreported_events: u64,
+    /// Number and bytes of the allocations that `metrics` has not received yet.
     unreported_churn: Churn,
 }
 
@@ -85,13 +86,13 @@ impl DeviceHistory {
     }
 }
 
-/// What an open recording knows without reading chunks again: metadata, end state, histories of the
-/// devices, annotations and incidents.
+/// The data of an open recording that is available without reading chunks again: metadata, end
+/// state, histories of the devices, annotations and incidents.
 #[derive(Debug, Default)]
 pub(super) struct Overview {
     pub(super) info: RecordingInfo,
     pub(super) annotations: Vec<Annotation>,
-    /// Whether an annotation follows one of a later time.
+    /// Whether the annotations are unsorted: one follows an annotation of a later time.
     needs_sorting: bool,
     pub(super) incidents: Vec<Incident>,
     pub(super) state: MemoryState,
@@ -100,13 +101,14 @@ pub(super) struct Overview {
     pub(super) start_ns: Option<u64>,
     pub(super) device_histories: BTreeMap<DeviceId, DeviceHistory>,
     pub(super) lost: u64,
-    /// Lost events that were skipped by a full state.
+    /// Number of lost events that this reader was not sent, because a later full state replaced
+    /// them.
     pub(super) skipped: u64,
     pub(super) text_bytes: usize,
     local_blocks: ChunkLocalBlocks,
-    /// Whether the metrics of some device need a state.
+    /// Whether the metrics of some device need the memory state at this moment.
     metrics_are_due: bool,
-    /// Whether the last full state differs from what the events before it lead to.
+    /// Whether the last full state differs from the state that the events before it lead to.
     pub(super) state_is_correction: bool,
     /// Whether a relabel follows the last event. `state` contains it, and the chunk with the next
     /// event repeats it.
@@ -119,15 +121,16 @@ fn annotation_order(annotation: &Annotation) -> (u64, u64) {
 }
 
 impl Overview {
-    /// Sorts the annotations by time. Called once after many chunks, because the worst order is
-    /// slow.
+    /// Sorts the annotations by time. Called once after many chunks, because sorting after every
+    /// chunk would be slow for annotations in descending order.
     pub(super) fn sort_annotations(&mut self) {
         if std::mem::take(&mut self.needs_sorting) {
             sort_by_key(&mut self.annotations, annotation_order);
         }
     }
 
-    /// Adds an annotation. [`sort_annotations`](Self::sort_annotations) has to follow.
+    /// Adds an annotation. The caller must call [`sort_annotations`](Self::sort_annotations)
+    /// afterwards.
     pub(super) fn add_annotation(&mut self, annotation: Annotation) {
         self.needs_sorting |=
             self.annotations.last().is_some_and(|last| annotation_order(last) > annotation_order(&annotation));
@@ -163,7 +166,7 @@ impl Overview {
         }
         self.metrics_are_due |= history.count(1);
         match kind {
-            // The common kinds, which need nothing more.
+            // The most frequent events, which need nothing more.
             EventKind::BlockAllocated { .. } | EventKind::FreeRequested { .. } | EventKind::FreeCompleted { .. } => {}
             _ => self.record_other(event, counters),
         }

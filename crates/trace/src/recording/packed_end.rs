@@ -18,12 +18,12 @@ pub(super) struct PackedEnd {
 }
 
 impl PackedEnd {
-    /// Keeps a chunk of a full state.
+    /// Creates it from the chunk of a full state, which is not decoded yet.
     pub(super) fn new(packed: PackedChunk) -> Self {
         Self { packed, state: OnceLock::new() }
     }
 
-    /// Decodes the state: all devices, or with `only` one device.
+    /// Decodes the state: all devices or, if `only` is given, this device. The state is not kept.
     pub(super) fn decode(
         &self,
         only: Option<DeviceId>,
@@ -32,7 +32,7 @@ impl PackedEnd {
         decompress_state(&self.packed, decompressor, only)
     }
 
-    /// Decodes the state and keeps it.
+    /// Decodes the state, unless that was done before, and keeps it.
     ///
     /// # Errors
     /// If it cannot be decoded.

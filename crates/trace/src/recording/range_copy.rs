@@ -16,9 +16,9 @@ use crate::sort::sort_by_key;
 
 /// Copies the part of a recording between two moments to a [`Sink`], a chunk of events at a time.
 ///
-/// The copy begins with a full state. Event numbers, times and states are those of the original;
-/// only the definitions that the part uses are copied, under new numbers. The sink must keep the
-/// event numbers of full states, as [`IndexedEncoder`](crate::IndexedEncoder) does.
+/// The copy begins with a full state. Event numbers, times and states equal the original's; only
+/// the definitions that the part uses are copied, under new numbers. The sink must keep the event
+/// numbers of full states, as [`IndexedEncoder`](crate::IndexedEncoder) does.
 ///
 /// ```
 /// use vramscope_trace::{
@@ -87,14 +87,14 @@ impl RangeCopy {
         }
     }
 
-    /// Goes to the start of the part and returns the metadata of the copy. To be called once,
+    /// Seeks to the start of the part and returns the metadata of the copy. To be called once,
     /// before [`step`](Self::step).
     ///
     /// # Errors
     /// If a chunk cannot be read: it was not [supplied](Recording::supply), or the file changed.
     pub fn begin(&mut self, recording: &Recording) -> Result<RecordingInfo, FormatError> {
         let state = self.replay.seek(recording, self.start)?;
-        // In a gap, the state is that of the last moment before it.
+        // If the start is in a gap, the state is from the last moment before the gap.
         (self.start, self.at) = (state.event(), state.event());
         let mut info = recording.info().clone();
         for device in &mut info.devices {
@@ -123,12 +123,12 @@ impl RangeCopy {
         (self.at - self.start, self.end.saturating_sub(self.start))
     }
 
-    /// Copies the next chunk of events to `sink`, with the full state before it if the events
-    /// before do not lead to it. Returns false once everything is copied.
+    /// Copies the next chunk of events to `sink`, preceded by the full state there if the events
+    /// before do not lead to that state. Returns false once everything is copied.
     ///
     /// # Errors
-    /// If a chunk cannot be read, see [`begin`](Self::begin). The copy can go on once the chunk was
-    /// supplied.
+    /// If a chunk cannot be read, see [`begin`](Self::begin). The copy can continue once the chunk
+    /// is supplied.
     pub fn step(&mut self, recording: &Recording, sink: &mut impl Sink) -> Result<bool, FormatError> {
         let is_first = self.state_at.is_none();
         if is_first || (self.state_at != Some(self.at) && recording.has_correction_at(self.at)) {
@@ -293,7 +293,7 @@ impl DefinitionCopy {
     fn state(&mut self, state: &MemoryState, known: &Definitions, sink: &mut impl Sink) -> MemoryState {
         let mut copied = MemoryState { event: state.event, time_ns: state.time_ns, ..MemoryState::default() };
         for (&id, device) in &state.devices {
-            // Two closures need the numbers, one after the other.
+            // Computed before, because two closures need the numbers.
             let sites: HashMap<SiteId, SiteId> = (device.segments().map(|segment| segment.site))
                 .chain(device.blocks().flat_map(|block| [block.site, device.allocation_site(block)]))
                 .map(|site| (site, self.site(site, known)))

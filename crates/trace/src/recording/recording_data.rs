@@ -20,14 +20,14 @@ use crate::memory_state::MemoryState;
 use crate::metrics::MetricsSeries;
 use crate::site::Definitions;
 
-/// The most bytes of memory that an open recording may occupy; adding a chunk that exceeds it is an
-/// error. Hostile files could need far more.
+/// Maximum memory, in bytes, that an open recording may occupy; adding a chunk that exceeds it is
+/// an error. Hostile files could need far more.
 const MEMORY_LIMIT: usize = if cfg!(target_arch = "wasm32") { 1 << 30 } else { 3 << 30 };
 /// Number of bytes that a recording decompresses before it computes its memory again, to compare it
 /// with [`MEMORY_LIMIT`].
 const CHECK_EVERY_BYTES: u64 = 4 << 20;
-/// The most bytes of memory for chunks that the caller [supplied](Recording::supply). Beyond, all
-/// of them are dropped before the next is added, and are missing again.
+/// Maximum memory, in bytes, for chunks that the caller [supplied](Recording::supply). A chunk that
+/// would exceed it first drops all supplied chunks, which are then missing again.
 const MAX_SUPPLIED_BYTES: usize = 256 << 20;
 
 /// An opened recording: its chunks, and an overview for immediate use.
@@ -41,7 +41,8 @@ const MAX_SUPPLIED_BYTES: usize = 256 << 20;
 /// - [`open`](Self::open): reads from a [`ReadAt`], such as a file, with the index at its end if
 ///   there is one. Chunks are read again when needed.
 /// - [`RecordingOpener`](crate::RecordingOpener): for callers that fetch bytes asynchronously. They
-///   then fetch what [`missing`](Self::missing) returns and pass it to [`supply`](Self::supply).
+///   then fetch the byte ranges that [`missing`](Self::missing) returns and pass the bytes to
+///   [`supply`](Self::supply).
 ///
 /// ```
 /// use vramscope_trace::{DeviceId, Encoder, Event, EventKind, Recording, RecordingInfo, Sink};
@@ -69,7 +70,7 @@ pub struct Recording {
     pub(super) packed_end: Option<PackedEnd>,
     /// The positions of all chunks, in order.
     pub(super) chunks: Vec<StoredChunk>,
-    /// Chunks of events, in order, without those that only have relabels.
+    /// Chunks with at least one event, in order; not chunks that only have relabels.
     pub(super) event_chunks: Vec<StoredChunk>,
     /// Chunks of full states, in order.
     pub(super) state_chunks: Vec<StoredChunk>,
@@ -80,7 +81,7 @@ pub struct Recording {
     pub(super) first_event: Option<u64>,
     /// Memory taken by chunks and their positions.
     pub(super) chunk_bytes: usize,
-    /// Uncompressed and decompressed bytes when memory was last checked.
+    /// Sum of uncompressed and decompressed bytes when memory was last checked.
     pub(super) checked_bytes: u64,
     /// Bytes of all chunks before compression as a whole.
     pub(super) uncompressed_bytes: u64,
@@ -91,7 +92,7 @@ pub struct Recording {
     /// Header chunks, definitions, annotations, and relabels without events, to be decoded again by
     /// a rebuild.
     pub(super) other_chunks: Vec<PackedChunk>,
-    /// End of the last chunk that was added.
+    /// Byte offset in the recording of the end of the last chunk that was added.
     pub(super) complete_bytes: u64,
     /// Whether the overview contains part of a damaged chunk and could not be rebuilt.
     pub(super) is_incomplete: bool,
@@ -119,7 +120,7 @@ impl Recording {
     /// Adds the next bytes of the recording, which may be split anywhere.
     ///
     /// # Errors
-    /// If the bytes are not a recording, or it takes too much memory. What was added before stays
+    /// If the bytes are not a recording, or it takes too much memory. Chunks added before stay
     /// usable; every later call returns the same error.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         self.reader.push(bytes);
@@ -183,7 +184,7 @@ impl Recording {
             is_correction: packed.kind == ChunkKind::State && self.overview.state_is_correction,
         };
         let list = match packed.kind {
-            // Without events, it only has relabels, which the next one repeats.
+            // A chunk without events only has relabels, which the next chunk of events repeats.
             ChunkKind::Events if packed.events > 0 => Some(&mut self.event_chunks),
             ChunkKind::State => Some(&mut self.state_chunks),
             _ => None,
@@ -228,7 +229,7 @@ impl Recording {
     /// Checks that the bytes so far end at the end of a chunk.
     ///
     /// # Errors
-    /// If they end inside a chunk. What was added before is usable.
+    /// If they end inside a chunk. Chunks added before are usable.
     pub fn finish(&self) -> Result<(), FormatError> {
         if self.is_indexed { Ok(()) } else { self.reader.finish() }
     }
@@ -240,8 +241,8 @@ impl Recording {
         self.complete_bytes
     }
 
-    /// Returns the entry of a chunk in the list of chunks of events or of full states; `None` for
-    /// other chunks, which are in no such list.
+    /// Returns the entry of a chunk in the list of chunks of events or of full states; `None` if it
+    /// is in neither list.
     pub(super) fn listed(&self, position: &StoredChunk) -> Option<&StoredChunk> {
         let list = match position.kind {
             ChunkKind::Events if position.events > 0 => &self.event_chunks,
@@ -343,7 +344,7 @@ impl Recording {
     }
 
     /// Returns the index (from 0) of the first recorded event at or after index `index`, or `None`
-    /// if no event follows. The events between are missing.
+    /// if no event follows. The events in between are missing.
     #[must_use]
     pub fn next_event(&self, index: u64) -> Option<u64> {
         let chunk = self.event_chunks.partition_point(|stored| stored.end_event() <= index);
@@ -357,9 +358,9 @@ impl Recording {
         self.event_chunks.get(chunk).filter(|stored| stored.first_event <= index)
     }
 
-    /// Returns true if the recording has a full state at the moment `moment` that differs from what
-    /// the events before it lead to, or if that is the last moment and relabels follow the last
-    /// event.
+    /// Returns true if the recording has a full state at the moment `moment` that differs from the
+    /// state that the events before it lead to, or if that is the last moment and relabels follow
+    /// the last event.
     ///
     /// A caller that applies events one by one must continue from that state.
     #[must_use]
@@ -382,15 +383,15 @@ impl Recording {
         self.overview.events
     }
 
-    /// Returns the number of missing events: those that were never recorded, and those that were
+    /// Returns the number of missing events: events that were never recorded, and events that were
     /// recorded but not sent to this reader ([`skipped_events`](Self::skipped_events)).
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.overview.lost
     }
 
-    /// Returns the number of events that were recorded but not sent to this reader, because it was
-    /// sent a later full state instead. [`lost_events`](Self::lost_events) includes them.
+    /// Returns the number of events that were recorded but not sent to this reader, because the
+    /// server sent a later full state instead. [`lost_events`](Self::lost_events) includes them.
     #[must_use]
     pub fn skipped_events(&self) -> u64 {
         self.overview.skipped

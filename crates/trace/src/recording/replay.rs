@@ -17,7 +17,7 @@ use crate::memory_state::MemoryState;
 /// A position in a recording, with the memory state at that moment.
 ///
 /// Moving forward a little applies events; any other move starts from the nearest full state before
-/// the target. The state equals that of applying every event from the start.
+/// the target. The state always equals the result of applying every event from the start.
 ///
 /// ```
 /// use vramscope_trace::{
@@ -49,15 +49,15 @@ use crate::memory_state::MemoryState;
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
     state: Option<MemoryState>,
-    /// The chunks used last, decompressed, so that small steps use them again: the newest last,
-    /// each with its offset in the recording.
+    /// The chunks used last, decompressed, for reuse by small steps. The newest is last; each has
+    /// its byte offset in the recording.
     columns: Vec<(u64, EventColumns)>,
     /// The events of the last chunk used by [`event`](Self::event), with the index of the first.
     events: Option<(u64, Vec<Event>)>,
-    /// The relabels of that chunk, each with the index of the event that follows.
+    /// The relabels of the chunk in `events`, each with the index of the event that follows.
     relabels: Vec<(u64, Relabel)>,
     /// Whether the state contains relabels that follow its moment, because that was the last moment
-    /// of the recording. It is no state to continue from then.
+    /// of the recording. The replay cannot continue from it then.
     has_later_relabels: bool,
     local_blocks: ChunkLocalBlocks,
     decompressor: Decompressor,
@@ -71,8 +71,8 @@ pub struct Replay {
 /// relabel with the index of the event that follows.
 type ChunkEntries<'a> = (u64, &'a [Event], &'a [(u64, Relabel)]);
 
-/// The most bytes of decompressed chunks that a replay with checkpoints keeps; a larger chunk is
-/// kept alone.
+/// Maximum number of bytes of decompressed chunks that a replay with checkpoints keeps; a larger
+/// chunk is kept alone.
 const MAX_COLUMN_BYTES: usize = 16 << 20;
 
 /// The state that a replay returns before its first seek: no memory, at moment 0.
@@ -94,8 +94,8 @@ impl Replay {
     }
 
     /// Keeps some of the states that the replay passes, far from full states, so that moving back
-    /// applies fewer events. They take about 64 MB of memory, or one state. The chunks used last
-    /// are kept, too.
+    /// applies fewer events. They take about 64 MB of memory, or the memory of one state if that is
+    /// more. The chunks used last are kept, too.
     #[must_use]
     pub fn with_checkpoints(self) -> Self {
         Self { checkpoints: Checkpoints::new(), ..self }
@@ -133,7 +133,8 @@ impl Replay {
         let states = recording.state_chunks.partition_point(|stored| stored.first_event <= target);
         let state_chunk = states.checked_sub(1).map(|index| &recording.state_chunks[index]);
         let base = state_chunk.map_or(recording.first_event(), |stored| stored.first_event);
-        // At the moment of a full state, the current state may be the one before a gap.
+        // A current state at the moment of a full state may be the state before a gap, so it is not
+        // reused.
         let reusable = base + u64::from(state_chunk.is_some())..=target;
         self.checkpoints.drop_before(recording.first_event());
         self.offers_checkpoints = self.state.is_some();
@@ -167,7 +168,7 @@ impl Replay {
     /// Applies the events up to the moment `target` and adopts the full states on the way.
     ///
     /// `each` receives the state after every operation; with `EVERY_EVENT`, also between the two
-    /// events of a free that is requested and completed at once. Of this state only the counters
+    /// events of a free that is requested and completed at once. Only the counters of this state
     /// are complete: blocks that the current chunk allocated may be missing.
     pub(super) fn advance<const EVERY_EVENT: bool>(
         &mut self,
@@ -253,7 +254,7 @@ impl Replay {
     }
 
     /// Returns the events of the chunk that contains the event with index `index` (from 0), and the
-    /// index of the first of them; `None` if no chunk contains the event.
+    /// index of the chunk's first event; `None` if no chunk contains the event.
     ///
     /// To visit all events, this takes less time than [`event`](Self::event) for each.
     ///
@@ -319,8 +320,8 @@ impl Replay {
         Ok(self.load_events(recording, index)?.map(|(first, events)| events[(index - first) as usize]))
     }
 
-    /// Returns the relabels that take effect with the event with index `index` (from 0): those
-    /// between the event before it and this one, in order.
+    /// Returns the relabels that take effect with the event with index `index` (from 0): the
+    /// relabels between the previous event and this one, in order.
     ///
     /// # Errors
     /// If a chunk cannot be read, see [`seek`](Self::seek).
@@ -359,8 +360,8 @@ fn advance_in_chunk<const EVERY_EVENT: bool>(
 
 /// Applies the next operations of a chunk, from the event with index `index` in the recording up to
 /// the moment `until` or the next relabel. Returns the index of the next event.
-// A loop of its own: with relabels in it, replay took 9 to 24% longer, because the compiler then
-// cannot keep the reader's fields in registers.
+// Handling relabels in this loop made replay 9 to 24% slower, because the compiler could not keep
+// the reader's fields in registers.
 fn apply_operations<const EVERY_EVENT: bool>(
     operations: &mut EventReader<'_>,
     (mut index, until): (u64, u64),

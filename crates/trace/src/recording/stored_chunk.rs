@@ -1,4 +1,4 @@
-//! Where the chunks of a recording are: in memory, or in a file or buffer from which they are read.
+//! The chunks of a recording, in memory or in a file or buffer from which they are read again.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -43,7 +43,7 @@ impl fmt::Debug for dyn ReadAt {
 #[derive(Clone, Debug)]
 pub(super) struct StoredChunk {
     pub(super) kind: ChunkKind,
-    /// Index of its first event, or the moment that it describes.
+    /// Index (from 0) of its first event; for a chunk without events, the moment that it describes.
     pub(super) first_event: u64,
     pub(super) events: u32,
     /// The latest time of all events up to its end; never decreases.
@@ -51,7 +51,7 @@ pub(super) struct StoredChunk {
     /// Its byte range in the recording, with its header.
     pub(super) range: Range<u64>,
     pub(super) packed: Option<PackedChunk>,
-    /// Whether it is a full state that differs from what the events before it lead to.
+    /// Whether it is a full state that differs from the state that the events before it lead to.
     pub(super) is_correction: bool,
 }
 
@@ -78,7 +78,7 @@ impl StoredChunk {
         self.parse(&bytes).map(Cow::Owned)
     }
 
-    /// Parses `bytes`, the whole chunk. Returns an error if they are damaged or another chunk,
+    /// Parses `bytes`, the whole chunk. Returns an error if they are damaged, or are another chunk
     /// because the file changed.
     pub(super) fn parse(&self, bytes: &[u8]) -> Result<PackedChunk, FormatError> {
         let packed = PackedChunk::parse(bytes, self.range.start)?;

@@ -1,4 +1,4 @@
-//! The columns of a timeline, and the moment at a time.
+//! Computes the columns of a timeline, and the moment at a given time.
 
 use std::ops::Range;
 
@@ -12,21 +12,22 @@ use crate::memory_state::MemoryState;
 use crate::sort::sort_by_key;
 use crate::time_pyramid::TimeSlice;
 
-/// Average number of events per column up to which [`Recording::columns`] replays the events and is
-/// exact. With more events, a bucket of the [`CounterSeries`] is narrower than a column, unless the
-/// recording was opened by its index, whose buckets are larger.
+/// Maximum average number of events per column at which [`Recording::columns`] replays the events,
+/// so that columns are exact. With more events, a bucket of the [`CounterSeries`] is narrower than
+/// a column, unless the recording was opened by its index, whose buckets are larger.
 const EXACT_EVENTS_PER_COLUMN: u64 = 32;
-/// The most intervals without events in one view that [`Recording::columns`] makes exact by a
-/// replay; the longest are chosen.
+/// Maximum number of intervals without events in one view for which [`Recording::columns`] replays
+/// events to be exact; the longest are chosen.
 const MAX_CORRECTED_GAPS: usize = 8;
-/// Least length of an interval without events that [`Recording::columns`] makes exact, as a
-/// divisor: the number of columns in view ÷ this, and at least 4 columns.
+/// Divisor that gives the minimum length, in columns, of an interval without events that
+/// [`Recording::columns`] makes exact: the number of columns in view ÷ this divisor, but at least
+/// 4.
 const MIN_GAP_DIVISOR: usize = 256;
-/// The most events that [`Recording::columns`] replays for an interval without events: four times
-/// as many as are usually between two full states.
+/// Maximum number of events that [`Recording::columns`] replays for an interval without events:
+/// four times the usual number between two full states.
 const MAX_GAP_EVENTS: u64 = 1 << 16;
-/// The most events that [`Recording::columns`] replays if a column has more than 32 events but is
-/// narrower than a bucket of the [`CounterSeries`], as in a recording opened by its index.
+/// Maximum number of events that [`Recording::columns`] replays if a column has more than 32 events
+/// but is narrower than a bucket of the [`CounterSeries`], as in a recording opened by its index.
 /// Replaying this many takes 4 ms.
 pub const MAX_EXACT_EVENTS: u64 = 150_000;
 
@@ -43,10 +44,10 @@ impl Recording {
         self.columns_with(device, &moment_at, (from_ns, to_ns), width, u64::MAX)
     }
 
-    /// Returns what [`columns`](Self::columns) returns, for a caller that knows the moments at the
-    /// edges of the slices: `edges` has the [moment](Self::event_at_time) at the start of each and
-    /// at the end of the last. The columns are not exact if more than `max_events` events would
-    /// have to be [replayed](Self::replayed_events).
+    /// Returns the [columns](Self::columns), for a caller that knows the moments at the edges of
+    /// the slices: `edges` has the [moment](Self::event_at_time) at the start of each and at the
+    /// end of the last. The columns are not exact if more than `max_events` events would have to be
+    /// [replayed](Self::replayed_events).
     #[must_use]
     pub fn columns_between(
         &self,
@@ -59,7 +60,9 @@ impl Recording {
         self.columns_with(device, &moment_at, (from_ns, to_ns), edges.len().saturating_sub(1), max_events)
     }
 
-    /// Returns the columns, with the moments at the edges of the columns by `moment_at`.
+    /// Returns the `width` columns of `from_ns..to_ns`; `moment_at` returns the moment at the edge
+    /// with an index from 0 to `width`. The columns are not exact if more than `max_events` events
+    /// would have to be replayed.
     fn columns_with(
         &self,
         device: DeviceId,
@@ -83,9 +86,9 @@ impl Recording {
     /// Replaces the columns of long intervals without events by exact ones.
     ///
     /// All events of a bucket appear in the column in which the bucket ends. If a bucket contains a
-    /// long interval without events, the events before the interval would appear only after it.
-    /// Intervals before which more than `max_events` or [`MAX_GAP_EVENTS`] events would have to be
-    /// replayed stay.
+    /// long interval without events, the events before the interval would appear only after it. An
+    /// interval stays as it is if more than `max_events` or [`MAX_GAP_EVENTS`] events would have to
+    /// be replayed to its start.
     fn correct_gaps(
         &self,
         device: DeviceId,
@@ -109,8 +112,8 @@ impl Recording {
         }
     }
 
-    /// Returns the number of events that a replay of the moments `from` to `to` applies: those
-    /// between, and those since the last full state before `from`.
+    /// Returns the number of events that a replay of the moments `from` to `to` applies: the events
+    /// in between, and the events since the last full state before `from`.
     #[must_use]
     pub fn replayed_events(&self, from: u64, to: u64) -> u64 {
         let states = self.state_chunks.partition_point(|stored| stored.first_event <= from);

@@ -1,9 +1,9 @@
-//! Drops the oldest part of a growing recording, so that one that is followed for days stays
-//! bounded.
+//! Drops the oldest part of a growing recording, so that the memory of a recording that is watched
+//! for days stays bounded.
 //!
-//! The result is the recording of a viewer that joined at the first full state that stays: counters
-//! over time, peaks, metrics, marks and incidents are computed again from what stays, a slice at a
-//! time, while more events arrive. Only then is the oldest part dropped, all at once. If half of
+//! The result equals the recording of a viewer that joined at the first full state that stays.
+//! Counters over time, peaks, metrics, marks and incidents are computed again from the part that
+//! stays, in steps, while more events arrive. Then the oldest part is dropped at once. If half of
 //! the memory is kept each time, every event is decoded twice on average.
 
 use super::overview::{Incident, Overview};
@@ -42,8 +42,8 @@ impl Recording {
     /// [`memory_bytes`](Self::memory_bytes) stay, and returns true;
     /// [`continue_trim`](Self::continue_trim) does the work.
     ///
-    /// What stays begins with a full state; the last one always stays. Returns false, changing
-    /// nothing, if there is nothing to drop, or if the chunks are not in memory.
+    /// The part that stays begins with a full state; the last full state always stays. Returns
+    /// false, changing nothing, if there is nothing to drop, or if the chunks are not in memory.
     pub fn start_trim(&mut self, keep_bytes: usize) -> bool {
         if self.drops_chunks || self.is_indexed || self.is_incomplete {
             return false;
@@ -91,7 +91,7 @@ impl Recording {
                 return true;
             };
             trim.next_chunk += 1;
-            // The fixed cost of a chunk, in events.
+            // A chunk has a fixed cost, which equals the cost of 64 events.
             decoded += u64::from(stored.events) + 64;
             if is_always_kept(stored.kind) {
                 continue;
@@ -106,8 +106,8 @@ impl Recording {
         false
     }
 
-    /// Drops every chunk before the first full state that stays, except those that are always kept,
-    /// and adopts the overview of the rest.
+    /// Drops every chunk before the first full state that stays, except the chunks that are always
+    /// kept, and adopts the overview of the part that stays.
     fn finish_trim(&mut self, trim: TrimProgress) {
         let TrimProgress { cut, first_event, mut overview, .. } = trim;
         let mut freed = 0;
@@ -127,7 +127,7 @@ impl Recording {
             stays
         });
         self.chunk_bytes = self.chunk_bytes.saturating_sub(freed);
-        // No event precedes it any longer.
+        // No event precedes the first full state any longer.
         if let Some(first) = self.state_chunks.first_mut() {
             first.is_correction = true;
         }
