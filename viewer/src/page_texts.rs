@@ -201,8 +201,8 @@ fn counters(model: &Model) -> CounterTexts {
     }
 }
 
-/// Returns the texts of the two bands in the order of [`Band::ALL`]; `None` if the recording has no
-/// samples of device memory.
+/// Returns the texts of the bands of memory outside the pool, in the order of [`Band::ALL`]; `None`
+/// if the recording has no samples of device memory.
 fn bands(model: &Model) -> Option<[BandText; 2]> {
     let series = model.recording().series(model.device());
     series?.used_memory_peaks()?;
@@ -213,8 +213,8 @@ fn bands(model: &Model) -> Option<[BandText; 2]> {
     }))
 }
 
-/// Returns the number of events; the first and the last one of a file that holds a part of a
-/// recording.
+/// Returns the number of recorded events as text; for a file that holds a part of a recording, the
+/// first and the last event number, as in `1,200–3,400`.
 fn recorded_events(model: &Model) -> String {
     let (first, end) = (model.recording().first_event(), Count(model.recording().end_event()));
     if model.origin() == Origin::File && first > 0 { format!("{}–{end}", Count(first)) } else { end.to_string() }

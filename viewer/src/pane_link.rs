@@ -5,8 +5,9 @@ use vramscope_insight::group::GroupBy;
 /// Maximum size in bytes of a text in a link, such as a filter or the name of a group.
 pub(crate) const MAX_TEXT_BYTES: usize = 1_000;
 
-/// A pane in a link: `sites;by:line;at:peak;sort:-bytes;n:3;find:train.py`. What is omitted has its
-/// default.
+/// A pane of the page as text in a link (the URL fragment), such as
+/// `sites;by:line;at:peak;sort:-bytes;n:3;find:train.py`: the view and its options. Omitted options
+/// have their defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PaneLink {
     /// Name of the view.
@@ -30,7 +31,7 @@ impl PaneLink {
         Self { view: view.into(), ..Self::default() }
     }
 
-    /// Returns true if the view is shown with its defaults.
+    /// Returns true if all options of the view have their defaults.
     #[must_use]
     pub fn has_defaults(&self) -> bool {
         *self == Self::new(self.view.as_str())
@@ -58,7 +59,7 @@ impl PaneLink {
         pane
     }
 
-    /// Returns the pane as a part of a link.
+    /// Formats the pane as text for a link: the inverse of [`parse`](Self::parse).
     pub(crate) fn text(&self) -> String {
         let mut text = encoded_part(&self.view);
         let mut add = |name: &str, value: Option<String>| {
@@ -76,8 +77,8 @@ impl PaneLink {
     }
 }
 
-/// Returns a text with every byte except letters, digits and `-._~:/,()` as `%` and two hexadecimal
-/// digits.
+/// Percent-encodes a text for a link: every byte except letters, digits and `-._~:/,()` becomes `%`
+/// and two hexadecimal digits.
 pub(crate) fn encoded(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
@@ -90,12 +91,13 @@ pub(crate) fn encoded(text: &str) -> String {
     encoded
 }
 
-/// Returns a text [`encoded`], also its commas, which separate panes.
+/// Percent-encodes a text like [`encoded`], and its commas too, because commas separate the panes
+/// of a link.
 fn encoded_part(text: &str) -> String {
     encoded(text).replace(',', "%2C")
 }
 
-/// Returns the text that was [`encoded`], or `None` if it is not valid or longer than
+/// Decodes a percent-encoded text of a link; `None` if it is invalid or longer than
 /// [`MAX_TEXT_BYTES`].
 pub(crate) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::new();

@@ -31,9 +31,9 @@ impl Splitter {
         Self::ALL.into_iter().find(|splitter| splitter.name() == name)
     }
 
-    /// Returns the least and the greatest share, in percent, of the page's height that the timeline
-    /// takes, of the panes' width that the left one takes, or of the page's width that the details
-    /// take.
+    /// Returns the smallest and the largest share that the user can set, in percent: of the page's
+    /// height for the timeline, of the panes' width for the left pane, of the page's width for the
+    /// details panel.
     #[must_use]
     pub const fn limits(self) -> (f64, f64) {
         match self {
@@ -43,16 +43,17 @@ impl Splitter {
         }
     }
 
-    /// Returns a share within the limits.
+    /// Clamps `percent`, the share that the user wants, to the splitter's [`limits`](Self::limits).
     #[must_use]
     pub fn within(self, percent: f64) -> f64 {
         let (least, most) = self.limits();
-        // A number that is not one becomes the least.
+        // NaN becomes the lower limit.
         percent.max(least).min(most)
     }
 }
 
-/// The shares that the user has set, in percent; `None` for the default.
+/// Shares of the page, in percent, that the user has set for the timeline, the left pane and the
+/// details panel; `None` for the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PaneSizes([Option<f64>; 3]);
 
@@ -77,13 +78,13 @@ impl PaneSizes {
         set.map(|(splitter, percent)| format!("{}={percent:.1}", splitter.name())).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the share of a splitter in percent; `None` for the default.
+    /// Returns the share that the user has set with a splitter, in percent; `None` for the default.
     #[must_use]
     pub fn get(&self, splitter: Splitter) -> Option<f64> {
         self.0[splitter as usize]
     }
 
-    /// Sets the share of a splitter in percent, within its limits; `None` for the default.
+    /// Sets the share of a splitter in percent, clamped to its limits; `None` for the default.
     pub fn set(&mut self, splitter: Splitter, percent: Option<f64>) {
         self.0[splitter as usize] = percent.map(|percent| splitter.within(percent));
     }

@@ -37,9 +37,11 @@ pub const SPEEDS: [Speed; 21] = [
     Speed::Events(10_000.0),
     Speed::Events(100_000.0),
 ];
-/// Index in [`SPEEDS`] of the speed at first: the whole recording in 25 s. Idle time takes no time.
+/// Index in [`SPEEDS`] of the initial speed: the whole recording in 25 s, with events at an even
+/// rate, so that idle time is skipped.
 const DEFAULT_SPEED: usize = 2;
-/// Indexes in [`SPEEDS`] of the speeds of each kind at which the user begins.
+/// Indexes in [`SPEEDS`] of the speed that is set first when the user changes to a kind of speed:
+/// whole recording, recorded time, or events per second.
 const FIRST_OF_KIND: [usize; 3] = [DEFAULT_SPEED, 7, 17];
 /// Maximum number of milliseconds of the page's clock by which one call advances playback: a page
 /// that was hidden continues where it stopped, without catching up.
@@ -56,7 +58,7 @@ impl Speed {
         }
     }
 
-    /// Returns the kind's place in [`FIRST_OF_KIND`].
+    /// Returns the index of the speed's kind in [`FIRST_OF_KIND`].
     fn kind(self) -> usize {
         match self {
             Self::Whole(_) => 0,
@@ -65,8 +67,8 @@ impl Speed {
         }
     }
 
-    /// Returns the events per millisecond in a recording of `events` events; `None` for a speed
-    /// relative to the recorded time.
+    /// Returns the number of events to play per millisecond in a recording of `events` events;
+    /// `None` for a speed relative to the recorded time.
     fn events_per_ms(self, events: u64) -> Option<f64> {
         match self {
             Self::Whole(seconds) => Some(events as f64 / (seconds * 1e3)),
@@ -76,7 +78,8 @@ impl Speed {
     }
 }
 
-/// Where playback is between two moments, and the time of the page's clock at which it got there.
+/// The position of playback between two moments, and the page's clock, in milliseconds, when
+/// playback reached it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PlaybackClock {
     clock_ms: f64,
@@ -124,8 +127,8 @@ impl Playback {
         self.speed = speed;
     }
 
-    /// Changes to the next faster speed of the kind, or the next slower one. Returns false at the
-    /// fastest or slowest.
+    /// Changes to the next faster speed (`is_faster`) or the next slower one of the current kind.
+    /// Returns false if there is none.
     pub fn change_speed(&mut self, is_faster: bool) -> bool {
         let next = if is_faster { self.speed + 1 } else { self.speed.wrapping_sub(1) };
         let exists = SPEEDS.get(next).is_some_and(|one| one.kind() == SPEEDS[self.speed].kind());
@@ -173,7 +176,9 @@ impl Playback {
         }
     }
 
-    /// Returns the clock moved to `clock_ms`, and by how many milliseconds, at most 250.
+    /// Returns the playback clock set to `clock_ms`, and the milliseconds since its last value, at
+    /// most 250. Without a clock, it starts at `screen_ns`, the recording's time at the moment on
+    /// the screen.
     fn moved(&self, clock_ms: f64, screen_ns: u64) -> (PlaybackClock, f64) {
         let clock = self.clock.unwrap_or(PlaybackClock { clock_ms, from_ns: screen_ns, elapsed: 0.0 });
         (PlaybackClock { clock_ms, ..clock }, (clock_ms - clock.clock_ms).clamp(0.0, MAX_ADVANCE_MS))

@@ -12,23 +12,25 @@ use crate::text::{Typesetter, Weight};
 use crate::theme::Theme;
 use crate::ui::{Element, Node, Tag};
 
-/// Space around the picture and between its parts, in units.
+/// Space around a saved picture and between its parts, in units (pixels at scale 1).
 const MARGIN: f32 = 14.0;
-/// Font size of the title, and of all other texts, in units.
+/// Font size of a saved picture's title, in units (pixels at scale 1).
 const TITLE_SIZE: f32 = 15.0;
+/// Font size of all other texts on a saved picture, in units (pixels at scale 1).
 const TEXT_SIZE: f32 = 12.0;
-/// Height of a line of text, in units.
+/// Height of a line of text on a saved picture, in units (pixels at scale 1).
 const LINE_HEIGHT: f32 = 19.0;
-/// Width and height of a swatch, in units.
+/// Width and height of a swatch, the legend's sample of a color, in units (pixels at scale 1).
 const SWATCH: (f32, f32) = (15.0, 10.0);
-/// Space between a swatch and its text, and between entries of the legend, in units.
+/// Space between a swatch and its text, and between entries of the legend, in units (pixels at
+/// scale 1).
 const GAPS: (f32, f32) = (6.0, 18.0);
-/// Width of a stripe, as a part of its swatch's height.
+/// Width of a texture's stripe on a legend's swatch, as a fraction of the swatch's height.
 pub const STRIPE_WIDTH: f32 = 0.15;
-/// Maximum number of entries of a legend that are drawn.
+/// Maximum number of legend entries that are drawn on a saved picture.
 const MAX_ENTRIES: usize = 60;
 
-/// A kind of file.
+/// The file format of a saved picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PictureFormat {
     /// Pixels.
@@ -69,7 +71,8 @@ pub struct PlacedText {
     pub color: Color,
 }
 
-/// A rectangle on a saved picture.
+/// A swatch of the legend on a saved picture: a rectangle of one color, with stripes if it has a
+/// texture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlacedSwatch {
     /// Left upper corner in pixels.
@@ -82,11 +85,12 @@ pub struct PlacedSwatch {
     pub stripes: Option<Color>,
 }
 
-/// A line from a point to a point.
+/// A line between two points (x, y), in pixels.
 pub type Line = [(f32, f32); 2];
 
 impl PlacedSwatch {
-    /// Returns the stripes, each from a point to a point, with the color of all.
+    /// Returns the color of the stripes and the three stripes as lines; `None` for a swatch without
+    /// a texture.
     #[must_use]
     pub fn lines(&self) -> Option<(Color, [Line; 3])> {
         let ((x, y), (width, height)) = (self.at, self.size);
@@ -142,8 +146,8 @@ pub struct Surroundings {
 }
 
 impl SavedPicture {
-    /// Arranges title, pixels and legend below each other. `picture_size` is the size of the
-    /// pixels, and `scale` the number of pixels per unit.
+    /// Arranges title, pixels and legend of a file called `name` below each other. `picture_size`
+    /// is the size of the pixels, and `scale` the number of pixels per unit.
     #[must_use]
     pub fn new(
         (name, format): (String, PictureFormat),
@@ -250,8 +254,8 @@ impl SavedPicture {
     }
 }
 
-/// Returns a point or a size in hundredths of a pixel. As `f64`, because the code that writes `f32`
-/// makes the page larger.
+/// Rounds a point or a size to hundredths of a pixel. Returns `f64`, because formatting `f32` would
+/// make the page's code larger.
 fn rounded((x, y): (f32, f32)) -> [f64; 2] {
     [x, y].map(|length| (f64::from(length) * 100.0).round() / 100.0)
 }
@@ -272,7 +276,7 @@ fn push_escaped(xml: &mut String, text: &str) {
     }
 }
 
-/// Returns the entries of a legend of the page.
+/// Reads the entries of a legend from the page's elements that show it.
 #[must_use]
 pub fn legend_entries(nodes: &[Node], theme: &Theme) -> Vec<LegendEntry> {
     let mut entries = Vec::new();
@@ -293,7 +297,7 @@ pub fn legend_entries(nodes: &[Node], theme: &Theme) -> Vec<LegendEntry> {
     entries
 }
 
-/// Returns the first swatch in an element.
+/// Returns the first swatch among the descendants of an element; `None` without one.
 fn swatch_of(element: &Element) -> Option<&Element> {
     element.children.iter().find_map(|node| match node {
         Node::Element(child) if child.class.split(' ').any(|class| class == "swatch") => Some(child),

@@ -24,7 +24,7 @@ pub struct Viewport {
     pub scale: f32,
 }
 
-/// What the heatmap is drawn from, in addition to the [`Model`].
+/// The inputs of the heatmap in addition to the [`Model`].
 #[derive(Default)]
 pub struct HeatmapInputs<'a> {
     /// The unit of ages.
@@ -151,8 +151,8 @@ impl Layers {
         self.base = Bitmap::new(width, height, Color::default());
     }
 
-    /// Draws the timeline and the cursor; unless `is_changed`, the timeline is the one drawn
-    /// before.
+    /// Draws the timeline if `is_changed`, else reuses the last drawn one, and draws the cursor on
+    /// a copy.
     pub fn draw_timeline(&mut self, scene: &Scene, is_changed: bool, theme: &Theme, typesetter: &mut Typesetter) {
         if let Some(timeline) = scene.timeline.as_ref().filter(|_| is_changed) {
             timeline::draw(timeline, theme, &mut self.base, typesetter);
@@ -163,8 +163,8 @@ impl Layers {
         }
     }
 
-    /// Draws the heatmap and outlines the selection and the object under the pointer; unless
-    /// `is_changed`, the heatmap is the one drawn before.
+    /// Draws the heatmap if `is_changed`, else reuses the last drawn one, and outlines the
+    /// selection and the object under the pointer on a copy.
     pub fn draw_heatmap(&mut self, scene: &Scene, is_changed: bool, theme: &Theme, typesetter: &mut Typesetter) {
         let Some(heatmap) = &scene.heatmap else { return };
         if is_changed {
@@ -181,12 +181,12 @@ impl Layers {
         }
     }
 
-    /// Draws the base of a picture again.
+    /// Redraws the picture's base with `draw`, without the cursor or highlights.
     pub fn draw_base(&mut self, draw: impl FnOnce(&mut Bitmap)) {
         draw(&mut self.base);
     }
 
-    /// Draws a cursor or highlights on a copy of the base.
+    /// Copies the base and draws the cursor or highlights on the copy with `draw`.
     pub fn compose(&mut self, draw: impl FnOnce(&mut Bitmap)) {
         self.composed.copy_from(&self.base);
         draw(&mut self.composed);

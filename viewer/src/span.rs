@@ -40,8 +40,8 @@ impl TimeSpan {
         self.part.clone()
     }
 
-    /// Returns the shown time range in nanoseconds: a part of the recording, or `whole`, the range
-    /// of the whole recording.
+    /// Returns the shown range: a part of the recording, or `whole`, the range of the whole
+    /// recording.
     pub(crate) fn within(&self, whole: Range<u64>) -> Range<u64> {
         self.part.clone().unwrap_or(whole)
     }
@@ -57,8 +57,8 @@ impl TimeSpan {
         self.part = (range != whole).then_some(range);
     }
 
-    /// Shows `factor` times as much time (below 1: less), with position `around` at an unchanged
-    /// pixel. The result stays within `whole`, the recording's range.
+    /// Shows a range `factor` times as long (below 1: shorter), with position `around` at an
+    /// unchanged pixel. The result stays within `whole`, the recording's range.
     pub(crate) fn zoom(&mut self, factor: f64, around: u64, whole: Range<u64>) {
         let range = self.within(whole.clone());
         let around = around.clamp(range.start, range.end);
@@ -80,8 +80,8 @@ impl TimeSpan {
         self.set(start..start.saturating_add(length), whole);
     }
 
-    /// Centers the shown range on `position` if that is outside, within `whole`, the recording's
-    /// range. Returns true if the range has moved.
+    /// Centers the shown range on `position` if the position is outside of it, without leaving
+    /// `whole`, the recording's range. Returns true if the range has moved.
     pub(crate) fn scroll_to(&mut self, position: u64, whole: Range<u64>) -> bool {
         let Some(range) = self.part.clone().filter(|range| !(range.start..=range.end).contains(&position)) else {
             return false;

@@ -5,19 +5,19 @@
 
 use vramscope_trace::{ByteSize, Count};
 
-/// Returns a size whose unit stays on the line of its number: `20 MiB` with a no-break space.
+/// Formats a size with a no-break space before the unit, so that no line breaks there: `20 MiB`.
 #[must_use]
 pub fn unbroken_size(bytes: u64) -> String {
     ByteSize(bytes).to_string().replace(' ', "\u{a0}")
 }
 
-/// Returns a size to the byte with a no-break space: `1,048,576 B`.
+/// Formats a size exactly, in bytes, with a no-break space: `1,048,576 B`.
 #[must_use]
 pub fn exact_size(bytes: u64) -> String {
     format!("{}\u{a0}B", Count(bytes))
 }
 
-/// Returns a size rounded and exact: `1 MiB · 1,048,576 B`. Lines break only between the two.
+/// Formats a size rounded and exactly: `1 MiB · 1,048,576 B`. Lines break only between the two.
 #[must_use]
 pub fn rounded_and_exact_size(bytes: u64) -> String {
     if bytes < 1024 {
@@ -42,8 +42,8 @@ pub fn address(value: u64) -> String {
     format!("{value:#x}")
 }
 
-/// Returns a time within a recording that is `end_ns` long: `3.215403 s`, or `6.438 ms` in a
-/// recording shorter than a second.
+/// Formats a time since the start of a recording that is `end_ns` long: `3.215403 s`, or `6.438 ms`
+/// in a recording shorter than a second.
 #[must_use]
 pub fn moment(ns: u64, end_ns: u64) -> String {
     if end_ns < 1_000_000_000 {

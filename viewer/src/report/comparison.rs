@@ -22,22 +22,23 @@ use crate::units::{axis_size, binary_step};
 
 // Lengths are in units (pixels at scale 1).
 
-/// Width and height of the picture.
+/// Width and height of the comparison picture, in units (pixels at scale 1).
 const SIZE: (f32, f32) = (900.0, 310.0);
-/// Margin around everything.
+/// Margin between the picture's edges and its contents, in units (pixels at scale 1).
 const MARGIN: f32 = 16.0;
-/// Width of the labels of the byte axis.
+/// Width of the labels of the byte axis, in units (pixels at scale 1).
 const LABELS: f32 = 58.0;
-/// Space between the two charts.
+/// Space between the two charts, in units (pixels at scale 1).
 const GUTTER: f32 = 24.0;
-/// Top and bottom of the charts.
+/// Vertical positions of the charts' top and bottom, in units (pixels at scale 1).
 const PLOT: (f32, f32) = (66.0, 244.0);
-/// Number of columns of each chart.
+/// Number of columns into which each chart divides its recording's events.
 const COLUMNS: u64 = 200;
-/// Font size of titles, and of all other text.
+/// Font sizes of titles and of all other text, in units (pixels at scale 1).
 const TEXT: (f32, f32) = (14.5, 12.5);
 
-/// The categories from the bottom of the stack up: what stays first.
+/// The categories in the order in which a chart stacks them, from the bottom up; long-lived memory
+/// is at the bottom.
 const STACKED: [Category; 8] = [
     Category::Parameter,
     Category::OptimizerState,
@@ -49,7 +50,7 @@ const STACKED: [Category; 8] = [
     Category::Unknown,
 ];
 
-/// One column of a chart.
+/// One column of a chart: live bytes by category, and reserved bytes.
 #[derive(Clone, Copy, Default)]
 struct Column {
     /// Live bytes by category, in the order of [`STACKED`], at the peak of the live bytes.
@@ -57,7 +58,7 @@ struct Column {
     reserved: u64,
 }
 
-/// One recording's device.
+/// One side of the comparison: a device of one recording, with its peaks, chart columns and steps.
 struct Side {
     title: String,
     peak_allocated: u64,
@@ -106,7 +107,7 @@ impl Side {
     }
 }
 
-/// Returns the columns between `edges`, which are moments.
+/// Computes the chart columns of a device: one between each two neighboring moments of `edges`.
 fn columns(
     recording: &Recording,
     history: &History,
@@ -173,6 +174,7 @@ impl ComparisonReport {
         png::encode(&bitmap)
     }
 
+    /// Returns the picture's width and height in pixels.
     fn size() -> (u32, u32) {
         (px(SIZE.0) as u32, px(SIZE.1) as u32)
     }
@@ -183,6 +185,7 @@ impl ComparisonReport {
         highest.saturating_add(highest / 16).max(1)
     }
 
+    /// Draws both sides and the legend on a surface of [`size`](Self::size) pixels.
     fn draw(&self, surface: &mut impl Surface) {
         let (theme, top) = (&self.theme, self.top_bytes());
         surface.fill(surface.bounds(), theme.background);
@@ -261,13 +264,14 @@ impl ComparisonReport {
         }
     }
 
-    /// Draws the categories that are visible on either side, and the line of the reserved bytes.
+    /// Draws the legend: the categories that are visible in either chart, and the line of the
+    /// reserved bytes.
     fn legend(&self, surface: &mut impl Surface) {
         let (theme, y) = (&self.theme, SIZE.1 - MARGIN - 8.0);
         let mut x = MARGIN + LABELS;
         for (index, category) in STACKED.iter().enumerate() {
             let most = self.sides.iter().flat_map(|side| &side.columns).map(|column| column.live[index]).max();
-            // One that would be lower than a pixel is not visible.
+            // An area less than a pixel high is not visible.
             if most.is_none_or(|bytes| px(PLOT.1) - px(height_of(bytes, self.top_bytes())) < 1) {
                 continue;
             }
@@ -280,13 +284,14 @@ impl ComparisonReport {
         text(surface, "reserved", TEXT.1, (x + 23.0, y), Align::Left, theme.text);
     }
 
+    /// Returns the theme's color for a category.
     fn color(&self, category: Category) -> Color {
         let index = Category::ALL.iter().position(|&other| other == category).unwrap_or(0);
         self.theme.categories[index]
     }
 }
 
-/// Converts units to pixels.
+/// Converts units (pixels at scale 1) to pixels, rounded.
 fn px(units: f32) -> i32 {
     (units * SCALE).round() as i32
 }
@@ -297,7 +302,7 @@ fn height_of(bytes: u64, top: u64) -> f32 {
     PLOT.1 - (PLOT.1 - PLOT.0) * part as f32
 }
 
-/// Draws text, with lengths in units.
+/// Draws text; its font size `size` and position (`x`, `y`) are in units (pixels at scale 1).
 fn text(surface: &mut impl Surface, text: &str, size: f32, (x, y): (f32, f32), align: Align, color: Color) {
     surface.text(text, size * SCALE, (x * SCALE, y * SCALE), align, color);
 }

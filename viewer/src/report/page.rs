@@ -40,8 +40,8 @@ const SEGMENT_LINE: f32 = 22.0;
 /// Bytes of a segment that add one line ([`SEGMENT_LINE`] units) to the heatmap's height; a smaller
 /// rest counts as a whole line.
 const SEGMENT_LINE_BYTES: u64 = 64 << 20;
-/// Maximum height of the heatmap in units (pixels at scale 1), unless so many segments need more
-/// (see [`MAX_HEATMAP`]).
+/// Maximum height of the heatmap, in units (pixels at scale 1), as long as all segments fit; with
+/// more segments, it grows up to [`MAX_HEATMAP`].
 const HEATMAP: f32 = 380.0;
 /// Maximum height of the heatmap with many segments, in units (pixels at scale 1); segments that
 /// still do not fit are omitted, and a note counts them.

@@ -1,4 +1,4 @@
-//! Frames as PNG files.
+//! Encodes bitmaps as PNG files.
 
 use crate::bitmap::Bitmap;
 
@@ -6,7 +6,7 @@ use crate::bitmap::Bitmap;
 pub(super) fn encode(bitmap: &Bitmap) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = png::Encoder::new(&mut bytes, bitmap.width() as u32, bitmap.height() as u32);
-    // Frames are opaque; files without alpha are smaller.
+    // Pictures are opaque; files without alpha are smaller.
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_compression(png::Compression::High);
     let pixels: Vec<u8> = bitmap.bytes().chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();

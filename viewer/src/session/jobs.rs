@@ -12,13 +12,13 @@ use crate::views::{ViewKind, findings};
 use super::core::Session;
 use super::parts::JobClock;
 
-/// Maximum number of events of a file that is analyzed for problems without being asked to.
+/// Maximum number of events of a file that is analyzed for problems without a request of the user.
 const AUTOMATIC_EVENTS: u64 = 250_000;
-/// Minimum number of events between two analyses of a live recording, and their share of the events
-/// at the last one.
+/// Minimum number of new events before a live recording is analyzed again: the first number, or the
+/// events of the last analysis divided by the second number, whichever is more.
 const LIVE_EVENTS: (u64, u64) = (500, 8);
-/// Minimum time in milliseconds between two analyses of a live recording, and how many times as
-/// long as the last look it is at least, so that little is taken from a program on this machine.
+/// Minimum time between two analyses of a live recording: milliseconds, or a multiple of the last
+/// analysis's duration, whichever is longer, to leave processor time to a program on this machine.
 const LIVE_INTERVAL: (f64, f64) = (3_000.0, 9.0);
 
 impl Session {
@@ -56,7 +56,8 @@ impl Session {
         self.wants_findings().then_some(Job::Findings)
     }
 
-    /// Returns true if a pane shows what-if runs: the worker then keeps the requests for more.
+    /// Returns true if a pane shows what-if runs: the worker then keeps the recording for further
+    /// runs.
     #[must_use]
     pub fn shows_what_if(&self) -> bool {
         self.panes.surface_of(ViewKind::WhatIf).is_some()
@@ -74,8 +75,8 @@ impl Session {
         }
     }
 
-    /// Returns the milliseconds until a live recording that has grown is analyzed again.
-    /// Returns `None` if more events must arrive before, and for other recordings.
+    /// Returns the milliseconds until a live recording that has grown is analyzed again. `None` if
+    /// more events must arrive first, and for recordings that are not live.
     #[must_use]
     pub fn next_analysis_in_ms(&self) -> Option<f64> {
         let analyzed_events = self.analysis.jobs.findings.analyzed_events?;
@@ -85,7 +86,8 @@ impl Session {
         is_due.then(|| (self.job_clock.next_ms - self.clock_ms).max(0.0))
     }
 
-    /// Returns true if the recording was analyzed for problems; else asks for that.
+    /// Returns true if the recording was analyzed for problems, or is empty; else requests the
+    /// analysis.
     pub(super) fn has_findings(&mut self) -> bool {
         let is_empty = self.model.recording().end_event() == self.model.recording().first_event();
         let findings = &mut self.analysis.jobs.findings;
@@ -93,7 +95,7 @@ impl Session {
         is_empty || findings.analyzed_events.is_some()
     }
 
-    /// Notes which job runs.
+    /// Stores which job the page's worker runs; `None` if it runs none.
     pub fn job_started(&mut self, job: Option<Job>) {
         if self.analysis.jobs.running != job {
             self.job_clock.started_ms = self.clock_ms;

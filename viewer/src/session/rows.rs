@@ -38,11 +38,13 @@ struct RowsOptions {
     limit: Option<u64>,
 }
 
-/// The name of the rows that are the findings, which no pane shows.
+/// The name by which scripts request the findings (problems in the recording) as rows; no pane
+/// shows them.
 const FINDINGS: &str = "findings";
-/// Most events that the rows of a view read between two frames.
+/// Number of events that one step reads when the rest of the recording is read at once for a view's
+/// rows.
 const EVENTS_PER_STEP: u64 = 1 << 20;
-/// Number of events that are read while a script waits for rows, between frames.
+/// Number of events that one call of [`Session::prepare_rows`] reads while a script waits for rows.
 const EVENTS_PER_PART: u64 = 1 << 16;
 /// Maximum number of rows of a table that are copied to the clipboard.
 const MAX_COPIED_ROWS: u64 = 100_000;
@@ -50,7 +52,7 @@ const MAX_COPIED_ROWS: u64 = 100_000;
 const MAX_ROWS: u64 = 1_000_000;
 
 impl RowsOptions {
-    /// Parses the options of a call in JSON; none are the default ones.
+    /// Parses the options of a call in JSON; an empty text or `null` means the defaults.
     fn parse(view: &str, options: &str) -> Result<Self, String> {
         match options {
             "" | "null" => Ok(Self::default()),
@@ -58,7 +60,8 @@ impl RowsOptions {
         }
     }
 
-    /// Returns the options of the view.
+    /// Converts the script's options to options of the view; an error names an unknown grouping or
+    /// option.
     fn view_options(&self) -> Result<ViewOptions, String> {
         let by = match self.by.as_deref() {
             Some(name) => Some(GroupBy::from_name(name).ok_or_else(|| format!("there is no grouping by {name:?}"))?),
@@ -194,7 +197,7 @@ impl Session {
     }
 }
 
-/// Returns the table that a view shows, with at most the number of rows in the options.
+/// Computes the table of the view called `view`, with at most the number of rows in the options.
 fn table(view: &str, context: &Context<'_>, options: &ViewOptions, caches: &mut ViewCaches) -> Result<Table, String> {
     if view == "blocks" {
         let by = options.by.unwrap_or(GroupBy::Site);

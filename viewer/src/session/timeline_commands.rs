@@ -9,7 +9,7 @@ use super::core::Session;
 use super::parts::STACKS;
 use super::timeline_page::COUNTERS;
 
-/// Part of its length by which a key press moves the timeline's range.
+/// Fraction of its length by which a key press moves the timeline's range.
 const PAN_FRACTION: f64 = 0.15;
 /// Factor by which a key press shortens the timeline's range, or its inverse lengthens it.
 const ZOOM_FACTOR: f64 = 0.75;
@@ -104,8 +104,8 @@ impl Session {
         }
     }
 
-    /// Chooses the unit of the axis: `argument`, or the next possibility. An axis of steps is left
-    /// out if the recording is known to have none.
+    /// Sets the unit of the timeline's axis: `argument`, or if that is empty, the next unit after
+    /// the current one. An axis of steps is left out if the recording is known to have none.
     fn choose_axis(&mut self, argument: &str) -> Result<(), String> {
         let current = self.model.axis();
         let axis = if argument.is_empty() { next(&AxisKind::ALL, current) } else { AxisKind::from_name(argument) };
@@ -121,7 +121,8 @@ impl Session {
         Ok(())
     }
 
-    /// Chooses the grouping of the live bytes: `argument`, or the next possibility.
+    /// Sets how the timeline groups the live bytes: by `argument`, or if that is empty, by the next
+    /// grouping after the current one.
     fn choose_stack(&mut self, argument: &str) -> Result<(), String> {
         let stack = match argument {
             COUNTERS => None,

@@ -67,7 +67,7 @@ impl Session {
         }
     }
 
-    /// Begins to drag.
+    /// Handles a press of the pointer on the timeline: chooses what dragging will do.
     fn press_on_timeline(&mut self, pointer: &Pointer) {
         let event = (!self.model.is_following()).then(|| self.model.state().event());
         self.timeline.before_press = Some((event, self.model.shown_positions()));
@@ -98,7 +98,8 @@ impl Session {
         }
     }
 
-    /// Continues to drag.
+    /// Handles a movement of the pressed pointer: goes to a moment, moves the range, or extends the
+    /// selected range.
     fn drag_on_timeline(&mut self, pointer: &Pointer) {
         let Some(timeline) = &self.scene.timeline else { return };
         let width = f64::from(timeline.geometry.plot.width());
@@ -129,7 +130,7 @@ impl Session {
         }
     }
 
-    /// Ends dragging; without a movement it was a click.
+    /// Handles the release of the pointer on the timeline; a press without a movement is a click.
     fn release_on_timeline(&mut self, pointer: &Pointer) {
         match self.drag.take() {
             Some(Drag::Brush { has_moved: false, .. }) => {
@@ -175,7 +176,7 @@ impl Session {
         }
     }
 
-    /// Selects the range between two moments.
+    /// Selects the range between two moments, given in any order.
     fn select_between(&mut self, one: TimedMoment, other: TimedMoment) {
         let (from, to) = if one.event <= other.event { (one, other) } else { (other, one) };
         self.model.select_range(Some((from.event, to.event)));

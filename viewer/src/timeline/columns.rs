@@ -12,8 +12,9 @@ use super::x_axis::XAxis;
 /// that is not evenly spaced in time are exact. Applying this many takes about 2 ms.
 const EXACT_EVENTS: u64 = 16_384;
 
-/// Returns the counters of a device in each pixel column of an axis. If more than `max_events`
-/// events would have to be replayed, they are exact to within a bucket of the device's series.
+/// Returns the counters of a device in each pixel column of an axis. Exact counters are computed if
+/// that takes replaying at most `max_events` events; else the counters come from the device's
+/// series in the index, and are exact to within one of its buckets.
 pub(super) fn counters(
     recording: &Recording,
     device: DeviceId,
@@ -31,9 +32,9 @@ pub(super) fn counters(
     counters_of(recording, &[device], axis, max_events).pop().unwrap_or_else(|| vec![CounterColumn::default(); width])
 }
 
-/// Returns the counters of several devices in each pixel column of an axis. All events in view are
-/// applied once, if they are few and not more than `max_events` have to be replayed for them; else
-/// the counters are exact to within a bucket of the series.
+/// Returns the counters of several devices in each pixel column of an axis. If few events are in
+/// view, and at most `max_events` have to be replayed for them, the counters are exact; else they
+/// are exact to within a bucket of the series.
 pub(super) fn counters_of(
     recording: &Recording,
     devices: &[DeviceId],

@@ -18,7 +18,7 @@ pub(super) struct Flag {
     pub(super) incidents: Vec<Incident>,
 }
 
-/// Returns the moment and time of an incident.
+/// Returns the moment after an incident, and its time.
 pub(super) fn moment_of(incident: &Incident) -> TimedMoment {
     TimedMoment { event: incident.at_event.saturating_add(1), time_ns: incident.time_ns }
 }
@@ -31,7 +31,7 @@ pub(super) fn incident_text(incident: &Incident) -> String {
     }
 }
 
-/// Returns the text of a flag.
+/// Returns the text of the flag for these incidents: the text of a single one, or their number.
 fn flag_text(incidents: &[Incident]) -> String {
     if let [incident] = incidents {
         return incident_text(incident);
@@ -64,8 +64,8 @@ fn flag_text(incidents: &[Incident]) -> String {
 /// Returns the lines and the flags of out-of-memory errors and gaps in view. A gap's line is
 /// dashed.
 ///
-/// A flag that has no room beside the one before it is merged with that, so that every incident has
-/// a flag.
+/// A flag without room beside the previous flag is merged with it, so that every incident has a
+/// flag.
 pub(super) fn flags(
     measure: &Measure,
     geometry: &Geometry,
@@ -115,8 +115,8 @@ pub(super) fn flags(
     (lines, placed.into_iter().map(|(_, flag)| flag).collect())
 }
 
-/// Returns the flag of incidents whose line is at column `x`: right of it, or left at the chart's
-/// right edge.
+/// Creates the flag of incidents whose line is at pixel column `x`. The flag is right of the line,
+/// or left of it near the chart's right edge.
 fn place(measure: &Measure, geometry: &Geometry, x: i32, incidents: Vec<Incident>) -> Flag {
     let text = flag_text(&incidents);
     let width = measure.text_width(&text, TEXT - 1.0, 8.0);

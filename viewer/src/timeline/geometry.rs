@@ -26,7 +26,7 @@ pub(super) const LANE: f32 = 22.0;
 /// Height of the overview strip and its distance from the axis, in units (pixels at scale 1).
 const OVERVIEW: (f32, f32) = (14.0, 3.0);
 
-/// The rows above and below the chart.
+/// The rows that a timeline has above and below its chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rows {
     /// Number of rows of named intervals.
@@ -71,7 +71,8 @@ impl Geometry {
         Self::with_rows(size, scale, rows, range)
     }
 
-    /// Computes the geometry of a picture of `size` pixels with `scale` pixels per unit.
+    /// Computes the geometry of a picture of `size` pixels with `scale` pixels per unit, with the
+    /// given rows around the chart, that shows a range of time.
     pub(super) fn with_rows(size: (u32, u32), scale: f32, rows: Rows, range: &Range<u64>) -> Self {
         let px = |units: f32| (units * scale).round() as i32;
         let (width, height) = (size.0.min(Bitmap::MAX_SIDE) as i32, size.1.min(Bitmap::MAX_SIDE) as i32);

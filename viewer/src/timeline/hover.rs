@@ -9,7 +9,7 @@ use super::scene::{TimelineScene, moment_text};
 use crate::bitmap::Color;
 use crate::theme::Texture;
 
-/// Maximum number of groups listed; the others are added up.
+/// Maximum number of groups in the tooltip of the stacked timeline; the others are added up.
 const MAX_GROUPS: usize = 10;
 
 /// A group's bytes at the highest moment of a pixel column.
@@ -108,7 +108,8 @@ impl Hover {
     }
 }
 
-/// Returns the largest groups of a column, and the sum of all others.
+/// Returns the largest groups in a pixel column of the stacked timeline, at most [`MAX_GROUPS`],
+/// and the sum of all others.
 fn groups(scene: &TimelineScene, column: usize) -> Vec<HoverGroup> {
     let Some(stack) = &scene.stack else { return Vec::new() };
     let all = stack.groups_in(column);

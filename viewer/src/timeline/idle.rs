@@ -8,11 +8,13 @@ use vramscope_trace::{Recording, even_part};
 
 /// Minimum length of idle time that can be left out, as a divisor of the visible range: 2%.
 const LEAST_SHARE: u64 = 50;
-/// Minimum length of idle time that can be left out, in medians of the time between two events.
+/// Minimum length of idle time that can be left out, as a multiple of the median time between two
+/// events.
 const LEAST_MEDIANS: u64 = 20;
-/// Number of events at which the time to the next one is looked at to find its median.
+/// Maximum number of pairs of neighboring events that are sampled for the median time between two
+/// events.
 const SAMPLES: u64 = 512;
-/// Number of parts of a recording in which idle time is looked for.
+/// Number of equal parts of a recording's time among whose boundaries idle time is searched.
 const PARTS: u64 = 1_024;
 /// Maximum number of intervals that are left out of one picture; the longest are chosen.
 const MAX_INTERVALS: usize = 24;

@@ -13,8 +13,8 @@ use crate::bitmap::Rect;
 /// Maximum number of lanes in view; further ones are scrolled into view.
 pub const MAX_LANES: usize = 8;
 
-/// Returns the number of lanes that a picture of `height` pixels shows: at most half of it. A
-/// recording of one device has none.
+/// Returns the number of devices' lanes that a timeline of `height` pixels with `scale` pixels per
+/// unit shows. Lanes take at most half of the height; a recording of one device has none.
 #[must_use]
 pub fn lanes_in_view(recording: &Recording, height: u32, scale: f32) -> usize {
     let count = recording.devices().take(MAX_LANES).count();
@@ -53,8 +53,8 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// Computes the lanes from the device with index `first` on; their counters are exact if at
-    /// most `max_events` events have to be replayed for them. The counters of `same`, lanes for the
-    /// same columns, are used again.
+    /// most `max_events` events have to be replayed for them. `same` are lanes that were computed
+    /// for equal columns before; their counters are reused.
     pub(super) fn new(
         measure: &Measure,
         geometry: &Geometry,
@@ -116,14 +116,14 @@ impl Lanes {
         Self { lanes, top, scrollbar }
     }
 
-    /// Returns the moment of the out-of-memory error whose mark is at most `reach` pixels from a
-    /// pixel.
+    /// Returns the moment of the out-of-memory error whose mark on a lane is nearest to pixel (`x`,
+    /// `y`); `None` if no mark is within `reach` pixels to the left or right.
     pub(super) fn failure_at(&self, (x, y): (i32, i32), reach: i32) -> Option<u64> {
         let near = self.at(y)?.failures.iter().map(|&(at, event)| ((at - x).abs(), event));
         near.filter(|(distance, _)| *distance <= reach).min().map(|(_, event)| event)
     }
 
-    /// Returns the lane at pixel row `y`.
+    /// Returns the lane at pixel row `y` of the picture; `None` above the lanes.
     pub(super) fn at(&self, y: i32) -> Option<&Lane> {
         // The space below a lane belongs to it.
         let index = self.lanes.partition_point(|lane| lane.rect.y0 <= y);

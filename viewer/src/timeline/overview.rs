@@ -26,8 +26,8 @@ pub(super) struct Overview {
     axis: Arc<XAxis>,
 }
 
-/// The inputs of an overview: device, unit of the axis, positions, strip, number of events, and the
-/// width of shortened idle time.
+/// The inputs of the overview strip: device, kind of axis, positions of the whole recording,
+/// rectangle, number of events, and the width to which idle time is shortened.
 type OverviewKey = (DeviceId, AxisKind, Range<u64>, Rect, u64, Option<i32>);
 
 impl Overview {
@@ -67,7 +67,7 @@ impl Overview {
         Self { strip, window: Rect { x0, x1, ..strip }, columns, key, top, axis }
     }
 
-    /// Returns the position at `x` pixels from the picture's left edge.
+    /// Returns the position on the axis at `x` pixels from the picture's left edge.
     pub(super) fn position_at(&self, x: f64) -> u64 {
         self.axis.position_at(x)
     }

@@ -6,7 +6,7 @@ use vramscope_insight::steps::Steps;
 
 /// Shortest range of time that the timeline shows, in nanoseconds; zooming in stops there.
 const MIN_TIME_NS: u64 = 100;
-/// Fewest events that the timeline shows.
+/// Minimum number of events that the timeline shows; zooming in stops there.
 const MIN_EVENTS: u64 = 8;
 /// Length of a step on an axis of steps; positions within a step are fractions of it.
 const STEP_LENGTH: u64 = 1 << 20;
@@ -103,25 +103,26 @@ impl StepScale {
         self.numbers.is_empty()
     }
 
-    /// Returns the number of the step that part `index` shows; `None` for another part.
+    /// Returns the number of the step that part `index` of the axis shows; `None` for the parts
+    /// before the first step and after the last, and beyond the end.
     #[must_use]
     pub fn number(&self, index: usize) -> Option<u64> {
         self.numbers.get(index).copied().flatten()
     }
 
-    /// Returns the position at which part `index` begins.
+    /// Returns the position on the axis of steps at which part `index` begins.
     #[must_use]
     pub fn start(&self, index: usize) -> u64 {
         index as u64 * STEP_LENGTH
     }
 
-    /// Returns the part that contains a position.
+    /// Returns the index of the part that contains a position, or of the last part.
     #[must_use]
     pub fn part_at(&self, position: u64) -> usize {
         ((position / STEP_LENGTH) as usize).min(self.len().saturating_sub(1))
     }
 
-    /// Returns the position of a moment.
+    /// Returns the position of a moment on the axis of steps.
     fn position(&self, event: u64) -> u64 {
         let part = self.bounds.partition_point(|&bound| bound <= event).saturating_sub(1).min(self.len() - 1);
         let (from, to) = (self.bounds[part], self.bounds[part + 1]);
@@ -130,7 +131,7 @@ impl StepScale {
         self.start(part) + within as u64
     }
 
-    /// Returns the last moment at or before a position.
+    /// Returns the last moment at or before a position on the axis of steps.
     fn event(&self, position: u64) -> u64 {
         let part = self.part_at(position);
         let (from, to) = (self.bounds[part], self.bounds[part + 1]);
@@ -163,7 +164,8 @@ impl Scale {
         }
     }
 
-    /// Returns the shortest range that is shown.
+    /// Returns the length of the shortest range that the timeline shows, in positions; zooming in
+    /// stops there.
     #[must_use]
     pub const fn least_length(&self) -> u64 {
         match self {
@@ -173,7 +175,7 @@ impl Scale {
         }
     }
 
-    /// Returns the position of a moment.
+    /// Returns the position of a moment on the axis.
     #[must_use]
     pub fn position(&self, at: TimedMoment) -> u64 {
         match self {
@@ -183,7 +185,8 @@ impl Scale {
         }
     }
 
-    /// Returns the moment at a position, or `None` on an axis of time.
+    /// Returns the moment, as an event number, at a position of the axis; `None` on an axis of
+    /// time.
     #[must_use]
     pub fn event(&self, position: u64) -> Option<u64> {
         match self {

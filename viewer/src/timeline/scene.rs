@@ -89,7 +89,7 @@ pub struct TimelineScene {
     pub(super) lanes: Lanes,
 }
 
-/// The inputs of the counters of the pixel columns.
+/// The inputs of a timeline's counters; the counters are computed again when these change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ColumnsKey {
     device: DeviceId,
@@ -119,7 +119,7 @@ pub(super) struct PeakPoint {
     pub(super) label: Tag,
 }
 
-/// The object at a pixel of the timeline.
+/// The part of the timeline at a pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The chart, or the rows above it.
@@ -251,7 +251,7 @@ impl TimelineScene {
         &self.columns
     }
 
-    /// Returns the object at pixel row `y`.
+    /// Returns the part of the timeline at pixel row `y`.
     #[must_use]
     pub fn target(&self, y: f64) -> Target {
         let y = y as i32;
@@ -273,7 +273,7 @@ impl TimelineScene {
     }
 
     /// Returns the moment of the out-of-memory error whose mark on a lane is at a pixel, or within
-    /// 3 units of it.
+    /// 3 units of it; `None` if there is none.
     #[must_use]
     pub fn failure_on_lane(&self, x: i32, y: i32) -> Option<u64> {
         self.lanes.failure_at((x, y), (3.0 * self.scale) as i32)
@@ -316,7 +316,7 @@ pub fn moment_text(recording: &Recording, time_ns: u64) -> String {
     units::moment(time_ns.saturating_sub(origin_ns), recording.end_ns().saturating_sub(origin_ns))
 }
 
-/// The upper end of the byte axis in bytes, and whether that is the size of the device's memory.
+/// The upper end of the timeline's byte axis.
 struct Top {
     bytes: u64,
     is_device_memory: bool,
@@ -376,7 +376,8 @@ fn band_areas(content: &TimelineContent, columns: &[CounterColumn], axis: &XAxis
     areas
 }
 
-/// Returns the line at the chart's top that marks the device's memory of `bytes`, and its label.
+/// Returns the line at the timeline's upper end that marks the device's memory of `bytes`, and its
+/// label.
 fn device_memory(measure: &Measure, geometry: &Geometry, bytes: u64) -> (Rect, Tag) {
     let plot = geometry.plot;
     let line = Rect { y1: plot.y0 + measure.stroke(), ..plot };
@@ -386,8 +387,8 @@ fn device_memory(measure: &Measure, geometry: &Geometry, bytes: u64) -> (Rect, T
     (line, Tag { rect: Rect::new(x0, y0, x0 + width, y0 + measure.px(15.0)), text })
 }
 
-/// Returns the points and labels of the peaks on a chart that reaches up to `top` bytes. Labels
-/// avoid `occupied`, the rectangle of another label on the chart.
+/// Computes the points and labels of the marked peaks on a timeline's chart that reaches up to
+/// `top` bytes. Labels avoid `occupied`, the rectangle of another label on the chart.
 fn peaks(
     measure: &Measure,
     geometry: &Geometry,

@@ -13,17 +13,18 @@ use crate::bitmap::Rect;
 
 /// Width in units below which a span counts as narrow: the pointer need not be exactly on it.
 const NARROW: f32 = 3.0;
-/// Minimum number of letters of a shortened name: fewer are of no use.
+/// Minimum number of letters to which a span's name is shortened; with less room, it is omitted.
 const MIN_LETTERS: usize = 4;
-/// Number of spans without room for their names from which they are drawn as one box.
+/// Minimum number of neighboring spans without room for their names that are drawn as one box.
 const MIN_MERGED: u64 = 4;
-/// Maximum distance in units of two spans without names that are drawn as one box.
+/// Maximum distance in units between two spans without room for their names that are drawn as one
+/// box.
 const MAX_GAP: f32 = 6.0;
-/// Width in units of a span with the space to the next one from which it keeps its own box.
+/// Minimum width in units of a span, with the space to the next one, that keeps its own box.
 const MIN_PITCH: f32 = 12.0;
-/// Maximum number of different names that are counted in a stretch of spans.
+/// Maximum number of different names that are counted for one box of several spans.
 const MAX_NAMES: usize = 16;
-/// Maximum number of names of a stretch of spans in the tooltip.
+/// Maximum number of names in the tooltip of one box of several spans.
 const MAX_LISTED: usize = 3;
 
 /// The rectangle of a named interval above the chart, or of several, with its shortened name.
@@ -47,7 +48,7 @@ pub(super) struct SpanBoxes {
     pub(super) boxes: Vec<SpanBox>,
 }
 
-/// Spans whose names differ only in the number at their end.
+/// The spans of a [`Run`] whose names differ only in the number at their end.
 struct RunName<'a> {
     /// The first span's whole name.
     name: &'a str,
@@ -69,7 +70,7 @@ fn short_name(name: &str) -> &str {
 }
 
 impl RunName<'_> {
-    /// Returns the name, with the first and the last number: `step 1–240`.
+    /// Returns the spans' common name, with the first and the last number: `step 1–240`.
     fn text(&self) -> String {
         match self.numbers {
             Some((first, last)) if first != last => format!("{}{first}–{last}", split_number(self.name).0),
@@ -93,7 +94,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Counts a span.
+    /// Adds a span with its name to the stretch.
     fn add(&mut self, span: &Span, name: &'a str) {
         self.count += 1;
         self.last_name = name;
@@ -111,14 +112,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the number of spans as text: `32 spans`.
+    /// Returns the number of spans in the stretch as text: `32 spans`.
     fn count_text(&self) -> String {
         let (one, several) = if self.has_intervals { ("span", "spans") } else { ("mark", "marks") };
         Count(self.count).of(one, several).to_string()
     }
 
-    /// Returns a long and a short text on the spans in the stretch: the most frequent names first.
-    /// The short text of a few spans is the name of the last.
+    /// Returns a long and a short label for the stretch of spans, with the most frequent names
+    /// first. The short label of a few spans is the name of the last one.
     fn texts(&self) -> [String; 2] {
         let Some(most) = self.names.first() else { return Default::default() };
         let name = most.text();
@@ -140,7 +141,7 @@ impl<'a> Run<'a> {
     }
 
     /// Ends the stretch and adds its spans to `boxes`: one by one if they are few or wide, else as
-    /// one box. The space until `end` is free for a label.
+    /// one box. The pixels up to `end` are free for the label.
     fn finish(&mut self, measure: &Measure, end: i32, boxes: &mut Vec<SpanBox>) {
         let mut run = std::mem::take(self);
         let [Some(first), Some(last)] = [run.boxes.first(), run.boxes.last()].map(|one| one.map(|one| one.rect)) else {

@@ -8,7 +8,7 @@ use vramscope_trace::sort::sort_by_key;
 use crate::bitmap::Color;
 use crate::theme::Texture;
 
-/// How a group of the stacked timeline looks, and its name.
+/// A layer of the stacked timeline: the name, color and texture of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StackLayer {
     /// Name of the group.
@@ -37,14 +37,15 @@ impl Stack {
         self.columns.get(column).map_or(0, |column| column.layers[self.source_of(layer)])
     }
 
-    /// Returns the number under which the composition knows a layer: the layer of all others is the
-    /// last one there, also if there are few groups.
+    /// Returns the index of a layer in a [`CompositionColumn`]; the layer of all other groups is
+    /// always the last one there.
     fn source_of(&self, layer: usize) -> usize {
         let is_other = self.layers.get(layer).is_some_and(|layer| layer.group.is_none());
         if is_other { usize::from(OTHER_LAYER) } else { layer.min(LAYERS - 1) }
     }
 
-    /// Returns the groups in a column with their bytes, largest first, without empty ones.
+    /// Returns the groups in a pixel column with their bytes, largest first. Groups without bytes
+    /// there are omitted.
     #[must_use]
     pub fn groups_in(&self, column: usize) -> Vec<(&StackLayer, u64)> {
         let bytes = |(index, layer)| (layer, self.bytes(column, index));
@@ -54,8 +55,8 @@ impl Stack {
         groups
     }
 
-    /// Returns the layers in view by their highest value in any column, highest first, without
-    /// layers that have no bytes in view.
+    /// Returns the layers in view with their highest bytes in any column, highest first and the
+    /// layer of all others last. Layers without bytes in view are omitted.
     #[must_use]
     pub fn largest(&self) -> Vec<(&StackLayer, u64)> {
         let most = |index: usize| (0..self.columns.len()).map(|column| self.bytes(column, index)).max().unwrap_or(0);

@@ -54,7 +54,7 @@ pub struct XAxis {
     has_exact_edges: bool,
 }
 
-/// Returns the whole number at `index` of `count` even parts of `range`.
+/// Returns the number at which part `index` begins if `range` is divided into `count` equal parts.
 fn at_part(range: &Range<u64>, index: usize, count: usize) -> u64 {
     range.start + even_part(range.end - range.start, index as u64, count as u64)
 }
@@ -96,7 +96,8 @@ impl XAxis {
         axis
     }
 
-    /// Computes the moments and times at the edges of the columns.
+    /// Computes the moments and times at the edges of the pixel columns, as far as the axis and the
+    /// history allow it.
     fn find_edges(&mut self, recording: &Recording, history: Option<&History>) {
         let positions: Vec<u64> = self.positions().collect();
         match (&self.scale, history) {
@@ -122,7 +123,8 @@ impl XAxis {
         }
     }
 
-    /// Returns the positions at the edges of the columns.
+    /// Returns the positions at the left edges of the pixel columns and at the right edge of the
+    /// last one.
     fn positions(&self) -> impl Iterator<Item = u64> + '_ {
         let last = self.pieces.last().map(|piece| piece.to);
         let within = self.pieces.iter().flat_map(|piece| {
@@ -132,8 +134,8 @@ impl XAxis {
         within.chain(last)
     }
 
-    /// Takes the moments at the edges from the chart's columns, if no history has them. `first` is
-    /// the moment at the left edge.
+    /// Sets the moments at the edges of the pixel columns to those of the chart's counters, unless
+    /// a history has provided them. `first` is the moment at the left edge.
     pub(super) fn set_edges(&mut self, first: u64, columns: &[CounterColumn]) {
         if self.edges.is_empty() {
             self.edges = std::iter::once(first).chain(columns.iter().map(|column| column.event)).collect();
@@ -286,7 +288,8 @@ impl XAxis {
         }
     }
 
-    /// Returns labels at the multiples of `step`, counted from the position `origin`.
+    /// Returns labels at every multiple of `step` from the position `origin` on, except in idle
+    /// time. `text` formats a position.
     fn even_labels(&self, origin: u64, step: u64, text: impl Fn(u64) -> String) -> Vec<AxisLabel> {
         let mut labels = Vec::new();
         for piece in self.pieces.iter().filter(|piece| !piece.is_idle) {

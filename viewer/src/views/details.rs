@@ -9,13 +9,13 @@ use crate::ui::{Attribute, Element, Node, Tag, facts};
 
 use super::controls::event_link;
 
-/// Name of the page's command that copies a text.
+/// Name of the page's command that copies a text to the clipboard.
 const COPY: &str = "copy";
-/// Key of the button that copies the call stack.
+/// Key of the details panel's button that copies the call stack.
 const STACK: &str = "stack";
 
-/// Returns the content of the details panel. With `is_selection`, it says that the described object
-/// is selected. Frames are links if there is a template for them.
+/// Returns the content of the details panel. With `is_selection`, its heading says that the
+/// described object is selected. With `editor`, frames are links to files in the user's editor.
 #[must_use]
 pub fn content(details: &Details, is_selection: bool, editor: Option<&EditorTemplate>) -> Vec<Node> {
     let mut nodes = vec![heading(details.kind, is_selection).into()];
@@ -42,8 +42,8 @@ pub fn content(details: &Details, is_selection: bool, editor: Option<&EditorTemp
     nodes
 }
 
-/// Returns the content of the details panel for a selected allocation of which nothing is known
-/// yet, because the recording is being read.
+/// Returns the details panel's content for a selected allocation that is not known yet, because the
+/// recording is being read. `progress` is the share that has been read, 0 to 1; `None` if all has.
 #[must_use]
 pub fn reading(progress: Option<f64>) -> Vec<Node> {
     let text = match progress {
@@ -76,7 +76,8 @@ fn heading(kind: DetailsKind, is_selection: bool) -> Element {
     }
 }
 
-/// Returns the names and values about a block's events, with links to them.
+/// Returns the rows of the details panel about a block's events, such as its allocation, with links
+/// to them.
 fn event_rows(events: &BlockEvents) -> Vec<(&'static str, Node)> {
     let link = |event: u64| Node::from(event_link(event));
     let mut rows = vec![("allocated by", events.allocated_at.map_or_else(|| "not recorded".into(), link))];
@@ -93,7 +94,8 @@ fn event_rows(events: &BlockEvents) -> Vec<(&'static str, Node)> {
     rows
 }
 
-/// Returns the links below the facts about a selected block, or about an event of a block.
+/// Returns the links to views that the details panel shows below the facts about a block or an
+/// event.
 fn links(events: &BlockEvents, kind: DetailsKind) -> Element {
     let link = |text: &str, command: String| Element::button(text, command).with_class("link");
     let links = Element::new(Tag::P).with_class("links");
@@ -113,7 +115,8 @@ fn links(events: &BlockEvents, kind: DetailsKind) -> Element {
     }
 }
 
-/// Returns the heading and the frames of a call stack; runs of library frames are folded.
+/// Returns the details panel's heading and list of frames for a call stack; successive library
+/// frames are folded.
 fn stack_nodes(section: &StackSection, editor: Option<&EditorTemplate>) -> [Node; 2] {
     let mut heading = Element::text(Tag::H3, section.heading);
     if !section.stack.is_empty() {
@@ -140,7 +143,8 @@ fn stack_nodes(section: &StackSection, editor: Option<&EditorTemplate>) -> [Node
     [heading.into(), list.into()]
 }
 
-/// Returns the call stack in a node of the details panel as text.
+/// Returns the call stack that a node of the details panel offers for copying; `None` if the node
+/// has none.
 pub(crate) fn stack_of(node: &Node) -> Option<&str> {
     let Node::Element(element) = node else { return None };
     if element.attributes.contains(&(Attribute::Key, STACK.to_owned())) {
@@ -149,7 +153,7 @@ pub(crate) fn stack_of(node: &Node) -> Option<&str> {
     element.children.iter().find_map(stack_of)
 }
 
-/// Returns a frame: its function, and file and line.
+/// Creates the list item of a frame of a call stack: its function, file and line.
 fn frame_item(frame: &FrameView, editor: Option<&EditorTemplate>) -> Element {
     let place = match (frame.file.as_str(), frame.line) {
         ("", _) => String::new(),

@@ -9,14 +9,14 @@ use crate::ui::{Attribute, Element, Tag};
 
 use super::kind::ViewKind;
 
-/// The device and the moment of a finding: that of its last event.
+/// Returns the device of a finding, and the moment of its last event; `None` if it lacks one.
 #[must_use]
 pub fn moment(finding: &Value) -> Option<(u16, u64)> {
     let device = u16::try_from(finding["device"].as_u64()?).ok()?;
     Some((device, finding["events"][1].as_u64()?))
 }
 
-/// Returns the view that shows a finding, from the family of its id.
+/// Returns the view that shows what a finding is about, by the first part of the finding's id.
 #[must_use]
 pub fn view(finding: &Value) -> ViewKind {
     let id = finding["id"].as_str().unwrap_or_default();
@@ -30,7 +30,8 @@ pub fn view(finding: &Value) -> ViewKind {
     }
 }
 
-/// Returns the list. `is_live` tells whether the recording grows.
+/// Returns the section of the page with the list of findings. `is_live` tells whether the recording
+/// still grows.
 #[must_use]
 pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
     let Findings { list, analyzed_events, error, saves, .. } = &jobs.findings;
@@ -66,7 +67,7 @@ pub fn section(jobs: &Jobs, is_live: bool, theme: &Theme) -> Element {
     section
 }
 
-/// Returns an item of the list; a click shows the view and the moment.
+/// Creates the list item of finding number `index`; a click shows the finding's view and moment.
 fn item(index: usize, finding: &Value, theme: &Theme) -> Element {
     let text = |name: &str| finding[name].as_str().unwrap_or_default();
     let severity = text("severity");

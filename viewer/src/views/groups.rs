@@ -12,7 +12,8 @@ use super::searches::RecordingIdentity;
 use super::small_map::SmallMap;
 use super::table::Table;
 
-/// The groups of a recording's blocks for their colors, by what blocks are grouped by.
+/// A cache of the groups of a recording's blocks, which determine the colors of blocks, for each
+/// grouping.
 #[derive(Default)]
 pub struct BlockGroupCache {
     identity: Option<RecordingIdentity>,
@@ -72,7 +73,7 @@ pub fn group_styles(
     groups.iter().map(|&group| known.style_of(grouping, group)).collect()
 }
 
-/// Gives the rows of a table that are about groups the groups' colors.
+/// Sets the colors of those rows of a table that are about groups to the groups' colors.
 pub fn paint_groups(cache: &mut BlockGroupCache, context: &Context<'_>, grouping: &Grouping, table: &mut Table) {
     let groups: Vec<u32> = table.rows.iter().filter_map(|row| row.group).collect();
     let styles = group_styles(cache, (context.recording, context.all_devices), grouping, &groups);

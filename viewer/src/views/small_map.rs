@@ -12,7 +12,7 @@ impl<K, V> Default for SmallMap<K, V> {
 }
 
 impl<K: Copy + PartialEq, V> SmallMap<K, V> {
-    /// Returns the index of a key in the list.
+    /// Returns the index of a key's entry; `None` if the key is missing.
     fn position(&self, key: K) -> Option<usize> {
         self.0.iter().position(|(known, _)| *known == key)
     }
@@ -22,12 +22,12 @@ impl<K: Copy + PartialEq, V> SmallMap<K, V> {
         self.0.len()
     }
 
-    /// Returns the value of a key.
+    /// Returns the value of a key; `None` if the key is missing.
     pub(crate) fn get(&self, key: K) -> Option<&V> {
         self.position(key).map(|index| &self.0[index].1)
     }
 
-    /// Returns the value of a key mutably.
+    /// Returns the value of a key mutably; `None` if the key is missing.
     pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
         self.position(key).map(|index| &mut self.0[index].1)
     }
@@ -39,7 +39,7 @@ impl<K: Copy + PartialEq, V> SmallMap<K, V> {
         Some(entries.map(|(_, value)| value))
     }
 
-    /// Returns the value of a key, which `create` returns if the key is new.
+    /// Returns the value of a key; a missing key is added with the value that `create` returns.
     pub(crate) fn get_or_insert_with(&mut self, key: K, create: impl FnOnce() -> V) -> &mut V {
         let index = self.position(key).unwrap_or_else(|| {
             self.0.push((key, create()));

@@ -92,7 +92,7 @@ impl Column {
         self
     }
 
-    /// Lets the page sort by the column.
+    /// Makes the column sortable: a click on its heading sorts the table by it.
     #[must_use]
     pub const fn sortable(mut self) -> Self {
         self.is_sortable = true;
@@ -130,7 +130,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Returns a value that the page shows as `text`.
+    /// Creates a cell that the page shows as `text` and whose value for scripts is `value`.
     #[must_use]
     pub fn labeled(text: impl Into<String>, value: Self) -> Self {
         Self::Labeled(text.into(), Box::new(value))
@@ -158,8 +158,8 @@ impl Cell {
         }
     }
 
-    /// Returns the cell's value in objects: sizes in bytes, durations in nanoseconds, addresses as
-    /// hexadecimal strings.
+    /// Returns the cell's value in the objects that scripts get: sizes in bytes, durations in
+    /// nanoseconds, addresses as hexadecimal strings.
     #[must_use]
     pub fn json(&self) -> Value {
         match self {
@@ -228,7 +228,7 @@ impl Row {
         self
     }
 
-    /// Makes the row one of a group, which a click selects. `selected` is the selected group.
+    /// Sets the group that the row is about; a click on the row selects it.
     #[must_use]
     pub fn with_group(mut self, selected: Option<(GroupBy, u32)>, by: GroupBy, group: u32) -> Self {
         self.command = Some(format!("group {} {group}", by.name()));
@@ -372,7 +372,7 @@ impl Table {
         element
     }
 
-    /// Returns the rows as objects, with the columns' names.
+    /// Returns the rows as JSON objects for scripts, with the columns' names as keys.
     #[must_use]
     pub fn objects(&self) -> Vec<Value> {
         let object = |row: &Row| {
