@@ -29,12 +29,12 @@ pub(crate) struct Block {
     pub(crate) size: u64,
     /// Bytes that the program requested; meaningless for a free block.
     pub(crate) requested: u64,
-    /// The number of look-ups in its pool when the block became free. The age of a free block is
-    /// the number of look-ups since then.
+    /// The number of searches that its block pool had counted when the block became free. Its age,
+    /// for garbage collection, is the number of searches since then.
     pub(crate) free_since: u64,
-    /// The block below it in its segment.
+    /// The block directly below it in its segment; `None` for the lowest.
     pub(crate) prev: Option<BlockIndex>,
-    /// The block above it in its segment.
+    /// The block directly above it in its segment; `None` for the highest.
     pub(crate) next: Option<BlockIndex>,
     /// The stream pool whose requests it serves.
     pub(crate) stream_pool: StreamPoolIndex,
@@ -76,6 +76,7 @@ impl Block {
 pub(crate) struct Blocks {
     /// Element 0 is unused, because a [`BlockIndex`] is never 0.
     arena: Vec<Block>,
+    /// Indices of removed blocks, for new blocks to use.
     vacant: Vec<BlockIndex>,
 }
 

@@ -153,12 +153,13 @@ impl Settings {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ParsedConf {
     pub(crate) settings: Settings,
-    /// Whether each key of [`KEYS`] is on that the pool does not follow.
+    /// For each key of [`KEYS`]: true if its setting is on and the pool does not follow it.
     is_unfollowed: [bool; KEYS.len()],
 }
 
-/// A setting whose value is parsed later: the index of its key in [`KEYS`], and its value.
-type Deferred = (usize, Token);
+/// A setting whose value is parsed after `large_segment_size_mb`: the index of its key in [`KEYS`],
+/// and its value.
+type DeferredSetting = (usize, Token);
 
 impl ParsedConf {
     /// Parses settings. `skip` receives the error of each invalid item and returns it to fail, or
@@ -201,7 +202,7 @@ impl ParsedConf {
 
     /// Parses the next item with the comma after it; returns false at the end of the text. A value
     /// that depends on `large_segment_size_mb` is appended to `deferred`.
-    fn parse_item(&mut self, tokens: &mut Tokens<'_>, deferred: &mut Vec<Deferred>) -> Result<bool, ConfError> {
+    fn parse_item(&mut self, tokens: &mut Tokens<'_>, deferred: &mut Vec<DeferredSetting>) -> Result<bool, ConfError> {
         let Some(key) = tokens.next() else { return Ok(false) };
         let index = KEYS.iter().position(|(name, _)| *name == key.text).ok_or_else(|| unknown_key(&key))?;
         tokens.expect_colon()?;
@@ -290,7 +291,8 @@ fn check_reserve(key: &'static str, value: &Token) -> Result<(), ConfError> {
 }
 
 /// Passes the key and value of each pair of a list to `pair`. The opening bracket was already
-/// removed from `tokens`. `expected` says for errors what a key or the end, and what a value is.
+/// removed from `tokens`. `expected` describes, for error messages, what may be a key or the end of
+/// the list, and what may be a value.
 fn for_each_pair(
     tokens: &mut Tokens<'_>,
     expected: [&'static str; 2],
@@ -363,7 +365,7 @@ fn divisions_to_conf(table: &[u64; 16]) -> String {
     format!("[{}]", pairs.join(","))
 }
 
-/// Returns the error for a key that does not exist, without a similar one.
+/// Returns the error for a key that does not exist, without a suggestion of a similar key.
 fn unknown_key(key: &Token) -> ConfError {
     key.error(ConfErrorKind::UnknownKey { key: key.quote(), nearest: None })
 }

@@ -13,6 +13,7 @@ const MAX_QUOTE_CHARS: usize = 60;
 #[derive(Debug)]
 pub(crate) struct Token {
     pub(crate) text: String,
+    /// Number of characters before the token in the text.
     position: usize,
 }
 

@@ -74,25 +74,25 @@ struct Bin {
     size: u64,
     address: u64,
     /// The blocks after the first.
-    rest: Rest,
+    rest: BinRest,
 }
 
 /// The free blocks of a bin without the first, in best-fit order (by size, then address): a list if
 /// they are few, a tree if they are many.
 #[derive(Clone, Debug)]
-enum Rest {
+enum BinRest {
     /// In reverse order, so that the first block is removed from the end.
     List(Vec<Fit>),
     Tree(BTreeMap<FitKey, BlockIndex>),
 }
 
-impl Default for Rest {
+impl Default for BinRest {
     fn default() -> Self {
         Self::List(Vec::new())
     }
 }
 
-impl Rest {
+impl BinRest {
     /// Inserts a block; a list that then has more than [`LIST_MAX`] blocks becomes a tree.
     #[inline(never)]
     fn insert(&mut self, key: FitKey, index: BlockIndex) {
@@ -101,7 +101,8 @@ impl Rest {
                 let position = list.partition_point(|other| other.key > key);
                 list.insert(position, Fit { key, index });
                 if list.len() > LIST_MAX {
-                    // `collect` would add another sort to the page.
+                    // Not `collect`: it would add another sort function to the page's WebAssembly
+                    // file.
                     let mut tree = BTreeMap::new();
                     for fit in &*list {
                         tree.insert(fit.key, fit.index);
@@ -222,7 +223,7 @@ impl Bin {
             self.rest.remove(FitKey { size, address });
             return false;
         }
-        if matches!(&self.rest, Rest::List(list) if list.is_empty()) {
+        if matches!(&self.rest, BinRest::List(list) if list.is_empty()) {
             self.index = None;
             return true;
         }
@@ -264,8 +265,8 @@ impl Bin {
     /// Iterates over all blocks of the bin by size, then address.
     fn iter(&self) -> impl Iterator<Item = Fit> + '_ {
         let (list, tree) = match &self.rest {
-            Rest::List(list) => (Some(list), None),
-            Rest::Tree(tree) => (None, Some(tree)),
+            BinRest::List(list) => (Some(list), None),
+            BinRest::Tree(tree) => (None, Some(tree)),
         };
         let list = list.into_iter().flat_map(|list| list.iter().rev().copied());
         let tree = tree.into_iter().flatten().map(|(&key, &index)| Fit { key, index });
@@ -436,7 +437,8 @@ mod tests {
         assert_eq!(bin_of(u64::MAX), BINS - 1);
     }
 
-    /// Removes a key if it is present, otherwise inserts it.
+    /// Removes a key from both collections if it is present; otherwise inserts it, as the block
+    /// with this number.
     fn toggle(free: &mut FreeBlocks, model: &mut BTreeMap<FitKey, BlockIndex>, key: FitKey, number: usize) {
         if let Some(index) = model.remove(&key) {
             free.remove(key.size, key.address, index);
@@ -446,6 +448,7 @@ mod tests {
         }
     }
 
+    /// Returns an entry of the sorted map as a [`Fit`].
     fn fit_of(entry: Option<(&FitKey, &BlockIndex)>) -> Option<Fit> {
         entry.map(|(&key, &index)| Fit { key, index })
     }

@@ -27,9 +27,9 @@ impl<D: Device> Pool<D> {
         Some(index)
     }
 
-    /// Removes and returns the free block for `request` if the smallest one that is large enough,
-    /// `fit`, may not be the one to use: it belongs to an expandable segment, or `max_split_size`
-    /// is set. `None` if the settings forbid the use.
+    /// Removes and returns the free block to use for `request`; `None` if the settings forbid its
+    /// use. `fit` is the smallest block that is large enough. Called if it belongs to an expandable
+    /// segment, where another block may be preferred, or if `max_split_size` is set.
     #[inline(never)]
     fn take_unless_refused(&mut self, mut fit: Fit, request: &Request) -> Option<BlockIndex> {
         if self.blocks[fit.index].expandable {
@@ -48,8 +48,9 @@ impl<D: Device> Pool<D> {
     }
 
     /// Marks the free block `index`, already removed from its stream pool, as allocated; the caller
-    /// adds it to [`live`](Self::live). Splits off the bytes that the request does not need, if
-    /// they are worth it, and returns them to the stream pool.
+    /// adds it to [`live`](Self::live). Bytes that the request does not need become a free block of
+    /// the stream pool if [`should_split`](size::should_split) returns true for them and the pool
+    /// permits splitting.
     #[inline]
     pub(crate) fn allocate_block(
         &mut self,
@@ -66,10 +67,11 @@ impl<D: Device> Pool<D> {
     }
 
     /// Marks the free block `index`, already removed from its stream pool, as allocated; the caller
-    /// adds it to [`live`](Self::live). If `splits` is true for its pool and the bytes that the
-    /// request does not need, splits them off and returns them to the stream pool.
+    /// adds it to [`live`](Self::live). `splits` receives the block's pool and the number of bytes
+    /// that the request does not need; if it returns true, these bytes become a free block of the
+    /// stream pool.
     #[cfg_attr(not(target_family = "wasm"), inline)]
-    // In the page, size counts more.
+    // Not inlined in WebAssembly, where small code counts more than speed.
     #[cfg_attr(target_family = "wasm", inline(never))]
     pub(crate) fn allocate_or_split(
         &mut self,

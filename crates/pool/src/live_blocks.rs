@@ -13,6 +13,7 @@ use crate::index::BlockIndex;
 pub(crate) struct LiveBlocks {
     /// Empty, or a power of two of slots. Address 0 marks a vacant slot. At most half are occupied.
     slots: Vec<Slot>,
+    /// Number of occupied slots.
     len: usize,
 }
 

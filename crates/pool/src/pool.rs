@@ -70,11 +70,13 @@ pub struct Pool<D> {
     pub(crate) settings: Settings,
     /// Limit of the reserved bytes, computed from the settings and the device's size.
     pub(crate) limit_bytes: Option<u64>,
-    /// Whether ages of free blocks matter under the present settings, so that look-ups are counted.
+    /// Whether searches for free blocks are counted: garbage collection needs the ages of free
+    /// blocks under the present settings.
     pub(crate) counts_lookups: bool,
-    /// Whether look-ups have ever been counted. If so, free blocks store when they were freed.
+    /// Whether searches have ever been counted. If so, free blocks store when they were freed.
     pub(crate) tracks_ages: bool,
     pub(crate) blocks: Blocks,
+    /// The block pools and their stream pools, with the free blocks.
     pub(crate) pools: BlockPools,
     /// Allocated blocks by address.
     pub(crate) live: LiveBlocks,
@@ -160,8 +162,8 @@ impl<D: Device> Pool<D> {
         self.counters.reset_sums();
     }
 
-    /// Sets the sites of all segments and blocks to `SiteId(0)`, because sites in the numbering of
-    /// another recording follow.
+    /// Sets the sites of all segments and blocks to `SiteId(0)`, before the pool's events go to
+    /// another recording, which numbers sites anew.
     pub fn forget_sites(&mut self) {
         for segment in self.segments.values_mut() {
             segment.site = SiteId(0);

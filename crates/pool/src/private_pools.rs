@@ -1,4 +1,4 @@
-//! The table of private pools: who uses them, and which requests are directed to them.
+//! The table of private pools: how many users they have, and which requests they serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,10 @@ pub(crate) struct PrivatePools {
     /// Pools without users, in the order in which they lost their last one. Their segments may be
     /// released.
     unused: Vec<MempoolId>,
+    /// Pools whose blocks are never split.
     no_split: BTreeSet<MempoolId>,
+    /// Pools whose free blocks may serve requests of the default pool when the device is out of
+    /// memory.
     use_on_oom: BTreeSet<MempoolId>,
 }
 

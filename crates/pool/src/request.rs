@@ -63,7 +63,8 @@ impl<D: Device> Pool<D> {
     }
 
     /// Allocates a block as [`allocate`](Self::allocate) does, but returns its index, to be freed
-    /// with [`free_block`](Self::free_block). No address finds the block.
+    /// with [`free_block`](Self::free_block). The block is not in the table of allocated blocks by
+    /// address, so [`free`](Self::free) does not find it.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).

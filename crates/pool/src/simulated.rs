@@ -23,9 +23,13 @@ use crate::device::{Device, DeviceError, DeviceMemory, StreamEvent};
 pub struct SimulatedDevice {
     capacity_bytes: u64,
     used_bytes: u64,
+    /// The first addresses of the next reserved ranges; see
+    /// [`with_addresses`](Self::with_addresses).
     scripted_addresses: VecDeque<u64>,
     next_address: u64,
+    /// Number of calls so far of all fallible [`Device`] methods.
     calls: u64,
+    /// Errors to return, by number of the call.
     faults: BTreeMap<u64, DeviceError>,
     /// Events are numbered in the order of recording. Events below this number have passed.
     passed_events: u64,

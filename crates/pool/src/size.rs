@@ -43,7 +43,7 @@ pub fn block_size(settings: &Settings, bytes: u64) -> u64 {
     let row = bytes.ilog2().saturating_sub(SMALL_REQUEST_BYTES.ilog2()) as usize;
     let table = &settings.roundup_power2_divisions;
     let divisions = table[row.min(table.len() - 1)];
-    // Divisions smaller than the smallest block are ignored.
+    // Rounding to divisions does not apply if a division would be smaller than the smallest block.
     if divisions > 1 && bytes > MIN_BLOCK_BYTES.saturating_mul(divisions) {
         next_division(bytes, divisions)
     } else {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn block_and_segment_sizes_match_pytorch() {
-        // Request, block, segment, segment under large_segment_size_mb:64.
+        // Columns: request, block, segment, segment under large_segment_size_mb:64.
         let table = [
             (1, 512, 2 * MIB, 2 * MIB),
             (512, 512, 2 * MIB, 2 * MIB),
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn requests_round_up_to_a_division() {
-        // Divisions, request, block.
+        // Columns: divisions, request, block.
         let table = [
             (0, 1, 512),
             (0, MIB + 1, MIB + 512),
@@ -189,7 +189,7 @@ mod tests {
     fn remainder_is_split_off_if_its_pool_can_use_it() {
         let default = Settings::default();
         let limited = Settings { max_split_size_bytes: Some(32 * MIB), ..Settings::default() };
-        // Settings, pool, expandable, size, remaining, split.
+        // Columns: settings, pool, expandable, size, remaining, split.
         let table = [
             (&default, PoolKind::Small, false, 512, 0, false),
             (&default, PoolKind::Small, false, 512, 512, true),

@@ -77,7 +77,7 @@ pub(crate) struct Counter {
     current: u64,
     peak: u64,
     allocated: u64,
-    /// The value when the sums were last reset.
+    /// The current value at the moment when the sums were last reset.
     level_at_reset: u64,
 }
 
@@ -276,8 +276,8 @@ impl Counters {
         self.granted_bytes = self.granted_bytes.max(bytes);
     }
 
-    /// Returns the least limit, in bytes, with which every request to the device would have been
-    /// granted that was granted.
+    /// Returns the smallest limit of reserved bytes under which the device would still have granted
+    /// every request that it granted.
     pub(crate) fn sufficient_bytes(&self) -> u64 {
         self.granted_bytes.max(self.reserved_bytes.peak)
     }
@@ -312,7 +312,7 @@ impl Counters {
         ]
     }
 
-    /// Makes the current values the starting point: peaks at the current values, sums at 0.
+    /// Sets all peaks to the current values and all sums to 0.
     pub(crate) fn start_at_current(&mut self) {
         self.by_size().into_iter().for_each(CounterBySize::start_at_current);
         let oversize = [&mut self.oversize_allocations, &mut self.oversize_segments];

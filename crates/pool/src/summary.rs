@@ -9,9 +9,9 @@ use crate::stats::{Stat, StatBySize, Stats};
 /// Width of the memory summary's table between its outer bars, in characters.
 const WIDTH: usize = 75;
 
-/// The units in which the memory summary shows a quantity. Each unit is `step` times the one
-/// before, and is used if the number in the unit before would be `from` or more. Numbers are padded
-/// to `digits` characters.
+/// The units in which the memory summary shows a quantity, smallest first. Each unit is `step`
+/// times the unit before it. A number of `from` or more is shown in the next unit. Numbers are
+/// padded to `digits` characters.
 struct Units {
     step: u64,
     from: u64,

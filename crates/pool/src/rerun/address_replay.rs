@@ -18,10 +18,11 @@ enum DriverCall {
     Unmapped { address: u64, bytes: u64 },
 }
 
-/// The driver calls of a history, and the addresses that it leaves unused.
+/// The driver calls of a history, and the spacing of its expandable segments.
 #[derive(Clone, Debug)]
 pub(super) struct RecordedDriverCalls {
-    /// Empty for a history with blocks at the start: simulated calls then differ from the first on.
+    /// Empty for a history with blocks at the start: simulated calls then differ from the recorded
+    /// ones from the first on.
     calls: Arc<[DriverCall]>,
     spacing: AddressSpacing,
 }
@@ -47,7 +48,9 @@ pub(super) struct AddressReplayDevice {
     recorded_calls: Arc<[DriverCall]>,
     /// The index of the next recorded call; past the end once the calls differ.
     next_call: usize,
+    /// The first address that neither the recording nor this device has used.
     next_address: u64,
+    /// Size of an expandable segment's address range, in bytes.
     address_bytes: u64,
     /// Events up to this one have passed.
     passed_up_to: Option<StreamEvent>,
@@ -150,8 +153,8 @@ impl Device for AddressReplayDevice {
         Ok(())
     }
 
-    /// Reports all unused memory as free. The total is that for which the recorded segments
-    /// reserved addresses.
+    /// Reports all unused memory as free. The total is not the capacity: it is chosen so that the
+    /// pool reserves address ranges of the size that recorded expandable segments had.
     fn memory(&self) -> DeviceMemory {
         let total_bytes = self.address_bytes / 9 * 8;
         DeviceMemory { free_bytes: self.capacity_bytes.saturating_sub(self.used_bytes), total_bytes }

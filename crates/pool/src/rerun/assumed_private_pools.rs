@@ -28,8 +28,8 @@ const MAX_READS: u64 = 8;
 /// The number of entries that may be read to check assumed private pools, however short the history
 /// is.
 const MIN_READ_ENTRIES: u64 = 50_000;
-/// Maximum number of assignments of segments to pools to try for each number of assumed private
-/// pools; others are not tried.
+/// Maximum number of assignments of segments to pools that are tried for each number of assumed
+/// private pools.
 const MAX_ASSIGNMENTS: usize = 4;
 
 /// A search for the private pools of the segments whose pool the recording lacks.
@@ -37,7 +37,7 @@ struct AssignmentSearch<'e> {
     evidence: &'e PoolEvidence,
     /// The segments without a known pool, in the order of creation.
     unknown: Vec<SegmentIndex>,
-    /// The pool of each segment.
+    /// The recorded or presently assigned pool of each segment; `None` if it has none yet.
     owners: Vec<Option<MempoolId>>,
     /// The private pools that the recording names.
     named: Vec<MempoolId>,

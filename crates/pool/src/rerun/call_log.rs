@@ -13,8 +13,8 @@ pub(super) enum Call {
     Request {
         at: usize,
         owner: MempoolId,
-        /// Pending frees that it completed were completed before the search for a block, not while
-        /// the request waited.
+        /// True if the pending frees that the request completed were completed before its search
+        /// for a block; false if it waited for them.
         events_pass: bool,
     },
     /// A free that is completed at once.

@@ -1,4 +1,5 @@
-//! Decisions as text, for a person who looks for the cause of a divergence.
+//! Recorded and simulated decisions of the allocator in words, for users who look for the cause of
+//! a divergence.
 
 use vramscope_trace::{EventKind, MempoolId, PoolKey, PoolKind};
 

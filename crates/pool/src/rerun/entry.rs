@@ -59,9 +59,9 @@ pub(super) fn provides_memory(kind: &EventKind, at: u64) -> bool {
     }
 }
 
-/// Returns the sizes of the blocks, in bytes, with which the first of `entries` fill a segment of
-/// `segment_bytes` from its first address on, which is that of the first block; `None` if they do
-/// not.
+/// Returns the sizes in bytes of the first blocks that `entries` allocate, if these blocks are
+/// adjacent, in address order, equal in size to their requests, and together `segment_bytes` large;
+/// `None` otherwise.
 pub(super) fn blocks_that_fill(segment_bytes: u64, entries: &[Entry]) -> Option<Vec<u64>> {
     let (mut left_bytes, mut next_address, mut sizes) = (segment_bytes, None, Vec::new());
     for entry in entries {

@@ -15,15 +15,18 @@ use super::entry::{Entry, is_completed_free, is_release, site_of};
 /// memory, and the block or failure that ends the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryGroup {
+    /// The index of the group's first entry.
     pub(super) start: usize,
-    /// Whether the group starts with a free, not counted below, for whose completion the request
-    /// may have waited. It waited in interpretations whose `request_start` is the completion.
+    /// Whether the first two entries are the request and the completion of a free for which the
+    /// group's request may have waited. In interpretations whose `request_start` is the completion,
+    /// it did wait.
     pub(super) has_leading_free: bool,
     /// Only releases and completed frees come before this position; the request starts here at the
     /// latest.
     pub(super) latest_request_start: usize,
     /// The position of the entry that ends the request; `None` if there is no request.
     pub(super) request: Option<usize>,
+    /// The index after the group's last entry.
     pub(super) end: usize,
 }
 
@@ -55,8 +58,8 @@ impl EntryGroup {
             Some(EventKind::BlockAllocated { .. } | EventKind::OutOfMemory { .. }) => {
                 Self { start, has_leading_free: false, latest_request_start, request: Some(end), end: end + 1 }
             }
-            // An emptied cache, followed by something else. A segment allocated for no request fits
-            // no call.
+            // An emptied cache without a request directly after it. A segment that was allocated
+            // without a request belongs to no call.
             _ => Self {
                 start,
                 has_leading_free: false,
@@ -85,8 +88,9 @@ impl EntryGroup {
         waited.then_some(Self { start: free, has_leading_free: true, ..group })
     }
 
-    /// Returns the index of the group's first entry that may come from its request or a call just
-    /// before it: the group's first, or its second if the first only requests a free.
+    /// Returns the index of the group's first entry that may come from its request or from a call
+    /// directly before it. This is the group's first entry or, after the request of a leading free,
+    /// its second.
     pub(super) fn calls_start(&self) -> usize {
         self.start + usize::from(self.has_leading_free)
     }

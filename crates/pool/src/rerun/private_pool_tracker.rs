@@ -1,9 +1,10 @@
 //! Infers which private pool a request used.
 //!
-//! A snapshot names the private pools of segments that exist at its end, but not in its entries. A
-//! pool that was destroyed is not named at all. A request to a destroyed pool is assumed only where
-//! the pool would otherwise decide differently, for segments that do not exist at the end, and for
-//! one capture each: from its first to its last use, every request on its stream uses it.
+//! A PyTorch snapshot contains the private pool of each segment that exists at its end, but its
+//! entries contain none. A private pool destroyed before the end is missing altogether. Requests to
+//! a destroyed pool are assumed only where the pool under test would otherwise decide differently,
+//! and only for segments that do not exist at the end. A destroyed pool is assumed to belong to one
+//! graph capture: from its first to its last use, it serves every request on its stream.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -17,8 +17,9 @@ pub(super) struct RecordedDevice<'h> {
     address_bytes: u64,
     /// Bytes that the driver has provided.
     used_bytes: u64,
-    /// Exclusive upper bound of the device's memory: the used bytes plus the bytes that it refused,
-    /// or more than the used and the free bytes.
+    /// Exclusive upper bound of the device's memory, from its refusals: the used bytes plus the
+    /// refused bytes, or plus one more than the recorded free bytes if that is less. `None` if it
+    /// refused nothing.
     refused_bytes: Option<u64>,
 }
 
@@ -40,8 +41,8 @@ impl<'h> RecordedDevice<'h> {
         self.used_bytes = self.used_bytes.saturating_add(bytes);
     }
 
-    /// Returns the error for a refusal of `bytes`, and notes how much memory the device cannot have
-    /// had: what would have been used with them, or more than what was free.
+    /// Returns the error for a refusal of `bytes`, and lowers the upper bound of the device's
+    /// memory accordingly.
     fn refuse(&mut self, bytes: u64) -> DeviceError {
         let least = match self.cursor.next_recorded_event() {
             // 0 may mean that the driver's free memory was not recorded.

@@ -1,21 +1,23 @@
-//! Maps calls of a continued program to the recorded calls that they repeat.
+//! Maps the calls of a continued program to the recorded calls that they repeat. A step is a
+//! training step.
 
 use std::collections::BTreeMap;
 
 /// The calls of a continued program, each with the recorded call that it repeats.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Repeats {
-    /// For the event of a request: the event of the request in the earlier step, and how many steps
-    /// later it is, 1 or 2.
+    /// By event of a repeating call: the event of the repeated call, and how many steps before the
+    /// repeating call it is, 1 or 2.
     pub(super) references: BTreeMap<u64, (u64, usize)>,
-    /// Events of the earlier step, each with the event that repeats it, one and two steps later, in
-    /// order.
+    /// Pairs of an event of the repeated step and the event that repeats it, in ascending order:
+    /// one step later (element 0) and two steps later (element 1).
     pub(super) images: [Vec<(u64, u64)>; 2],
 }
 
 impl Repeats {
-    /// Returns the event before which a repetition makes the calls that the earlier step makes
-    /// before `event`.
+    /// Returns the event that repeats `event` of the repeated step, or the first event after it,
+    /// `steps` (1 or 2) steps later. If that step ends before, returns the first event of the next
+    /// repetition; `u64::MAX` if there is none.
     pub(super) fn image(&self, event: u64, steps: usize) -> u64 {
         let first_from = |images: &[(u64, u64)]| {
             let at = images.partition_point(|&(recorded, _)| recorded < event);

@@ -77,7 +77,8 @@ impl History {
     /// Returns the requests that the history contains.
     #[must_use]
     pub fn requests(&self) -> RecordedRequests {
-        let mut collector = Collector { requests: RecordedRequests::default(), pools: PrivatePoolEnds::new(self) };
+        let mut collector =
+            RequestCollector { requests: RecordedRequests::default(), pools: PrivatePoolEnds::new(self) };
         let floor_bytes = LiveRequests::walk(self, &mut collector);
         // Already set to an equal value if it was known.
         let _ = self.known_floor_bytes.set(floor_bytes);
@@ -93,14 +94,17 @@ impl History {
 /// A receiver of the lifetimes of requests, in the order of events. Requests are numbered from 0 in
 /// the order of their starts.
 trait LifetimeReceiver {
+    /// Receives the start of the next request, for `bytes` (rounded).
     fn started(&mut self, _moment: u64, _bytes: u64, _stream: StreamId, _mempool: MempoolId) {}
+    /// Receives the program's free of a request's block.
     fn freed(&mut self, _request: u32, _moment: u64) {}
+    /// Receives the completed free of a request's block: its memory can be reused.
     fn completed(&mut self, _request: u32, _moment: u64) {}
     /// Receives an event of a segment, with its index in the history.
     fn segment(&mut self, _position: usize, _kind: &EventKind, _moment: u64) {}
 }
 
-/// For the peak alone.
+/// Ignores all lifetimes, for callers that need only the peak.
 impl LifetimeReceiver for () {}
 
 /// A block that is allocated or pending free.
@@ -122,7 +126,7 @@ struct LiveRequests {
 }
 
 impl LiveRequests {
-    /// Tells the lifetimes of all requests to `receiver`, and returns the peak of the live bytes.
+    /// Passes the lifetimes of all requests to `receiver`, and returns the peak of the live bytes.
     fn walk(history: &History, receiver: &mut impl LifetimeReceiver) -> u64 {
         let mut live = Self::default();
         let first = history.entries.first().map_or(0, |entry| entry.number);
@@ -152,6 +156,7 @@ impl LiveRequests {
         live.peak_bytes
     }
 
+    /// Adds a request whose block begins at `address`, from the private pool `mempool`.
     fn start(
         &mut self,
         moment: u64,
@@ -169,6 +174,8 @@ impl LiveRequests {
         receiver.started(moment, bytes, stream, mempool);
     }
 
+    /// Records the program's free of the block at `address`; ignores unknown and already freed
+    /// blocks.
     fn free(&mut self, address: u64, moment: u64, receiver: &mut impl LifetimeReceiver) {
         if let Some(request) = self.by_address.get_mut(&address).filter(|request| !request.is_pending) {
             request.is_pending = true;
@@ -177,6 +184,7 @@ impl LiveRequests {
         }
     }
 
+    /// Removes the request whose block is at `address`, because its free is complete.
     fn complete(&mut self, address: u64, moment: u64, receiver: &mut impl LifetimeReceiver) {
         let Some(request) = self.by_address.remove(&address) else { return };
         if !request.is_pending {
@@ -194,14 +202,14 @@ fn rounded(requested: u64, block_bytes: u64) -> u64 {
     rounded.min(block_bytes.max(1))
 }
 
-/// Collects requests and arenas.
+/// Collects the requests of a history and their arenas.
 #[derive(Debug)]
-struct Collector<'h> {
+struct RequestCollector<'h> {
     requests: RecordedRequests,
     pools: PrivatePoolEnds<'h>,
 }
 
-impl LifetimeReceiver for Collector<'_> {
+impl LifetimeReceiver for RequestCollector<'_> {
     fn started(&mut self, moment: u64, bytes: u64, stream: StreamId, mempool: MempoolId) {
         let arena = self.pools.arena(&mut self.requests.arenas, stream, mempool);
         let (freed, upper) = (u64::MAX, u64::MAX);
@@ -232,11 +240,12 @@ impl LifetimeReceiver for Collector<'_> {
 struct PrivatePoolEnds<'h> {
     /// The segments after the events so far.
     segments: SegmentTracker,
-    /// The segments at the end, which have the pools of all.
+    /// All segments of the history with their private pools, which may be recorded only later.
     named: &'h SegmentTracker,
     /// The number of existing segments of each private pool.
     counts: HashMap<MempoolId, u64>,
     arenas: HashMap<(StreamId, MempoolId), u32>,
+    /// The arena of the last request; most requests have the previous request's arena.
     last: Option<((StreamId, MempoolId), u32)>,
 }
 
@@ -251,7 +260,8 @@ impl<'h> PrivatePoolEnds<'h> {
         ends
     }
 
-    /// Returns the private pool of a segment.
+    /// Returns the pool of a segment; the default pool, (0, 0), if no private pool is recorded for
+    /// it.
     fn owner(&self, index: SegmentIndex) -> MempoolId {
         self.named.segments.get(index).map_or(MempoolId::default(), |segment| segment.pool.owner)
     }

@@ -21,8 +21,9 @@ pub(super) struct SearchState<'h> {
     pub(super) pool: Pool<RecordedDevice<'h>>,
     pub(super) private_pools: PrivatePoolTracker,
     pub(super) calls: u64,
-    /// The length of the log, and the largest fragmentation after any of its calls.
+    /// The length of the call log at this point.
     pub(super) logged_calls: usize,
+    /// The largest fragmentation after any logged call.
     pub(super) peak_fragmentation: FragmentationPeak,
 }
 
