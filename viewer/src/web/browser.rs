@@ -21,12 +21,12 @@ pub(super) fn window() -> Result<Window, JsValue> {
     web_sys::window().ok_or_else(|| "there is no window".into())
 }
 
-/// Returns the clock: milliseconds since the page or the worker was started.
+/// Returns the browser's clock, in milliseconds since the page or the worker was started.
 pub(super) fn now_ms() -> f64 {
     performance_now()
 }
 
-/// Requests a URL; resolves with the response.
+/// Requests a URL with the browser's `fetch`; the promise resolves with the response.
 pub(super) fn fetch(url: &str, init: &RequestInit) -> Promise {
     fetch_with_init(url, init)
 }
@@ -36,8 +36,8 @@ pub(super) fn run_after(delay_ms: i32, then: impl FnOnce() + 'static) {
     set_timeout(&Closure::once_into_js(then), delay_ms);
 }
 
-/// Calls `then` once, after the events that are waiting now. Sooner than [`run_after`] with 0
-/// milliseconds: browsers delay timers that timers set by 4 milliseconds or more.
+/// Calls `then` once, after the events that are already queued. This is sooner than [`run_after`]
+/// with 0 milliseconds: browsers delay nested timers by at least 4 milliseconds.
 pub(super) fn run_soon(then: impl FnOnce() + 'static) {
     let Ok(channel) = MessageChannel::new() else { return run_after(0, then) };
     let port = channel.port1();
@@ -58,7 +58,8 @@ pub(super) fn error_text(error: &JsValue) -> String {
     message.unwrap_or_else(|| format!("{error:?}"))
 }
 
-/// Returns the origin of the page or of the engine's worker, which is the page's; empty if unknown.
+/// Returns the page's origin, such as `https://host:8000`, also in the engine's worker; empty if it
+/// is unknown.
 pub(super) fn origin() -> String {
     let location = Reflect::get(&js_sys::global(), &"location".into()).unwrap_or_default();
     Reflect::get(&location, &"origin".into()).ok().and_then(|origin| origin.as_string()).unwrap_or_default()

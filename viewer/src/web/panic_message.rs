@@ -7,7 +7,7 @@ use std::sync::Once;
 
 use web_sys::console;
 
-/// A function that shows a message to the user.
+/// A function that shows a panic's message to the user.
 type MessageFunction = Box<dyn FnOnce(String)>;
 
 thread_local! {
@@ -34,7 +34,7 @@ pub(super) fn report_to(report: impl FnOnce(String) + 'static) {
     REPORT.set(Some(Box::new(report)));
 }
 
-/// Returns the message for the user: the panic's reason and source location.
+/// Returns the message for the user about a panic: its reason and source location.
 fn message(info: &panic::PanicHookInfo) -> String {
     let reason = info.payload_as_str().unwrap_or("unknown reason");
     let location = info.location().map(|at| format!(" ({}:{})", at.file(), at.line())).unwrap_or_default();

@@ -8,8 +8,8 @@ use web_sys::{MessageEvent, MessagePort};
 
 use super::listener::Listener;
 
-/// An end of the channel between page and engine. A message is a list: the encoded message, and the
-/// objects that travel beside it.
+/// One end of the channel between page and engine. A message is a list: the encoded message, and
+/// the objects that travel beside it, such as files.
 pub(super) struct Port {
     port: MessagePort,
     _listener: Listener,
@@ -34,7 +34,8 @@ impl Port {
         Ok(Self { port, _listener: listener })
     }
 
-    /// Sends a message with the objects beside it; objects in `transferred` leave this side.
+    /// Sends a message with the objects beside it; objects in `transferred` are moved instead of
+    /// copied.
     pub(super) fn send<T: Serialize>(&self, message: &T, objects: &[JsValue], transferred: &[JsValue]) {
         let Ok(bytes) = postcard::to_stdvec(message) else { return };
         let parts = Array::of1(&Uint8Array::from(bytes.as_slice()));

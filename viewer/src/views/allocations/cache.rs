@@ -10,8 +10,8 @@ use vramscope_trace::{DeviceId, DeviceLifetimes, FormatError};
 
 use crate::views::context::Context;
 
-/// Indexes over all allocations of a device, built in steps, and the part of the vertical axis that
-/// is shown.
+/// Cache of the picture of all allocations: indexes over a device's allocations and segments, built
+/// in steps, and the zoom of the vertical axis.
 #[derive(Default)]
 pub struct AllocationsCache {
     /// The device and the generation of the history that `index` is of.
@@ -35,7 +35,7 @@ pub struct AllocationsCache {
 
 impl AllocationsCache {
     /// Adds up to `max_changes` further changes of the device's allocations to the index. Returns
-    /// true if it is complete.
+    /// true if the index is complete.
     pub(super) fn step_index(
         &mut self,
         context: &Context<'_>,
@@ -57,8 +57,8 @@ impl AllocationsCache {
         is_done
     }
 
-    /// Adds up to `max_events` further events to the reserved memory. Returns true if it is
-    /// complete, and the byte ranges of the recording's file that must be loaded first.
+    /// Adds up to `max_events` further events to the history of segments. Returns true if that
+    /// history is complete, and the byte ranges of the recording's file that must be loaded first.
     ///
     /// # Errors
     /// If an event cannot be read.
@@ -82,26 +82,28 @@ impl AllocationsCache {
         Ok((is_done, Vec::new()))
     }
 
-    /// Returns true if the index, and with `needs_segments` the reserved memory, were complete
-    /// once.
+    /// Returns true if the index of allocations (and if `needs_segments`, the history of segments)
+    /// has been complete once.
     pub(super) fn is_ready(&self, context: &Context<'_>, needs_segments: bool) -> bool {
         let has_index = self.source == Some((context.device, context.history.generation()));
         let has_segments = self.segments_of == Some(context.history.generation()) && self.segments_until.is_some();
         has_index && self.index_until.is_some() && (has_segments || !needs_segments)
     }
 
-    /// Returns the moments up to which the index and the reserved memory are complete.
+    /// Returns the moments up to which the index of allocations and the history of segments are
+    /// complete; 0 for never.
     pub(super) fn until(&self) -> [u64; 2] {
         [self.index_until.unwrap_or(0), self.segments_until.unwrap_or(0)]
     }
 
-    /// Returns the share of the changes that the index has visited: how many, and of how many.
+    /// Returns the number of allocations and frees that the index has visited, and the number of
+    /// all.
     pub(super) fn progress(&self, lifetimes: &DeviceLifetimes) -> (u64, u64) {
         (self.visited as u64, lifetimes.change_count() as u64)
     }
 
-    /// Returns the number of events whose segments are known, and of all events; equal before the
-    /// first of them.
+    /// Returns the number of events that the history of segments has visited, and the number of all
+    /// events; equal numbers before it has begun.
     pub(super) fn segment_progress(&self, context: &Context<'_>) -> (u64, u64) {
         let first = context.recording.first_event();
         let total = context.recording.end_event().saturating_sub(first);
@@ -109,14 +111,14 @@ impl AllocationsCache {
         (if is_begun { self.segments.moment().saturating_sub(first) } else { total }, total)
     }
 
-    /// Returns the part of the vertical axis that is shown in a layout, in bytes; `None` for all of
-    /// it.
+    /// Returns the part of the vertical axis, in bytes, that the layout by address
+    /// (`is_by_address`) or the stacked layout shows; `None` for all of it.
     #[must_use]
     pub fn zoom(&self, is_by_address: bool) -> Option<Range<u64>> {
         self.zoom.as_ref().filter(|(of, _)| *of == is_by_address).map(|(_, range)| range.clone())
     }
 
-    /// Shows a part of the vertical axis of a layout; `None` shows all of it.
+    /// Sets the part of the vertical axis, in bytes, that a layout shows; `None` for all of it.
     pub fn set_zoom(&mut self, is_by_address: bool, range: Option<Range<u64>>) {
         self.zoom = range.map(|range| (is_by_address, range));
     }

@@ -8,11 +8,11 @@ use crate::views::ViewKind;
 use crate::views::context::Context;
 use crate::views::table::{Cell, Column, Row, Table};
 
-/// Returns a number of bytes of a moment's figures.
+/// A function that returns one byte count of a moment's figures.
 type Figure = fn(&MomentFigures) -> u64;
 
-/// Returns the figures of both sides as a table; figures of whole recordings only if recordings or
-/// devices are compared.
+/// Returns a table with the figures of both compared moments. It has figures of whole recordings
+/// only if recordings or devices are compared.
 pub(super) fn table(context: &Context<'_>, sides: &[Side; 2], figures: &[MomentFigures; 2]) -> Table {
     let columns = vec![
         Column::text("name", ""),
@@ -59,19 +59,20 @@ pub(super) fn table(context: &Context<'_>, sides: &[Side; 2], figures: &[MomentF
     table
 }
 
-/// Returns the peaks of a side's allocated and reserved bytes in its whole recording.
+/// Returns the peak of the allocated bytes and of the reserved bytes of a side's device in its
+/// whole recording.
 pub(super) fn peaks(recording: &Recording, side: &Side) -> [u64; 2] {
     let series = recording.series(side.device);
     series.map_or([0, 0], |series| [series.peak_allocated().bytes, series.peak_reserved().bytes])
 }
 
-/// Returns a row of two sizes.
+/// Returns a table row called `name` with the bytes of A and B, and their difference.
 fn bytes_row(name: &str, [a, b]: [u64; 2]) -> Row {
     let change = Cell::BytesChange(i128::from(b) - i128::from(a));
     Row::new(vec![name.into(), Cell::Bytes(a), Cell::Bytes(b), change])
 }
 
-/// Returns a row of two numbers.
+/// Returns a table row called `name` with a number of A and of B, and their difference.
 fn count_row(name: &str, [a, b]: [u64; 2]) -> Row {
     let change = match a.cmp(&b) {
         std::cmp::Ordering::Less => format!("+{}", vramscope_trace::Count(b - a)),
@@ -81,7 +82,8 @@ fn count_row(name: &str, [a, b]: [u64; 2]) -> Row {
     Row::new(vec![name.into(), Cell::Count(a), Cell::Count(b), change.into()])
 }
 
-/// Returns a row of two shares; their difference in percentage points.
+/// Returns a table row called `name` with a share (0 to 1) of A and of B, and their difference in
+/// percentage points.
 fn share_row(name: &str, [a, b]: [f64; 2]) -> Row {
     let points = ((b - a) * 1000.0).round() / 10.0;
     let change = match points {

@@ -1,6 +1,6 @@
-//! The choice of the moments to compare.
+//! The moments of two recordings or devices to compare.
 
-/// The moments of two recordings or devices that are compared.
+/// The kind of moments that are compared in two recordings or devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moments {
     /// The peaks of the allocated bytes.
@@ -16,10 +16,10 @@ pub enum Moments {
 }
 
 impl Moments {
-    /// All of them, in the order of the menu.
+    /// All kinds of moments, in the order of the menu.
     pub const ALL: [Self; 4] = [Self::Peaks, Self::Ends, Self::Now, Self::Step];
 
-    /// Returns the name in commands and scripts.
+    /// Returns the kind's name in commands and scripts.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,7 +30,7 @@ impl Moments {
         }
     }
 
-    /// Returns the moments with this [`name`](Self::name); the peaks for another name.
+    /// Returns the kind with this [`name`](Self::name); [`Peaks`](Self::Peaks) for an unknown name.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|moments| moments.name() == name).unwrap_or_default()

@@ -7,7 +7,7 @@ use super::figures::peaks;
 use super::sides::{Side, recording_of};
 use crate::views::context::Context;
 
-/// Shown in place of settings if the program used none.
+/// Text that a comparison shows in place of allocator settings if the program set none.
 const DEFAULT_SETTINGS: &str = "default";
 
 /// Returns the difference of two sides in sentences: live memory, reserved memory, and of
@@ -30,7 +30,7 @@ pub(super) fn sentences(
     sentences
 }
 
-/// Returns the allocator's settings of two recordings.
+/// Returns a sentence on the allocator settings of two recordings, A and B.
 fn settings_sentence(a: &Recording, b: &Recording) -> String {
     let [a, b] = [a, b].map(|recording| match recording.info().alloc_conf.as_str() {
         "" => DEFAULT_SETTINGS,
@@ -39,7 +39,7 @@ fn settings_sentence(a: &Recording, b: &Recording) -> String {
     if a == b { format!("Allocator settings of both: {a}.") } else { format!("Allocator settings: A {a}; B {b}.") }
 }
 
-/// Returns the text of a change from `a` to `b` bytes: `1 GiB more`, or `None` if they are equal.
+/// Formats the change from `a` to `b` bytes, as in `1 GiB more`; `None` if they are equal.
 fn more_or_less(a: u64, b: u64) -> Option<String> {
     match a.cmp(&b) {
         std::cmp::Ordering::Less => Some(format!("{} more", ByteSize(b - a))),
@@ -48,7 +48,8 @@ fn more_or_less(a: u64, b: u64) -> Option<String> {
     }
 }
 
-/// Returns how much more live memory B has, and which groups changed most.
+/// Returns a sentence on how much more or less live memory B has than A, and which groups changed
+/// most.
 fn live_sentence(figures: &[MomentFigures; 2], rows: &[DifferenceRow]) -> String {
     let [a, b] = figures.each_ref().map(|figures| figures.counters.active);
     let mut changes = largest_changes(rows);
@@ -62,7 +63,8 @@ fn live_sentence(figures: &[MomentFigures; 2], rows: &[DifferenceRow]) -> String
     }
 }
 
-/// Returns how much more memory B reserves, in how many segments, and how fragmented it is.
+/// Returns a sentence on how much more or less memory B reserves than A, in how many segments, and
+/// how fragmented it is.
 fn reserved_sentence(figures: &[MomentFigures; 2]) -> String {
     let [a, b] = figures;
     let segments = |figures: &MomentFigures| {
@@ -90,7 +92,7 @@ fn reserved_sentence(figures: &[MomentFigures; 2]) -> String {
     }
 }
 
-/// Returns how the peaks of allocated and reserved bytes differ.
+/// Returns a sentence on how the peaks of allocated and of reserved bytes differ between A and B.
 fn peaks_sentence([allocated_a, reserved_a]: [u64; 2], [allocated_b, reserved_b]: [u64; 2]) -> String {
     let allocated = match more_or_less(allocated_a, allocated_b) {
         Some(change) => {

@@ -7,7 +7,8 @@ use vramscope_trace::{DeviceId, Recording};
 
 use crate::views::small_map::SmallMap;
 
-/// Maximum number of compositions that are kept, at about 7 MB each.
+/// Maximum number of compositions (live bytes by group over time) that are kept, at about 7 MB
+/// each.
 const MAX_KEPT: usize = 3;
 
 /// The live bytes of a device by group over time.
@@ -28,6 +29,7 @@ pub struct Composition {
 }
 
 impl Composition {
+    /// Creates a composition of which nothing has been built.
     fn new(by: GroupBy, recording: &Recording, history: &History) -> Self {
         Self {
             grouping: Grouping::of(by, recording),
@@ -40,7 +42,8 @@ impl Composition {
         }
     }
 
-    /// Continues building with up to `max_changes` changes. Returns true if nothing is left to do.
+    /// Continues building the composition with up to `max_changes` allocations and frees. Returns
+    /// true if it is complete.
     fn step(&mut self, recording: &Recording, history: &History, device: DeviceId, max_changes: usize) -> bool {
         let Some(lifetimes) = history.lifetimes(device) else { return true };
         if history.generation() != self.generation {
@@ -76,8 +79,8 @@ impl Composition {
         is_done && self.next.is_none()
     }
 
-    /// Returns the columns between `edges`, and the groups that have a layer of their own; `None`
-    /// until the composition has been built.
+    /// Returns the composition in columns between the moments `edges`, and the groups that have a
+    /// layer of their own; `None` until the composition has been built.
     #[must_use]
     pub fn columns(
         &self,
@@ -102,14 +105,14 @@ impl Composition {
         Some((shown, DeviceRows { lifetimes: history.lifetimes(device)?, groups: &self.groups }))
     }
 
-    /// Returns the groups that have a layer of their own, by layer; none until the composition has
-    /// been built.
+    /// Returns the numbers of the groups that have a layer of their own, by layer; empty until the
+    /// composition has been built.
     #[must_use]
     pub fn groups(&self) -> &[u32] {
         self.shown.as_ref().map_or(&[], CompositionSeries::groups)
     }
 
-    /// Returns the grouping.
+    /// Returns the grouping by which the composition divides the live bytes.
     pub fn grouping(&mut self) -> &mut Grouping {
         &mut self.grouping
     }
@@ -151,7 +154,7 @@ impl Compositions {
     }
 
     /// Returns the composition of a device by a grouping, as far as [`step`](Self::step) has built
-    /// it.
+    /// it; `None` if it has not been begun.
     #[must_use]
     pub fn get(&mut self, device: DeviceId, by: GroupBy) -> Option<&mut Composition> {
         self.all.get_mut((device, by))

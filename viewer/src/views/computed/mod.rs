@@ -50,7 +50,7 @@ pub struct DeviceHistory<'a> {
 struct Categories(HashMap<u32, Option<SiteCategory>>);
 
 impl Categories {
-    /// Adds an allocation of a group.
+    /// Adds the category of an allocation of a group.
     fn add(&mut self, group: u32, category: SiteCategory) {
         let common = self.0.entry(group).or_insert(Some(category));
         *common = common.filter(|&common| common == category);

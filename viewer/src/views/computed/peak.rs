@@ -10,7 +10,7 @@ use vramscope_trace::{Allocation, DeviceId, DeviceLifetimes, Peak};
 use super::{DeviceHistory, StepAnalysis};
 use crate::views::small_map::SmallMap;
 
-/// The inputs of the peak's composition.
+/// The inputs of the explanation of a peak, which is computed again when they change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PeakKey {
     device: DeviceId,
@@ -28,7 +28,7 @@ pub struct PeakGroups {
     pub rows: Vec<(GroupRow, PeakGroup)>,
 }
 
-/// The next highest moments, and the requests that reach them.
+/// The peak and the next highest plateaus, with the allocations that reach them.
 #[derive(Clone, Copy, Debug)]
 pub struct NextPeaks {
     /// The peak and the next highest moments.
@@ -39,7 +39,8 @@ pub struct NextPeaks {
     pub other_request: Option<Allocation>,
 }
 
-/// The explanation of a device's peak.
+/// The cached explanation of a device's peak: its composition by group, and the next highest
+/// plateaus.
 #[derive(Default)]
 pub struct PeakAnalysis {
     key: Option<PeakKey>,
@@ -49,7 +50,7 @@ pub struct PeakAnalysis {
 }
 
 impl PeakAnalysis {
-    /// Begins again if the peak, the device or the steps are others.
+    /// Discards all results if the peak, the device or the steps have changed.
     pub fn update(&mut self, source: &DeviceHistory<'_>, peak: Peak, steps: &StepAnalysis) {
         let key = PeakKey { device: source.device, peak, revision: steps.revision() };
         if self.key != Some(key) {
@@ -82,8 +83,8 @@ impl PeakAnalysis {
         })
     }
 
-    /// Returns the next highest moments, which dips of at least `dip_bytes` separate from the peak;
-    /// `None` until they are found, in later calls.
+    /// Returns the next highest plateaus, which dips of at least `dip_bytes` separate from the
+    /// peak; `None` until later calls have found them.
     pub fn next(&mut self, source: &DeviceHistory<'_>, steps: &StepAnalysis, dip_bytes: u64) -> Option<NextPeaks> {
         if self.next.is_none() {
             let request = |plateau: Option<Plateau>| allocation_at(source.lifetimes, plateau?.event);
@@ -105,7 +106,7 @@ impl PeakAnalysis {
     }
 }
 
-/// Returns the allocation that the event with a number made.
+/// Returns the allocation that event number `event` made; `None` if it made none.
 fn allocation_at(lifetimes: &DeviceLifetimes, event: u64) -> Option<Allocation> {
     lifetimes.live_at(event).find(|one| one.start_observed && one.first_moment == event)
 }

@@ -9,11 +9,12 @@ use vramscope_trace::{DeviceId, DeviceLifetimes};
 use super::DeviceHistory;
 use crate::views::small_map::SmallMap;
 
-/// Number of allocations that a comparison of steps visits in one frame, about.
+/// Approximate number of allocations that the division of steps into groups visits in one frame.
 const ALLOCATIONS_PER_FRAME: usize = 100_000;
-/// Maximum number of comparisons of chosen steps that are kept.
+/// Maximum number of comparisons of selected steps that are kept.
 const KEPT_COMPARISONS: usize = 4;
-/// While a recording grows, steps are found again once it has grown by its size divided by this.
+/// Divisor of a growing recording's size: its steps are found again once it has grown by the
+/// quotient.
 const GROWTH_DIVISOR: u64 = 16;
 
 /// The inputs of the steps; the steps are found again when they change.
@@ -24,7 +25,7 @@ struct StepsKey {
     step_span: Option<String>,
 }
 
-/// A comparison of groups by step, and whether all steps have been compared.
+/// The memory of groups in each step, computed in parts, and whether all steps are done.
 #[derive(Clone, Debug)]
 struct Comparison {
     groups: GroupsByStep,
@@ -32,12 +33,13 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// Creates a comparison that has compared no step.
+    /// Creates a comparison of which no step is done.
     fn new(groups: GroupsByStep) -> Self {
         Self { groups, is_complete: false }
     }
 
-    /// Continues for one frame; returns the result once it is complete.
+    /// Continues the comparison by one frame's work. Returns the result once all steps are done;
+    /// `None` before. `all_steps` is the number of the device's steps.
     fn advance(
         &mut self,
         lifetimes: &DeviceLifetimes,
@@ -55,7 +57,8 @@ impl Comparison {
     }
 }
 
-/// The steps of a device, and the results that depend on them.
+/// The cached training steps of a device, and results that depend on them, such as the groups that
+/// grow.
 #[derive(Default)]
 pub struct StepAnalysis {
     key: Option<StepsKey>,
@@ -109,15 +112,15 @@ impl StepAnalysis {
         false
     }
 
-    /// Returns true if the history contains nine tenths of the recording's events. That of a live
-    /// recording may never be complete.
+    /// Returns true if the history contains nine tenths of the recording's events. The history of a
+    /// live recording may never be complete.
     fn is_nearly_read(&self, source: &DeviceHistory<'_>) -> bool {
         let first = source.recording.first_event();
         let known = source.recording.end_event().saturating_sub(first);
         source.history.until().saturating_sub(first) >= known - known / 10
     }
 
-    /// Returns true once steps have been searched.
+    /// Returns true once steps have been searched, whether or not any were found.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.key.is_some()
@@ -147,7 +150,7 @@ impl StepAnalysis {
         &self.span_names
     }
 
-    /// Returns the memory of each step; `None` until it is computed, in later calls.
+    /// Continues computing the memory of each step. Returns it once it is complete; `None` before.
     pub fn table(&mut self, lifetimes: &DeviceLifetimes) -> Option<&StepTable> {
         let table = self.table.as_mut()?;
         if !self.is_table_complete {
@@ -156,8 +159,8 @@ impl StepAnalysis {
         self.table.as_ref().filter(|_| self.is_table_complete)
     }
 
-    /// Returns the groups of the steps after the warm-up, for growth; `None` until it is computed,
-    /// in later calls. `grouping` must group by `by`.
+    /// Continues computing the memory of groups in each step after the warm-up, from which growth
+    /// is found. Returns it once it is complete; `None` before. `grouping` must group by `by`.
     pub fn growth(
         &mut self,
         by: GroupBy,
@@ -170,8 +173,9 @@ impl StepAnalysis {
         comparison.advance(lifetimes, grouping, self.steps.len())
     }
 
-    /// Returns the groups that grow from step to step; `None` until it is computed, in later calls.
-    /// Sites that differ only in library frames count as one. `grouping` must group by `by`.
+    /// Continues computing the groups that grow from step to step. Returns them once they are
+    /// complete; `None` before. Sites that differ only in library frames count as one. `grouping`
+    /// must group by `by`.
     pub fn growing(
         &mut self,
         by: GroupBy,
@@ -186,8 +190,8 @@ impl StepAnalysis {
         Some(Arc::clone(self.growing.get_or_insert_with(by, || growing)))
     }
 
-    /// Returns the groups of some of the steps; `None` until it is computed, in later calls.
-    /// `grouping` must group by `by`.
+    /// Continues computing the memory of groups in each of `steps`. Returns it once it is complete;
+    /// `None` before. `grouping` must group by `by`.
     pub fn compare(
         &mut self,
         by: GroupBy,

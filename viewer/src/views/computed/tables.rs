@@ -6,16 +6,16 @@ use vramscope_trace::DeviceId;
 
 use super::DeviceHistory;
 
-/// Number of events whose allocations are visited in one frame.
+/// Number of events whose allocations the tables by group and span visit in one frame.
 const EVENTS_PER_FRAME: u64 = 1 << 17;
-/// While a recording grows, tables are computed again once it has grown by its size divided by
-/// this.
+/// Divisor of a growing recording's size: its tables are computed again once it has grown by the
+/// quotient.
 const GROWTH_DIVISOR: u64 = 16;
 
-/// The inputs of a table: device, generation of the history, and grouping.
+/// The inputs of the tables by group and span: device, generation of the history, and grouping.
 type TableKey = (DeviceId, u64, GroupBy);
 
-/// The peaks and allocations by group, and the bytes around phases and spans, of the last key.
+/// The cached tables of peaks and allocations by group, and of the bytes around phases and spans.
 #[derive(Default)]
 pub struct TableAnalysis {
     key: Option<TableKey>,
@@ -28,9 +28,10 @@ pub struct TableAnalysis {
 }
 
 impl TableAnalysis {
-    /// Continues for one frame; `grouping` must group by `by`. Phases and spans are computed only
-    /// if `by` is the phase. Returns the tables, which may be the tables before the recording grew;
-    /// `None` until they are complete. `is_unfinished` is set if there is more to compute.
+    /// Continues computing the tables by one frame's work; `grouping` must group by `by`. Phases
+    /// and spans are computed only if `by` is the phase. Returns the last complete tables, which
+    /// may lack the newest events; `None` before the first. Sets `is_unfinished` if there is more
+    /// to compute.
     pub fn advance(
         &mut self,
         source: &DeviceHistory<'_>,

@@ -9,10 +9,11 @@ use vramscope_trace::{Churn, DeviceId};
 
 use super::{Categories, DeviceHistory};
 
-/// Number of events whose allocations are counted in one frame.
+/// Number of events whose allocations the search for temporaries counts in one frame.
 const EVENTS_PER_FRAME: u64 = 1 << 17;
 
-/// The temporaries to count.
+/// The definition of the temporaries to count: where they are allocated and how soon they are
+/// freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemporarySearch {
     /// The moment after which they are allocated.
@@ -25,7 +26,7 @@ pub struct TemporarySearch {
     pub by: GroupBy,
 }
 
-/// Temporaries and all allocations of some events.
+/// Temporaries by group, and the sum of all allocations, of the events counted so far.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     groups: HashMap<u32, TemporaryGroup>,
@@ -35,7 +36,8 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds the allocations made after the moment `from` and up to `to`.
+    /// Adds the allocations made after the moment `from` and up to `to`; those freed at most
+    /// `within_events` events later are temporaries.
     fn add(&mut self, source: &DeviceHistory<'_>, grouping: &mut Grouping, (from, to): (u64, u64), within_events: u64) {
         let Self { groups, categories, all } = self;
         let group_of = |one: &_| {
@@ -69,7 +71,7 @@ impl Sums {
     }
 }
 
-/// Temporaries by group.
+/// The temporaries by group, as far as they are counted.
 #[derive(Clone, Debug, Default)]
 pub struct TemporaryRows {
     /// The groups, most bytes first, with the category that all of a group's temporaries have.
@@ -82,7 +84,8 @@ pub struct TemporaryRows {
     pub progress: f64,
 }
 
-/// Counts temporaries in parts, one in each frame, and goes on as the recording grows.
+/// A search that counts temporaries in parts, one in each frame, and continues as the recording
+/// grows.
 #[derive(Default)]
 pub struct TemporaryScan {
     /// Device and generation of the history, and the search, whose end may change.

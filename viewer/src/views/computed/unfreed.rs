@@ -7,10 +7,10 @@ use vramscope_trace::{Allocation, DeviceId};
 
 use super::{Categories, DeviceHistory, StepAnalysis};
 
-/// Number of largest allocations that are listed.
+/// Maximum number of unfreed allocations that are listed singly, the largest ones.
 const LARGEST: usize = 10;
 
-/// The inputs of a search for unfreed allocations.
+/// The inputs of a search for unfreed allocations, which is repeated when they change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UnfreedKey {
     device: DeviceId,
@@ -22,7 +22,7 @@ struct UnfreedKey {
     is_growth_known: bool,
 }
 
-/// Allocations that are not freed.
+/// The allocations that a search found to be never freed: by group, and the largest ones singly.
 #[derive(Clone, Debug, Default)]
 pub struct UnfreedRows {
     /// By group, most bytes first, with the category that all of a group's allocations have.
@@ -31,7 +31,7 @@ pub struct UnfreedRows {
     pub largest: Vec<Allocation>,
 }
 
-/// The allocations that are not freed, of the last search.
+/// The cached result of the last search for unfreed allocations, and the leaking sites.
 #[derive(Default)]
 pub struct UnfreedAnalysis {
     found: Option<(UnfreedKey, UnfreedRows)>,
@@ -40,9 +40,9 @@ pub struct UnfreedAnalysis {
 }
 
 impl UnfreedAnalysis {
-    /// Returns the allocations of a search. `growing` are the growing groups of `grouping`, if they
-    /// are known. The cost of a new search is linear in the number of allocations made in its
-    /// range.
+    /// Returns the unfreed allocations that `search` finds. `growing` are the growing groups of
+    /// `grouping`, if they are known. The cost of a new search is linear in the number of
+    /// allocations made in its range.
     pub fn rows(
         &mut self,
         source: &DeviceHistory<'_>,

@@ -9,7 +9,7 @@ use vramscope_trace::{Recording, Replay};
 
 use super::RecordingIdentity;
 
-/// The inputs of a search; the search begins again when they change.
+/// The inputs of a search for events, which begins again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SearchKey {
     identity: RecordingIdentity,
@@ -17,7 +17,7 @@ struct SearchKey {
     steps: Arc<[u64]>,
 }
 
-/// The events that match a filter, found in steps.
+/// A search for the events that match a filter, continued in every frame.
 #[derive(Default)]
 pub struct EventSearch {
     kept: Option<(SearchKey, EventList)>,
@@ -29,7 +29,7 @@ pub struct EventSearch {
     shown: u64,
 }
 
-/// A list of events of a recording, as far as its matches are found.
+/// The list of events that match a filter, as far as they are found.
 pub struct FoundEvents<'a> {
     recording: &'a Recording,
     list: &'a mut EventList,
@@ -80,7 +80,7 @@ impl EventSearch {
 }
 
 impl FoundEvents<'_> {
-    /// Searches up to about `max_events` more events, and returns how far the search is.
+    /// Searches about `max_events` more events, and returns the progress of the search.
     ///
     /// # Errors
     /// If a chunk is not loaded or cannot be read.
@@ -88,12 +88,12 @@ impl FoundEvents<'_> {
         self.list.step(self.recording, self.replay, max_events)
     }
 
-    /// Makes the search go on [between frames](EventSearch::work).
+    /// Requests that the search continues [between frames](EventSearch::work) until it is complete.
     pub fn want_all(&mut self) {
         *self.is_wanted = true;
     }
 
-    /// Returns how far the search is.
+    /// Returns the progress of the search.
     #[must_use]
     pub fn progress(&self) -> ScanProgress {
         self.list.progress()
@@ -114,7 +114,8 @@ impl FoundEvents<'_> {
         self.list.numbers(self.recording, self.replay, offset, count)
     }
 
-    /// Returns the rows of events; freed blocks are looked up in `history` if it has them all.
+    /// Returns the rows of the events with these numbers. Blocks that they free are looked up in
+    /// `history` if it has been read far enough.
     ///
     /// # Errors
     /// If a chunk is not loaded or cannot be read.
@@ -124,8 +125,8 @@ impl FoundEvents<'_> {
         event_rows(self.recording, self.replay, known, numbers.iter().copied())
     }
 
-    /// Returns the position of the last matching event up to `moment`, as far as the events are
-    /// found; `None` if no event matches before.
+    /// Returns the position in the list of the last matching event up to `moment`, as far as the
+    /// events are found; `None` if no event up to it matches.
     ///
     /// # Errors
     /// If a chunk is not loaded or cannot be read.
@@ -134,7 +135,7 @@ impl FoundEvents<'_> {
         Ok(after.checked_sub(1))
     }
 
-    /// Searches the next (`forward`) or previous matching event from `moment` on, up to about
+    /// Searches for the next (`forward`) or previous matching event from `moment` on, among about
     /// `max_events` events.
     ///
     /// # Errors

@@ -1,9 +1,10 @@
 //! The row that a long list keeps in view.
 
-/// A row that the page scrolls to, and whether the user has scrolled away from it.
+/// The row that a long list scrolls to, and whether the user has scrolled away from it.
 ///
-/// A list that keeps the row of the moment in view [asks](Self::follow) for it each time the row
-/// changes, until the user scrolls it out of view. When the row is in view again, the list goes on.
+/// A list that keeps the row of the moment in view [requests](Self::follow) that row each time it
+/// changes, until the user scrolls it out of view. Once the row is in view again, the requests
+/// continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeptInView {
     /// The row that the page was asked for last.
@@ -14,7 +15,8 @@ pub struct KeptInView {
 }
 
 impl KeptInView {
-    /// Asks for `row` unless the user has scrolled away from the row that was asked for last.
+    /// Requests that the page scrolls to `row`, unless the user has scrolled away from the row that
+    /// was requested last.
     pub fn follow(&mut self, row: u64) {
         if !self.is_away && self.row != Some(row) {
             self.row = Some(row);
@@ -22,37 +24,39 @@ impl KeptInView {
         }
     }
 
-    /// Asks for `row`, wherever the user has scrolled.
+    /// Requests that the page scrolls to `row`, wherever the user has scrolled.
     pub fn show(&mut self, row: u64) {
         *self = Self { row: Some(row), requests: self.requests + 1, is_away: false };
     }
 
-    /// Asks for the next row that is [followed](Self::follow), wherever the user has scrolled.
+    /// Makes the next call of [`follow`](Self::follow) request its row, wherever the user has
+    /// scrolled.
     pub fn resume(&mut self) {
         (self.row, self.is_away) = (None, false);
     }
 
-    /// Notes that rows `first` to `first + count` are in view.
+    /// Records that the rows `first` to `first + count` are in view.
     pub fn scrolled(&mut self, first: u64, count: u64) {
         if let Some(row) = self.row {
             self.is_away = !(first..=first.saturating_add(count)).contains(&row);
         }
     }
 
-    /// Returns true if the user has scrolled away from the row.
+    /// Returns true if the user has scrolled away from the requested row.
     #[must_use]
     pub fn is_away(&self) -> bool {
         self.is_away
     }
 
-    /// Returns the row to scroll to and the number of the request; `None` before the first request.
+    /// Returns the row to scroll to, and the number of the request for it; `None` before the first
+    /// request.
     #[must_use]
     pub fn request(&self) -> Option<(u64, u64)> {
         self.row.map(|row| (row, self.requests))
     }
 
-    /// Returns the rows to compute, as the first one and their number: `window`, or rows around the
-    /// one to scroll to if the page does not show it yet.
+    /// Returns the rows to compute (the first one and their number): `window`, or rows around the
+    /// requested row if the page does not show it yet.
     #[must_use]
     pub fn window(&self, window: (u64, u64)) -> (u64, u64) {
         let (first, count) = window;

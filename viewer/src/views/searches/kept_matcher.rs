@@ -8,19 +8,21 @@ use vramscope_trace::Recording;
 
 use super::RecordingIdentity;
 
-/// Maximum number of filters that are kept: one for each pane.
+/// Maximum number of prepared filters that are kept: one for each pane.
 const MAX_KEPT: usize = 2;
 
-/// The inputs of a filter: the recording with the number of its sites, the text, and the number of
-/// steps.
+/// The inputs of a prepared filter: the recording's identity, its number of sites, the filter's
+/// text, and the number of steps.
 type MatcherKey = (RecordingIdentity, usize, String, usize);
 
-/// The filters that were prepared last. All views that highlight the matches of a filter share it.
+/// The filters that were last prepared for a recording. All views that highlight the matches of a
+/// filter share one of them.
 #[derive(Default)]
 pub struct KeptMatchers(Vec<(MatcherKey, Arc<Matcher>)>);
 
 impl KeptMatchers {
-    /// Returns a query prepared for a recording; `steps` are the moments at which steps begin.
+    /// Prepares a filter for a recording, or returns the prepared one. `steps` are the moments at
+    /// which training steps begin.
     pub fn get(&mut self, recording: &Recording, query: &Query, steps: &[u64]) -> Arc<Matcher> {
         let sites = recording.definitions().site_count();
         let source = (RecordingIdentity::of(recording), sites, query.text().to_owned(), steps.len());
@@ -34,7 +36,7 @@ impl KeptMatchers {
     }
 }
 
-/// The filter of a list in a pane. Pictures outline its matches.
+/// The filter that the user typed in a pane's list; pictures outline its matches.
 #[derive(Clone)]
 pub struct ShownFilter {
     /// The filter.
@@ -44,7 +46,8 @@ pub struct ShownFilter {
 }
 
 impl ShownFilter {
-    /// Creates the filter of a query; `moment` is the moment if the answer depends on it, else 0.
+    /// Creates the filter from its text and its prepared form. `moment` is the moment on the screen
+    /// if the matches depend on it, else 0.
     #[must_use]
     pub fn new(matcher: Arc<Matcher>, text: &str, moment: u64) -> Self {
         let mut hasher = DefaultHasher::new();

@@ -15,7 +15,8 @@ pub use kept_in_view::KeptInView;
 pub use kept_matcher::{KeptMatchers, ShownFilter};
 pub use step_starts::{StepStarts, uses_steps};
 
-/// Properties of a recording that stay while it grows and its oldest part is dropped.
+/// Properties by which a recording is recognized while it grows and its oldest part is dropped:
+/// start time and source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingIdentity {
     epoch_unix_ns: u64,
@@ -23,7 +24,7 @@ pub struct RecordingIdentity {
 }
 
 impl RecordingIdentity {
-    /// Returns the properties of `recording`.
+    /// Returns the identity of `recording`.
     #[must_use]
     pub fn of(recording: &Recording) -> Self {
         let info = recording.info();
@@ -31,7 +32,7 @@ impl RecordingIdentity {
     }
 }
 
-/// The searches of the lists, and the rows that they keep in view.
+/// The searches of the lists of events and allocations, and the rows that the lists keep in view.
 #[derive(Default)]
 pub struct Searches {
     /// The list of events.

@@ -16,7 +16,7 @@ pub fn uses_steps(query: &Query) -> bool {
     query.terms().iter().any(|term| is_about_steps(&term.condition))
 }
 
-/// The inputs from which the steps were found.
+/// The inputs of the moments at which steps begin, which are found again when these change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Basis {
     device: DeviceId,
@@ -25,8 +25,7 @@ struct Basis {
     until: u64,
 }
 
-/// The moments at which the steps of a device begin. Kept, because finding them visits all
-/// allocations.
+/// The cached moments at which the steps of a device begin; finding them visits all allocations.
 #[derive(Clone, Debug, Default)]
 pub struct StepStarts {
     basis: Option<Basis>,
@@ -36,9 +35,9 @@ pub struct StepStarts {
 }
 
 impl StepStarts {
-    /// Returns the moments at which the steps of a device begin, ascending; none before the history
-    /// knows the device. While a recording grows, they are found again each time it has grown by a
-    /// tenth.
+    /// Returns the moments at which the steps of a device begin, ascending; empty until the history
+    /// has allocations of the device. While a recording grows, they are found again each time it
+    /// has grown by a tenth.
     pub fn get(&mut self, recording: &Recording, marks: &Marks, history: &History, device: DeviceId) -> Arc<[u64]> {
         let Some(lifetimes) = history.lifetimes(device) else { return Arc::default() };
         let basis = Basis { device, generation: history.generation(), until: history.until() };

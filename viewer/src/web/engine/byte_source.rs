@@ -27,8 +27,8 @@ pub(super) struct RangeResponse {
     pub(super) start_and_len: Option<(u64, u64)>,
 }
 
-/// Requests a range of a URL's bytes; a server without ranges may answer with all of them. `signal`
-/// can abort the request.
+/// Requests a range of a URL's bytes. A server that does not support ranges may answer with all
+/// bytes. `signal` can abort the request.
 pub(super) async fn request_range(
     url: &str,
     range: &Range<u64>,
@@ -56,8 +56,8 @@ fn parse_content_range(text: &str) -> Option<(u64, u64)> {
     Some((start.parse().ok()?, len.parse().ok()?))
 }
 
-/// Returns the message for a URL that cannot be fetched; a URL of another server gets its own
-/// message, because browsers hide the reason.
+/// Returns the error message for a URL that cannot be fetched. For another server's URL, the
+/// message suggests to download the file, because browsers hide the reason.
 pub(super) fn fetch_error_text(url: &str, error: &JsValue) -> String {
     if Url::new(url).is_ok_and(|url| url.origin() != origin()) {
         return format!(
@@ -108,8 +108,8 @@ impl ByteSource {
         Err(format!("received {} of {requested} bytes", bytes.len()).into())
     }
 
-    /// Opens a recording by its index, reading nothing else; `None` if it has no index and must be
-    /// read completely. `on_read` gets the number of bytes of each part that is read.
+    /// Opens a recording by reading only its index; `None` if it has no index and must be read
+    /// completely. `on_read` gets the number of bytes of each part that is read.
     pub(super) async fn open(&self, mut on_read: impl FnMut(usize)) -> Result<Option<Recording>, JsValue> {
         let mut opening = RecordingOpener::new(self.len());
         while let Some(range) = opening.wanted_range() {

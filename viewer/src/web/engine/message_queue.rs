@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 
 use js_sys::Uint8Array;
 
-/// Most bytes of received messages that wait to be decoded; beyond, the page skips ahead to newer
-/// events. Decoding this many takes seconds, so a longer queue would not be live.
+/// Maximum number of bytes of received messages that wait to be decoded; beyond, the page skips
+/// ahead to newer events. Decoding this many takes seconds, so a longer queue would not be live.
 const MAX_QUEUED_BYTES: u32 = 64 << 20;
-/// Bytes that are decoded between two looks at the clock: up to 20,000 events, a few milliseconds.
+/// Number of bytes that are decoded between two checks of the time limit: up to 20,000 events, a
+/// few milliseconds.
 const SLICE_BYTES: u32 = 16 << 10;
 
 /// A binary message of the live connection that has not been decoded completely.

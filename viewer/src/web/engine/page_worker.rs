@@ -20,7 +20,7 @@ impl Drop for PageWorker {
     }
 }
 
-/// The analyzer of the recording on the page.
+/// The worker that analyzes the recording on the page, and its running job.
 pub(super) struct Analysis {
     pub(super) worker: PageWorker,
     /// The number of the recording, see [`Model::opened`](crate::model::Model::opened).
@@ -28,7 +28,7 @@ pub(super) struct Analysis {
     pub(super) running: Option<Running>,
 }
 
-/// A job that the analyzer makes.
+/// The job that the analyzer's worker runs.
 pub(super) struct Running {
     pub(super) job: Job,
     /// Number of events of the recording when it began.
@@ -37,7 +37,7 @@ pub(super) struct Running {
     pub(super) loader: RecordingLoader,
 }
 
-/// An answer of a worker.
+/// An answer of an importer's or analyzer's worker.
 pub(super) enum Answer {
     /// The next bytes of a recording.
     Part(Uint8Array),
@@ -50,9 +50,9 @@ pub(super) enum Answer {
 }
 
 impl PageWorker {
-    /// Starts a worker with a function of the engine's script, which returns a `Worker`: `None` if
-    /// the script lacks it. `react` is called with the worker's answers, and with a failure if its
-    /// script fails.
+    /// Starts a worker by calling `function` of the engine's script, which returns a `Worker`;
+    /// `None` if the script lacks the function. `react` is called with each answer of the worker,
+    /// and with a failure if the worker's script fails.
     pub(super) fn start(function: &str, react: impl FnMut(Answer) + Clone + 'static) -> Result<Option<Self>, JsValue> {
         let Ok(start) = Reflect::get(&js_sys::global(), &function.into())?.dyn_into::<Function>() else {
             return Ok(None);
@@ -72,7 +72,7 @@ impl PageWorker {
         Ok(Some(Self { worker, _listeners: [on_message, on_error] }))
     }
 
-    /// Sends the worker an object with these fields.
+    /// Sends the worker an object with these fields as a message.
     pub(super) fn send(&self, fields: &[(&str, &JsValue)]) -> Result<(), JsValue> {
         let message = Object::new();
         for (name, value) in fields {
@@ -82,7 +82,7 @@ impl PageWorker {
     }
 }
 
-/// Returns the answer that a message is; `None` for another message.
+/// Parses a worker's message into an answer; `None` for an unknown message.
 fn parse(message: &JsValue) -> Option<Answer> {
     let field = |name: &str| Reflect::get(message, &name.into()).ok().filter(|value| !value.is_undefined());
     if let Some(part) = field("part") {

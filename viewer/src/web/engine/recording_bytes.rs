@@ -5,7 +5,7 @@ use vramscope_trace::Recording;
 use wasm_bindgen::prelude::*;
 use web_sys::{Blob, BlobPropertyBag};
 
-/// Media type of a recording.
+/// The media type of a recording file.
 const MEDIA_TYPE: &str = "application/vnd.vramscope.trace";
 
 /// Number of pieces (byte arrays or blobs) of a recording at which all are combined into one blob,
@@ -31,7 +31,7 @@ impl Default for RecordingBytes {
 }
 
 impl RecordingBytes {
-    /// Copies the bytes of the part of a recording that the page holds.
+    /// Copies the bytes of the part of a recording that is in the page's memory.
     pub(super) fn held_by(recording: &Recording) -> Self {
         let mut bytes = Self::default();
         for piece in recording.bytes_in_memory() {

@@ -12,13 +12,14 @@ use super::page_worker::{Answer, PageWorker};
 use super::recording_bytes::RecordingBytes;
 use crate::protocol::FromEngine;
 
-/// Starts a worker with a function of the engine's script, sends it an object with `fields`, and
-/// returns the bytes of the recording that it makes: `None` if the script lacks the function. Calls
-/// `on_part` with each part of them, and shows the progress.
+/// Runs a worker that produces a recording, such as the importer, and returns the recording's
+/// bytes. The worker is started by `function` of the engine's script (`None` if the script lacks
+/// it) and gets an object with `fields`. Calls `on_part` with each part of the bytes, and shows the
+/// progress.
 ///
 /// # Errors
-/// If the worker fails, or, with the text `stopped`, once `is_current` returns false: the user has
-/// stopped it or opened another recording.
+/// If the worker fails, or once `is_current` returns false (the user has cancelled it or opened
+/// another recording); the error is then the text `stopped`.
 pub(super) async fn make_recording(
     app: &App,
     function: &str,

@@ -56,8 +56,8 @@ pub(super) fn save_excerpt(app: &App, is_range: bool, is_redacted: bool) {
     });
 }
 
-/// Writes an excerpt in a worker and offers it as a download. Stops without one if the user cancels
-/// it or opens another recording.
+/// Writes an excerpt in a worker and offers it as a download. Stops without a download if the user
+/// cancels or opens another recording.
 async fn write_excerpt(app: &App, is_range: bool, is_redacted: bool) -> Result<(), JsValue> {
     let (events, name) = {
         let state = app.0.state.borrow();

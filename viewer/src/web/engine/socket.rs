@@ -9,7 +9,8 @@ use web_sys::{BinaryType, CloseEvent, Event, MessageEvent, Url, WebSocket};
 
 use super::super::listener::Listener;
 
-/// What a WebSocket reports: it has opened, a text message, a binary message, or it has closed.
+/// An event of the live connection's WebSocket: it has opened, a text message, a binary message, or
+/// it has closed.
 pub(super) enum SocketEvent {
     Opened,
     Note(StreamNote),
@@ -28,8 +29,9 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Connects to the server of the page with this address. `react` is called for every event;
-    /// `on_settled` once it is known whether there is a program, or when the socket is dropped.
+    /// Connects to the server of the page at `address`, with the query string `query`. `react` is
+    /// called for every event; `on_settled` once it is known whether there is a program, or when
+    /// the socket is dropped.
     pub(super) fn open(
         address: &str,
         query: &str,
@@ -57,8 +59,8 @@ impl Socket {
         Ok(Self { socket, on_settled: RefCell::new(on_settled), _listeners: listeners })
     }
 
-    /// Calls `on_settled`: it is known whether there is a program. Only the first call has an
-    /// effect.
+    /// Calls `on_settled`, because it is known whether the server has a running program. Only the
+    /// first call has an effect.
     pub(super) fn settle(&self) {
         if let Some(on_settled) = self.on_settled.take() {
             let _ = on_settled.call0(&JsValue::UNDEFINED);
@@ -74,8 +76,8 @@ impl Drop for Socket {
     }
 }
 
-/// Returns the URL of the server's live WebSocket, which is beside the page with this address, with
-/// this query string.
+/// Returns the URL of the server's live WebSocket, next to the page at `address`, with the query
+/// string `query`.
 fn socket_url(address: &str, query: &str) -> Result<String, JsValue> {
     let url = Url::new_with_base("ws", address)?;
     url.set_protocol(if url.protocol() == "https:" { "wss:" } else { "ws:" });

@@ -13,7 +13,7 @@ use super::controls_view::{Controls, EMPTY_CACHE, MARK, RECORD, close, set_confi
 /// is below it.
 const COMMANDS_URL: &str = "commands";
 
-/// Asks the server for the commands that the running program offers, and shows them in their panel.
+/// Loads the commands that the running program offers, and shows them in their panel.
 pub(super) fn load_commands(app: &App) {
     let app = app.clone();
     spawn_local(async move {
@@ -39,8 +39,8 @@ async fn fetch_commands() -> Result<Controls, JsValue> {
     Ok(Controls { commands, is_allowed, is_busy: false })
 }
 
-/// Opens the panel of the program's commands with the focus on the name of a mark. Returns false if
-/// the program takes no marks or is not connected.
+/// Opens the panel of the program's commands and moves the focus to the field for a mark's name.
+/// Returns false if the program accepts no marks or is not connected.
 pub(super) fn edit_mark(app: &App) -> bool {
     let field = {
         let state = app.0.state.borrow();
@@ -138,7 +138,7 @@ fn request(name: Option<&str>) -> Result<RequestInit, JsValue> {
 }
 
 /// Sends a command to the running program and returns the sentence that describes its result; an
-/// error has the server's reason.
+/// error contains the server's reason.
 async fn post(command: &str, request: &RequestInit) -> Result<String, JsValue> {
     let fetched = window()?.fetch_with_str_and_init(&format!("{COMMANDS_URL}/{command}"), request);
     let response: Response = JsFuture::from(fetched).await?.dyn_into()?;

@@ -8,7 +8,8 @@ use super::early_search::EarlySearch;
 use super::render::COMMAND;
 use crate::commands::{COMMANDS, Command, Group, key_name, matching};
 
-/// Fills the help, and registers the listeners of the list of commands; `run` runs a command.
+/// Fills the help dialog, and registers the listeners of the dialog with the list of commands.
+/// `run` runs a command.
 pub(super) fn listen(app: &App, run: fn(&App, &str)) -> Result<(), JsValue> {
     fill_help(app)?;
     let (dialog, field, list) = {
@@ -43,7 +44,7 @@ pub(super) fn listen(app: &App, run: fn(&App, &str)) -> Result<(), JsValue> {
     })
 }
 
-/// Opens the list of all commands with the focus on its field.
+/// Opens the dialog with the list of all commands and moves the focus to its text field.
 pub(super) fn show_command_list(app: &App) {
     fill_command_list(app, "");
     let state = app.0.state.borrow();
@@ -55,8 +56,8 @@ pub(super) fn show_command_list(app: &App) {
     }
 }
 
-/// Gives the focus to the filter of a pane. If no pane has one, shows the list of allocations,
-/// whose filter gets the focus once it is there.
+/// Moves the focus to the filter field of a pane. If no pane has one, opens the list of
+/// allocations, whose filter field gets the focus once it is on the page.
 pub(super) fn focus_search(app: &App) {
     if !app.focus_search_field() {
         *app.0.early_search.borrow_mut() = Some(EarlySearch::new());
@@ -64,12 +65,12 @@ pub(super) fn focus_search(app: &App) {
     }
 }
 
-/// Returns the keys of a command as text: `W or +`.
+/// Formats the keys of a command: `W or +`.
 fn keys_text(command: &Command) -> String {
     command.keys.iter().map(|key| key_name(key)).collect::<Vec<_>>().join(" or ")
 }
 
-/// Lists all commands in the help.
+/// Fills the help dialog with all commands and their keys.
 fn fill_help(app: &App) -> Result<(), JsValue> {
     let page = &app.0.state.borrow().page;
     let root = page.element("help-keys")?;
@@ -94,7 +95,7 @@ fn fill_help(app: &App) -> Result<(), JsValue> {
     Ok(())
 }
 
-/// Lists the commands that match a text, the first one selected.
+/// Fills the list of commands with those that match a text, and selects the first one.
 fn fill_command_list(app: &App, text: &str) {
     let state = app.0.state.borrow();
     let Ok(list) = state.page.element("commands") else { return };
@@ -116,7 +117,8 @@ fn fill_command_list(app: &App, text: &str) {
     announce_selected(app);
 }
 
-/// Names the selected command to screen readers, which follow the text field.
+/// Makes screen readers announce the selected command of the list while the focus stays on the text
+/// field.
 fn announce_selected(app: &App) {
     let page = &app.0.state.borrow().page;
     let Ok(field) = page.element("command-text") else { return };
@@ -125,14 +127,14 @@ fn announce_selected(app: &App) {
     let _ = field.set_attribute("aria-activedescendant", &item.map(|item| item.id()).unwrap_or_default());
 }
 
-/// Returns the selected command of the list.
+/// Returns the command that is selected in the list of commands; `None` if it is empty.
 fn selected(app: &App) -> Option<String> {
     let state = app.0.state.borrow();
     let item = state.page.document.query_selector("#commands [aria-selected=true]").ok().flatten()?;
     item.get_attribute(COMMAND)
 }
 
-/// Selects the next command of the list, or the previous one.
+/// Selects the next (`forward`) or previous command in the list of commands.
 fn move_selection(app: &App, forward: bool) {
     let state = app.0.state.borrow();
     let Some(item) = state.page.document.query_selector("#commands [aria-selected=true]").ok().flatten() else {

@@ -2,10 +2,12 @@
 
 use super::super::browser::now_ms;
 
-/// How long keys belong to a field that has not appeared, in milliseconds.
+/// Maximum time in milliseconds for which keys are collected for a search field that is not on the
+/// page yet.
 const MAX_WAIT_MS: f64 = 3000.0;
 
-/// The keys that the user presses after the key for the search, until the field has the focus.
+/// The text that the user types after the search key, until the search field is on the page and has
+/// the focus.
 pub(super) struct EarlySearch {
     /// The page's clock when the search began.
     since_ms: f64,
@@ -14,13 +16,13 @@ pub(super) struct EarlySearch {
 }
 
 impl EarlySearch {
-    /// Begins a search.
+    /// Starts collecting keys for the search field.
     pub(super) fn new() -> Self {
         Self { since_ms: now_ms(), text: String::new() }
     }
 
-    /// Notes a key. Returns false if the search ends without it: by Escape, or because the field
-    /// does not appear.
+    /// Adds a key to the text. Returns false if the search ends instead: by Escape, or because the
+    /// field has not appeared in time.
     pub(super) fn press(&mut self, key: &str) -> bool {
         match key {
             _ if now_ms() - self.since_ms > MAX_WAIT_MS => return false,

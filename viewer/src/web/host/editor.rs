@@ -7,16 +7,16 @@ use super::app::App;
 use super::storage;
 use crate::editor_link::EditorTemplate;
 
-/// Name of the setting.
+/// Name of the browser's stored setting with the template for editor links.
 const SETTING: &str = "editor";
 
-/// Returns the dialog and its field.
+/// Returns the dialog for the user's editor and its text field.
 fn elements(app: &App) -> Result<(HtmlDialogElement, HtmlInputElement), JsValue> {
     let page = &app.0.state.borrow().page;
     Ok((page.element("editor")?.dyn_into()?, page.element("editor-template")?.dyn_into()?))
 }
 
-/// Applies the template that was stored, and registers the listeners of the dialog.
+/// Applies the stored template for editor links, and registers the listeners of its dialog.
 pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     if let Ok(template) = EditorTemplate::parse(&storage::load(SETTING)) {
         app.command(format!("editor-template {}", template.text()));
@@ -40,13 +40,13 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     })
 }
 
-/// Uses a template from now on; an empty one for no links.
+/// Stores and applies a template for editor links; an empty one means no links.
 fn use_template(app: &App, template: &str) {
     storage::store(SETTING, template);
     app.command(format!("editor-template {template}").trim_end());
 }
 
-/// Opens the dialog.
+/// Opens the dialog for the user's editor with the stored template.
 pub(super) fn show(app: &App) {
     let Ok((dialog, field)) = elements(app) else { return };
     field.set_value(&storage::load(SETTING));

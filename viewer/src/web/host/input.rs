@@ -35,7 +35,7 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     history::listen(app)
 }
 
-/// Returns the wheel's movement (horizontal, vertical) in CSS pixels.
+/// Converts the wheel's movement (horizontal, vertical) to CSS pixels.
 fn wheel_pixels(event: &WheelEvent) -> (f64, f64) {
     let unit = match event.delta_mode() {
         WheelEvent::DOM_DELTA_LINE => 16.0,
@@ -45,10 +45,11 @@ fn wheel_pixels(event: &WheelEvent) -> (f64, f64) {
     (event.delta_x() * unit, event.delta_y() * unit)
 }
 
-/// The fingers on a picture, by the browser's number, with their positions in CSS pixels.
+/// The fingers on a picture: the browser's number of each, and its position (x, y) in CSS pixels.
 type Fingers = Rc<RefCell<Vec<(i32, f64, f64)>>>;
 
-/// Returns the distance of the first two fingers and the point between them, in CSS pixels.
+/// Returns the distance between the first two fingers and the point in their middle, in CSS pixels;
+/// `None` with fewer fingers.
 fn spread(fingers: &[(i32, f64, f64)]) -> Option<(f64, (f64, f64))> {
     let [(_, x0, y0), (_, x1, y1), ..] = *fingers else { return None };
     Some(((x1 - x0).hypot(y1 - y0).max(1.0), (f64::midpoint(x0, x1), f64::midpoint(y0, y1))))
@@ -103,7 +104,7 @@ fn listen_to_picture(app: &App, surface: Surface) -> Result<(), JsValue> {
     })
 }
 
-/// Updates the fingers on a picture.
+/// Updates the list of fingers on a picture for a pointer event of kind `kind`.
 fn track_finger(fingers: &mut Vec<(i32, f64, f64)>, kind: PointerKind, event: &PointerEvent) {
     let finger = (event.pointer_id(), f64::from(event.offset_x()), f64::from(event.offset_y()));
     let known = fingers.iter().position(|(id, ..)| *id == finger.0);
@@ -131,7 +132,7 @@ fn send(app: &App, surface: Surface, kind: PointerKind, (x, y): (i32, i32), even
     }));
 }
 
-/// The buttons whose element ids differ from their commands.
+/// The buttons of the page: element id, and the command that a click runs.
 const BUTTONS: [(&str, &str); 10] = [
     ("home", "first"),
     ("end", "last"),
@@ -191,7 +192,8 @@ fn listen_to_fields(app: &App) -> Result<(), JsValue> {
     })
 }
 
-/// Returns the element that contains the target of an event and runs a command, with the command.
+/// Returns the element with a command that an event is for, and its command; `None` if there is
+/// none.
 fn command_of(event: &Event) -> Option<(Element, String)> {
     let target = event.target()?.dyn_into::<Element>().ok()?;
     let element = target.closest(&format!("[{COMMAND}]")).ok().flatten()?;
@@ -265,7 +267,7 @@ fn listen_to_content(app: &App) -> Result<(), JsValue> {
     Ok(())
 }
 
-/// Closes the open menu of a pane.
+/// Closes the open export menu of a pane.
 fn close_export(app: &App) {
     let menu = app.0.state.borrow().page.document.query_selector("details.export[open]").ok().flatten();
     // Fails only for invalid attribute names.

@@ -43,8 +43,8 @@ pub(super) fn listen(app: &App) -> Result<(), JsValue> {
     })
 }
 
-/// Returns true if a key belongs to a search whose field is not on the page yet. A search that does
-/// not take the key is given up.
+/// Returns true if a key is added to a search whose field is not on the page yet. Otherwise that
+/// search, if any, ends.
 fn is_for_early_search(app: &App, key: &str) -> bool {
     let mut search = app.0.early_search.borrow_mut();
     let is_taken = search.as_mut().is_some_and(|search| search.press(key));
@@ -54,8 +54,8 @@ fn is_for_early_search(app: &App, key: &str) -> bool {
     is_taken
 }
 
-/// Takes the focus from a field above a pane, so that keys are commands again. Returns false if no
-/// such field has the focus.
+/// Removes the focus from a field in a pane's header, so that keys are commands again. Returns
+/// false if no such field has the focus.
 fn leave_field_of_pane(app: &App) -> bool {
     let active = app.0.state.borrow().page.document.active_element();
     let field = active.filter(|element| element.closest(".pane-controls").is_ok_and(|controls| controls.is_some()));

@@ -9,7 +9,8 @@ use crate::virtual_scroll::{ListSize, VirtualScroll};
 /// Height of a row in multiples of the page's font size; the style sheet has this number, too.
 const ROW_HEIGHT: f64 = 1.7;
 
-/// The list in a pane: its scroll position, and the rows that the engine knows to be in view.
+/// The scroll state of a pane's long list: its position, and the rows that the engine knows to be
+/// in view.
 #[derive(Default)]
 pub(super) struct ListScroll {
     scroll: VirtualScroll,
@@ -21,7 +22,7 @@ pub(super) struct ListScroll {
     sent: Option<(u64, u64)>,
 }
 
-/// A row that the list was scrolled to.
+/// A row that a long list was scrolled to on the engine's request.
 struct Revealed {
     row: u64,
     /// Where the list was scrolled to before.
@@ -30,7 +31,7 @@ struct Revealed {
     layout: Option<Layout>,
 }
 
-/// Sizes that determine the scroll position at which a row is in view.
+/// The sizes that determine the scroll position at which a row of a long list is in view.
 #[derive(Clone, Copy, PartialEq)]
 struct Layout {
     /// Position of the list in the pane's content, in CSS pixels.
@@ -38,14 +39,14 @@ struct Layout {
     size: ListSize,
 }
 
-/// The elements of a list in a pane, and its layout.
+/// The element of a long list in a pane, and its layout.
 struct List {
     element: HtmlElement,
     layout: Layout,
 }
 
 impl List {
-    /// Finds the long list in a pane's content.
+    /// Finds the long list in a pane's content; `None` if it has none.
     fn find(content: &HtmlElement) -> Option<Self> {
         let element: HtmlElement = content.query_selector(".virtual").ok().flatten()?.dyn_into().ok()?;
         let rows = element.get_attribute("data-rows")?.parse().ok()?;
@@ -61,14 +62,14 @@ impl List {
 }
 
 impl ListScroll {
-    /// Begins again, for another view: its content is scrolled to its start.
+    /// Resets the state for another view, and scrolls the pane's content to its start.
     pub(super) fn reset(&mut self, content: &HtmlElement) {
         *self = Self::default();
         content.set_scroll_top(0);
     }
 
-    /// Notes that the content of a pane was scrolled. Returns the rows in view (the first one and
-    /// their number) if the engine does not know them.
+    /// Handles that the content of a pane was scrolled. Returns the rows in view (the first one and
+    /// their number) if the engine does not know them; else `None`.
     pub(super) fn scrolled(&mut self, content: &HtmlElement) -> Option<(u64, u64)> {
         let list = List::find(content)?;
         let Layout { top, size } = list.layout;
@@ -88,8 +89,9 @@ impl ListScroll {
         self.finish(&list)
     }
 
-    /// Scrolls to the row that the engine asks for, after the content or the size of a pane has
-    /// changed. Returns the rows in view if the engine does not know them.
+    /// Scrolls to the row that the engine requests, after the content or the size of a pane has
+    /// changed. Returns the rows in view (the first one and their number) if the engine does not
+    /// know them.
     pub(super) fn updated(&mut self, content: &HtmlElement) -> Option<(u64, u64)> {
         let Some(list) = List::find(content) else {
             self.sent = None;
@@ -114,8 +116,8 @@ impl ListScroll {
         self.finish(&list)
     }
 
-    /// Moves the rows to the list's scroll position, and returns the rows in view if the engine
-    /// does not know them.
+    /// Positions the rows according to the list's scroll position. Returns the rows in view (the
+    /// first one and their number) if the engine does not know them.
     fn finish(&mut self, list: &List) -> Option<(u64, u64)> {
         let (style, offset) = (list.element.style(), format!("{}px", self.scroll.offset()));
         // Setting the property, even to its value, makes the browser compute the styles of all

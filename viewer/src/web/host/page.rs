@@ -154,9 +154,9 @@ impl Page {
         app.and_then(|app| app.get_attribute("data-stage")).as_deref() == Some("shown")
     }
 
-    /// Returns the filter of the pane with the focus, else of the right pane, where views open,
-    /// else of the left one; `None` if no pane has a filter. That of sites is only used in the pane
-    /// with the focus: other searches are for allocations.
+    /// Returns the filter field of the pane with the focus, else of the right pane, where views
+    /// open, else of the left one; `None` if no pane has one. The filter of the view "Who holds it"
+    /// is only used in the pane with the focus, because other searches are for allocations.
     pub(super) fn search_field(&self) -> Option<HtmlInputElement> {
         const OF_ALLOCATIONS: &str = "input[data-key=search]:not([data-command='filter sites'])";
         let focused = self.document.active_element().and_then(|active| active.closest(".pane").ok().flatten());
@@ -170,7 +170,7 @@ impl Page {
         panes.into_iter().flatten().find_map(field)?.dyn_into().ok()
     }
 
-    /// Shows one pane or two. Returns true if that is a change.
+    /// Shows one pane or two. Returns true if the number has changed.
     pub(super) fn set_pane_count(&self, count: u8) -> bool {
         let is_single = count == 1;
         let changes = self.element("pane-right").is_ok_and(|pane| pane.hidden() != is_single);
@@ -193,14 +193,14 @@ impl Page {
         self.message.set_hidden(false);
     }
 
-    /// Hides the message if it is `text`.
+    /// Hides the message to the user if its text is `text`.
     pub(super) fn hide_message_of(&self, text: &str) {
         if self.element("message-text").is_ok_and(|message| message.text_content().as_deref() == Some(text)) {
             self.hide_message();
         }
     }
 
-    /// Hides the message. Returns true if one was shown.
+    /// Hides the message to the user. Returns true if one was shown.
     pub(super) fn hide_message(&self) -> bool {
         let was_shown = !self.message.hidden();
         self.message.set_hidden(true);

@@ -10,9 +10,9 @@ use super::app::App;
 use super::{controls, controls_view, dialogs, editor, history, splitters, start_page, storage};
 use crate::protocol::ToEngine;
 
-/// How long a button shows that it has copied something, in milliseconds.
+/// Time in milliseconds for which a button shows that it has copied something.
 const COPIED_MS: i32 = 1500;
-/// The message after copying by a key.
+/// Message to the user after something was copied by a key.
 const COPIED: &str = "Copied to the clipboard";
 
 /// Runs a command with its arguments. A message about an earlier command is hidden, and an open
@@ -52,18 +52,18 @@ pub(super) fn run(app: &App, command: &str) {
     }
 }
 
-/// Asks the engine for the recording's bytes, to save them.
+/// Requests the recording's bytes from the engine, to save them as a file.
 pub(super) fn save(app: &App) {
     app.send_with(&ToEngine::Save, &[]);
 }
 
-/// Asks the engine for a recording to save: of the selected or visible range (`is_range`) or of
-/// everything, without names if `is_redacted`.
+/// Requests an excerpt from the engine, to save it as a file: the selected or visible range
+/// (`is_range`) or everything, without names if `is_redacted`.
 fn save_excerpt(app: &App, is_range: bool, is_redacted: bool) {
     app.send_with(&ToEngine::SaveExcerpt { is_range, is_redacted }, &[]);
 }
 
-/// Copies the lines that record a PyTorch program.
+/// Copies the start page's lines of code that record a PyTorch program.
 fn copy_lines(app: &App) {
     let lines = app.0.state.borrow().page.element("record-lines").ok().and_then(|lines| lines.text_content());
     copy(app, lines.unwrap_or_default());
@@ -108,8 +108,8 @@ fn show_file_dialog(app: &App, is_second: bool) {
     file.click();
 }
 
-/// Copies a text to the clipboard. The focused button shows for a moment that it is done; without
-/// one, a message does.
+/// Copies a text to the clipboard. The focused button shows for a moment that this is done; if no
+/// button has the focus, a message says so.
 pub(super) fn copy(app: &App, text: String) {
     let app = app.clone();
     spawn_local(async move {
@@ -149,11 +149,10 @@ async fn write_to_clipboard(text: &str) -> Result<(), JsValue> {
     JsFuture::from(navigator.clipboard().write_text(text)).await.map(|_| ())
 }
 
-/// Name of the setting for the color scheme.
+/// Name of the browser's stored setting for the color scheme.
 const THEME: &str = "theme";
 
-/// Switches from the system's color scheme to the light one, to the dark one, and back. The browser
-/// keeps the choice.
+/// Switches to the next color scheme: the system's, light, dark. The browser stores the choice.
 fn switch_theme(app: &App) {
     let root = app.0.state.borrow().page.document.document_element();
     let theme = match root.and_then(|root| root.get_attribute("data-theme")).as_deref() {
@@ -165,13 +164,13 @@ fn switch_theme(app: &App) {
     apply_theme(app, theme);
 }
 
-/// Applies the color scheme that the browser has kept, and registers the listener of its button.
+/// Applies the stored color scheme, and registers the listener of its button.
 pub(super) fn listen_to_theme(app: &App) -> Result<(), JsValue> {
     apply_theme(app, &storage::load(THEME));
     app.on_button("theme", switch_theme)
 }
 
-/// Uses the light or the dark color scheme, or the system's if `theme` is empty.
+/// Applies the light or the dark color scheme, or the system's if `theme` is empty.
 fn apply_theme(app: &App, theme: &str) {
     {
         let page = &app.0.state.borrow().page;
@@ -189,8 +188,8 @@ fn apply_theme(app: &App, theme: &str) {
     app.remeasure();
 }
 
-/// Closes the menu, the start page, the message or the panel of the program's commands; if none is
-/// open, clears the selection.
+/// Executes the command `escape`: closes the menu, the start page, the message or the panel of the
+/// program's commands; if none is open, clears the selection.
 fn escape(app: &App) {
     let has_closed = close_menu(app) || start_page::close(app) || {
         let state = app.0.state.borrow();
@@ -201,8 +200,8 @@ fn escape(app: &App) {
     }
 }
 
-/// Closes the menu of the ways to save, or the export menu of a pane, whose button gets the focus.
-/// Returns true if one was open.
+/// Closes the menu for saving, or the export menu of a pane, and moves the focus to the menu's
+/// button. Returns true if one was open.
 fn close_menu(app: &App) -> bool {
     let document = app.0.state.borrow().page.document.clone();
     let find = |selector| document.query_selector(selector).ok().flatten();

@@ -14,7 +14,7 @@ use crate::ui::Node;
 pub(super) const BANDS: [[&str; 3]; 2] =
     [["band-outside", "show-outside", "count-outside"], ["band-others", "show-others", "count-others"]];
 
-/// The displayed content of a pane.
+/// The content of a pane that is on the page: controls, legend and content.
 #[derive(Default)]
 struct RenderedPane {
     controls: Rendered,
@@ -22,7 +22,7 @@ struct RenderedPane {
     content: Rendered,
 }
 
-/// Writes texts and contents to the page. Keeps copies of the displayed content, so that only
+/// Writer of texts and contents to the page. It keeps copies of the displayed content, so that only
 /// changes are written.
 #[derive(Default)]
 pub(super) struct Panel {
@@ -105,7 +105,7 @@ impl Panel {
     }
 }
 
-/// Returns `true` or `false` as text, for attributes.
+/// Returns `true` or `false` as the text of an HTML attribute.
 fn bool_name(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }

@@ -5,8 +5,8 @@ use web_sys::{Blob, Document, HtmlElement, Url};
 
 use super::super::browser::run_after;
 
-/// Time in milliseconds during which the browser can read a download's bytes: the user may have to
-/// choose a folder first.
+/// Time in milliseconds for which a download's bytes stay readable for the browser: the user may
+/// have to choose a folder first.
 const READABLE_MS: i32 = 600_000;
 
 /// Makes the browser download a blob, or the file at `url` if there is no blob, as a file called

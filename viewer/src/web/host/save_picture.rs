@@ -17,6 +17,7 @@ pub(super) fn save(app: &App, surface: Surface, picture: &SavedPicture) {
     }
 }
 
+/// Saves a picture as [`save`] does, but returns errors.
 fn try_save(app: &App, surface: Surface, picture: &SavedPicture) -> Result<(), JsValue> {
     let state = app.0.state.borrow();
     let pixels = &state.page.pictures[surface as usize];
@@ -43,7 +44,7 @@ fn try_save(app: &App, surface: Surface, picture: &SavedPicture) -> Result<(), J
     canvas.to_blob(finished.unchecked_ref())
 }
 
-/// Draws a picture and the parts around it.
+/// Draws a picture's pixels and its title and legend on a canvas, to save them as PNG.
 fn draw(picture: &SavedPicture, pixels: &HtmlCanvasElement, context: &CanvasRenderingContext2d) -> Result<(), JsValue> {
     context.set_fill_style_str(&picture.background.css());
     context.fill_rect(0.0, 0.0, picture.size.0.into(), picture.size.1.into());

@@ -11,10 +11,11 @@ use crate::protocol::{Screen, Surface};
 use crate::text::REGULAR;
 use crate::theme::Theme;
 
-/// The page's font size in CSS pixels at which a unit is one CSS pixel.
+/// Font size of the page, in CSS pixels, at which a unit of layout is one CSS pixel; units grow
+/// with the font size.
 const UNIT_FONT_SIZE: f32 = 13.0;
 
-/// The canvases with the scale of their pixels.
+/// The canvases of the page's pictures, with their sizes and the scale of their pixels.
 pub(super) struct Display {
     contexts: [CanvasRenderingContext2d; 3],
     /// Canvas pixels per CSS pixel.
@@ -23,7 +24,7 @@ pub(super) struct Display {
 }
 
 impl Display {
-    /// Creates the display on the page's canvases.
+    /// Creates the display of pictures on the page's canvases.
     pub(super) fn new(page: &Page) -> Result<Self, JsValue> {
         register_font(page)?;
         let context = |canvas: &HtmlCanvasElement| {
@@ -81,7 +82,7 @@ impl Display {
         (f64::from(x) * self.ratio, f64::from(y) * self.ratio)
     }
 
-    /// Shows the pixels (a buffer, RGBA) of a picture on its canvas.
+    /// Shows a picture on its canvas. `pixels` is a buffer of `width` × `height` RGBA pixels.
     pub(super) fn show(&self, surface: Surface, width: u32, height: u32, pixels: &JsValue) -> Result<(), JsValue> {
         let context = &self.contexts[surface as usize];
         let canvas = context.canvas().ok_or("the canvas is gone")?;

@@ -1,11 +1,11 @@
-//! Settings that the browser keeps for this page.
+//! Settings that the browser stores for this page.
 //!
-//! A browser may refuse to keep anything, for example in a private window: settings then last as
+//! A browser may refuse to store anything, for example in a private window: settings then last as
 //! long as the page.
 
 use wasm_bindgen::prelude::*;
 
-/// Prefix of all names.
+/// Prefix of the names of all stored settings.
 const PREFIX: &str = "vramscope.";
 
 #[wasm_bindgen]
@@ -18,12 +18,12 @@ extern "C" {
     fn set_item(name: &str, value: &str) -> Result<(), JsValue>;
 }
 
-/// Returns a setting; empty if there is none.
+/// Returns the setting called `name` from the browser's storage; empty if it is not set.
 pub(super) fn load(name: &str) -> String {
     get_item(&format!("{PREFIX}{name}")).ok().flatten().unwrap_or_default()
 }
 
-/// Keeps a setting.
+/// Stores the setting called `name` in the browser.
 pub(super) fn store(name: &str, value: &str) {
     // Without storage, the setting is forgotten with the page.
     let _ = set_item(&format!("{PREFIX}{name}"), value);
