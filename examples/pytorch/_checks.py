@@ -72,6 +72,11 @@ def same_losses(first, second, highest=0.0):
     return Check(f"largest difference of losses, {first} to {second}", value, lowest, highest)
 
 
+def losses_as_in(plain, *variants, highest=0.0):
+    """Checks that several variants have the losses of `plain`."""
+    return [same_losses(variant, plain, highest) for variant in variants]
+
+
 def step_time(what, variant, plain, lowest=None, highest=None):
     """Checks the time of a variant's step, divided by that of another one."""
     value = ratio("step_ms", variant, plain)
@@ -207,8 +212,7 @@ CHECKS = {
             2,
         ),
         step_time("every_step / never", "every_step", "never", 1.05),
-        same_losses("after_warm_up", "never"),
-        same_losses("every_step", "never"),
+        *losses_as_in("never", "after_warm_up", "every_step"),
     ],
     "release_memory": [
         Check(
@@ -256,8 +260,7 @@ CHECKS = {
     "mixed_precision": [
         cut("memory of activations", "activation_bytes", "bf16", "fp32", 0.40),
         cut("memory of activations", "activation_bytes", "f16", "fp32", 0.40),
-        same_losses("bf16", "fp32", 0.02),
-        same_losses("f16", "fp32", 0.02),
+        *losses_as_in("fp32", "bf16", "f16", highest=0.02),
     ],
     "int8_weights": [
         cut("memory of weights", "weight_bytes", "with", "without", 0.70),
@@ -279,7 +282,7 @@ CHECKS = {
         )
         for mode in ("lazy", "generator")
     ]
-    + [same_losses("lazy", "eager"), same_losses("generator", "eager")],
+    + losses_as_in("eager", "lazy", "generator"),
     "pinned_staging": [
         step_time("with / without", "with", "without", highest=0.95),
         # Negative: it rises.
@@ -312,20 +315,12 @@ CHECKS = {
         cut("peak reserved", RESERVED, "expandable_segments", "default", 0.30),
         cut("peak reserved", RESERVED, "garbage_collection", "default", 0.15),
         cut("peak reserved", RESERVED, "roundup_power2", "default", 0.05),
-    ]
-    + [
-        same_losses(variant, "default")
-        for variant in (
-            "expandable_segments",
-            "max_split_size",
-            "garbage_collection",
-            "roundup_power2",
-        )
+        *losses_as_in("default", "expandable_segments", "max_split_size"),
+        *losses_as_in("default", "garbage_collection", "roundup_power2"),
     ],
     "allocators": [
         step_time("no_caching / caching", "no_caching", "caching", 1.2),
-        same_losses("cuda_malloc_async", "caching"),
-        same_losses("no_caching", "caching"),
+        *losses_as_in("caching", "cuda_malloc_async", "no_caching"),
     ],
     "kv_cache": [
         saved("end rises by caches", END, "without", "with", "cache_bytes", 0.95, 1.05),

@@ -65,6 +65,7 @@ class Experiment:
     def __enter__(self):
         import torch
 
+        self._torch = torch
         torch.manual_seed(0)
         torch.use_deterministic_algorithms(True)
         # Filling uninitialized tensors would only add work.
@@ -91,12 +92,10 @@ class Experiment:
     def each_step(self):
         """Yields the numbers of the steps, and measures each. A recording has them as the spans
         `step 1`, `step 2` and so on, which the page shows as steps."""
-        import torch
-
         for step in range(self.steps):
             self.synchronize()
             begin = time.perf_counter()
-            with torch.profiler.record_function(f"step {step + 1}"):
+            with self._torch.profiler.record_function(f"step {step + 1}"):
                 yield step
                 self.synchronize()
             self._step_times_ms.append(1e3 * (time.perf_counter() - begin))
@@ -114,9 +113,7 @@ class Experiment:
 
     def synchronize(self):
         if self.on_gpu:
-            import torch
-
-            torch.cuda.synchronize()
+            self._torch.cuda.synchronize()
 
     def allocated_bytes(self):
         return self._statistic("allocated_bytes.all.current")
@@ -129,28 +126,22 @@ class Experiment:
 
     def reset_peak(self):
         if self.on_gpu:
-            import torch
-
-            torch.cuda.reset_peak_memory_stats()
+            self._torch.cuda.reset_peak_memory_stats()
 
     def _statistic(self, name):
         """Returns a counter of the caching allocator, or None on the CPU."""
         if not self.on_gpu:
             return None
-        import torch
-
-        return torch.cuda.memory_stats().get(name)
+        return self._torch.cuda.memory_stats().get(name)
 
     def _line(self):
-        import torch
-
         times = self._step_times_ms[WARM_UP_STEPS:] or self._step_times_ms
         return {
             "technique": self.technique,
             "variant": self.variant,
             "device": self.device,
-            "gpu": torch.cuda.get_device_properties(0).name if self.on_gpu else None,
-            "pytorch": str(torch.__version__),
+            "gpu": self._torch.cuda.get_device_properties(0).name if self.on_gpu else None,
+            "pytorch": str(self._torch.__version__),
             "peak_allocated_bytes": self.peak_allocated_bytes(),
             "peak_reserved_bytes": self._statistic("reserved_bytes.all.peak"),
             "peak_inactive_split_bytes": self._statistic("inactive_split_bytes.all.peak"),
