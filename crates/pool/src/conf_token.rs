@@ -84,6 +84,7 @@ pub(crate) struct Tokens<'a> {
     text: &'a str,
     /// The number of characters consumed.
     position: usize,
+    /// The characters that are not consumed yet.
     rest: std::iter::Peekable<std::str::Chars<'a>>,
 }
 

@@ -47,6 +47,7 @@ struct PrivatePool {
 /// that the program set for private pools.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PrivatePools {
+    /// The private pools that exist.
     by_id: BTreeMap<MempoolId, PrivatePool>,
     /// The selected pools, oldest first. If several filters accept a stream, the newest applies.
     captures: Vec<(MempoolId, CaptureFilter)>,

@@ -34,7 +34,9 @@ pub(crate) struct Request {
     /// Size of the block that it needs, in bytes.
     pub(crate) size: u64,
     pub(crate) stream: StreamId,
+    /// The block pool (size class of the default pool or of a private pool) that serves it.
     pub(crate) block_pool: BlockPoolIndex,
+    /// The part of the block pool for the request's stream.
     pub(crate) stream_pool: StreamPoolIndex,
     /// Whether expandable segments may serve it.
     pub(crate) expandable: bool,

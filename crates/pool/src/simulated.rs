@@ -26,6 +26,7 @@ pub struct SimulatedDevice {
     /// The first addresses of the next reserved ranges; see
     /// [`with_addresses`](Self::with_addresses).
     scripted_addresses: VecDeque<u64>,
+    /// The first address of the next range that has no scripted address.
     next_address: u64,
     /// Number of calls so far of all fallible [`Device`] methods.
     calls: u64,

@@ -131,6 +131,7 @@ impl Counter {
 /// for both together follow from each class, but their peak does not, so it is stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CounterBySize {
+    /// The counters of the small and of the large pool.
     kinds: [Counter; 2],
     current: u64,
     peak: u64,

@@ -33,6 +33,7 @@ pub(crate) struct StreamUses {
     freed_in_capture: Vec<BlockIndex>,
     /// The events that have not passed, by stream, oldest first.
     queues: BTreeMap<StreamId, VecDeque<(StreamEvent, BlockIndex)>>,
+    /// The frees that wait for stream events, by block.
     pending: BTreeMap<BlockIndex, PendingFree>,
 }
 

@@ -71,7 +71,9 @@ impl AddressGroup {
 /// its index in that group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Position {
+    /// Index of the group in address order.
     group: usize,
+    /// Index of the address in its group.
     at: usize,
 }
 
@@ -379,6 +381,7 @@ mod tests {
 
     use super::*;
 
+    /// A range from its first address to the address after its end.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct TestRange(u64, u64);
 

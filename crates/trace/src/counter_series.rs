@@ -121,6 +121,7 @@ impl TimeSlice for SampleColumn {
 pub struct CounterSeries {
     /// The counters before the first event.
     pub(crate) start: CounterColumn,
+    /// The counters over time, in buckets of a fixed number of events.
     pub(crate) buckets: TimePyramid<CounterColumn>,
     /// A bucket for each sample that differs from the one before it.
     pub(crate) samples: TimePyramid<SampleColumn>,

@@ -74,6 +74,7 @@ pub(crate) trait ChunkVisitor {
 #[derive(Debug, Default)]
 pub(crate) struct DecodeContext {
     pub(crate) definitions: Definitions,
+    /// Number of definitions of each kind that were decoded so far.
     counts: DefinitionCounts,
     decompressor: Decompressor,
     /// Index of the next event; `None` before the first chunk of events or full state.

@@ -19,9 +19,13 @@ pub struct DeviceState {
     pub(crate) segments: AddressMap<Segment>,
     pub(crate) blocks: AddressMap<Block>,
     pub(crate) counters: Counters,
+    /// Number of the device's events.
     pub(crate) events: u64,
+    /// Number of failed requests.
     pub(crate) ooms: u64,
+    /// Number of contradictions between events and the known state.
     pub(crate) inconsistencies: u64,
+    /// The driver's last report on the device's memory.
     pub(crate) sample: Option<MemorySample>,
     /// The numbers of the sites at which relabeled blocks were allocated, by address.
     pub(crate) allocation_sites: BTreeMap<u64, u32>,

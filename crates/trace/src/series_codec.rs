@@ -188,12 +188,14 @@ mod tests {
     use super::*;
     use crate::number_column::damage;
 
+    /// Returns the encoded series.
     fn encode(series: &CounterSeries) -> Vec<u8> {
         let mut out = Vec::new();
         put_series(&mut out, series);
         out
     }
 
+    /// Returns the series that `bytes` encode; an error if bytes are left.
     fn decode(bytes: &[u8]) -> Result<CounterSeries, PayloadError> {
         let mut reader = Reader::new(bytes);
         let series = read_series(&mut reader)?;

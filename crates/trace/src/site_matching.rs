@@ -17,7 +17,9 @@ pub struct PerRecording<T> {
 /// to match.
 #[derive(Clone, Copy)]
 struct FrameMatch {
+    /// Whether file paths are compared.
     files: bool,
+    /// Whether line numbers are compared.
     lines: bool,
     /// Whether the frames that started the script are compared, too.
     launcher: bool,
@@ -89,6 +91,7 @@ struct SharedNumbering<'a> {
     interner: &'a mut Interner,
     definitions: &'a Definitions,
     frame_match: FrameMatch,
+    /// The shared number of each stack of this recording that was numbered so far.
     stacks: HashMap<StackId, StackId>,
 }
 

@@ -302,6 +302,7 @@ struct BlockReader<'a> {
     events_since: Reader<'a>,
     times_since: Reader<'a>,
     unit: u64,
+    /// The column of relabeled blocks.
     labels: Reader<'a>,
     /// The next relabeled block: the number of blocks before it that are not read yet, and its
     /// site.

@@ -34,6 +34,7 @@ impl<S: TimeSlice> Bucket<S> {
 /// next. The lowest level has the smallest buckets. Any time range is a combination of few buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TimePyramid<S> {
+    /// The full buckets of each level, from the lowest level on.
     levels: Vec<Vec<Bucket<S>>>,
     /// The values since the last full bucket.
     open: Option<Bucket<S>>,
@@ -199,6 +200,7 @@ fn merged<S: TimeSlice>(buckets: &[Bucket<S>]) -> Bucket<S> {
 mod tests {
     use super::*;
 
+    /// A time slice that holds the first and the last of its values.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     struct Range(u64, u64);
 

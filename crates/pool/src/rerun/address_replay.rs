@@ -24,6 +24,8 @@ pub(super) struct RecordedDriverCalls {
     /// Empty for a history with blocks at the start: simulated calls then differ from the recorded
     /// ones from the first on.
     calls: Arc<[DriverCall]>,
+    /// The distance between recorded expandable segments, from which the size of address ranges is
+    /// estimated.
     spacing: AddressSpacing,
 }
 

@@ -41,6 +41,7 @@ struct AssignmentSearch<'e> {
     owners: Vec<Option<MempoolId>>,
     /// The private pools that the recording names.
     named: Vec<MempoolId>,
+    /// Number of comparisons of segments made so far.
     comparisons: u64,
 }
 

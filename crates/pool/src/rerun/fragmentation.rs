@@ -17,6 +17,8 @@ pub(super) struct FragmentationPeak {
     /// A bin of a stream pool's free blocks. While it or a bin for larger blocks is not empty, the
     /// fragmentation cannot exceed the peak with at most `harmless_free_bytes` of free bytes.
     bin: Option<(StreamPoolIndex, usize)>,
+    /// Number of free bytes up to which the fragmentation cannot exceed the peak while `bin` or a
+    /// later bin is not empty.
     harmless_free_bytes: u64,
 }
 

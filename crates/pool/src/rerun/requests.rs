@@ -110,8 +110,10 @@ impl LifetimeReceiver for () {}
 /// A block that is allocated or pending free.
 #[derive(Clone, Copy, Debug)]
 struct LiveRequest {
+    /// The request's number, from 0, in the order of starts.
     number: u32,
     bytes: u64,
+    /// True once the program has freed the block, while its free is not complete.
     is_pending: bool,
 }
 
@@ -244,6 +246,7 @@ struct PrivatePoolEnds<'h> {
     named: &'h SegmentTracker,
     /// The number of existing segments of each private pool.
     counts: HashMap<MempoolId, u64>,
+    /// The index of the arena of each stream and pool.
     arenas: HashMap<(StreamId, MempoolId), u32>,
     /// The arena of the last request; most requests have the previous request's arena.
     last: Option<((StreamId, MempoolId), u32)>,

@@ -20,6 +20,7 @@ pub(super) const COPY_COST: u64 = 2_000;
 pub(super) struct SearchState<'h> {
     pub(super) pool: Pool<RecordedDevice<'h>>,
     pub(super) private_pools: PrivatePoolTracker,
+    /// Number of calls made to the pool so far.
     pub(super) calls: u64,
     /// The length of the call log at this point.
     pub(super) logged_calls: usize,

@@ -29,6 +29,7 @@ pub(super) struct TrackedSegment {
     start: u64,
     /// The end of the highest range that was ever mapped.
     end: u64,
+    /// Bytes of the segment that exist or are mapped now.
     mapped_bytes: u64,
 }
 

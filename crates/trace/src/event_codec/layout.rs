@@ -106,6 +106,7 @@ pub(super) struct AllocationShape {
 /// freed blocks. An allocation at one of them stores one byte instead of an address.
 #[derive(Clone, Debug)]
 pub(super) struct AddressCandidates {
+    /// The candidate with number n (from 0) is at index n modulo 256.
     ring: [u64; 256],
     /// Number of candidates added since the start of the chunk.
     count: usize,

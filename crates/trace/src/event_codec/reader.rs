@@ -92,8 +92,11 @@ impl Operation {
 /// shapes.
 #[derive(Clone, Debug)]
 pub(crate) struct EventColumns {
+    /// Time of the first event, in nanoseconds.
     start_ns: u64,
+    /// Number of nanoseconds in one step of a time difference.
     unit: u64,
+    /// Whether time differences are signed, because some time is before that of the previous event.
     time_goes_back: bool,
     is_consistent: bool,
     event_count: u32,

@@ -33,6 +33,7 @@ use crate::event::{Annotation, DeviceId};
 #[derive(Clone, Debug, Default)]
 pub struct Lifetimes {
     pub(super) devices: DeviceTrackers<IndexedAllocations>,
+    /// Marks that were read from a recording whose annotations lack them.
     pub(super) marks: Vec<Annotation>,
 }
 

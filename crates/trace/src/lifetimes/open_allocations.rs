@@ -41,6 +41,7 @@ pub(super) struct OpenAllocations {
     /// A power of two buckets; at most half of the slots are used.
     buckets: Vec<Bucket>,
     len: usize,
+    /// Addresses and rows of the allocations that do not fit in their bucket.
     overflow: BTreeMap<u64, u32>,
 }
 

@@ -61,6 +61,7 @@ pub struct DeviceLifetimes {
     /// All starts and ends in the order of their events; `None` if they are not kept.
     pub(super) changes: Option<ChangeList>,
     pub(super) labels: Labels,
+    /// Number of allocations that are not stored, because all row numbers are used.
     pub(super) omitted_allocations: u64,
 }
 

@@ -47,6 +47,7 @@ use crate::site::SiteId;
 /// ```
 #[derive(Clone, Debug)]
 pub struct LifetimeTracker {
+    /// Index of the recording's first event.
     first_event: u64,
     devices: DeviceTrackers<OrderedAllocations>,
 }

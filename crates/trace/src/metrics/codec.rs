@@ -162,12 +162,14 @@ mod tests {
     use crate::segment::Segment;
     use crate::site::SiteId;
 
+    /// Returns the encoded series.
     fn encode(series: &MetricsSeries) -> Vec<u8> {
         let mut out = Vec::new();
         put_metrics(&mut out, series);
         out
     }
 
+    /// Returns the series that `bytes` encode; an error if bytes are left.
     fn decode(bytes: &[u8]) -> Result<MetricsSeries, PayloadError> {
         let mut reader = Reader::new(bytes);
         let series = read_metrics(&mut reader)?;

@@ -99,6 +99,7 @@ pub(super) struct Moment {
 #[derive(Clone, Debug)]
 pub struct MetricsSeries {
     pub(super) moments: Vec<Moment>,
+    /// The metrics of each pool and stream at each moment, moment by moment.
     pub(super) groups: Vec<((PoolKey, StreamId), Metrics)>,
     pub(super) churn: Churn,
     /// Least number of events between two moments.

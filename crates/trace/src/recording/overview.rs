@@ -100,6 +100,7 @@ pub(super) struct Overview {
     pub(super) events: u64,
     pub(super) start_ns: Option<u64>,
     pub(super) device_histories: BTreeMap<DeviceId, DeviceHistory>,
+    /// Number of lost events.
     pub(super) lost: u64,
     /// Number of lost events that this reader was not sent, because a later full state replaced
     /// them.
