@@ -5,7 +5,7 @@ use std::ops::Range;
 use vramscope_pool::RecordedConf;
 use vramscope_trace::{FormatError, IndexedEncoder, RangeCopy, Recording, Redactor};
 
-/// Where an excerpt is written.
+/// The encoder of an excerpt, with names or with placeholders.
 enum Writer {
     Plain(Box<IndexedEncoder>),
     Redacted(Box<Redactor<IndexedEncoder>>),
@@ -24,7 +24,7 @@ impl Writer {
 /// What a step of an [`ExcerptJob`] has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExcerptStep {
-    /// A part was written; the share that is done follows from (events done, events in all).
+    /// A part was written: the number of events written so far, and of all events to write.
     Written(u64, u64),
     /// Nothing: these byte ranges of the recording must be supplied first.
     Missing(Vec<Range<u64>>),
@@ -62,7 +62,7 @@ impl ExcerptJob {
             none => {
                 let info = self.copy.begin(recording)?;
                 none.insert(if self.is_redacted {
-                    // Unknown options may contain any text.
+                    // Keep only known options: others may contain any text, also names.
                     let known = RecordedConf::parse(&info.alloc_conf).settings.to_conf();
                     let redactor = Redactor::new(&info, known, IndexedEncoder::new);
                     Writer::Redacted(Box::new(redactor))

@@ -11,7 +11,7 @@ use crate::request::Observer;
 
 /// Number of events that are read between two reports of progress.
 const EVENTS_PER_STEP: u64 = 1 << 18;
-/// What is being done.
+/// The text of the progress reports.
 const STAGE: &str = "Looking for problems";
 
 /// Finds the problems of a recording. `settings` are the recorded ones.

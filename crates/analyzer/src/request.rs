@@ -1,4 +1,4 @@
-//! What the page asks for.
+//! The requests of the page.
 
 use serde::Deserialize;
 
@@ -13,14 +13,14 @@ pub enum Request {
         device: u16,
         /// The settings to try; `None` for the recorded figures alone.
         alloc_conf: Option<String>,
-        /// The most bytes that the allocator may reserve; `None` for the recorded limit.
+        /// Maximum bytes that the allocator may reserve; `None` for the recorded limit.
         capacity_bytes: Option<u64>,
     },
     /// All settings worth trying on a device, ranked.
     Advice {
         /// The device.
         device: u16,
-        /// The most bytes that the allocator may reserve; `None` for the recorded limit.
+        /// Maximum bytes that the allocator may reserve; `None` for the recorded limit.
         capacity_bytes: Option<u64>,
     },
     /// The problems that the recording shows.

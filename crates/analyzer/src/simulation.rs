@@ -16,9 +16,9 @@ const CALLS_PER_STEP: usize = 1 << 16;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WhatIfReport {
     device: u16,
-    /// The settings of the simulated run; those of the recording without one.
+    /// The settings of the simulated run; without a run, the recorded settings.
     alloc_conf: String,
-    /// The most bytes that the simulated allocator may reserve; `None` for no limit.
+    /// Maximum bytes that the simulated allocator may reserve; `None` for no limit.
     capacity_bytes: Option<u64>,
     /// First event at which the pool decides differently from the recorded allocator.
     unverified_from: Option<u64>,
