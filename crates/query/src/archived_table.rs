@@ -1,4 +1,5 @@
-//! A table of an archive: Parquet files with equal columns, one behind the other in time.
+//! A table of an archive: Parquet files with equal columns, each for a later time than the one
+//! before.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use crate::checked_source::CheckedSource;
 use crate::error::ObjectError;
 use crate::object_reader::{ObjectReaders, ReadCounters, SharedReaders};
 
-/// The address under which DataFusion looks for the objects' store, which has no objects: all
-/// reading is done by [`ObjectReaders`].
+/// Address of the object store that DataFusion is given. It has no objects: [`ObjectReaders`] read
+/// them all.
 pub(crate) const STORE_URL: &str = "archive://run";
 /// The column whose times the manifest lists for each part.
 const TIME: &str = "time";
@@ -31,7 +32,7 @@ pub(crate) fn time_type() -> DataType {
     DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()))
 }
 
-/// Returns the columns of a table with the given type of texts.
+/// Returns the columns of a table; columns of text have the type `text`.
 fn schema_of(table: Table, text: &DataType) -> SchemaRef {
     let field = |&(name, kind): &(&str, ColumnKind)| {
         let data_type = match kind {
@@ -72,7 +73,7 @@ impl ArchivedTable {
     }
 }
 
-/// Returns a part with its times, by which DataFusion skips it.
+/// Returns the file of a part with its range of times, by which DataFusion can skip it.
 fn file(part: &TablePartEntry, schema: &SchemaRef, file_schema: &SchemaRef) -> PartitionedFile {
     let time = |unix_ms: u64| {
         let unix_ms = i64::try_from(unix_ms).unwrap_or(i64::MAX);

@@ -121,6 +121,7 @@ impl FileSource for CheckedSource {
     }
 }
 
+/// A planner of files that names the file in each error.
 #[derive(Debug)]
 struct CheckedMorselizer(Box<dyn Morselizer>);
 
@@ -132,7 +133,7 @@ impl Morselizer for CheckedMorselizer {
     }
 }
 
-/// A planner or the rows of an object.
+/// A planner of one object, or a part of its rows, with the object's name for errors.
 #[derive(Debug)]
 struct Checked<T: ?Sized> {
     name: Arc<str>,
@@ -140,6 +141,7 @@ struct Checked<T: ?Sized> {
 }
 
 impl<T: ?Sized> Checked<T> {
+    /// Wraps `inner`, which reads the object `name`.
     fn boxed(name: Arc<str>, inner: Box<T>) -> Box<Self> {
         Box::new(Self { name, inner })
     }
@@ -177,12 +179,13 @@ impl Morsel for Checked<dyn Morsel> {
     }
 }
 
-/// Runs `read`, which reads the object `name`.
+/// Runs `read`, which reads the object `name`. An error or a panic becomes an error with that name.
 fn check<T>(name: &str, read: impl FnOnce() -> Result<T>) -> Result<T> {
     name_failure(name, catch_unwind(AssertUnwindSafe(read)))
 }
 
-/// Returns the result of reading the object `name`, with its name in an error.
+/// Returns the result of reading the object `name`. An error or a caught panic becomes an error
+/// with that name.
 fn name_failure<T>(name: &str, result: std::result::Result<Result<T>, Box<dyn Any + Send>>) -> Result<T> {
     match result {
         Ok(result) => result.map_err(|error| name_object(name, error)),

@@ -34,7 +34,7 @@ pub enum SqlError {
     Internal(String),
 }
 
-/// An object of an archive that cannot be read, on its way through DataFusion. The text names the
+/// The error of reading an object of an archive, as DataFusion passes it on. The text names the
 /// object.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

@@ -28,9 +28,9 @@ use crate::untrusted::{MAX_FOOTER_BYTES, check_footer, check_pages};
 
 /// The magic number at the end of a Parquet file.
 const MAGIC: &[u8] = b"PAR1";
-/// Bytes of the footer's length and the magic number.
+/// Number of bytes of the footer's length and the magic number together.
 const TAIL_BYTES: u64 = 8;
-/// Bytes that are read at the end of a file: most footers fit.
+/// Number of bytes that are read first, at the end of a file: most footers fit.
 const FIRST_READ_BYTES: u64 = 64 << 10;
 /// Ranges with at most this many bytes between them are read by one request.
 const MAX_GAP_BYTES: u64 = 256 << 10;
@@ -54,6 +54,7 @@ impl ReadCounters {
         (objects.len() as u64, self.bytes.swap(0, Ordering::Relaxed))
     }
 
+    /// Counts that `bytes` bytes of an object were read.
     fn add(&self, name: &str, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.objects.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
@@ -119,14 +120,17 @@ struct ObjectReader {
 type ParquetResult<T> = std::result::Result<T, ParquetError>;
 
 impl ObjectReader {
+    /// Returns the name of the object.
     fn name(&self) -> &str {
         &self.entry.object.name
     }
 
+    /// Returns the error that the object is refused for a reason.
     fn refuse(&self, reason: impl fmt::Display) -> ParquetError {
         ObjectError::new(self.name(), reason).into()
     }
 
+    /// Reads and counts a range of bytes.
     async fn read(&self, range: Range<u64>) -> ParquetResult<Bytes> {
         let bytes = self.part.read_range(range).await.map_err(ObjectError::from)?;
         self.readers.counters.add(self.name(), bytes.len() as u64);
@@ -169,6 +173,7 @@ impl ObjectReader {
         Ok(footer)
     }
 
+    /// Reads and checks the footer.
     async fn read_footer(&self) -> ParquetResult<ParquetMetaData> {
         let len = self.entry.object.bytes;
         let end = self.read(len.saturating_sub(FIRST_READ_BYTES)..len).await?;
@@ -222,7 +227,8 @@ impl AsyncFileReader for ObjectReader {
     }
 }
 
-/// Returns the requests that read all ranges, in order and without overlap.
+/// Returns the ranges to request, which together contain all of `ranges`: in order, without
+/// overlap, and with close ones joined.
 fn merge_ranges(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut sorted: Vec<_> = ranges.to_vec();
     sorted.sort_by_key(|range| (range.start, range.end));

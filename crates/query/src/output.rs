@@ -11,7 +11,7 @@ use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde_json::json;
 use vramscope_collector::is_control;
 
-/// Blanks between the columns of a table.
+/// Number of blanks between the columns of a table.
 const GAP: u16 = 2;
 /// Number of rows of a table for which the widths of columns are fixed. Longer tables continue with
 /// a new header, so that a bounded number of rows is in memory.
@@ -111,6 +111,7 @@ impl<'a> RowWriter<'a> {
         Ok(())
     }
 
+    /// Writes the rows of `block` below a header, and empties `block`.
     fn write_block(&mut self) -> io::Result<()> {
         let mut table = Table::new();
         let fields = self.schema.fields();

@@ -38,11 +38,12 @@ pub(crate) fn ranks_table(archive: &ArchiveReader) -> Result<MemTable> {
     MemTable::try_new(schema, vec![vec![batch]])
 }
 
-/// Returns a number as an SQL integer; larger ones become the largest.
+/// Returns a number as an SQL integer; a number above `i64::MAX` becomes `i64::MAX`.
 fn saturate(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// Returns the sum of a value over all parts.
 fn sum(parts: &[RecordingPartEntry], of: fn(&RecordingPartEntry) -> u64) -> u64 {
     parts.iter().map(of).fold(0, u64::saturating_add)
 }

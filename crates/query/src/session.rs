@@ -35,24 +35,24 @@ pub const MAX_STATEMENT_BYTES: usize = 64 << 10;
 /// Maximum number of words, numbers and signs of a statement: they can nest, and DataFusion is
 /// recursive.
 const MAX_TOKENS: usize = 2048;
-/// Stack of a thread that plans or runs a statement. Without optimization, half of it suffices for
-/// the deepest statements of [`MAX_TOKENS`] that tests try, and a quarter does not.
+/// Stack size of a thread that plans or runs a statement, in bytes. Without optimization, half of
+/// it suffices for the deepest statements of [`MAX_TOKENS`] that tests try, and a quarter does not.
 const STACK_BYTES: usize = 64 << 20;
-/// Maximum memory for sorting, grouping and joining.
+/// Maximum memory for sorting, grouping and joining, in bytes.
 const MEMORY_BYTES: usize = 1 << 30;
-/// Batches of rows that wait to be written.
+/// Maximum number of batches of rows that wait to be written.
 const WAITING_BATCHES: usize = 2;
 
 /// The bytes and rows that a statement read and returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuerySummary {
-    /// Rows that were written.
+    /// Number of rows that were written.
     pub rows: u64,
     /// True if there are more rows than the limit.
     pub has_more: bool,
-    /// Objects of the archive that were read.
+    /// Number of the archive's objects that were read.
     pub objects: u64,
-    /// Bytes that were read.
+    /// Number of bytes that were read from the archive.
     pub bytes: u64,
 }
 
@@ -78,7 +78,7 @@ impl Drop for QuerySession {
     }
 }
 
-/// An answer on its way from DataFusion's threads.
+/// A part of an answer, sent from DataFusion's threads to the writer.
 enum Part {
     Columns(SchemaRef),
     Rows(RecordBatch),
@@ -108,8 +108,7 @@ impl QuerySession {
     ///
     /// # Errors
     /// If the statement is no SQL, does more than read, or fails; if an object of the archive is
-    /// not the objects that the manifest lists; or if `out` fails. `out` then has a part of the
-    /// rows.
+    /// not as the manifest lists it; or if `out` fails. `out` then has a part of the rows.
     pub fn run(
         &self,
         statement: &str,

@@ -5,18 +5,19 @@
 //! Footers and page headers are in Thrift's compact protocol:
 //! <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>.
 
-/// The largest footer; that of an archive's part has about 30 KB.
+/// Maximum size of a footer, in bytes. The footer of an archive's part has about 30 KB.
 pub(crate) const MAX_FOOTER_BYTES: u64 = 4 << 20;
-/// The largest page, uncompressed. The archive's writer makes pages of at most 1 MiB.
+/// Maximum uncompressed size of a page, in bytes. The archive's writer makes pages of at most 1
+/// MiB.
 const MAX_PAGE_BYTES: u64 = 16 << 20;
 /// Maximum number of values of a page.
 const MAX_PAGE_VALUES: u64 = 1 << 24;
 /// Maximum number of elements of a list in a footer, such as row groups or columns.
 const MAX_LIST: u64 = 1024;
-/// The deepest nesting of structures; Parquet's have about eight levels.
+/// Maximum nesting depth of structures; Parquet's have about eight levels.
 const MAX_DEPTH: usize = 16;
 
-/// A value of a field that is an integer; `None` for other types.
+/// The value of an integer field; `None` for fields of other types.
 type Integer = Option<i64>;
 
 /// Thrift's types in the compact protocol.
@@ -36,26 +37,30 @@ mod kind {
 /// Bytes in Thrift's compact protocol, from a position on.
 struct Compact<'a>(&'a [u8]);
 
-/// Why bytes are refused.
+/// A result whose error says why bytes are refused.
 type Result<T> = std::result::Result<T, String>;
 
+/// Returns the reason for which damaged bytes are refused.
 fn damaged() -> String {
     "it is damaged".to_owned()
 }
 
 impl Compact<'_> {
+    /// Reads a byte.
     fn byte(&mut self) -> Result<u8> {
         let (first, rest) = self.0.split_first().ok_or_else(damaged)?;
         self.0 = rest;
         Ok(*first)
     }
 
+    /// Skips a number of bytes.
     fn skip(&mut self, bytes: u64) -> Result<()> {
         let bytes = usize::try_from(bytes).map_err(|_| damaged())?;
         self.0 = self.0.get(bytes..).ok_or_else(damaged)?;
         Ok(())
     }
 
+    /// Reads an unsigned integer of variable length.
     fn varint(&mut self) -> Result<u64> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
@@ -68,6 +73,7 @@ impl Compact<'_> {
         Err(damaged())
     }
 
+    /// Reads a signed integer of variable length.
     fn integer(&mut self) -> Result<i64> {
         let number = self.varint()?;
         Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
@@ -98,6 +104,7 @@ impl Compact<'_> {
         Ok(())
     }
 
+    /// Skips a list like [`value`](Self::value); its elements have the field number 0.
     fn list(&mut self, path: &mut Vec<i64>, field: &mut dyn FnMut(&[i64], Integer)) -> Result<()> {
         let head = self.byte()?;
         let len = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
@@ -116,6 +123,7 @@ impl Compact<'_> {
         Ok(())
     }
 
+    /// Skips a structure like [`value`](Self::value).
     fn structure(&mut self, path: &mut Vec<i64>, field: &mut dyn FnMut(&[i64], Integer)) -> Result<()> {
         let mut id = 0_i64;
         loop {

@@ -25,9 +25,9 @@ use vramscope_query::{OutputFormat, QuerySession};
 
 /// The first second: 2027-01-15 08:15:00 UTC, so that the documented times are in the run.
 const START_UNIX_S: u64 = 1_800_000_900;
-/// Ranks of a host.
+/// Number of ranks of each host.
 const RANKS_OF_A_HOST: u32 = 8;
-/// Seconds of a step of the training run.
+/// Duration of a training step, in seconds.
 const STEP_SECONDS: u64 = 7;
 const MIB: u64 = 1 << 20;
 
@@ -35,6 +35,7 @@ const MIB: u64 = 1 << 20;
 struct Random(u64);
 
 impl Random {
+    /// Returns a number below `limit`.
     fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -43,6 +44,7 @@ impl Random {
     }
 }
 
+/// Returns the description of a rank's process.
 fn description(rank: u32, mesh: Option<Mesh>) -> ProcessDescription {
     ProcessDescription {
         rank: Some(rank),
@@ -96,7 +98,7 @@ fn write_archive(address: &ArchiveAddress, ranks: u32, seconds: u64) -> Result<(
                 names: if second == 0 { names.collect() } else { Vec::new() },
                 ..Summary::default()
             };
-            // What does not fit is sent again. Not as in a run, where it is lost.
+            // A summary that does not fit is passed again. A server would lose it.
             while !writer.summary(identity, description, &summary, stored_ns) {
                 thread::sleep(Duration::from_millis(5));
             }

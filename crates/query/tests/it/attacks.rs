@@ -9,6 +9,7 @@ use crate::harness::Archive;
 
 const ALL_ROWS: &str = "SELECT * FROM rollups";
 
+/// Checks that a statement is refused with an error that contains `expected`.
 #[track_caller]
 fn check_refused(archive: &Archive, statement: &str, expected: &str) {
     match archive.run(statement, OutputFormat::Json) {
@@ -127,6 +128,7 @@ fn first_part(archive: &Archive, table: &str) -> String {
     archive.manifest()[table][0]["name"].as_str().expect("a name").to_owned()
 }
 
+/// Checks that a statement fails with one line about an object that contains `expected`.
 #[track_caller]
 fn check_damaged(archive: &Archive, statement: &str, expected: &[&str]) {
     match archive.run(statement, OutputFormat::Json) {
@@ -169,6 +171,7 @@ fn replace_part(archive: &Archive, table: &str, bytes: &[u8]) -> String {
     name
 }
 
+/// Returns the SHA-256 digest of bytes in hexadecimal.
 fn sha256(bytes: &[u8]) -> String {
     use sha2::Digest as _;
     sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -202,7 +205,7 @@ fn manifest_without_parts_is_an_error() {
     assert!(archive.rows("SELECT * FROM ranks").is_empty());
 }
 
-/// A number in a sequence that looks random, by Knuth's multiplier.
+/// Returns a number below `len`; consecutive values of `index` give numbers that look random.
 fn scatter(index: usize, len: usize) -> usize {
     ((index as u64).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 33) as usize
         % len

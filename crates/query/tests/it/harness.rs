@@ -19,7 +19,7 @@ pub(crate) const START_UNIX_S: u64 = 1_800_000_000;
 const RUN_SECONDS: u64 = 9000;
 /// Seconds from one row of a rank to the next.
 pub(crate) const ROW_SECONDS: u64 = 10;
-/// Ranks of the run, in two stages and on two machines.
+/// Number of ranks of the run, in two stages and on two machines.
 pub(crate) const RANKS: u32 = 8;
 
 const MIB: u64 = 1 << 20;
@@ -30,7 +30,7 @@ pub(crate) struct Archive {
     folder: TempDir,
 }
 
-/// The process of a rank. Ranks 0 to 3 are on machine-0.
+/// Returns the description of a rank's process. Ranks 0 to 3 are on machine-0.
 pub(crate) fn description(rank: u32) -> ProcessDescription {
     let mesh: Mesh = "pp=2,dp=2,tp=2".parse().expect("a valid mesh");
     ProcessDescription {
@@ -47,7 +47,7 @@ pub(crate) fn identity(rank: u32) -> String {
     format!("{rank:032x}")
 }
 
-/// The device of a rank at row `row`:
+/// Returns the device of a rank at row `row`:
 ///
 /// - All have 10 GiB allocated, and 12 GiB in the second stage. Rank 3 grows by 1 MiB each row.
 /// - Rank 6 has 40 GiB at row 450 (09:15:00).
@@ -147,6 +147,7 @@ impl Archive {
         archive
     }
 
+    /// Returns the address of the archive's folder.
     fn address(&self) -> ArchiveAddress {
         let url = format!("file://{}/run", self.folder.path().display());
         ArchiveAddress::parse(&url).expect("a valid address")
@@ -189,6 +190,7 @@ impl Archive {
     }
 }
 
+/// Reads a JSON file.
 fn read_json(path: &Path) -> serde_json::Value {
     serde_json::from_slice(&fs::read(path).expect("the object exists")).expect("JSON")
 }
