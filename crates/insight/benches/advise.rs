@@ -15,7 +15,7 @@ use vramscope_pool::Settings;
 use vramscope_pool::rerun::{History, Simulation, Workload};
 use vramscope_trace::{NullSink, Recording};
 
-/// Calls in one step: some 10 ms.
+/// Number of calls in one step, which takes some 10 ms.
 const CALLS_PER_STEP: usize = 100_000;
 
 fn main() {

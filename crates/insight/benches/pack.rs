@@ -11,7 +11,7 @@ use vramscope_insight::packing::{Buffer, DevicePacker, Packer, PackingState};
 use vramscope_pool::rerun::History;
 use vramscope_trace::Recording;
 
-/// Steps between two looks at the placement.
+/// Number of steps between two checks of the placement.
 const STEPS: u64 = 1_000_000;
 
 fn main() {

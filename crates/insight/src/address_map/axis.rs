@@ -4,18 +4,19 @@ use std::ops::Range;
 
 use super::segment_spans::{SegmentSpan, sort_spans};
 
-/// A range of addresses that is reserved at some of the shown moments, without a gap.
+/// A contiguous range of addresses, each of which is reserved at one or more of the shown moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     /// Address of the first byte.
     pub address: u64,
     /// Size in bytes.
     pub size: u64,
-    /// Bytes of the axis below its first byte.
+    /// Position of its first byte on the axis, in bytes from the axis's lower end.
     pub offset: u64,
 }
 
-/// The addresses that a map shows, as bytes from the axis's lower end.
+/// The vertical axis of an address map: ranges of addresses above each other, with short gaps
+/// between them. A position on the axis is a number of bytes from its lower end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressAxis {
     ranges: Vec<AddressRange>,
@@ -63,7 +64,8 @@ impl AddressAxis {
     }
 
     /// Returns the part of the axis on which `size` bytes at `address` are; `None` if none of them
-    /// is on the axis. Bytes beyond the end of the range with the first one are left out.
+    /// is on the axis. Bytes beyond the end of the [`AddressRange`] that contains `address` are
+    /// left out.
     #[must_use]
     #[inline]
     pub fn locate(&self, address: u64, size: u64) -> Option<Range<u64>> {

@@ -12,7 +12,8 @@ use crate::composition::{AllocationRows, CompositionSeries};
 const LARGE_ROWS: usize = 10;
 /// Minimum width in columns of a [`LargeRectangle`].
 const LARGE_COLUMNS: usize = 16;
-/// Pixels that may be painted for every allocation that a step may read: both take about as long.
+/// Number of pixels that are painted in about the time in which one allocation is read. A step
+/// measures its work in pixels.
 const PIXELS_PER_ROW: usize = 16;
 
 /// The content of a pixel of an address map.
@@ -26,13 +27,14 @@ pub enum MapPixel {
     Free,
     /// An allocation.
     Allocation {
-        /// The layer of its group.
+        /// The layer of its group, see [`CompositionSeries::layer_of`].
         layer: u8,
     },
 }
 
 impl MapPixel {
-    /// Codes of pixels without allocation, in [`AddressMap::pixels`]; the others are layers.
+    /// Codes of pixels without an allocation, in `AddressMap::pixels`. Every other code is the
+    /// layer of the pixel's allocation.
     const GAP: u8 = u8::MAX;
     const NOT_RESERVED: u8 = u8::MAX - 1;
     const FREE: u8 = u8::MAX - 2;
@@ -62,14 +64,14 @@ pub enum AddressHit {
         address: u64,
         /// Size in bytes.
         size: u64,
-        /// The column's moment.
+        /// The moment that the pixel's column shows.
         moment: u64,
     },
     /// An address that is not reserved at the column's moment.
     NotReserved {
         /// The address.
         address: u64,
-        /// The column's moment.
+        /// The moment that the pixel's column shows.
         moment: u64,
     },
 }
@@ -79,7 +81,7 @@ pub enum AddressHit {
 pub struct LargeRectangle {
     /// Its row number.
     pub row: u32,
-    /// The layer of its group.
+    /// The layer of its group, see [`CompositionSeries::layer_of`].
     pub layer: u8,
     /// The columns that it fills.
     pub columns: Range<usize>,
@@ -90,6 +92,7 @@ pub struct LargeRectangle {
 /// The part of an [`AddressMap`] that the next step paints.
 #[derive(Clone, Debug)]
 enum Stage {
+    /// The free memory of the segments that are left, the largest last.
     Segments(Vec<SegmentSpan>),
     /// Allocations of one size class after the other, the largest first.
     Allocations {
@@ -101,15 +104,16 @@ enum Stage {
 
 /// A picture of one device's memory: time across, addresses up.
 ///
-/// Created without allocations and painted by [`step`](Self::step), the large allocations first, so
-/// that the picture is useful after the first steps. Where several allocations share a pixel it
-/// shows the one that covers most of it.
+/// A new map has no allocations. [`step`](Self::step) paints them, the large ones first, so that
+/// the picture is useful after the first steps. A pixel shows the allocation that covers most of
+/// it.
 #[derive(Clone, Debug)]
 pub struct AddressMap {
     moments: Vec<u64>,
     axis: AddressAxis,
     scale: ByteScale,
-    /// A code of [`MapPixel`] for each pixel, the lowest row of pixels first.
+    /// A code of [`MapPixel`] for each pixel, the lowest row of pixels first and each row from the
+    /// left.
     pixels: Vec<u8>,
     painted: PaintedRows,
     large: Vec<LargeRectangle>,
@@ -130,7 +134,7 @@ impl AddressMap {
             .between(first, last)
             .filter(|span| !columns_of(&moments, span.first_moment, span.end).is_empty())
             .collect();
-        // Taken from the end.
+        // `step` takes spans from the end, so it paints the largest first.
         sort_spans(&mut spans, |span| span.size);
         let axis = AddressAxis::new(spans.iter().copied(), height);
         let scale = ByteScale::new(&visible.unwrap_or(0..axis.length()), height);
@@ -152,7 +156,7 @@ impl AddressMap {
         &self.axis
     }
 
-    /// Returns the vertical scale: bytes of the axis on pixel rows.
+    /// Returns the vertical scale, which converts positions on the axis to pixel rows.
     #[must_use]
     pub fn scale(&self) -> &ByteScale {
         &self.scale
@@ -170,23 +174,24 @@ impl AddressMap {
         matches!(self.stage, Stage::Complete)
     }
 
-    /// Returns the content of a pixel so far; `y` counts from the lowest address.
+    /// Returns what has been painted so far in column `x` and pixel row `y`, counted from the
+    /// lowest address.
     #[must_use]
     #[inline]
     pub fn pixel(&self, x: usize, y: usize) -> MapPixel {
         MapPixel::from_code(self.code(x, y))
     }
 
-    /// Returns the code of a pixel.
+    /// Returns the code of a pixel: that of a [`MapPixel`].
     #[inline]
     fn code(&self, x: usize, y: usize) -> u8 {
         let width = self.moments.len();
         if x < width { self.pixels.get(y * width + x).copied().unwrap_or(MapPixel::GAP) } else { MapPixel::GAP }
     }
 
-    /// Returns the content of the pixels of a row so far, from the left, each with the row number
-    /// of the allocation, which means nothing for pixels without one; `y` counts from the lowest
-    /// address.
+    /// Iterates over what has been painted so far in pixel row `y`, from the left; `y` counts from
+    /// the lowest address. The second value is the row number of the pixel's allocation; it is
+    /// meaningless for a pixel without one.
     pub fn pixel_row(&self, y: usize) -> impl Iterator<Item = (MapPixel, u32)> + '_ {
         let width = self.moments.len();
         let codes = self.pixels.get(y * width..(y + 1) * width).unwrap_or_default();
@@ -276,11 +281,11 @@ impl AddressMap {
     ) -> usize {
         let Some(range) = self.axis.locate(address, size) else { return 0 };
         let (bottom, top) = (self.scale.position(range.start), self.scale.position(range.end));
-        // Allocations do not overlap, so nothing covers more than a half twice. Later ones are less
-        // than twice as large as the smallest possible one of this class.
+        // At one moment, only one allocation can cover more than half of a pixel. Later allocations
+        // are less than twice as large as the smallest possible one of this class.
         let class_part = (1u64 << size_class.min(63)) as f64 / self.scale.bytes_per_row();
         let closing = (2.0 * class_part).min(0.5) as f32;
-        // Columns count from the picture's left edge; `self.moments` is empty during a search.
+        // The number of columns; `self.moments` is empty while `step` searches.
         let width = self.pixels.len() / (self.scale.rows() as usize).max(1);
         let pixels = &mut self.pixels;
         let mut work = 0;
@@ -344,14 +349,13 @@ impl AddressMap {
     }
 }
 
-/// Returns the columns at whose moments something is live that begins at `first_moment` and ends at
-/// `end`.
+/// Returns the columns whose moments are at or after `first_moment` and before `end`.
 fn columns_of(moments: &[u64], first_moment: u64, end: u64) -> Range<usize> {
     let start = moments.partition_point(|&moment| moment < first_moment);
     start..moments.partition_point(|&moment| moment < end).max(start)
 }
 
-/// Returns the pixel rows that show some byte of a part of the axis.
+/// Returns the pixel rows that show at least one byte of `range`, a part of the axis.
 fn touched_rows(scale: &ByteScale, range: &Range<u64>) -> Range<usize> {
     let height = f64::from(scale.rows());
     let bottom = scale.position(range.start).floor().clamp(0.0, height) as usize;
@@ -373,7 +377,7 @@ fn free_range<R: AllocationRows>(
     let after = spans.partition_point(|span| span.address <= address);
     let here = *spans.get(after.checked_sub(1)?)?;
     let mut free = Some(here.address..here.end_address()).filter(|free| free.contains(&address))?;
-    // Adjacent segments are not one, but the mapped parts of an expandable segment are.
+    // Adjacent mapped parts belong to one expandable segment; other adjacent segments stay apart.
     if here.is_mapped_part {
         for span in spans[after..].iter().take_while(|span| span.is_mapped_part) {
             if span.address != free.end {

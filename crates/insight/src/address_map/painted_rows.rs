@@ -1,6 +1,6 @@
 //! Pixels that show the allocation that covers most of them.
 
-/// The number of "no allocation" in [`PaintedRows::row`].
+/// The value of [`PaintedRows::row`] for a pixel without an allocation.
 pub(super) const NO_ROW: u32 = u32::MAX;
 
 /// For every pixel, the allocation that covers most of it.
@@ -14,8 +14,8 @@ pub(super) struct PaintedRows {
     row: Vec<u32>,
     /// Covered part of each pixel, 0 to 1.
     cover: Vec<f32>,
-    /// For every pixel row, `width` + 1 columns: the column itself if it is open, else a later one
-    /// at or before the next open one.
+    /// For every pixel row, `width` + 1 entries, one for each column and one for the end: the
+    /// column's own number if its pixel is open, else a later column, not beyond the next open one.
     next: Vec<u16>,
 }
 
@@ -36,12 +36,13 @@ impl PaintedRows {
         self.row.get(y * self.width + x).copied().unwrap_or(NO_ROW)
     }
 
-    /// Returns the row numbers of the allocations shown in the pixel row `y`, or [`NO_ROW`] each.
+    /// Returns the row numbers of the allocations shown in the pixel row `y`, [`NO_ROW`] for a
+    /// pixel without one.
     pub(super) fn rows(&self, y: usize) -> &[u32] {
         self.row.get(y * self.width..(y + 1) * self.width).unwrap_or_default()
     }
 
-    /// Returns the first open column from `x` on in pixel row `y`; the width if all are painted.
+    /// Returns the first open column from `x` on in pixel row `y`; the width if all are closed.
     fn next_open(&mut self, x: usize, y: usize) -> usize {
         let next = &mut self.next[y * (self.width + 1)..(y + 1) * (self.width + 1)];
         let mut x = x;
@@ -53,9 +54,10 @@ impl PaintedRows {
         x
     }
 
-    /// Covers the fraction `part` of each pixel in the columns `start..end` of pixel row `y` with the
-    /// allocation that has the row number `row`. Pixels are closed if their cover then is at least `closing`. `changed` gets each
-    /// column that now shows the allocation. Returns the number of pixels looked at.
+    /// Covers the fraction `part` of each pixel in the columns `start..end` of pixel row `y` with
+    /// the allocation that has the row number `row`. Closes pixels of which at least the fraction
+    /// `closing` is covered then. `changed` gets each column that now shows the allocation. Returns
+    /// the number of pixels looked at.
     pub(super) fn cover(
         &mut self,
         (start, end): (usize, usize),

@@ -9,8 +9,8 @@ use super::segment_spans::SegmentSpans;
 
 /// The reserved memory of all devices of a recording over time, up to a moment.
 ///
-/// [`step`](Self::step) adds events, also of a recording that grows. Reading an event takes about
-/// 60 ns.
+/// [`step`](Self::step) adds further events, also while the recording grows. Reading an event takes
+/// about 60 ns.
 #[derive(Clone, Debug, Default)]
 pub struct SegmentHistory {
     devices: BTreeMap<DeviceId, SegmentSpans>,
@@ -19,7 +19,7 @@ pub struct SegmentHistory {
     moment: Option<u64>,
     /// The last moment whose full state was added.
     state_added_at: Option<u64>,
-    /// The result for devices without memory.
+    /// The spans of a device without segments, for [`device`](Self::device) to return.
     empty: SegmentSpans,
 }
 
@@ -46,7 +46,8 @@ impl SegmentHistory {
     /// now. A recording whose next events were dropped begins again.
     ///
     /// # Errors
-    /// If a chunk cannot be read: load what [`missing`](Self::missing) names first.
+    /// If a chunk cannot be read: load the byte ranges that [`missing`](Self::missing) returns
+    /// first.
     pub fn step(&mut self, recording: &Recording, max_events: u64) -> Result<bool, FormatError> {
         let known = recording.first_event()..=recording.end_event();
         let mut moment = match self.moment.filter(|moment| known.contains(moment)) {
@@ -84,7 +85,7 @@ impl SegmentHistory {
         self.state_added_at != Some(moment) && recording.has_correction_at(moment)
     }
 
-    /// Adds the full state at a moment, and returns the moment.
+    /// Applies the recording's memory state at `moment`, and returns `moment`.
     fn add_state(&mut self, recording: &Recording, moment: u64) -> Result<u64, FormatError> {
         let state = self.replay.seek(recording, moment)?;
         for (&id, spans) in &mut self.devices {

@@ -1,4 +1,4 @@
-//! Which memory a device's segments comprise at which moments.
+//! The addresses that a device's segments occupy over time.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ pub struct SegmentSpan {
     pub size: u64,
     /// The first moment at which it is reserved.
     pub first_moment: u64,
-    /// The first moment at which it is no longer; `u64::MAX` if it is reserved at the end.
+    /// The first moment at which it is not reserved any more; `u64::MAX` if it is reserved at the
+    /// end.
     pub end: u64,
     /// Whether it is a mapped part of an expandable segment; adjacent parts belong together.
     pub is_mapped_part: bool,
@@ -28,7 +29,7 @@ impl SegmentSpan {
     }
 }
 
-/// Sorts spans by a key. They may be many: each mapped part of an expandable segment has one.
+/// Sorts spans by a key, in ascending order.
 pub(super) fn sort_spans(spans: &mut [SegmentSpan], key: fn(&SegmentSpan) -> u64) {
     spans.sort_unstable_by_key(key);
 }
@@ -73,7 +74,8 @@ impl SegmentSpans {
     /// Applies a full state of the device at `moment`: ends the segments that it lacks, and begins
     /// its new segments.
     pub fn apply_full_state(&mut self, moment: u64, state: &DeviceState) {
-        // Expandable segments are whole in a state, and in pieces here: only what differs changes.
+        // A full state has one entry for an expandable segment that has several spans here, so only
+        // addresses that differ are changed.
         let contains = |address: u64, size: u64| {
             state.segment_at(address).is_some_and(|segment| address.saturating_add(size) <= segment.end())
         };
@@ -124,7 +126,7 @@ impl SegmentSpans {
                 let (address, size) = (start, open_size);
                 self.ended.push(SegmentSpan { address, size, first_moment: since, end: moment, is_mapped_part });
             }
-            // The rest goes on as spans of their own.
+            // The parts before and after stay reserved, as spans of their own.
             if start < address {
                 self.open.insert(start, (address - start, moment, is_mapped_part));
             }
@@ -138,7 +140,7 @@ impl SegmentSpans {
     }
 
     /// Returns the spans that are reserved at any moment from `first` to `last`, in no particular
-    /// order. The cost follows the spans that end after `first`.
+    /// order. The cost is linear in the number of spans that end after `first`.
     pub fn between(&self, first: u64, last: u64) -> impl Iterator<Item = SegmentSpan> + '_ {
         let ended = &self.ended[self.ended.partition_point(|span| span.end <= first)..];
         let open = self.open.iter().map(|(&address, &(size, first_moment, is_mapped_part))| SegmentSpan {

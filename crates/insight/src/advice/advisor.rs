@@ -11,7 +11,8 @@ use super::request_profile::RequestProfile;
 use super::result::{Advice, is_worthwhile};
 use super::trial::Trial;
 
-/// Number of settings from which on none are added. A run of 4,000,000 events takes 0.3 s.
+/// Number of tried settings at which refinement stops, to limit the time: a run of 4,000,000 events
+/// takes 0.3 s.
 const MAX_TRIALS: usize = 20;
 
 /// A simulated run that an [`Advisor`] needs.
@@ -27,7 +28,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Makes the run, all at once.
+    /// Simulates the whole run and returns its figures.
     #[must_use]
     pub fn simulate(&self, workload: &Workload) -> RunSummary {
         match self.stop_at_first_oom {
@@ -40,9 +41,9 @@ impl Run {
 /// The purpose of a simulated run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// The trial with this index.
+    /// The trial with this index in [`Advisor::trials`].
     Trial(usize),
-    /// A run of the search with this index.
+    /// A run of the bisection with this index in [`Advisor::searches`].
     Probe(usize, Probe),
 }
 
@@ -128,7 +129,8 @@ impl Advisor {
                 self.outstanding_trials -= 1;
                 self.trials[index].predicted = summary;
                 if self.trials[index].is_recorded {
-                    // Its runs use processors that would wait for the last run of a round.
+                    // Its runs use processors that would otherwise wait for the last run of the
+                    // round.
                     self.add_search(index);
                 }
             }
@@ -182,7 +184,7 @@ impl Advisor {
         })
     }
 
-    /// Chooses the runs of the next round, of which there may be none.
+    /// Chooses the runs of the next round. A round may have none.
     fn begin_next_round(&mut self) {
         let ranked = self.ranked();
         self.round = match self.round {

@@ -3,10 +3,10 @@
 use vramscope_pool::Settings;
 use vramscope_pool::rerun::RunSummary;
 
-/// Granularity of the search in bytes: that in which the driver provides memory.
+/// Size of one step of the search, in bytes. The driver provides memory in multiples of it.
 const STEP_BYTES: u64 = 2 << 20;
-/// The least number of steps by which a capacity grows that an unlimited run did not exceed but in
-/// which a request fails.
+/// Minimum number of steps by which the capacity is raised, if a request fails although the
+/// capacity is what an unlimited run reserved.
 const MIN_GROWTH_STEPS: u64 = 8;
 
 /// The least memory that a program runs in under some settings without a failed request.
@@ -34,13 +34,15 @@ pub(super) enum Probe {
 #[derive(Clone, Debug)]
 pub(super) struct CapacitySearch {
     settings: Settings,
-    /// A request fails with this many steps of memory.
+    /// The largest known capacity with which a request fails, in steps of [`STEP_BYTES`].
     failing_steps: u64,
-    /// No request fails with this many steps of memory.
+    /// The smallest known capacity with which no request fails, in steps, and the figures of its
+    /// run.
     working: Option<(u64, RunSummary)>,
     /// The number of steps that the unlimited run reserved, before a run with a limit has worked.
     /// Only for settings that act differently with a limit.
     needed_steps: Option<u64>,
+    /// Whether a request fails even without a limit.
     has_failed: bool,
 }
 
@@ -68,8 +70,8 @@ impl CapacitySearch {
         self.settings.garbage_collection_threshold > 0.0
     }
 
-    /// Returns the number of steps with which a run decides equally: each of its requests to the
-    /// driver is granted or refused as before.
+    /// Returns the smallest capacity in steps with which the allocator decides as it did in the run
+    /// of `summary`: each of its requests to the driver is granted or refused as before.
     fn sufficient_steps(&self, summary: &RunSummary) -> u64 {
         summary.sufficient_bytes.div_ceil(STEP_BYTES).max(self.failing_steps + 1)
     }
@@ -127,7 +129,8 @@ fn bytes_of(steps: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Returns the figures of a program that needs `needed` bytes and takes up to `wanted` bytes.
+    /// Returns the figures of a run with a capacity of `bytes`: a request fails below `needed`
+    /// bytes, and the program reserves up to `wanted` bytes.
     fn figures(bytes: u64, needed: u64, wanted: u64) -> RunSummary {
         RunSummary { ooms: u64::from(bytes < needed), sufficient_bytes: bytes.min(wanted), ..RunSummary::default() }
     }

@@ -28,7 +28,7 @@ const fn card(name: &'static str, total_gib_hundredths: u64) -> Card {
     Card { name, total_bytes: ((total_gib_hundredths * 2 - 1) << 30) / 200 }
 }
 
-/// GPUs by memory, from the least up. `docs/advise.md` names the source of each size.
+/// GPUs in ascending order of their memory. `docs/advise.md` names the source of each size.
 pub const CARDS: [Card; 18] = [
     card("RTX 3060 12GB", 1163),
     card("T4", 1456),

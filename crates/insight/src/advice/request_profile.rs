@@ -40,8 +40,8 @@ impl RequestProfile {
     }
 
     /// Returns the size of the largest segment, in bytes, that one of the requests needs under
-    /// `settings`; 0 without requests. A request of the largest size needs the largest segment,
-    /// except that one of less than 10 MiB may need less than the shared size.
+    /// `settings`; 0 without requests. The largest request does not always need the largest
+    /// segment: requests below 10 MiB share segments, which may be larger.
     pub(super) fn largest_segment_bytes(&self, settings: &Settings) -> u64 {
         let segment = |&bytes: &u64| size::segment_size(settings, size::block_size(settings, bytes));
         self.sizes.iter().map(segment).max().unwrap_or(0)
@@ -54,7 +54,7 @@ impl RequestProfile {
     }
 
     /// Returns the settings without the values that cannot change a decision for these requests.
-    /// Settings for which this is equal lead to equal runs.
+    /// Two settings for which the result is equal lead to equal runs.
     pub(super) fn effective(&self, settings: &Settings) -> Settings {
         let (mut effective, default) = (settings.clone(), Settings::default());
         if !self.rounds_differently(settings) {
@@ -75,7 +75,8 @@ impl RequestProfile {
         effective
     }
 
-    /// Returns true if a request needs a segment of `large_segment_size`, or pages of it.
+    /// Returns true if a request needs a segment or pages of the size that `large_segment_size_mb`
+    /// sets.
     fn uses_large_segment_size(&self, settings: &Settings) -> bool {
         self.sizes.iter().any(|&bytes| {
             let block = size::block_size(settings, bytes);
@@ -95,7 +96,7 @@ impl RequestProfile {
         settings.max_split_size_bytes.is_some_and(|max| max <= largest_block_bytes)
     }
 
-    /// Returns true if a request has at least `bytes` after rounding.
+    /// Returns true if a request has at least `bytes` after rounding; false for `None`.
     fn reaches(&self, settings: &Settings, bytes: Option<u64>) -> bool {
         let largest = self.sizes.last().map_or(0, |&largest| size::block_size(settings, largest));
         bytes.is_some_and(|bytes| largest >= bytes)

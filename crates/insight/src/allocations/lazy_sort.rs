@@ -47,7 +47,8 @@ impl LazySort {
         &self.entries[start..end]
     }
 
-    /// Moves the entries of a page to their places.
+    /// Sorts the entries of the page with index `page`, after dividing the list at the page's
+    /// bounds.
     fn sort_page(&mut self, page: usize) {
         if self.sorted[page] {
             return;
@@ -59,7 +60,7 @@ impl LazySort {
         self.sorted[page] = true;
     }
 
-    /// Divides the list at an index.
+    /// Divides the list at an index, so that no entry before it is greater than one from there on.
     fn divide_at(&mut self, index: usize) {
         if index == 0 || index >= self.entries.len() {
             return;
@@ -93,7 +94,7 @@ fn partition(entries: &mut [u128]) -> usize {
     for at in 0..entries.len() {
         let entry = entries[at];
         entries.swap(at, below);
-        // Without a branch: whether an entry is below is as good as random.
+        // Without a branch, because the processor could not predict it.
         below += usize::from(entry < pivot);
     }
     below
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_those_of_the_sorted_list() {
+    fn windows_equal_slices_of_the_sorted_list() {
         let mut random = fastrand::Rng::with_seed(7);
         for len in [0, 1, 1023, 1024, 1025, 40_000, 100_001] {
             let entries: Vec<u128> = (0..len).map(|_| random.u128(..5000)).collect();

@@ -64,7 +64,8 @@ impl SortKey {
     }
 }
 
-/// The order of a list of allocations. Equal ones are in the order of their starts.
+/// The order of a list of allocations. Allocations with equal values are in the order of their
+/// starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AllocationOrder {
     /// The column.

@@ -11,7 +11,7 @@ pub(super) struct Ages {
     pub(super) allocated_bytes: u64,
     /// Bytes of the blocks that were freed before it.
     pub(super) freed_bytes: u64,
-    /// Bytes of live allocations that are younger than the failed step.
+    /// Bytes of live allocations that were made since the failed step began.
     pub(super) young_bytes: u64,
 }
 
@@ -34,8 +34,9 @@ impl Ages {
 }
 
 /// Returns the bytes of live blocks that look like an optimizer's state that is being created: the
-/// newest live blocks, if all have sizes of the oldest blocks (the parameters), and blocks of as
-/// many bytes lie between both (the gradients). 0 otherwise.
+/// blocks made after the last free, if nearly all have sizes of the oldest blocks (the parameters).
+/// Returns 0 if they have not, or if the failed request of `requested` bytes has no such size.
+/// `failed` is its event number.
 ///
 /// Used where stacks are missing.
 pub(super) fn state_like_bytes(lifetimes: &DeviceLifetimes, failed: u64, requested: u64) -> u64 {
@@ -46,7 +47,7 @@ pub(super) fn state_like_bytes(lifetimes: &DeviceLifetimes, failed: u64, request
     if !oldest.contains(&requested) {
         return 0;
     }
-    // What follows the last free is the state: nothing is freed while it is created.
+    // The state follows the last free, because nothing is freed while it is created.
     let last_free = lifetimes
         .iter()
         .filter_map(|one| one.allocated_until.filter(|&end| end <= moment).map(|end| (end, one.size)))

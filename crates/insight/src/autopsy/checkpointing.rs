@@ -7,7 +7,7 @@ use vramscope_trace::{Allocation, Definitions, SiteId};
 use super::contents::module_calls;
 use crate::frames::frame_label;
 
-/// Maximum number of lines to try.
+/// Maximum number of lines whose activations a trial computes again.
 const MAX_TRIED: usize = 3;
 
 /// One line of the program that calls modules several times in a step, such as
@@ -92,7 +92,7 @@ impl ModuleCalls {
         Self { found }
     }
 
-    /// Returns the lines with most bytes, most first.
+    /// Returns at most three lines: those with most bytes, largest first.
     pub(crate) fn largest(&self) -> &[ModuleCall] {
         &self.found
     }
@@ -114,8 +114,9 @@ fn common_scope(definitions: &Definitions, calls: &[Vec<Allocation>]) -> Option<
     common.map(|parts| parts.join("/")).filter(|scope| !scope.is_empty())
 }
 
-/// Returns the activations that are freed after their call and requested again, each with both
-/// events: all but the last of a call, which is the next call's input.
+/// Returns the activations that checkpointing frees after their call and requests again: all but
+/// the last of a call, which is the next call's input. Each has three event numbers: its request,
+/// the end of its call, and the event before which it is requested again (`u64::MAX` for never).
 ///
 /// They are requested again when the backward pass has finished with the next call or, for the last
 /// call, when it first frees one of them. In the failed step they are not requested again before
@@ -140,7 +141,7 @@ pub(crate) fn checkpointed(call: &ModuleCall, failed: u64) -> Vec<(u64, u64, u64
     changes
 }
 
-/// Returns true if a call follows another before the backward pass frees the activations of that.
+/// Returns true if the call `next` begins before the backward pass frees the activations of `call`.
 fn is_of_same_step(call: &[Allocation], next: &[Allocation]) -> bool {
     let begin = next.first().map_or(u64::MAX, |one| one.first_moment);
     call.iter().any(|one| one.allocated_until.is_none_or(|end| end > begin))

@@ -49,6 +49,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    /// Creates the lines of a recording, without any named so far.
     pub(super) fn new(recording: &Recording) -> Self {
         let grouping = Grouping::of(GroupBy::Line, recording);
         Self { grouping, labels: BTreeMap::new(), unnamed: BTreeMap::new() }
@@ -114,10 +115,12 @@ impl Lines {
         self.labels.get(&line).cloned().unwrap_or_default()
     }
 
+    /// Returns the category of a block, recorded or inferred.
     pub(super) fn category_of(&self, block: &Block) -> Category {
         self.grouping.category_of(block).category
     }
 
+    /// Returns the category of a site, recorded or inferred.
     pub(super) fn category(&self, site: SiteId) -> Category {
         self.grouping.category(site, false).category
     }
@@ -142,7 +145,7 @@ impl Lines {
         holders
     }
 
-    /// Returns the lines that grow, of compared steps.
+    /// Returns the lines that grow in the comparison of steps `compared`; `None` without growth.
     pub(super) fn growing(&self, definitions: &Definitions, compared: &GroupsByStep) -> Option<Growing> {
         let growing = compared.growing(&MergedSites::new(&self.grouping, definitions));
         let mut found = Growing::default();
@@ -164,9 +167,9 @@ pub(super) fn compared_steps(steps: &Steps, until: u64) -> Option<GroupsByStep> 
 /// The lines of a program that grow from step to step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Growing {
-    /// Bytes by which they grew until the last step.
+    /// Bytes by which they grew, all together, from the first to the last compared step.
     pub(super) bytes: u64,
-    /// Their numbers.
+    /// The numbers of the lines, see [`Lines`].
     pub(super) lines: BTreeSet<u32>,
 }
 
@@ -177,8 +180,8 @@ impl Growing {
     }
 }
 
-/// Returns the innermost call of the program from which nearly all of some bytes were requested;
-/// `None` without stacks.
+/// Returns the innermost call of the program from which nearly all bytes of `requests` (site and
+/// bytes of each) were requested; `None` without stacks.
 pub(super) fn common_call(definitions: &Definitions, requests: impl Iterator<Item = (SiteId, u64)>) -> Option<String> {
     let mut by_site: BTreeMap<SiteId, u64> = BTreeMap::new();
     for (site, bytes) in requests {

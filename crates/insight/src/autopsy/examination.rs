@@ -15,10 +15,10 @@ use crate::steps::{AllocatedCurve, GroupsByStep, Steps};
 
 /// Maximum number of listed blocks that pin segments.
 const MAX_PINS: usize = 8;
-/// Fragmentation is the cause even if the step's contents may be, where this part of the reserved
-/// memory is free in the request's pool and stream: an eighth.
+/// Divisor: if at least an eighth of the reserved memory is free in the request's pool and stream,
+/// the cause is fragmentation, whatever the step's contents are.
 const FRAGMENTED_PART: u64 = 8;
-/// Maximum number of steps before a failure whose first events are kept.
+/// Maximum number of steps before a failure whose first moments are kept.
 const MAX_STEP_STARTS: usize = 64;
 
 /// The findings about one failure, completed step by step.
@@ -29,21 +29,26 @@ pub(super) struct Examination {
     is_continued: bool,
     /// The comparison of the steps before the failure, until it is complete.
     compared: Option<GroupsByStep>,
+    /// Whether `compared` has all steps.
     is_compared: bool,
     /// The search for the moment of least memory, without steps.
     curve: AllocatedCurve,
+    /// The least allocated bytes found by `curve`, and their moment; the begin of the failed step
+    /// if there are steps.
     least: (u64, u64),
 }
 
 impl Examination {
-    /// Begins with the failure of event number `event` on a device with these steps.
+    /// Creates the examination of the failure with event number `event`; `steps` are the device's
+    /// training steps.
     pub(super) fn new(steps: &Steps, event: u64) -> Self {
         let before: Vec<_> = steps.as_slice().iter().filter(|step| step.to_event < event).collect();
         let last = before.last().map(|step| step.to_event);
         let from = before.len().saturating_sub(MAX_STEP_STARTS);
         let step_starts: Vec<u64> = before[from..].iter().map(|step| step.from_event).chain(last).collect();
         let moment = event.saturating_sub(1);
-        // The moment of least memory in the second half is near the begin of the last step.
+        // Without steps, the moment of least memory in the second half of the events counts as the
+        // begin of the failed step.
         let curve = AllocatedCurve::new(moment / 2, if step_starts.is_empty() { moment } else { 0 });
         Self {
             event,
@@ -201,7 +206,7 @@ fn refined_cause(
     if is_state || state_like_bytes(lifetimes, oom.failure.event, need) > active / 8 {
         return OomCause::OptimizerState;
     }
-    // One large request beside little else is not a matter of the parameters.
+    // One large request beside little live memory does not mean that the parameters are too large.
     let is_filled = ages.freed_bytes <= ages.allocated_bytes / 20 && active >= need / 2;
     if is_filled || parameters > obtainable / 5 * 4 {
         return OomCause::Parameters;

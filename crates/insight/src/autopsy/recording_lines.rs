@@ -12,6 +12,7 @@ pub(crate) struct RecordingLines<'r> {
 }
 
 impl<'r> RecordingLines<'r> {
+    /// Creates the lines of a recording, without any named so far.
     pub(crate) fn new(recording: &'r Recording) -> Self {
         Self { definitions: recording.definitions(), lines: Lines::new(recording) }
     }
@@ -21,12 +22,13 @@ impl<'r> RecordingLines<'r> {
         self.lines.of_allocation(self.definitions, one)
     }
 
+    /// Returns the category of a site, recorded or inferred.
     pub(crate) fn category(&self, site: SiteId) -> Category {
         self.lines.category(site)
     }
 
-    /// Returns the innermost call of the program from which nearly all of some bytes were
-    /// requested; `None` without stacks.
+    /// Returns the innermost call of the program from which nearly all bytes of `requests` (site
+    /// and bytes of each) were requested; `None` without stacks.
     pub(crate) fn common_call(&self, requests: impl Iterator<Item = (SiteId, u64)>) -> Option<String> {
         common_call(self.definitions, requests)
     }

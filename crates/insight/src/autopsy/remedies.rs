@@ -17,9 +17,10 @@ use crate::failures::OomCause;
 /// Maximum number of program lines whose allocations are freed earlier in a trial, one line at a
 /// time.
 const MAX_LINES: usize = 8;
-/// Lines that hold less are not tried, in bytes.
+/// Minimum live bytes of a line for which a trial frees its memory earlier.
 const MIN_LINE_BYTES: u64 = 1 << 20;
-/// A temporary of less than this share of what can be obtained is not tried to be avoided.
+/// Divisor: avoiding a temporary is tried only if it has at least 1/16 of the bytes that a request
+/// can obtain.
 const TEMPORARY_SHARE: u64 = 16;
 /// Numbers of parts into which requests are divided.
 const PARTS: [u64; 3] = [2, 4, 8];
@@ -84,6 +85,7 @@ impl Candidates<'_> {
         found
     }
 
+    /// Creates an alternative with the recorded settings.
     fn alternative(detail: String, change: Change) -> Alternative {
         Alternative { detail, settings: None, change }
     }

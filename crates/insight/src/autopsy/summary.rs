@@ -61,7 +61,7 @@ pub(super) fn summary(oom: &OutOfMemory, facts: Facts<'_>) -> String {
     }
 }
 
-/// Returns which blocks pin a segment, as a sentence; empty if it does not matter.
+/// Returns which blocks pin a segment, as a sentence; empty unless the cause is fragmentation.
 fn pins(oom: &OutOfMemory) -> String {
     let Some(pinning) = oom.pinning.as_ref().filter(|_| oom.cause == OomCause::Fragmentation) else {
         return String::new();
