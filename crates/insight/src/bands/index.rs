@@ -10,8 +10,8 @@ const CLASSES: usize = 64;
 /// Ended allocations are listed by size class and lifetime class (powers of two), in the order of
 /// their ends. In a list with lifetimes of 2ˡ to 2ˡ⁺¹ events, an allocation that is live at a
 /// moment ends within 2ˡ⁺¹ events after it, and at least half of the allocations that end there are
-/// live: the cost of a search follows the allocations found, however many short-lived ones lie
-/// between the moments. Takes 8 bytes for every allocation.
+/// live: the cost of a search is linear in the number of allocations found, however many
+/// short-lived ones lie between the moments. Takes 8 bytes for every allocation.
 #[derive(Clone, Debug)]
 pub struct BandIndex {
     classes: Vec<SizeClass>,
@@ -25,8 +25,8 @@ pub struct BandIndex {
 #[derive(Clone, Debug, Default)]
 struct EndedList {
     rows: Vec<u32>,
-    /// End of each, in moments after the index's first one, so that a search need not read the
-    /// rows; the largest value stands for later ends.
+    /// End of each allocation, as the number of moments after the index's first one, so that a
+    /// search need not read the rows. `u32::MAX` stands for that and all later ends.
     ends: Vec<u32>,
 }
 
@@ -40,7 +40,7 @@ impl EndedList {
     }
 
     /// Returns the position of the first allocation from `from` on that ends after `moment`. Fast
-    /// if it is near.
+    /// if that is near `from`.
     fn first_after(&self, rows: &impl AllocationRows, origin: u64, from: usize, moment: u64) -> usize {
         match u32::try_from(moment.saturating_sub(origin)) {
             Ok(distance) if distance < u32::MAX => gallop(&self.ends, from, |&end| end <= distance),
@@ -52,7 +52,7 @@ impl EndedList {
 /// The allocations of one size class.
 #[derive(Clone, Debug, Default)]
 struct SizeClass {
-    /// The ended ones, by lifetime class.
+    /// The ended allocations, by lifetime class.
     ended: Vec<EndedList>,
     /// Rows of the allocations that are live at the end, in the order of their starts. Ended ones
     /// are removed later, so that removal costs little.
@@ -87,7 +87,7 @@ impl BandIndex {
     }
 
     /// Adds up to `max_changes` further changes of `rows`, and returns true if none are left. Takes
-    /// about 40 ns a change. Pass these rows in searches, too.
+    /// about 40 ns a change. Searches of this index must read from `rows`, too.
     pub fn step(&mut self, rows: &impl AllocationRows, max_changes: usize) -> bool {
         let until = rows.change_count().min(self.changes.saturating_add(max_changes.max(1)));
         while self.changes < until {
@@ -158,7 +158,9 @@ pub(crate) struct Search {
     size_class: usize,
     /// Index of the list: a lifetime class; after the last one, the allocations not ended.
     list: usize,
+    /// Position in the list of the allocation to read next.
     position: usize,
+    /// Whether `position` has been set for the list.
     is_begun: bool,
 }
 
@@ -241,7 +243,7 @@ impl Search {
                 break;
             }
             self.position += 1;
-            // Ended allocations are in a list of ended allocations.
+            // Skip allocations that have ended: they were found in a list of ended allocations.
             if end == u64::MAX && size >= min_size {
                 let first_column = moments.partition_point(|&moment| moment < start) as u32;
                 let candidate = Candidate { row, size, group, first_column, end_column: moments.len() as u32 };

@@ -6,9 +6,9 @@ use super::index::{BandIndex, Search};
 use super::scale::ByteScale;
 use crate::composition::{AllocationRows, CompositionColumn, CompositionSeries, LAYERS, LayerBytes};
 
-/// Maximum number of (band, column) pairs in a layout: 8 MB. A picture at its own scale needs at
-/// most one for each pixel; a vertically magnified one would need more, and shows more allocations
-/// by layer instead.
+/// Maximum number of (band, column) pairs in a layout: 8 MB. A picture without vertical
+/// magnification needs at most one for each pixel. A magnified one would need more, so it shows
+/// more allocations by layer instead.
 const MAX_CELLS: usize = 2 << 20;
 
 /// An allocation that is drawn as a band of its own.
@@ -16,7 +16,7 @@ const MAX_CELLS: usize = 2 << 20;
 pub struct Band {
     /// Row number of the allocation.
     pub row: u32,
-    /// The layer of its group.
+    /// The layer of its group, see [`CompositionSeries::layer_of`].
     pub layer: u8,
     /// Size in bytes, which is the band's height.
     pub size: u64,
@@ -63,7 +63,7 @@ pub struct BandCell {
 #[derive(Clone, Debug)]
 pub struct BandLayout {
     scale: ByteScale,
-    /// By row number, which is the order of their starts.
+    /// The bands in the order of their allocations' row numbers and starts.
     bands: Vec<Band>,
     columns: Vec<Column>,
     /// Indices of the bands of all columns, one column after the other, from the bottom.

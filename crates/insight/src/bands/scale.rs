@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// The bytes that are shown on a number of pixel rows; rows are counted from the lowest byte's.
+/// A linear scale from a range of bytes to pixel rows; pixel row 0 shows the lowest bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ByteScale {
     start: u64,
@@ -46,8 +46,8 @@ impl ByteScale {
         self.bytes_per_row
     }
 
-    /// Returns the pixel row of the boundary below byte `bytes`, from 0 to the number of rows: what
-    /// reaches from byte a to byte b fills the rows `row(a)..row(b)`.
+    /// Returns the pixel row at which byte number `bytes` begins, from 0 to the number of rows. The
+    /// bytes `a..b` fill the pixel rows `row(a)..row(b)`.
     #[must_use]
     #[inline]
     pub fn row(&self, bytes: u64) -> u32 {
@@ -56,14 +56,14 @@ impl ByteScale {
         ((distance * self.rows_per_byte) as u32).min(self.rows)
     }
 
-    /// Returns the position of the boundary below byte `bytes` in pixel rows, not limited to the
-    /// visible rows.
+    /// Returns the position at which byte number `bytes` begins, in pixel rows, also below or above
+    /// the visible rows.
     #[inline]
     pub(crate) fn position(&self, bytes: u64) -> f64 {
         (bytes as f64 - self.start as f64) * self.rows_per_byte
     }
 
-    /// Returns the first byte of a pixel row.
+    /// Returns the number of the first byte of a pixel row.
     #[must_use]
     pub fn bytes(&self, row: u32) -> u64 {
         self.start.saturating_add((f64::from(row) * self.bytes_per_row) as u64)

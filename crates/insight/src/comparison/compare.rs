@@ -233,7 +233,7 @@ fn known_devices(recording: &Recording) -> BTreeSet<DeviceId> {
 
 /// The names of a recording's lines and categories.
 struct Names {
-    /// The line of each site's requests as B names it, by site number.
+    /// By site number, the line of the program that makes the site's requests, as named in B.
     lines: Vec<Arc<str>>,
     categories: Grouping,
 }

@@ -46,7 +46,7 @@ pub struct DeviceTotals {
     pub at_moment: MomentFigures,
 }
 
-/// The memory states of one device that its totals are computed from.
+/// Memory states of one device, from which its totals are computed.
 pub(super) struct DeviceStates<'a> {
     /// At the first moment of the peak of allocated bytes.
     pub(super) peak: &'a DeviceState,

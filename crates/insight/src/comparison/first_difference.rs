@@ -51,23 +51,25 @@ pub struct FirstDifference {
     pub kind: FirstDifferenceKind,
     /// The request in each recording; `None` in the recording that lacks it.
     pub requests: PerRecording<Option<RequestAt>>,
-    /// Of an allocation that is freed earlier in one recording, for how many of the equal requests
-    /// it is kept in each, itself included.
+    /// For an allocation that is freed earlier in one recording: its lifetime in each recording, as
+    /// the number of equal requests from its own to its free. `None` for other differences.
     pub kept_for: Option<PerRecording<u64>>,
 }
 
-/// The lifetimes of a device, and the number that each of its sites has in both recordings.
+/// The requests on one device, with a numbering of sites that both recordings share.
 #[derive(Clone, Copy)]
 pub(super) struct Requests<'a> {
     pub(super) lifetimes: &'a DeviceLifetimes,
+    /// By site number of the recording, the number that stands for the matched site in both
+    /// recordings.
     pub(super) shared_numbers: &'a [SiteId],
     /// Whether requests of other sizes are different requests.
     compares_sizes: bool,
 }
 
 impl<'a> Requests<'a> {
-    /// Creates the requests of a device; `shared_numbers` are the numbers of the recording's sites
-    /// that both recordings share.
+    /// Creates the requests of a device; `shared_numbers` has, by site number of the recording, the
+    /// number that stands for the matched site in both recordings.
     pub(super) fn new(lifetimes: &'a DeviceLifetimes, shared_numbers: &'a [SiteId]) -> Self {
         Self { lifetimes, shared_numbers, compares_sizes: true }
     }
@@ -77,7 +79,8 @@ impl<'a> Requests<'a> {
         Self { compares_sizes: false, ..self }
     }
 
-    /// Iterates over the recorded requests in their order. Older blocks are left out.
+    /// Iterates over the recorded requests in their order. Blocks older than the recording are left
+    /// out.
     fn iter(self) -> impl Iterator<Item = Allocation> + 'a {
         self.lifetimes.iter().filter(|one| one.start_observed)
     }
@@ -91,13 +94,14 @@ impl<'a> Requests<'a> {
 }
 
 impl RequestAt {
+    /// Creates the request that made an allocation.
     fn new(one: &Allocation) -> Self {
         Self { event: one.first_moment, requested_bytes: one.requested, site: one.site }
     }
 }
 
 /// A request that both programs make: the moments from which and until which the allocation is
-/// allocated. Much smaller than two allocations, because there may be millions.
+/// allocated. Two whole [`Allocation`]s would take more memory, and there may be millions.
 struct EqualRequest {
     from: PerRecording<u64>,
     until: PerRecording<Option<u64>>,
@@ -162,15 +166,15 @@ fn different_request(
     Some(FirstDifference { equal_requests, kind, requests: PerRecording { a, b }, kept_for: None })
 }
 
-/// Returns how many of the first requests of `longer` must be left out for it to go on with the
-/// sites of `shorter`.
+/// Returns how many requests must be left out at the beginning of `longer` for the next
+/// [`AGREEMENT`] requests of both to be of equal sites; `None` if that never happens.
 fn skipped(longer: &[(SiteId, u64)], shorter: &[(SiteId, u64)]) -> Option<usize> {
     let wanted = shorter.get(..AGREEMENT)?;
     longer.windows(AGREEMENT).position(|window| window.iter().zip(wanted).all(|(one, other)| one.0 == other.0))
 }
 
-/// Returns the first free that differs among the allocations that both programs make: the
-/// allocation is freed before another of the requests.
+/// Returns the first free that differs among the allocations that both programs make: in one
+/// program, the allocation is freed before an earlier request than in the other.
 fn different_free(a: Requests<'_>, b: Requests<'_>, equal: &[EqualRequest]) -> Option<FirstDifference> {
     let requests_until = |moment: Option<u64>, from: fn(&EqualRequest) -> u64| {
         moment.map_or(equal.len(), |moment| equal.partition_point(|request| from(request) < moment))
@@ -181,7 +185,7 @@ fn different_free(a: Requests<'_>, b: Requests<'_>, equal: &[EqualRequest]) -> O
         (in_a, in_b, number, request.size)
     });
     let different = frees.filter(|(in_a, in_b, ..)| in_a != in_b);
-    // Of several at one position, the largest allocation.
+    // Of several frees before one request, take that of the largest allocation.
     let first = different.min_by_key(|&(in_a, in_b, _, size)| (in_a.min(in_b), Reverse(size)));
     first.map(|(in_a, in_b, number, _)| FirstDifference {
         equal_requests: in_a.min(in_b) as u64,

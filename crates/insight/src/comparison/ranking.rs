@@ -14,22 +14,26 @@ const MIN_COMMON_SHARE: f64 = 0.5;
 /// Minimum relative change of the line of the first difference, as a share of the relative change
 /// of the line that changed most. Sizes that vary by chance between two runs fall short of it.
 const MIN_RELATIVE_CHANGE: f64 = 0.5;
-/// Minimum size of an allocation that is kept longer: the largest change of a line's live bytes,
-/// divided by this.
+/// Divisor: an allocation that is kept longer is compared by its lifetime only if it has at least a
+/// tenth of the largest change of a line's live bytes.
 const MIN_SIZE_DIVISOR: u64 = 10;
 
 /// The requests of all sites of one line in both recordings. Blocks may be larger than requested,
 /// depending on which free blocks the allocator found, so they are not compared.
 #[derive(Clone, Copy, Default)]
 struct LineSums {
+    /// Bytes requested for live blocks at the compared moments.
     live: PerRecording<u64>,
+    /// Bytes requested for all allocations.
     allocated: PerRecording<u64>,
+    /// Number of allocations.
     allocations: PerRecording<u64>,
     /// Peak of the live bytes.
     peak: PerRecording<u64>,
 }
 
 impl LineSums {
+    /// Adds the requests of one site of the line.
     fn add(&mut self, change: &SiteChange) {
         let SiteChange { at_moment, churn, requested_churn_bytes: requested, .. } = change;
         self.live.a = self.live.a.saturating_add(at_moment.a.requested_bytes);
@@ -45,10 +49,11 @@ impl LineSums {
         self.live.a.abs_diff(self.live.b)
     }
 
-    /// Returns how likely the line was changed, compared with others. A line's live bytes also
-    /// change if the peak is at another place of the program. So the change counts in proportion to
-    /// the relative change of what does not depend on that moment: all the line's allocations, and
-    /// its own peak. Without any, the live bytes decide.
+    /// Returns a weight, which is larger the more likely the line was changed, and the change of
+    /// the live bytes, which decides between equal weights. Live bytes also change if the peak
+    /// moves to another part of the program. So the weight is the change in bytes times the
+    /// relative change of figures that do not depend on that moment: the bytes of all the line's
+    /// allocations, and the line's own peak.
     fn weight(self) -> (f64, u64) {
         let allocated_change = self.allocated.a.abs_diff(self.allocated.b);
         let per_allocation = allocated_change / self.allocations.a.max(self.allocations.b).max(1);
@@ -91,8 +96,8 @@ fn peaks_by_line<'a>(recording: &SitesOfRecording<'a>) -> HashMap<&'a str, u64> 
 }
 
 /// Returns the relative size of the change of a site whose requests differ, from 0 to 1. `live` are
-/// the live bytes of its line. An allocation that is live or not at both moments counts by its
-/// lifetime, unless it is small compared with `largest_change`.
+/// the live bytes of its line. If an allocation is freed earlier in one recording, the difference
+/// of its lifetimes counts, too, unless it is small compared with `largest_change`.
 fn relative_change(
     site: &SiteChange,
     live: PerRecording<u64>,
@@ -124,9 +129,9 @@ fn relative(of: PerRecording<u64>) -> f64 {
 /// Also returns the difference of the requests that explains the difference of the bytes, if one
 /// does.
 ///
-/// The site of the line that explains the difference comes before all others, if `is_two_programs`:
-/// of `first_differences` the one whose line changed most in proportion, if it changed about as
-/// much as the line with the largest change; else the latter line.
+/// If `is_two_programs`, the site of the line that explains the difference comes before all others.
+/// That is the line of one of `first_differences` that changed most in proportion, if it changed
+/// about as much as the line with the largest change; otherwise the line with the largest change.
 pub(super) fn rank(
     mut sites: Vec<MatchedSite>,
     of: &PerRecording<SitesOfRecording<'_>>,
@@ -202,7 +207,7 @@ fn explaining_site(
             Some((index, first, relative_change(change, live, first, sums(largest).live_change())))
         })
     });
-    // Of equal changes, the first.
+    // Of sites with equal weights, take the first.
     let best =
         candidates.filter(|(.., change)| *change >= least).reduce(|best, one| if one.2 > best.2 { one } else { best });
     if let Some((index, first, _)) = best {

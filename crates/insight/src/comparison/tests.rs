@@ -11,8 +11,8 @@ use super::moment::{Moment, MomentError};
 use super::site_changes::{BlockTotals, SiteChange};
 use crate::history::History;
 
-/// An event of a program: it allocates at a function and line, or frees its first allocation,
-/// second, …
+/// An event of a program: an allocation (function, line, bytes), or the free of the allocation with
+/// an index.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Allocate(&'static str, u32, u64),
@@ -20,7 +20,8 @@ enum Step {
 }
 use Step::{Allocate, Free};
 
-/// Returns the recording of a program in `file`. If `started`, another program started it.
+/// Returns the recording of a program in `file`. If `started`, its stacks have an outermost frame
+/// of `runpy`, which started it.
 fn recording_of(file: &str, started: bool, steps: &[Step]) -> Recording {
     let (mut encoder, mut interner) = (Encoder::new(&RecordingInfo::default()), Interner::default());
     let (stream, pool) = (StreamId(0), PoolKey::default());
@@ -213,7 +214,7 @@ fn device_may_be_in_one_recording_only() {
 }
 
 #[test]
-fn metrics_over_time_are_those_of_the_samples() {
+fn metrics_over_time_summarize_the_samples() {
     let recording = recording(&[("f", 3, 1 << 19), ("g", 4, 1 << 18), ("last", 9, 1 << 17)]);
     let metrics = metrics_over_time(&recording, DeviceId(0)).expect("the recording can be read");
     let free: Vec<_> = metrics.iter().map(|(event, _, metrics)| (event, metrics.free.total)).collect();

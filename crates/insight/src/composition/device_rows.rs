@@ -11,13 +11,15 @@ use crate::group::{GroupBy, Grouping};
 /// [`Grouping::update`] returns true.
 #[derive(Clone, Debug, Default)]
 pub struct RowGroups {
-    /// By origin: the groups of allocations made by recorded events, and of older ones.
+    /// By origin number: the group of allocations made by recorded events, and the group of
+    /// allocations older than the recording.
     by_origin: Vec<[u32; 2]>,
-    /// By the base-2 logarithm of the size, if allocations are grouped by size.
+    /// By the base-2 logarithm of the size, the group; `None` unless allocations are grouped by
+    /// size.
     by_size: Option<[u32; 64]>,
     /// Rows below this are older than the recording.
     older_row_end: u32,
-    /// Rows below this were read, if allocations are grouped by size.
+    /// If allocations are grouped by size: rows below this have been read.
     row_end: u32,
 }
 

@@ -92,12 +92,13 @@ impl GroupPeaks {
 pub(super) struct LayerTable {
     /// The group of each layer but the last.
     pub(super) groups: Vec<u32>,
-    /// The layer of each group, by group number; groups beyond have the last layer.
+    /// The layer of each group, by group number; groups with higher numbers have [`OTHER_LAYER`].
     layer_of: Vec<u8>,
 }
 
 impl LayerTable {
-    /// Gives a group without a layer of its own one, if any is left, and returns its layer.
+    /// Gives a group a layer of its own, if one is left. Returns the index of the layer that shows
+    /// the group.
     pub(super) fn add(&mut self, group: u32) -> u8 {
         if self.groups.len() >= usize::from(OTHER_LAYER) || group >= GroupPeaks::MAX_GROUPS {
             return OTHER_LAYER;
@@ -110,7 +111,8 @@ impl LayerTable {
         layer
     }
 
-    /// Returns the index of the layer that shows a group, [`OTHER_LAYER`] if it has none of its own.
+    /// Returns the index of the layer that shows a group; [`OTHER_LAYER`] if the group has none of
+    /// its own.
     #[inline]
     pub(super) fn layer_of(&self, group: u32) -> u8 {
         self.layer_of.get(group as usize).copied().unwrap_or(OTHER_LAYER)

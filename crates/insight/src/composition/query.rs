@@ -64,8 +64,8 @@ impl<'a, R: AllocationRows> Reader<'a, R> {
     fn state_at(&mut self, moment: u64) -> LiveState {
         let states = self.buckets.states();
         let index = self.buckets.index_of(moment);
-        // A bucket's state is at one of its moments, so this one's or the one's before is the last
-        // that is not too late.
+        // The last stored state that is not after `moment` is that of the moment's bucket or of the
+        // bucket before.
         let stored = [Some(index), index.checked_sub(1)].into_iter().flatten();
         let stored = stored.filter_map(|index| states.get(index)).find(|state| state.moment <= moment).copied();
         let stored = stored.unwrap_or(LiveState::empty(self.buckets.origin()));
@@ -85,7 +85,7 @@ impl<'a, R: AllocationRows> Reader<'a, R> {
             return within(first_index).copied().unwrap_or_else(|| self.scan(first, last));
         }
         let whole = states.get(first_index + 1..last_index).unwrap_or_default();
-        // The last of the greatest in reverse is the first.
+        // `max_by_key` returns the last of equal peaks, which in reverse order is the first moment.
         let whole = whole.iter().rev().max_by_key(|state| state.total).copied();
         let limit = whole.map_or(0, |state| state.total);
         // A part of a bucket is scanned only if it can contain the peak: the bucket's own peak is
@@ -119,7 +119,7 @@ impl<'a, R: AllocationRows> Reader<'a, R> {
         while let Some(change) = next.filter(|change| change.moment <= last) {
             state.apply(self.series.layer_of(change.group), change.bytes, change.is_start);
             next = change_at(state.changes);
-            // Only after the last change of its moment is the state that of the moment.
+            // The state of a moment is complete only after the last change at that moment.
             if next.is_none_or(|next| next.moment > change.moment) {
                 state.moment = change.moment;
                 if state.total > best.total {

@@ -17,18 +17,19 @@ pub struct CompositionSeries {
     /// Number of changes from which the groups with a layer are chosen; `None` before the first
     /// step.
     choose_after: Option<usize>,
+    /// Whether the groups with a layer of their own have been chosen.
     is_chosen: bool,
     peaks: GroupPeaks,
     /// Number of changes applied to `peaks`.
     peak_changes: usize,
     pub(super) layers: LayerTable,
-    /// A group without a layer of its own that exceeds this peak may ask for another choice.
+    /// Peak in bytes above which a group without a layer of its own makes the series outdated.
     outdated_peak: u64,
     is_outdated: bool,
     pub(super) buckets: Buckets,
     /// The state after all changes applied so far.
     state: LiveState,
-    /// The last moment that queries can ask for.
+    /// The last moment that queries can read.
     pub(super) end_moment: u64,
     /// The buckets before the state at `end_moment` was added: further changes at that moment, for
     /// example by a full state, replace it.
@@ -103,8 +104,9 @@ impl CompositionSeries {
         is_done
     }
 
-    /// Gives a group that had no memory before its own layer, if one is left; otherwise notices if
-    /// its peak asks for another choice of groups. Returns the group's layer.
+    /// Gives a group that had no memory before its own layer, if one is left; otherwise marks the
+    /// series as outdated if `peak` exceeds `outdated_peak`. Returns the index of the layer that
+    /// shows the group.
     #[inline(never)]
     fn add_layer(&mut self, group: u32, peak: u64) -> u8 {
         let layer = self.layers.add(group);
@@ -129,7 +131,8 @@ impl CompositionSeries {
         &self.layers.groups
     }
 
-    /// Returns the index of the layer that shows a group, [`OTHER_LAYER`] if it has none of its own.
+    /// Returns the index of the layer that shows a group; [`OTHER_LAYER`] if the group has none of
+    /// its own.
     #[must_use]
     pub fn layer_of(&self, group: u32) -> u8 {
         self.layers.layer_of(group)
@@ -145,7 +148,7 @@ impl CompositionSeries {
     #[must_use]
     pub fn peak(&self) -> (u64, u64) {
         let states = self.buckets.states().iter();
-        // The last of the greatest in reverse is the first.
+        // `max_by_key` returns the last of equal peaks, which in reverse order is the first moment.
         states.rev().max_by_key(|state| state.total).map_or((self.end_moment, 0), |state| (state.moment, state.total))
     }
 

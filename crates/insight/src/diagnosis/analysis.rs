@@ -21,7 +21,7 @@ use crate::steps::find_steps;
 
 /// Finds the problems of a recording, in steps.
 ///
-/// A live recording that has grown is diagnosed anew.
+/// For a live recording that has grown, create another diagnosis.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
     settings: Settings,
@@ -30,8 +30,8 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// Begins the diagnosis of a recording. `history` has all its lifetimes; `settings` are the
-    /// allocator's, with the cap as `limit_bytes` if it is known.
+    /// Creates a diagnosis that has visited no event of the recording. `history` has all its
+    /// lifetimes; `settings` are the allocator's, with the cap as `limit_bytes` if it is known.
     ///
     /// # Errors
     /// If a chunk cannot be read.
@@ -105,7 +105,7 @@ impl Diagnosis {
             };
             let of_device = |defect: &&Defect| defect.device == device;
             let outside = outside::growth(&context, &lines);
-            // What grows outside of the pool explains why the device was full.
+            // Growth outside of the pool explains why the device was full.
             let is_explained = |one: &Finding| {
                 use OomCause::{DeviceFull, Outside, Temporary};
                 outside.is_some() && matches!(one.problem, Problem::OutOfMemory(DeviceFull | Outside | Temporary))
@@ -134,7 +134,8 @@ impl Diagnosis {
                 if start.is_none() {
                     // Pending or fragmented memory explains more than the requests' sizes.
                     findings.extend(peaks::temporaries(&context, &lines).filter(|_| !has_waste));
-                    // What grows is a large part of the peak in the end.
+                    // Memory that grows makes up a large part of the peak in the end, whatever it
+                    // is for.
                     findings.extend(peaks::dominant(&context, &lines).filter(|_| !has_growth));
                 }
                 findings.extend(start);

@@ -42,7 +42,7 @@ impl Context<'_> {
         known.or(Some(total_bytes).filter(|&bytes| bytes > 0))
     }
 
-    /// Returns the allocations of one role at the peak.
+    /// Returns the allocations of one role at the peak of the allocated bytes.
     pub(super) fn of_role(&self, role: Role) -> Vec<Allocation> {
         let of_role = self.peak_contents.iter().filter(|(one, _)| *one == role);
         of_role.map(|(_, allocation)| *allocation).collect()
@@ -111,7 +111,7 @@ fn sizes_and_stream(blocks: &[Allocation]) -> String {
     sizes.map_or_else(String::new, |sizes| sizes_and_streams("blocks", sizes, &streams))
 }
 
-/// Describes a range of sizes on some streams.
+/// Describes blocks or segments (`what`) by their range of sizes, in bytes, and their streams.
 pub(super) fn sizes_and_streams(what: &str, (least, most): (u64, u64), streams: &BTreeSet<u64>) -> String {
     let (least, most) = (ByteSize(least), ByteSize(most));
     let sizes = if least == most { most.to_string() } else { format!("{least} to {most}") };

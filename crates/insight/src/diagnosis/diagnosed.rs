@@ -48,9 +48,9 @@ impl Diagnosed {
         })
     }
 
-    /// Returns the other findings about a device that have remedies to [check](Finding::check);
-    /// none if a simulated run of the unchanged program, recorded under `settings`, has another
-    /// reserved peak than the recorded one.
+    /// Returns the findings about a device, except failed requests, that have remedies to
+    /// [check](Finding::check). Returns none if a simulated run of the unchanged program, recorded
+    /// under `settings`, has another reserved peak than the recorded one.
     pub fn findings_to_check(
         &mut self,
         workload: &Workload,

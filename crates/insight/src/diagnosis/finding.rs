@@ -8,7 +8,8 @@ use vramscope_trace::{ByteSize, Count, DeviceId};
 
 use crate::autopsy::{Autopsy, OomCause, OutOfMemory, Remedies, RemedyKind};
 
-/// The share of the recorded reserved peak by which a remedy must change it, as a divisor.
+/// Divisor: a twentieth of the recorded reserved peak is the least saving that counts, and the most
+/// growth that a remedy for other figures may cause.
 const MIN_SAVING: u64 = 20;
 
 /// A kind of problem. [`id`](Self::id) is the name in JSON.
@@ -136,13 +137,13 @@ impl fmt::Display for Severity {
     }
 }
 
-/// The figure that a change must reduce to be a remedy.
+/// The figure that a change must reduce to count as a remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
     /// The reserved peak, by a twentieth at least.
     ReservedPeak,
-    /// The memory that the driver allocates, to at most half of the calls, while the reserved peak
-    /// grows by a twentieth at most.
+    /// The number of allocations by the driver, to at most half, while the reserved peak grows by
+    /// at most a twentieth.
     DeviceAllocations,
 }
 

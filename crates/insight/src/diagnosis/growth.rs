@@ -21,8 +21,8 @@ const MIN_STAIRCASE_STEPS: usize = 6;
 const MIN_GRAPH_KINDS: usize = 3;
 /// A tensor of at most this size is a number, such as a loss.
 const SCALAR_BYTES: u64 = 8;
-/// Two blocks of an optimizer's state are allocated within this number of events: a segment may be
-/// obtained between both.
+/// Maximum distance, in events, between the allocations of two blocks of an optimizer's state: a
+/// segment may be obtained between them.
 const STATE_EVENTS: u64 = 2;
 /// The growth reaches the capacity soon if it takes at most this number of steps.
 const SOON_STEPS: u64 = 100;
@@ -69,8 +69,9 @@ pub(super) fn find(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Opt
         }
     }
     finding.remedy = Some(remedy(problem).to_owned());
-    // What earlier steps and the last one keep is no different. Without growing lines, what the
-    // first steps keep may be anything, such as the state of the only optimizer.
+    // The trial changes all blocks of the growing lines. If only the sum of all lines grows, it
+    // leaves out blocks of the first steps, which may be anything, such as the state of the only
+    // optimizer.
     let is_of_any_line = matches!(growth, GrowingLines::Sum) && problem != Problem::GrowthOfOptimizers;
     let from = if is_of_any_line { first.to_event } else { 0 };
     let kept = growth.blocks(context, lines, from..last.to_event, last.to_event);
@@ -90,7 +91,7 @@ fn after_first_step(context: &Context<'_>, blocks: Vec<Allocation>) -> impl Iter
     blocks.into_iter().filter(move |one| one.first_moment > end)
 }
 
-/// A group that grows from step to step.
+/// The memory that grows from step to step.
 enum GrowingLines {
     /// Some lines of the program.
     Lines(Growing),
@@ -98,7 +99,7 @@ enum GrowingLines {
     Sum,
 }
 
-/// Finds what grows; `None` if nothing does.
+/// Finds the lines that grow, or else their sum; `None` if neither does.
 fn growing_lines(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Option<GrowingLines> {
     if let Some(growing) = lines.growth(context.lifetimes, &context.steps, u64::MAX) {
         return Some(GrowingLines::Lines(growing));
@@ -112,8 +113,8 @@ fn growing_lines(context: &Context<'_>, lines: &mut RecordingLines<'_>) -> Optio
 }
 
 impl GrowingLines {
-    /// Returns the blocks of what grows that were allocated by the moments `made` and are allocated
-    /// at the moment `at`.
+    /// Returns the blocks of the growing memory that were allocated in the moments `made` and are
+    /// still allocated at the moment `at`.
     fn blocks(
         &self,
         context: &Context<'_>,
@@ -130,8 +131,8 @@ impl GrowingLines {
     }
 }
 
-/// Returns true if bytes never fall and increase in each third of the steps, as what is kept every
-/// few steps does.
+/// Returns true if the bytes never fall and increase in each third of the steps. Memory that is
+/// kept every few steps, not in each, grows in this way.
 fn grows_now_and_then(live_bytes: &[u64]) -> bool {
     let third = live_bytes.len() / 3;
     let increases = |from: usize| {

@@ -17,7 +17,7 @@ const MIN_BYTES: u64 = 128 << 20;
 pub(super) fn growth(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option<Finding> {
     let reports = &context.profile.obtainable;
     let last = reports.last()?;
-    // What the pool held was obtainable.
+    // The bytes that the pool had reserved were obtainable.
     let reserved = Some(context.peak_reserved).filter(|peak| peak.event < last.event);
     let earlier = reports.iter().map(|one| (one.bytes, one.event)).chain(reserved.map(|peak| (peak.bytes, peak.event)));
     let (most_bytes, event) = earlier.max_by_key(|&(bytes, event)| (bytes, std::cmp::Reverse(event)))?;

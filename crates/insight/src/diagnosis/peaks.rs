@@ -14,21 +14,25 @@ use crate::autopsy::RecordingLines;
 const MIN_PEAK_BYTES: u64 = 64 << 20;
 /// Number of temporaries that count together: one operation and its inputs and results.
 const LARGEST_TEMPORARIES: usize = 4;
-/// Minimum share of the peak of these, in percent.
+/// Minimum share of the peak that the largest temporaries make up together, in percent.
 const MIN_TEMPORARY_PERCENT: u64 = 42;
 /// The rest of a program needs at most this share of the peak of its start, in percent.
 const MAX_LATER_PERCENT: u64 = 75;
 /// Minimum number of steps after the start.
 const MIN_LATER_STEPS: usize = 3;
-/// Minimum shares of the peak from which a role dominates, in percent.
+/// Minimum share of the peak from which activations dominate, in percent.
 const MIN_ACTIVATION_PERCENT: u64 = 70;
+/// Minimum share of the peak from which the optimizer's state dominates, in percent.
 const MIN_STATE_PERCENT: u64 = 45;
+/// Minimum share of the peak from which gradients dominate, in percent.
 const MIN_GRADIENT_PERCENT: u64 = 38;
-/// A smaller share of gradients dominates where it is at least this multiple of the parameters'
-/// bytes, in percent: one copy in their type is needed.
+/// Minimum share of the peak from which gradients dominate, in percent, if they also have
+/// [`MIN_GRADIENT_MULTIPLE_PERCENT`] of the parameters' bytes.
 const MIN_SMALL_GRADIENT_PERCENT: u64 = 28;
+/// Bytes of gradients, in percent of the parameters' bytes, that show more than the one copy that a
+/// program needs.
 const MIN_GRADIENT_MULTIPLE_PERCENT: u64 = 180;
-/// 8-bit states take this share less than 32-bit states, in percent.
+/// Bytes that an 8-bit optimizer state saves compared with a 32-bit one, in percent.
 const EIGHT_BIT_SAVING_PERCENT: u64 = 75;
 
 /// Returns a share in whole percent.
@@ -67,7 +71,8 @@ pub(super) fn start(context: &Context<'_>, lines: &RecordingLines<'_>) -> Option
         "Load checkpoints with map_location=\"cpu\", warm up with a small batch, or compute statistics in parts."
             .to_owned(),
     );
-    // All that the start has freed, because a copy or a batch of another size takes the peak next.
+    // Omit all blocks that the start frees, not only those at the peak: otherwise another copy or
+    // batch of the start makes the next peak.
     let of_start = |one: &Allocation| one.first_moment <= begin && is_gone(one);
     finding.trials = vec![omitted(context, context.lifetimes.iter().filter(of_start))];
     Some(at_most_medium(finding))
@@ -175,7 +180,8 @@ fn checkpoint_estimate(lines: &RecordingLines<'_>, activations: &[Allocation]) -
     )
 }
 
-/// Upper bound of the severity of memory that a program needs.
+/// Lowers the severity of a finding to medium if it is higher, because the program needs the
+/// memory.
 fn at_most_medium(mut finding: Finding) -> Finding {
     finding.severity = finding.severity.min(Severity::Medium);
     finding

@@ -26,18 +26,18 @@ pub(super) struct Obtainable {
     pub(super) event: u64,
     /// Reserved bytes and free bytes of the device.
     pub(super) bytes: u64,
-    /// The site of a request that failed then.
+    /// The site of the request that failed; `None` for a memory sample.
     pub(super) site: Option<SiteId>,
 }
 
 /// Segments and ranges of one site and stream that were obtained after others had been released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ObtainedAgain {
-    /// Bytes of all.
+    /// Bytes of all segments and ranges.
     pub(super) bytes: u64,
-    /// Bytes of the smallest.
+    /// Bytes of the smallest segment or range.
     pub(super) least_bytes: u64,
-    /// Bytes of the largest.
+    /// Bytes of the largest segment or range.
     pub(super) most_bytes: u64,
 }
 
@@ -53,11 +53,11 @@ pub(super) struct Profile {
     /// Segments and ranges that were obtained from the driver after the first release, by the site
     /// and stream of the request that needed them.
     pub(super) obtained_again: BTreeMap<(SiteId, StreamId), ObtainedAgain>,
-    /// Bytes of all of these, at most the released bytes.
+    /// Bytes of all entries of `obtained_again`, at most the released bytes.
     pub(super) obtained_again_bytes: u64,
     /// Bytes of the segments and ranges that were released.
     pub(super) released_bytes: u64,
-    /// Requests for which segments were released, successful ones.
+    /// Successful requests for which segments were released.
     pub(super) retries: Vec<Retry>,
     /// Releases that no request needed.
     pub(super) emptied: Vec<EmptiedCache>,
@@ -74,11 +74,12 @@ pub(super) struct Profile {
 #[derive(Clone, Debug)]
 pub(super) struct ProfileBuilder {
     retries: RetryTracker,
+    /// The present series of releases, until an event shows whether a request needed it.
     releases: Option<EmptiedCache>,
     steps: Steps,
     /// The position of the step that contains the next event, or follows it.
     position: usize,
-    /// The bytes pending free after the event before.
+    /// Bytes that are pending free after the previous event.
     pending_bytes: u64,
     profile: Profile,
 }
@@ -86,7 +87,7 @@ pub(super) struct ProfileBuilder {
 /// Maximum number of entries of each list in a profile; later entries are not kept.
 const MAX_ENTRIES: usize = 65_536;
 
-/// Adds to a list that is long enough for every rule without growing with the recording.
+/// Adds an entry to a list, unless the list already has [`MAX_ENTRIES`]: no rule needs more.
 fn push_bounded<T>(list: &mut Vec<T>, entry: T) {
     if list.len() < MAX_ENTRIES {
         list.push(entry);
@@ -178,7 +179,7 @@ impl ProfileBuilder {
         }
     }
 
-    /// Forgets unfinished releases: the state was replaced.
+    /// Forgets unfinished releases, because a full state has replaced the memory state.
     pub(super) fn replaced(&mut self) {
         self.releases = None;
     }
