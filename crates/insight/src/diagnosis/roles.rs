@@ -38,7 +38,8 @@ pub(super) enum Role {
     Other,
 }
 
-/// Finds the roles of the blocks that are allocated at `moment`.
+/// Finds the roles of the blocks that are allocated at `moment`; `end` is the recording's last
+/// moment.
 pub(super) fn roles(
     lines: &RecordingLines<'_>,
     lifetimes: &DeviceLifetimes,
@@ -51,14 +52,14 @@ pub(super) fn roles(
         .filter(|one| one.is_allocated_at(moment))
         .map(|one| (lines.category(one.site), one))
         .collect();
-    // What lives longer than the step, or without steps longer than temporaries do, outlives it.
+    // The end of the step; without steps, the moment after which no temporary lives.
     let until = steps.at(moment).map_or(moment.saturating_add(TEMPORARY_EVENTS), |step| step.to_event);
     if blocks.iter().any(|(category, _)| *category != Category::Unknown) {
         return by_category(&blocks, until);
     }
     let blocks: Vec<Allocation> = blocks.into_iter().map(|(_, one)| one).collect();
     let last_step = steps.as_slice().last().map_or(end / 10 * 9, |step| step.from_event);
-    // The first steps create the optimizer's state; what later ones keep is growth.
+    // The first steps create the optimizer's state; memory that later steps keep is growth.
     let state_end = steps.as_slice().get(1).map_or(u64::MAX, |step| step.to_event);
     by_lifetime(&blocks, until, last_step, state_end)
 }
@@ -85,7 +86,8 @@ fn by_category(blocks: &[(Category, Allocation)], until: u64) -> Vec<(Role, Allo
         let role = match category {
             Category::Parameter => Role::Parameter,
             Category::OptimizerState => Role::OptimizerState,
-            // The step of an optimizer of the program: memory that it keeps is its state.
+            // An optimizer that the program itself defines: the memory that its step keeps is its
+            // state.
             Category::Temporary if outlives => Role::OptimizerState,
             Category::Gradient | Category::Unknown if sizes.contains(&one.size) => {
                 let is_never_freed = one.allocated_until.is_none();
@@ -107,7 +109,8 @@ fn by_lifetime(blocks: &[Allocation], until: u64, last_step: u64, state_end: u64
     let mut lasting: Vec<u64> =
         blocks.iter().filter(|one| lasts_until(one, last_step)).map(|one| one.first_moment).collect();
     lasting.sort_unstable();
-    // The first pass through the model is the first long pause between two of them.
+    // The first pass through the model is the first long pause between the starts of two lasting
+    // blocks.
     let pauses = || lasting.windows(2).map(|pair| (pair[0], pair[1] - pair[0]));
     let longest = pauses().map(|(_, pause)| pause).max().unwrap_or(0);
     let first_long = pauses().find(|(_, pause)| *pause > TEMPORARY_EVENTS / 2 && *pause >= longest / 2);

@@ -16,7 +16,7 @@ const MIN_OBTAINED_AGAIN: u64 = 2;
 const MIN_EMPTIED: usize = 4;
 /// Waste counts from this share of the reserved peak on, in percent.
 const MIN_WASTE_PERCENT: u64 = 18;
-/// A nearly empty segment of each of this number of streams is waste.
+/// Number of streams from which on one nearly empty segment of each counts as waste.
 const MANY_STREAMS: usize = 8;
 /// Free memory of private pools counts from this share of the reserved peak on, in percent.
 const MIN_PRIVATE_PERCENT: u64 = 20;

@@ -5,7 +5,8 @@ use std::fmt;
 use vramscope_pool::Settings;
 use vramscope_trace::ByteSize;
 
-/// The smallest step, in bytes, to which [`ReservedCap::about_bytes`] rounds.
+/// Base-2 logarithm of the smallest number of bytes to whose multiples [`ReservedCap::about_bytes`]
+/// rounds.
 const MIN_STEP_LOG2: u32 = 20;
 
 /// The cap of an allocator's reserved bytes (`set_per_process_memory_fraction`), as far as it is

@@ -7,7 +7,8 @@
 //!   recorded, because PyTorch records stacks of releases that the program asks for at its highest
 //!   level only, or the new segment had fitted without it: the allocator once had as much reserved
 //!   as both together.
-//! - The release of blocks that `max_split_size` keeps from being used. Others stay free.
+//! - The release of oversize blocks, which `max_split_size` keeps from being used. Then other
+//!   segments stay free.
 //! - Garbage collection, which comes before a retry. With `garbage_collection_threshold` set, only
 //!   failed requests count as retries.
 
@@ -31,11 +32,11 @@ pub struct Retry {
     pub site: SiteId,
     /// Number of segments and mapped ranges that were released; 0 if nothing was free.
     pub released: u64,
-    /// Bytes of these.
+    /// Bytes of the released segments and mapped ranges.
     pub released_bytes: u64,
     /// Bytes reserved before the release.
     pub reserved_bytes: u64,
-    /// Bytes of these that no block had; pending frees count as blocks.
+    /// Free bytes among the reserved ones. Blocks that are pending free are not free.
     pub free_bytes: u64,
     /// Whether the request then failed.
     pub failed: bool,
@@ -49,7 +50,7 @@ struct Releases {
     bytes: u64,
     /// Bytes reserved before the first of them.
     reserved_before: u64,
-    /// Bytes of these that no block had.
+    /// Free bytes among the reserved ones.
     free_before: u64,
 }
 
@@ -72,7 +73,7 @@ impl RetryTracker {
         tracker
     }
 
-    /// Takes the device's present peak of reserved bytes, after a live recording has grown.
+    /// Reads the device's peak of reserved bytes again, after a live recording has grown.
     pub(crate) fn update_peak(&mut self, recording: &Recording, device: DeviceId) {
         self.peak_reserved_bytes = recording.series(device).map_or(0, |series| series.peak_reserved().bytes);
     }
@@ -144,7 +145,7 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// Begins at the first moment of a recording.
+    /// Creates an empty list that starts at the first moment of a recording.
     ///
     /// # Errors
     /// If a chunk cannot be read.

@@ -63,18 +63,18 @@ impl FlameGraph {
     }
 }
 
-/// Returns the group of the blocks of a site. Groups by stream, pool or size do not follow from it:
-/// all blocks are of one of them.
+/// Returns the group of the blocks of a site. A site does not determine the stream, pool or size:
+/// with such a grouping, all blocks get one group.
 fn group_of(grouping: &mut Grouping, site: SiteId, before_recording: bool) -> u32 {
     let origin = AllocationOrigin { site, stream: StreamId::default(), pool: PoolKey::default() };
     grouping.group_of_origin(&origin, 0, before_recording)
 }
 
-/// The tree, and what its nodes are found by.
+/// The tree under construction, with tables to find its nodes.
 struct Levels<'a> {
     tree: Builder<'a>,
     facts: FactsCache,
-    /// The numbers of parts of names.
+    /// The number of each part of a name, see [`FlameNodeKind::Part`].
     names: HashMap<&'a str, u32>,
 }
 
@@ -126,9 +126,8 @@ impl<'a> Levels<'a> {
         self.add_group(parent, files, group, Some(name))
     }
 
-    /// Returns the node of the outermost caller of the frame that names the function or line of a
-    /// site, whose node is `node`. The frame itself is the first level below if its function is
-    /// not in the node's name.
+    /// Adds the callers of a site's function or line below `node`, the function's or line's node.
+    /// Returns the node of the outermost caller.
     fn add_callers(&mut self, mut node: u32, site: SiteId) -> u32 {
         let definitions = self.tree.definitions;
         let stack = definitions.site(site).stack;

@@ -92,7 +92,9 @@ pub(super) struct BuildNode {
     pub(super) group: Option<(GroupBy, u32)>,
     /// The text of a group or a part of a name.
     name: Option<Arc<str>>,
+    /// Blocks whose stacks end at the node.
     pub(super) own: Weight,
+    /// Blocks of the node and all its descendants.
     total: Weight,
 }
 
@@ -164,7 +166,7 @@ impl<'a> Builder<'a> {
         builder
     }
 
-    /// Appends a node.
+    /// Appends a node and returns its number.
     fn push(&mut self, parent: u32, kind: FlameNodeKind, name: Option<Arc<str>>) -> u32 {
         let (own, total) = (Weight::default(), Weight::default());
         self.nodes.push(BuildNode { parent, kind, group: None, name, own, total });
@@ -289,7 +291,7 @@ fn label(definitions: &Definitions, kind: FlameNodeKind) -> String {
             format!("{} ({library}{frames} frames)", frame_label(definitions, frame))
         }
         FlameNodeKind::NoStack(why) => why.name().to_owned(),
-        // These have a name of their own.
+        // Nodes of groups and parts store their names themselves.
         FlameNodeKind::Group(..) | FlameNodeKind::Part(_) => String::new(),
     }
 }

@@ -1,8 +1,8 @@
 //! Flame graphs: live bytes, or bytes allocated in a range, by call stack or by group.
 //!
 //! [`StackWeights`] sums up blocks by site; [`FlameGraph`] arranges them as a tree: the sites'
-//! stacks with the outermost frame at the root, or groups and their parts. Layout and colors are
-//! the page's.
+//! stacks with the outermost frame at the root, or groups and their parts. The page arranges and
+//! colors the nodes.
 
 mod by_group;
 mod graph;

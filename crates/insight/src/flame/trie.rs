@@ -6,8 +6,8 @@ use vramscope_trace::{
     Definitions, Frame, FrameId, FrameOrigin, StackId, frame_origin, is_backward_operation, is_python_frame,
 };
 
-/// Number of frames of a stack that become nodes of their own; all further inwards count as the
-/// last of these.
+/// Maximum number of frames of a stack that become nodes. Blocks of deeper stacks count for the
+/// last of these nodes.
 pub(super) const MAX_DEPTH: u32 = 512;
 
 /// A frame with all its callers.
@@ -27,7 +27,7 @@ pub(super) struct TrieNode {
     /// For a library frame, the frame that names the run of library frames: the innermost of the
     /// most informative frames.
     pub(super) run_frame: Frame,
-    /// How much that frame tells.
+    /// How much `run_frame` tells about a request.
     run_rank: FrameRank,
 }
 
@@ -42,6 +42,7 @@ enum FrameRank {
 }
 
 impl FrameRank {
+    /// Returns how much a frame of this origin tells.
     fn of(definitions: &Definitions, frame: Frame, origin: FrameOrigin) -> Self {
         match () {
             () if is_python_frame(definitions, frame) => Self::Python,

@@ -22,7 +22,7 @@ const MIN_TICKS: usize = 3;
 const MAX_TICKS: usize = 10;
 /// The largest distance that counts; larger ones are set to it.
 const MAX_DISTANCE: f64 = 1e6;
-/// Ranks that a group needs for a median that one rank cannot move.
+/// Minimum number of ranks of a group, so that one rank cannot move its median.
 pub(super) const MIN_GROUP: usize = 4;
 /// Factor from the median absolute deviation to the standard deviation of a normal distribution.
 const DEVIATION_FACTOR: f64 = 1.4826;
@@ -53,8 +53,8 @@ impl MarkedMetric {
     fn least_spread(self, median: f64) -> f64 {
         const MIB: f64 = (1 << 20) as f64;
         match self {
-            // 2% and 16 MiB: what differs between ranks of one stage in the recordings of
-            // data-parallel runs, with a distance of 6 in between.
+            // 2% and 16 MiB: with this spread, equal ranks in recordings of data-parallel runs stay
+            // below a distance of 6.
             Self::Allocated | Self::Reserved | Self::FragmentedBytes => (0.02 * median.abs()).max(16.0 * MIB),
             Self::Growth => MIB,
             Self::StepsBehind => 0.5,
@@ -92,7 +92,8 @@ pub(super) struct RankDistances {
 }
 
 impl RankDistances {
-    /// Adds the distance of this tick; `None` if the metric or the group's median is unknown.
+    /// Adds the distance of this tick for the metric with the index `metric` in
+    /// [`MarkedMetric::ALL`]; `None` if the metric or the group's median is unknown.
     fn add(&mut self, metric: usize, distance: Option<f64>) {
         let ticks = &mut self.ticks[metric];
         match distance {
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(marked(&allocated, 10), []);
         allocated[0] = 40.0 * GIB;
         assert_eq!(marked(&allocated, 10).len(), 1);
-        // Small differences of equal ranks are none.
+        // Ranks that differ only a little are not marked.
         let mut equal = vec![GIB; 8];
         equal[3] = 1.05 * GIB;
         assert_eq!(marked(&equal, 10), []);

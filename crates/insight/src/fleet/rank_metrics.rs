@@ -49,10 +49,12 @@ impl RankMetric {
         ),
     ];
 
+    /// Creates a figure in bytes.
     const fn bytes(name: &'static str, help: &'static str, value: fn(&RankRow) -> Option<f64>) -> Self {
         Self { name, help, unit: "bytes", value }
     }
 
+    /// Creates a figure without a unit.
     const fn count(name: &'static str, help: &'static str, value: fn(&RankRow) -> Option<f64>) -> Self {
         Self { name, help, unit: "", value }
     }

@@ -11,12 +11,12 @@ const MAX_WINDOW_NS: u64 = 120_000_000_000;
 /// The window covers this many tenths of a step: a rank then shows its peak, wherever in a step it
 /// is.
 const WINDOW_STEP_TENTHS: u64 = 22;
-/// The parts into which a window is divided; each keeps its extremes only.
+/// Number of parts into which a window is divided; each keeps only its extremes.
 const PARTS: u64 = 30;
-/// Durations of steps of which the median is taken.
+/// Number of step durations of which the median is taken.
 const MAX_STEPS: usize = 5;
-/// Distance of the two moments between which growth is measured, in nanoseconds: 60 s, or four
-/// windows.
+/// Minimum time over which growth is measured, in nanoseconds: 60 s. Four windows count if they are
+/// longer.
 const GROWTH_NS: u64 = 60_000_000_000;
 /// Interval of the stored minima for growth, in nanoseconds: 1 s.
 const GROWTH_INTERVAL_NS: u64 = 1_000_000_000;
@@ -115,7 +115,7 @@ impl RankWindow {
         self.minima.len() > 1
     }
 
-    /// Notes when a step began and how long the one before it took.
+    /// Stores when a step began and how long the one before it took.
     fn add_step(&mut self, time_ns: u64, step: Option<u64>) {
         let Some(step) = step else { return };
         match self.step {
@@ -131,7 +131,7 @@ impl RankWindow {
             }
             None => {
                 self.step = Some((step, time_ns));
-                // What came before the first step is no measure of the steps.
+                // The memory before the first step says nothing about that of the steps.
                 self.has_been_full = false;
                 self.minima.clear();
             }
@@ -173,7 +173,7 @@ impl RankWindow {
 }
 
 impl RankFigures {
-    /// Returns the larger of each figure but the growth.
+    /// Returns the larger value of each figure, except the growth, which becomes that of `self`.
     fn or(self, other: Self) -> Self {
         Self {
             peak_allocated: self.peak_allocated.max(other.peak_allocated),

@@ -44,7 +44,8 @@ pub struct RankRow {
     pub peak_allocated: u64,
     /// The highest fragmentation in the window, from 0 to 1.
     pub fragmentation: f64,
-    /// Growth in bytes a second, over a minute, or four times that time if it is longer.
+    /// Growth of the allocated bytes, in bytes a second, over one minute, or over four times the
+    /// period of `peak_allocated` if that is longer.
     pub growth: f64,
     /// The step that it is in.
     pub step: Option<u64>,
@@ -65,7 +66,7 @@ pub struct RankRow {
     pub clock: Option<OffsetEstimate>,
     /// True once its recording is complete.
     pub has_ended: bool,
-    /// How it differs from the ranks like it.
+    /// Its difference from comparable ranks; `None` if it is not marked.
     pub outlier: Option<Outlier>,
     /// Whether the server reads its events.
     pub events: EventsState,

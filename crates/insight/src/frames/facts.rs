@@ -20,8 +20,8 @@ pub(crate) enum EnginePhase {
     Optimizer,
 }
 
-/// A property of a frame from which the purpose of the memory is inferred. A mark of a stack is
-/// that of any of its frames.
+/// A property of a frame from which the purpose of the memory is inferred. A stack has the marks of
+/// all its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum FrameMark {
@@ -47,6 +47,7 @@ pub(crate) enum FrameMark {
 pub(crate) struct FrameMarks(u8);
 
 impl FrameMarks {
+    /// Adds a mark to the set.
     fn insert(&mut self, mark: FrameMark) {
         self.0 |= mark as u8;
     }
@@ -72,6 +73,7 @@ struct FrameFacts {
 }
 
 impl FrameFacts {
+    /// Computes the properties of a frame.
     fn new(definitions: &Definitions, frame: Frame) -> Self {
         let (function, path) = (definitions.string(frame.function), definitions.string(frame.file));
         let is_python = is_python_frame(definitions, frame);

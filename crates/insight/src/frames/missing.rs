@@ -26,7 +26,7 @@ impl RecordedStacks {
     }
 
     /// Looks at the sites defined since the last call, of a recording that grows. Returns true if
-    /// an answer has changed.
+    /// the result of another method has changed.
     pub fn update(&mut self, definitions: &Definitions) -> bool {
         let before = (self.has_stacks, self.has_python);
         while self.sites_seen < definitions.site_count() && !self.has_python {

@@ -10,13 +10,14 @@ const BACKWARD_NODES: &str = "autograd::generated::";
 /// Ends of the names of overloads, which are not part of an operation's name.
 const OVERLOADS: [&str; 7] = ["_out", "_memory_format", "_dim", "_int", "_dtype_layout", "_dtype", "_device"];
 
-/// How a frame names an operation. In a stack, only the frames of the last of these kinds count.
+/// How a frame names an operation. The later of these kinds take precedence: in a stack, only
+/// frames of the last kind that occurs count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OperationSource {
     /// Names none.
     #[default]
     None,
-    /// A Python function of the program, for want of an operation.
+    /// A Python function of the program, used if no frame names an operation.
     Program,
     /// A Python function of PyTorch.
     Python,
@@ -45,7 +46,7 @@ pub(super) fn python_source(path: &str, is_own: bool) -> OperationSource {
     let is_in = |parts: &[&str]| parts.iter().any(|part| path.contains(part));
     match () {
         () if is_own => OperationSource::Program,
-        // What calls modules and optimizers is no operation.
+        // The functions that call modules and optimizers are no operations.
         () if is_in(&["modules/module.py", "modules/container.py", "torch/nn/parallel/", "optim/optimizer.py"]) => {
             OperationSource::None
         }

@@ -31,7 +31,7 @@ pub enum GroupBy {
 }
 
 impl GroupBy {
-    /// All of them, in the order of menus.
+    /// All properties, in the order of menus.
     pub const ALL: [Self; 12] = [
         Self::Site,
         Self::Stack,

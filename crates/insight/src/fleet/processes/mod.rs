@@ -46,6 +46,7 @@ pub struct ProcessDescription {
 struct ProcessState {
     description: ProcessDescription,
     events: EventsState,
+    /// The number of its first device in the server's recording.
     device: Option<u16>,
     window: RankWindow,
     clock: ClockOffset,
@@ -71,7 +72,9 @@ struct ProcessState {
 /// A summary of a process whose description has not arrived.
 #[derive(Debug)]
 struct EarlySummary {
+    /// The process that sent the summary.
     sender: ProcessIdentity,
+    /// The process that the summary describes.
     identity: ProcessIdentity,
     summary: Summary,
     broker_ns: u64,
@@ -191,7 +194,7 @@ impl Fleet {
         clocks
     }
 
-    /// Returns the machine of a process.
+    /// Returns the name of a process's machine.
     fn host(&self, identity: &ProcessIdentity) -> Option<&str> {
         self.processes.get(identity).map(|process| process.description.host.as_str())
     }
@@ -230,8 +233,8 @@ impl Fleet {
         self.processes.is_empty()
     }
 
-    /// Compares the running ranks with each other. Leaves out processes whose rank has a newer one.
-    /// Call it ten times a second; `now_ns` is the time by the broker's clock.
+    /// Compares the running ranks with each other. Leaves out a process whose rank has a newer
+    /// process. Call it ten times a second; `now_ns` is the time by the broker's clock.
     pub fn tick(&mut self, now_ns: u64) {
         let starts = self.newest_starts();
         let mut stages: BTreeMap<Option<u32>, Vec<&mut ProcessState>> = BTreeMap::new();
@@ -290,7 +293,8 @@ impl ProcessState {
             Arrival::Repeated => return,
             Arrival::Newest { missing } => self.lost_summaries += missing,
             Arrival::Late => {
-                // Its values are older than the displayed ones.
+                // A late summary was counted as lost, and its values are older than the displayed
+                // ones.
                 self.lost_summaries -= 1;
                 self.summaries += 1;
                 self.add_names(summary.names);

@@ -14,6 +14,7 @@ struct Run {
 }
 
 impl Run {
+    /// Creates a run of `ranks` ranks in a mesh such as `pp=2,dp=4`.
     fn new(ranks: u32, mesh: &str) -> Self {
         let mesh: Mesh = mesh.parse().expect("a valid mesh");
         let mut fleet = Fleet::new();
@@ -29,6 +30,7 @@ impl Run {
         Self { fleet, ranks, tick: 0 }
     }
 
+    /// Returns the present time by the broker's clock.
     fn now_ns(&self) -> u64 {
         START_NS + self.tick * 100_000_000
     }
@@ -55,6 +57,7 @@ impl Run {
         self.tick += 1;
     }
 
+    /// Returns the marked ranks, each with the metric in which it differs most.
     fn outliers(&self) -> Vec<(u32, MarkedMetric)> {
         let view = self.fleet.view(self.now_ns());
         let named = |row: &&RankRow| Some((row.rank?, row.outlier?.metric));
@@ -62,12 +65,13 @@ impl Run {
     }
 }
 
+/// Returns the identity of a rank's process.
 fn identity(rank: u32) -> ProcessIdentity {
     ProcessIdentity(format!("{rank:032x}"))
 }
 
 #[test]
-fn planted_outlier_is_marked_within_a_second_and_alone() {
+fn only_the_planted_outlier_is_marked_within_a_second() {
     for planted in 0..20 {
         let mut run = Run::new(64, "");
         for _ in 0..50 {
@@ -146,7 +150,7 @@ fn missing_and_repeated_summaries_are_counted() {
         (row.summaries, row.lost_summaries, row.allocated, fleet.refused())
     };
     assert_eq!(counts(&fleet), (3, 2, 9, 0));
-    // One that was overtaken is not missing, and changes nothing that is newer.
+    // A summary that a newer one overtook is not missing, and does not replace newer values.
     for number in [8, 8, 4] {
         fleet.add(&identity(0), identity(0), summary(number), START_NS);
     }
@@ -245,7 +249,7 @@ fn restarted_rank_has_one_row() {
     }
     assert_eq!(rows(&run), std::slice::from_ref(&restarted));
     assert_eq!(run.fleet.view(run.now_ns()).outliers(), Vec::<&RankRow>::new(), "the killed process is not compared");
-    // It was cut off, not killed.
+    // The earlier process was only cut off, and sends again.
     let summary = Summary { number: 900, ..Summary::default() };
     run.fleet.add(&identity(3), identity(3), summary, run.now_ns());
     assert_eq!(rows(&run), [identity(3), restarted]);

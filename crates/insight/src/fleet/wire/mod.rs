@@ -27,13 +27,13 @@ const MAX_RANKS: usize = 16_384;
 const MAX_TEXTS: usize = 32_768;
 /// Maximum length of a text in bytes; longer texts are cut off.
 const MAX_TEXT_BYTES: usize = 256;
-/// How many numbers a rank has.
+/// Number of values of a rank that messages contain.
 const NUMBERS: usize = 21;
 
 /// The numbers of a rank, in the order of [`numbers`].
 type Numbers = [u64; NUMBERS];
 
-/// The changes in a message.
+/// The content of a message: the changes since the message before it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Message {
     time_unix_ns: u64,
@@ -79,7 +79,7 @@ pub struct ViewEncoder {
 
 impl ViewEncoder {
     /// Returns the message that brings the other side from the last encoded view to this one;
-    /// `None` if both have one time.
+    /// `None` if both views have equal times.
     pub fn encode(&mut self, view: &FleetView) -> Option<Vec<u8>> {
         if self.time_unix_ns == Some(view.time_unix_ns) {
             return None;
@@ -184,7 +184,7 @@ fn numbers(row: &RankRow, mut text: impl FnMut(&str) -> u64) -> Numbers {
     ]
 }
 
-/// Returns two numbers as one, each with the precision of an `f32`.
+/// Packs two numbers into one, each with the precision of an `f32`.
 fn pair(a: f64, b: f64) -> u64 {
     u64::from((a as f32).to_bits()) << 32 | u64::from((b as f32).to_bits())
 }
@@ -194,7 +194,7 @@ fn lower(pair: u64) -> f64 {
     f64::from(f32::from_bits(pair as u32))
 }
 
-/// A message that no encoder wrote, or of another version.
+/// The error of decoding a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The message is of another version, or empty.
@@ -220,8 +220,8 @@ impl ViewDecoder {
         &self.view
     }
 
-    /// Applies the next message. Returns true if the message describes all ranks: rows may then
-    /// have other numbers than before.
+    /// Applies the next message. Returns true if the message describes all ranks: the rows of ranks
+    /// may then have moved.
     ///
     /// # Errors
     /// If the message is damaged or of another version.
