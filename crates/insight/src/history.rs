@@ -26,7 +26,7 @@ use vramscope_trace::{DeviceId, DeviceLifetimes, FormatError, Lifetimes, Lifetim
 
 /// Number of events up to which all times are exact.
 const EXACT_TIMES: usize = 8_000_000;
-/// About how many bytes one request for missing chunks comprises.
+/// Approximate number of bytes in one request for missing chunks.
 const FETCH_BYTES: u64 = 2 << 20;
 
 /// How far a [`History`] has been built.
@@ -107,8 +107,8 @@ impl Pass {
         added
     }
 
-    /// Returns true if the next step can add the recording's next events: it is the one of the
-    /// steps before, and still has the events that follow them.
+    /// Returns true if the next step can add the recording's next events: `recording` is that of
+    /// the previous steps, and still has the events that follow.
     fn can_continue(&self, recording: &Recording) -> bool {
         self.identity.is_none_or(|identity| {
             let now = Identity::of(recording);
@@ -242,8 +242,8 @@ impl History {
         self.pass.times.moment_at(time_ns)
     }
 
-    /// Returns the [moment](Self::moment_at) at each of `times_ns`; faster than one call for each if
-    /// they do not decrease.
+    /// Returns the [moment](Self::moment_at) at each of `times_ns`; faster than a call for each
+    /// time if the times do not decrease.
     #[must_use]
     pub fn moments_at(&self, times_ns: &[u64]) -> Vec<u64> {
         self.pass.times.moments_at(times_ns)

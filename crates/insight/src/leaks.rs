@@ -57,9 +57,9 @@ pub struct UnfreedGroup {
     pub bytes: u64,
     /// Number of blocks.
     pub blocks: u64,
-    /// The event that made the oldest of them.
+    /// Number of the event that made the oldest allocation.
     pub oldest_event: u64,
-    /// The event that made the newest of them.
+    /// Number of the event that made the newest allocation.
     pub newest_event: u64,
 }
 
@@ -69,6 +69,7 @@ impl UnfreedGroup {
         Self { group, bytes: 0, blocks: 0, oldest_event: u64::MAX, newest_event: 0 }
     }
 
+    /// Adds an allocation.
     fn add(&mut self, one: &Allocation) {
         self.bytes = self.bytes.saturating_add(one.size);
         self.blocks += 1;
@@ -149,7 +150,7 @@ pub struct Leak {
 /// fastest first. Empty if nothing leaks.
 ///
 /// `growing` comes from [`GroupsByStep::growing`](crate::steps::GroupsByStep::growing), with the
-/// same grouping. What groups that count as one did not free is added up.
+/// same grouping. The unfreed allocations of groups that count as one are added up.
 pub fn leaks(
     lifetimes: &DeviceLifetimes,
     search: &LeakSearch,
@@ -176,7 +177,7 @@ pub struct OldBlocks {
     pub pending_bytes: u64,
     /// Number of blocks.
     pub blocks: u64,
-    /// The largest of them, largest first.
+    /// The largest blocks, largest first.
     pub largest: Vec<Allocation>,
 }
 

@@ -18,10 +18,10 @@
 //! - [`bands`], [`address_map`]: every allocation as a band over time, stacked or by address.
 //! - [`spans`], [`steps`]: named intervals, and the steps of a training run.
 //! - [`peak`], [`leaks`], [`temporaries`]: the composition of a peak, allocations that are never
-//!   freed, and allocations that is freed at once.
+//!   freed, and allocations that are freed at once.
 //! - [`difference`]: what two moments, of one recording or of two, hold differently, by group;
 //!   [`comparison`]: by call stack, with figures of both recordings; [`conditions`]: limits on
-//!   these figures; [`matching`]: which sites of two recordings are the same.
+//!   these figures; [`matching`]: which sites of two recordings match.
 //! - [`failures`], [`placement`], [`pools`], [`memory_summary`]: out-of-memory errors, where a
 //!   request would fit, free memory by pool, and the table of all counters.
 //! - [`autopsy`]: why each request failed with out of memory.

@@ -12,7 +12,7 @@ use super::group_by::GroupBy;
 use super::inference::{Phase, Request, SiteCategory, category, named_phase, phase};
 use crate::frames::{EnginePhase, FactsCache, OperationSource, RecordedStacks, StackFacts, operation_name};
 
-/// Number of streams or pools that are searched one after the other.
+/// Maximum number of streams or pools that are searched in a list, before the hash table.
 const MAX_FIRST_KEYS: usize = 8;
 
 /// The common property of the blocks of a group.
@@ -41,10 +41,11 @@ pub(super) enum GroupKey {
     Operation {
         function: StringId,
         file: StringId,
-        /// Whether the stack is that of the forward operation, and the request its backward's.
+        /// Whether the operation's backward pass made the request, although the stack is that of
+        /// the forward operation.
         is_backward: bool,
     },
-    /// Requests without any frame, and without what else tells.
+    /// Requests without frames, if no other property determines the group.
     NoStack {
         before_recording: bool,
     },
@@ -96,10 +97,12 @@ pub struct Grouping {
     first_event: u64,
     /// By site number, from 0 (the unknown site).
     sites: Vec<SiteEntries>,
+    /// The key of each group, by group number.
     pub(super) keys: Vec<GroupKey>,
     /// A representative site of each group, for details; the unknown site if blocks are not grouped
     /// by a property of their site.
     pub(super) representatives: Vec<SiteId>,
+    /// The group number of each key.
     numbers: HashMap<GroupKey, u32>,
     /// The first streams or pools with their group numbers, to be searched before `numbers`.
     first_keys: Vec<(GroupKey, u32)>,
@@ -256,7 +259,7 @@ impl Grouping {
     ) -> GroupKey {
         let Frame { mut function, mut file, .. } = definitions.frame(frame).unwrap_or_default();
         if source == OperationSource::Dispatcher {
-            // Each overload has its own function, and more than one call it.
+            // An operation has a function for each overload, and several for the steps of a call.
             let name = operation_name(definitions.string(function), "").unwrap_or_default();
             (function, file) = (*self.operations.entry(name).or_insert(function), StringId(0));
         }
@@ -352,7 +355,7 @@ impl Grouping {
         self.group(Grouped { site, stream, pool, size, before_recording })
     }
 
-    /// Returns true if an allocation whose first moment this is counts as older than the recording.
+    /// Returns true if an allocation with this first moment counts as older than the recording.
     #[must_use]
     #[inline]
     pub fn is_older(&self, first_moment: u64) -> bool {
@@ -424,6 +427,7 @@ impl Grouping {
         since_event <= self.first_event
     }
 
+    /// Returns the number of a block's group.
     #[inline]
     fn group(&mut self, block: Grouped) -> u32 {
         match self.by {
@@ -448,7 +452,7 @@ impl Grouping {
         }
     }
 
-    /// Returns the number of the group with a key of which there are usually few.
+    /// Returns the number of the group with a key, for a property that usually has few values.
     #[inline]
     fn group_of_few(&mut self, key: GroupKey) -> u32 {
         if let Some(&(_, number)) = self.first_keys.iter().find(|(known, _)| *known == key) {

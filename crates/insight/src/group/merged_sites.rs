@@ -81,7 +81,8 @@ struct OwnFrames {
 /// Numbers lists of own frames: equal lists have equal numbers.
 #[derive(Debug, Default)]
 struct OwnFrameLists {
-    /// By the innermost frame of a list and the number of the list of the others.
+    /// The number of each list, by its innermost frame and the number of the list of its other
+    /// frames.
     numbers: HashMap<(Frame, usize), usize>,
     /// Whether a frame runs Python code, and whether it can be the program's own.
     frames: HashMap<FrameId, (bool, bool)>,
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_by_anything_else_stay_as_they_are() {
+    fn groupings_by_other_properties_merge_nothing() {
         let mut sites = TestSites::default();
         sites.stack(&[MAIN, CALL]);
         sites.stack(&[MAIN, CALL, INNER]);

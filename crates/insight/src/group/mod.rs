@@ -64,9 +64,9 @@
 //!    `MmBackward0`. These are the names of PyTorch's profiler.
 //! 3. *Python functions*: a function in `torch/nn/functional.py` has its own name, `linear`; one in
 //!    another file of `torch/nn` or `torch/optim` is `linear.forward` or `adam._init_group`, or
-//!    `Linear.forward` where its class was recorded. What only calls modules and optimizers does
-//!    not count. A function of the program counts, too, so that `attention (gpt.py)` is named where
-//!    it calls PyTorch directly; it is not an operation within which others run.
+//!    `Linear.forward` where its class was recorded. Functions that only call modules and
+//!    optimizers do not count. A function of the program counts, too, so that `attention (gpt.py)`
+//!    is named where it calls PyTorch directly; it is not an operation within which others run.
 //! 4. Without any of them, the function that [`GroupBy::Function`] shows.
 //!
 //! A request of the backward pass may have the stack of its forward operation and a scope

@@ -87,8 +87,8 @@ impl Grouping {
         }
     }
 
-    /// Returns true if a group has the blocks that lack what blocks are grouped by: its name says
-    /// why.
+    /// Returns true for a group of blocks that lack the property by which blocks are grouped; its
+    /// name says why.
     #[must_use]
     pub fn is_unknown(&self, group: u32) -> bool {
         let key = self.keys.get(group as usize);

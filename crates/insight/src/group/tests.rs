@@ -6,6 +6,7 @@ use super::{GroupBy, Grouping};
 use crate::frames::WhyNoStack;
 use crate::frames::test_definitions::TestSites;
 
+/// Returns a live block that a site requested.
 fn block(site: SiteId) -> Block {
     Block {
         address: 0,
@@ -20,6 +21,7 @@ fn block(site: SiteId) -> Block {
     }
 }
 
+/// Returns the allocation of a block.
 fn allocation(block: &Block) -> Allocation {
     Allocation {
         address: block.address,
@@ -175,7 +177,7 @@ fn operations_are_named_by_the_best_kind_of_frame() {
 }
 
 #[test]
-fn outer_operations_are_those_around_the_innermost() {
+fn outer_operations_enclose_the_innermost_one() {
     let call = |name: &str| ("??", 0, format!("at::_ops::{name}::call()"));
     let frames = [call("linear"), call("matmul"), call("linear"), call("mm"), call("mm_out")];
     let frames = frames.each_ref().map(|(file, line, function)| (*file, *line, function.as_str()));

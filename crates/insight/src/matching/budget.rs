@@ -31,7 +31,7 @@ impl Budget {
         }
     }
 
-    /// Notes that work was left out.
+    /// Records that work was left out.
     pub(super) fn exceed(&mut self) {
         self.is_exceeded = true;
     }

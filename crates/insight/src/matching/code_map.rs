@@ -20,16 +20,18 @@ const MAX_PAIRS: usize = 1_000_000;
 
 /// Score of two lines that may be equal, before their allocations are compared.
 const CANDIDATE: u32 = 2;
-/// Score of calling equal functions, and of calling one function in common.
+/// Score of two lines that call equal sets of functions.
 const SAME_CALLS: u32 = 2;
+/// Score of two lines that call at least one function in common.
 const COMMON_CALL: u32 = 1;
 /// Score of making equally many allocations.
 const SAME_ALLOCATIONS: u32 = 2;
 /// Score of making equally many allocations with as many bytes. It must outweigh a candidate: else
 /// one more pair of lines would be preferred to pairs that agree in everything.
 const SAME_BYTES: u32 = 3;
-/// Scores of making equally many allocations with about as many bytes: up to 5% and 25% more.
+/// Score of making equally many allocations with up to 5% more bytes.
 const CLOSE_BYTES: u32 = 2;
+/// Score of making equally many allocations with up to 25% more bytes.
 const SIMILAR_BYTES: u32 = 1;
 /// Score of having moved as far as the line before.
 const SAME_OFFSET: u32 = 1;
@@ -288,7 +290,7 @@ fn rewritten<'a>(
     strings.definitions
 }
 
-/// Definitions whose strings are numbered as they are used.
+/// Definitions under construction, in which a string is defined when it is first used.
 #[derive(Default)]
 struct Strings<'a> {
     numbers: HashMap<&'a str, StringId>,

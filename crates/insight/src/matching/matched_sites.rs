@@ -12,7 +12,7 @@ use super::requested_churn::{RequestedChurn, churn_by_site};
 /// page.
 const MAX_STEPS: usize = 20_000_000;
 
-/// The sites of two recordings, A and B, that are the same although code has moved or was renamed.
+/// The sites of two recordings, A and B, that match, also where code has moved or was renamed.
 #[derive(Clone, Debug)]
 pub struct MatchedSites {
     numbers: PerRecording<Vec<SiteId>>,
@@ -34,14 +34,14 @@ impl MatchedSites {
         Self { numbers, definitions_of_a, is_limited: budget.is_exceeded() }
     }
 
-    /// Matches the sites of two recordings by their call stacks alone: where another line has the
-    /// number of a line that moved, they are taken for one.
+    /// Matches the sites of two recordings by their call stacks alone: if a line has moved and
+    /// another line has its number now, both are taken for one line.
     #[must_use]
     pub fn by_stacks(a: &Definitions, b: &Definitions) -> Self {
         Self { numbers: shared_site_numbers(a, b), definitions_of_a: a.clone(), is_limited: false }
     }
 
-    /// Returns the sites of one recording, for comparing two of its moments.
+    /// Matches each site of a recording with itself, to compare two moments of the recording.
     #[must_use]
     pub fn of_one_recording(definitions: &Definitions) -> Self {
         Self::by_stacks(definitions, definitions)

@@ -87,7 +87,7 @@ impl MemorySummaryScan {
     }
 
     /// Moves the summary's moment forward, so that further steps continue from the present one.
-    /// Returns false, changing nothing, if `moment` is before the one reached: begin anew.
+    /// Returns false, changing nothing, if `moment` is before the one reached: create another scan.
     pub fn continue_to(&mut self, recording: &Recording, moment: u64) -> bool {
         let is_later = moment >= self.walk.state().event();
         if is_later {
@@ -105,7 +105,7 @@ impl MemorySummaryScan {
 
     /// Returns the summary at the moment reached.
     ///
-    /// If the sums do not lead to the memory state, the history is treated as incomplete.
+    /// If the sums contradict the memory state, the history is treated as incomplete.
     #[must_use]
     pub fn summary(&self) -> MemorySummary {
         let state = self.walk.state();

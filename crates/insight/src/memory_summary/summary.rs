@@ -12,16 +12,16 @@ pub enum SummaryUnit {
     Count,
 }
 
-/// One quantity of the memory summary, of all or one of the size classes.
+/// The values of one quantity of the memory summary, for one size class or for both together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SummaryValues {
     /// The value at the moment.
     pub current: u64,
-    /// The highest value up to the moment; `None` if the history is incomplete, likewise below.
+    /// The highest value up to the moment; `None` if the history is incomplete.
     pub peak: Option<u64>,
-    /// The sum of all increases.
+    /// The sum of all increases; `None` if the history is incomplete.
     pub allocated_total: Option<u64>,
-    /// The sum of all decreases.
+    /// The sum of all decreases; `None` if the history is incomplete.
     pub freed_total: Option<u64>,
 }
 
@@ -47,8 +47,8 @@ pub struct MemorySummary {
     pub device: DeviceId,
     /// The moment.
     pub event: u64,
-    /// Whether peaks, sums, failures and retries are known. Not if the history began after the
-    /// first allocation, or events are missing or contradict each other.
+    /// True if peaks, sums, failures and retries are known; false if the history began after the
+    /// first allocation, or if events are missing or contradict each other.
     pub is_complete: bool,
     /// Number of retries; `None` if they cannot be told from garbage collection.
     retries: Option<u64>,
@@ -56,6 +56,7 @@ pub struct MemorySummary {
 }
 
 impl MemorySummary {
+    /// Creates the summary of a device at the moment `event`.
     pub(super) fn new(device: DeviceId, event: u64, is_complete: bool, retries: Option<u64>, stats: Stats) -> Self {
         Self { device, event, is_complete, retries, stats }
     }

@@ -8,8 +8,8 @@ use vramscope_trace::MempoolId;
 
 use super::buffer::Buffer;
 
-/// Maximum number of groups that the requests of one arena become by time: more are joined with the
-/// next ones.
+/// Maximum number of groups into which the requests of one arena are divided by time; further
+/// groups are joined with the next ones.
 const MAX_EPISODES: usize = 1000;
 
 /// Requests that are placed as one: their memory is one range for as long as the group exists.
@@ -17,11 +17,14 @@ const MAX_EPISODES: usize = 1000;
 pub(super) struct Group {
     /// The numbers of the requests.
     pub(super) members: Vec<u32>,
+    /// The first moment at which the group needs its memory.
     pub(super) lower: u64,
+    /// The moment from which other groups can have the memory.
     pub(super) upper: u64,
 }
 
-/// How an arena of the default pool is divided.
+/// How an arena of the default pool is divided into groups. An arena has the requests of one stream
+/// and pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
     /// Not at all.

@@ -7,11 +7,12 @@ pub(super) struct Budget {
 }
 
 impl Budget {
+    /// Creates a budget of `steps` steps.
     pub(super) fn new(steps: u64) -> Self {
         Self { steps }
     }
 
-    /// Takes `steps` from the budget; the last ones may exceed it.
+    /// Takes `steps` from the budget, or all that remain if those are fewer.
     pub(super) fn spend(&mut self, steps: u64) {
         self.steps = self.steps.saturating_sub(steps);
     }

@@ -11,9 +11,10 @@ use super::packer::{Packer, PackingState};
 use super::problem::check_total;
 use super::reuse::{self, Reuse};
 
-/// Steps for one group before the next one's turn.
+/// Number of steps for which one group is packed before the next group's turn.
 const TURN_STEPS: u64 = 20_000_000;
-/// Steps for all groups before they are placed for the first time, and for that.
+/// Number of steps for which all groups are packed before they are placed for the first time, and
+/// for which they are placed then.
 const FIRST_STAGE_STEPS: u64 = 20_000_000;
 
 /// Maximum number of requests of several streams and pools that are placed one by one. The time for
@@ -34,7 +35,8 @@ const MAX_SINGLE_REQUESTS: usize = 30_000;
 #[derive(Clone, Debug)]
 pub struct DevicePacker {
     requests: RecordedRequests,
-    /// A placement for each division of the requests into groups. Which is best differs.
+    /// A placement for each division of the requests into groups. Which one is lowest differs from
+    /// program to program.
     divisions: Vec<DivisionPacker>,
     /// The division whose turn is next; after the last one, the requests one by one.
     next: usize,
@@ -42,7 +44,7 @@ pub struct DevicePacker {
     reuses: Vec<Reuse>,
     /// The placement of the requests one by one, which begins with the best one of the divisions.
     single: Option<Packer>,
-    /// No placement of several streams and pools is lower, in bytes.
+    /// Lower bound of the height of placements with several streams and pools, in bytes.
     lower_bound_bytes: u64,
 }
 
@@ -67,8 +69,9 @@ struct PlacedGroup {
 #[derive(Clone, Debug)]
 struct Outer {
     packer: Packer,
-    /// The lowest height so far, and the number and offset of each request at it.
+    /// The lowest height so far, in bytes.
     best_height: u64,
+    /// The number and the offset of each request in the placement of the lowest height.
     best: Vec<(u32, u64)>,
     /// The groups whose placement may become lower, the next one first.
     open: VecDeque<usize>,
@@ -76,8 +79,9 @@ struct Outer {
     has_lower_group: bool,
     /// Whether groups are being packed now, or placed.
     is_inside_groups: bool,
-    /// Steps until the other of the two continues, and how many they were at first.
+    /// Number of steps that remain of the present stage.
     steps_left: u64,
+    /// Number of steps of the present stage at its beginning.
     stage_steps: u64,
 }
 
@@ -351,6 +355,7 @@ impl PlacedGroup {
         Ok(Self { group, height_bytes: packer.state().height_bytes, packer: Some(packer) })
     }
 
+    /// Returns true if the group's placement cannot become lower.
     fn is_done(&self) -> bool {
         self.packer.as_ref().is_none_or(|packer| packer.state().is_done)
     }

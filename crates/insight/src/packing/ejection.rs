@@ -1,13 +1,13 @@
 //! Searches for a placement below a height by removing the buffers that are in the way.
 //!
 //! Guided ejection search (Nagata and Bräysy, Operations Research Letters 37(5), 2009): a buffer
-//! without a gap is placed where the buffers to remove were removed least often so far. What is
-//! hard to place therefore stays where it is, and others find new gaps.
+//! without a gap is placed where the buffers to remove were removed least often so far. Buffers
+//! that are hard to place therefore stay where they are, and others find new gaps.
 
 use super::budget::Budget;
 use super::layout::{Layout, UNPLACED};
 
-/// How often the buffer to place next is another one than the last removed: once in four times.
+/// Once in this many times, the buffer to place next is another one than the last removed.
 const SHUFFLE_ONE_IN: u32 = 4;
 
 /// A search for a placement below a height.
@@ -24,7 +24,7 @@ pub(super) struct EjectionSearch {
     candidates: Vec<u64>,
     /// End and penalty of each neighbor, lowest end first.
     ends: Vec<(u64, u32)>,
-    /// Sums of the penalties of the first neighbors.
+    /// Entry n is the sum of the penalties of the first n neighbors in `ends`.
     penalty_sums: Vec<u64>,
 }
 

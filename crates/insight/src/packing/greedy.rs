@@ -16,6 +16,7 @@ enum Order {
     Length,
 }
 
+/// All orders, in the order in which they are tried.
 const ORDERS: [Order; 3] = [Order::Size, Order::Area, Order::Length];
 
 /// A placement in one order after another.
@@ -28,6 +29,7 @@ pub(super) struct Greedy {
 }
 
 impl Greedy {
+    /// Creates a placement before its first order.
     pub(super) fn new() -> Self {
         Self { order: Vec::new(), placed: 0, orders_left: ORDERS.iter() }
     }

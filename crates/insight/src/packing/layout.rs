@@ -7,7 +7,7 @@ use super::reuse::Reuse;
 /// The offset of a buffer that has no place.
 pub(super) const UNPLACED: u64 = u64::MAX;
 
-/// Maximum number of pairs of buffers of several streams and pools that are listed; they take 4
+/// Maximum number of pairs of buffers of several streams and pools that are listed. A pair takes 4
 /// bytes.
 const MAX_LISTED_PAIRS: usize = 1 << 24;
 
@@ -45,7 +45,7 @@ enum Exclusions {
     BySpan,
     /// Buffers with overlapping spans that also exclude each other.
     ByReuse(Vec<Reuse>),
-    /// The listed ones.
+    /// By buffer, the list of the buffers that it excludes.
     Listed(Vec<Vec<u32>>),
 }
 

@@ -11,9 +11,9 @@ use super::problem::Problem;
 
 /// Maximum number of cliques that all long-lived buffers together may live in.
 const MAX_CLIQUES: usize = 1 << 28;
-/// The part of the lower bound by which long-lived buffers may raise it: 1/5000.
+/// Divisor: placing long-lived buffers first may raise the lower bound by at most 1/5000.
 const MAX_RAISE: u64 = 5000;
-/// Number of cliques of which the highest floor is stored.
+/// Number of successive cliques for which the greatest height is stored once.
 const BLOCK: usize = 64;
 
 /// The long-lived buffers' offsets, and the lowest possible offsets of all others.
@@ -24,7 +24,7 @@ pub(super) struct Separation {
     pub(super) movable: Vec<u32>,
     /// The lowest offset that each of `movable` can have.
     pub(super) floors: Vec<u64>,
-    /// No placement above the long-lived buffers is lower, in units.
+    /// Lower bound of the height of placements above the long-lived buffers, in units.
     pub(super) lower_bound: u64,
 }
 
@@ -41,7 +41,7 @@ impl Separation {
         Self::none(problem)
     }
 
-    /// Lets all buffers move.
+    /// Creates a separation in which all buffers can move.
     pub(super) fn none(problem: &Problem) -> Self {
         let count = problem.spans.len();
         Self {
