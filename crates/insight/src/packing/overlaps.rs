@@ -2,7 +2,7 @@
 
 use super::problem::Span;
 
-/// Fewest buffers between two stored sets of live buffers.
+/// Minimum number of buffers between two stored sets of live buffers.
 const MIN_INTERVAL: usize = 64;
 
 /// An index of buffers by lifetime.
@@ -13,7 +13,7 @@ const MIN_INTERVAL: usize = 64;
 pub(super) struct OverlapIndex {
     /// The buffers in the order of their starts.
     by_start: Vec<u32>,
-    /// Their first cliques.
+    /// The first clique of each buffer of `by_start`.
     starts: Vec<u32>,
     /// Sets of live buffers, each with the number of buffers in `by_start` before it. Between two
     /// sets are at least as many buffers as the first one has, so that all sets together are not
@@ -22,6 +22,7 @@ pub(super) struct OverlapIndex {
 }
 
 impl OverlapIndex {
+    /// Creates the index of all buffers.
     pub(super) fn new(spans: &[Span]) -> Self {
         let mut by_start: Vec<u32> = (0..spans.len() as u32).collect();
         by_start.sort_by_key(|&number| spans[number as usize].first);

@@ -16,18 +16,21 @@ const EJECTION_TURN_STEPS: u64 = 4_000_000;
 /// Steps that the exact search may take before the ejection search continues. It has more, because
 /// where it applies, it also finds placements without any free byte, which the other cannot.
 const EXACT_TURN_STEPS: u64 = 12_000_000;
-/// Steps after which the search for a placement below a height is given up, at first.
+/// Number of steps of the first attempts of the ejection search; then an attempt is given up.
 const ATTEMPT_STEPS: u64 = 100_000_000;
-/// Steps that the exact search takes below one height, at first.
+/// Number of steps for which the exact search first stays below one height.
 const EXACT_PATIENCE_STEPS: u64 = 200_000_000;
-/// The part of the height above the lower bound that the first attempt leaves.
+/// Height of the first attempt, as a part of the distance from the lower bound to the best
+/// placement.
 const FIRST_SHARE: f64 = 0.5;
-/// Steps of an attempt and the part that it leaves, at first, for requests of several streams and
-/// pools. Of five pairs tried on `tests/data/streams`, this one needs the fewest steps to 4%.
+/// [`ATTEMPT_STEPS`] for requests of several streams and pools. Of five pairs of this and the next
+/// constant, tried on `tests/data/streams`, this pair comes within 4% in the fewest steps.
 const ATTEMPT_STEPS_OF_STREAMS: u64 = 200_000_000;
+/// [`FIRST_SHARE`] for requests of several streams and pools.
 const FIRST_SHARE_OF_STREAMS: f64 = 0.75;
-/// The highest part that an attempt leaves, and the part after it.
+/// The highest [`Search::share`].
 const HIGHEST_SHARE: f64 = 0.999;
+/// The [`Search::share`] that follows one above [`HIGHEST_SHARE`].
 const RETRY_SHARE: f64 = 0.8;
 
 /// How far a [`Packer`] is.
@@ -37,7 +40,8 @@ pub struct PackingState {
     pub height_bytes: u64,
     /// Peak of the live bytes.
     pub peak_live_bytes: u64,
-    /// No placement is lower: at least the peak of the live bytes, more if that was proven.
+    /// Lower bound of every placement's height: the peak of the live bytes, or more if that was
+    /// proven.
     pub lower_bound_bytes: u64,
     /// True if more steps change nothing: the placement is the lowest, or as low as wanted.
     pub is_done: bool,
@@ -66,10 +70,11 @@ pub struct Packer {
     /// Positions of the buffers that have bytes.
     kept: Vec<u32>,
     problem: Problem,
-    /// The lowest placement so far and its height, in units.
+    /// The lowest placement so far: the offset of each buffer, in units.
     best: Vec<u64>,
+    /// The height of `best`, in units.
     best_height: u64,
-    /// No placement is lower, in units.
+    /// Lower bound of every placement's height, in units.
     lower_bound: u64,
     /// The height that is low enough, in units.
     wanted: u64,
@@ -78,10 +83,12 @@ pub struct Packer {
     /// Offsets of the long-lived buffers.
     long_lived: Vec<u64>,
     layout: Layout,
-    /// No placement of the layout's buffers above the long-lived ones is lower, in units.
+    /// Lower bound of the height of placements of the layout's buffers above the long-lived ones,
+    /// in units.
     layout_lower_bound: u64,
-    /// The lowest placement of the layout's buffers so far and its height, in units.
+    /// The lowest placement of the layout's buffers so far: their offsets, in units.
     layout_best: Vec<u64>,
+    /// The height of `layout_best`, in units.
     layout_height: u64,
     phase: Phase,
     /// False for requests of several streams and pools, whose lifetimes alone do not say which of
@@ -89,6 +96,7 @@ pub struct Packer {
     searches_exactly: bool,
 }
 
+/// The work of the next steps.
 #[derive(Clone, Debug)]
 enum Phase {
     /// Nothing but the first placement exists.
@@ -106,8 +114,10 @@ struct Search {
     turn: Turn,
     /// Steps that the ejection search may still take.
     attempt_steps_left: u64,
+    /// Number of steps of an attempt.
     attempt_steps: u64,
-    /// The part of the height above the lower bound that an attempt leaves.
+    /// Height that an attempt must stay below, as a part of the distance from the lower bound to
+    /// the best placement.
     share: f64,
     /// Number of attempts so far, which seeds the random choices of the next one.
     attempts: u64,
@@ -132,16 +142,18 @@ struct Exact {
     state: ExactState,
     /// The height that the search stays below, in units.
     height: u64,
-    /// Steps that it may still take below this height, and how many it could at first.
+    /// Number of steps that it may still take below this height.
     steps_left: u64,
+    /// Number of steps that it may take below one height.
     patience_steps: u64,
 }
 
+/// The state of an exact search.
 #[derive(Clone, Debug)]
 enum ExactState {
     NotStarted,
     Running(Box<ExactSearch>),
-    /// Nothing more can be found below these heights.
+    /// No lower placement exists.
     Impossible,
     /// There are too many buffers, or none that can move.
     TooLarge,
@@ -431,6 +443,7 @@ impl Packer {
 }
 
 impl Exact {
+    /// Creates a search that has not started.
     fn new() -> Self {
         Self { state: ExactState::NotStarted, height: 0, steps_left: 0, patience_steps: EXACT_PATIENCE_STEPS }
     }
@@ -451,6 +464,7 @@ impl Exact {
 }
 
 impl Search {
+    /// Creates the searches before their first attempt.
     fn new(share: f64, attempt_steps: u64) -> Self {
         Self {
             ejection: None,

@@ -19,6 +19,7 @@ pub(super) struct Span {
 }
 
 impl Span {
+    /// Returns the cliques that contain the buffer.
     pub(super) fn cliques(self) -> std::ops::Range<usize> {
         self.first as usize..self.end as usize
     }
@@ -38,7 +39,7 @@ pub(super) struct Problem {
     pub(super) unit_bytes: u64,
     /// Units of the live buffers in each clique.
     pub(super) live: Vec<u64>,
-    /// The highest of them: no placement is lower.
+    /// The highest entry of `live`: no placement is lower.
     pub(super) peak_live: u64,
 }
 

@@ -129,11 +129,13 @@ struct RangeMaximum {
 }
 
 impl RangeMaximum {
+    /// Creates `count` values of 0.
     fn new(count: usize) -> Self {
         let len = count.next_power_of_two();
         Self { len, nodes: vec![(0, 0); 2 * len] }
     }
 
+    /// Returns the maximum of all values.
     fn maximum(&self) -> i64 {
         self.nodes[1].0
     }

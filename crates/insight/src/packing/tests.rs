@@ -33,7 +33,7 @@ fn random_buffers(count: usize, seed: u64) -> Vec<Buffer> {
 }
 
 #[test]
-fn nothing_to_place_is_done() {
+fn packer_without_buffers_is_done() {
     for buffers in [&[][..], &[Buffer { lower: 3, upper: 4, size: 0 }]] {
         let state = pack(buffers, 100);
         assert_eq!((state.height_bytes, state.is_done), (0, true));

@@ -15,11 +15,13 @@ struct Gaps {
 }
 
 impl Gaps {
+    /// Adds a gap that touches no other gap.
     fn insert(&mut self, start: u64, end: u64) {
         self.by_start.insert(start, end);
         self.by_length.insert((end - start, start));
     }
 
+    /// Removes the gap that begins at `start`, and returns its end; `None` if there is none.
     fn remove(&mut self, start: u64) -> Option<u64> {
         let end = self.by_start.remove(&start)?;
         self.by_length.remove(&(end - start, start));

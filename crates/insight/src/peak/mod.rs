@@ -39,6 +39,7 @@ pub struct PeakGroup {
 }
 
 impl PeakGroup {
+    /// Adds a block that is live at the peak, the moment `event`.
     fn add(&mut self, one: &Allocation, event: u64, first_step: Option<u64>) {
         self.bytes = self.bytes.saturating_add(one.size);
         self.blocks += 1;

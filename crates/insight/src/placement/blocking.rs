@@ -32,8 +32,8 @@ pub struct BlockingBlock {
 
 /// A part of a segment that is large enough for a request, and the live blocks in it.
 ///
-/// Of all such parts, the one with the fewest live bytes. If its live blocks were freed, the
-/// request would be served from it.
+/// No other large enough part has fewer live bytes. If the live blocks were freed, the request
+/// would be served from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockingRegion {
     /// Address of the segment.

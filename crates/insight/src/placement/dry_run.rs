@@ -41,8 +41,9 @@ pub(super) struct DryRun {
     pub(super) new_segment_bytes: Option<u64>,
     /// Bytes that were mapped into an expandable segment.
     pub(super) mapped_bytes: u64,
-    /// Number and bytes of segments and mapped ranges that were released first.
+    /// Number of segments and mapped ranges that were released first.
     pub(super) released: u64,
+    /// Bytes of the released segments and mapped ranges.
     pub(super) released_bytes: u64,
     /// Number of pending frees that were waited for.
     pub(super) awaited_frees: u64,

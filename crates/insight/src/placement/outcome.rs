@@ -42,13 +42,13 @@ pub enum PlacementOutcome {
     },
 }
 
-/// Where a request would be placed at a moment, and otherwise what blocks it.
+/// Where a request would be placed at a moment, or what blocks it if no free block fits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The request.
     pub request: PlacementRequest,
-    /// Size of its block in bytes, after rounding. The block that it gets is larger if what is left
-    /// of the free block is not worth splitting off.
+    /// Size of its block in bytes, after rounding. The block that it gets is larger if the rest of
+    /// the free block is too small to be split off.
     pub rounded_bytes: u64,
     /// The size class and owner of the pool that serves it.
     pub pool: PoolKey,
@@ -58,7 +58,7 @@ pub struct Placement {
     pub block_bytes: u64,
     /// Number of segments and mapped ranges that the allocator would release first.
     pub released: u64,
-    /// Bytes of these.
+    /// Bytes of the released segments and mapped ranges.
     pub released_bytes: u64,
     /// Bytes that the allocator may reserve; `None` without a cap.
     pub cap_bytes: Option<u64>,

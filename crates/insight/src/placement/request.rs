@@ -1,9 +1,9 @@
-//! A request whose placement is asked for, and the allocator settings of a recording.
+//! A request whose placement is computed, and the allocator settings of a recording.
 
 use vramscope_pool::{RecordedConf, Settings};
 use vramscope_trace::{DeviceState, MempoolId, RecordingInfo, StreamId};
 
-/// A request for memory whose placement is asked for.
+/// A request for memory whose placement is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementRequest {
     /// Bytes that the program requests.

@@ -29,7 +29,7 @@ pub struct UnusableFree {
     pub stream: StreamId,
     /// Bytes of its free blocks.
     pub free_bytes: u64,
-    /// Size of its largest free block.
+    /// Size of its largest free block in bytes.
     pub largest_bytes: u64,
     /// Why the request cannot use it.
     pub reason: UnusableReason,

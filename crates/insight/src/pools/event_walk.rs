@@ -19,7 +19,7 @@ pub(crate) enum WalkStep {
     /// One event, which was applied to the state.
     Event(Event),
     /// The state was replaced by a recorded full state: after missing events, or because it differs
-    /// from what the events lead to.
+    /// from the state after the events before it.
     Replaced,
 }
 

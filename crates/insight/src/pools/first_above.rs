@@ -111,7 +111,7 @@ impl FirstAbove {
     }
 
     /// Visits all blocks if the known free range does not show that fragmentation is at most the
-    /// value, and ends the search if it is above. Returns the work of that.
+    /// value, and ends the search if it is above. Returns the units of work that this took.
     fn check(&mut self) -> u64 {
         let Some(device) = self.walk.state().device(self.device) else { return 0 };
         let known_bytes = self.known_free.1 - self.known_free.0;

@@ -16,7 +16,7 @@ const EXACT_EVENTS: u64 = 150_000;
 /// from the events. This many take 10 ms. On a device with many blocks, only some columns are
 /// computed.
 const EXACT_VISITS: u64 = 750_000;
-/// The fewest columns that are computed from the events, however many blocks the device has.
+/// Minimum number of columns that are computed from the events, however many blocks the device has.
 const MIN_EXACT_COLUMNS: u64 = 8;
 
 /// How well the free memory of a device could be used at the end of a column of a chart.
@@ -115,7 +115,7 @@ impl FragmentationColumn {
 /// from the events, else as described at [`LargestRequests::between`].
 ///
 /// The columns are computed from the events if few are in view and the device has few blocks, else
-/// from the recording's [samples](Recording::metrics). The cost follows the number of columns.
+/// from the recording's [samples](Recording::metrics). The cost is linear in the number of columns.
 #[must_use]
 pub fn fragmentation_columns(
     recording: &Recording,

@@ -29,7 +29,7 @@ pub fn site_holdings<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Vec<Sit
     holdings(&mut blocks.into_iter())
 }
 
-/// See [`site_holdings`]: compiled once, not for each kind of iterator.
+/// Implements [`site_holdings`] for all kinds of iterators, so that it is compiled once.
 fn holdings(blocks: &mut dyn Iterator<Item = &Block>) -> Vec<SiteHolding> {
     let mut by_site: HashMap<SiteId, SiteHolding> = HashMap::new();
     for block in blocks {

@@ -144,9 +144,9 @@ pub fn pool_rows(device: &DeviceState, settings: &Settings) -> Vec<PoolRow> {
 /// The free blocks of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreeMemory {
-    /// Their number, total and largest.
+    /// Number of the free blocks, their bytes, and the largest size.
     pub space: FreeSpace,
-    /// Their bytes that the allocator cannot release, because blocks in use share a segment or a
+    /// Free bytes that the allocator cannot release, because blocks in use share a segment or a
     /// page with them.
     pub stuck_bytes: u64,
 }

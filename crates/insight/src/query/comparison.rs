@@ -5,7 +5,7 @@ use crate::comparator::Comparator;
 /// A condition on a number: a limit, a single value, or a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// On one side of the value.
+    /// Above or below the value, as the comparator says.
     Limit(Comparator, u64),
     /// Exactly the value.
     Equal(u64),

@@ -80,8 +80,8 @@ fn depends_on_freed_block(condition: &Condition) -> bool {
     matches!(condition, Address(_) | Age(_) | Categories(_) | Life(_) | Pool(_) | Requested(_) | Size(_) | Stream(_))
 }
 
-/// The properties of a block, an allocation or an event that terms are about; `None` if it lacks
-/// the property.
+/// The properties of an item (a block, an allocation or an event) that terms are about. Methods
+/// return `None` if the item lacks the property.
 trait Item {
     /// Returns the address of the first byte and the number of bytes.
     fn range(&self) -> Option<(u64, u64)>;
@@ -318,8 +318,8 @@ impl Matcher {
     ///
     /// Returns true if earlier answers may be different now. As with
     /// [`Grouping::update`](crate::group::Grouping::update), that happens at most twice, and only
-    /// if a term is about categories. What is older than the recording stays as it was when the
-    /// query was compiled.
+    /// if a term is about categories. Which memory is older than the recording is decided when the
+    /// query is compiled.
     pub fn update(&mut self, definitions: &Definitions) -> bool {
         self.sites.extend(definitions)
     }
@@ -344,8 +344,8 @@ impl Matcher {
 
     /// Returns true if an active block of a device matches at the moment `now`.
     ///
-    /// Its lifetime counts as longer than any, because a block does not show when it ends, and it
-    /// is freed if it is pending free.
+    /// Its lifetime counts as longer than any limit, because a block does not show when it ends,
+    /// and it is freed if it is pending free.
     #[must_use]
     pub fn matches_block(&self, device: DeviceId, block: &Block, now: &Now<'_>) -> bool {
         let item = BlockItem { device, block, now };
@@ -355,7 +355,7 @@ impl Matcher {
     /// Returns true if an allocation of a device matches at the moment `now`.
     ///
     /// Its age stops when the program frees it; before its start it has no age. The lifetime of an
-    /// allocation that is never freed is longer than any.
+    /// allocation that is never freed counts as longer than any limit.
     #[inline]
     #[must_use]
     pub fn matches_allocation(&self, device: DeviceId, one: &Allocation, now: &Now<'_>) -> bool {
@@ -444,7 +444,7 @@ impl Matcher {
             Condition::EventTypes(types) => types & event_type_bit(item.event_type()?) != 0,
             Condition::Use(wanted) => item.block_use()? == wanted,
             Condition::Freed(wanted) => item.is_freed()? == wanted,
-            // These are terms of `sites`.
+            // Conditions on text, sites and categories are in `sites`, not in `terms`.
             Condition::Text { .. } | Condition::Site(_) | Condition::Categories(_) => return None,
         })
     }

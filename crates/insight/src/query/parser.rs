@@ -9,9 +9,9 @@ use super::term::Term;
 use super::tokens::{Token, tokens};
 use super::values;
 
-/// Maximum length of a query, in bytes, and maximum number of terms. Both bound the cost of
-/// matching.
+/// Maximum length of a query, in bytes; bounds the cost of matching.
 const MAX_QUERY_BYTES: usize = 8 << 10;
+/// Maximum number of terms of a query; bounds the cost of matching.
 const MAX_TERMS: usize = 32;
 /// Minimum number of digits of a hexadecimal address that is written without `0x`.
 const MIN_ADDRESS_DIGITS: usize = 6;
@@ -283,7 +283,7 @@ fn span(value: &str) -> Option<Span> {
         .or_else(|| values::comparison(value, values::steps).map(Span::Steps))
 }
 
-/// Returns the error about an age or a lifetime; `keyword` is which.
+/// Returns the error about the value of `keyword`, which is an age or a lifetime.
 fn invalid_span(keyword: &str) -> Unusable {
     let allowed = format!("{keyword}>10s, {keyword}<2ms, {keyword}<100ev (events) or {keyword}>3steps");
     unusable("a number with a unit is missing", allowed)
