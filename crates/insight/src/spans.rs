@@ -12,9 +12,9 @@ use vramscope_trace::{Annotation, AnnotationStage, DeviceId, Incident, Recording
 pub struct Span {
     /// A device of the process that recorded it.
     pub device: DeviceId,
-    /// Start time.
+    /// Start time, in nanoseconds since the recording's time 0.
     pub from_ns: u64,
-    /// End time; `None` while the span is open.
+    /// End time, in nanoseconds since the recording's time 0; `None` while the span is open.
     pub to_ns: Option<u64>,
     /// The moment at which it begins: its first event has the next number.
     pub from_event: u64,
@@ -60,12 +60,14 @@ struct DeviceSpans {
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
     spans: Vec<Span>,
-    /// Of each span, the innermost span that was open when it began. Every other span that was open
-    /// then is reached by following these.
+    /// For each span, the index of the innermost span that was open when it began. Following the
+    /// parents leads to all spans that were open then.
     parents: Vec<Option<usize>>,
     devices: BTreeMap<DeviceId, DeviceSpans>,
     depth: usize,
+    /// Number of annotations that have been read.
     annotations_read: usize,
+    /// The last annotation that was read, to notice changes of earlier ones.
     last_read: Option<Annotation>,
     incidents: Vec<Incident>,
 }
@@ -202,19 +204,19 @@ fn process_of(info: &RecordingInfo, device: DeviceId) -> &str {
 mod tests {
     use super::*;
 
-    /// An annotation at a time; its moment is a tenth of the time.
+    /// Returns an annotation at a time; its moment is a tenth of the time.
     fn annotation(time_ns: u64, stage: AnnotationStage, name: u32) -> Annotation {
         Annotation { device: DeviceId(0), time_ns, at_event: time_ns / 10, stage, name: StringId(name) }
     }
 
-    /// The names of the spans that are open at a time, innermost first.
+    /// Returns the names of the spans that are open at a time, innermost first.
     fn names_at(marks: &Marks, time_ns: u64) -> Vec<u32> {
         let spans = marks.spans_at(&RecordingInfo::default(), DeviceId(0), time_ns);
         spans.iter().map(|span| span.name.0).collect()
     }
 
     #[test]
-    fn spans_at_a_time_are_those_that_contain_it() {
+    fn spans_at_a_time_contain_that_time() {
         use AnnotationStage::{Begin, End, Instant};
         // Five nested spans, of which 2 ends after the enclosing span 1; a moment and an open span.
         let annotations = [

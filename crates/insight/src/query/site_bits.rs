@@ -57,7 +57,7 @@ impl BitsBySite {
     }
 }
 
-/// An answer for each number of a string or stack, as far as known.
+/// By the number of a string or stack, whether it meets a condition, as far as that is known.
 #[derive(Clone, Debug, Default)]
 struct Answers(Vec<Option<bool>>);
 
@@ -212,8 +212,8 @@ impl SiteBits {
         Self { terms, all: BitsBySite::default(), categories }
     }
 
-    /// Returns true if a condition depends on the site, and at most on the age of the memory
-    /// besides, except that text is also looked for in the names of marks.
+    /// Returns true if a condition depends only on the site and on whether the memory is older than
+    /// the recording. Conditions on text also apply to the names of marks.
     pub(super) fn is_about_site(condition: &Condition) -> bool {
         matches!(condition, Condition::Text { .. } | Condition::Site(_) | Condition::Categories(_))
     }

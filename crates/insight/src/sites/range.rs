@@ -22,12 +22,12 @@ pub struct RangeRow {
     pub categories: Vec<(SiteCategory, u64)>,
     /// Number of allocations.
     pub allocations: u64,
-    /// Their bytes, after rounding.
+    /// Bytes of the allocations, after rounding.
     pub bytes: u64,
-    /// Bytes that the program requested for them.
+    /// Bytes that the program requested for the allocations.
     pub requested_bytes: u64,
-    /// Number of these allocations that the program freed at any later moment. The lifetimes below
-    /// are the lifetimes of freed allocations.
+    /// Number of these allocations that the program freed at any later moment. The fields about
+    /// lifetimes count only these.
     pub freed: u64,
     /// Mean lifetime in events; 0 if none was freed.
     pub mean_lifetime_events: f64,

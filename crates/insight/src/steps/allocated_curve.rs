@@ -2,14 +2,14 @@
 
 use vramscope_trace::DeviceLifetimes;
 
-/// Number of moments that one call of [`AllocatedCurve::advance`] covers, at least.
+/// Minimum number of moments that one call of [`AllocatedCurve::advance`] covers.
 const MOMENTS_PER_CALL: u64 = 1 << 18;
-/// Number of moments in a window, at least: their changes take 1.3 MB, which fits into a
-/// processor's cache.
+/// Minimum number of moments in a window: their changes take 1.3 MB, which fits into a processor's
+/// cache.
 const MIN_WINDOW: u64 = 1 << 16;
 /// Number of moments in a window for each live allocation: every window visits all of them.
 const MOMENTS_PER_LIVE: u64 = 4;
-/// Stands for no allocation in a window's list of origins.
+/// The value of [`AllocatedCurve::origins`] for a moment at which no recorded allocation begins.
 const NO_ORIGIN: u32 = u32::MAX;
 
 /// The bytes of a device at one moment.

@@ -94,9 +94,9 @@ fn parse(name: &str, chosen: Option<&str>) -> Option<ParsedName> {
 }
 
 /// Returns the number of the step that a running program is in, from its last marks: names and how
-/// often each was made, the newest first. `None` if no name says anything of steps.
+/// often each was made, the newest first. `None` if no name marks steps.
 ///
-/// A numbered name says its number, any other how often it was made.
+/// The result is the number in a numbered name; of any other name, how often it was made.
 #[must_use]
 pub fn current_step<'a>(marks: impl IntoIterator<Item = (&'a str, u64)>) -> Option<u64> {
     let parsed = marks.into_iter().filter_map(|(name, count)| Some((parse(name, None)?, count)));
@@ -119,7 +119,7 @@ pub(super) fn find<'a>(
     allocations_until: &dyn Fn(&[u64]) -> Vec<u64>,
 ) -> Steps {
     let mut names: HashMap<StringId, Option<ParsedName>> = HashMap::new();
-    // Number of spans of each kind and name, the latter only for series.
+    // Number of spans of each kind and, only for series, of each name.
     let mut counts: HashMap<(StepNameKind, &str), (usize, usize)> = HashMap::new();
     for span in spans.clone() {
         names.entry(span.name).or_insert_with(|| parse(definitions.string(span.name), chosen));
@@ -159,9 +159,9 @@ pub(super) fn find<'a>(
     Steps::new(source, steps_of(&wanted, bounds, number_of))
 }
 
-/// Returns a step for each of `spans`. If all of them are single moments, each step lasts until the
-/// next of them, and the last until the end; a last one without an event after it is the end of the
-/// step before, and begins none.
+/// Returns a step for each of `spans`. If all spans are single moments, each step lasts until the
+/// next moment, and the last step until the end; a last moment without an event after it ends the
+/// previous step and begins none.
 fn steps_of(spans: &[&Span], bounds: Bounds, number_of: impl Fn(&Span) -> Option<u64>) -> Vec<Step> {
     let only_instants = spans.iter().all(|span| span.is_instant);
     let intervals: Vec<&Span> = spans.iter().copied().filter(|span| only_instants || !span.is_instant).collect();

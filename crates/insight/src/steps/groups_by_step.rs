@@ -24,7 +24,7 @@ const MIN_KEPT_PERCENT: u128 = 80;
 pub struct GroupInStep {
     /// Number of allocations made by the step's events.
     pub allocations: u64,
-    /// Bytes of these allocations, whether they were freed or not.
+    /// Bytes of the allocations made by the step's events, whether they were freed or not.
     pub allocated_bytes: u64,
     /// Live bytes (allocated and pending free) at the step's end.
     pub live_bytes: u64,
@@ -104,8 +104,8 @@ impl GroupsByStep {
         Self::of(all, all.spread(warm_up, MAX_COMPARED_STEPS))
     }
 
-    /// Creates a comparison of some steps of `all`; of more than [`MAX_COMPARED_STEPS`] the first
-    /// ones.
+    /// Creates a comparison of `steps`, which are some of `all`. Only the first
+    /// [`MAX_COMPARED_STEPS`] of them are compared.
     #[must_use]
     pub fn of(all: &Steps, mut steps: Vec<Step>) -> Self {
         steps.truncate(MAX_COMPARED_STEPS);

@@ -40,6 +40,7 @@ struct RepeatingSequence {
     anchor: Allocation,
     /// Whether the anchor's allocations also have its size; else only its site.
     same_size: bool,
+    /// Share of the allocations that consecutive steps have in common, from 0 to 1.
     regularity: f64,
     /// Number of allocations in a typical step.
     length: usize,
@@ -48,7 +49,7 @@ struct RepeatingSequence {
 }
 
 impl RepeatingSequence {
-    /// Returns true if an allocation is one of the anchor's.
+    /// Returns true if the allocation was made by the anchor.
     fn is_anchor(&self, one: &Allocation) -> bool {
         one.site == self.anchor.site && (!self.same_size || one.size == self.anchor.size)
     }

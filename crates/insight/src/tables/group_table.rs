@@ -19,13 +19,13 @@ pub struct TableRow {
     /// Bytes of its blocks that are live at the table's moment, blocks that are pending free
     /// included.
     pub bytes: u64,
-    /// Number of these blocks.
+    /// Number of its blocks that are live at the table's moment.
     pub blocks: u64,
     /// Peak of the group's live bytes in the recording.
     pub peak_bytes: u64,
     /// Bytes of all allocations made by recorded events, freed or not.
     pub allocated_bytes: u64,
-    /// Number of these allocations.
+    /// Number of allocations made by recorded events.
     pub allocations: u64,
     /// Live bytes at the table's moment of the operations that run inside this one, if the table is
     /// by operation. These bytes are also in the `bytes` of another row.
@@ -39,13 +39,13 @@ pub struct GroupTable {
     pub rows: Vec<TableRow>,
     /// Live bytes of all groups at the moment: the device's active bytes.
     pub total_bytes: u64,
-    /// The part of them that is pending free.
+    /// The part of `total_bytes` that is pending free.
     pub pending_bytes: u64,
     /// Number of live blocks at the moment.
     pub blocks: u64,
     /// Bytes of all allocations made by recorded events.
     pub allocated_bytes: u64,
-    /// Number of these allocations.
+    /// Number of allocations made by recorded events.
     pub allocations: u64,
 }
 

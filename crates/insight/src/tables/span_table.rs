@@ -63,8 +63,8 @@ struct SpanBytes {
 
 /// Returns the allocated bytes around the spans of each name, in the order in which the names first
 /// occur. `spans` are the spans of the device's process, see
-/// [`Marks::spans_on`](crate::spans::Marks::spans_on); single moments do not count. `from` and `to`
-/// are the recording's first and last moment.
+/// [`Marks::spans_on`](crate::spans::Marks::spans_on); single moments do not count. `range` is the
+/// recording's first and last moment.
 ///
 /// The cost is linear in the number of allocations and spans, except for sorting the spans. For
 /// recordings with millions of allocations, use [`SpanTableScan`].
@@ -84,7 +84,7 @@ pub fn span_table<'a>(
 /// Returns the allocated bytes around the phases of a device, from its requests alone: no spans are
 /// needed. The rows are in the order forward, backward, optimizer, other, and last the requests of
 /// unknown phase; phases without requests have no row. No rows if `grouping` does not group by
-/// phase. `from` and `to` are the recording's first and last moment.
+/// phase. `range` is the recording's first and last moment.
 ///
 /// An occurrence of a phase is a run of consecutive allocations of the device whose requests are in
 /// this phase, as long as possible. It begins at the moment before its first allocation, and ends
@@ -118,20 +118,20 @@ pub struct SpanTableScan {
     occurrence: Option<(usize, SpanBytes)>,
     /// The last moment.
     to: u64,
-    /// The row of each span.
+    /// The index in `rows` of each span's row.
     row_of: Vec<usize>,
     /// The bytes of each span.
     bytes: Vec<SpanBytes>,
-    /// The moments to look at: the moment, whether the span ends there, and the span. Ends are
-    /// after beginnings.
+    /// The moments to look at: the moment, whether a span ends there, and the index of the span.
+    /// Ends are after beginnings.
     queries: Vec<(u64, bool, usize)>,
     /// Number of moments that have been looked at.
     answered: usize,
     curve: AllocatedCurve,
     /// Allocated bytes at the last moment that was visited.
     current: u64,
-    /// The moments whose bytes no later moment has reached so far. The first such moment in a range
-    /// that lasts until now is the peak of the range.
+    /// Moments and their allocated bytes, if no later moment has had as many bytes so far. The
+    /// first of them in a range that lasts until now is the peak of the range.
     maxima: Vec<(u64, u64)>,
 }
 

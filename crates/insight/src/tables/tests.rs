@@ -66,7 +66,7 @@ fn rows_have_live_bytes_peaks_and_sums() {
 }
 
 #[test]
-fn operations_have_the_bytes_of_those_inside() {
+fn operations_have_the_bytes_of_nested_operations() {
     let mut sites = TestSites::default();
     let line = ("src/gpt.rs", 66, "");
     let attention = sites.stack(&[line, ("", 0, "attention")]);
@@ -142,7 +142,7 @@ fn phase_sites() -> (TestSites, [SiteId; 4], Grouping) {
     (sites, ids, grouping)
 }
 
-/// Name, count, first and last moment, and bytes before, within and after.
+/// The figures of a row: name, count, first and last moment, and bytes before, within and after.
 type Figures<'a> = (&'a str, u64, (u64, u64), [u64; 3]);
 
 /// Returns the figures of each row.
@@ -236,7 +236,7 @@ fn phases_are_not_interrupted_by_blocks_without_a_recorded_allocation() {
 }
 
 #[test]
-fn the_first_of_equal_phases_counts_and_nothing_has_none() {
+fn first_of_equal_occurrences_counts_and_empty_recording_has_no_phase() {
     let (sites, [forward, backward, ..], mut grouping) = phase_sites();
     let [forward, backward] = [forward, backward].map(|site| (0, Some((100, site))));
     let free = (0, None);
@@ -252,7 +252,7 @@ fn the_first_of_equal_phases_counts_and_nothing_has_none() {
 }
 
 #[test]
-fn a_phase_lasts_over_several_steps_of_the_scan() {
+fn phase_can_last_over_several_steps_of_the_scan() {
     let (sites, [forward, backward, ..], mut grouping) = phase_sites();
     let events: Vec<_> = (0..200_000).flat_map(|_| [(0, Some((100, forward))), (0, None)]).collect();
     let all = lifetimes(&[events, vec![(0, Some((50, backward)))]].concat());

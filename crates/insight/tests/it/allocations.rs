@@ -27,13 +27,14 @@ pub(crate) const RECORDINGS: [&str; 7] = [
 pub(crate) struct Subject {
     pub(crate) recording: Recording,
     pub(crate) history: History,
-    /// The moments at which steps begin: any will do.
+    /// The moments at which steps begin, chosen arbitrarily.
     pub(crate) steps: Vec<u64>,
     /// Tells the categories that tables show.
     pub(crate) grouping: Grouping,
 }
 
 impl Subject {
+    /// Reads a snapshot of `tests/data`.
     pub(crate) fn new(name: &str) -> Self {
         let recording = snapshot(name);
         let mut history = History::new();
@@ -44,10 +45,12 @@ impl Subject {
         Self { recording, history, steps, grouping }
     }
 
+    /// Returns a random moment of the recording.
     pub(crate) fn moment(&self, random: &mut fastrand::Rng) -> u64 {
         random.u64(self.recording.first_event()..=self.recording.end_event())
     }
 
+    /// Returns the history for lists to read.
     fn source(&self) -> AllocationSource<'_> {
         AllocationSource { history: &self.history, definitions: self.recording.definitions() }
     }
@@ -292,7 +295,7 @@ fn live_rows_add_up_to_the_counters_and_match_the_blocks() {
                 assert_eq!(list.total_bytes(), counters.active, "{name} at {now}");
                 assert_eq!(list.total_bytes() - list.pending_bytes(), counters.allocated, "{name} at {now}");
 
-                // What a block shows of itself matches the same queries as its allocation.
+                // A block matches the queries that its allocation matches, except about its end.
                 let text = random_query(&subject, &mut random);
                 if ["life", "freed", "age", "event"].iter().any(|word| text.contains(word)) {
                     continue;

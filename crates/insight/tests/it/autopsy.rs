@@ -39,7 +39,7 @@ impl Label {
         let stem = name.split('.').next().unwrap_or_default();
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(format!("{stem}.json"));
         let text = std::fs::read_to_string(path).expect("a recording has a label");
-        // The files have one field a line or none in between; all values looked up are flat.
+        // The JSON may be compact or pretty-printed. The values read here contain no objects.
         let value = |key: &str| {
             let start = text.find(&format!("\"{key}\":")).expect("the label has the field") + key.len() + 3;
             text[start..].trim_start()
@@ -143,6 +143,7 @@ pub(crate) fn without_stacks(recording: &Recording) -> Recording {
     stripped
 }
 
+/// Returns the event without its site.
 fn without_site(mut kind: EventKind) -> EventKind {
     match &mut kind {
         EventKind::SegmentAllocated { site, .. }
@@ -202,8 +203,8 @@ fn labelled_failures_have_their_cause_and_line() {
     assert!(hits_without_stacks * 10 >= all * 9, "{hits_without_stacks} of {all} without stacks\n{table}");
 }
 
-/// The kind of remedy that the label of a recording names, and whether the recording shows enough
-/// to check it.
+/// By labelled recording, the kind of remedy that the label names, and whether the recording shows
+/// enough to check it.
 const REMEDIES: [(&str, RemedyKind, bool); 17] = [
     ("oom_activations_1", RemedyKind::SmallerBatch, true),
     ("oom_activations_2", RemedyKind::SmallerBatch, true),
@@ -261,8 +262,8 @@ fn remedies_of_labelled_failures_are_found_by_simulation() {
 
 #[test]
 fn growth_is_followed_beyond_the_failure() {
-    // Bytes allocated and reserved at most by 400 steps of the program without its mistake, on an
-    // H200. It frees what it kept within the step, not at its end.
+    // Peaks of the allocated and reserved bytes of 400 steps of the program without its mistake, on
+    // an H200. That program frees its memory within the step, not at the step's end.
     let (allocated, reserved) = (394_433_536u64, 461_373_440u64);
     for (name, recording) in recorded_in(LABELLED).filter(|(name, _)| name.starts_with("oom_leak_1")) {
         let label = Label::read(&name);

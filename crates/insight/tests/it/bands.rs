@@ -103,7 +103,7 @@ fn index_grows_with_a_live_recording() {
 }
 
 #[test]
-fn hit_is_what_fills_the_pixel() {
+fn hit_returns_the_content_of_the_pixel() {
     let rows = TestRows::random(4, 5_000, 30, 0);
     let (series, index) = (series_of(&rows, 0, rows.end_moment()), index_of(&rows));
     let columns = series.columns(&rows, &edges(0, rows.end_moment(), 200));

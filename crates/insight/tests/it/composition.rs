@@ -271,7 +271,7 @@ fn layers_equal_the_memory_state_of_recordings() {
     }
 }
 
-/// Checks the layers of every device of a recording by several keys.
+/// Checks the layers of every device of a recording with several groupings.
 fn check_layers(recording: &Recording) {
     let history = history_of(recording);
     let (first, last) = (recording.first_event(), recording.end_event());

@@ -92,7 +92,7 @@ fn equal_moments_have_no_difference() {
 }
 
 #[test]
-fn figures_are_those_of_the_state() {
+fn figures_equal_those_of_the_memory_state() {
     let recording = snapshot("frag_a_expandable.pickle.zst");
     let mut replay = Replay::new();
     let moment = recording.end_event() / 2;

@@ -9,7 +9,7 @@ use crate::recordings::recordings_in;
 
 /// The GPU of the scripts.
 const DEVICE: DeviceId = DeviceId(0);
-/// Reads the recordings by name, such as `gradients_kept-with.vram`.
+/// Reads the example recordings, each with its name, such as `gradients_kept-with.vram`.
 fn recordings() -> impl Iterator<Item = (String, Recording)> {
     recordings_in("../../examples/pytorch/recordings")
 }

@@ -13,6 +13,7 @@ use vramscope_trace::{
 use crate::recordings::snapshot;
 use crate::sites::{lifetimes_of, random_moment};
 
+/// Recordings with and without stacks, and of several devices.
 const RECORDINGS: [&str; 5] = [
     "mlp_train.pickle.zst",
     "alloc_stacks.pickle.gz",
@@ -68,6 +69,7 @@ fn bytes_by_stack(definitions: &Definitions, weights: &StackWeights) -> HashMap<
     bytes
 }
 
+/// Checks the graphs of `weights`, with and without folded frames, against the stacks.
 fn check_graphs(recording: &Recording, weights: &StackWeights) {
     let definitions = recording.definitions();
     let complete = FlameGraph::new(definitions, weights, false);
@@ -83,7 +85,7 @@ fn check_graphs(recording: &Recording, weights: &StackWeights) {
     let folded = FlameGraph::new(definitions, weights, true);
     check_structure(&folded, weights.total());
     assert!(folded.nodes.len() <= complete.nodes.len());
-    // No two consecutive library nodes, and the own frames of each stack are there.
+    // A library node has no library node below it, and all own frames of each stack remain.
     for node in &folded.nodes[1..] {
         let parent = folded.nodes[node.parent as usize].kind;
         let is_library = |kind| matches!(kind, FlameNodeKind::Library { .. });

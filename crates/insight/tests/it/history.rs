@@ -61,6 +61,7 @@ struct Program {
 }
 
 impl Program {
+    /// Creates a program that has one segment and no blocks.
     fn new(seed: u64) -> Self {
         let info = RecordingInfo { epoch_unix_ns: 1 + seed, ..RecordingInfo::default() };
         let mut program = Self {
@@ -73,6 +74,7 @@ impl Program {
         program
     }
 
+    /// Records an event.
     fn event(&mut self, kind: EventKind) {
         let event = Event { device: DEVICE, time_ns: self.state.event() * 100, kind };
         self.encoder.event(&event);
@@ -97,7 +99,7 @@ impl Program {
         self.encoder.take_output().into_iter().map(|chunk| chunk.bytes).collect()
     }
 
-    /// Loses events, and continues with a full state.
+    /// Leaves `events` events out of the recording, and continues with a full state.
     fn lose(&mut self, events: u64) {
         let (stream, pool, site) = (StreamId(0), PoolKey::default(), SiteId(0));
         for _ in 0..events {

@@ -220,7 +220,7 @@ fn unfreed_allocations_equal_the_live_blocks() {
 }
 
 #[test]
-fn old_blocks_are_those_of_earlier_steps() {
+fn old_blocks_come_from_earlier_steps() {
     let analysed = Analysed::new(training(true));
     let (steps, lifetimes) = (analysed.steps(None), analysed.device(DEVICE));
     let end = analysed.recording.end_event();
@@ -237,7 +237,7 @@ fn old_blocks_are_those_of_earlier_steps() {
 }
 
 #[test]
-fn temporaries_equal_those_of_the_events() {
+fn temporaries_equal_a_count_of_the_events() {
     for name in ["mlp_train.pickle.zst", "streams.pickle.gz"] {
         let analysed = Analysed::new(snapshot(name));
         let recording = &analysed.recording;

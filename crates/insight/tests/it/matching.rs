@@ -38,6 +38,7 @@ fn program(lines: impl IntoIterator<Item = (String, u32, u64)>) -> Recording {
     recording
 }
 
+/// Matches the sites of two recordings.
 fn matched(a: &Recording, b: &Recording) -> MatchedSites {
     let [of_a, of_b] = [a, b].map(|recording| Lifetimes::from_recording(recording).expect("the chunks are valid"));
     MatchedSites::new((a.definitions(), &of_a), (b.definitions(), &of_b))
