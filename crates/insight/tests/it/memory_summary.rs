@@ -38,7 +38,8 @@ pub(crate) fn truth_file(name: &str) -> String {
     fs::read_to_string(path).expect("each recording has a ground truth")
 }
 
-/// Returns a number of the ground truth: of the device's `memory_stats`, or beside them.
+/// Returns a number of the ground truth: a key of the device's `memory_stats`, or of the file
+/// itself.
 pub(crate) fn truth(text: &str, device: DeviceId, key: &str) -> Option<u64> {
     let (text, index) = match text.find("\"device_stats\"") {
         Some(at) => (&text[at..], usize::from(device.0)),
@@ -112,7 +113,7 @@ fn summary_equals_pytorchs_counters() {
 }
 
 #[test]
-fn table_is_pytorchs() {
+fn table_equals_pytorchs() {
     for name in ["mlp_train.pickle.zst", "frag_a_expandable.pickle.zst"] {
         let recording = snapshot(name);
         let mut scan = MemorySummaryScan::new(&recording, DeviceId(0), u64::MAX).expect("it is loaded");

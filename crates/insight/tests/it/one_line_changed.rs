@@ -15,7 +15,9 @@ use vramscope_trace::{
     DeviceId, Encoder, Frame, Interner, PerRecording, Recording, RecordingInfo, Sink, Site, SiteId, StackId, StreamId,
 };
 
+/// Number of pairs of programs.
 const PAIRS: u64 = 240;
+/// Number of training steps of each program.
 const STEPS: usize = 6;
 const STREAM: StreamId = StreamId(0);
 
@@ -30,6 +32,7 @@ struct Line {
     bytes: u64,
     /// Bytes of its weights, with a line in `__init__`; 0 for none.
     weight_bytes: u64,
+    /// The line in `__init__` that creates the weights.
     weight_line: u32,
     lifetime: Lifetime,
 }
@@ -83,6 +86,7 @@ const EDITS: [Edit; 8] = [
 ];
 
 impl Program {
+    /// Generates a program.
     fn random(random: &mut Rng) -> Self {
         let count = random.u32(6..16);
         let (mut number, mut weight_line) = (40, 10);
@@ -105,7 +109,8 @@ impl Program {
         Self { lines, helper: "block", main_line: 90, optimizer_line: 99, noise_percent: 0, noise_seed: random.u64(..) }
     }
 
-    /// Moves lines, as if others had been inserted at three places. Returns the new number of one.
+    /// Moves lines, as if others had been inserted at three places. Returns the new number of the
+    /// line `number`.
     fn move_lines(&mut self, mut number: u32, random: &mut Rng) -> u32 {
         for _ in 0..3 {
             let (from, by) = (random.u32(1..100), random.u32(1..6));
@@ -121,7 +126,7 @@ impl Program {
         number
     }
 
-    /// Returns the lines that can be changed in a way.
+    /// Returns the indexes of the lines to which `edit` can be applied.
     fn suitable_lines(&self, edit: Edit) -> Vec<usize> {
         let suits = |line: &Line| match edit {
             Edit::LargerWeight => line.weight_bytes > 0,
@@ -133,7 +138,7 @@ impl Program {
         (0..self.lines.len() - 1).filter(|&index| suits(&self.lines[index])).collect()
     }
 
-    /// Changes one line; returns its number, that of a removed line before.
+    /// Changes one line; returns its number, or the number that a removed line had.
     fn edit(&mut self, edit: Edit, random: &mut Rng) -> u32 {
         let index = random.choice(self.suitable_lines(edit)).expect("the caller chose a suitable program");
         let line = &mut self.lines[index];
@@ -217,7 +222,7 @@ impl Program {
     }
 }
 
-/// A program that runs.
+/// A run of a [`Program`].
 struct Run {
     pool: Pool<SimulatedDevice>,
     encoder: Encoder,
@@ -226,6 +231,7 @@ struct Run {
 }
 
 impl Run {
+    /// Creates a run that has made no request.
     fn new(program: &Program) -> Self {
         Self {
             pool: Pool::new(DeviceId(0), Settings::default(), SimulatedDevice::new(80 << 30)),
@@ -255,13 +261,14 @@ impl Run {
         site
     }
 
-    /// Allocates at a site; returns the address, `None` for nothing.
+    /// Allocates at a site and returns the address; `None` for 0 bytes.
     fn allocate(&mut self, bytes: u64, site: SiteId) -> Option<u64> {
         let origin = Origin { site, ..Origin::default() };
         let block = self.pool.allocate(bytes, STREAM, origin, &mut self.encoder).expect("the device is large enough");
         block.map(|block| block.address)
     }
 
+    /// Frees a block; does nothing for `None`.
     fn free(&mut self, address: Option<u64>) {
         if let Some(address) = address {
             self.pool.free(address, Origin::default(), &mut self.encoder).expect("it is allocated");

@@ -7,8 +7,9 @@ use vramscope_trace::{MempoolId, Recording};
 
 use crate::recordings::{recordings_in, snapshots};
 
-/// Most steps for each device, and steps between two looks at the placement.
+/// Maximum number of steps for each device.
 const STEPS: u64 = 1_000_000_000;
+/// Number of steps between two checks of the placement.
 const TURN_STEPS: u64 = 5_000_000;
 
 /// Recordings of random allocations, without the pattern of a program.

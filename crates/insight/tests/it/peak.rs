@@ -55,7 +55,7 @@ fn peak_has_its_composition_step_and_next_plateau() {
 }
 
 #[test]
-fn a_search_from_a_known_or_a_wrong_peak_finds_the_same() {
+fn search_from_a_known_or_wrong_peak_finds_equal_plateaus() {
     let analysed = Analysed::new(snapshot("mlp_train.pickle.zst"));
     let (lifetimes, end) = (analysed.device(DEVICE), analysed.recording.end_event());
     let expected = plateaus(lifetimes, 0, end, 64 << 20);

@@ -24,7 +24,8 @@ fn events(recording: &Recording) -> Vec<Event> {
 }
 
 /// Returns what the recorded allocator did for a request with the event `index`, and the request;
-/// `None` if the event belongs to no request, or to one whose earlier events tell more.
+/// `None` if the event belongs to no request, or to a request whose decision an earlier event
+/// shows.
 fn recorded_decision(events: &[Event], index: usize) -> Option<(PlacementRequest, PlacementOutcome)> {
     let Event { device, kind, .. } = events[index];
     let before = index.checked_sub(1).map(|before| events[before].kind);
@@ -41,7 +42,7 @@ fn recorded_decision(events: &[Event], index: usize) -> Option<(PlacementRequest
     let outcome = match (kind, before) {
         // The allocator released memory first.
         (_, Some(EventKind::SegmentFreed { .. } | EventKind::SegmentUnmapped { .. })) => return None,
-        // A part of the decision before.
+        // A further part of the decision that the event before it belongs to.
         (EventKind::SegmentMapped { .. }, Some(EventKind::SegmentMapped { .. })) => return None,
         (EventKind::BlockAllocated { .. }, Some(EventKind::SegmentMapped { .. })) => return None,
         (EventKind::BlockAllocated { .. }, Some(EventKind::SegmentAllocated { .. })) => return None,
@@ -54,7 +55,7 @@ fn recorded_decision(events: &[Event], index: usize) -> Option<(PlacementRequest
     Some((request, outcome))
 }
 
-/// Returns the outcome without what the recorded events do not contain.
+/// Returns the outcome without the values that recorded events do not contain.
 fn comparable(outcome: PlacementOutcome) -> PlacementOutcome {
     match outcome {
         PlacementOutcome::FreeBlock { address, .. } => {
@@ -88,7 +89,7 @@ fn check_decisions(name: &str, recording: &Recording) -> usize {
 }
 
 #[test]
-fn placements_are_those_of_pytorch() {
+fn placements_equal_those_of_pytorch() {
     for (name, least) in [
         ("mlp_train.pickle.zst", 400),
         ("tiny_inference.pickle.zst", 8),
@@ -130,7 +131,7 @@ fn place_under_cap(device: &DeviceState, mib: u64) -> Placement {
 
 #[test]
 fn blocking_region_has_the_fewest_live_bytes() {
-    // In the first segment 30 MiB cost 12 MiB of blocks, in the second 5 MiB.
+    // A region of 30 MiB has 12 MiB of live blocks in the first segment, and 5 MiB in the second.
     let device =
         device(&[(1024, 40, &[(0, 4), (10, 12), (32, 4)]), (2048, 60, &[(0, 10), (20, 5), (35, 8), (50, 10)])]);
     let placed = place_under_cap(&device, 25);

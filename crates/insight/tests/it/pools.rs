@@ -72,7 +72,7 @@ fn check_rows(name: &str, device: &DeviceState, settings: &Settings) {
 }
 
 #[test]
-fn rows_add_up_and_releasable_bytes_are_what_is_released() {
+fn rows_add_up_and_releasable_bytes_equal_the_released_ones() {
     let mut random = fastrand::Rng::with_seed(5);
     for name in RECORDINGS {
         let recording = snapshot(name);

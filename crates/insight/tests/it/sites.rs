@@ -73,7 +73,7 @@ fn live_groups_add_up_to_the_counters_and_equal_those_from_lifetimes() {
     }
 }
 
-/// What single events tell about a group in a range.
+/// The sums over a group in a range, computed from single events.
 #[derive(Debug, Default, PartialEq)]
 struct Observed {
     allocations: u64,
@@ -193,7 +193,7 @@ fn optimizer_state_of_mlp_train_is_inferred() {
     let mut by_category = Grouping::of(GroupBy::Category, &recording);
     let rows = live_groups(device, recording.definitions(), &mut by_category);
     let optimizer = rows.iter().find(|row| &*row.name == "optimizer state (inferred)").expect("Adam has state");
-    // Two moments for each parameter.
+    // Adam keeps two averages (its "moments") for each parameter.
     assert_eq!(optimizer.requested_bytes, 2 * 8_088_040);
     assert_eq!(common_category(&optimizer.categories).map(|one| one.category), Some(Category::OptimizerState));
     let parameters = rows.iter().find(|row| &*row.name == "parameter (inferred)").expect("the model has parameters");

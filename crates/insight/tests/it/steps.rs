@@ -34,6 +34,7 @@ impl Program {
         program
     }
 
+    /// Records an event, 10 ns after the one before.
     fn event(&mut self, kind: EventKind) {
         self.interner.take_new().iter().for_each(|definition| self.encoder.define(definition));
         self.events += 1;
@@ -143,14 +144,17 @@ impl Analysed {
         Some(Self::new(snapshot(&format!("../../../shared/{name}"))))
     }
 
+    /// Returns the lifetimes of a device, which must have events.
     pub(crate) fn device(&self, device: DeviceId) -> &DeviceLifetimes {
         self.lifetimes.device(device).expect("the device has events")
     }
 
+    /// Returns the steps of [`DEVICE`].
     pub(crate) fn steps(&self, chosen_span: Option<&str>) -> Steps {
         find_steps(&self.recording, &self.marks, DEVICE, self.device(DEVICE), chosen_span, |event| 10 * event)
     }
 
+    /// Returns the steps of [`DEVICE`] without regard to spans.
     pub(crate) fn inferred(&self) -> Steps {
         infer_steps(&self.recording, self.device(DEVICE), |event| 10 * event)
     }

@@ -158,7 +158,7 @@ fn phases_by_force(recording: &Recording, device: DeviceId) -> Vec<SpanRow> {
                 after_bytes: at(to_event),
             }
         });
-        // Of equal ones, the first is the last of the reversed ones.
+        // `max_by_key` returns the last of equal runs, which in reverse order is the first.
         runs.rev().max_by_key(|run| run.peak_bytes)
     });
     rows.collect()
