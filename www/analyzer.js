@@ -1,11 +1,11 @@
-// Computes over a whole recording, in a worker of its own: its memory is free again when the worker
-// ends. Gets the recording with the first request, and answers as `web/engine/page_worker.rs` of
-// the viewer says.
+// Runs the analyzer, which computes over a whole recording, in a worker. The worker's memory is
+// free again when it ends. It gets the recording with the first request, and answers as
+// `web/engine/page_worker.rs` of the viewer says.
 import init, { open_recording } from "./pkg/vramscope_analyzer.js";
 
-// The compiled analyzer; undefined if it is the file that init() finds by itself.
+// The compiled analyzer of an exported page; undefined if init() loads it from the server.
 let module;
-// The opened recording: a promise.
+// A promise of the opened recording.
 let recording;
 
 // Returns the length of a recording and a function that reads a range of its bytes.

@@ -4,13 +4,13 @@ import { byId, element } from "./dom.js";
 
 const FOLDER = "examples/";
 
-// Resolves when the style of this file's elements applies.
+// A promise that resolves once the gallery's style sheet applies.
 const styled = new Promise(resolve => {
   const link = element("link", { rel: "stylesheet", href: "./gallery.css", onload: resolve, onerror: resolve });
   document.head.append(link);
 });
 
-// The entries of the gallery; none if this page's server does not have it.
+// A promise of the gallery's entries; empty if this page's server has no gallery.
 let entries;
 const load = () => entries ??= fetch(`${FOLDER}gallery.json`)
   .then(response => response.ok ? response.json() : {})
@@ -50,7 +50,8 @@ export const openEntry = async name => {
   location.assign(address(entry));
 };
 
-// The name of the entry that the guide is about; it stays closed for that one once it was closed.
+// The name of the entry that the guide shows. A guide that the user has closed stays closed for its
+// entry.
 let guided;
 
 // Shows the guide if the recording at a URL is the first one of an entry, or else hides it.

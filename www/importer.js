@@ -1,8 +1,9 @@
-// Converts a file of another format, in a worker of its own: its memory is free again when the
-// worker ends. Gets one message, and answers as `web/engine/importing.rs` of the viewer says.
+// Runs the importer, which converts a file of another format, in a worker. The worker's memory is
+// free again when it ends. It gets one message, and answers as `web/engine/importing.rs` of the
+// viewer says.
 import init, { import_file } from "./pkg/vramscope_importer.js";
 
-// The compiled importer; undefined if it is the file that init() finds by itself.
+// The compiled importer of an exported page; undefined if init() loads it from the server.
 let module;
 
 onmessage = async ({ data: { wasm, name, source } }) => {
@@ -15,7 +16,7 @@ onmessage = async ({ data: { wasm, name, source } }) => {
   try {
     const response = typeof source === "string" ? await fetch(source) : new Response(source);
     if (!response.ok) throw `${source}: the server answered ${response.status} ${response.statusText}`;
-    // The length of a response that travelled compressed is not that of the file.
+    // The content-length of a compressed response is not the file's length.
     const isEncoded = response.headers.has("content-encoding");
     const length = source.size ?? (isEncoded ? null : response.headers.get("content-length"));
     await init(module && { module_or_path: module });

@@ -1,7 +1,7 @@
-//! The vramscope page: every file of it, compressed, as constants.
+//! The files of the vramscope page, compressed and embedded as constants.
 //!
-//! This crate holds bytes and nothing else. It does not serve them (that is `vramscope-collector`)
-//! and does not build them: `cargo xtask build` compiles the viewer and compresses the files.
+//! This crate only contains the files. It does not serve them (that is `vramscope-collector`) and
+//! does not build them: `cargo xtask build` compiles the viewer and compresses the files.
 //!
 //! - [`PageFile`] is one file; [`files`] lists all of them.
 //!
@@ -41,7 +41,7 @@ pub enum Content {
     Brotli(&'static [u8]),
 }
 
-/// Bytes that are decompressed at a time.
+/// Size in bytes of the buffer for decompressing a file.
 const BUFFER_BYTES: usize = 1 << 16;
 
 impl PageFile {
@@ -73,18 +73,18 @@ impl PageFile {
     }
 }
 
-/// The files of the page as `cargo xtask build` made them, compressed ones first; empty if the page
-/// was not built. If this were a constant, a program would contain the bytes once for each crate
-/// that uses them.
+/// The files of the page from the last `cargo xtask build`, compressed ones first; empty if there
+/// was none. A static, because a constant would be copied into each crate that uses it.
 #[cfg(not(page_on_disk))]
 static BUILT: &[PageFile] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
+/// The files of the page from the last `cargo xtask build`, read from `www/dist` on first use.
 #[cfg(page_on_disk)]
 static BUILT: std::sync::LazyLock<Vec<PageFile>> = std::sync::LazyLock::new(|| {
     let dist = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/dist"));
     read_files(dist).unwrap_or_else(|error| panic!("{}: {error}", dist.display()))
 });
 
-/// Reads the files of the page, which stay in memory.
+/// Reads the files of the page in `dist` into memory, which is never freed.
 #[cfg(page_on_disk)]
 fn read_files(dist: &std::path::Path) -> io::Result<Vec<PageFile>> {
     let read = |file: listing::Listed| {
@@ -95,8 +95,7 @@ fn read_files(dist: &std::path::Path) -> io::Result<Vec<PageFile>> {
     listing::list(dist)?.into_iter().map(read).collect()
 }
 
-/// The only file if this crate was built before the page: an `index.html` that says how to build
-/// the page.
+/// The files of a page that was not built: a single `index.html` that says how to build it.
 const NOT_BUILT: &[PageFile] = &[PageFile {
     path: "index.html",
     content: Content::Plain(
@@ -106,8 +105,8 @@ const NOT_BUILT: &[PageFile] = &[PageFile {
     ),
 }];
 
-/// Returns every file of the page. Debug builds of the repository read them from `www/dist` when
-/// this is first called; all other builds contain them.
+/// Returns all files of the page. Debug builds of the repository read them from `www/dist` on the
+/// first call; all other builds contain them.
 ///
 /// If the page was not built before, the only file is an `index.html` that says so.
 #[must_use]

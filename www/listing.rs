@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file below `dist`.
+/// A file in `dist`, the folder of the built page.
 pub(crate) struct Listed {
     /// Path on the server, with forward slashes, without the suffix of compressed files.
     pub(crate) path: String,
@@ -38,6 +38,7 @@ pub(crate) fn list(dist: &Path) -> io::Result<Vec<Listed>> {
     Ok(files)
 }
 
+/// Appends the paths of all files in a folder and its subfolders to `sources`.
 fn collect(folder: &Path, sources: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -1,5 +1,5 @@
-// Loads and starts the viewer: the page here, and the engine that draws it in a worker.
-// `window.vramscope.ready` exists first, so that scripts can wait for the rest.
+// Loads and starts the viewer: the page on this thread, and the engine, which draws it, in a
+// worker. `window.vramscope.ready` is set first, so that scripts can wait for the rest.
 import init, { start } from "./pkg/vramscope_viewer.js";
 import { shell } from "./start.js";
 
@@ -13,7 +13,7 @@ const connect = () => {
   return port1;
 };
 
-// The fleet page, if this page was opened from it.
+// Shows the button to the fleet page if this page was opened from there.
 try {
   const address = sessionStorage.getItem("vramscope.fleet");
   const button = document.getElementById("fleet");
@@ -33,8 +33,9 @@ window.vramscope.ready = module
     throw error;
   });
 
-// The page opens without its server from then on. Not at once: opening the page comes first. Not in
-// a frame: a notebook shows each page at another address, and would keep the files of all.
+// Registers the service worker, with which the page opens without its server: two seconds after the
+// start, because opening the page comes first. Not in a frame: a notebook shows each page at
+// another address, and the service worker would store the files of all.
 if (isSecureContext && navigator.serviceWorker && self === top) {
   const register = () => navigator.serviceWorker.register("./sw.js").catch(() => {});
   window.vramscope.ready.then(() => setTimeout(register, 2000), () => {});

@@ -3,14 +3,14 @@
 // that one returns is shown to the user.
 import { byId, element } from "./dom.js";
 
-// Most entries in the list of recent files.
+// Maximum number of entries in the list of recent files.
 const MOST_RECENT = 8;
-// The part of the URLs of the gallery's recordings that no other recording has.
+// Folder of the gallery's recordings; only their URLs contain it.
 const GALLERY_FOLDER = "examples/";
 
 const app = byId("app");
 
-// The handles of files, by which the browser can open them again later: promises.
+// For each file, a promise of the handle by which the browser can open it again later.
 const handles = new WeakMap();
 // The event by which the browser offers to install the page.
 let installPrompt;
@@ -41,8 +41,8 @@ const withRecent = async (mode, run) => {
 const recentFiles = () => withRecent("readonly", store => store.getAll())
   .then(files => files.sort((a, b) => b.opened - a.opened), () => []);
 
-// Adds a recording to the recent files. One that the page could not open again is left out, and so
-// is a URL with a token in it.
+// Adds a recording to the recent files, except a file that the page cannot open again, and a URL
+// that contains a token.
 const remember = async ({ url, file }) => {
   const handle = await handles.get(file);
   if (!url && !handle || /[?&]token=/.test(url)) return;
@@ -64,14 +64,14 @@ const reopen = async ({ key, url, handle }) => {
     handles.set(file, Promise.resolve(handle));
     await vramscope.open(file);
   } catch (error) {
-    // It is gone. `open` has shown an error of its own.
+    // The recording is gone. For a URL, `open` has shown the error.
     await withRecent("readwrite", store => store.delete(key));
     await show();
     if (!url) return `cannot open the file again: ${error?.message ?? error}. Choose it with Open…`;
   }
 };
 
-// Returns a number of bytes or events as text: "1.5 MB", "1,200 events".
+// Formats a number of bytes or events: "1.5 MB", "1,200 events".
 const bytesText = bytes => bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;
 const eventsText = events => `${events.toLocaleString("en")} event${events === 1 ? "" : "s"}`;
 
@@ -113,7 +113,7 @@ const showRecent = async () => {
 const gallery = () => import("./gallery.js");
 app.toggleAttribute("data-gallery", new URLSearchParams(location.search).has("gallery"));
 
-// Fills the start page.
+// Fills the lists of the start page and the gallery.
 const show = () => Promise.all([showServed(), showRecent(), gallery().then(({ showGallery }) => showGallery())])
   .then(() => {}, () => {});
 
@@ -131,7 +131,7 @@ const commands = {
     app.removeAttribute("data-start");
     return wasShown;
   },
-  // A recording is on the page: `{ url, file }`; the URL is empty for a file.
+  // Called when a recording is on the page, `{ url, file }`; the URL is empty for a file.
   opened: recording => {
     app.removeAttribute("data-start");
     remember(recording).catch(() => {});

@@ -1,5 +1,5 @@
-// Keeps the files of the page, so that the page opens without its server. The server's files are
-// used while it answers; recordings and everything else are left to the browser.
+// Caches the files of the page, so that the page opens without its server. While the server
+// answers, its files are used; recordings and everything else are left to the browser.
 
 // The version of the page: the build replaces it by a checksum of the page's files.
 const VERSION = "development";
@@ -24,7 +24,8 @@ const FILES = [
   "style.css",
   "worker.js",
 ];
-// The gallery, which a server may lack: its data, and the folder with it and the recordings.
+// The gallery's list of recordings, and the folder that contains the list and the recordings. A
+// server may have no gallery.
 const GALLERY = "examples/gallery.json";
 const GALLERY_FOLDER = "examples/";
 // The folder of the page on the server.
@@ -32,12 +33,12 @@ const folder = new URL("./", self.location).href;
 
 self.addEventListener("install", event => {
   self.skipWaiting();
-  // All files of this version or none.
+  // Either all files of this version are cached, or none.
   event.waitUntil(caches.open(PREFIX + VERSION).then(cache =>
     cache.addAll(FILES).then(() => addGallery(cache).catch(() => {}))));
 });
 
-// Adds the gallery's data and recordings.
+// Adds the gallery's list and recordings to a cache.
 const addGallery = async cache => {
   await cache.add(GALLERY);
   const { recordings } = await (await cache.match(GALLERY)).json();
@@ -52,7 +53,7 @@ self.addEventListener("activate", event => {
     .then(() => self.clients.claim()));
 });
 
-// Returns true for the page's files, which are kept.
+// Returns true for files that are cached: the page's and the gallery's.
 const isKept = file => FILES.includes(file) || file?.startsWith(GALLERY_FOLDER);
 
 self.addEventListener("fetch", event => {

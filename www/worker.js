@@ -1,8 +1,9 @@
-// Runs the engine in a worker: it gets the compiled viewer and its end of the channel.
+// Runs the engine in a worker. The worker's message has the compiled viewer and the engine's end of
+// the channel to the page.
 import init, { start_engine } from "./pkg/vramscope_viewer.js";
 
-// Start workers for long computations, which the engine ends: one that converts a file of another
-// format, and one that computes over the whole recording.
+// These functions start workers for long computations: one that converts a file of another format,
+// and one that computes over the whole recording. The engine ends the workers.
 const starter = script => () => new Worker(new URL(script, self.location.href), { type: "module" });
 self.startImporter = starter("./importer.js");
 self.startAnalyzer = starter("./analyzer.js");

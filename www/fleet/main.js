@@ -1,8 +1,8 @@
-// Loads and starts the fleet page. `window.vramscopeFleet.ready` exists first, so that
-// scripts can wait for the rest.
+// Loads and starts the fleet page. `window.vramscopeFleet.ready` is set first, so that scripts can
+// wait for the rest.
 import init, { start, state } from "../pkg/vramscope_fleet_page.js";
 
-// The color scheme that the user chose on the main page.
+// Applies the color scheme that the user chose on the main page.
 try {
   const theme = localStorage.getItem("vramscope.theme");
   if (theme) document.documentElement.dataset.theme = theme;
@@ -10,7 +10,8 @@ try {
   // Without storage, the system's color scheme is used.
 }
 
-// The main page has a button that leads back here, with the choices that the address has.
+// Stores this page's address, with the user's settings, for the main page's button to the fleet
+// page.
 addEventListener("pagehide", () => {
   try {
     sessionStorage.setItem("vramscope.fleet", `./fleet/${location.hash}`);
