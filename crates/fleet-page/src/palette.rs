@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// Number of colors from the least to the most value.
+/// Number of colors that cells have, from the lowest to the highest value.
 pub const LEVELS: usize = 24;
 
-/// A color.
+/// An RGB color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rgb(pub u8, pub u8, pub u8);
 
@@ -16,17 +16,18 @@ impl fmt::Display for Rgb {
 }
 
 impl Rgb {
+    /// Creates a color from a number such as `0xd22f2f`.
     const fn hex(hex: u32) -> Self {
         Self((hex >> 16) as u8, (hex >> 8) as u8, hex as u8)
     }
 
-    /// Returns the color between `self` (`share` is 0) and `other` (1).
+    /// Mixes two colors: `self` if `share` is 0, `other` if it is 1.
     fn mixed(self, other: Self, share: f64) -> Self {
         let mix = |a: u8, b: u8| (f64::from(a) + (f64::from(b) - f64::from(a)) * share).round() as u8;
         Self(mix(self.0, other.0), mix(self.1, other.1), mix(self.2, other.2))
     }
 
-    /// Returns the relative luminance as in WCAG 2.1.
+    /// Returns the color's relative luminance (WCAG 2.1), from 0 to 1.
     fn luminance(self) -> f64 {
         let linear = |channel: u8| {
             let share = f64::from(channel) / 255.0;
@@ -35,7 +36,7 @@ impl Rgb {
         0.2126 * linear(self.0) + 0.7152 * linear(self.1) + 0.0722 * linear(self.2)
     }
 
-    /// Returns the contrast with another color as in WCAG 2.1, from 1 to 21.
+    /// Returns the contrast ratio with another color (WCAG 2.1), from 1 to 21.
     fn contrast(self, other: Self) -> f64 {
         let (a, b) = (self.luminance() + 0.05, other.luminance() + 0.05);
         a.max(b) / a.min(b)
@@ -49,7 +50,7 @@ impl Rgb {
     }
 }
 
-/// The colors of the grid in one color scheme. Backgrounds and texts are those of the main page.
+/// The colors of the cells in one color scheme. Background and text colors equal the main page's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Palette {
     /// Background.
@@ -90,7 +91,7 @@ impl Palette {
         ramp: [Rgb::hex(0x1c3a5c), Rgb::hex(0x27598f), Rgb::hex(0x3f86c9), Rgb::hex(0x7cb6ea), Rgb::hex(0xd6ecfd)],
     };
 
-    /// Returns the color of a level below [`LEVELS`].
+    /// Returns the color of a level, from 0 (lowest value) to [`LEVELS`] - 1 (highest value).
     #[must_use]
     pub fn level(&self, level: u8) -> Rgb {
         let position = f64::from(level) / (LEVELS - 1) as f64 * (self.ramp.len() - 1) as f64;

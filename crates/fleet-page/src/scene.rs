@@ -1,4 +1,4 @@
-//! What is drawn of the ranks.
+//! The picture of the ranks' cells as data: positions, colors and texts.
 
 use vramscope_insight::fleet::{EventsState, RankRow};
 
@@ -7,12 +7,12 @@ use crate::layout::Layout;
 use crate::metric::{Metric, Scale};
 use crate::palette::LEVELS;
 
-/// Width of a digit of a label, as a share of the font's size; rounded up.
+/// Width of a digit in a cell's label as a fraction of the font size, rounded up.
 const DIGIT_WIDTH: f32 = 0.6;
-/// Least and most size of a label's font.
+/// Minimum and maximum font size of a cell's label, in CSS pixels.
 const LABEL_SIZES: (f32, f32) = (9.0, 13.0);
 
-/// What a cell is filled with.
+/// The fill of a cell: a color for its value, or for a rank that has ended or lacks a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fill {
     /// A color from 0, the least, to [`LEVELS`] - 1, the most.
@@ -23,7 +23,7 @@ pub enum Fill {
     Unknown,
 }
 
-/// A rank's cell.
+/// A rank's cell to draw: its position, fill, label and marks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
     /// Left edge.
@@ -40,7 +40,7 @@ pub struct Cell {
     pub has_events: bool,
 }
 
-/// A group's title.
+/// A group's title to draw: its position, name and note.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Title {
     /// Left edge.
@@ -51,11 +51,11 @@ pub struct Title {
     pub width: f32,
     /// The group's name.
     pub name: String,
-    /// What follows the name if there is room.
+    /// A text after the name, which is shown if there is room.
     pub note: String,
 }
 
-/// Everything that is drawn. Two equal scenes look equal.
+/// The picture of all cells and titles, ready to draw. Two equal scenes look equal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scene {
     /// Width and height of a cell.
@@ -70,12 +70,12 @@ pub struct Scene {
     pub selected: Option<usize>,
     /// The index of the cell under the pointer.
     pub hovered: Option<usize>,
-    /// Height of everything.
+    /// Height of all groups together.
     pub height: f32,
 }
 
 impl Scene {
-    /// Returns what is drawn of the ranks; `scale` belongs to the metric.
+    /// Creates the picture of the ranks' cells, colored by `metric` on the color scale `scale`.
     #[must_use]
     pub fn new(rows: &[RankRow], groups: &[Group], layout: &Layout, metric: Metric, scale: Scale) -> Self {
         let cells = layout.cells.iter().map(|cell| {
@@ -115,7 +115,8 @@ impl Scene {
     }
 }
 
-/// Returns the size of the font with which the largest rank fits into a cell.
+/// Returns the font size, in CSS pixels, with which the largest rank's number fits into a cell;
+/// `None` if that is too small.
 fn label_size(cell_size: f32, largest: u32) -> Option<f32> {
     let digits = largest.checked_ilog10().unwrap_or(0) + 1;
     let (least, most) = LABEL_SIZES;

@@ -1,8 +1,8 @@
-//! Made-up ranks for tests.
+//! Invented ranks for tests.
 
 use vramscope_insight::fleet::{MarkedMetric, Outlier, ProcessIdentity, RankRow};
 
-/// Returns a rank's row.
+/// Returns the row of a rank on a machine with eight ranks.
 pub(crate) fn row(rank: u32) -> RankRow {
     RankRow {
         identity: ProcessIdentity(format!("{rank:032x}")),

@@ -3,7 +3,7 @@
 use wasm_bindgen::prelude::*;
 use web_sys::{Event, EventTarget};
 
-/// Calls `react` for every event of this name and type on `target`.
+/// Calls `react` for every event `name` of type `E` on `target`, as long as the page lives.
 pub(super) fn on<E: JsCast + 'static>(
     target: &EventTarget,
     name: &str,

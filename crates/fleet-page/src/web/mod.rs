@@ -15,11 +15,11 @@ use wasm_bindgen::prelude::*;
 use app::App;
 
 thread_local! {
-    /// The running page.
+    /// The running page; `None` before [`start`].
     static APP: RefCell<Option<Rc<App>>> = const { RefCell::new(None) };
 }
 
-/// Starts the page.
+/// Starts the page of all ranks in the current document.
 ///
 /// # Errors
 /// If the document lacks an element, or the browser a function.

@@ -8,10 +8,10 @@ use web_sys::{BinaryType, Event, MessageEvent, WebSocket};
 
 use super::events::on;
 
-/// The first and the longest time before a connection is tried again, in milliseconds.
+/// Time in milliseconds before a lost connection is tried again: at first, and at most.
 const RETRY_MS: (i32, i32) = (500, 4000);
 
-/// What the connection tells the page.
+/// An event of the connection to the server: opened, lost, or a message.
 pub(super) enum Received<'a> {
     Opened,
     Lost,
@@ -19,7 +19,7 @@ pub(super) enum Received<'a> {
     View(&'a [u8]),
 }
 
-/// The connection to the server.
+/// The WebSocket connection to the server, which reconnects after a failure.
 pub(super) struct Socket {
     url: String,
     socket: RefCell<Option<WebSocket>>,
@@ -28,7 +28,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Starts to connect; `receive` is called for everything that arrives.
+    /// Begins to connect to the server; `receive` is called for each event of the connection.
     pub(super) fn start(receive: impl Fn(Received) + 'static) -> Result<Rc<Self>, JsValue> {
         let location = web_sys::window().ok_or("no window")?.location();
         let address = location.href()?;
@@ -41,7 +41,7 @@ impl Socket {
         Ok(this)
     }
 
-    /// Sends a command. Does nothing while the connection is lost.
+    /// Sends a command to the server; does nothing while the connection is lost.
     pub(super) fn send(&self, command: &str) {
         if let Some(socket) = &*self.socket.borrow() {
             // Fails only before the connection is open, when there is nothing to command.
@@ -49,7 +49,7 @@ impl Socket {
         }
     }
 
-    /// Closes the connection, to start again.
+    /// Closes the connection, after which it is opened again.
     pub(super) fn restart(&self) {
         if let Some(socket) = &*self.socket.borrow() {
             // Fails only for invalid close codes.
@@ -57,6 +57,7 @@ impl Socket {
         }
     }
 
+    /// Opens a WebSocket and registers its listeners.
     fn connect(self: &Rc<Self>) -> Result<(), JsValue> {
         let socket = WebSocket::new(&self.url)?;
         socket.set_binary_type(BinaryType::Arraybuffer);
@@ -83,7 +84,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Connects again after a while.
+    /// Schedules the next attempt to connect; each attempt waits twice as long as the one before,
+    /// up to a maximum.
     fn retry(self: &Rc<Self>) {
         let after_ms = self.retry_ms.get();
         self.retry_ms.set((after_ms * 2).min(RETRY_MS.1));
