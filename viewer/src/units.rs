@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_sizes_and_addresses() {
+    fn exact_sizes_and_addresses_are_formatted() {
         assert_eq!(exact_size(0), "0\u{a0}B");
         assert_eq!(exact_size(999), "999\u{a0}B");
         assert_eq!(exact_size(44_854), "44,854\u{a0}B");

@@ -1,16 +1,16 @@
-//! How long frames took.
+//! Durations of frames.
 
 use std::collections::VecDeque;
 
-/// Frames that are kept.
+/// Maximum number of frames whose durations are kept.
 const MAX_FRAMES: usize = 600;
 
-/// The times of the newest frames.
+/// The durations of the newest frames, in milliseconds.
 #[derive(Clone, Debug, Default)]
 pub struct FrameTimes(VecDeque<f64>);
 
 impl FrameTimes {
-    /// Adds a frame's time in milliseconds.
+    /// Adds the duration of a frame in milliseconds; drops the oldest one if there are too many.
     pub fn add(&mut self, time_ms: f64) {
         if self.0.len() == MAX_FRAMES {
             self.0.pop_front();
@@ -18,7 +18,7 @@ impl FrameTimes {
         self.0.push_back(time_ms);
     }
 
-    /// Returns the time in milliseconds that 95% of the newest frames do not exceed; 0 without
+    /// Returns the duration in milliseconds that 95% of the newest frames do not exceed; 0 without
     /// frames.
     #[must_use]
     pub fn p95_ms(&self) -> f64 {
@@ -26,7 +26,7 @@ impl FrameTimes {
     }
 }
 
-/// Returns the value that 95% do not exceed; 0 without values. Reorders them.
+/// Returns the 95th percentile of `values`, and reorders them; 0 without values.
 pub(crate) fn percentile_95(values: &mut [f64]) -> f64 {
     let Some(last) = values.len().checked_sub(1) else { return 0.0 };
     let index = (values.len() * 95).div_ceil(100) - 1;
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentile_is_that_of_the_newest_frames() {
+    fn percentile_covers_the_newest_frames() {
         let mut times = FrameTimes::default();
         assert_eq!(times.p95_ms(), 0.0);
         times.add(7.0);

@@ -156,7 +156,7 @@ fn rows_are_sorted() {
 }
 
 #[test]
-fn zoom_keeps_what_is_under_the_pointer() {
+fn zoom_keeps_the_address_under_the_pointer() {
     let mut random = fastrand::Rng::with_seed(7);
     let crowd = states(Sample::Crowd).pop().expect("a state");
     for state in [&mixed_state(), &crowd] {
@@ -395,7 +395,7 @@ fn crowded(segments: u64) -> MemoryState {
 }
 
 #[test]
-fn cost_follows_what_is_in_view() {
+fn cost_depends_on_the_part_in_view() {
     let state = crowded(10_000);
     let (device, definitions) = (device_of(&state), Definitions::default());
     assert_eq!(device.blocks().len(), 1_000_000);

@@ -76,7 +76,7 @@ impl Api {
     }
 }
 
-/// Waits.
+/// Waits `time_ms` milliseconds.
 pub(crate) async fn pass(time_ms: i32) {
     let promise = Promise::new(&mut |resolve, _| {
         let window = web_sys::window().expect("there is a window");
