@@ -1,5 +1,5 @@
-//! The cost of an allocation and its free, compared with the system's `malloc`. One iteration is
-//! one such pair.
+//! Measures the cost of an allocation and its free, compared with the system's `malloc`. One
+//! iteration is one allocation and one free.
 
 #![allow(missing_docs)]
 
@@ -7,10 +7,11 @@ use divan::{Bencher, black_box};
 use vramscope_pool::{AllocatedBlock, Origin, Pool, Settings, SimulatedDevice};
 use vramscope_trace::{DeviceId, Event, NullSink, Sink, StreamId};
 
-/// 256 B to 20 MB, as in the comparison in `ARCHITECTURE.md`.
+/// Requested sizes in bytes, from 256 B to 20 MB, as in the comparison in `ARCHITECTURE.md`.
 const SIZES: [u64; 7] = [256, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 20_000_000];
 const LIVE: usize = 512;
-/// Enough pairs per sample for the clock's resolution, with warm caches.
+/// Number of pairs of an allocation and a free per sample: enough for the clock's resolution, with
+/// warm caches.
 const SAMPLE: u32 = 10_000;
 
 fn main() {

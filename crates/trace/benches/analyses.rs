@@ -1,4 +1,4 @@
-//! Cost of analyses: events per second, bytes per allocation, time per query.
+//! Measures the cost of analyses: events per second, bytes per allocation, time per query.
 //!
 //! Run with `cargo bench -p vramscope-trace --bench analyses`.
 
@@ -85,7 +85,8 @@ fn metrics_at_one_moment(bencher: Bencher) {
     bencher.counter(ItemsCount::new(scanned)).bench(|| Metrics::at(black_box(device), |_, _| true));
 }
 
-/// Cost per event of metrics over time in a long recording, with a constant state.
+/// Measures the cost per event of metrics over time in a long recording, with a constant memory
+/// state.
 #[divan::bench(sample_count = 20)]
 fn metrics_over_time(bencher: Bencher) {
     let state = state();

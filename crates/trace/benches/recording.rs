@@ -1,4 +1,4 @@
-//! Cost of a recording: bytes per event, encoding, opening, seeking.
+//! Measures the cost of a recording: bytes per event, encoding, opening, seeking.
 //!
 //! Run with `cargo bench -p vramscope-trace --bench recording`.
 

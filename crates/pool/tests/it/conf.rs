@@ -7,6 +7,7 @@ use vramscope_pool::{ConfError, ConfErrorKind, Settings};
 
 const MIB: u64 = 1 << 20;
 
+/// Returns the default settings with the number of divisions that `of` returns for each index.
 fn divisions(of: impl Fn(usize) -> u64) -> Settings {
     Settings { roundup_power2_divisions: std::array::from_fn(of), ..Settings::default() }
 }
@@ -209,7 +210,7 @@ fn to_conf_omits_defaults() {
         ("roundup_power2_divisions:[64:8,256:4,512:0]", "roundup_power2_divisions:[64:8,256:4]"),
         ("roundup_power2_divisions:[1:8,1024:0,>:2]", "roundup_power2_divisions:[1:8,1024:0,>:2]"),
         ("max_split_size_mb:64,large_segment_size_mb:64", "large_segment_size_mb:64,max_split_size_mb:64"),
-        // The rounding that applies by default.
+        // A rounding equal to the default is omitted.
         ("max_non_split_rounding_mb:64,large_segment_size_mb:64", "large_segment_size_mb:64"),
         ("max_non_split_rounding_mb:64", "max_non_split_rounding_mb:64"),
     ];

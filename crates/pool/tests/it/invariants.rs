@@ -23,7 +23,7 @@ const CAPACITY: u64 = 600 * MIB;
 
 type SimulatedPool = Pool<SimulatedDevice>;
 
-/// Random numbers, the same in each run.
+/// A generator of random numbers that are equal in each run.
 struct Random(fastrand::Rng);
 
 impl Random {
@@ -48,6 +48,7 @@ struct Live {
     requested: u64,
 }
 
+/// A program that makes random calls to a pool and checks the pool's invariants.
 struct Program {
     pool: SimulatedPool,
     random: Random,
@@ -94,6 +95,7 @@ impl Program {
         self.live.keys().nth(which).copied()
     }
 
+    /// Makes one random call.
     fn step(&mut self) {
         self.steps += 1;
         let mut sink = MemorySink::default();
@@ -199,6 +201,7 @@ impl Program {
         }
     }
 
+    /// Checks all invariants.
     fn check(&self) {
         let segments = self.pool.segments();
         self.check_layout(&segments);
@@ -250,7 +253,7 @@ impl Program {
     }
 }
 
-/// Counts what the statistics of the size class `kind` must be.
+/// Counts the values that the statistics of the size class `kind` must have.
 fn recount(segments: &[SegmentView], kind: PoolKind) -> Recount {
     let of_kind = || segments.iter().filter(|segment| segment.pool.kind == kind);
     let ordinary = || of_kind().filter(|segment| !segment.expandable);

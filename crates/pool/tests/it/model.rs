@@ -1,5 +1,5 @@
-//! The pool against a simple model: all blocks in one list, every search a scan, every sum a
-//! recount.
+//! Compares the pool with a simple model that keeps all blocks in one list, scans it for every
+//! search and recounts every sum.
 
 use proptest::prelude::*;
 use vramscope_pool::{
@@ -25,6 +25,7 @@ struct ModelSegment {
     blocks: Vec<(u64, Option<u64>)>,
 }
 
+/// A simple allocator that decides as the pool must.
 #[derive(Clone, Debug, Default)]
 struct Model {
     segments: Vec<ModelSegment>,
@@ -124,7 +125,7 @@ fn pool_layout<D: Device>(pool: &Pool<D>) -> Vec<SegmentLayout> {
     pool.segments().iter().map(|it| (it.address, it.size, it.stream.0, it.pool.kind, blocks(it))).collect()
 }
 
-/// Counts what the statistics of the size class `kind` must be.
+/// Counts the values that the statistics of the size class `kind` must have.
 fn recount(model: &Model, kind: PoolKind) -> Recount {
     let live = |it: &ModelSegment| it.blocks.iter().filter(|block| block.1.is_some()).count() as u64;
     let live_bytes = |it: &ModelSegment| it.blocks.iter().filter(|block| block.1.is_some()).map(|block| block.0).sum();
@@ -176,7 +177,7 @@ enum Operation {
         bytes: u64,
         stream: u64,
     },
-    /// Frees one of the allocated blocks, by a number modulo how many they are.
+    /// Frees an allocated block, by its index modulo the number of allocated blocks.
     Free(usize),
     FreeAgain(usize),
     EmptyCache,
@@ -258,7 +259,7 @@ fn check(operations: &[Operation], settings: Settings, device: SimulatedDevice) 
     }
 }
 
-/// Removes the segments that a failing operation has released, which its events name.
+/// Removes from the model the segments that a failed operation released, according to its events.
 fn forget_released(model: &mut Model, sink: &MemorySink) {
     for event in &sink.events {
         if let EventKind::SegmentFreed { address, .. } = event.kind {

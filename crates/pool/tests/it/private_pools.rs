@@ -62,7 +62,7 @@ fn invalid_private_pool_operations_are_errors() {
     let kept = allocate(&mut pool, MIB, 0);
     pool.end_allocate_to_pool(GRAPH).expect("the pool is selected");
     pool.release_pool(GRAPH).expect("the pool has one user");
-    // Its memory is still in use, so the pool cannot get new users.
+    // The pool's memory is still in use, so the pool cannot get new users.
     for result in [pool.create_pool(GRAPH), pool.begin_allocate_to_pool(GRAPH, CaptureFilter::AllStreams)] {
         assert_eq!(result, Err(MempoolError::Released(GRAPH)));
     }
@@ -82,8 +82,8 @@ fn use_on_oom_pool_serves_requests_of_the_default_pool() {
     allocate(&mut pool, 20 * MIB, 0);
     let redirected = allocate(&mut pool, 19 * MIB, 0);
     assert_eq!(owner_of(&pool, redirected), GRAPH);
-    // It is split by the rule for ordinary segments: a remainder that only the small pool could use
-    // stays with the block.
+    // The block is split by the rule for ordinary segments: a remainder that only the small pool
+    // could use stays with the block.
     let segments = pool.segments();
     let graph = segments.iter().find(|segment| segment.pool.owner == GRAPH).expect("the segment is cached");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Settings of a recording: what the pool does not know is skipped and named, the rest applies.
+//! Settings of a recording: unknown settings are skipped and named, and all others apply.
 
 use proptest::prelude::*;
 use vramscope_pool::{RecordedConf, Settings};
@@ -90,7 +90,7 @@ fn other_backend_is_named() {
     let expected = "the pool does not implement the backend cudaMallocAsync, only native";
     assert_eq!(error.to_string(), format!("character 9: {expected}"));
     assert!(RecordedConf::parse("backend:native,page_size:1g").other_backend.is_none());
-    // Behind more unknown settings than are kept.
+    // The backend follows more unknown settings than are kept.
     let recorded = RecordedConf::parse(&format!("{}backend:cudaMallocAsync", "x:1,".repeat(20)));
     assert_eq!(recorded.other_backend.map(|error| error.to_string()), Some(format!("character 89: {expected}")));
 }

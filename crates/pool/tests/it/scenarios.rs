@@ -41,6 +41,7 @@ fn draw_segment(segment: &SegmentView, names: &HashMap<u64, &str>) -> String {
     format!("{mark}[{}]", starts.map(letter).collect::<String>())
 }
 
+/// Runs a script on a device of `capacity_bytes` and checks the picture after each line.
 fn check(capacity_bytes: u64, script: &str) -> SimulatedPool {
     let mut pool = pool_of(capacity_bytes);
     let mut addresses: HashMap<&str, u64> = HashMap::new();

@@ -67,7 +67,7 @@ fn recording_continues_at_the_full_state_after_a_damaged_chunk() {
 
         let next = chunks[position..].iter().find(|(_, chunk)| chunk.kind == ChunkKind::State);
         let (from, to) = match chunk.kind {
-            // The events before the full state lead to the same state.
+            // The events before the full state lead to an equal state.
             ChunkKind::State => (chunk.first_event, chunk.first_event),
             _ => (chunk.first_event, next.map_or(whole.end_event(), |(_, state)| state.first_event)),
         };

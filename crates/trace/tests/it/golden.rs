@@ -1,7 +1,7 @@
 //! A file of version 1 of the format decodes to the same items as when version 1 became final.
 //!
 //! `version_1.vram` has every kind of chunk, event and compression, and is never written again;
-//! `version_1.txt` describes its contents. A kind that is added later gets a file of its own:
+//! `version_1.txt` describes its contents. Kinds that were added later have their own files:
 //! `relabels.vram` has relabels before events, after the last event and in full states.
 
 use std::fmt::Write;
@@ -44,7 +44,7 @@ fn described(bytes: &[u8]) -> String {
     for (now, then) in RENAMED_TYPES {
         text = text.replace(now, then);
     }
-    // A field that was added later.
+    // This field was added after the file was written.
     text.replace("import_notes: [], ", "")
 }
 
@@ -205,7 +205,7 @@ fn every_kind() -> Vec<Event> {
     kinds.into_iter().enumerate().map(event).collect()
 }
 
-/// Wrote `relabels.vram`.
+/// The test that wrote `relabels.vram`; ignored, because the file must not change.
 #[test]
 #[ignore = "the file is never written again"]
 fn write_relabels_file() {
@@ -216,7 +216,7 @@ fn write_relabels_file() {
     for (number, event) in every_kind().iter().take(6).enumerate() {
         encoder.event(event);
         encoder.relabel(&relabel(1, 2005 + 10 * number as u64, 0x7f00_0000_0000, 1 + number as u32));
-        // Twice in a chunk of their own, then repeated before the next event.
+        // Written twice in a chunk without events, then repeated in the chunk with the next event.
         if number == 4 {
             encoder.flush();
             encoder.relabel(&relabel(0, 2048, 0x7f10_0000_0000, 8));
@@ -252,7 +252,7 @@ fn chunk(kind: u8, compression: u8, first_event: u64, events: u32, raw_len: usiz
     bytes
 }
 
-/// Wrote `version_1.vram`.
+/// The test that wrote `version_1.vram`; ignored, because the file must not change.
 #[test]
 #[ignore = "the file is never written again"]
 fn write_version_1_file() {
@@ -311,7 +311,7 @@ fn write_version_1_file() {
     std::fs::write(data("version_1.txt"), abridged(&described(&bytes))).unwrap();
 }
 
-/// The example in `docs/format.md` decodes to what its comments say.
+/// The example in `docs/format.md` decodes to the items that its comments describe.
 #[test]
 fn documented_example_is_a_valid_recording() {
     let page = include_str!("../../../../docs/format.md");

@@ -58,8 +58,8 @@ fn check_rows(index: &DeviceLifetimes, random: &mut Random, last: u64) -> Result
     Ok(())
 }
 
-/// Checks that the changes between two moments lead from the one's active allocations to the
-/// other's.
+/// Checks that the changes between two moments lead from the active allocations of the first to
+/// those of the second.
 fn check_changes(index: &DeviceLifetimes, after: u64, to: u64) -> Result<(), TestCaseError> {
     let rows_at = |moment: u64| {
         let mut rows: Vec<u32> = index.live_rows_at(moment).collect();
@@ -86,7 +86,7 @@ fn check_changes(index: &DeviceLifetimes, after: u64, to: u64) -> Result<(), Tes
     Ok(())
 }
 
-/// Returns the recording of the events, of which those with an index in `lost` are missing.
+/// Returns a recording of the events, without the events whose index is in `lost`.
 fn record(events: &[Event], lost: &std::ops::Range<usize>) -> Vec<Vec<u8>> {
     let mut encoder = Encoder::new(&RecordingInfo::default());
     let mut state = MemoryState::default();
@@ -126,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn queries_while_building_equal_those_of_the_events_so_far(
+    fn queries_while_building_match_the_events_so_far(
         count in 0..20_000usize, seed: u64, slots in prop_oneof![1..40u64, 40..3000u64], cut in 0..=100usize,
     ) {
         let events = varied_program(count, seed, slots);

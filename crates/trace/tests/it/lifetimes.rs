@@ -227,7 +227,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn queries_agree_with_a_list(
+    fn lifetime_queries_agree_with_a_plain_list(
         count in 0..30_000usize, seed: u64, slots in prop_oneof![1..40u64, 40..3000u64], cut in 0..=100usize,
     ) {
         let events = varied_program(count, seed, slots);
@@ -374,20 +374,20 @@ fn summary_has_the_number_and_the_median_lifetime() {
     check(&[free(a)], 0, None);
     check(&[allocated(a, 512)], 1, None);
     check(&[allocated(a, 512), free(a)], 1, Some(1));
-    // The program is done with it at the free request, not at the completion.
+    // A lifetime ends at the free request, not at the completed free.
     check(&[allocated(a, 512), free(a), completed(a)], 1, Some(1));
-    // Half of an even number: the shorter one.
+    // The median of an even number of lifetimes is the shorter of the middle two.
     check(&[allocated(a, 512), completed(a), allocated(b, 512), completed(b)], 2, Some(1));
     check(&[allocated(a, 512), allocated(b, 512), completed(b)], 2, Some(3));
     check(&[allocated(a, 512), allocated(b, 512), allocated(c, 512), completed(b)], 3, None);
     check(&[allocated(a, 512), allocated(b, 512), allocated(c, 512), completed(b), completed(a)], 3, Some(16));
-    // The end of the first is not recorded.
+    // The end of the first allocation is not recorded.
     check(&[allocated(a, 512), allocated(a, 512)], 2, None);
 }
 
 /// A recording with a gap gives the lifetimes of its events and full states.
 #[test]
-fn lifetimes_of_a_recording_are_those_of_its_events() {
+fn lifetimes_of_a_recording_match_its_events() {
     let events = program(20_000, 7);
     let lost = 9_000..9_500;
     let mut encoder = Encoder::new(&RecordingInfo::default());
@@ -449,8 +449,8 @@ fn events_in_a_gap_are_not_invented() {
 }
 
 /// Follows events with a tracker and returns the event of the free and the ending of each
-/// allocation, in the order of ends. After the events of `lost`, which the tracker does not get, it
-/// gets a full state.
+/// allocation, in the order of ends. The tracker does not get the events of `lost`, but a full
+/// state after them.
 fn tracked(kinds: &[EventKind], lost: &[EventKind]) -> Vec<(u64, Option<u64>, LifetimeEnding)> {
     let mut tracker = LifetimeTracker::new(0);
     let mut state = MemoryState::default();
@@ -478,7 +478,7 @@ fn tracked(kinds: &[EventKind], lost: &[EventKind]) -> Vec<(u64, Option<u64>, Li
 fn partly_overlapped_allocation_ends_in_the_tracker_at_once() {
     let ends = tracked(&[allocated(512, 1024), allocated(1024, 512)], &[]);
     assert_eq!(ends, [(512, Some(1), LifetimeEnding::Lost), (1024, None, LifetimeEnding::Alive)]);
-    // The index ends it at the next full state.
+    // The index ends the allocation only at the next full state.
     assert_eq!(of_kinds(&[allocated(512, 1024), allocated(1024, 512)])[0].active_until, None);
 }
 

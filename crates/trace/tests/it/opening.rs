@@ -92,7 +92,8 @@ fn shape() -> impl Strategy<Value = ProgramShape> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// However a recording is opened, every moment equals applying its events.
+    /// However a recording is opened, the state at every moment equals the result of applying its
+    /// events.
     #[test]
     fn every_way_to_open_leads_to_the_same_states(
         shape in shape(), count in 1..50_000usize, seed: u64,
@@ -156,7 +157,8 @@ proptest! {
         }
     }
 
-    /// With the chunks in view loaded, columns equal those of a recording that was read as a whole.
+    /// With the chunks in view loaded, columns equal the columns of a recording that was read as a
+    /// whole.
     #[test]
     fn timeline_is_exact_once_its_chunks_are_loaded(seed: u64, width in 1..300usize) {
         let shape = ProgramShape { devices: 1, inconsistent_per_1000: 0, expandable: false, live: 100 };
@@ -193,7 +195,7 @@ proptest! {
     }
 }
 
-/// Chunks that are loaded ahead are those that a pass over all events would need.
+/// The chunks that are loaded ahead are the chunks that a pass over all events would need.
 #[test]
 fn chunks_ahead_of_a_pass_are_found() {
     let shape = ProgramShape { devices: 1, inconsistent_per_1000: 0, expandable: false, live: 100 };

@@ -109,8 +109,8 @@ fn described(recording: &Recording, state: &MemoryState) -> (u64, u64, Vec<Descr
     (state.event(), state.time_ns(), devices.collect())
 }
 
-/// Returns what a recording has between two moments, with texts in place of numbers: annotations,
-/// and the events with their sites.
+/// Returns the annotations of a recording between two moments, and the events with their sites,
+/// with texts in place of numbers.
 fn contents(recording: &Recording, from: u64, to: u64) -> (Vec<String>, Vec<String>) {
     let text = |id: StringId| recording.definitions().string(id).to_owned();
     let annotations = recording.annotations().iter().filter(|annotation| (from..to).contains(&annotation.at_event));

@@ -45,7 +45,7 @@ fn decode(bytes: &[u8], pieces: &[usize]) -> Vec<DecodedItem> {
     items
 }
 
-/// Returns what a viewer that joins now receives: header, definitions and the newest full state.
+/// Returns the bytes for a viewer that joins now: header, definitions and the newest full state.
 fn late_viewer(chunks: &[Chunk]) -> Vec<u8> {
     let definitions = chunks.iter().filter(|chunk| matches!(chunk.kind, ChunkKind::Header | ChunkKind::Definitions));
     let state = chunks.iter().rfind(|chunk| chunk.kind == ChunkKind::State);
@@ -87,7 +87,8 @@ proptest! {
         let select = |pick: Pick| expected.iter().filter(|item| pick(item)).cloned().collect::<Vec<_>>();
         prop_assert_eq!(decoded(is_event), select(is_event));
         prop_assert_eq!(decoded(is_annotation), select(is_annotation));
-        // Each kind of definition by itself: between two chunks of events they are grouped by kind.
+        // Compare each kind of definition by itself, because definitions between two chunks of
+        // events are grouped by kind.
         let kind = |item: &DecodedItem| match item {
             DecodedItem::Define(definition) => Some(std::mem::discriminant(definition)),
             _ => None,
@@ -478,7 +479,7 @@ fn extreme_numbers_do_not_overflow() {
 
 /// Marks in the worst order, on many devices, take time in proportion to their number.
 #[test]
-fn worst_case_order_is_fast() {
+fn marks_in_the_worst_order_take_linear_time() {
     let started = std::time::Instant::now();
     let mut encoder = Encoder::new(&info());
     for number in 0..400_000u64 {

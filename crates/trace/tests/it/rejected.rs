@@ -1,4 +1,4 @@
-//! Crafted bytes are rejected, and what was decoded before them stays.
+//! Crafted bytes are rejected, and items decoded before them stay valid.
 
 use vramscope_trace::{DeviceId, Encoder, Recording, RecordingInfo, Replay, Sink};
 

@@ -83,7 +83,7 @@ fn states(steps: &[Step]) -> (Vec<MemoryState>, Vec<MemoryState>) {
             }
             Step::Relabel(relabel) => {
                 let block = state.device(relabel.device).and_then(|device| device.block(relabel.address));
-                // Unchanged labels are not recorded.
+                // Relabels that change nothing are not recorded.
                 if block.is_none_or(|block| block.site != relabel.site) {
                     state.relabel(relabel);
                 }
@@ -131,7 +131,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn seeking_equals_applying_all(
+    fn seeking_applies_all_relabels(
         count in 1..12_000usize, seed: u64, every in 1..60u64, flush_every in 1..9_000u64,
     ) {
         let steps = steps(count, seed, every + 1, flush_every);
@@ -153,7 +153,7 @@ proptest! {
                 );
             }
             prop_assert_eq!(all.seek(&recording, end).unwrap(), states.1.last().unwrap());
-            // Playing through also adopts no state that differs.
+            // Playing from the start gives equal states, too.
             let last = end.saturating_sub(1);
             let mut played = Replay::new();
             prop_assert_eq!(played.play(&recording, 0, last).unwrap(), expected(&recording, &states, last));
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn lifetimes_have_the_label_of_each_moment(
+    fn lifetimes_have_the_site_of_each_moment(
         count in 1..6000usize, seed: u64, every in 1..20u64, flush_every in 1..3000u64,
     ) {
         let steps = steps(count, seed, every + 1, flush_every);
@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn copied_part_has_the_labels(count in 2..6000usize, seed: u64, flush_every in 1..3000u64, cut in 0..100u64) {
+    fn copied_part_has_the_original_sites(count in 2..6000usize, seed: u64, flush_every in 1..3000u64, cut in 0..100u64) {
         let steps = steps(count, seed, 9, flush_every);
         let recording = open(&encode(&mut Encoder::new(&RecordingInfo::default()), &steps));
         let end = recording.end_event();
@@ -338,7 +338,7 @@ fn many_relabels_between_two_events_become_a_full_state() {
 }
 
 #[test]
-fn unchanged_labels_are_not_recorded_and_unknown_blocks_counted() {
+fn unchanged_sites_are_not_recorded_and_unknown_blocks_are_counted() {
     let labels = [label(2, 0, 1), label(2, 512, 4), label(2, 0, 3), label(2, 0, 3)];
     let unknown_device = Step::Relabel(Relabel { device: DeviceId(7), time_ns: 2, address: 0, site: SiteId(1) });
     let steps: Vec<Step> = [segment(), at(1, block(0, 1))]
@@ -360,7 +360,7 @@ fn unchanged_labels_are_not_recorded_and_unknown_blocks_counted() {
 }
 
 #[test]
-fn relabeled_blocks_keep_their_label_and_age_in_a_gap() {
+fn relabeled_blocks_keep_their_site_and_age_in_a_gap() {
     let mut state = MemoryState::default();
     for step in [segment(), at(1, block(0, 1)), at(2, block(512, 1))] {
         let Step::Event(event) = step else { unreachable!() };

@@ -1,4 +1,4 @@
-//! A trimmed recording equals that of a viewer that joined at its first full state.
+//! A trimmed recording equals the recording of a viewer that joined at its first full state.
 
 use proptest::prelude::*;
 use vramscope_trace::{
@@ -43,7 +43,7 @@ fn open(bytes: &[u8]) -> Recording {
     recording
 }
 
-/// Asserts that every query returns the same for two recordings.
+/// Asserts that every query returns equal results for two recordings.
 fn check_same(recording: &Recording, expected: &Recording, seed: u64) {
     assert_eq!(recording.info(), expected.info());
     assert_eq!(recording.first_event(), expected.first_event());
@@ -86,7 +86,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn trimmed_recording_equals_that_of_a_late_viewer(
+    fn trimmed_recording_equals_a_late_viewers_recording(
         count in 1..60_000usize,
         every in 200..20_000usize,
         limit in 20_000..120_000usize,

@@ -1,4 +1,5 @@
-//! Events for tests: arbitrary ones, which may contradict each other, and those of a program.
+//! Events for tests: arbitrary events, which may contradict each other, and the events of a
+//! simulated program.
 
 use proptest::prelude::*;
 use vramscope_trace::{
