@@ -251,7 +251,7 @@ proptest! {
     }
 
     #[test]
-    fn copied_part_has_the_original_sites(count in 2..6000usize, seed: u64, flush_every in 1..3000u64, cut in 0..100u64) {
+    fn copied_part_keeps_all_sites(count in 2..6000usize, seed: u64, flush_every in 1..3000u64, cut in 0..100u64) {
         let steps = steps(count, seed, 9, flush_every);
         let recording = open(&encode(&mut Encoder::new(&RecordingInfo::default()), &steps));
         let end = recording.end_event();
