@@ -1,5 +1,6 @@
-//! Time to import PyTorch snapshots, and for comparison the time Python takes to load them: `cargo
-//! bench -p vramscope-formats`. The tests run each benchmark but the last once, without `big`.
+//! Measures the time to import PyTorch snapshots and, for comparison, the time that Python takes to
+//! load them: `cargo bench -p vramscope-formats`. The tests run each benchmark but the last once,
+//! without `big`.
 //!
 //! These use one processor; the command encodes on a second one: `time vramscope import
 //! big.pickle.zst -o big.vram`.

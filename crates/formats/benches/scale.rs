@@ -135,7 +135,7 @@ impl ReadAt for OnDisk {
     }
 }
 
-/// Peak memory of an operation, in addition to what was in use before.
+/// Peak memory of an operation, in addition to the memory in use before.
 struct Footprint {
     before_kib: u64,
 }
@@ -290,7 +290,7 @@ fn lifetimes_of(path: &Path) -> usize {
 fn seek(recording: &Recording) {
     let mut random = fastrand::Rng::with_seed(1);
     let mut replay = Replay::new();
-    // Fewer for the short recordings of a test.
+    // Fewer seeks for the short recordings of a test.
     let seeks = SEEKS.min(recording.end_event() as usize / 400);
     let mut took: Vec<f64> = (0..seeks)
         .map(|_| {

@@ -1,5 +1,5 @@
-//! The cost of simulating and verifying a recording. The rate is in calls: requests, frees and
-//! emptied caches.
+//! Measures the cost of simulating and verifying a recording. The rate is in calls: requests, frees
+//! and emptied caches.
 
 #![allow(missing_docs)]
 

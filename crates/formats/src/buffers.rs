@@ -2,9 +2,9 @@
 //!
 //! The first line names the columns: `id,lower,upper,size`, in any order. A buffer lives from
 //! `lower` (inclusive) to `upper` (exclusive). MiniMalloc's other names are read, too: `buffer` and
-//! `buffer_id`, `begin` and `start`; `end` is the last time at which a buffer lives. `alignment`
-//! may follow, and is the number that an offset must be a multiple of. Buffers are placed as if
-//! they had no `gaps`, and `hint` is ignored. A placement has a further column, `offset`.
+//! `buffer_id`, `begin` and `start`; `end` is the last time at which a buffer lives. A column
+//! `alignment` is optional: a buffer's offset must be a multiple of it. The columns `gaps` and
+//! `hint` are accepted and ignored. A placement has a further column, `offset`.
 
 use std::io;
 
@@ -16,25 +16,26 @@ use crate::limits::{Limits, MemoryBudget};
 /// Memory that a line takes in addition to its text, in bytes (measured).
 const LINE_BYTES: usize = 340;
 
-/// Names of each column that is read: MiniMalloc's own first.
-const COLUMNS: [(Column, &[&str]); 8] = [
-    (Column::Id, &["id", "buffer", "buffer_id"]),
-    (Column::Lower, &["lower", "begin", "start"]),
-    (Column::Upper, &["upper"]),
-    (Column::LastTime, &["end"]),
-    (Column::Size, &["size"]),
-    (Column::Alignment, &["alignment"]),
-    (Column::Ignored, &["hint", "gaps"]),
-    (Column::Offset, &["offset"]),
+/// The accepted names of each column; the first is MiniMalloc's own.
+const COLUMNS: [(ColumnMeaning, &[&str]); 8] = [
+    (ColumnMeaning::Id, &["id", "buffer", "buffer_id"]),
+    (ColumnMeaning::Lower, &["lower", "begin", "start"]),
+    (ColumnMeaning::Upper, &["upper"]),
+    (ColumnMeaning::LastTime, &["end"]),
+    (ColumnMeaning::Size, &["size"]),
+    (ColumnMeaning::Alignment, &["alignment"]),
+    (ColumnMeaning::Ignored, &["hint", "gaps"]),
+    (ColumnMeaning::Offset, &["offset"]),
 ];
 
-/// The content of a column.
+/// The meaning of a column of a table of buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Column {
+enum ColumnMeaning {
     Id,
     Lower,
-    /// The time after the last one.
+    /// The first time at which the buffer no longer lives.
     Upper,
+    /// The last time at which the buffer lives.
     LastTime,
     Size,
     Alignment,
@@ -45,20 +46,22 @@ enum Column {
 /// A buffer to place: a line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferRow {
-    /// The time from which it lives.
+    /// The first time at which the buffer lives.
     pub lower: u64,
-    /// The time from which it no longer lives; after `lower`.
+    /// The first time at which it no longer lives; greater than `lower`.
     pub upper: u64,
     /// Size in bytes.
     pub size: u64,
-    /// Its offset must be a multiple of this number of bytes; at least 1.
+    /// Number of bytes that the buffer's offset must be a multiple of; at least 1.
     pub alignment: u64,
 }
 
 /// A table of buffers to place.
 #[derive(Clone, Debug, Default)]
 pub struct BufferTable {
+    /// The first line, with the names of the columns.
     header: csv::ByteRecord,
+    /// The other lines, unchanged, for [`write_placement`](Self::write_placement).
     lines: Vec<csv::ByteRecord>,
     rows: Vec<BufferRow>,
 }
@@ -67,7 +70,7 @@ pub struct BufferTable {
 pub(crate) fn is_buffer_table(bytes: &[u8]) -> bool {
     let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let names: Vec<&[u8]> = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
-    [Column::Id, Column::Lower, Column::Size]
+    [ColumnMeaning::Id, ColumnMeaning::Lower, ColumnMeaning::Size]
         .iter()
         .all(|&wanted| names.iter().any(|name| column(name) == Some(wanted)))
 }
@@ -125,18 +128,19 @@ fn with_field(line: &csv::ByteRecord, field: &[u8]) -> csv::ByteRecord {
     longer
 }
 
+/// Returns the bytes after a UTF-8 byte order mark, or all if there is none.
 fn without_byte_order_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
 /// Returns the column of this name, or `None` if the name is unknown.
-fn column(name: &[u8]) -> Option<Column> {
+fn column(name: &[u8]) -> Option<ColumnMeaning> {
     let is_named = |names: &[&str]| names.iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()));
     COLUMNS.iter().find(|(_, names)| is_named(names)).map(|&(column, _)| column)
 }
 
 /// Returns the columns in the order of the header.
-fn columns(header: &csv::ByteRecord) -> Result<Vec<Column>, ReadError> {
+fn columns(header: &csv::ByteRecord) -> Result<Vec<ColumnMeaning>, ReadError> {
     let error = |message: String| ReadError::at(0, message).with_line(1, 1);
     let mut columns = Vec::new();
     for name in header {
@@ -144,19 +148,19 @@ fn columns(header: &csv::ByteRecord) -> Result<Vec<Column>, ReadError> {
             let name = String::from_utf8_lossy(name);
             error(format!("column {name:?} is unknown; the columns are id,lower,upper,size and may be alignment"))
         })?;
-        if column == Column::Offset {
+        if column == ColumnMeaning::Offset {
             return Err(error("buffers with a given offset are not supported: remove the column offset".into()));
         }
-        if column != Column::Ignored && columns.contains(&column) {
+        if column != ColumnMeaning::Ignored && columns.contains(&column) {
             return Err(error(format!("column {:?} is there twice", String::from_utf8_lossy(name))));
         }
         columns.push(column);
     }
-    if columns.contains(&Column::Upper) && columns.contains(&Column::LastTime) {
+    if columns.contains(&ColumnMeaning::Upper) && columns.contains(&ColumnMeaning::LastTime) {
         return Err(error("the columns upper and end contradict each other: remove one".into()));
     }
-    let has_end = columns.contains(&Column::Upper) || columns.contains(&Column::LastTime);
-    let missing = [(Column::Id, "id"), (Column::Lower, "lower"), (Column::Size, "size")]
+    let has_end = columns.contains(&ColumnMeaning::Upper) || columns.contains(&ColumnMeaning::LastTime);
+    let missing = [(ColumnMeaning::Id, "id"), (ColumnMeaning::Lower, "lower"), (ColumnMeaning::Size, "size")]
         .into_iter()
         .find_map(|(column, name)| (!columns.contains(&column)).then_some(name))
         .or((!has_end).then_some("upper"));
@@ -167,23 +171,23 @@ fn columns(header: &csv::ByteRecord) -> Result<Vec<Column>, ReadError> {
 }
 
 /// Returns the buffer of a line.
-fn row(columns: &[Column], line: &csv::ByteRecord) -> Result<BufferRow, ReadError> {
+fn row(columns: &[ColumnMeaning], line: &csv::ByteRecord) -> Result<BufferRow, ReadError> {
     let error = |message: String| error_in(line, message);
     let mut row = BufferRow { lower: 0, upper: 0, size: 0, alignment: 1 };
     for (&column, field) in columns.iter().zip(line) {
-        if matches!(column, Column::Id | Column::Ignored | Column::Offset) {
+        if matches!(column, ColumnMeaning::Id | ColumnMeaning::Ignored | ColumnMeaning::Offset) {
             continue;
         }
         let number = std::str::from_utf8(field).ok().and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| {
             error(format!("{:?} is not a whole number from 0 to 2^64 - 1", String::from_utf8_lossy(field)))
         })?;
         match column {
-            Column::Lower => row.lower = number,
-            Column::Upper => row.upper = number,
-            Column::LastTime => row.upper = number.saturating_add(1),
-            Column::Size => row.size = number,
-            Column::Alignment => row.alignment = number.max(1),
-            Column::Id | Column::Ignored | Column::Offset => {}
+            ColumnMeaning::Lower => row.lower = number,
+            ColumnMeaning::Upper => row.upper = number,
+            ColumnMeaning::LastTime => row.upper = number.saturating_add(1),
+            ColumnMeaning::Size => row.size = number,
+            ColumnMeaning::Alignment => row.alignment = number.max(1),
+            ColumnMeaning::Id | ColumnMeaning::Ignored | ColumnMeaning::Offset => {}
         }
     }
     if row.lower >= row.upper {
@@ -201,7 +205,7 @@ fn error_in(line: &csv::ByteRecord, message: String) -> ReadError {
     ReadError::at(offset, message).with_line(number, 1)
 }
 
-/// Returns the error for a line that is not one of a table.
+/// Returns the error for a line that the CSV reader cannot read.
 fn read_error(error: &csv::Error) -> ReadError {
     let message = match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_a_line() {
+    fn errors_name_the_line() {
         let check = |text: &str, line: usize, message: &str| {
             let error = BufferTable::read(text.as_bytes(), &Limits::default()).expect_err(text);
             assert_eq!((error.line_column, error.message.as_str()), (Some((line, 1)), message), "{text}");

@@ -23,13 +23,12 @@ const PROGRESS_EVENTS: u64 = 1 << 14;
 
 /// Name of the device whose memory is pinned host memory.
 const HOST_NAME: &str = "host (pinned)";
-/// Maximum number of devices without events or segments that a recording lists; further ones are
-/// left out. More than any machine has, and few enough to keep the recording of a forged file
-/// small.
+/// Maximum number of devices without events or segments that a recording lists; others are left
+/// out. No machine has as many devices, and the recording of a forged file stays small.
 const MAX_IDLE_DEVICES: usize = 64;
 
-/// Reads a file that is not a pickle from its bytes, which are complete and unpacked, and passes
-/// its events to a sink.
+/// Reads a file that is not a pickle and passes its events to a sink. `bytes` are the whole
+/// unpacked file.
 pub(crate) fn import_whole<S: Sink>(
     bytes: &[u8],
     format: Option<InputFormat>,
@@ -122,7 +121,9 @@ struct HistoryMerger<'a> {
     snapshot: &'a Snapshot,
     /// Time of the earliest event, in microseconds since 1970.
     epoch_us: i64,
+    /// The annotations to write, sorted by time.
     annotations: Vec<AnnotationRow>,
+    /// Number of annotations that were dropped because they end before the history begins.
     dropped_annotations: usize,
 }
 

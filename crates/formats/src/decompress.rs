@@ -9,16 +9,16 @@ use vramscope_trace::ByteSize;
 
 use crate::error::ReadError;
 
-/// Number of bytes that are decompressed at a time, so that the limit is checked early, a false
-/// length in a header costs nothing, and a reader of the unpacked bytes needs little memory.
+/// Number of bytes that are decompressed at a time. So the size limit is checked early, a false
+/// length in a header has no effect, and a reader of the unpacked bytes needs little memory.
 pub(crate) const STEP_BYTES: usize = 1 << 20;
 
-/// Whether a decoder has unpacked all of the bytes that it got.
+/// The result of decoding: whether all input was unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unpacked {
-    /// All of them; it needs more.
+    /// All input was unpacked; the decoder needs more.
     All,
-    /// A part of them; call it again with the rest.
+    /// A part of the input was unpacked; call the decoder again with the rest.
     Partly,
 }
 
@@ -42,9 +42,9 @@ pub(crate) fn skip_frames(mut bytes: &[u8]) -> &[u8] {
 /// Decodes the members of a gzip file. Zeros after the last member are padding and ignored.
 #[derive(Default)]
 pub(crate) struct GzipDecoder {
-    /// The decoder of the member that has begun.
+    /// The decoder of the current member; `None` between members.
     member: Option<GzDecoder<Vec<u8>>>,
-    /// True after zeros behind a member.
+    /// True once zeros follow a member.
     is_padding: bool,
 }
 
@@ -92,7 +92,7 @@ impl GzipDecoder {
     /// is cut off.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), UnpackError> {
         let Some(member) = &mut self.member else { return Ok(()) };
-        // A member that has ended takes no more bytes.
+        // The decoder of a complete member accepts no more bytes.
         match member.write(&[0]) {
             Ok(0) => self.finish_member(out),
             Ok(_) => Err(UnpackError::Data(io::ErrorKind::UnexpectedEof.into())),
@@ -243,7 +243,7 @@ fn has_block(bytes: &[u8]) -> bool {
     bytes.len() >= 3 + len + if is_last { CHECKSUM_BYTES } else { 0 }
 }
 
-/// Why decompression failed.
+/// The error of a failed decompression.
 pub(crate) enum UnpackError {
     /// The decoder refused the data.
     Data(io::Error),

@@ -15,7 +15,7 @@ enum ErrorKind {
     Invalid,
 }
 
-/// Why an input could not be read, and where in it.
+/// The error of a reader: the problem in the input, and its position.
 #[derive(Clone, Debug, thiserror::Error)]
 pub struct ReadError {
     /// Position of the problem, in bytes from the start of the input that was passed to the reader.

@@ -9,7 +9,7 @@ use crate::error::ReadError;
 use crate::limits::Limits;
 
 /// The start of the tag of the HTML element whose text is the recording in base64. Attributes may
-/// follow in the tag. Names in the page are escaped, so no earlier text of the page matches.
+/// follow in the tag. The page escapes names, so no text before the element can match.
 const ELEMENT_START: &[u8] = b"<script type=\"application/octet-stream\" id=\"recording\"";
 /// The beginning of the end tag of the element that holds the recording.
 const ELEMENT_END: &[u8] = b"</script";
@@ -84,6 +84,7 @@ pub fn recording_in_html(bytes: &[u8], limits: &Limits) -> Result<Option<Vec<u8>
 mod tests {
     use super::*;
 
+    /// Returns an HTML export that contains `recording`.
     fn page(recording: &[u8]) -> Vec<u8> {
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<title>a &lt;b&gt; · vramscope</title>\n<body>\n\

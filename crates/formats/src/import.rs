@@ -26,8 +26,8 @@ const PIECE_BYTES: usize = 1 << 20;
 /// first event, it first receives a full state. Events of all devices are ordered by time, events
 /// of one time by device; the events of one device keep the order of its history. Pinned host
 /// memory is device [`DeviceId::HOST`](vramscope_trace::DeviceId::HOST). Time 0 is the earliest
-/// event; [`RecordingInfo::epoch_unix_ns`] is its time since 1970. An annotation precedes the first
-/// event that is not earlier. If no entry has a time, event n happens at n microseconds.
+/// event; [`RecordingInfo::epoch_unix_ns`] is its time since 1970. An annotation precedes the
+/// events of its own time and later. If no entry has a time, event n happens at n microseconds.
 ///
 /// ```
 /// use vramscope_formats::{Limits, ignore_progress, import};

@@ -18,8 +18,9 @@ use crate::unpack::Unpacker;
 
 /// Unpacks and reads a file of any supported format while its bytes arrive.
 ///
-/// A pickle is read at once and its bytes are dropped: a snapshot of 4 million entries takes
-/// 170 MB of memory instead of 400. Other formats are kept until they are complete.
+/// A pickle is read while it arrives, and its bytes are dropped: a snapshot of 4 million entries
+/// takes 170 MB of memory instead of 400. The bytes of other formats are kept until they are
+/// complete.
 ///
 /// ```
 /// use vramscope_formats::{ImportedFile, Importer, Limits, ignore_progress};
@@ -48,7 +49,7 @@ pub struct Importer {
 enum UnpackedContent {
     /// A pickle, read as it arrives.
     Pickle(Box<PickleReader>),
-    /// Any other file, or too few bytes to know.
+    /// Any other file, or too few bytes to recognize a pickle.
     Bytes(Vec<u8>),
 }
 
@@ -91,7 +92,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Returns how far the import is.
+    /// Returns the progress of the import.
     #[must_use]
     pub fn progress(&self) -> ImportProgress {
         self.progress
@@ -165,7 +166,7 @@ impl ImportedFile {
         }
     }
 
-    /// Returns the unpacked bytes of the file; none of a pickle, which has been read.
+    /// Returns the unpacked bytes of the file; empty for a pickle, whose bytes were dropped.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         match self.content {
@@ -176,8 +177,8 @@ impl ImportedFile {
 
     /// Passes the events of the file to the sink that `begin` creates, as [`import()`] does.
     ///
-    /// The recording can be shown from its beginning while the rest is converted: the sink receives
-    /// events in their order, about half of the import's time before its end.
+    /// The sink receives events in order, beginning after about half of the import's time, so that
+    /// the recording can be shown from its beginning while the rest is converted.
     ///
     /// [`import()`]: crate::import()
     ///

@@ -3,8 +3,8 @@
 /// Limits on the memory and nesting that an input may require; an import that exceeds one fails.
 ///
 /// The default suits snapshots of well over a gigabyte. The number of entries is not limited
-/// separately: everything that is kept counts towards [`max_bytes`](Self::max_bytes), and the work
-/// is at most a constant times the length of the input.
+/// separately: all data that is kept counts towards [`max_bytes`](Self::max_bytes), and the work is
+/// linear in the length of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Memory that a reader may allocate, in bytes, without the input itself. A PyTorch history
@@ -48,7 +48,7 @@ impl MemoryBudget {
         Ok(())
     }
 
-    /// Adds `bytes` to the budget that were subtracted before and are freed now.
+    /// Adds `bytes` to the budget; their memory was subtracted before and is freed now.
     pub(crate) fn give_back(&mut self, bytes: usize) {
         self.remaining += bytes as u64;
     }

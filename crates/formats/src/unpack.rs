@@ -56,18 +56,19 @@ pub fn unpack<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, Rea
     })
 }
 
-/// How a file is packed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packing {
-    /// Not packed, or in a way that this crate does not know.
+    /// None, or a kind that this crate does not know.
     None,
     Gzip,
     Zstd,
 }
 
 impl Packing {
-    /// Returns how a file that begins with `head` is packed; `None` if more bytes are needed to
-    /// tell, unless `is_complete` says that these are all.
+    /// Returns the compression of a file that begins with `head`; `None` if more bytes are needed
+    /// to recognize it. With `is_complete`, `head` is the whole file and the result is never
+    /// `None`.
     fn of(head: &[u8], is_complete: bool) -> Option<Self> {
         let rest = skip_frames(head);
         let is_start_of = |magic: &[u8], bytes: &[u8]| bytes.len() < magic.len() && magic.starts_with(bytes);
@@ -151,8 +152,8 @@ impl Unpacker {
         Self { decoder: None, head: Vec::new(), read: 0, unpacked: 0, max_unpacked_bytes: limits.max_unpacked_bytes }
     }
 
-    /// Unpacks a part of `bytes`, the next ones of the file, and appends the result, about
-    /// [`STEP_BYTES`], to `out`. Removes the bytes that it has read from `bytes`.
+    /// Unpacks a part of `bytes`, the next bytes of the file, and appends the result, about
+    /// [`STEP_BYTES`] long, to `out`. Removes the bytes that were read from the start of `bytes`.
     ///
     /// # Errors
     /// If the packed data is damaged, or unpacks to more than the limit.

@@ -2,8 +2,8 @@
 
 use vramscope_trace::{Definitions, Recording, SiteId, frame_name};
 
-/// Maximum length of a call stack as text, in bytes; longer text is cut. Stacks of a forged
-/// recording may share outer frames and be much longer than the file.
+/// Maximum length of a call stack as text, in bytes; longer text is cut. Stacks share their outer
+/// frames, so the stacks of a small forged recording can be much longer than its file.
 const MAX_STACK_BYTES: usize = 64 << 10;
 
 /// One call frame with its function and file as text instead of string numbers.

@@ -10,7 +10,7 @@ const PROGRESS_EVENTS: u64 = 1 << 16;
 /// Calls `visit` with every event in order: the memory state before the event, the event's index
 /// (from 0), and the event.
 ///
-/// Missing events are skipped: the state behind them is the full state that follows. Memory is
+/// Missing events are skipped: the state after them is the full state that follows. Memory is
 /// bounded by one state and one chunk.
 ///
 /// ```
@@ -41,8 +41,8 @@ pub fn for_each_event<E: From<FormatError>>(
     for_each_event_and_relabels(recording, progress, |before, index, event, _| visit(before, index, event))
 }
 
-/// Does what [`for_each_event`] does, and also passes the relabels that take effect with each event
-/// to `visit`. The state before the event contains them.
+/// Calls `visit` with every event, as [`for_each_event`] does, and with the relabels that take
+/// effect with the event. The state before the event contains them.
 pub(crate) fn for_each_event_and_relabels<E: From<FormatError>>(
     recording: &Recording,
     progress: Progress<'_>,
@@ -51,8 +51,7 @@ pub(crate) fn for_each_event_and_relabels<E: From<FormatError>>(
     let mut relabels = Vec::new();
     let total = recording.events();
     let mut replay = Replay::new();
-    // Applies each event itself, because a seek costs a good part of a chunk even over a short
-    // distance.
+    // Applies each event itself, because even a short seek decodes a large part of a chunk.
     let mut state = MemoryState::default();
     let mut index = recording.first_event();
     let mut done = 0;

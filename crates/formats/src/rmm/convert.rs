@@ -53,8 +53,8 @@ impl<S: Sink> Converter<S> {
         }
     }
 
-    /// Converts one line of the log to events: first the events of segments that grow to hold the
-    /// block, then the line's own. `time_ns` is the time since the log's earliest line.
+    /// Converts one line of the log to events: first the growth of segments that must hold the
+    /// block, then the allocation or free. `time_ns` is the time since the log's earliest line.
     pub(super) fn convert(&mut self, row: &Row, time_ns: u64) -> Result<(), LimitExceeded> {
         self.rows += 1;
         if row.size == 0 && row.action != Action::AllocateFailed {

@@ -55,7 +55,7 @@ impl Line {
     }
 }
 
-/// Reads an RMM log line by line, without the lines that name the columns.
+/// Reads an RMM log line by line, and skips the lines that name the columns.
 pub(super) struct LogReader<'a> {
     reader: csv::Reader<&'a [u8]>,
     record: csv::ByteRecord,
@@ -99,7 +99,7 @@ fn is_header(record: &csv::ByteRecord) -> bool {
     text.eq_ignore_ascii_case(COLUMNS[0].as_bytes())
 }
 
-/// Parses the six fields of a line and ignores further ones. The error describes the mistake in the
+/// Parses the first six fields of a line and ignores others. The error describes the mistake in the
 /// line, as part of a message.
 fn parse_row(record: &csv::ByteRecord) -> Result<Row, &'static str> {
     let field = |column: usize| record.get(column).map(<[u8]>::trim_ascii);
@@ -172,14 +172,14 @@ fn fraction_ns(digits: &[u8]) -> Option<u64> {
 
 /// Nanoseconds in a day.
 pub(super) const DAY_NS: i64 = 86_400_000_000_000;
-/// How far a time of day may lie before the previous line's, in nanoseconds, without counting as
-/// the next day. Threads write with a delay, and clocks are set back an hour in autumn.
+/// Maximum time, in nanoseconds, by which a time of day may be before that of the previous line
+/// without counting as a time of the next day. Threads write with a delay, and clocks are set back
+/// an hour in autumn.
 const BACKWARD_NS: i64 = 7_200_000_000_000;
 
 /// Converts times of day to times that continue to grow after midnight.
 ///
-/// The log has neither dates nor a time zone, so this is arithmetic on durations and not a
-/// calendar.
+/// The log has neither dates nor a time zone, so days always have 24 hours here.
 #[derive(Debug, Default)]
 pub(super) struct TimeUnwrapper {
     /// Time of the previous line, in nanoseconds since 1970 or since midnight of the first day.
@@ -227,7 +227,7 @@ mod tests {
         {
             check(invalid, None);
         }
-        // Values whose nanoseconds would overflow.
+        // Values that overflow when converted to nanoseconds.
         check("00:1700000000:00", None);
         check("18446744073709551615:18446744073709551615:18446744073709551615", None);
     }

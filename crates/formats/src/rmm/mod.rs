@@ -11,16 +11,16 @@
 //!
 //! - *Memory held by the upstream resource.* A segment is address space that was in use at some
 //!   point of the log; it grows when a block lies beyond it and never shrinks. With a pool or an
-//!   arena upstream this is the part that was ever needed. Memory that is returned to the driver
-//!   stays reserved in the recording.
+//!   arena upstream, a segment is the part of it that was ever used. Memory that is returned to the
+//!   driver stays reserved in the recording.
 //! - *Block sizes.* A request is rounded up to the alignment that all pointers of the log share, at
 //!   most the 256 bytes that RMM guarantees: no other block can begin before that.
 //! - *The date.* Times are times of day; a time far before the previous line's is on the next day.
 //! - *When a free completes.* It completes at once, because RMM reuses memory in stream order.
 //!
-//! Each line is one event; growing segments add events. Threads become scopes, such as
-//! `thread 2342727`. The log is read twice, first for facts that precede the first event, so that
-//! only live blocks and segments are kept in memory.
+//! Each line is one event; growing segments add events. Threads become scopes, such as `thread
+//! 2342727`. The log is read twice: first to collect facts that must be known before the first
+//! event, then to convert it. So only live blocks and segments are kept in memory.
 
 mod convert;
 pub(crate) mod log;

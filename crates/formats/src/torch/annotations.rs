@@ -6,8 +6,9 @@ use vramscope_trace::{AnnotationStage, StringId};
 
 use super::snapshot::AnnotationRow;
 
-/// Returns the annotations from `begin_us` on (microseconds since 1970), sorted by time, and how
-/// many older ones were dropped. Keeps the begin of an interval that is still open at `begin_us`.
+/// Returns the annotations from the time `begin_us` on (microseconds since 1970), sorted by time,
+/// and the number of older annotations that were dropped. Keeps the begin of an interval that is
+/// still open at `begin_us`.
 pub(crate) fn since(rows: &[AnnotationRow], begin_us: i64) -> (Vec<AnnotationRow>, usize) {
     let mut sorted = rows.to_vec();
     sorted.sort_by_key(|row| row.time_us);
@@ -34,6 +35,7 @@ pub(crate) fn since(rows: &[AnnotationRow], begin_us: i64) -> (Vec<AnnotationRow
 mod tests {
     use super::*;
 
+    /// Returns an annotation of device 0 with the name number `name`.
     fn row(time_us: i64, stage: AnnotationStage, name: u32) -> AnnotationRow {
         AnnotationRow { device: 0, time_us, stage, name: StringId(name) }
     }

@@ -24,7 +24,7 @@ pub struct LiveEntry {
     pub action: TraceAction,
     /// The address; for [`TraceAction::OutOfMemory`] the free bytes of the device.
     pub address: u64,
-    /// Requested bytes of a block, all bytes of a segment.
+    /// Requested bytes of a block, or all bytes of a segment.
     pub size: u64,
     /// The stream's handle.
     pub stream: u64,
@@ -109,15 +109,15 @@ impl LiveDevice {
         Self { walk: ForwardWalk::empty(SizeRules::new(settings, device)) }
     }
 
-    /// Applies the next entry and returns its event; `site` is where the entry's request was made.
+    /// Applies the next entry and returns its event; `site` is the site of the entry's request.
     pub fn apply(&mut self, entry: &LiveEntry, site: SiteId) -> EventKind {
         let LiveEntry { action, address, size, stream, mempool } = *entry;
         let context = Context { stream, mempool, scope: StringId(0), ..Context::default() };
         self.walk.apply(&Entry::new(address, size, NO_TIME, StackId(0), action, 0), &context, site)
     }
 
-    /// Returns how many entries contradicted the entries before them. More than none means that
-    /// entries are missing.
+    /// Returns how many entries contradicted the entries before them. If any did, entries are
+    /// missing.
     #[must_use]
     pub fn contradictions(&self) -> u64 {
         self.walk.contradictions

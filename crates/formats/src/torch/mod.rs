@@ -1,8 +1,8 @@
 //! Reads PyTorch's memory snapshots.
 //!
 //! [`pickle`] and [`json`] parse a file and pass its fields to the [`builder`], which produces the
-//! rows of a [`snapshot`]. [`rebuild`] derives events from the rows; [`live`] does so while the
-//! program runs.
+//! rows of a [`snapshot`]. [`rebuild`] derives events from the rows; [`live`] derives them while
+//! the program runs.
 
 pub(crate) mod annotations;
 mod builder;

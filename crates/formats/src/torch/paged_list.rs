@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::limits::{LimitExceeded, MemoryBudget};
 
-/// Size of the pages of a [`PagedList`], in bytes. With pages of 512 KiB, the browser spends a
-/// third of the time of an import on growing WebAssembly's memory 300 times.
+/// Size of the pages of a [`PagedList`], in bytes. With pages of 512 KiB, an import would grow
+/// WebAssembly's memory 300 times, which takes a third of its time in a browser.
 const PAGE_BYTES: usize = 8 << 20;
 
 /// A list that grows by pages of [`PAGE_BYTES`].
@@ -68,7 +68,8 @@ impl<T> PagedList<T> {
         }
     }
 
-    /// Appends an item where the last page is full or has to grow.
+    /// Appends an item if the last page is full or has to grow; the slow path of
+    /// [`push`](Self::push).
     #[cold]
     fn push_growing(&mut self, item: T, budget: &mut MemoryBudget) -> Result<(), LimitExceeded> {
         let is_first = self.pages.len() == 1;

@@ -1,6 +1,6 @@
-//! The allocator settings of a snapshot. PyTorch writes the text that the program last passed, and
-//! the effective values of some settings. Only the text has the remaining settings; it may be
-//! outdated.
+//! The allocator settings of a snapshot. PyTorch writes the settings text that the program last
+//! passed, and the effective values of some settings. Other settings are only in the text, which
+//! may be outdated.
 
 use serde_json::Value;
 use vramscope_pool::{RecordedConf, Settings};
@@ -9,13 +9,13 @@ use super::key::SnapshotKey;
 use super::scalar::Scalar;
 
 /// Maximum size of a snapshot's allocator settings, in bytes; larger settings are ignored and
-/// counted as invalid. PyTorch's take about 700 bytes.
+/// counted as invalid. PyTorch's settings take about 700 bytes.
 pub(crate) const MAX_SETTINGS_BYTES: usize = 32 << 10;
 /// Maximum size of the settings as JSON text, in bytes; longer text is dropped, because a recording
 /// would truncate it.
 const MAX_JSON_BYTES: usize = 48 << 10;
-/// Bytes that each value of the settings counts for in addition to its text, towards
-/// [`MAX_SETTINGS_BYTES`].
+/// Number of bytes that each value of the settings adds, besides its text, to the size that
+/// [`MAX_SETTINGS_BYTES`] limits.
 pub(crate) const VALUE_BYTES: usize = 32;
 
 /// The allocator settings that a snapshot contains: the text of `PYTORCH_CUDA_ALLOC_CONF`, and the
@@ -28,7 +28,8 @@ pub(crate) struct RecordedSettings {
     pub(crate) overflowed: bool,
     /// `PYTORCH_CUDA_ALLOC_CONF` as it was last passed.
     pub(crate) text: String,
-    /// Effective value, if the snapshot contains it; likewise the next three fields.
+    /// Effective value of the setting; `None` if the snapshot lacks it. The same holds for the next
+    /// three fields.
     pub(crate) max_split_size: Option<Option<u64>>,
     pub(crate) garbage_collection_threshold: Option<f64>,
     pub(crate) expandable_segments: Option<bool>,
@@ -115,8 +116,9 @@ impl RecordedSettings {
     }
 
     /// Returns the effective settings in the syntax of `PYTORCH_CUDA_ALLOC_CONF`. Keeps the
-    /// program's own text if it matches the recorded values. Otherwise they replace it, or follow
-    /// it if it has settings that only the text can express.
+    /// program's own text if it matches the recorded values. Otherwise the effective settings
+    /// replace the text, or are appended to it if it has settings that the pool does not know or
+    /// follow.
     pub(crate) fn alloc_conf(&self) -> String {
         let settings = self.effective();
         let text = RecordedConf::parse(&self.text);
@@ -136,6 +138,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    /// Checks the settings text that follows from recorded settings.
     fn check(recorded: &RecordedSettings, alloc_conf: &str) {
         assert_eq!(recorded.alloc_conf(), alloc_conf, "{recorded:?}");
     }

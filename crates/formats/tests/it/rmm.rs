@@ -1,5 +1,5 @@
-//! Logs of RMM's `logging_resource_adaptor`: what is summary, what is ignored and counted, and
-//! what is refused with its line.
+//! Logs of RMM's `logging_resource_adaptor`: which lines are imported, which are ignored and
+//! counted, and which are refused with their line number.
 
 use std::ops::ControlFlow;
 
@@ -95,7 +95,7 @@ fn times_continue_after_midnight() {
     // Delayed threads on both sides of midnight, and a clock that was set back an hour.
     assert_eq!(times(&lines(&["23:59:59.9", "00:00:00.0", "23:59:59.8", "00:00:00.3"])), [100, 200, 0, 500]);
     assert_eq!(times(&lines(&["02:59:59", "02:00:00"])), [3_599_000, 0]);
-    // 20 hours without a line; two days.
+    // 20 hours without a line, and then lines on two days.
     assert_eq!(
         times(&lines(&["10:00:00", "06:00:00", "05:00:00", "02:00:00"])),
         [0, 72_000_000, 68_400_000, 144_000_000]
@@ -107,7 +107,7 @@ fn times_continue_after_midnight() {
         summary.info.import_notes
     );
     assert_eq!(summary.info.epoch_unix_ns, 0);
-    // Dates, which some versions write.
+    // Times since 1970, which some versions write.
     let (memory, summary) = read(&lines(&["1634567890.123456", "1634567891.5"]));
     assert_eq!(summary.info.epoch_unix_ns, 1_634_567_890_123_456_000);
     assert_eq!(memory.events[1].time_ns, 1_376_544_000);

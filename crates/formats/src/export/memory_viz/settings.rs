@@ -15,9 +15,9 @@ const OVERFLOWED: &str = "trace_alloc_overflowed";
 const DIVISION_NAMES: [&str; 16] =
     ["1", "2", "4", "8", "16", "32", "64", "128", "256", "512", "1024", "2048", "4096", "8192", "16384", "32768"];
 
-/// Writes the snapshot's `allocator_settings`. These are the settings of the imported snapshot if
-/// the recording was imported, else the recording's own; only their text for another allocator. If
-/// `overflowed` is true, `trace_alloc_overflowed` is added.
+/// Writes the snapshot's `allocator_settings`. If the recording was imported, these are the
+/// settings of the imported snapshot, otherwise the recording's own. If the settings select another
+/// allocator, only their text is written. If `overflowed` is true, adds `trace_alloc_overflowed`.
 pub(super) fn write(out: &mut impl SnapshotWriter, info: &RecordingInfo, overflowed: bool) -> io::Result<()> {
     out.begin_dict()?;
     match serde_json::from_str(&info.source_settings) {

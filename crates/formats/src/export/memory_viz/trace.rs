@@ -1,7 +1,7 @@
 //! Writes `device_traces`: a device's events as PyTorch's history lists them.
 //!
-//! An entry contains more than an event: a free repeats the size and stream of its block, which
-//! come from the memory state.
+//! An entry contains more fields than an event: the entry of a free has the size and stream of its
+//! block, which come from the memory state.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,7 +24,7 @@ pub(super) struct TraceWriter<'a> {
     /// True if any site has a category. The memory_viz page then expects one in every entry.
     pub(super) has_categories: bool,
     /// The site of the last relabel of each relabeled allocation, by device and index of its event
-    /// (from 0). The page shows one category an allocation.
+    /// (from 0). The page shows one category for each allocation.
     pub(super) labels: HashMap<(DeviceId, u64), SiteId>,
 }
 

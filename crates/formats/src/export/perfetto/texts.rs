@@ -38,7 +38,8 @@ pub(super) enum Text {
     Site(SiteId),
     /// A site's call stack.
     Stack(SiteId),
-    /// Unknown sites with allocations of at least 2ⁿ bytes and less than twice that.
+    /// The group of allocations with an unknown site and a size of at least 2ⁿ and less than 2ⁿ⁺¹
+    /// bytes.
     UnknownSite(u32),
 }
 
@@ -56,7 +57,8 @@ impl<'a> Texts<'a> {
     /// Returns the number of a text for the given use and, if the text is new, the definition that
     /// must be written before the number is used.
     pub(super) fn number(&mut self, text_use: TextUse, text: Text) -> (u64, Option<InternedData>) {
-        // All uses share one sequence of numbers, which costs at most a byte each.
+        // All uses share one sequence of numbers, although each may have its own: this costs at
+        // most one byte per number.
         let next = self.numbers.len() as u64 + 1;
         let iid = *self.numbers.entry((text_use, text)).or_insert(next);
         if iid < next {
@@ -91,7 +93,7 @@ impl<'a> Texts<'a> {
     }
 
     /// Returns names and values of the arguments that describe a site: category, scope, compile
-    /// context and stack, without unknown ones.
+    /// context and stack, each only if it is known.
     pub(super) fn site_arguments(&self, id: SiteId) -> impl Iterator<Item = (&'static str, Argument)> + use<> {
         let site = self.recording.definitions().site(id);
         let category = (site.category != Category::Unknown).then_some(Text::Constant(site.category.name()));

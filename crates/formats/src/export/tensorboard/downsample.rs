@@ -1,12 +1,12 @@
-//! Reduces a scalar over time to few points and keeps its extremes.
+//! Reduces a scalar over time to a few points, including its extremes.
 
 use crate::export::steps::Moment;
 
-/// Maximum number of points that are written of a scalar. TensorBoard shows all points up to this
-/// number, and a random choice of more.
+/// Maximum number of points that are written for one scalar. TensorBoard shows all points up to
+/// this number; of more, it shows a random choice.
 pub(super) const MAX_POINTS: u64 = 1000;
 
-/// A scalar's value from a moment on, until the next point.
+/// The value that a scalar has from a moment on, until the next point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
     pub(super) moment: Moment,
@@ -25,6 +25,7 @@ pub(super) fn interval(values: u64) -> u64 {
 pub(super) struct DownsampledScalar {
     interval: u64,
     points: Vec<Point>,
+    /// Number of values added so far.
     pushed: u64,
     minimum: Option<Point>,
     maximum: Option<Point>,

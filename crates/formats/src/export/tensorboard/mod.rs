@@ -27,8 +27,8 @@ use super::steps::{Moment, Step, for_each_step};
 /// time of the recording in seconds since 1970.
 #[must_use]
 pub fn tensorboard_file_name(recording: &Recording) -> String {
-    // TensorBoard's writers put the time in seconds here, and its readers sort by it. With the
-    // recording's own time, a repeated export has the first one's name and replaces it.
+    // TensorBoard's writers put the time in seconds here, and its readers sort by it. The
+    // recording's own time gives a repeated export the name of the first, which it replaces.
     format!("events.out.tfevents.{:010}.vramscope", recording.info().epoch_unix_ns / 1_000_000_000)
 }
 
@@ -93,8 +93,8 @@ fn seconds(epoch_ns: u64, time_ns: u64) -> f64 {
 /// A scalar: its name in TensorBoard, and the function that computes its value.
 type NamedScalar<T> = (&'static str, fn(&T) -> u64);
 
-/// Name and value of the scalars that follow from a device's state, with PyTorch's names. Like
-/// PyTorch, the number of blocks counts active ones.
+/// Name and value of the scalars that follow from a device's state, with PyTorch's names. As in
+/// PyTorch, the number of blocks is the number of active blocks.
 const SCALARS: [NamedScalar<DeviceState>; 6] = [
     ("allocated_bytes.all.current", |state| state.counters().allocated),
     ("active_bytes.all.current", |state| state.counters().active),
@@ -104,7 +104,7 @@ const SCALARS: [NamedScalar<DeviceState>; 6] = [
     ("num_ooms", DeviceState::ooms),
 ];
 
-/// Names of the scalars that are the highest value so far of the first four [`SCALARS`].
+/// Names of the peak scalars: the highest values so far of the first four [`SCALARS`].
 const PEAKS: [&str; 4] =
     ["allocated_bytes.all.peak", "active_bytes.all.peak", "reserved_bytes.all.peak", "requested_bytes.all.peak"];
 
@@ -116,7 +116,7 @@ const SAMPLES: [NamedScalar<MemorySample>; 3] = [
     ("used_by_others_bytes", |sample| sample.used_by_others),
 ];
 
-/// Name of the scalar that counts segments. Like PyTorch, it leaves out expandable ones.
+/// Name of the scalar that counts segments. As in PyTorch, expandable segments do not count.
 const SEGMENTS: &str = "segment.all.current";
 
 /// Name of the scalar for inactive split bytes. Its value is computed only for the first event of
@@ -129,8 +129,8 @@ struct Device {
     peaks: [DownsampledScalar; PEAKS.len()],
     samples: [DownsampledScalar; SAMPLES.len()],
     segments: DownsampledScalar,
-    /// The number of segments that are not expandable, and the state in which they were
-    /// counted: the number of all segments, and reserved bytes.
+    /// The number of segments that are not expandable, and the number of all segments and reserved
+    /// bytes when they were counted. They are counted again only if one of these has changed.
     counted_segments: (u64, (usize, u64)),
     inactive_split: Vec<Point>,
     peak_values: [u64; PEAKS.len()],
@@ -171,7 +171,8 @@ impl Device {
             self.counted_segments = (state.segments().filter(|segment| !segment.expandable).count() as u64, all);
         }
         self.segments.push(moment, self.counted_segments.0);
-        // Not `metrics_over_time`: its moments are not the begins of these intervals of events.
+        // `metrics_over_time` cannot be used here: its moments are not the beginnings of these
+        // intervals.
         if self.events.is_multiple_of(self.interval) {
             self.inactive_split.push(Point { moment, value: inactive_split_bytes(state) });
         }

@@ -34,7 +34,7 @@ fn replace_surrogates(text: &mut [u8]) -> u64 {
     while let Some(distance) = text[at..].iter().position(|&byte| byte == b'\\') {
         at += distance;
         match surrogate_at(&text[at..]) {
-            // Any other character after a backslash, which may be a backslash itself.
+            // Skip a backslash and the character after it, which may be another backslash.
             None => at = (at + 2).min(text.len()),
             Some(Surrogate::High) if surrogate_at(&text[at + 6..]) == Some(Surrogate::Low) => at += 12,
             Some(_) => {
@@ -70,6 +70,7 @@ fn surrogate_at(text: &[u8]) -> Option<Surrogate> {
 mod tests {
     use super::*;
 
+    /// Checks the repaired text and the number of replacements; `None` for valid text.
     #[track_caller]
     fn check(text: &[u8], expected: Option<(&str, u64)>) {
         let repaired = repair(text);

@@ -12,8 +12,8 @@ use crate::limits::Limits;
 use crate::torch::builder::{Builder, EntryDraft};
 use crate::torch::key::SnapshotKey;
 
-/// Number of bytes that must have arrived before an instruction is executed, unless the pickle ends
-/// before: more than any instruction or history entry takes, except for long texts.
+/// Number of unread bytes that must have arrived before an instruction is executed, unless the
+/// pickle ends before. No instruction or history entry is longer, except with long texts.
 const LOOKAHEAD_BYTES: usize = 16 << 10;
 
 /// The pickle machine: executes the instructions of a pickle and adds its history entries to a
@@ -50,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// Executes the instructions that have arrived, as far as the next ones are complete.
+    /// Executes the instructions that have arrived completely.
     pub(super) fn run(&mut self) -> Result<(), ReadError> {
         self.execute(false)
     }
@@ -72,7 +72,8 @@ impl Machine {
             let start = self.input.offset();
             match self.next_step() {
                 Ok(()) => {}
-                // A long text. An instruction reads all its bytes before it has an effect.
+                // A long text has not arrived completely. Executing the instruction again is safe:
+                // an instruction reads all its bytes before it has an effect.
                 Err(error) if !is_complete && error.is_truncated() => {
                     self.input.rewind_to(start);
                     return Ok(());
@@ -150,7 +151,8 @@ impl Machine {
         }
     }
 
-    /// Executes an instruction that is not one of the few that most of a snapshot consists of.
+    /// Executes an instruction other than the few that make up most of a snapshot; fails for an
+    /// opcode that is unknown or would run code.
     fn uncommon_step(&mut self, opcode: u8) -> StepResult<()> {
         match opcode {
             op::NONE => self.push(Value::None),
@@ -304,8 +306,8 @@ impl Machine {
         Ok(self.builder.budget.spend(values * size_of::<Value>())?)
     }
 
-    /// Returns the stack's height at the last MARK instruction that is still open, 0 if there is
-    /// none. Other instructions must not reach values below this height.
+    /// Returns the stack's height at the last MARK instruction that is still open, 0 if no mark is
+    /// open. Instructions must not use values below this height.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -391,7 +393,7 @@ impl Machine {
 
     // Container operations.
 
-    /// Replaces the values from stack height `mark` up by one list of them.
+    /// Replaces the values from stack height `mark` up by one list that contains them.
     fn make_list(&mut self, mark: usize) -> StepResult<()> {
         self.materialize(mark, self.stack.len())?;
         let list = self.heap.new_list(&self.stack[mark..], &mut self.builder.budget)?;
@@ -425,8 +427,8 @@ impl Machine {
         if !(self.stack.len() - mark).is_multiple_of(2) {
             return Err("a dictionary key has no value".into());
         }
-        // The values first: one of them may be the dictionary itself, which is then in the heap
-        // already.
+        // Materialize the values first: one of them may be the dictionary itself, which is then in
+        // the heap already.
         self.materialize(mark, self.stack.len())?;
         let container = self.container(mark)?;
         let filled = match container {

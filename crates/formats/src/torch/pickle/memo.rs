@@ -26,15 +26,15 @@ impl Memo {
         self.unpack(*self.slots.get(slot as usize)?)
     }
 
-    /// Returns the text in a slot; `None` if it holds anything else. A slot with a very high string
-    /// number counts as one without a text.
+    /// Returns the text in a slot; `None` if it holds anything else. `None` also for a string index
+    /// that does not fit in a slot.
     #[inline]
     pub(super) fn text(&self, slot: u32) -> Option<StringRef> {
         self.slots.get(slot as usize)?.text()
     }
 
-    /// Returns the list in a slot; `None` if it holds anything else. A slot with a very high list
-    /// number counts as one without a list.
+    /// Returns the list in a slot; `None` if it holds anything else. `None` also for a list index
+    /// that does not fit in a slot.
     #[inline]
     pub(super) fn list(&self, slot: u32) -> Option<ListId> {
         self.slots.get(slot as usize)?.list()
@@ -49,9 +49,8 @@ impl Memo {
         }
     }
 
-    /// Packs a value for a slot. A value that does not fit in a slot is stored in the list of such
-    /// values, unless it equals the last one: the id of a private pool follows itself in every
-    /// entry.
+    /// Packs a value for a slot. A value that does not fit in a slot is stored in `overflow`,
+    /// unless it equals the last value there: successive entries often have one private pool.
     #[inline]
     fn pack(&mut self, value: Value, budget: &mut MemoryBudget) -> Result<PackedValue, LimitExceeded> {
         match PackedValue::pack(value) {
@@ -85,7 +84,7 @@ impl Memo {
     /// look it up in this slot.
     #[inline]
     pub(super) fn put(&mut self, slot: u32, value: Value, budget: &mut MemoryBudget) -> Result<(), FieldError> {
-        // Other references to a new dictionary find it through its slot.
+        // Other references to a new dictionary find it by its slot.
         if let Some(Value::NewDict(_)) = self.get(slot) {
             return Err(FieldError::Invalid("a memo slot is overwritten while its dictionary is new"));
         }

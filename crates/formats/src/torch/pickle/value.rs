@@ -16,13 +16,13 @@ pub(super) enum Value {
     Text(StringRef),
     /// A tuple of two small non-negative integers, which every entry of newer versions has.
     Pair(u32, u32),
-    /// An empty dictionary, and its memo slot if it has one. Most become a [`Value::Entry`]
-    /// directly and never need memory of their own.
+    /// An empty dictionary, and its memo slot if it has one. Most empty dictionaries are then
+    /// filled as a history entry ([`Value::Entry`]) and never need memory in the heap.
     NewDict(Option<u32>),
     Dict(DictId),
     /// A list or a tuple.
     List(ListId),
-    /// A dictionary that is a history entry, by number.
+    /// A dictionary that is a history entry, by its index in the snapshot's entries.
     Entry(u32),
     /// A dictionary that is a stack frame.
     Frame(FrameId),
@@ -43,7 +43,7 @@ pub(super) struct DictId(pub(super) u32);
 pub(super) struct ListId(pub(super) u32);
 
 /// A value of the pickle's memo in 4 bytes instead of 16. Numbers, pairs and references above
-/// [`MAX_PAYLOAD`] do not fit and are kept in a list of their own.
+/// [`MAX_PAYLOAD`] do not fit and are kept in a separate list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PackedValue(u32);
 
@@ -51,9 +51,9 @@ pub(super) struct PackedValue(u32);
 const KIND_BITS: u32 = 4;
 /// The bits of a [`PackedValue`] that hold the kind of value.
 const KIND_MASK: u32 = (1 << KIND_BITS) - 1;
-/// The kind of a text.
+/// The kind of a [`PackedValue`] that is a text.
 const TEXT: u32 = 3;
-/// The kind of a list.
+/// The kind of a [`PackedValue`] that is a list.
 const LIST: u32 = 7;
 /// The highest number that a [`PackedValue`] can hold.
 const MAX_PAYLOAD: u32 = u32::MAX >> KIND_BITS;
@@ -68,8 +68,8 @@ impl PackedValue {
         if payload > MAX_PAYLOAD { None } else { Some(Self(payload << KIND_BITS | kind)) }
     }
 
-    /// Packs a value into 4 bytes; `None` for one that does not fit: a number, a pair, or a
-    /// reference above [`MAX_PAYLOAD`].
+    /// Packs a value into 4 bytes; `None` if it does not fit: a number, a pair, or a reference
+    /// above [`MAX_PAYLOAD`].
     #[inline]
     pub(super) fn pack(value: Value) -> Option<Self> {
         match value {
@@ -93,20 +93,20 @@ impl PackedValue {
         Self::new(11, index)
     }
 
-    /// Returns the text; `None` for any other value, also one that does not fit in 4 bytes.
+    /// Returns the text; `None` for any other value, and for a value that does not fit in 4 bytes.
     #[inline]
     pub(super) fn text(self) -> Option<StringRef> {
         (self.0 & KIND_MASK == TEXT).then_some(StringRef(self.0 >> KIND_BITS))
     }
 
-    /// Returns the list; `None` for any other value, also one that does not fit in 4 bytes.
+    /// Returns the list; `None` for any other value, and for a value that does not fit in 4 bytes.
     #[inline]
     pub(super) fn list(self) -> Option<ListId> {
         (self.0 & KIND_MASK == LIST).then_some(ListId(self.0 >> KIND_BITS))
     }
 
-    /// Returns the value. The error is the index in the list of values that do not fit in 4 bytes
-    /// if the value is there, or `None` if the slot is empty.
+    /// Returns the value. If the value does not fit in 4 bytes, the error is its index in the list
+    /// of these values; if the slot is empty, the error is `None`.
     #[inline]
     pub(super) fn unpack(self) -> Result<Value, Option<u32>> {
         let payload = self.0 >> KIND_BITS;

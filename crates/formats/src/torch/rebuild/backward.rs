@@ -2,8 +2,8 @@
 //! before the first one.
 //!
 //! A snapshot's `segments` are the exact state at the end, even if the history has lost entries.
-//! The walk also finds the pool of each segment: entries do not contain it, but the sizes of the
-//! blocks that are allocated in a segment determine it.
+//! The walk also finds the pool of each segment. Entries do not contain it, but the sizes of the
+//! blocks that are allocated in the segment determine it.
 
 use foldhash::HashMap;
 use vramscope_pool::size;
@@ -41,15 +41,16 @@ pub(super) struct BackwardWalk {
     pub(super) segments: Segments,
     /// Live blocks by address.
     pub(super) blocks: HashMap<u64, EarlierBlock>,
-    /// The pools of the segments that the history creates, the last one first.
+    /// The pools of the segments that the history creates, in reverse order of creation.
     pub(super) pools: Vec<PartialPool>,
-    /// The blocks that the history allocates and that still exist at its end, the last one first.
+    /// The blocks that the history allocates and that still exist at its end, in reverse order of
+    /// allocation.
     pub(super) surviving_blocks: Vec<SurvivingBlock>,
     /// Time of the earliest entry in microseconds since 1970, if entries have times.
     pub(super) earliest_us: Option<i64>,
     /// Segments and blocks of the snapshot that are invalid or contradict others.
     pub(super) contradictions: u64,
-    /// True if there may be segments whose pool is not known yet.
+    /// True unless the pools of all segments are known.
     has_unknown_pools: bool,
     /// Blocks examined since the segments were last checked for unknown pools.
     examined_blocks: usize,
@@ -60,7 +61,7 @@ pub(super) struct BackwardWalk {
 impl BackwardWalk {
     /// Walks the history of `device` from its end, where the snapshot's segments are the exact
     /// state, to its beginning. `progress` receives the number of entries walked so far; fails if
-    /// it does.
+    /// `progress` fails.
     pub(super) fn new(
         snapshot: &Snapshot,
         device: u16,
@@ -136,7 +137,8 @@ impl BackwardWalk {
                 }
             }
             TraceAction::FreeCompleted => {
-                // A block that already exists contradicts this; the forward walk counts it.
+                // A block that already exists here contradicts the free; the forward walk counts
+                // the contradiction.
                 self.blocks.entry(address).or_insert(EarlierBlock {
                     size: None,
                     requested: entry.size,
@@ -184,8 +186,8 @@ impl BackwardWalk {
         self.has_unknown_pools |= pool.kind.is_none();
     }
 
-    /// Completes the unknown size class and private pool of the segment in which `entry` allocates
-    /// a block: small requests come from small pools.
+    /// Completes the size class and private pool, where unknown, of the segment in which `entry`
+    /// allocates a block: the size class follows from the size of the request.
     fn learn_pool(&mut self, snapshot: &Snapshot, entry: &Entry, rules: &SizeRules) {
         let rounded = rules.rounded(entry.size);
         let recorded = PartialPool { kind: Some(size::pool_kind(rounded)), mempool: snapshot.context(entry).mempool };
@@ -193,7 +195,8 @@ impl BackwardWalk {
         for segment in self.segments.overlapping_mut(range) {
             segment.pool = segment.pool.or(recorded);
         }
-        // Checks for remaining unknown pools once in as many blocks as there are segments.
+        // Check for segments with unknown pools only once per as many blocks as there are segments,
+        // because the check visits all segments.
         self.examined_blocks += 1;
         if self.examined_blocks >= self.segments.iter().len() {
             self.examined_blocks = 0;

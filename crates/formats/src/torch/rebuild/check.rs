@@ -13,8 +13,8 @@ pub(super) struct Difference {
     pub(super) blocks: u64,
 }
 
-/// Returns the number of segments or blocks that differ between two maps by address: entries with
-/// different values, and entries that only one map has.
+/// Returns the number of addresses at which two maps of segments or blocks differ: the values
+/// differ, or only one map has the address.
 fn count<V: PartialEq>(left: &BTreeMap<u64, V>, right: &BTreeMap<u64, V>) -> u64 {
     let different = left.iter().filter(|&(key, value)| right.get(key) != Some(value)).count();
     let missing = right.keys().filter(|&key| !left.contains_key(key)).count();
@@ -45,7 +45,7 @@ pub(super) fn difference(snapshot: &Snapshot, device: u16, end: &ForwardWalk) ->
     }
     let rebuilt = end.segments.iter().map(|(address, segment)| {
         let properties = properties(segment);
-        // A pool kind that the row lacks cannot differ.
+        // A size class that the snapshot lacks does not count as a difference.
         let kind_is_missing = segments.get(&address).is_some_and(|(.., kind)| kind.is_none());
         (address, if kind_is_missing { (properties.0, properties.1, properties.2, None) } else { properties })
     });

@@ -2,7 +2,7 @@
 //!
 //! An entry has the address and the requested size of a block. The block size follows from the
 //! state: PyTorch takes the low end of the free range at that address, rounds the request up, and
-//! splits off the rest if it is worth it.
+//! splits off the rest if it is large enough.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -37,10 +37,10 @@ pub(crate) struct ForwardWalk {
     /// Blocks by address.
     pub(super) blocks: BTreeMap<u64, LiveBlock>,
     rules: SizeRules,
-    /// Pools found by the backward walk, of the segments that are still to be created; the next one
-    /// is last.
+    /// Pools of the segments that the remaining entries create, as found by the backward walk; the
+    /// next one is last.
     pools: Vec<PartialPool>,
-    /// Blocks that are still to be allocated and that exist at the end; the next one is last.
+    /// Blocks that the remaining entries allocate and that exist at the end; the next one is last.
     surviving_blocks: Vec<SurvivingBlock>,
     /// The segment of the last allocation, with its start address; `None` once segments change.
     last_segment: Option<(u64, Segment)>,
@@ -84,8 +84,8 @@ impl ForwardWalk {
         Self::new(&InitialState::default(), Vec::new(), Vec::new(), rules)
     }
 
-    /// Returns where the memory of the next entry was requested. If the entry does not say, but its
-    /// block still exists at the history's end, the snapshot's list of blocks does.
+    /// Returns the origin of the next entry's request. If the entry lacks it, but its block still
+    /// exists at the history's end, the origin comes from the snapshot's list of blocks.
     pub(super) fn origin(&self, entry: &Entry, context: &Context) -> Origin {
         let recorded = Origin { stack: entry.stack, scope: context.scope, compile_context: context.compile_context };
         match self.surviving_blocks.last() {
@@ -142,8 +142,8 @@ impl ForwardWalk {
             }
             TraceAction::OutOfMemory => EventKind::OutOfMemory { requested: size, device_free: address, stream, site },
             TraceAction::Other => {
-                // A note is named by its text. Other marks are named by their action; their text is
-                // whatever the program had set at that time.
+                // The name of a note is its text. The name of another mark is its action; its text
+                // is only the user metadata set at that time.
                 let is_note = context.is_note && context.scope != StringId(0);
                 let name = if is_note { context.scope } else { context.mark };
                 EventKind::Mark { stage: AnnotationStage::Instant, name, address, site }
@@ -171,8 +171,8 @@ impl ForwardWalk {
                     let free = above.min(segment.end) - address;
                     (self.rules.block_size(pool, segment.expandable, entry.size, free), below)
                 } else {
-                    // The block has the rounded size. The last block that begins before its end is
-                    // the one below, unless the block does not fit.
+                    // The block has the rounded size. If it fits, the last existing block that
+                    // begins before its end is the block below it.
                     let end = address.saturating_add(rounded);
                     let last = self.blocks.range(..end).next_back();
                     let is_free = end <= segment.end && last.is_none_or(|(&last, _)| last < address);

@@ -5,14 +5,14 @@
 //! only its requested size is known, from the entry that frees it. In the small pool and in
 //! expandable segments the block size is the rounded request. In other segments of the large pool a
 //! block may have kept a tail of up to 1 MiB that was too small to split off. No block or free
-//! range there is that small, so each of these observations reveals the tail:
+//! range in these segments is that small, so each of these observations reveals the tail:
 //!
 //! ```text
 //! |- rounded -|tail|- existing block -|  a live block or the segment's end within 1 MiB
 //! |- rounded -|tail|- later block -|     a block allocated within 1 MiB while it lives
 //! ```
 //!
-//! Without this observation, no tail is assumed.
+//! Without one of these observations, no tail is assumed.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub(super) struct InitialState {
     pub(super) blocks: Vec<InitialBlock>,
     /// Number of blocks that may be up to 1 MiB larger than recorded here.
     pub(super) uncertain_blocks: u64,
-    /// Number of entries up to and including the entry that frees the last of these blocks.
+    /// Number of entries up to and including the entry that frees the last uncertain block.
     pub(super) uncertain_entries: u64,
     /// Blocks that are invalid or contradict others.
     pub(super) contradictions: u64,
@@ -120,7 +120,8 @@ impl InitialState {
             self.contradictions += 1;
             return;
         }
-        // If blocks overlap, the one with the higher address is kept, as in a recording's state.
+        // If blocks overlap, the block with the higher address is kept, as in a recording's memory
+        // state.
         while let Some(below) = self.blocks.pop_if(|below| below.end() > address) {
             unknown_tails.remove(&below.address);
             self.contradictions += 1;
@@ -142,7 +143,8 @@ impl InitialState {
     }
 
     /// Corrects the sizes of blocks with an unknown tail from the history: an allocation directly
-    /// behind a block shows where it ends. A block that is freed before that counts as uncertain.
+    /// after a block shows where the block ends. A block that is freed before that counts as
+    /// uncertain.
     fn find_tails(&mut self, mut unknown_tails: BTreeMap<u64, UnknownTail>, trace: &DeviceTrace<'_>) {
         for (number, entry) in (1..).zip(trace.entries()) {
             if unknown_tails.is_empty() {

@@ -1,4 +1,4 @@
-//! Rebuilds the events of a device from its history, which contains only part of them.
+//! Rebuilds the events of a device from its history, whose entries lack some fields of events.
 //!
 //! [`backward`] walks from the state at the end to the state before the first entry, [`initial`]
 //! determines the sizes of the blocks in that state, [`forward`] walks through the entries and
@@ -27,14 +27,14 @@ use crate::progress::Cancelled;
 #[derive(Debug, Default)]
 pub(crate) struct SiteInterner {
     pub(crate) interner: Interner,
+    /// The last origin that was numbered, and its site.
     last: (Origin, SiteId),
-    /// The sites that consist of a call stack only, by stack number; site 0 where none is known
-    /// yet.
+    /// The sites that consist of a call stack only, by stack number; site 0 for stacks without one.
     by_stack: Vec<SiteId>,
 }
 
 impl SiteInterner {
-    /// Continues to number sites after the sites of `interner`.
+    /// Creates an interner that numbers new sites after the sites of `interner`.
     pub(crate) fn new(interner: Interner) -> Self {
         Self { interner, ..Self::default() }
     }
@@ -71,7 +71,7 @@ impl SiteInterner {
     }
 }
 
-/// The history of one device, which returns an event for each entry in turn.
+/// The history of one device, which is converted to events entry by entry.
 #[derive(Debug)]
 pub(crate) struct DeviceHistory<'a> {
     pub(crate) device: u16,
@@ -84,20 +84,24 @@ pub(crate) struct DeviceHistory<'a> {
     pub(crate) earliest_us: Option<i64>,
     /// Number of the snapshot's segments and blocks that are invalid or contradict others.
     contradicting_rows: u64,
-    /// Number of private pools whose blocks are not split, as far as the snapshot shows.
+    /// Number of private pools that the snapshot shows not to split their blocks.
     no_split_pools: u64,
     snapshot: &'a Snapshot,
+    /// The entries after `next`.
     rest: Entries<'a>,
+    /// The next entry to convert; `None` after the last.
     next: Option<&'a Entry>,
     /// Index of the next entry.
     next_index: i64,
+    /// The state before the first entry.
     initial: InitialState,
+    /// The state after the entries converted so far.
     forward: ForwardWalk,
 }
 
 impl<'a> DeviceHistory<'a> {
     /// Finds the state before the device's first entry, by walking its whole history backwards.
-    /// `progress` receives the number of entries walked so far; fails if it does.
+    /// `progress` receives the number of entries walked so far; fails if `progress` fails.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
         device: u16,
@@ -158,7 +162,7 @@ impl<'a> DeviceHistory<'a> {
         fill_state(&self.initial, state, |_| SiteId(0));
     }
 
-    /// Returns the walk that continues after the entries so far.
+    /// Returns the walk, which can continue with entries that are not in the history.
     pub(crate) fn into_forward(self) -> ForwardWalk {
         self.forward
     }

@@ -103,8 +103,9 @@ impl Segments {
         self.by_address.remove(&address)
     }
 
-    /// Removes an address range from expandable segments, and whole any other segment that overlaps
-    /// it. Returns the number of bytes removed and the known properties of their pool.
+    /// Removes an address range from expandable segments, and removes every other segment that
+    /// overlaps the range completely. Returns the number of bytes removed and the known properties
+    /// of their pool.
     pub(super) fn cut(&mut self, range: Range<u64>) -> (u64, PartialPool) {
         let (mut removed, mut pool) = (0u64, PartialPool::default());
         while let Some((&start, &segment)) = self.by_address.range(..range.end).next_back()
@@ -129,7 +130,7 @@ impl Segments {
     }
 }
 
-/// Converts a segment of the snapshot's list. One without an `expandable` flag counts as not
+/// Converts a segment of the snapshot's list. A segment without an `expandable` flag counts as not
 /// expandable.
 pub(super) fn segment_of_row(row: &SegmentRow) -> Segment {
     Segment {

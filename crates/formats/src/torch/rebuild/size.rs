@@ -24,10 +24,10 @@ impl SizeRules {
         Self { settings, is_host: device == DeviceId::HOST, no_split: BTreeSet::new() }
     }
 
-    /// Creates the rules of a device of a snapshot. Which private pools do not split their blocks
-    /// (`torch.cuda.MemPool(no_split=True)`) is in no snapshot. It follows from the blocks at the
-    /// end: one is larger than its request by so much that the rest would have been split off, and
-    /// no segment of the pool has two blocks.
+    /// Creates the rules of a device of a snapshot. A snapshot does not contain which private pools
+    /// do not split their blocks (`torch.cuda.MemPool(no_split=True)`). A pool counts as one of
+    /// these if, at the end, some block exceeds its request by so much that the rest would have
+    /// been split off, and no segment of the pool has two blocks.
     pub(super) fn of_snapshot(snapshot: &Snapshot, device: DeviceId) -> Self {
         let mut rules = Self::new(snapshot.settings.effective(), device);
         let mut split = BTreeSet::new();
@@ -71,8 +71,8 @@ impl SizeRules {
     /// bytes; `None` if the range is too small.
     ///
     /// PyTorch's allocator of pinned memory creates a segment for each block: a power of two up to
-    /// a size limit that a setting gives, and exactly the request above it. Blocks in segments that
-    /// were reserved in advance have powers of two.
+    /// a size limit that a setting gives, and exactly the request above it. The sizes of blocks in
+    /// segments that were reserved in advance are powers of two.
     pub(super) fn block_size(&self, pool: PoolKey, expandable: bool, requested: u64, free: u64) -> Option<u64> {
         let rounded = self.rounded(requested);
         if self.is_host {

@@ -9,6 +9,7 @@ use crate::torch::snapshot::{Entry, Snapshot};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceTrace<'a> {
     entries: &'a PagedList<Entry>,
+    /// Ranges of indices in `entries` that belong to the device.
     ranges: &'a [Range<u32>],
 }
 
@@ -38,9 +39,11 @@ impl<'a> DeviceTrace<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Entries<'a> {
     trace: DeviceTrace<'a>,
+    /// Index in `DeviceTrace::ranges` of the range after the current one.
     next_range: usize,
     /// The indices of the entries of the current range that come after `current`.
     rest_of_range: Range<usize>,
+    /// The rest of the current slice of entries.
     current: std::slice::Iter<'a, Entry>,
 }
 

@@ -32,6 +32,8 @@ fn number(row: &Row, column: &str) -> Option<u64> {
     (!text.is_empty()).then(|| text.parse().unwrap_or_else(|_| panic!("{column} is {text}")))
 }
 
+/// Checks the rows of both tables against the memory state at the event numbers for which `moments`
+/// returns true.
 fn check(recording: &Recording, moments: impl Fn(u64) -> bool) {
     let (events, lifetimes) = tables(recording);
     let events: Vec<_> = events.iter().filter_map(|row| Some((number(row, "event")?, row))).collect();
@@ -42,7 +44,7 @@ fn check(recording: &Recording, moments: impl Fn(u64) -> bool) {
         let id = DeviceId(u16::try_from(device).expect("device numbers have 16 bits"));
         let state = replay.seek(recording, event).expect("a recording can be read").device(id);
         let counters = state.map(|state| state.counters()).unwrap_or_default();
-        // If events after this one are missing, the state is the one behind the gap.
+        // If events after this one are missing, the state is the full state after the gap.
         if replay.state().event() != event || recording.next_event(event) != Some(event) {
             continue;
         }
@@ -176,7 +178,7 @@ fn relabels_are_rows_without_an_event_number() {
     let columns = |row: &Row| ["event", "kind", "time_ns", "address", "scope"].map(|column| row[column].clone());
     let relabels: Vec<_> = events.iter().filter(|row| row["kind"] == "relabel").map(columns).collect();
     assert_eq!(relabels[0], ["", "relabel", "5", "0x200", "weights"]);
-    // It follows the last event and takes effect at the last moment.
+    // The relabel follows the last event and takes effect at the last moment.
     assert_eq!(relabels[1], ["", "relabel", "20", "0x400", "momentum"]);
     assert_eq!((events.len(), relabels.len()), (6, 2));
     let scopes: Vec<_> = lifetimes.iter().map(|row| (row["allocated_event"].as_str(), row["scope"].as_str())).collect();

@@ -74,8 +74,8 @@ pub(crate) fn exported(recording: &Recording, writer: Writer) -> Vec<u8> {
     bytes
 }
 
-/// Replaces the numbers of sites and strings of an event, which differ between recordings, by what
-/// they stand for.
+/// Replaces the numbers of sites and strings of an event, which differ between recordings, by their
+/// texts.
 pub(crate) fn with_texts(recording: &Recording, mut event: Event) -> (Event, String) {
     let definitions = recording.definitions();
     let mut texts =

@@ -101,7 +101,7 @@ fn snapshot_with_secrets() -> Vec<u8> {
     .into_bytes()
 }
 
-/// Returns everything that a redacted recording can be exported to, as bytes.
+/// Returns the bytes of a redacted recording and of all exports of it.
 fn outputs(recording: &Recording, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut outputs = vec![bytes.to_vec(), format!("{:?}", items(bytes)).into_bytes()];
     outputs.extend(WRITERS.map(|writer| exported(recording, writer)));

@@ -80,7 +80,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Loads a recording of the hook of this repository, by file name.
+/// Loads a recording that this repository's hook wrote, by file name.
 pub(crate) fn of_the_hook(name: &str) -> Recording {
     let mut recording = Recording::new();
     let bytes = read(&workspace_root().join("tests/data").join(name));
@@ -93,7 +93,7 @@ pub(crate) fn of_the_examples() -> impl Iterator<Item = (String, usize, Recordin
     let folder = workspace_root().join("examples/pytorch/recordings");
     let files = fs::read_dir(&folder).expect("the folder of recordings can be read");
     let paths = files.map(|file| file.expect("the folder can be read").path());
-    // Beside them are the figures of the scripts.
+    // The folder also has the figures of the scripts.
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "vram")).map(|path| {
         let mut recording = Recording::new();
         let bytes = read(&path);

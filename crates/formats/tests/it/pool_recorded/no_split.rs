@@ -23,7 +23,7 @@ fn recording(info: &RecordingInfo, events: &[Event]) -> Recording {
 }
 
 /// Runs a program that allocates `sizes` in each of [`POOLS`] and in the default pool, and that
-/// frees every third block and uses the memory again. Returns what the pool decided.
+/// frees every third block and uses the memory again. Returns the pool's events.
 fn run(settings: &Settings, sizes: &[u64]) -> Vec<Event> {
     let mut pool = Pool::new(DeviceId(0), settings.clone(), SimulatedDevice::new(8 << 30));
     let mut sink = MemorySink::default();
@@ -72,6 +72,8 @@ fn blocks(events: &[Event]) -> Vec<[u64; 3]> {
     events.iter().filter_map(block).collect()
 }
 
+/// Checks that a snapshot of the program gives the recorded blocks, and that the pool reproduces
+/// them.
 #[track_caller]
 fn check(conf: &str, sizes: &[u64]) {
     let settings = Settings::parse(conf).expect("test settings are valid");
@@ -100,7 +102,7 @@ fn blocks_of_pools_that_do_not_split_are_whole_segments() {
 }
 
 #[test]
-fn pools_that_split_are_not_taken_for_others() {
+fn pools_that_split_are_not_taken_for_pools_that_do_not() {
     let settings = Settings::default();
     let mut pool = Pool::new(DeviceId(0), settings, SimulatedDevice::new(8 << 30));
     let mut sink = MemorySink::default();

@@ -1,5 +1,5 @@
 //! Histories recorded from the pool itself, with calls that leave no entry: the reconstructed calls
-//! are the same or have the same effect. Every changed decision is detected.
+//! equal the actual calls or have an equal effect. Every changed decision is detected.
 
 use std::collections::BTreeMap;
 

@@ -1,13 +1,13 @@
-//! PyTorch's recorded decisions, made again: every block, segment, failure and counter must be the
-//! same.
+//! The pool makes PyTorch's recorded decisions again: every block, segment, failure and counter
+//! must be equal.
 
 use vramscope_pool::rerun::{History, Verification, verify};
 use vramscope_pool::{MemoryStats, Settings};
 
 use super::fixtures::{self, Fixture};
 
-/// An emptied cache that held nothing leaves no entry but is counted; two in a row may look like
-/// one.
+/// The counter of emptied caches. Emptying an empty cache counts but leaves no entry, and two calls
+/// in a row may look like one.
 const UNDERCOUNTED_KEY: &str = "num_sync_all_streams";
 
 fn check_stats(file: &Fixture, verification: &Verification) {
@@ -27,6 +27,7 @@ fn check_stats(file: &Fixture, verification: &Verification) {
     assert_eq!(compared, reference.len(), "{name}: keys of the reference");
 }
 
+/// Checks that the pool makes all recorded decisions, and that its statistics match PyTorch's.
 fn check(file: &Fixture) {
     let name = &file.name;
     for history in file.histories() {
@@ -37,7 +38,7 @@ fn check(file: &Fixture) {
         assert_eq!(verification.matched, verification.events, "{name}, device {device}");
         let recorded = file.reference["events"][usize::from(device)].as_u64();
         assert_eq!(Some(verification.events), recorded, "{name}, device {device}: events in all");
-        // The reference values are those of the first device.
+        // Only the first device has reference values.
         if device == 0 && file.is_complete() {
             check_stats(file, &verification);
         }
@@ -51,8 +52,9 @@ fn small_recordings_are_reproduced() {
 
 #[test]
 fn recordings_of_the_hook_are_reproduced() {
-    // A segment of the default pool where another pool had one; and a pool whose earlier blocks
-    // were restored, not where the best fit is.
+    // The first recording has a segment of the default pool at addresses that a private pool's
+    // segment had before. The second has a private pool whose earlier blocks were restored, not
+    // allocated by best fit.
     for (name, events) in [("hook_graphs.vram", 114), ("hook_compiled_graphs.vram", 660)] {
         let recording = fixtures::of_the_hook(name);
         let settings = Settings::parse(&recording.info().alloc_conf).expect("recorded settings are valid");

@@ -32,16 +32,19 @@ pub(crate) fn entry(action: &str, address: impl Into<Value>, size: impl Into<Val
     json!({"action": action, "addr": address.into(), "size": size.into(), "stream": 0})
 }
 
+/// Returns a dictionary with the value of one key set.
 pub(crate) fn with(mut value: Value, key: &str, field: impl Into<Value>) -> Value {
     value[key] = field.into();
     value
 }
 
+/// Returns a dictionary without one key.
 pub(crate) fn without(mut value: Value, key: &str) -> Value {
     value.as_object_mut().expect("the value is a dictionary").remove(key);
     value
 }
 
+/// Gives the entries the times 10, 20, ... in microseconds.
 pub(crate) fn timed(entries: impl IntoIterator<Item = Value>) -> Value {
     (1..).zip(entries).map(|(number, entry)| with(entry, "time_us", 10 * number)).collect()
 }
@@ -61,23 +64,28 @@ pub(crate) fn block(address: impl Into<Value>, size: impl Into<Value>, state: &s
     json!({"address": address.into(), "size": size, "requested_size": size, "state": state})
 }
 
+/// Returns an allocated block.
 pub(crate) fn live(address: u64, size: u64) -> Value {
     block(address, size, "active_allocated")
 }
 
+/// Returns a free block.
 pub(crate) fn free(address: u64, size: u64) -> Value {
     block(address, size, "inactive")
 }
 
+/// Returns a snapshot with segments and an empty history.
 pub(crate) fn state(segments: impl IntoIterator<Item = Value>) -> Value {
     let segments: Value = segments.into_iter().collect();
     json!({"segments": segments, "device_traces": [[]], "allocator_settings": {}})
 }
 
+/// Returns a snapshot with a history and no segments.
 pub(crate) fn history(entries: impl IntoIterator<Item = Value>) -> Value {
     json!({"device_traces": [timed(entries)], "allocator_settings": {}})
 }
 
+/// Returns a snapshot with segments and a history.
 pub(crate) fn both(segments: impl IntoIterator<Item = Value>, entries: impl IntoIterator<Item = Value>) -> Value {
     let segments: Value = segments.into_iter().collect();
     json!({"segments": segments, "device_traces": [timed(entries)], "allocator_settings": {}})
@@ -88,14 +96,17 @@ pub(crate) fn case(name: &'static str, snapshot: Value, bytes: [u64; 4]) -> Case
 }
 
 impl Case {
+    /// Sets the expected numbers of segments and blocks at the end, and of events.
     pub(crate) fn has(self, segments: usize, blocks: usize, events: u64) -> Self {
         Self { segments, blocks, events, ..self }
     }
 
+    /// Sets the expected number of contradictions, and texts that the notes must contain.
     pub(crate) fn contradictions(self, contradictions: u64, notes: &'static [&'static str]) -> Self {
         Self { contradictions, notes, ..self }
     }
 
+    /// Imports the snapshot as JSON and as a pickle, and checks both imports.
     pub(crate) fn check(&self) {
         let json = serde_json::to_vec(&self.snapshot).expect("the values are plain data");
         let from_json = import_all(&json, self.name);
@@ -106,6 +117,7 @@ impl Case {
         assert_eq!(from_json.1, from_pickle.1, "{}", self.name);
     }
 
+    /// Checks one import against the expected values.
     fn check_end(&self, form: &str, (memory, imported): &(MemorySink, ImportSummary)) {
         let name = format!("{} as {form}: {:?}", self.name, imported.info.import_notes);
         let mut state = memory.states.first().map(|(_, state)| state.clone()).unwrap_or_default();

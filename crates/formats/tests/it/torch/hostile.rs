@@ -290,12 +290,13 @@ fn skippable_zstd_frames_are_skipped() {
     let whole = recorded("tiny_inference").expect("the repository contains this snapshot").pickle;
     let pack = |bytes: &[u8]| zstd::bulk::compress(bytes, 3).expect("memory can be written");
     let (first, second) = whole.split_at(whole.len() / 2);
-    // As pzstd writes them before each of its frames, and an index after the last one.
+    // pzstd writes a skippable frame before each of its frames, and some tools write an index after
+    // the last one.
     let other = |low: u8, text: &[u8]| [&[0x50 | low, 0x2a, 0x4d, 0x18, text.len() as u8, 0, 0, 0], text].concat();
     let packed = [other(0, b"size"), pack(first), other(7, b""), other(15, b"x"), pack(second), other(14, b"index")];
     assert!(*unpack(&packed.concat(), &tight()).expect("the archive is valid") == whole[..]);
     assert!(unpack(&packed[..3].concat(), &tight()).is_ok_and(|unpacked| *unpacked == *first));
-    // Without packed data behind them, or cut off, they are unknown bytes.
+    // Without packed data after them, or cut off, skippable frames are unknown bytes.
     for bytes in [&packed[0][..], &packed[0][..5], &packed[0][..9]] {
         assert!(unpack(bytes, &tight()).is_ok_and(|unpacked| *unpacked == *bytes));
     }
@@ -331,7 +332,7 @@ proptest! {
 
     /// Any history is imported completely, with one event for each entry.
     #[test]
-    fn absurd_histories_are_imported(
+    fn arbitrary_histories_are_imported(
         entries in prop::collection::vec((0usize..10, 0u64..64, 0u64..9, any::<i32>()), 0..200),
         segments in prop::collection::vec((0u64..64, 1u64..9, any::<bool>()), 0..4),
     ) {

@@ -18,7 +18,7 @@ fn import_pieces(file: &[u8], piece: usize) -> Result<(MemorySink, ImportSummary
     importer.finish()?.write("pieces", &mut ignore_progress, |_| MemorySink::default())
 }
 
-/// Compares an import in pieces with that of the whole file.
+/// Compares an import in pieces with the import of the whole file.
 fn check(file: &[u8], expected: &(MemorySink, ImportSummary), piece: usize) {
     let (memory, summary) = import_pieces(file, piece).unwrap_or_else(|error| panic!("pieces of {piece}: {error}"));
     assert_eq!(memory.events, expected.0.events, "pieces of {piece}");

@@ -28,8 +28,8 @@ fn count_matching_steps(steps: &[[u64; 2]], moments: &[Counters]) -> usize {
     steps.len() - left.len()
 }
 
-/// Returns how many of the recorded steps are in an incomplete history: as many as optimizer steps
-/// ended in it, at least one.
+/// Returns how many of the recorded steps are in an incomplete history: the number of optimizer
+/// steps that end in it, but at least one.
 fn steps_within(memory: &MemorySink, steps: usize) -> usize {
     let mut definitions = Definitions::default();
     memory.definitions.iter().cloned().for_each(|definition| definitions.define(definition));
@@ -117,10 +117,11 @@ fn large_recordings_match_pytorch() {
     }
 }
 
-/// 4 million events; run it with `cargo test --release -p vramscope-formats -- --ignored`.
+/// A snapshot of 4 million events; run it with `cargo test --release -p vramscope-formats --
+/// --ignored`.
 #[test]
 #[ignore = "takes minutes without optimization"]
-fn big_matches_pytorch() {
+fn snapshot_big_matches_pytorch() {
     if let Some(recorded) = recorded("big") {
         check(&recorded);
     }

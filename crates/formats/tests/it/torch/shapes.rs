@@ -120,7 +120,7 @@ fn block_sizes_follow_the_settings() {
         entry("segment_alloc", 2 * BASE, 64 * MIB, 3),
         entry("alloc", 2 * BASE, 40 * MIB, 4),
     ];
-    // Recorded values follow a text that has more than they, and replace any other text.
+    // Recorded values are appended to a text that has further settings, and replace any other text.
     let values = "max_split_size_mb:32,roundup_power2_divisions:[2:0,4:4]";
     for (text, alloc_conf) in [("x", format!("x,{values}")), ("", values.to_owned())] {
         let settings = json!({"PYTORCH_CUDA_ALLOC_CONF": text, "max_split_size": 32 * MIB,

@@ -10,7 +10,7 @@ use super::cases::{
 use super::common::import_all;
 use super::pickler::pickled;
 
-/// Snapshots of older versions, and of the newest.
+/// Snapshots of older versions of PyTorch, and of the newest.
 fn versions() -> Vec<Case> {
     let whole = || segment(A, 2 * MIB, [live(A, MIB), free(A + MIB, MIB)]);
     let of = |snapshot| case("", snapshot, [MIB, MIB, MIB, 2 * MIB]).has(1, 1, 0);
