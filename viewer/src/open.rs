@@ -4,14 +4,14 @@ use vramscope_trace::{FormatError, MAGIC, Recording};
 
 /// File name extensions that are removed before `.vram` is appended to a saved recording's name.
 const EXTENSIONS: [&str; 8] = [".vram", ".html", ".pickle", ".pkl", ".json", ".csv", ".gz", ".zst"];
-/// Size in bytes up to which recordings are read completely, even if they have an index: counters
+/// Maximum size of a recording, in bytes, that is read completely even if it has an index: counters
 /// over time are then exact, and nothing is fetched later. A million events take the page 0.15 s;
 /// twice as many would be noticeable.
 pub const READ_WHOLE_UP_TO: u64 = 1 << 20;
 /// Longest saved file name without its extension, in characters; a longer name is cut.
 const MAX_NAME_CHARS: usize = 100;
 
-/// Why a file cannot be shown.
+/// The reason why a file cannot be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// There are no bytes.
@@ -25,7 +25,7 @@ pub enum LoadError {
     Damaged(#[from] FormatError),
 }
 
-/// Reads a recording whose bytes arrive in pieces, up to the first error in it.
+/// A loader of a recording whose bytes arrive in pieces. It reads up to the first error.
 #[derive(Default)]
 pub struct RecordingLoader {
     /// The first bytes, as long as they are too few to recognize a recording.
@@ -34,7 +34,7 @@ pub struct RecordingLoader {
     error: Option<LoadError>,
 }
 
-/// A recording read from a file, with the error that ended reading.
+/// A recording that was read from a file, and the error that ended reading, if there was one.
 #[derive(Debug)]
 pub struct LoadedFile {
     /// The recording, up to the error if there is one.

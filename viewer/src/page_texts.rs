@@ -10,7 +10,7 @@ use crate::heatmap::Hit;
 use crate::model::{Model, Origin};
 use crate::timeline;
 
-/// The live connection's state, and how many seconds the page is behind the program.
+/// The live connection's state, the page's delay behind the program, and the rate of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveStatus {
     /// The connection's state.

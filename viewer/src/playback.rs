@@ -13,7 +13,7 @@ pub enum Speed {
     Events(f64),
 }
 
-/// All speeds, ascending within each kind.
+/// All speeds of playback, ascending within each kind (each variant of [`Speed`]).
 pub const SPEEDS: [Speed; 21] = [
     Speed::Whole(100.0),
     Speed::Whole(50.0),

@@ -15,7 +15,8 @@ pub(crate) trait Surface {
     /// Fills a rectangle with an opaque color.
     fn fill(&mut self, rect: Rect, color: Color);
 
-    /// Fills adjacent columns of one color, from left to right, which have one lower end.
+    /// Fills `columns` with one color: adjacent rectangles, from left to right, with equal lower
+    /// ends.
     #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "only reports use it"))]
     fn area(&mut self, columns: &[Rect], color: Color) {
         columns.iter().for_each(|&column| self.fill(column, color));

@@ -13,6 +13,8 @@ pub const REGULAR: &[u8] = include_bytes!("../assets/Inter-Regular.subset.otf");
 /// there, the browser makes the headings bold.
 #[cfg(not(target_arch = "wasm32"))]
 pub const SEMI_BOLD: &[u8] = include_bytes!("../assets/Inter-SemiBold.subset.otf");
+/// The font for semi-bold text in WebAssembly: the regular weight, because the page does not
+/// download another font.
 #[cfg(target_arch = "wasm32")]
 const SEMI_BOLD: &[u8] = REGULAR;
 
@@ -51,7 +53,8 @@ struct RasterGlyph {
     coverage: Vec<u8>,
 }
 
-/// Draws and measures text in the bundled font, and caches every glyph that it has rasterized.
+/// A typesetter that draws and measures text in the bundled font, and caches every glyph that it
+/// has rasterized.
 pub struct Typesetter {
     fonts: [FontRef<'static>; 2],
     weight: Weight,

@@ -67,7 +67,7 @@ pub fn axis_size(bytes: u64) -> String {
 
 /// Returns a time for a label of an axis that ends at `end_ns` and has a label every `step_ns`.
 ///
-/// The end chooses the unit, the step the number of decimals.
+/// `end_ns` determines the unit, and `step_ns` the number of decimals.
 #[must_use]
 pub fn axis_moment(ns: u64, step_ns: u64, end_ns: u64) -> String {
     let (unit_ns, unit) = match end_ns {

@@ -152,7 +152,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Draws a report's page on a surface from the top down.
+/// A painter that draws a report's page on a surface from the top down.
 struct Painter<'p, S> {
     page: &'p Page<'p>,
     surface: &'p mut S,

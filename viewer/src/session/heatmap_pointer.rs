@@ -6,7 +6,7 @@ use super::core::Session;
 use super::parts::Drag;
 use super::pointer::{CLICK_DISTANCE, ZOOM_PER_PIXEL};
 
-/// How much faster the wheel zooms the heatmap than the timeline.
+/// Factor by which the wheel zooms the heatmap faster than the timeline.
 const ZOOM_SPEED: f64 = 2.0;
 
 impl Session {
@@ -67,8 +67,8 @@ impl Session {
         self.change_heatmap_view(|layout, _| layout.pan(x, y));
     }
 
-    /// Selects the block or free range at a pixel of the heatmap, or clears the selection if it is
-    /// selected.
+    /// Selects the block or free range at a pixel of the heatmap, or clears the selection if that
+    /// is selected already.
     fn select_at(&mut self, point: (i32, i32)) {
         let hit = self.scene.hit(self.model.device_state(), point);
         let selected = self.model.selected();

@@ -25,7 +25,7 @@ impl Session {
         }
     }
 
-    /// Returns the panes for a link; none if they equal a new session's panes.
+    /// Returns the panes as parts of a link; empty if they equal the panes of a new session.
     fn pane_links(&self) -> Vec<PaneLink> {
         let default = ViewOptions::default();
         let pane = |view: ViewKind| {
@@ -107,7 +107,7 @@ impl Session {
         }
     }
 
-    /// Sets how the view of a pane is shown; unknown views are ignored.
+    /// Sets the options of a view to those of a link's pane; unknown views are ignored.
     fn set_options(&mut self, pane: &PaneLink) {
         let Some(view) = ViewKind::from_name(&pane.view) else { return };
         let options = self.analysis.options(view);

@@ -14,7 +14,8 @@ const PAN_FRACTION: f64 = 0.15;
 /// Factor by which a key press shortens the timeline's range, or its inverse lengthens it.
 const ZOOM_FACTOR: f64 = 0.75;
 
-/// Returns the value after `current` in `values`, the first after the last.
+/// Returns the value after `current` in `values`; after the last, or for an unknown value, the
+/// first. `None` if `values` is empty.
 fn next<T: Copy + PartialEq>(values: &[T], current: T) -> Option<T> {
     let index = values.iter().position(|&value| value == current).map_or(0, |index| index + 1);
     values.get(index).or_else(|| values.first()).copied()

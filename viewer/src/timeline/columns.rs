@@ -14,7 +14,7 @@ const EXACT_EVENTS: u64 = 16_384;
 
 /// Returns the counters of a device in each pixel column of an axis. Exact counters are computed if
 /// that takes replaying at most `max_events` events; else the counters come from the device's
-/// series in the index, and are exact to within one of its buckets.
+/// counter series, and are exact to within one of its buckets.
 pub(super) fn counters(
     recording: &Recording,
     device: DeviceId,

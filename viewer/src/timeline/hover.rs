@@ -42,7 +42,8 @@ pub struct Hover {
     pub incidents: Vec<String>,
 }
 
-/// Returns the lowest and the highest value of a counter in a column: `3.2 GiB`, or `1 to 3.2 GiB`.
+/// Formats the lowest and the highest value of a counter in a pixel column: `3.2 GiB`, or `1 to 3.2
+/// GiB`.
 fn value_text(low: u64, high: u64) -> String {
     let (low, high) = (ByteSize(low).to_string(), ByteSize(high).to_string());
     if low == high { high } else { format!("{low} to {high}") }

@@ -14,7 +14,7 @@ const LEAST_MEDIANS: u64 = 20;
 /// Maximum number of pairs of neighboring events that are sampled for the median time between two
 /// events.
 const SAMPLES: u64 = 512;
-/// Number of equal parts of a recording's time among whose boundaries idle time is searched.
+/// Number of equal parts into which a recording's time is divided to find idle time.
 const PARTS: u64 = 1_024;
 /// Maximum number of intervals that are left out of one picture; the longest are chosen.
 const MAX_INTERVALS: usize = 24;

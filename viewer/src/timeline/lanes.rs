@@ -21,7 +21,7 @@ pub fn lanes_in_view(recording: &Recording, height: u32, scale: f32) -> usize {
     if count < 2 { 0 } else { count.min((height as f32 / 2.0 / (LANE * scale).max(1.0)) as usize) }
 }
 
-/// The lane of a device.
+/// The lane of a device: a small chart of its bytes below the timeline.
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
     pub(super) device: DeviceId,
@@ -41,7 +41,7 @@ pub(super) struct Lane {
     pub(super) is_selected: bool,
 }
 
-/// The lanes in view, one below the other.
+/// The devices' lanes in view, one below the other.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
     pub(super) lanes: Vec<Lane>,

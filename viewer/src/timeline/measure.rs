@@ -10,7 +10,7 @@ pub(super) struct Tag {
     pub(super) text: String,
 }
 
-/// Converts units to pixels and measures text while a scene is computed.
+/// A helper that converts units to pixels and measures text while a scene is computed.
 pub(super) struct Measure<'a> {
     pub(super) scale: f32,
     pub(super) typesetter: &'a Typesetter,

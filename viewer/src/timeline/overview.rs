@@ -10,7 +10,7 @@ use super::scale::{AxisKind, Scale};
 use super::x_axis::XAxis;
 use crate::bitmap::Rect;
 
-/// The whole recording below the axis, with the visible part marked.
+/// The overview strip: the whole recording below the axis, with the visible part marked.
 #[derive(Clone, Debug)]
 pub(super) struct Overview {
     pub(super) strip: Rect,

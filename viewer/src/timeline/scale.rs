@@ -44,7 +44,7 @@ impl AxisKind {
     }
 }
 
-/// A moment with its time.
+/// A moment (an event number) with its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimedMoment {
     /// The moment, as an event number.
@@ -97,7 +97,7 @@ impl StepScale {
         self.numbers.len()
     }
 
-    /// Returns true if there is no part, which [`new`](Self::new) excludes.
+    /// Returns true if there are no parts; never for a scale that [`new`](Self::new) has created.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()

@@ -231,8 +231,8 @@ impl TimelineScene {
         self.axis.edges()
     }
 
-    /// Returns the labels of the axis at their distances from the left edge of another chart of the
-    /// same moments, which is `width` pixels wide.
+    /// Returns the labels of the axis for another chart of equal moments that is `width` pixels
+    /// wide, each with its distance from that chart's left edge in pixels.
     #[must_use]
     pub fn axis_ticks(&self, width: i32) -> Vec<(i32, String)> {
         let part = f64::from(width) / f64::from(self.geometry.plot.width().max(1));

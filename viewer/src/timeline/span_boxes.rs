@@ -42,7 +42,7 @@ pub(super) struct SpanBox {
     lines: Vec<String>,
 }
 
-/// The named intervals in view.
+/// The boxes of the named intervals in view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpanBoxes {
     pub(super) boxes: Vec<SpanBox>,
@@ -58,7 +58,7 @@ struct RunName<'a> {
     numbers: Option<(u64, u64)>,
 }
 
-/// Splits a name into the number at its end and the text before it.
+/// Splits a name into the text before the number at its end, and that number; `None` without one.
 fn split_number(name: &str) -> (&str, Option<u64>) {
     let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
     (stem, name[stem.len()..].parse().ok())
@@ -182,7 +182,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Returns `text` if it has room in a box; shortened if at least `least` letters fit, else empty.
+/// Returns `text` if it fits into a box, else shortened if more than `least` characters remain,
+/// else an empty text.
 fn fit(measure: &Measure, rect: Rect, text: &str, least: usize) -> String {
     let max_width = (rect.width() - measure.px(8.0)).max(0) as f32;
     let fitted = measure.typesetter.fit(text, (TEXT - 1.0) * measure.scale, max_width);

@@ -226,7 +226,7 @@ impl XAxis {
     }
 
     /// Returns the position at `x` pixels from the picture's left edge; beyond the chart's edges,
-    /// that of the nearest edge.
+    /// the position of the nearest edge.
     #[must_use]
     pub fn position_at(&self, x: f64) -> u64 {
         let x = (x - f64::from(self.x0)).clamp(0.0, f64::from(self.width));
@@ -244,7 +244,7 @@ impl XAxis {
     }
 
     /// Returns the moment at `x` pixels from the picture's left edge, and its time. On an axis of
-    /// time, the moment is one of the column's.
+    /// time, the moment is that at the left edge of the pixel column.
     #[must_use]
     pub fn moment_at(&self, x: f64) -> TimedMoment {
         let (position, column) = (self.position_at(x), self.column_at(x));
@@ -307,7 +307,8 @@ impl XAxis {
         labels
     }
 
-    /// Returns the distance of a position from the chart's left edge in pixels.
+    /// Returns the distance of a position from the chart's left edge in pixels, on an axis without
+    /// idle time left out.
     fn distance(&self, position: u64) -> f64 {
         let range = self.range();
         let ratio = position.saturating_sub(range.start) as f64 / (range.end - range.start).max(1) as f64;

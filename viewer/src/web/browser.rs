@@ -6,12 +6,15 @@ use web_sys::{MessageChannel, RequestInit, Window};
 
 #[wasm_bindgen]
 extern "C" {
+    /// The browser's `setTimeout`: calls `callback` once after `delay_ms` milliseconds.
     #[wasm_bindgen(js_name = setTimeout)]
     fn set_timeout(callback: &JsValue, delay_ms: i32) -> JsValue;
 
+    /// The browser's `fetch`: requests a URL.
     #[wasm_bindgen(js_name = fetch)]
     fn fetch_with_init(url: &str, init: &RequestInit) -> Promise;
 
+    /// The browser's `performance.now`: milliseconds since the page or the worker was started.
     #[wasm_bindgen(js_namespace = performance, js_name = now)]
     fn performance_now() -> f64;
 }

@@ -138,7 +138,7 @@ impl StepAnalysis {
         self.until
     }
 
-    /// Returns the steps.
+    /// Returns the training steps that were found; empty before the search.
     #[must_use]
     pub fn steps(&self) -> &Steps {
         &self.steps

@@ -158,6 +158,7 @@ impl Page {
     /// open, else of the left one; `None` if no pane has one. The filter of the view "Who holds it"
     /// is only used in the pane with the focus, because other searches are for allocations.
     pub(super) fn search_field(&self) -> Option<HtmlInputElement> {
+        /// Selector of filter fields, except the filter of sites.
         const OF_ALLOCATIONS: &str = "input[data-key=search]:not([data-command='filter sites'])";
         let focused = self.document.active_element().and_then(|active| active.closest(".pane").ok().flatten());
         let own = focused.and_then(|pane| pane.query_selector("input[data-key=search]").ok().flatten());

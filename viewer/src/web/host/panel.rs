@@ -60,6 +60,7 @@ impl Panel {
     /// Shows the timeline's tooltip beside the pointer, or hides it if it has no content. `ratio`
     /// is the number of the picture's pixels per CSS pixel.
     pub(super) fn show_tooltip(&mut self, page: &Page, tooltip: &Tooltip, ratio: f64) -> Result<(), JsValue> {
+        /// Distance between pointer and tooltip in CSS pixels.
         const DISTANCE: f64 = 14.0;
         let element = &page.timeline_tooltip;
         element.set_hidden(tooltip.content.is_empty());

@@ -14,6 +14,7 @@ extern "C" {
     #[wasm_bindgen(catch, js_namespace = localStorage, js_name = getItem)]
     fn get_item(name: &str) -> Result<Option<String>, JsValue>;
 
+    /// Stores a text under a name in the browser's `localStorage`.
     #[wasm_bindgen(catch, js_namespace = localStorage, js_name = setItem)]
     fn set_item(name: &str, value: &str) -> Result<(), JsValue>;
 }
