@@ -1,34 +1,35 @@
-//! Computations over the whole recording that a worker of the page makes (crate
-//! `vramscope-analyzer`), and their results.
+//! Computations over a whole recording that a web worker runs (crate `vramscope-analyzer`), and
+//! their results.
 
 use serde_json::{Value, json};
 use vramscope_trace::DeviceId;
 
-/// A computation over the whole recording.
+/// A computation over the whole recording, for the analyzer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// The recorded requests of a device under other settings.
+    /// Simulate the recorded requests of a device under other allocator settings.
     WhatIf {
         /// The device.
         device: DeviceId,
-        /// The settings; `None` for the recorded figures alone.
+        /// The settings, as in `PYTORCH_CUDA_ALLOC_CONF`; `None` to simulate nothing and return
+        /// only the recorded figures.
         conf: Option<String>,
-        /// Limit of the reserved bytes; `None` for the recorded limit.
+        /// Maximum number of reserved bytes; `None` for the recorded limit.
         capacity_bytes: Option<u64>,
     },
-    /// All settings worth trying on a device, ranked.
+    /// Rank the allocator settings that are worth trying on a device.
     Advice {
         /// The device.
         device: DeviceId,
-        /// Limit of the reserved bytes; `None` for the recorded limit.
+        /// Maximum number of reserved bytes; `None` for the recorded limit.
         capacity_bytes: Option<u64>,
     },
-    /// The problems that the recording shows.
+    /// Look for problems in the recording.
     Findings,
 }
 
 impl Job {
-    /// Returns the request to the analyzer, in JSON.
+    /// Returns the request for this job to the analyzer, in JSON.
     #[must_use]
     pub fn request(&self) -> String {
         let request = match self {
@@ -43,61 +44,62 @@ impl Job {
         request.to_string()
     }
 
-    /// Returns true if the job simulates settings, so that the answer comes with a recording.
+    /// Returns true if the job simulates settings. The analyzer then also returns the simulated
+    /// recording.
     #[must_use]
     pub fn simulates(&self) -> bool {
         matches!(self, Self::WhatIf { conf: Some(_), .. })
     }
 }
 
-/// The result of a job: the analyzer's answer, or a message for the user.
+/// A finished job and its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finished {
     /// The job.
     pub job: Job,
-    /// The answer.
+    /// The analyzer's answer, or the reason for its failure as a message for the user.
     pub answer: Result<Value, String>,
 }
 
-/// The jobs of the recording on the page: what runs, and the results.
+/// The running job of the recording on the page, and the results of finished jobs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Jobs {
-    /// The job that runs.
+    /// The running job; `None` if no job runs.
     pub running: Option<Job>,
-    /// The last run under other settings.
+    /// The last finished [`Job::WhatIf`].
     pub what_if: Option<Finished>,
-    /// The last ranking of settings.
+    /// The last finished [`Job::Advice`].
     pub advice: Option<Finished>,
-    /// The problems found.
+    /// The problems found by [`Job::Findings`].
     pub findings: Findings,
 }
 
 impl Jobs {
-    /// Returns the answer of the last run under other settings.
+    /// Returns the answer of the last [`Job::WhatIf`]; `None` if none has finished or it failed.
     #[must_use]
     pub fn what_if_answer(&self) -> Option<&Value> {
         self.what_if.as_ref()?.answer.as_ref().ok()
     }
 }
 
-/// The problems that were found in the recording so far.
+/// The problems found in the recording so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
-    /// The problems, each once, as the analyzer describes them.
+    /// The problems, each once, in the analyzer's JSON.
     pub list: Vec<Value>,
-    /// Number of events of the recording when it was last analyzed; `None` before.
+    /// Number of events of the recording when it was last analyzed; `None` before the first time.
     pub analyzed_events: Option<u64>,
-    /// Why it could not be analyzed.
+    /// Error message of the last analysis; `None` if it succeeded.
     pub error: Option<String>,
-    /// Whether the user or a script has asked for them.
+    /// Whether the user or a script has asked for the recording's problems.
     pub is_wanted: bool,
-    /// Whether the recording is saved when a problem appears.
+    /// Whether the page saves the recording when a new problem is found.
     pub saves: bool,
 }
 
 impl Findings {
-    /// Takes the answer of the analyzer for a recording of `events` events. Returns the problems
-    /// that are new; known ones are updated and keep their place.
+    /// Stores the analyzer's answer for a recording of `events` events, and returns the new
+    /// problems. Known problems are updated and keep their places in the list.
     pub fn update(&mut self, events: u64, answer: Result<Value, String>) -> Vec<Value> {
         self.analyzed_events = Some(events);
         let found = match answer {
@@ -125,9 +127,8 @@ impl Findings {
     }
 }
 
-/// Returns true if two findings are one problem: the analyzer reports each once for a device and a
-/// site. Growth is one problem of a device, because sizes name its site if stacks are missing, and
-/// change.
+/// Returns true if two findings report the same problem: same kind, device and site. For a finding
+/// of growth the site does not matter, because without stacks it is a text with sizes that change.
 fn is_same(one: &Value, other: &Value) -> bool {
     let is_growth = one["id"].as_str().is_some_and(|id| id.starts_with("growth."));
     let fields: &[&str] = if is_growth { &["id", "device"] } else { &["id", "device", "site"] };
@@ -138,12 +139,13 @@ fn is_same(one: &Value, other: &Value) -> bool {
 mod tests {
     use super::*;
 
+    /// Returns a finding in the analyzer's JSON.
     fn finding(id: &str, severity: &str, site: &str, events: [u64; 2], bytes: u64) -> Value {
         json!({ "id": id, "severity": severity, "device": 0, "events": events, "bytes": bytes, "site": site })
     }
 
     #[test]
-    fn findings_appear_once_and_are_updated() {
+    fn repeated_finding_updates_the_known_problem() {
         let mut findings = Findings::default();
         let growth = finding("growth.cache", "low", "blocks of 1 MiB", [90, 100], 5);
         assert_eq!(findings.update(100, Ok(json!({ "findings": [growth] }))).len(), 1);

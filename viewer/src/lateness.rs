@@ -1,32 +1,37 @@
-//! How old live events are when they are drawn, and how far the page is behind the program.
+//! Measures the age of live events when they are drawn, and how far the page is behind the program.
 
 use vramscope_trace::Recording;
 
-/// Delay below which the page counts as keeping up, in milliseconds.
+/// Delay in milliseconds below which the page counts as keeping up with the program.
 const MIN_SHOWN_MS: f64 = 2000.0;
 
-/// Minimum time in milliseconds over which the rate of events is measured.
+/// Minimum time in milliseconds over which the number of events per second is measured.
 const RATE_MS: f64 = 1000.0;
 
 /// Measures the delay between recording and drawing live events, and how far the page is behind the
 /// program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lateness {
-    /// Number and time of the newest event that has been drawn.
+    /// Number of the newest event that has been drawn, and its time in nanoseconds.
     newest_drawn: Option<(u64, u64)>,
-    /// Ages of the newest and the oldest event of the last frame with new events.
+    /// Ages in milliseconds of the newest and the oldest new event when the last animation frame
+    /// with new events was drawn.
     latency_ms: Option<[f64; 2]>,
-    /// Smallest age seen so far. It includes the difference of the two machines' clocks.
+    /// Smallest age so far of a newest event when it was drawn, in milliseconds. It includes the
+    /// difference between the clocks of program and page.
     least_age_ms: Option<f64>,
+    /// Delay of the page in milliseconds: the newest event's age beyond the smallest one.
     behind_ms: f64,
-    /// Unix time in milliseconds and number of the newest event when the rate was last measured.
+    /// Unix time in milliseconds when the rate of events was last measured, and the number of the
+    /// newest event then.
     rate_since: Option<(f64, u64)>,
+    /// Events per second at the last measurement.
     events_per_s: Option<u64>,
 }
 
 impl Lateness {
-    /// Takes into account that everything received of a live recording was drawn at Unix time
-    /// `now_unix_ms`.
+    /// Updates the measurements: all events of a live recording received so far were drawn at Unix
+    /// time `now_unix_ms`, in milliseconds.
     pub fn frame_drawn(&mut self, recording: &Recording, now_unix_ms: f64) {
         let (end, (since_ms, before)) =
             (recording.end_event(), *self.rate_since.get_or_insert((now_unix_ms, recording.end_event())));
@@ -50,37 +55,38 @@ impl Lateness {
         }
     }
 
-    /// Takes into account the newest event's age when it was drawn. The least age so far counts as
-    /// no delay, because the clocks of program and page may differ.
+    /// Updates the delay from the newest event's age in milliseconds when it was drawn. The
+    /// smallest age so far counts as no delay, because the clocks of program and page may differ.
     fn newest_event_drawn(&mut self, age_ms: f64) {
         let least_ms = self.least_age_ms.map_or(age_ms, |least_ms| least_ms.min(age_ms));
         self.least_age_ms = Some(least_ms);
         self.behind_ms = age_ms - least_ms;
     }
 
-    /// Returns the milliseconds from recording to drawing, for the newest and for the oldest event
-    /// of the last frame that drew new events; `None` before the second frame.
+    /// Returns the time from recording to drawing in milliseconds, of the newest and of the oldest
+    /// new event in the last animation frame with new events; `None` before the second such frame.
     #[must_use]
     pub fn latency_ms(&self) -> Option<[f64; 2]> {
         self.latency_ms
     }
 
-    /// Returns the number of events that arrived per second, over the last second or more; `None`
-    /// before it has been measured.
+    /// Returns the number of events that arrived per second, measured over at least a second;
+    /// `None` before the first measurement.
     #[must_use]
     pub fn events_per_s(&self) -> Option<u64> {
         self.events_per_s
     }
 
-    /// Returns the delay and the rate, and when the rate was measured unless it is 0: all of it
-    /// changes with each measurement while events arrive.
+    /// Returns values that differ from those of the last call if there is a new measurement while
+    /// events arrive: the delay in seconds, the events per second, and the Unix time in
+    /// milliseconds of the measurement (`None` while no events arrive).
     #[must_use]
     pub fn measured(&self) -> (u64, Option<u64>, Option<f64>) {
         let has_events = self.events_per_s.is_some_and(|rate| rate > 0);
         (self.behind_s(), self.events_per_s, self.rate_since.filter(|_| has_events).map(|(ms, _)| ms))
     }
 
-    /// Returns the whole seconds that the page is behind the program; 0 below 2 seconds.
+    /// Returns the delay of the page behind the program in whole seconds; 0 below 2 seconds.
     #[must_use]
     pub fn behind_s(&self) -> u64 {
         if self.behind_ms < MIN_SHOWN_MS { 0 } else { (self.behind_ms / 1000.0) as u64 }

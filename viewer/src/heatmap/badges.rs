@@ -1,15 +1,16 @@
-//! Badges of segments that are not of the default pool and stream.
+//! Badges that mark segments of private pools, of streams other than the default one, and
+//! expandable segments.
 
 use vramscope_trace::{MempoolId, Segment, StreamId};
 
-/// The properties that distinguish a segment from a segment of the default pool and stream.
+/// The properties of a segment that the heatmap marks left of the segment's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SegmentBadges {
     /// Whether the segment is expandable.
     pub is_expandable: bool,
-    /// Its private pool; `None` for the default pool.
+    /// The segment's private pool; `None` for the default pool.
     pub private_pool: Option<MempoolId>,
-    /// Its stream; `None` for the default stream.
+    /// The segment's stream; `None` for the default stream.
     pub stream: Option<StreamId>,
 }
 
@@ -24,8 +25,8 @@ impl SegmentBadges {
         }
     }
 
-    /// Returns the index of the color for the private pool, or for the stream if the pool is the
-    /// default one; `None` if both are the default.
+    /// Returns the index of a color, for [`Theme::group_color`](crate::theme::Theme::group_color):
+    /// the private pool's, else the stream's; `None` for the default pool and stream.
     pub(super) fn color_index(&self) -> Option<usize> {
         let mixed = |value: u64| (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
         match (self.private_pool, self.stream) {
@@ -36,7 +37,7 @@ impl SegmentBadges {
         }
     }
 
-    /// Returns a text for each mark: `private (0, 1)`, `stream 7`, `expandable`.
+    /// Returns a text for each badge: `private (0, 1)`, `stream 7`, `expandable`.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let pool = self.private_pool.map(|MempoolId(a, b)| format!("private ({a}, {b})"));

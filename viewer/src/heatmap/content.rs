@@ -1,4 +1,4 @@
-//! The inputs of the heatmap, and the properties that block colors show.
+//! The inputs of the heatmap, and the properties of blocks that its colors can show.
 
 use vramscope_insight::group::GroupBy;
 use vramscope_trace::{Block, Category, Definitions, DeviceState};
@@ -10,29 +10,29 @@ use crate::theme::{Texture, Theme};
 /// The property that a live block's color shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ColorBy {
-    /// Allocated or pending free.
+    /// Whether the block is allocated or pending free.
     #[default]
     State,
     /// The block's category.
     Category,
-    /// How long ago it was allocated, on a logarithmic scale.
+    /// Time since the block was allocated, on a logarithmic scale.
     Age,
-    /// The call stack, scope and category that requested it.
+    /// The block's site: the call stack, scope and category of its request.
     Site,
-    /// The scope path that requested it.
+    /// The scope path of the block's request.
     Module,
-    /// Its stream.
+    /// The block's stream.
     Stream,
-    /// Its pool.
+    /// The block's segment pool.
     Pool,
-    /// Its size, on a logarithmic scale.
+    /// The block's size, on a logarithmic scale.
     Size,
-    /// How long ago it was allocated or, if it is pending free, freed, on a logarithmic scale.
+    /// Time since the block was allocated or, if it is pending free, freed; on a logarithmic scale.
     LastChange,
 }
 
 impl ColorBy {
-    /// All values, in the order of menus.
+    /// All properties, in the order of menus.
     pub const ALL: [Self; 9] = [
         Self::State,
         Self::Category,
@@ -45,7 +45,7 @@ impl ColorBy {
         Self::Size,
     ];
 
-    /// Returns the name in links and for scripts, such as `state` or `last-change`.
+    /// Returns the property's name in links and for scripts, such as `state` or `last-change`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,14 +61,15 @@ impl ColorBy {
         }
     }
 
-    /// Returns the value with this [`name`](Self::name), or `None` if no value has it.
+    /// Returns the property with this [`name`](Self::name), or `None` if no property has it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|color_by| color_by.name() == name)
     }
 
-    /// Returns the grouping that [`HeatmapContent::groups`] needs; for categories it adds the
-    /// inferred ones. `None` if the coloring needs no groups.
+    /// Returns the property by which the blocks in [`HeatmapContent::groups`] must be grouped;
+    /// `None` if the colors do not need groups. Colors by category work without groups too, but
+    /// then show no inferred categories.
     #[must_use]
     pub const fn group_by(self) -> Option<GroupBy> {
         match self {
@@ -81,13 +82,13 @@ impl ColorBy {
         }
     }
 
-    /// Returns true if colors are of [`Theme::sequential`]: from least to most.
+    /// Returns true if the colors are a scale from least to most, of [`Theme::sequential`].
     pub(super) const fn is_ordered(self) -> bool {
         matches!(self, Self::Age | Self::Size | Self::LastChange)
     }
 }
 
-/// The unit of ages.
+/// The unit in which ages of blocks are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AgeUnit {
     /// Events.
@@ -97,19 +98,21 @@ pub enum AgeUnit {
     Time,
 }
 
-/// The scale of ages: the moment they are counted from, and the longest one.
+/// The logarithmic scale that maps ages of blocks to colors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgeScale {
-    /// Whether ages are in events or nanoseconds.
+    /// The unit of ages.
     pub unit: AgeUnit,
-    /// The moment on the screen: its event number, or its time in nanoseconds.
+    /// The moment on the screen, at which ages are measured: its event number, or its time in
+    /// nanoseconds.
     pub now: u64,
-    /// The longest age: the whole recording's, so that colors keep their meaning while scrubbing.
+    /// The age at the end of the scale: the recording's length, so that colors keep their meaning
+    /// while the user scrubs.
     pub longest: u64,
 }
 
 impl AgeScale {
-    /// Returns the moment at which a block was allocated, in the scale's unit.
+    /// Returns the moment at which a block was allocated: an event number, or nanoseconds.
     fn allocated_at(&self, block: &Block) -> u64 {
         match self.unit {
             // The event with index n leads to moment n + 1.
@@ -118,12 +121,12 @@ impl AgeScale {
         }
     }
 
-    /// Returns the position of `age` on the scale, 0 to 1.
+    /// Returns the position of `age` on the scale, from 0 for age 0 to 1 for the longest age.
     pub(super) fn amount(&self, age: u64) -> f64 {
         ((1.0 + age as f64 / self.least()).ln() / self.range()).min(1.0)
     }
 
-    /// Returns the age at position `amount`, 0 to 1: the reverse of [`amount`](Self::amount).
+    /// Returns the age at position `amount` (0 to 1): the inverse of [`amount`](Self::amount).
     pub(super) fn age_at(&self, amount: f64) -> u64 {
         (((amount * self.range()).exp() - 1.0) * self.least()).round() as u64
     }
@@ -136,30 +139,33 @@ impl AgeScale {
         }
     }
 
-    /// Returns the logarithm that the scale's end stands for.
+    /// Returns the logarithm at the end of the scale, by which positions are divided.
     fn range(&self) -> f64 {
         (1.0 + self.longest.max(1) as f64 / self.least()).ln()
     }
 }
 
-/// Sizes from this power of two on have the first color of the scale of sizes.
+/// Binary logarithm of the size in bytes at which the scale of sizes begins; smaller sizes have the
+/// first color.
 const SMALLEST_SIZE_EXPONENT: f64 = 9.0;
-/// Sizes from this power of two on have the last color of the scale of sizes.
+/// Binary logarithm of the size in bytes at which the scale of sizes ends; larger sizes have the
+/// last color.
 const LARGEST_SIZE_EXPONENT: f64 = 33.0;
 
-/// Returns the position of a size on the scale of sizes, 0 (512 bytes) to 1 (8 GiB).
+/// Returns the position of a size in bytes on the logarithmic scale of sizes, from 0 (512 bytes) to
+/// 1 (8 GiB).
 fn size_amount(size: u64) -> f64 {
     let exponent = (size.max(1) as f64).log2();
     ((exponent - SMALLEST_SIZE_EXPONENT) / (LARGEST_SIZE_EXPONENT - SMALLEST_SIZE_EXPONENT)).clamp(0.0, 1.0)
 }
 
-/// Returns the size at position `amount` on the scale of sizes, 0 to 1.
+/// Returns the size in bytes at position `amount` (0 to 1) on the logarithmic scale of sizes.
 pub(super) fn size_at(amount: f64) -> u64 {
     (SMALLEST_SIZE_EXPONENT + amount * (LARGEST_SIZE_EXPONENT - SMALLEST_SIZE_EXPONENT)).exp2() as u64
 }
 
-/// Returns the moment at which a block that is pending free was freed, in the unit of an
-/// [`AgeScale`]; `None` if it is not known.
+/// A function that returns the moment at which a block that is pending free was freed, in the unit
+/// of an [`AgeScale`]; `None` if the moment is not known.
 pub type FreedAt<'a> = &'a dyn Fn(&Block) -> Option<u64>;
 
 /// The inputs of a heatmap: a device's memory, and the property that its colors show.
@@ -174,23 +180,25 @@ pub type FreedAt<'a> = &'a dyn Fn(&Block) -> Option<u64>;
 pub struct HeatmapContent<'a> {
     /// The device's memory.
     pub device: &'a DeviceState,
-    /// Names and sites of its blocks.
+    /// The recording's names and sites.
     pub definitions: &'a Definitions,
     /// The property that colors show.
     pub color_by: ColorBy,
-    /// For [`ColorBy::Age`] and [`ColorBy::LastChange`]: the moment, and the unit.
+    /// The scale of ages for [`ColorBy::Age`] and [`ColorBy::LastChange`].
     pub ages: AgeScale,
-    /// For [`ColorBy::LastChange`]: when blocks that are pending free were freed. Without it, their
-    /// allocation counts.
+    /// The moments at which blocks pending free were freed, for [`ColorBy::LastChange`]. If it is
+    /// `None`, these blocks are colored by the time since their allocation.
     pub freed_at: Option<FreedAt<'a>>,
-    /// For colors by group, and for inferred categories: the groups by [`ColorBy::group_by`].
+    /// The groups of blocks by the property of [`ColorBy::group_by`]; `None` if colors do not show
+    /// groups.
     pub groups: Option<&'a mut BlockGroups>,
-    /// Returns true for highlighted blocks; all others are dimmed. Without it, none is.
+    /// Returns true for highlighted blocks; all others are dimmed. If it is `None`, no block is
+    /// highlighted or dimmed.
     pub highlight: Option<&'a dyn Fn(&Block) -> bool>,
 }
 
 impl<'a> HeatmapContent<'a> {
-    /// Creates the content for colors by state.
+    /// Creates the inputs for colors by state, without highlighted blocks.
     #[must_use]
     pub fn new(device: &'a DeviceState, definitions: &'a Definitions) -> Self {
         Self {
@@ -204,7 +212,7 @@ impl<'a> HeatmapContent<'a> {
         }
     }
 
-    /// Returns how a live block is filled.
+    /// Returns the fill of a live block.
     pub(super) fn fill_of(&mut self, block: &Block) -> Fill {
         let by_state = if block.pending_free { Fill::Pending } else { Fill::Allocated };
         match self.color_by {
@@ -231,40 +239,41 @@ impl<'a> HeatmapContent<'a> {
         Category::ALL.iter().position(|&other| other == category).unwrap_or(0) as u8
     }
 
-    /// Returns how long ago a block was allocated.
+    /// Returns the time since a block was allocated, in the unit of the age scale.
     fn age(&self, block: &Block) -> u64 {
         self.ages.now.saturating_sub(self.ages.allocated_at(block))
     }
 
-    /// Returns how long ago a block was allocated or, if it is pending free, freed.
+    /// Returns the time since a block was allocated or, if it is pending free, freed, in the unit
+    /// of the age scale.
     fn time_since_change(&self, block: &Block) -> u64 {
         let freed_at = self.freed_at.filter(|_| block.pending_free).and_then(|freed_at| freed_at(block));
         freed_at.map_or_else(|| self.age(block), |freed_at| self.ages.now.saturating_sub(freed_at))
     }
 }
 
-/// How a live block is filled, without its color.
+/// The fill of a live block, from which a theme chooses color and texture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fill {
-    /// As allocated.
+    /// The fill of allocated blocks in colors by state.
     Allocated,
-    /// As pending free.
+    /// The fill of blocks pending free in colors by state.
     Pending,
-    /// By category, as an index in `Category::ALL`.
+    /// The fill of a category, by its index in `Category::ALL`.
     Category(u8),
-    /// By group, as an index in the order of [`BlockGroups`].
+    /// The fill of a group, by its index in the order of [`BlockGroups`].
     Group(u32),
-    /// By a value from 0 (least) to 255 (most).
+    /// A position on a color scale, from 0 (least) to 255 (most).
     Amount(u8),
 }
 
 impl Fill {
-    /// Returns the fill for a value from 0 to 1.
+    /// Returns the fill at position `value` (0 to 1) of a color scale.
     pub(super) fn amount(value: f64) -> Self {
         Self::Amount((value * 255.0).round() as u8)
     }
 
-    /// Returns the color.
+    /// Returns the fill's color in a theme.
     #[must_use]
     pub fn color(self, theme: &Theme) -> Color {
         match self {
@@ -276,7 +285,7 @@ impl Fill {
         }
     }
 
-    /// Returns the texture on the color.
+    /// Returns the texture that a theme draws on the fill's color.
     #[must_use]
     pub fn texture(self, theme: &Theme) -> Texture {
         match self {
@@ -293,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique() {
+    fn names_identify_their_properties() {
         for color_by in ColorBy::ALL {
             assert_eq!(ColorBy::from_name(color_by.name()), Some(color_by));
         }
@@ -301,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_are_logarithmic_and_reversible() {
+    fn scale_positions_convert_back_to_ages_and_sizes() {
         for (unit, longest) in [(AgeUnit::Events, 1_000_000), (AgeUnit::Time, 60_000_000_000), (AgeUnit::Time, 0)] {
             let ages = AgeScale { unit, now: longest, longest };
             assert_eq!((ages.amount(0), ages.amount(longest.max(1)), ages.amount(u64::MAX)), (0.0, 1.0, 1.0));

@@ -12,7 +12,7 @@ use crate::surface::Surface;
 use crate::text::Typesetter;
 use crate::theme::{Texture, Theme};
 
-/// How far everything that is not highlighted is mixed with the background, 0 to 1.
+/// Share of the background in the colors of dimmed blocks and free space, from 0 to 1.
 const DIMMED: f32 = 0.72;
 
 /// Draws the heatmap on `bitmap`, which must have the size that the scene was computed for.
@@ -20,7 +20,7 @@ pub fn draw(scene: &HeatmapScene, theme: &Theme, bitmap: &mut Bitmap, typesetter
     draw_on(scene, theme, &mut Canvas { bitmap, typesetter });
 }
 
-/// Draws the heatmap on a whole surface.
+/// Draws the heatmap on a surface, which must have the size that the scene was computed for.
 pub(crate) fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut impl Surface) {
     surface.pixels(theme.background, |bitmap| {
         let mut painter = Painter::new(scene, theme);
@@ -37,38 +37,39 @@ pub(crate) fn draw_on(scene: &HeatmapScene, theme: &Theme, surface: &mut impl Su
     }
 }
 
-/// The pattern of a pixel column with a live part or a hole, besides its color.
+/// The pattern of a pixel column that is not of one color.
 #[derive(Clone, Copy)]
 enum Pattern {
-    /// Free space from pixel row `from` on.
+    /// The column's color above the pixel row `from`, the color of free space from there down.
     Free { from: i32 },
-    /// Strokes of a color above pixel row `free_from`, free space below.
+    /// A texture on the column's color above the pixel row `free_from`, the color of free space
+    /// from there down.
     Texture { texture: Texture, ink: [u8; 4], free_from: i32 },
-    /// An unmapped part.
+    /// Dots, for an unmapped part of an expandable segment.
     Hole,
 }
 
-/// Draws lines of pixel columns. It keeps its buffers from line to line.
+/// Draws the heatmap's rows one after the other, and reuses its buffers for each.
 struct Painter<'a> {
     scene: &'a HeatmapScene,
     theme: &'a Theme,
-    /// The color of each column of a line.
+    /// The color of each pixel column of the current row.
     colors: Vec<[u8; 4]>,
-    /// The columns of a line that are not of one color, by index.
+    /// Index and pattern of the current row's columns that are not of one color, ascending.
     patterns: Vec<(u32, Pattern)>,
-    /// Runs of columns of free space only.
+    /// Ranges of the current row's columns that show only free space.
     free_runs: Vec<Range<usize>>,
-    /// A pixel row of hatching, one period longer than a line.
+    /// A line of pixels of the hatching of free space, one period longer than the current row.
     hatching: Vec<[u8; 4]>,
 }
 
 impl<'a> Painter<'a> {
-    /// Creates a painter of a scene's lines.
+    /// Creates a painter of a scene's rows.
     const fn new(scene: &'a HeatmapScene, theme: &'a Theme) -> Self {
         Self { scene, theme, colors: Vec::new(), patterns: Vec::new(), free_runs: Vec::new(), hatching: Vec::new() }
     }
 
-    /// Returns the color, dimmed if others are highlighted.
+    /// Returns `color`, mixed with the background if `is_dimmed`.
     fn dimmed(&self, color: Color, is_dimmed: bool) -> Color {
         if is_dimmed { color.mix(self.theme.background, DIMMED) } else { color }
     }
@@ -88,12 +89,13 @@ impl<'a> Painter<'a> {
         self.dimmed(color, cell.is_dimmed)
     }
 
-    /// Fills `colors`, `patterns` and `free_runs` with the columns of a line.
+    /// Fills the buffers `colors`, `patterns` and `free_runs` for the pixel columns of a row.
+    /// `free` is the color of free space.
     fn prepare(&mut self, line: &Line, free: [u8; 4]) {
         self.colors.clear();
         self.patterns.clear();
         self.free_runs.clear();
-        // Neighbors are mostly columns of one block.
+        // Neighboring columns mostly show one block, so its color is computed once.
         let mut last: Option<(LiveCell, [u8; 4])> = None;
         for (index, cell) in (0u32..).zip(&line.cells) {
             match *cell {
@@ -182,7 +184,7 @@ impl<'a> Painter<'a> {
         self.draw_badges(&line.badges, line.area, bitmap);
     }
 
-    /// Outlines the highlighted blocks of a row that are large enough for that.
+    /// Outlines the highlighted blocks of a row whose width and height exceed two outlines.
     fn outline_highlighted(&self, line: &Line, bitmap: &mut Bitmap) {
         let stroke = (self.scene.layout.scale.round() as i32).max(1);
         let Rect { x0, y0, y1, .. } = line.area;
@@ -205,8 +207,8 @@ impl<'a> Painter<'a> {
         }
     }
 
-    /// Draws the edge left of a row: dashes for expandable segments, and the color of a private
-    /// pool or stream.
+    /// Draws the badges left of a row: a bar in the color of the private pool or stream, and a
+    /// dashed bar for an expandable segment.
     fn draw_badges(&self, badges: &SegmentBadges, area: Rect, bitmap: &mut Bitmap) {
         if *badges == SegmentBadges::default() {
             return;
@@ -230,7 +232,7 @@ impl<'a> Painter<'a> {
     }
 }
 
-/// Draws the heatmap's texts at their positions, in the dim or the normal text color.
+/// Draws texts of the heatmap at their positions, in the dim or the normal text color.
 fn draw_labels(labels: &[Label], theme: &Theme, surface: &mut impl Surface) {
     for label in labels {
         let color = if label.is_dim { theme.dim } else { theme.text };
@@ -238,7 +240,7 @@ fn draw_labels(labels: &[Label], theme: &Theme, surface: &mut impl Surface) {
     }
 }
 
-/// Why the heatmap outlines a block or free range.
+/// The reason why a picture outlines a block, a free range or an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Highlight {
     /// The pointer is over it: a thin line.
@@ -247,8 +249,8 @@ pub enum Highlight {
     Selected,
 }
 
-/// Outlines the `size` bytes at device address `address` on the heatmap's picture, on every row
-/// that shows some of these bytes.
+/// Outlines a range of device memory on a bitmap with the drawn heatmap, on every row that shows a
+/// part of it. `range` is the address and the size in bytes.
 pub fn draw_highlight(bitmap: &mut Bitmap, layout: &Layout, theme: &Theme, range: (u64, u64), highlight: Highlight) {
     let px = |units: f32| (units * layout.scale).round() as i32;
     let stroke = match highlight {
@@ -263,8 +265,9 @@ pub fn draw_highlight(bitmap: &mut Bitmap, layout: &Layout, theme: &Theme, range
     });
 }
 
-/// Marks the `size` bytes at device address `address` as the ones where a request would be placed:
-/// a dashed outline and a tint, on every row that shows some of these bytes.
+/// Marks the memory in which a request would be placed on a bitmap with the drawn heatmap: a dashed
+/// outline and a tint, on every row that shows a part of it. `range` is the address and the size in
+/// bytes.
 pub fn draw_placement(bitmap: &mut Bitmap, layout: &Layout, theme: &Theme, range: (u64, u64)) {
     let px = |units: f32| (units * layout.scale).round() as i32;
     let stroke = px(2.0).max(2);
@@ -275,25 +278,26 @@ pub fn draw_placement(bitmap: &mut Bitmap, layout: &Layout, theme: &Theme, range
     });
 }
 
-/// The part of a range of addresses that is on one row.
+/// The part of an address range that one row of the heatmap shows.
 struct RangePart {
-    /// Its pixels on the row.
+    /// The pixels of this part of the range.
     area: Rect,
-    /// A short line beside the row's address.
+    /// A short vertical line at the picture's left edge, which marks the row.
     tick: Rect,
     /// The part of the picture that outlines may cover.
     visible: Rect,
 }
 
 impl RangePart {
-    /// Returns the area with `stroke` more pixels on each side.
+    /// Returns the area extended by `stroke` pixels on each side, clipped to the visible part.
     fn outset(&self, stroke: i32) -> Rect {
         let Rect { x0, y0, x1, y1 } = self.area;
         Rect::new(x0 - stroke, y0 - stroke, x1 + stroke, y1 + stroke).intersect(self.visible)
     }
 }
 
-/// Calls `draw` for each row that shows some of the `size` bytes at device address `address`.
+/// Calls `draw` for each row in view that shows a part of the `size` bytes at device address
+/// `address`.
 fn for_each_part(
     bitmap: &mut Bitmap,
     layout: &Layout,

@@ -1,4 +1,4 @@
-//! Groups of blocks with colors that do not change while the moment does.
+//! Groups of blocks, whose colors stay the same at all moments.
 
 use vramscope_insight::group::Grouping;
 use vramscope_trace::sort::sort_by_key;
@@ -6,22 +6,23 @@ use vramscope_trace::{Block, Category, Definitions, DeviceState};
 
 use crate::group_style::GroupStyle;
 
-/// The groups of a recording's blocks in a fixed order: by their bytes at the peak, the largest
-/// first; then all others by number.
+/// The groups of a recording's blocks in a fixed order: first the groups with blocks at the peak,
+/// the largest first; then all others by number.
 ///
-/// A group's index selects its color and texture, so the largest groups have different colors.
+/// A group has a number, which a [`Grouping`] assigns, and an index, its position in this order.
+/// The index selects the group's color and texture, so the largest groups have different colors.
 #[derive(Clone, Debug)]
 pub struct BlockGroups {
     grouping: Grouping,
-    /// Index of each group in `order`, by group number.
+    /// Index of each group, by group number; `None` for groups that have none yet.
     indexes: Vec<Option<u32>>,
-    /// Group numbers.
+    /// Number of each group, by index.
     order: Vec<u32>,
 }
 
 impl BlockGroups {
-    /// Orders the groups by their bytes in `peak`: the memory of a device when most is allocated.
-    /// Groups without blocks there follow. Call it once for a recording.
+    /// Orders the groups of `grouping` by their bytes in `peak`, a device's memory at the peak of
+    /// its allocated bytes. Groups without blocks there follow. Call it once for a recording.
     #[must_use]
     pub fn new(mut grouping: Grouping, peak: Option<&DeviceState>) -> Self {
         let mut bytes: Vec<u64> = Vec::new();
@@ -42,9 +43,9 @@ impl BlockGroups {
         groups
     }
 
-    /// Adds the sites that were defined since the last call, of a recording that grows. Returns
-    /// true if blocks may have moved to other groups, so that a new order is due; see
-    /// [`Grouping::update`].
+    /// Adds the groups of sites that a growing recording has defined since the last call. Returns
+    /// true if blocks may have moved to other groups, so that the caller should create the groups
+    /// anew; see [`Grouping::update`].
     pub fn update(&mut self, definitions: &Definitions) -> bool {
         let has_moved = self.grouping.update(definitions);
         self.add_known_groups();
@@ -57,27 +58,28 @@ impl BlockGroups {
         self.grouping.set_first_event(first_event);
     }
 
-    /// Gives the next indexes to all groups of the grouping that have none, by group number.
+    /// Gives an index to every known group that has none, in the order of group numbers.
     fn add_known_groups(&mut self) {
         for group in 0..self.grouping.len() as u32 {
             self.index_of_group(group);
         }
     }
 
-    /// Returns the grouping.
+    /// Returns the grouping that assigns blocks to groups.
     #[must_use]
     pub fn grouping(&self) -> &Grouping {
         &self.grouping
     }
 
-    /// Returns the index of a block's group in the fixed order.
+    /// Returns the index of a block's group in the fixed order. A group without an index gets the
+    /// next one.
     pub fn index_of(&mut self, block: &Block) -> u32 {
         let group = self.grouping.group_of(block);
         self.index_of_group(group)
     }
 
-    /// Returns the index in the fixed order of the group with this number. A group without an index
-    /// gets the next one.
+    /// Returns the index in the fixed order of the group with the number `group`. A group without
+    /// an index gets the next one.
     pub fn index_of_group(&mut self, group: u32) -> u32 {
         let at = group as usize;
         if self.indexes.len() <= at {
@@ -89,21 +91,21 @@ impl BlockGroups {
         })
     }
 
-    /// Returns the style of the group that has the number `group` in `grouping`, a grouping of this
-    /// recording by this property. Categories have styles of their own, see
+    /// Returns the style of the group with the number `group` in another grouping of the same
+    /// recording by the same property; `Other` if it is not a group here. Not for categories: see
     /// [`GroupStyle::of_category`].
     pub fn style_of(&mut self, grouping: &Grouping, group: u32) -> GroupStyle {
         let known = self.grouping.same_group(grouping, group);
         known.map_or(GroupStyle::Other, |known| GroupStyle::Group(self.index_of_group(known) as usize))
     }
 
-    /// Returns the number of the group at an index of the fixed order, or `None`.
+    /// Returns the number of the group at an index of the fixed order; `None` beyond the last one.
     #[must_use]
     pub fn group_at(&self, index: u32) -> Option<u32> {
         self.order.get(index as usize).copied()
     }
 
-    /// Returns the name of the group at an index of the fixed order.
+    /// Returns the name of the group at an index of the fixed order; empty beyond the last one.
     #[must_use]
     pub fn name(&self, definitions: &Definitions, index: u32) -> String {
         self.group_at(index).map(|group| self.grouping.group_name(definitions, group)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Texts and scroll bars beside the heatmap's map.
+//! Texts and scroll bars around the heatmap's map, the area with the blocks.
 
 use vramscope_trace::sort::sort_by_key;
 use vramscope_trace::{ByteSize, Count};
@@ -12,14 +12,14 @@ use crate::units;
 
 /// Font size of the heatmap's row labels, in units (pixels at scale 1).
 const TEXT: f32 = 10.5;
-/// Font size of pools and streams below a row's address, in units (pixels at scale 1).
+/// Font size of the badges' names below a row's address, in units (pixels at scale 1).
 const BADGES_TEXT: f32 = 9.5;
 /// Font size of the captions above the heatmap, in units (pixels at scale 1).
 const HEADER_TEXT: f32 = 10.0;
 /// Minimum vertical distance between row labels, in units (pixels at scale 1); a label closer to
 /// another is omitted.
 const LABEL_DISTANCE: f32 = 13.0;
-/// Minimum height of a row with pools and streams below its address, in units (pixels at scale 1).
+/// Minimum height of a row with the badges' names below its address, in units (pixels at scale 1).
 const BADGES_ROW: f32 = 22.0;
 /// Text in the middle of a heatmap without segments.
 const EMPTY: &str = "no memory is reserved at this moment";
@@ -32,9 +32,13 @@ const CAPTIONS: [&str; 3] =
 #[derive(Clone, Debug)]
 pub(super) struct Label {
     pub(super) text: String,
+    /// Font size in pixels.
     pub(super) size: f32,
+    /// Position in pixels (x, y): of the text's edge or center as `align` says, and of its vertical
+    /// center.
     pub(super) at: (f32, f32),
     pub(super) align: Align,
+    /// Whether the text has the theme's dim color.
     pub(super) is_dim: bool,
 }
 
@@ -45,15 +49,17 @@ pub(super) struct ScrollBar {
     pub(super) thumb: Rect,
 }
 
-/// A row with the numbers of its pixel columns that are live and that are mapped, fractional.
+/// The live and the mapped part of a row, in pixel columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LineSums {
     pub(super) row: Row,
+    /// Width of all live blocks together, in pixel columns (fractional).
     pub(super) live: f64,
+    /// Width of the row without holes, in pixel columns (fractional).
     pub(super) mapped: f64,
 }
 
-/// Adds the text of a heatmap without segments to `labels`.
+/// Adds the text in the middle of the map to `labels` if the device has no segments.
 pub(super) fn add_empty_text(layout: &Layout, labels: &mut Vec<Label>) {
     if layout.segment_count() == 0 {
         let at = ((layout.map.x0 + layout.map.x1) as f32 / 2.0, (layout.map.y0 + layout.map.y1) as f32 / 2.0);
@@ -62,8 +68,8 @@ pub(super) fn add_empty_text(layout: &Layout, labels: &mut Vec<Label>) {
     }
 }
 
-/// Adds the address, size, badges and used percentage of rows to `labels`; a row whose label would
-/// overlap another's gets no label.
+/// Adds the labels of `rows` to `labels`: address, size, badges and used percentage. A row whose
+/// label would overlap another label gets none. `width` is the picture's width in pixels.
 pub(super) fn add_row_labels(
     layout: &Layout,
     width: i32,
@@ -73,9 +79,9 @@ pub(super) fn add_row_labels(
 ) {
     let px = |units: f32| units * layout.scale;
     let size = px(TEXT);
-    // Rows side by side have one label.
+    // Rows side by side (with the common scale) share one label.
     let mut lines: Vec<&[LineSums]> = rows.chunk_by(|a, b| a.row.y0 == b.row.y0).collect();
-    // The highest rows get their labels first, then the others from the top, where labels fit.
+    // First lines of segments get their labels first, high rows before low ones, then from the top.
     sort_by_key(&mut lines, |line| (line[0].row.line > 0, line[0].row.y0 - line[0].row.y1, line[0].row.y0));
     let mut occupied: Vec<i32> = Vec::new();
     let (first, last) = (layout.map.y0 + px(5.0) as i32, layout.map.y1 - px(5.0) as i32);
@@ -87,7 +93,8 @@ pub(super) fn add_row_labels(
             continue;
         }
         let right = layout.map.x0 as f32 - px(10.0);
-        // On the first line below the address, if there is room; else on the second one.
+        // Badges are below the address of a segment's first line, or if that is too low, in place
+        // of the second line's address.
         let has_room = (row.y1 - row.y0) as f32 >= px(BADGES_ROW);
         let has_badges = !layout.is_narrow && if row.line == 0 { has_room } else { row.line == 1 && !has_room };
         let badges = if has_badges { badges_text(row, typesetter, px(BADGES_TEXT), right - px(10.0)) } else { None };
@@ -116,16 +123,16 @@ pub(super) fn add_row_labels(
     }
 }
 
-/// Returns the used percentage of a line, from the used part of it, 0 to 1. 0% and 100% are exact;
-/// anything in between is shown as 1% to 99%.
+/// Returns the used share of a row (0 to 1) as a percentage. Only an empty row is 0%, and only a
+/// full one 100%.
 fn used_text(used: f64) -> String {
     // A millionth is a rounding error.
     let (least, most) = (f64::from(u8::from(used > 1e-6)), if used < 1.0 - 1e-6 { 99.0 } else { 100.0 });
     format!("{:.0}%", (used * 100.0).round().clamp(least, most))
 }
 
-/// Returns the names of a row's private pool and stream, and whether it is expandable, as far as
-/// they fit into `max_width` pixels; `None` if it has none of them.
+/// Returns the names of the badges of a row's segment: as many as fit into `max_width` pixels at a
+/// font size of `size` pixels. `None` if the segment has no badge or none fits.
 fn badges_text(row: &Row, typesetter: &Typesetter, size: f32, max_width: f32) -> Option<String> {
     let mut names = SegmentBadges::new(&row.segment).names();
     while !names.is_empty() {
@@ -138,14 +145,14 @@ fn badges_text(row: &Row, typesetter: &Typesetter, size: f32, max_width: f32) ->
     None
 }
 
-/// Returns the pixels (first, end), `end` exclusive, of the column right of the map that shows each
-/// segment's fragmentation.
+/// Returns the horizontal extent of the strip right of the map that shows each segment's
+/// fragmentation: the first pixel column, and the first one right of the strip.
 pub(super) fn heat_columns(layout: &Layout) -> (i32, i32) {
     let px = |units: f32| (units * layout.scale).round() as i32;
     (layout.map.x1 + px(6.0), layout.map.x1 + px(22.0))
 }
 
-/// Returns the captions above the map and above the columns beside the map.
+/// Returns the captions above the map and above the texts beside it, such as `size` and `used`.
 pub(super) fn header(layout: &Layout, typesetter: &Typesetter) -> Vec<Label> {
     let px = |units: f32| units * layout.scale;
     let size = px(HEADER_TEXT);
@@ -168,7 +175,7 @@ pub(super) fn header(layout: &Layout, typesetter: &Typesetter) -> Vec<Label> {
     labels
 }
 
-/// Returns the captions above the map, longest first.
+/// Returns the possible captions above the map, longest first; the first that fits is shown.
 fn captions(layout: &Layout) -> Vec<String> {
     match layout.common_bytes_per_pixel {
         Some(bytes) => {
@@ -188,8 +195,8 @@ fn captions(layout: &Layout) -> Vec<String> {
     }
 }
 
-/// Returns the scroll bars: at the right edge if not all rows are in view, and above the map if not
-/// all columns are.
+/// Returns the scroll bars: at the right edge if not all rows are in view, and above the map if
+/// segments are wider than the map. `width` is the picture's width in pixels.
 pub(super) fn scroll_bars(layout: &Layout, width: i32) -> Vec<ScrollBar> {
     let px = |units: f32| (units * layout.scale).round() as i32;
     let mut bars = Vec::new();

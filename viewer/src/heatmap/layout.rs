@@ -11,46 +11,46 @@ use super::slices::{Slice, fill_slices, main_address};
 use super::view::{Scaling, View};
 use crate::bitmap::{Bitmap, Rect};
 
-/// Width of the picture in units (pixels at scale 1) below which rows have no address; the details
+/// Width of the picture in units (pixels at scale 1) below which rows show no address. The details
 /// panel still shows addresses.
 const NARROW_WIDTH: f32 = 460.0;
 
-/// Where the heatmap draws a device's segments: the rows in view, the map's area, and the scroll
-/// position.
+/// The positions at which the heatmap draws a device's segments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     /// The rows in view, from the top; rows on one line from the left.
     pub rows: Vec<Row>,
-    /// The part of the picture with the blocks.
+    /// The map: the part of the picture with the blocks.
     pub map: Rect,
-    /// Greatest scroll position, in pixels.
+    /// Maximum scroll position, in pixels.
     pub max_scroll: i32,
-    /// Scroll position: the view's, clamped.
+    /// Scroll position in pixels: the view's, clamped to [`max_scroll`](Self::max_scroll).
     pub scroll: i32,
-    /// The view, with everything within its bounds.
+    /// The view, with zooms and scroll position clamped to their bounds.
     pub view: View,
-    /// Pixels per unit.
+    /// Pixels per unit of length.
     pub scale: f32,
     /// Whether the picture is too narrow for addresses.
     pub is_narrow: bool,
-    /// Bytes per pixel column with the common scale; `None` if each segment has its own.
+    /// Bytes per pixel column with the common scale; `None` if each segment has its own scale.
     pub common_bytes_per_pixel: Option<f64>,
     /// Width and height of the picture in pixels.
     size: (u32, u32),
+    /// All segments of the device; the mapped parts of an expandable segment are one region.
     regions: Regions,
     /// Positions of all regions, in the order of the rows.
     placements: Vec<Placement>,
 }
 
-/// A segment and the block or free range in it, found under a pixel or at an address.
+/// The block or free range under a pixel or at an address, and its segment.
 ///
 /// A selection stores [`Block::since_event`] beside the address, and so follows the allocation: a
 /// later block at this address has another `since_event`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// The segment.
+    /// The segment that contains the block or free range.
     pub segment: Segment,
-    /// Start of the block or free range.
+    /// First device address of the block or free range.
     pub address: u64,
     /// Size of the block or free range, in bytes.
     pub size: u64,
@@ -59,7 +59,7 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// Returns true if both are one allocation, or free ranges with one start.
+    /// Returns true if both are the same allocation, or free ranges with the same start.
     #[must_use]
     pub fn is_same_allocation(&self, other: &Self) -> bool {
         let since = |hit: &Self| hit.block.map(|block| block.since_event);
@@ -68,7 +68,8 @@ impl Hit {
 }
 
 impl Layout {
-    /// Computes the layout for a picture of `size` pixels with `scale` pixels per unit.
+    /// Computes the layout for a picture of `size` pixels (width, height) with `scale` pixels per
+    /// unit of length.
     ///
     /// The cost is linear in the number of segments, and with [`SortBy::FreeShare`] in the number
     /// of blocks.
@@ -137,7 +138,7 @@ impl Layout {
         rows
     }
 
-    /// Returns the row of a line of a region.
+    /// Computes the row for one line of a region; `line` counts from 0.
     fn row(&self, placement: &Placement, line: u32) -> Row {
         let region = &self.regions.list()[placement.region as usize];
         let view = &self.view;
@@ -178,20 +179,21 @@ impl Layout {
         self.rows.iter()
     }
 
-    /// Returns the number of segments; the parts of an expandable segment count once.
+    /// Returns the number of segments of the device; the mapped parts of an expandable segment
+    /// count as one.
     #[must_use]
     pub fn segment_count(&self) -> usize {
         self.placements.len()
     }
 
-    /// Returns the row at pixel (`x`, `y`); left and right of the map, the first or the last one of
-    /// the line. `None` above, below and between rows.
+    /// Returns the row at pixel (`x`, `y`). Left of the map it returns the first row of the line at
+    /// this height, right of the map the last one. `None` where no row is.
     #[must_use]
     pub fn row_at(&self, x: i32, y: i32) -> Option<&Row> {
         if y < self.map.y0 || y >= self.map.y1 {
             return None;
         }
-        // The gap below a row counts as the row, so that every height hits one.
+        // The gap below a row counts as part of the row.
         let after = self.rows.partition_point(|row| row.y0 <= y);
         let last = self.rows.get(after.checked_sub(1)?)?;
         if y >= self.rows.get(after).map_or(last.y1, |next| next.y0) {
@@ -219,9 +221,9 @@ impl Layout {
         fill_slices(device, row, self.parts(row), slices)
     }
 
-    /// Returns the block or free range drawn at pixel (`x`, `y`); left and right of the map, the
-    /// first or the last one of the row. `None` where there is no row, and in the holes of
-    /// expandable segments.
+    /// Returns the block or free range drawn at pixel (`x`, `y`). Left of the map it returns the
+    /// first one of the row, right of the map the last one. `None` where no row is, and in the
+    /// holes of expandable segments.
     #[must_use]
     pub fn hit(&self, device: &DeviceState, x: i32, y: i32) -> Option<Hit> {
         let row = self.row_at(x, y)?;
@@ -229,11 +231,10 @@ impl Layout {
         hit_at(device, main_address(device, row, self.parts(row), column)?)
     }
 
-    /// Returns the pixel columns (first, end), `end` exclusive, in which a row of a segment shows
-    /// the segment's `size` bytes from device address `address` on. Columns count from the
-    /// picture's left edge.
+    /// Returns the pixel columns in which a row shows the `size` bytes at device address `address`:
+    /// the first column, and the first one to the right, counted from the picture's left edge.
     ///
-    /// They are at least one pixel wide; `None` if none of the bytes are on the row.
+    /// The result has at least one column; `None` if the row shows none of the bytes.
     #[must_use]
     pub fn columns(&self, row: &Row, address: u64, size: u64) -> Option<(i32, i32)> {
         let width = row.x1 - row.x0;
@@ -278,16 +279,16 @@ impl Layout {
         self.reveal(address).map(|view| view.scroll).filter(|&scroll| scroll != self.scroll)
     }
 
-    /// Returns the position of the segment that contains `address`, and the address's distance from
-    /// the segment's start in bytes.
+    /// Returns the placement of the region that contains `address`, and the distance in bytes from
+    /// the region's start to the address; `None` if no region contains it.
     fn position(&self, address: u64) -> Option<(&Placement, f64)> {
         let region = self.regions.index_at(address)?;
         let placement = self.placements.iter().find(|placement| placement.region as usize == region)?;
         Some((placement, (address - self.regions.list()[region].segment.address) as f64))
     }
 
-    /// Returns the view with bytes `factor` times as wide. What is under pixel (`x`, `y`) stays
-    /// there; with the common scale, it stays at this height.
+    /// Returns the view with bytes `factor` times as wide. The address at pixel (`x`, `y`) stays
+    /// there; with the common scale, where lines are divided anew, it stays at height `y`.
     #[must_use]
     pub fn zoom_columns(&self, device: &DeviceState, factor: f64, (x, y): (i32, i32)) -> View {
         let view = View { column_zoom: self.view.column_zoom * factor, ..self.view }.clamped();
@@ -312,8 +313,8 @@ impl Layout {
         View { scroll, ..view }
     }
 
-    /// Returns the view with rows `factor` times as high; the point at `y` pixels from the
-    /// picture's top stays there.
+    /// Returns the view with rows `factor` times as high, scrolled so that the row at `y` pixels
+    /// from the picture's top stays there.
     #[must_use]
     pub fn zoom_rows(&self, factor: f32, y: i32) -> View {
         let view = View { zoom: self.view.zoom * factor, ..self.view }.clamped();
@@ -322,7 +323,8 @@ impl Layout {
         View { scroll: scroll.max(0.0) as i32, ..view }
     }
 
-    /// Returns the view moved by (`x`, `y`) pixels: the picture's content moves left and up.
+    /// Returns the view moved by (`x`, `y`) pixels. For positive numbers the map's content moves
+    /// left and up. The result is clamped to the content's edges.
     #[must_use]
     pub fn pan(&self, x: i32, y: i32) -> View {
         let part = f64::from(x) / f64::from(self.map.width()) / self.view.column_zoom;
@@ -346,12 +348,12 @@ pub(crate) fn hit_at(device: &DeviceState, address: u64) -> Option<Hit> {
     Some(Hit { segment, address: start, size: end - start, block: None })
 }
 
-/// Returns the start of the free range of a segment that contains `address`: the end of the last
-/// block below.
+/// Returns the start of the free range that contains `address`: the end of the last block of the
+/// segment below `address`, or the segment's start.
 fn free_start(device: &DeviceState, segment: &Segment, address: u64) -> u64 {
     let mut until = address;
     let mut distance = 1u64 << 12;
-    // Looks at ranges of doubled size, so that few blocks are visited.
+    // Searches downwards in ranges of doubling size, so that few blocks are visited.
     while until > segment.address {
         let from = address.saturating_sub(distance).max(segment.address);
         let range = Segment { address: from, size: until - from, ..*segment };

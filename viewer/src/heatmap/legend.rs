@@ -8,32 +8,33 @@ use super::content::{AgeUnit, ColorBy, Fill, HeatmapContent, size_at};
 use crate::bitmap::Color;
 use crate::theme::{Texture, Theme};
 
-/// Maximum number of groups that the legend names; the others are one entry.
+/// Maximum number of groups with an entry of their own in the legend; all others share one entry.
 const MAX_GROUPS: usize = 10;
 
-/// The look of a color sample in the heatmap's legend.
+/// A color sample in the heatmap's legend, named after the memory that it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegendSwatch {
     /// Live blocks with this fill.
     Fill(Fill),
     /// Rounding of live blocks with this fill.
     Rounding(Fill),
-    /// All groups without an entry.
+    /// All groups without an entry of their own.
     OtherGroups,
     /// Free space in segments with live blocks.
     Free,
-    /// Free space beside colors from least to most, which include yellow.
+    /// Free space in segments with live blocks, in a paler color: used with block colors on a scale
+    /// from least to most, which include a similar color.
     SubduedFree,
     /// Segments without live blocks.
     FreeSegment,
     /// Unmapped parts of expandable segments.
     Hole,
-    /// The edge of segments with a private pool or stream.
+    /// The bar left of segments with these badges.
     Badges(SegmentBadges),
 }
 
 impl LegendSwatch {
-    /// Returns the color; the text color for an edge without one.
+    /// Returns the sample's color in a theme; for badges without a color, the dim text color.
     #[must_use]
     pub fn color(self, theme: &Theme) -> Color {
         match self {
@@ -48,8 +49,8 @@ impl LegendSwatch {
         }
     }
 
-    /// Returns the texture and its color. Free space is hatched with strokes that rise to the
-    /// right, which no [`Texture`] has: [`Texture::None`] is returned for it.
+    /// Returns the sample's texture in a theme and the texture's color. [`Texture::None`] for free
+    /// space, although the heatmap hatches it: no [`Texture`] has this hatching.
     #[must_use]
     pub fn texture(self, theme: &Theme) -> (Texture, Color) {
         match self {
@@ -60,16 +61,18 @@ impl LegendSwatch {
     }
 }
 
-/// Live bytes in view by category and group.
+/// Live bytes in view of each category and each group.
 #[derive(Debug, Default)]
 pub(super) struct FillBytes {
+    /// Bytes of each category, by its index in `Category::ALL`.
     categories: [f64; Category::ALL.len()],
-    /// By the group's index.
+    /// Bytes of each group, by its index in the order of `BlockGroups`.
     groups: Vec<f64>,
 }
 
 impl FillBytes {
-    /// Adds live bytes in view of a block with this fill; only categories and groups are counted.
+    /// Adds the live bytes in view of a block with this fill. Ignores fills other than categories
+    /// and groups.
     #[inline]
     pub(super) fn add(&mut self, fill: Fill, bytes: f64) {
         let sum = match fill {
@@ -88,7 +91,7 @@ impl FillBytes {
         }
     }
 
-    /// Returns the categories and groups with bytes in view.
+    /// Iterates over the categories and groups with bytes in view, as (fill, bytes).
     fn iter(&self) -> impl Iterator<Item = (Fill, f64)> + '_ {
         let categories = (0..).zip(self.categories).map(|(index, bytes)| (Fill::Category(index), bytes));
         let groups = (0..).zip(&self.groups).map(|(index, &bytes)| (Fill::Group(index), bytes));
@@ -99,12 +102,12 @@ impl FillBytes {
 /// An entry of the heatmap's legend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegendEntry {
-    /// The look of the sample.
+    /// The color sample.
     pub swatch: LegendSwatch,
-    /// The meaning of the color.
+    /// The meaning of the sample, such as `pending free` or a group's name.
     pub text: String,
-    /// Live bytes in view, for categories and groups; blocks narrower than a pixel count for the
-    /// largest one of the pixel.
+    /// Live bytes in view of a category or group; `None` for other entries. A pixel column with
+    /// several blocks counts as its largest block.
     pub bytes: Option<u64>,
 }
 
@@ -115,8 +118,8 @@ impl LegendEntry {
     }
 }
 
-/// Returns the legend's entries. `bytes_by_fill` has the live bytes in view; `badges` are the
-/// badges of the segments in view.
+/// Returns the legend's entries. `bytes_by_fill` has the live bytes in view; `has_holes` is true if
+/// unmapped parts are in view; `badges` are the badges of the segments in view, each once.
 pub(super) fn entries(
     content: &HeatmapContent,
     bytes_by_fill: &FillBytes,
@@ -157,7 +160,7 @@ fn group_entries(content: &HeatmapContent, bytes_by_fill: &FillBytes) -> Vec<Leg
     };
     sort_by_key(&mut fills, |&(fill, bytes)| (std::cmp::Reverse(bytes), order(fill)));
     let others = fills.split_off(fills.len().min(MAX_GROUPS));
-    // In a fixed order, so that entries do not change places while scrubbing.
+    // In a fixed order, so that entries stay at their places while the user scrubs.
     sort_by_key(&mut fills, |&(fill, _)| order(fill));
     let mut entries: Vec<LegendEntry> = fills
         .into_iter()
@@ -181,7 +184,8 @@ fn group_entries(content: &HeatmapContent, bytes_by_fill: &FillBytes) -> Vec<Leg
     entries
 }
 
-/// Returns entries for five values of an ordered scale, from the least to the most conspicuous.
+/// Returns entries for five evenly spaced positions of the color scale, from its first color to its
+/// last.
 fn scale_entries(content: &HeatmapContent) -> Vec<LegendEntry> {
     let text = |amount: f64| {
         let age = |amount: f64| {

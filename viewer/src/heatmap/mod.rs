@@ -1,13 +1,12 @@
 //! The fragmentation heatmap: every segment a row, every block at its address.
 //!
-//! With each segment to its own scale, a row is as wide as the map whatever its segment's size, and
-//! everything in it is to scale within the row. Its height grows with the square root of the
-//! segment's size: large segments look large, small ones stay visible. Rows are as high as lets all
-//! of them fit; where even the lowest rows do not fit, the map scrolls. Where few segments leave
-//! space, a large one continues over several lines, like text.
+//! If each segment has its own scale, every row is as wide as the map, and the row's height grows
+//! with the square root of the segment's size: large segments look large, small ones stay visible.
+//! Rows fill the map's height; if they do not fit at their minimum height, the map scrolls. If few
+//! segments leave space, a large one continues over several lines, like text.
 //!
-//! With the common scale, a pixel stands for equally many bytes everywhere: areas can be compared
-//! across segments. Long segments continue on the next line, small ones share a line.
+//! With the common scale, every pixel stands for equally many bytes, so that areas can be compared
+//! across segments. Long segments continue on the next line; small ones share a line.
 //!
 //! A pixel column of a row stands for an equal part of its segment. A column with both live blocks
 //! and free space is divided in proportion, live above and free below, and each part gets at least
@@ -21,7 +20,7 @@
 //! segment's fragmentation (1 − largest free block ÷ free bytes) as a color, and its used
 //! percentage.
 //!
-//! Drawing visits the blocks in view only. Positions of rows follow from the segments' sizes.
+//! Drawing visits only the blocks in view; the rows' positions depend only on the segments.
 
 mod badges;
 mod content;

@@ -1,4 +1,4 @@
-//! Positions of all segments on the heatmap: heights and lines of each scaling.
+//! Computes the positions of all segments on the heatmap, for both kinds of scaling.
 
 use std::ops::Range;
 
@@ -8,37 +8,37 @@ use super::regions::Regions;
 use super::view::View;
 use crate::bitmap::Rect;
 
-/// Minimum height of a row including the line below it, in units (pixels at scale 1); if not all
-/// rows fit at this height, the map scrolls.
+/// Minimum height of a row with the gap below it, in units (pixels at scale 1). If not all rows fit
+/// at this height, the map scrolls.
 const MIN_ROW: f32 = 3.0;
-/// Height of a row with room for its label, in units (pixels at scale 1); rows are at least this
-/// high if all of them then fit.
+/// Height of a row with room for its label, in units (pixels at scale 1). Rows are at least this
+/// high if all of them fit at this height.
 const LABELLED_ROW: f32 = 14.0;
 /// Maximum height of a row at zoom 1, in units (pixels at scale 1).
 const MAX_ROW: f32 = 56.0;
 
-/// Height set aside for each line when large segments are divided into lines, in units (pixels at
-/// scale 1); it limits the number of lines.
+/// Height of a line, in units (pixels at scale 1), that limits the number of lines into which large
+/// segments are divided: all lines fit at this height.
 const CONTINUED_ROW: f32 = 22.0;
-/// Minimum bytes per line of a segment that is divided into several lines; smaller segments have
-/// one line.
+/// Minimum number of bytes per line of a segment with several lines; a smaller segment has one
+/// line.
 const LINE_BYTES: u64 = 32 << 20;
 
-/// Heights of a line with the common scale, in units (pixels at scale 1); the first is used with
-/// which everything fits at a scale near the finest possible one.
+/// Possible heights of a line with the common scale, in units (pixels at scale 1). The first one is
+/// used at which all segments fit without a much coarser scale than the finest possible one.
 const COMMON_ROWS: [f32; 3] = [18.0, 10.0, 6.0];
 /// Space between segments that share a line, in units (pixels at scale 1).
 const SEGMENT_GAP: f32 = 4.0;
 /// Minimum width of a segment with the common scale, in units (pixels at scale 1).
 const MIN_WIDTH: f32 = 2.0;
-/// Fewest bytes that a pixel column stands for with the common scale; the allocator's blocks are
-/// multiples of 512 bytes.
+/// Minimum number of bytes per pixel column with the common scale, which limits zooming in; the
+/// allocator's blocks are multiples of 512 bytes.
 const MIN_BYTES_PER_PIXEL: f64 = 8.0;
 
 /// Maximum height of all rows together, in pixels; rows further down cannot be reached.
 pub(super) const MAX_HEIGHT: f64 = 1e8;
 
-/// The position of a region.
+/// The position of a region, a segment with its holes, on the heatmap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Placement {
     /// Index of the region in [`Regions::list`].
@@ -49,11 +49,11 @@ pub(super) struct Placement {
     pub(super) line_height: f64,
     /// Number of lines, at least 1.
     pub(super) lines: u32,
-    /// Bytes on a line across the whole map.
+    /// Bytes that a line as wide as the map stands for.
     pub(super) line_bytes: u64,
-    /// Left edge in pixels from the map's left edge.
+    /// Left edge of the first line, in pixels from the map's left edge.
     pub(super) x: i32,
-    /// Pixel columns of all lines together.
+    /// Number of pixel columns of all lines together.
     pub(super) columns: i64,
 }
 
@@ -64,22 +64,23 @@ impl Placement {
     }
 }
 
-/// Positions of all regions.
+/// The positions of all regions on the heatmap.
 pub(super) struct Placements {
-    /// In the order of the rows.
+    /// Positions of the regions, in the order of the rows.
     pub(super) placements: Vec<Placement>,
-    /// Height of all rows in pixels.
+    /// Height of all rows together, in pixels.
     pub(super) height: f64,
-    /// Bytes per pixel column, if all regions have one scale.
+    /// Bytes per pixel column with the common scale; `None` if each segment has its own scale.
     pub(super) common_bytes_per_pixel: Option<f64>,
 }
 
-/// Places every region to its own scale: as wide as the map, a large one on several lines if there
-/// is room.
+/// Computes the positions of regions that each have their own scale: every line is as wide as the
+/// map, and large regions have several lines if there is room. `order` has the indexes of the
+/// regions in the order of the rows; `zoom` is the factor for the height of rows.
 pub(super) fn each_segment(regions: &Regions, order: &[u32], map: Rect, scale: f32, zoom: f32) -> Placements {
     let available = f64::from(map.height());
     let max_line_bytes = max_line_bytes(regions, (available / f64::from(CONTINUED_ROW * scale)) as u64);
-    // Bytes per line and number of lines.
+    // Returns a region's bytes per line and its number of lines.
     let shape = |size: u64| {
         let lines = size.div_ceil(max_line_bytes).max(1);
         (if lines == 1 { size.max(1) } else { max_line_bytes }, lines.min(1 << 20) as u32)
@@ -109,8 +110,8 @@ pub(super) fn each_segment(regions: &Regions, order: &[u32], map: Rect, scale: f
     Placements { placements, height: y, common_bytes_per_pixel: None }
 }
 
-/// Returns the fewest bytes per line, a multiple of [`LINE_BYTES`], with which all regions fit on
-/// `max_lines` lines; the size of the largest region if that is impossible.
+/// Returns the smallest number of bytes per line, a multiple of [`LINE_BYTES`], at which all
+/// regions fit on `max_lines` lines; if they never do, a number that gives each region one line.
 fn max_line_bytes(regions: &Regions, max_lines: u64) -> u64 {
     let sizes = || regions.list().iter().map(|region| region.segment.size);
     let largest = sizes().fold(LINE_BYTES, u64::max);
@@ -131,18 +132,18 @@ fn max_line_bytes(regions: &Regions, max_lines: u64) -> u64 {
     low.saturating_mul(LINE_BYTES)
 }
 
-/// Returns a function from a line's bytes to its height in pixels, including the gap below it.
-/// `counts` has the number of lines for each number of bytes.
+/// Returns a function from the bytes of a line to its height in pixels, including the gap below it.
+/// `counts` has pairs of bytes per line and the number of lines with that many bytes, ascending.
 ///
-/// The heights add up to `available` pixels times `zoom`; to less if all rows have the greatest
-/// height, to more if the lowest rows do not fit. They grow with the square root of a row's bytes,
-/// between [`MIN_ROW`] and [`MAX_ROW`] units.
+/// Heights grow with the square root of a line's bytes, between [`MIN_ROW`] and [`MAX_ROW`] times
+/// `zoom` units. They add up to `available` pixels times `zoom`; to less if all lines have the
+/// maximum height, to more if the lines do not fit at the minimum height.
 fn row_height(counts: &[(u64, u64)], available: f64, scale: f32, zoom: f32) -> impl Fn(u64) -> f64 {
     let max = f64::from(MAX_ROW * scale * zoom);
     let rows = counts.iter().map(|&(_, count)| count).sum::<u64>().max(1) as f64;
     let weight = |bytes: u64| (bytes as f64).sqrt();
     let (least, labelled) = (f64::from((MIN_ROW * scale).round()), f64::from(LABELLED_ROW * scale));
-    // 30% of the height remain for showing which segments are larger.
+    // Minimum heights use 70% of the available height; the rest shows which segments are larger.
     let min = (available * 0.7 / rows).clamp(least, labelled.max(least));
     let min_total = min * rows;
     // If not even the lowest rows fit, the map scrolls and can show sizes again.
@@ -164,22 +165,23 @@ fn row_height(counts: &[(u64, u64)], available: f64, scale: f32, zoom: f32) -> i
     move |bytes| (weight(bytes) * low).clamp(min, max)
 }
 
-/// The pixel sizes that the common scale needs.
+/// Places segments one after the other on lines of one scale, as words are placed in text.
 #[derive(Clone, Copy)]
 struct Flow {
     /// Width of a line in pixels.
     width: i32,
-    /// Pixels between segments on a line.
+    /// Pixels between two segments on a line.
     gap: i32,
-    /// Least width of a segment in pixels.
+    /// Minimum width of a segment in pixels.
     min_width: i32,
     /// Whether several segments may share a line.
     is_shared: bool,
 }
 
 impl Flow {
-    /// Calls `place` with the line, the left edge and the number of pixel columns of each of the
-    /// sizes, placed one after the other, and returns the number of lines.
+    /// Places segments of the given sizes in bytes, and returns the number of lines. Calls `place`
+    /// for each segment with its first line (from 0), its left edge in pixels from the line's, and
+    /// its number of pixel columns. `line_bytes` is the number of bytes that a line stands for.
     fn place(self, sizes: impl Iterator<Item = u64>, line_bytes: u64, mut place: impl FnMut(u64, i32, i64)) -> u64 {
         let width = i64::from(self.width);
         let per_byte = width as f64 / line_bytes.max(1) as f64;
@@ -200,11 +202,12 @@ impl Flow {
     }
 }
 
-/// Places all regions to one scale: an area of pixels stands for equally many bytes everywhere.
+/// Computes the positions of regions with the common scale: every pixel stands for equally many
+/// bytes. `order` has the indexes of the regions in the order of the rows.
 ///
-/// The scale is the finest one with which everything fits, if possible. Each region begins on a
-/// line of its own if that makes the scale at most half as fine again; else small regions share
-/// lines.
+/// The scale is about the finest one at which all regions fit, if they do. Each region begins on a
+/// line of its own if the scale with that has at most 1.5 times as many bytes per pixel; else small
+/// regions share lines.
 pub(super) fn common_scale(regions: &Regions, order: &[u32], map: Rect, scale: f32, view: View) -> Placements {
     let px = |units: f32| ((units * scale).round() as i32).max(1);
     let sizes = || order.iter().map(|&region| regions.list()[region as usize].segment.size);
@@ -229,7 +232,7 @@ pub(super) fn common_scale(regions: &Regions, order: &[u32], map: Rect, scale: f
     }
     let (height, flow, fit_bytes) = fit;
     let line_height = f64::from((height * scale).round() * view.zoom);
-    // A scale that is too fine for the greatest height would make the end unreachable.
+    // At a finer scale, all lines together would exceed the maximum height.
     let least = (MIN_BYTES_PER_PIXEL * f64::from(map.width())).max(total as f64 * line_height / (MAX_HEIGHT * 0.9));
     let zoomed = round_bytes(((fit_bytes as f64 / view.column_zoom).max(least)) as u64);
     let line_bytes = if view.column_zoom > 1.0 { zoomed } else { fit_bytes };
@@ -244,9 +247,9 @@ pub(super) fn common_scale(regions: &Regions, order: &[u32], map: Rect, scale: f
     Placements { placements, height: lines as f64 * line_height, common_bytes_per_pixel }
 }
 
-/// Returns the fewest bytes of a range with which everything fits, to within a few percent; `None`
-/// if it does not fit at the range's end. A fit at some number of bytes is assumed to be one at
-/// more.
+/// Returns the smallest number of bytes per line in `range` for which `fits` returns true, to
+/// within a few percent; `None` if `fits` returns false at the range's end. Assumes that more bytes
+/// per line fit if fewer do.
 fn line_bytes(range: Range<u64>, fits: impl Fn(u64) -> bool) -> Option<u64> {
     let (mut low, mut high) = (range.start, round_bytes(range.end));
     if !fits(high) {
@@ -267,7 +270,7 @@ fn line_bytes(range: Range<u64>, fits: impl Fn(u64) -> bool) -> Option<u64> {
 }
 
 /// Rounds a number of bytes up by at most 3%, so that lines begin at round addresses, and the scale
-/// seldom changes from moment to moment.
+/// stays constant over many moments.
 fn round_bytes(bytes: u64) -> u64 {
     let step = 1u64 << bytes.max(1).ilog2().saturating_sub(5);
     bytes.max(1).checked_next_multiple_of(step).unwrap_or(bytes)

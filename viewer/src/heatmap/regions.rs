@@ -1,4 +1,5 @@
-//! The address ranges that the heatmap shows: segments, and expandable segments with their holes.
+//! The address ranges that the heatmap's rows show: segments, and expandable segments with the
+//! unmapped holes between their mapped parts.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -12,20 +13,21 @@ use super::view::SortBy;
 /// expandable segment with the unmapped holes between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Region {
-    /// The first part, with the size of all parts and holes.
+    /// The segment. For an expandable segment: its first mapped part, with the size of all parts
+    /// and holes.
     pub(super) segment: Segment,
-    /// Bytes of the parts, without holes.
+    /// Bytes of the mapped parts, without holes.
     pub(super) mapped_bytes: u64,
-    /// Index of the first part in [`Regions::parts`].
+    /// Index of the first mapped part in [`Regions::parts`].
     first_part: u32,
-    /// Number of parts.
+    /// Number of mapped parts.
     part_count: u32,
 }
 
-/// A device's regions, and their parts.
+/// All regions of a device and their mapped parts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Regions {
-    /// By ascending address.
+    /// The regions, by ascending address.
     list: Vec<Region>,
     /// The mapped address ranges of all regions, by ascending address.
     parts: Vec<Range<u64>>,
@@ -34,9 +36,9 @@ pub(super) struct Regions {
 impl Regions {
     /// Finds the regions of a device.
     ///
-    /// A recording does not tell the address range that an expandable segment reserves. Consecutive
-    /// mapped ranges of one pool and stream count as one segment if the hole between them is not
-    /// larger than both together.
+    /// A recording does not contain the address range that an expandable segment reserves. Two
+    /// consecutive mapped ranges of one pool and stream count as one segment if the hole between
+    /// them is at most as large as the ranges before and after it together.
     pub(super) fn new(device: &DeviceState) -> Self {
         let segments = device.segments();
         let mut list: Vec<Region> = Vec::with_capacity(segments.len());
@@ -71,13 +73,14 @@ impl Regions {
         self.parts.get(first..first + region.part_count as usize).unwrap_or_default()
     }
 
-    /// Returns the index of the region that contains `address`, holes included.
+    /// Returns the index in [`list`](Self::list) of the region that contains `address`, also in a
+    /// hole; `None` if no region does.
     pub(super) fn index_at(&self, address: u64) -> Option<usize> {
         let after = self.list.partition_point(|region| region.segment.address <= address);
         after.checked_sub(1).filter(|&index| address < self.list[index].segment.end())
     }
 
-    /// Returns the indexes of the regions in the order `sort`.
+    /// Returns the indexes in [`list`](Self::list) of all regions, sorted by `sort`.
     pub(super) fn sorted(&self, device: &DeviceState, sort: SortBy) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.list.len() as u32).collect();
         let region = |index: &u32| &self.list[*index as usize];
@@ -97,7 +100,7 @@ impl Regions {
         order
     }
 
-    /// Returns each region's free share of its mapped bytes, 0 to 1, by visiting every block once.
+    /// Returns the free share of each region's mapped bytes, from 0 to 1. Visits every block once.
     fn free_shares(&self, device: &DeviceState) -> Vec<f64> {
         let mut live_bytes = vec![0u64; self.list.len()];
         let mut index = 0;

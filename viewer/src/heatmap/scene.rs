@@ -13,18 +13,18 @@ use super::slices::Slice;
 use crate::bitmap::Rect;
 use crate::text::Typesetter;
 
-/// The live part of a pixel column: its fill, whether it is rounding, and whether a block begins
-/// there.
+/// The live part of a pixel column, which shows one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LiveCell {
+    /// The block's fill.
     pub(super) fill: Fill,
-    /// Whether it has a slightly different shade, which tells neighbors apart.
+    /// Whether the block has the second of two shades of its color, which tell neighbors apart.
     pub(super) is_alternate: bool,
-    /// Whether it is the rounding at the end of a block.
+    /// Whether the column shows the rounding at the end of the block.
     pub(super) is_rounding: bool,
-    /// Whether a block begins here, which is drawn as a thin line.
+    /// Whether a block begins in this column, which is drawn as a thin line.
     pub(super) begins: bool,
-    /// Whether others are highlighted.
+    /// Whether the block is drawn dim, because other blocks are highlighted.
     pub(super) is_dimmed: bool,
 }
 
@@ -39,12 +39,13 @@ pub(super) enum Cell {
     Hole,
 }
 
-/// A row in view as pixel columns, with its segment's fragmentation.
+/// A row in view, ready to draw.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    /// The part of the picture that it fills, clipped to the map.
+    /// The pixels of the row, clipped to the map.
     pub(super) area: Rect,
-    /// Columns from the row's left edge; a last line may end before the row does.
+    /// Content of the pixel columns from the row's left edge to the segment's end, which may be
+    /// inside the row.
     pub(super) cells: Vec<Cell>,
     /// Whether no block of the segment is live.
     pub(super) is_empty: bool,
@@ -61,18 +62,22 @@ pub struct HeatmapScene {
     /// The legend of the colors in view.
     pub legend: Vec<LegendEntry>,
     pub(super) lines: Vec<Line>,
-    /// Columns of the picture that show each line's fragmentation.
+    /// First pixel column of the strip that shows each row's fragmentation, and the first column
+    /// right of it.
     pub(super) heat_columns: (i32, i32),
     /// Labels beside or on the map.
     pub(super) labels: Vec<Label>,
+    /// The part of the picture above the map, for the captions.
     pub(super) header: Rect,
+    /// The captions.
     pub(super) header_labels: Vec<Label>,
     pub(super) scroll_bars: Vec<ScrollBar>,
-    /// Whether everything that is not highlighted is dimmed.
+    /// Whether blocks are highlighted, so that all others and free space are dimmed.
     pub(super) is_dimmed: bool,
-    /// Whether free space is subdued, because its color is close to some of the blocks'.
+    /// Whether free space has a paler color, because some blocks have colors close to its usual
+    /// one.
     pub(super) is_free_subdued: bool,
-    /// Number of blocks and free ranges that were visited.
+    /// Number of blocks and free ranges that computing the scene visited.
     visited: u64,
 }
 
@@ -85,7 +90,7 @@ impl HeatmapScene {
         let (mut totals, mut slices) = (Totals::default(), Vec::new());
         let mut lines = Vec::with_capacity(layout.rows.len());
         let mut sums = Vec::with_capacity(layout.rows.len());
-        // All lines of a segment at once: its fragmentation is computed once.
+        // All rows of a segment together, so that its fragmentation is computed once.
         for rows in layout.rows.chunk_by(|a, b| a.region == b.region) {
             add_segment(&layout, rows, &mut content, &mut slices, &mut totals, &mut lines, &mut sums);
         }
@@ -117,10 +122,10 @@ impl HeatmapScene {
     }
 }
 
-/// Sums over everything in view.
+/// Totals over the rows in view.
 #[derive(Default)]
 struct Totals {
-    /// Live bytes.
+    /// Live bytes of each category and group.
     bytes_by_fill: FillBytes,
     /// Whether unmapped parts of expandable segments are in view.
     has_holes: bool,
@@ -128,7 +133,8 @@ struct Totals {
     visited: u64,
 }
 
-/// Adds the visible `rows` of one segment to `lines`, `sums` and `totals`; `slices` is a buffer.
+/// Adds the visible `rows` of one segment to `lines`, `sums` and `totals`. `slices` is a buffer
+/// whose content does not matter.
 fn add_segment<'a>(
     layout: &Layout,
     rows: &[Row],
@@ -177,21 +183,20 @@ fn add_segment<'a>(
     }
 }
 
-/// Turns slices into cells, and looks up a block's fill only once for all its columns.
+/// Converts slices to cells, and looks up the fill of consecutive columns of one block only once.
 struct Filler<'a, 'b> {
     content: &'a mut HeatmapContent<'b>,
     bytes_by_fill: &'a mut FillBytes,
-    /// The last block, its fill, whether it is dimmed, and its bytes in view so far.
+    /// The block of the last column, its fill, whether it is dimmed, and its bytes in view so far.
     block: Option<(&'b Block, Fill, bool, f64)>,
 }
 
 impl<'b> Filler<'_, 'b> {
-    /// Returns the content of a pixel column for a slice of a segment on `row`: the live part
-    /// above, the free part below. `mapped` is the part of the column that is mapped memory, 0 to
-    /// 1.
+    /// Converts a pixel column of `row` to a cell: the live part above, the free part below.
+    /// `mapped` is the part of the column that is mapped memory, from 0 to 1.
     fn cell(&mut self, slice: &Slice<'b>, row: &Row, mapped: f64) -> Cell {
         let Some(block) = slice.live else {
-            // Free space of less than a pixel beside a hole is shown as well.
+            // A column with any free space shows free space, even if most of it is a hole.
             return if slice.free > 0.0 { Cell::Free } else { Cell::Hole };
         };
         // Less than a millionth is a rounding error where two extents meet at a column's edge.
@@ -204,13 +209,14 @@ impl<'b> Filler<'_, 'b> {
         };
         let live_bytes = (mapped - f64::from(slice.free)).max(0.0) * row.bytes_per_pixel;
         let (fill, is_dimmed) = self.fill_of(block, live_bytes);
-        // Chosen by address, so that a block keeps its shade while its neighbors change.
+        // The shade depends on the address only, so it stays when the block's neighbors change.
         let is_alternate = (block.address >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1;
         let live = LiveCell { fill, is_alternate, is_rounding: slice.is_rounding, begins: slice.begins, is_dimmed };
         Cell::Live { live, free_from: row.y1 - free_rows }
     }
 
-    /// Returns a block's fill and whether it is dimmed, and counts its bytes in view.
+    /// Returns a block's fill and whether it is dimmed, and counts `live_bytes` more bytes of the
+    /// block in view.
     fn fill_of(&mut self, block: &'b Block, live_bytes: f64) -> (Fill, bool) {
         if let Some((last, fill, is_dimmed, bytes)) = &mut self.block
             && std::ptr::eq(*last, block)
@@ -225,7 +231,7 @@ impl<'b> Filler<'_, 'b> {
         (fill, is_dimmed)
     }
 
-    /// Adds the last block's bytes in view to the bytes of its fill.
+    /// Adds the bytes in view of the last column's block to the bytes of its fill.
     fn finish(&mut self) {
         if let Some((_, fill, _, bytes)) = self.block.take() {
             self.bytes_by_fill.add(fill, bytes);
@@ -233,8 +239,8 @@ impl<'b> Filler<'_, 'b> {
     }
 }
 
-/// Returns the free bytes, the number of free blocks and the largest of them in a row's segment,
-/// and the number of blocks and free ranges visited.
+/// Returns the free space in a row's segment (bytes, number of free blocks, the largest one), and
+/// the number of blocks and free ranges visited.
 fn free_space(layout: &Layout, device: &DeviceState, row: &Row) -> (FreeSpace, u64) {
     let (mut space, mut visited) = (FreeSpace::default(), 0);
     for part in layout.parts(row) {

@@ -1,4 +1,5 @@
-//! The pixel columns of a row: the free share of each, and the content of the rest.
+//! The content of a row's pixel columns: the free and the unmapped share of each, and the block in
+//! its live part.
 
 use std::ops::Range;
 
@@ -6,13 +7,12 @@ use vramscope_trace::{Block, DeviceState, Segment};
 
 use super::row::Row;
 
-/// The content of a range of a segment: the requested part of a live block, a live block's
-/// rounding, free space, or nothing.
+/// The kind of memory in an address range of a segment.
 #[derive(Clone, Copy, Debug)]
 enum SliceKind<'a> {
     /// The requested part of a live block.
     Live(&'a Block),
-    /// The end of a live block beyond the requested size.
+    /// The rounding of a live block: its end beyond the requested size.
     Rounding(&'a Block),
     /// Free space.
     Free,
@@ -20,24 +20,26 @@ enum SliceKind<'a> {
     Hole,
 }
 
-/// The content of one pixel column of a row: its free share, and the largest live part.
+/// The content of one pixel column of a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slice<'a> {
-    /// The block with the largest live part, if any part is live.
+    /// The live block with the largest part of the column; `None` if no part is live.
     pub(super) live: Option<&'a Block>,
+    /// The part of the column that this block covers, from 0 to 1.
     largest_live: f32,
-    /// The free part, 0 to 1.
+    /// The free part of the column, from 0 to 1.
     pub(super) free: f32,
-    /// The unmapped part, 0 to 1.
+    /// The unmapped part of the column, from 0 to 1.
     pub(super) hole: f32,
-    /// Whether the largest live part is rounding.
+    /// Whether the largest live part is a block's rounding.
     pub(super) is_rounding: bool,
-    /// Whether an extent begins at the column's left edge, to within a pixel.
+    /// Whether a block, free range or hole at least 3 pixels wide begins at the column's left edge,
+    /// to within half a pixel.
     pub(super) begins: bool,
 }
 
 impl<'a> Slice<'a> {
-    /// Adds a range that covers `part` (0 to 1) of the column.
+    /// Adds memory of a kind that covers `part` (0 to 1) of the column.
     #[inline]
     fn add(&mut self, kind: SliceKind<'a>, part: f32) {
         let (block, is_rounding) = match kind {
@@ -58,19 +60,20 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// The pixel columns of a row that are computed.
+/// The pixel columns of a row, to which the memory of its segment is added range by range.
 struct Columns<'a, 'b> {
     slices: &'b mut [Slice<'a>],
     /// Device address of the segment's start.
     address: u64,
     /// Bytes between the segment's start and the row's left edge.
     offset: f64,
+    /// Pixel columns per byte.
     per_byte: f64,
-    /// Number of blocks and free ranges visited.
+    /// Number of blocks and free ranges visited so far.
     visited: u64,
 }
 
-/// Returns the smallest integer that is not below `value`, which is not negative.
+/// Returns the smallest integer that is at least `value`. `value` must not be negative.
 #[inline]
 fn ceil(value: f64) -> usize {
     let floor = value as usize;
@@ -78,16 +81,17 @@ fn ceil(value: f64) -> usize {
 }
 
 impl<'a> Columns<'a, '_> {
-    /// Returns the pixel column, fractional, of an address in the row.
+    /// Returns the distance of a device address from the row's left edge, in pixel columns
+    /// (fractional); negative left of it.
     #[inline]
     fn position(&self, address: u64) -> f64 {
         // Signed numbers are converted faster; no segment has 2^63 bytes.
         (address.wrapping_sub(self.address).cast_signed() as f64 - self.offset) * self.per_byte
     }
 
-    /// Adds a range of `kind` to the columns that it touches, from position `from` to position
-    /// `to`. Every column gets at least 1e-9, so that a range too thin for floating point does not
-    /// vanish.
+    /// Adds memory of a kind from position `from` to position `to`, in pixel columns from the row's
+    /// left edge, to the columns that it touches. Each column gets a part of at least 1e-9, so that
+    /// a range too thin for floating point does not vanish.
     #[inline]
     fn add(&mut self, kind: SliceKind<'a>, from: f64, to: f64) {
         let from = from.max(0.0);
@@ -112,15 +116,15 @@ impl<'a> Columns<'a, '_> {
         }
     }
 
-    /// Adds a live block or a part of it: its requested part, and its rounding. `range` are the
-    /// addresses, from position `from` to position `to`.
+    /// Adds the addresses `range` of a live block, whose positions in pixel columns are `from` and
+    /// `to`: as requested memory, and as rounding if that is at least a pixel wide.
     #[inline]
     fn add_block(&mut self, block: &'a Block, range: Range<u64>, from: f64, to: f64) {
         if to - from <= 1.0 {
             return self.add(SliceKind::Live(block), from, to);
         }
         let requested_end = self.position(block.address.saturating_add(block.requested).clamp(range.start, range.end));
-        // Rounding of less than a pixel would only blur the block's edge.
+        // Rounding narrower than a pixel would only blur the block's edge.
         let split = if to - requested_end >= 1.0 { requested_end } else { to };
         if split > from {
             self.add(SliceKind::Live(block), from, split);
@@ -130,8 +134,8 @@ impl<'a> Columns<'a, '_> {
         }
     }
 
-    /// Marks the column where a block or free range from position `from` to `to` begins, if it is
-    /// wide enough for an edge.
+    /// Marks the column in which a block, free range or hole from position `from` to `to` begins,
+    /// if it is at least 3 pixels wide.
     #[inline]
     fn mark_begin(&mut self, from: f64, to: f64) {
         if to - from < 3.0 {
@@ -146,8 +150,9 @@ impl<'a> Columns<'a, '_> {
     }
 }
 
-/// Fills `slices` with the pixel columns of a row that show a part of its segment, and returns the
-/// number of blocks and free ranges visited. `parts` are the mapped ranges of the row's segment.
+/// Fills `slices` with the content of the row's pixel columns that show a part of its segment, and
+/// returns the number of blocks and free ranges visited. `parts` are the mapped address ranges of
+/// the segment.
 ///
 /// Visits the blocks in these columns only.
 pub(super) fn fill_slices<'a>(
@@ -184,15 +189,15 @@ pub(super) fn fill_slices<'a>(
     result.visited
 }
 
-/// Adds an unmapped range.
+/// Adds an unmapped range of device addresses.
 fn add_hole(columns: &mut Columns<'_, '_>, range: Range<u64>) {
     let (from, to) = (columns.position(range.start), columns.position(range.end));
     columns.add(SliceKind::Hole, from, to);
     columns.mark_begin(from, to);
 }
 
-/// Adds the blocks and free ranges of a mapped part of a segment that touch the addresses in
-/// `range`.
+/// Adds the blocks and free ranges that overlap the addresses `range`, which must be inside `part`,
+/// a mapped part of the segment.
 fn add_part<'a>(
     columns: &mut Columns<'a, '_>,
     device: &'a DeviceState,
@@ -229,8 +234,9 @@ fn add_part<'a>(
     }
 }
 
-/// Returns an address in the block or free range that covers most of a row's pixel column; `None`
-/// if it shows neither.
+/// Returns an address in the block or free range that covers the largest part of a row's pixel
+/// column; `None` if the column shows only a hole. `parts` are the mapped address ranges of the
+/// row's segment.
 pub(super) fn main_address(device: &DeviceState, row: &Row, parts: &[Range<u64>], column: usize) -> Option<u64> {
     let segment = &row.segment;
     let left = (row.offset + column as f64 * row.bytes_per_pixel).max(0.0);

@@ -1,21 +1,21 @@
-//! How the user looks at the heatmap: layout mode, order of the rows, zoom and scroll position.
+//! The user's view of the heatmap: scaling, order of the rows, zoom and scroll position.
 
-/// How the heatmap scales segments.
+/// The scale of the heatmap: how many bytes a pixel stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scaling {
-    /// Every segment is as wide as the map.
+    /// Every segment has its own scale, so that it is as wide as the map.
     #[default]
     EachSegment,
-    /// A pixel stands for equally many bytes everywhere, so that areas can be compared. Long
-    /// segments continue on the next line, small ones share a line.
+    /// All segments have one scale, so that areas can be compared. Long segments continue on the
+    /// next line, small ones share a line.
     Common,
 }
 
 impl Scaling {
-    /// All values, in the order of menus.
+    /// Both scalings, in the order of menus.
     pub const ALL: [Self; 2] = [Self::EachSegment, Self::Common];
 
-    /// Returns the name in links and for scripts: `segment` or `common`.
+    /// Returns the scaling's name in links and for scripts: `segment` or `common`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -24,7 +24,7 @@ impl Scaling {
         }
     }
 
-    /// Returns the value with this [`name`](Self::name), or `None` if no value has it.
+    /// Returns the scaling with this [`name`](Self::name), or `None` if no scaling has it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scaling| scaling.name() == name)
@@ -39,17 +39,17 @@ pub enum SortBy {
     Address,
     /// Largest segment first.
     Size,
-    /// Default pools before private ones, then by stream.
+    /// Default pool before private pools; small before large segments; then by stream.
     Pool,
-    /// Largest free share first.
+    /// Segment with the largest free share of its bytes first.
     FreeShare,
 }
 
 impl SortBy {
-    /// All values, in the order of menus.
+    /// All orders, in the order of menus.
     pub const ALL: [Self; 4] = [Self::Address, Self::Size, Self::Pool, Self::FreeShare];
 
-    /// Returns the name in links and for scripts: `address`, `size`, `pool` or `free`.
+    /// Returns the order's name in links and for scripts: `address`, `size`, `pool` or `free`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,24 +60,26 @@ impl SortBy {
         }
     }
 
-    /// Returns the value with this [`name`](Self::name), or `None` if no value has it.
+    /// Returns the order with this [`name`](Self::name), or `None` if no order has it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|sort| sort.name() == name)
     }
 }
 
-/// Layout mode, order, zoom and scroll position of the heatmap.
+/// The user's view of the heatmap: scaling, order of the rows, zoom and scroll position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
-    /// Factor for the height of rows, relative to all rows fitting; at least 1.
+    /// Factor for the height of rows, at least 1. At 1, all rows fit if they can.
     pub zoom: f32,
-    /// Pixels of rows above the upper edge.
+    /// Scroll position: the height in pixels of the rows above the map's upper edge.
     pub scroll: i32,
-    /// Factor for the width of bytes; at least 1. With the common scale, lines become more instead
-    /// of wider.
+    /// Factor for the width of bytes, at least 1. At 1, segments with their own scale are as wide
+    /// as the map, and segments with the common scale all fit if they can. With the common scale, a
+    /// larger factor makes more lines, not wider ones.
     pub column_zoom: f64,
-    /// The part of each line that is left of the map, 0 to 1; always 0 with the common scale.
+    /// The share (0 to 1) of each line that is left of the map's left edge because of
+    /// `column_zoom`; always 0 with the common scale.
     pub column_start: f64,
     /// How segments are scaled.
     pub scaling: Scaling,
@@ -99,12 +101,13 @@ impl Default for View {
 }
 
 impl View {
-    /// Maximum factor for the height of rows.
+    /// Maximum value of [`zoom`](Self::zoom).
     pub const MAX_ZOOM: f32 = 24.0;
-    /// Maximum factor for the width of bytes.
+    /// Maximum value of [`column_zoom`](Self::column_zoom).
     pub const MAX_COLUMN_ZOOM: f64 = 1e7;
 
-    /// Returns the view with zooms and the left part within their bounds.
+    /// Returns the view with `zoom`, `column_zoom` and `column_start` clamped to their bounds;
+    /// numbers that are not finite become 1, 1 and 0.
     #[must_use]
     pub(super) fn clamped(self) -> Self {
         let finite = |value: f64, least: f64| if value.is_finite() { value } else { least };
