@@ -7,21 +7,21 @@ use vramscope_trace::{Counters, DeviceId, MemoryState};
 
 use super::state::Model;
 
-/// Maximum number of events and blocks that one frame may replay for the memory of all devices, to
-/// show their bytes at the moment. More are replayed between frames.
+/// Maximum number of events and blocks that [`Model::counters_of`] replays within one animation
+/// frame. If there are more, they are replayed between frames.
 const MAX_REPLAYED: u64 = 50_000;
 
-/// The memory of all devices at a moment.
+/// The memory of all devices at a moment, perhaps not computed yet.
 #[derive(Clone, Copy)]
 pub enum AllDevices<'a> {
-    /// It is known.
+    /// The memory is computed.
     Known(&'a MemoryState),
-    /// The memory at the moment on the screen, computed on first use.
+    /// The model computes the memory at the moment on the screen on the first use.
     OnDemand(&'a Model),
 }
 
 impl<'a> AllDevices<'a> {
-    /// Returns the part of the memory that is known: at least that of the selected device.
+    /// Returns memory that needs no computation: of all devices, or only of the selected one.
     #[must_use]
     pub fn known(self) -> &'a MemoryState {
         match self {
@@ -30,7 +30,7 @@ impl<'a> AllDevices<'a> {
         }
     }
 
-    /// Returns the memory.
+    /// Returns the memory of all devices; computes it if necessary.
     #[must_use]
     pub fn memory(self) -> &'a MemoryState {
         match self {
@@ -43,8 +43,8 @@ impl<'a> AllDevices<'a> {
 impl Model {
     /// Returns the memory of all devices at the moment on the screen.
     ///
-    /// The first call at a moment replays the events of all devices, if there are several. While
-    /// chunks that it needs are not loaded, the memory is that of an earlier moment.
+    /// With several devices, the first call at a moment replays the events of all devices. As long
+    /// as chunks for this replay are not loaded, the result is the memory at an earlier moment.
     #[must_use]
     pub fn all_devices(&self) -> &MemoryState {
         match self.known_devices() {
@@ -59,7 +59,7 @@ impl Model {
         self.state().event() == self.recording.end_event()
     }
 
-    /// Returns the memory of all devices at the moment on the screen if it needs no replay.
+    /// Returns the memory of all devices at the moment on the screen; `None` if it needs a replay.
     fn known_devices(&self) -> Option<&MemoryState> {
         if self.recording.devices().nth(1).is_none() {
             return Some(self.state());
@@ -68,10 +68,11 @@ impl Model {
         at_end.or_else(|| self.complete_replay.known_state())
     }
 
-    /// Goes on with the replay of all devices to the moment on the screen, by about `max_events`
-    /// events. Returns true if there is more to replay; marks the moment as changed at its end.
+    /// Advances the replay of all devices to the moment on the screen by about `max_events` events.
+    /// Returns true if more events are left. At the end of the replay, marks everything that
+    /// depends on the moment as changed.
     pub fn work_on_all_devices(&mut self, max_events: u64) -> bool {
-        // The counters at the end are known.
+        // At the recording's end no replay is necessary: the counters there are known.
         if self.is_at_end() || self.known_devices().is_some() || self.complete_replay.is_missing() {
             return false;
         }
@@ -82,9 +83,10 @@ impl Model {
 
     /// Returns the byte counters of a device at the moment on the screen.
     ///
-    /// Until the memory of all devices is known, and if a replay would take long, they are the
-    /// counters at the end of a slice of the device's
-    /// [`CounterSeries`](vramscope_trace::CounterSeries), which are exact at the recording's end.
+    /// For a device other than the selected one they are approximate if exact ones need a long
+    /// replay that is not done yet: the device's
+    /// [`CounterSeries`](vramscope_trace::CounterSeries) then gives the counters at the end of the
+    /// time slice that contains the moment. At the recording's end they are exact.
     #[must_use]
     pub fn counters_of(&self, device: DeviceId) -> Counters {
         let exact = |state: &MemoryState| state.device(device).map(|memory| memory.counters()).unwrap_or_default();

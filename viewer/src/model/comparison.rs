@@ -3,21 +3,21 @@
 
 use vramscope_trace::{DeviceId, Recording};
 
-/// A second recording, loaded completely, to compare the one on the page with.
+/// A second recording, completely loaded, with which the recording on the page is compared.
 pub struct SecondRecording {
-    /// Name of its file.
+    /// Name of the file, or of the simulated run.
     pub name: String,
-    /// The recording.
+    /// The second recording itself.
     pub recording: Recording,
-    /// Whether it is the simulated run of the recording on the page under other settings.
+    /// Whether it is a simulation of the recording on the page under other allocator settings.
     pub is_simulated: bool,
-    /// Number that no other second recording of this model has.
+    /// Number that identifies this second recording among all that the model has opened.
     pub id: u64,
 }
 
 impl SecondRecording {
-    /// Returns the time in nanoseconds that belongs to the start of `recording`, the one on the
-    /// page; a simulated run has the times of that.
+    /// Returns the time of the second recording, in nanoseconds, that is compared with the start of
+    /// `recording`, the one on the page. A simulated run has the times of `recording`.
     pub(crate) fn start_of(&self, recording: &Recording) -> u64 {
         if self.is_simulated { recording.start_ns() } else { self.recording.start_ns() }
     }
@@ -37,7 +37,7 @@ pub enum CompareWith {
 }
 
 impl CompareWith {
-    /// Returns the name in commands: `recording 0`, `device 1`, `pinned` or `range`.
+    /// Returns the side's name in commands: `recording 0`, `device 1`, `pinned` or `range`.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -48,7 +48,7 @@ impl CompareWith {
         }
     }
 
-    /// Returns the side with this [`name`](Self::name), or `None`.
+    /// Returns the side with this [`name`](Self::name), or `None` if no side has it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let (kind, device) = name.split_once(' ').unwrap_or((name, ""));
@@ -66,22 +66,25 @@ impl CompareWith {
 #[derive(Default)]
 pub struct Comparison {
     second: Option<SecondRecording>,
-    /// Number of second recordings opened.
+    /// Number of second recordings opened so far.
     opened: u64,
+    /// The pinned moment: device and event number.
     pinned: Option<(DeviceId, u64)>,
+    /// The side that the user chose; `None` if the user has not chosen.
     chosen: Option<CompareWith>,
 }
 
 impl Comparison {
-    /// Compares with another recording, the file called `name`, in place of an earlier one.
+    /// Sets the second recording, which replaces an earlier one, and forgets the user's choice.
+    /// `name` is the name of its file.
     pub fn open(&mut self, name: &str, recording: Recording) {
         self.opened += 1;
         self.second = Some(SecondRecording { name: name.to_owned(), recording, is_simulated: false, id: self.opened });
         self.chosen = None;
     }
 
-    /// Shows the simulated run of the recording on the page under settings, in place of an earlier
-    /// second recording; without a run, an earlier one is closed.
+    /// Sets `run`, a simulation of the recording on the page under the allocator settings `conf`,
+    /// as the second recording. `None` closes an earlier simulation, but not a file.
     pub fn show_run(&mut self, conf: &str, run: Option<Recording>) {
         match run {
             Some(run) => {
@@ -92,58 +95,60 @@ impl Comparison {
         }
     }
 
-    /// Closes the second recording.
+    /// Closes the second recording, if there is one.
     pub fn close(&mut self) {
         self.second = None;
     }
 
-    /// Returns the second recording.
+    /// Returns the second recording; `None` if none is open.
     #[must_use]
     pub fn second(&self) -> Option<&SecondRecording> {
         self.second.as_ref()
     }
 
-    /// Returns the simulated run of the recording on the page, if one is shown.
+    /// Returns the second recording if it is a simulation of the recording on the page.
     #[must_use]
     pub fn run(&self) -> Option<&Recording> {
         self.second.as_ref().filter(|second| second.is_simulated).map(|second| &second.recording)
     }
 
-    /// Pins a moment of a device, to compare others with it.
+    /// Pins a moment (event number) of a device, and chooses it as the second side.
     pub fn pin(&mut self, device: DeviceId, event: u64) {
         self.pinned = Some((device, event));
         self.chosen = Some(CompareWith::Pinned);
     }
 
-    /// Sets the pinned moment and its device, as a link has them, without comparing with it.
+    /// Sets the pinned moment (device and event number) without choosing it as the second side, for
+    /// example from a link.
     pub fn set_pinned(&mut self, pinned: Option<(DeviceId, u64)>) {
         self.pinned = pinned;
     }
 
-    /// Returns the pinned moment and its device.
+    /// Returns the pinned moment: device and event number.
     #[must_use]
     pub fn pinned(&self) -> Option<(DeviceId, u64)> {
         self.pinned
     }
 
-    /// Chooses what to compare with.
+    /// Stores the user's choice of the second side.
     pub fn choose(&mut self, with: CompareWith) {
         self.chosen = Some(with);
     }
 
-    /// Returns the second side that the user chose.
+    /// Returns the second side that the user chose, even if it does not exist any more; `None`
+    /// without a choice.
     #[must_use]
     pub fn chosen(&self) -> Option<CompareWith> {
         self.chosen
     }
 
-    /// Compares with the first choice, because the user has chosen nothing.
+    /// Forgets the user's choice of the second side, so that the default is compared with.
     pub fn choose_nothing(&mut self) {
         self.chosen = None;
     }
 
-    /// Returns everything that a device of `recording` can be compared with; `has_range` tells
-    /// whether a range of moments is selected.
+    /// Returns the possible second sides of a comparison with a device of `recording`, the
+    /// recording on the page. `has_range` is true if a range of moments is selected.
     #[must_use]
     pub fn choices(&self, recording: &Recording, device: DeviceId, has_range: bool) -> Vec<CompareWith> {
         let second = self.second.iter().flat_map(|second| second.recording.devices().map(CompareWith::Recording));

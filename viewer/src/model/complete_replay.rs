@@ -1,21 +1,24 @@
-//! A replay of all devices at the moment on the screen, which is itself replayed for one device.
+//! A replay of all devices up to the moment on the screen. The model's own replay has only the
+//! selected device.
 
 use std::cell::{Cell, OnceCell};
 
 use vramscope_trace::{MemoryState, Recording, Replay};
 
-/// A replay of all devices at the moment on the screen, once it was needed.
+/// A replay of all devices up to the moment on the screen, made on demand.
 #[derive(Default)]
 pub(super) struct CompleteReplay {
+    /// The finished replay; empty until the memory of all devices is needed.
     current: OnceCell<Replay>,
-    /// A replay at another moment, to start from.
+    /// A replay at another moment, from which the next one continues if it can.
     previous: Cell<Option<Replay>>,
-    /// Whether chunks that it needs are not loaded.
+    /// Whether the last replay stopped early, because chunks are not loaded.
     is_missing: Cell<bool>,
 }
 
 impl CompleteReplay {
-    /// Keeps the replay to start from, because the page goes to another moment.
+    /// Forgets the result, because the page goes to another moment, and keeps the replay to
+    /// continue from.
     pub(super) fn restart(&mut self) {
         self.is_missing.set(false);
         if let Some(replay) = self.current.take() {
@@ -23,7 +26,7 @@ impl CompleteReplay {
         }
     }
 
-    /// Tries again if chunks were missing, because some were loaded. Returns true if so.
+    /// Allows another try after chunks were loaded. Returns true if the last replay lacked chunks.
     pub(super) fn retry(&mut self) -> bool {
         let was_missing = self.is_missing.get();
         if was_missing {
@@ -32,24 +35,24 @@ impl CompleteReplay {
         was_missing
     }
 
-    /// Returns true if chunks that the replay needs are not loaded.
+    /// Returns true if the last replay stopped early, because chunks are not loaded.
     pub(super) fn is_missing(&self) -> bool {
         self.is_missing.get()
     }
 
-    /// Returns the memory of all devices if it is known.
+    /// Returns the memory of all devices if the replay is finished and complete.
     pub(super) fn known_state(&self) -> Option<&MemoryState> {
         self.current.get().filter(|_| !self.is_missing.get()).map(Replay::state)
     }
 
-    /// Returns the memory of all devices at the moment `event`, or at an earlier one while chunks
-    /// are missing.
+    /// Returns the memory of all devices at the moment `event` (an event number), or at an earlier
+    /// one while chunks are missing. Replays all events on the first call.
     pub(super) fn state(&self, recording: &Recording, event: u64) -> &MemoryState {
         self.current.get_or_init(|| self.advance(recording, event, u64::MAX).0).state()
     }
 
-    /// Goes on to the moment `event` by at most `max_events` events. Returns true once it is
-    /// reached.
+    /// Advances the replay towards the moment `event` by at most `max_events` events. Returns true
+    /// once the moment is reached.
     pub(super) fn step(&self, recording: &Recording, event: u64, max_events: u64) -> bool {
         let (replay, is_done) = self.advance(recording, event, max_events);
         if is_done {
@@ -60,8 +63,8 @@ impl CompleteReplay {
         is_done
     }
 
-    /// Takes the replay to start from and moves it towards the moment `event` by at most
-    /// `max_events` events. The second value is true if it is there.
+    /// Advances the replay in `previous`, or a new one, towards the moment `event` by at most
+    /// `max_events` events. Returns the replay, and true if it has reached the moment.
     fn advance(&self, recording: &Recording, event: u64, max_events: u64) -> (Replay, bool) {
         let mut replay = self.previous.take().unwrap_or_default();
         let base = event - recording.replayed_events(event, event);

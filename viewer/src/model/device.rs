@@ -8,10 +8,11 @@ use super::state::Model;
 use crate::heatmap::View;
 
 impl Model {
-    /// Selects another device to show; does nothing if the recording has no events of it.
+    /// Selects another device to show, at the current moment, and clears the selection. Does
+    /// nothing if the device is selected or the recording has no events of it.
     ///
     /// # Errors
-    /// If the recording cannot be read.
+    /// If the recording cannot be read at this moment.
     pub fn set_device(&mut self, device: DeviceId) -> Result<(), FormatError> {
         if self.recording.series(device).is_some() && device != self.device {
             self.device = device;
@@ -23,7 +24,7 @@ impl Model {
             let (pending, holds_span) = (self.pending_moment, self.holds_span);
             self.holds_span = true;
             self.go_to(self.state().event())?;
-            // A moment that is being loaded is still to be shown.
+            // The page still goes to a moment that is being loaded.
             if pending.is_some() {
                 (self.pending_moment, self.holds_span) = (pending, holds_span);
             }
@@ -31,8 +32,8 @@ impl Model {
         Ok(())
     }
 
-    /// Returns the free memory in the selected device's segments. The first call at a moment visits
-    /// all blocks.
+    /// Returns the free memory in the selected device's segments at the moment on the screen. The
+    /// first call at a moment visits all blocks.
     #[must_use]
     pub fn free_memory(&self) -> FreeMemory {
         let (device, event) = (self.device, self.state().event());

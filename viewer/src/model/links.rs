@@ -9,8 +9,8 @@ use crate::link::{HeatmapZoom, Link};
 use crate::timeline::AxisKind;
 
 impl Model {
-    /// Returns the link to the current view, without the panes and the selected group, which the
-    /// session knows. Defaults are omitted.
+    /// Returns the link to the current view, without the parts that the session adds: panes, the
+    /// selected group, the span of steps and the second side of a comparison. Defaults are omitted.
     #[must_use]
     pub fn link(&self) -> Link {
         if let Some(link) = &self.pending_link {
@@ -42,8 +42,8 @@ impl Model {
         }
     }
 
-    /// Returns the link to the current view for use when the live recording is loaded again. A view
-    /// of the recording's last event has no moment in the link, so that it moves to the new end.
+    /// Returns the link with which to show the current view after the live recording was loaded
+    /// again. If the page shows the last event, the link has no moment, and leads to the new end.
     #[must_use]
     pub fn link_to_resume(&self) -> Link {
         let link = self.link();
@@ -52,8 +52,8 @@ impl Model {
         Link { event, ..link }
     }
 
-    /// Goes to the view of a link that describes it completely: parts that the link omits get their
-    /// default. A live recording without a moment in the link is followed.
+    /// Goes to the view of a link, and resets the parts of the view that the link omits to their
+    /// defaults. Follows a live recording if the link has no moment.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -78,8 +78,8 @@ impl Model {
         if link.event.is_none() && self.origin == Origin::Live { self.follow() } else { Ok(()) }
     }
 
-    /// Goes to the view of a link. If a live recording has not reached the link's moment, it is
-    /// followed until it has.
+    /// Goes to the view of a link; the parts of the view that the link omits stay. If a live
+    /// recording has not reached the link's moment, goes there once it has.
     ///
     /// # Errors
     /// If the recording cannot be read there.

@@ -1,4 +1,5 @@
-//! A live recording: receiving, discarding the oldest part, disconnecting and resuming.
+//! The model's methods for a live recording: receiving it, discarding its oldest part,
+//! disconnecting and resuming.
 
 use vramscope_insight::spans::Marks;
 use vramscope_trace::FormatError;
@@ -7,8 +8,8 @@ use super::live_state::{LINK_TOO_EARLY, LiveState, MOMENT_DISCARDED};
 use super::state::{Model, Origin};
 
 impl Model {
-    /// Empties the model to receive its live recording from the beginning, after a connection that
-    /// could not resume. Counts of lost events are kept.
+    /// Empties the model to receive the same live recording again from the start of a new stream,
+    /// because the connection could not resume. Keeps the counts of lost and missed events.
     pub fn restart_live(&mut self) {
         let (end, lost, missed) = (self.recording.end_event(), self.lost_events(), self.missed_events());
         let name = std::mem::take(&mut self.name);
@@ -23,14 +24,15 @@ impl Model {
         };
     }
 
-    /// Sets the memory limit in bytes, beyond which the oldest part of the live recording is
-    /// discarded.
+    /// Sets the memory limit of the live recording in bytes. Beyond it, the oldest part of the
+    /// recording is discarded, down to half of the limit.
     pub fn set_memory_limit(&mut self, limit_bytes: usize) {
         self.live.limit_bytes = Some(limit_bytes);
     }
 
-    /// Decodes the next bytes of the recording; [`apply_received`](Self::apply_received) shows
-    /// them.
+    /// Decodes the next bytes of the recording without showing them;
+    /// [`apply_received`](Self::apply_received) does. Starts to discard the oldest part if the
+    /// recording exceeds its memory limit.
     ///
     /// # Errors
     /// If the bytes are not valid; everything before them stays usable.
@@ -39,7 +41,7 @@ impl Model {
         let result = self.recording.push(bytes);
         let limit = self.live.limit_bytes;
         if let Some(limit) = limit.filter(|&limit| self.recording.memory_bytes() > limit && !self.is_discarding()) {
-            // Half of the limit, so that on average each event is revisited only once.
+            // Trims to half of the limit, so that on average each event is visited only once more.
             self.recording.start_trim(limit / 2);
         }
         result
@@ -51,15 +53,15 @@ impl Model {
         self.recording.is_trimming()
     }
 
-    /// Returns true if data arrives faster than it is discarded: the recording takes at least 1.5
-    /// times its memory limit.
+    /// Returns true if the recording takes more than 1.5 times its memory limit, because data
+    /// arrives faster than it is discarded.
     #[must_use]
     pub fn exceeds_memory_limit(&self) -> bool {
         self.live.limit_bytes.is_some_and(|limit| self.recording.memory_bytes() > limit + limit / 2)
     }
 
-    /// Continues discarding the oldest part of the live recording, about `events` events in this
-    /// call. Does nothing if no part is being discarded.
+    /// Continues to discard the oldest part of the live recording, by about `events` events. Does
+    /// nothing if no part is being discarded.
     pub fn continue_discarding(&mut self, events: u64) {
         let (lost, missed) = (self.lost_events(), self.missed_events());
         if self.recording.continue_trim(events) {
@@ -70,7 +72,7 @@ impl Model {
         }
     }
 
-    /// Decodes the next bytes of the recording and shows them.
+    /// Decodes the next bytes of the recording and updates everything that depends on them.
     ///
     /// # Errors
     /// If the bytes are not valid; everything before them stays usable.
@@ -80,7 +82,8 @@ impl Model {
         result.and(self.apply_received())
     }
 
-    /// Updates everything that depends on data received since the last call.
+    /// Updates everything that depends on the data received since the last call; does nothing if
+    /// none was received.
     ///
     /// # Errors
     /// If the recording cannot be read at the moment to show.
@@ -96,8 +99,8 @@ impl Model {
         self.recording_changed()
     }
 
-    /// Updates everything that depends on the recording's length: marks, peaks, a pending link, and
-    /// the moment if it follows the newest event.
+    /// Updates everything that depends on the recording's length: marks and peaks. Goes to the
+    /// moment of a pending link if it has arrived, or to the newest event if the page follows it.
     pub(super) fn recording_changed(&mut self) -> Result<(), FormatError> {
         self.changes.timeline = true;
         self.marks.update(&self.recording);
@@ -121,38 +124,39 @@ impl Model {
         Ok(())
     }
 
-    /// Stores that a link leads to `event`, which is before the part of the recording that the page
-    /// holds, and a message for the user.
+    /// Stores `event`, the moment of a link before the part of the recording that the page holds,
+    /// and a message about it for the user.
     pub(super) fn link_is_too_early(&mut self, event: u64) {
         self.live.linked_event = Some(event);
         self.live.notice = Some(LINK_TOO_EARLY);
     }
 
-    /// Returns a message to show to the user and forgets it; `None` if there is no new one.
+    /// Takes the message to show to the user; `None` if there is no new one.
     pub fn take_notice(&mut self) -> Option<&'static str> {
         self.live.notice.take()
     }
 
-    /// Returns how many events are lost or missed (see the glossary) in everything that the page
-    /// has received, also in the oldest parts that it no longer keeps.
+    /// Returns the number of lost and missed events in everything that the page has received, also
+    /// in the part that it has discarded. Lost events were not recorded; missed events were skipped
+    /// for this page.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.live.lost_before + self.recording.lost_events() + self.live.unreceived_events(&self.recording)
     }
 
-    /// Returns how many of [`lost_events`](Self::lost_events) are missed events: recorded by the
-    /// program, but skipped for this page, because it or its connection was too slow.
+    /// Returns the number of missed events among [`lost_events`](Self::lost_events): recorded by
+    /// the program, but skipped for this page, because it or its connection was too slow.
     #[must_use]
     pub fn missed_events(&self) -> u64 {
         self.live.missed_before + self.recording.skipped_events() + self.live.unreceived_events(&self.recording)
     }
 
-    /// Marks the recording as no longer live, because the connection to the program has ended.
-    /// Everything received stays.
+    /// Marks the live recording as disconnected, because the connection to the program has ended.
+    /// Everything received stays; the page no longer follows the newest event.
     pub fn disconnect(&mut self) {
         if self.origin == Origin::Live {
-            // A user who follows sees the last events. The state at the end is in memory, so this
-            // cannot fail.
+            // Shows the last events to a user who follows. The state at the end is in memory, so
+            // this cannot fail.
             drop(self.apply_received());
             self.origin = Origin::Disconnected;
             self.following = false;
@@ -160,8 +164,8 @@ impl Model {
         }
     }
 
-    /// Marks the recording as live again, because a new connection continues where the last one
-    /// ended. If `following`, the page moves to the newest event, else the moment stays.
+    /// Marks the disconnected recording as live again, because a new connection continues where the
+    /// last one ended. If `following`, the page follows the newest event; else the moment stays.
     pub fn reconnect(&mut self, following: bool) {
         if self.origin == Origin::Disconnected {
             self.origin = Origin::Live;

@@ -1,7 +1,7 @@
-//! The model of the page: recording, moment, range of time, device, selection.
+//! The model of the page: recording, moment, range of time, device and selection.
 //!
-//! Every input is a method call on [`Model`] with everything it needs as arguments, the clock
-//! included; nothing here depends on a page.
+//! Inputs are method calls on [`Model`], also the time of the page's clock; nothing here depends on
+//! a browser.
 
 mod all_devices;
 mod comparison;

@@ -1,4 +1,4 @@
-//! The peaks of the selected device: when they were reached, and how high they are.
+//! The times and heights of the selected device's peaks of allocated and reserved bytes.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use vramscope_trace::{Counters, Peak};
 use super::state::{FoundPeak, Model};
 use crate::timeline::PeakMark;
 
-/// Number of equal time slices of a recording; until a peak's events are loaded, its time is the
-/// start of its slice.
+/// Number of equal time slices of a recording. Until the event of a peak is loaded, the peak's time
+/// is the start of its slice.
 const SLICES: usize = 4096;
 
 impl Model {
-    /// Updates the selected device's peaks of allocated and reserved bytes where they have changed
-    /// or their time was approximate.
+    /// Updates those of the selected device's peaks of allocated and reserved bytes that have
+    /// changed or whose time was approximate.
     pub(super) fn find_peaks(&mut self) {
         let Some(series) = self.recording.series(self.device) else { return };
         let peaks = [series.peak_allocated(), series.peak_reserved()];
@@ -31,8 +31,8 @@ impl Model {
         }
     }
 
-    /// Returns the time of the moment after `moment` events, or `None` if its events are not
-    /// loaded.
+    /// Returns the time in nanoseconds of a moment, which is the time of the event with the number
+    /// `moment`; `None` if this event is not loaded. Moment 0 is the recording's start.
     #[must_use]
     pub fn event_time_ns(&mut self, moment: u64) -> Option<u64> {
         let Some(number) = moment.checked_sub(1) else { return Some(self.recording.start_ns()) };
@@ -40,8 +40,8 @@ impl Model {
         Some(event.map_or(self.recording.start_ns(), |event| event.time_ns))
     }
 
-    /// Returns the start of the time slice that contains `peak`, a peak of the counter that `value`
-    /// selects.
+    /// Returns the start in nanoseconds of the time slice that contains `peak`. `value` returns the
+    /// counter that has this peak.
     fn approximate_time_ns(&self, peak: Peak, value: fn(&Counters) -> u64) -> u64 {
         let whole = self.whole_times();
         let columns = self.recording.series(self.device).map(|series| series.columns(whole.start, whole.end, SLICES));

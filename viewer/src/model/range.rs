@@ -16,32 +16,34 @@ impl Model {
         if self.scale == Scale::Time { self.span.within(self.whole()) } else { self.shown_times.clone() }
     }
 
-    /// Returns the positions that the timeline shows, in the unit of its axis.
+    /// Returns the range of positions that the timeline shows, in the unit of its axis:
+    /// nanoseconds, event numbers or steps.
     #[must_use]
     pub fn shown_positions(&self) -> Range<u64> {
         self.span.within(self.whole())
     }
 
-    /// Returns the positions of the whole recording, in the unit of the timeline's axis.
+    /// Returns the range of positions of the whole recording, in the unit of the timeline's axis.
     #[must_use]
     pub fn whole_positions(&self) -> Range<u64> {
         self.whole()
     }
 
-    /// Returns true if the timeline shows a part of the recording.
+    /// Returns true if the timeline shows only a part of the recording.
     #[must_use]
     pub fn is_zoomed(&self) -> bool {
         self.span.part().is_some()
     }
 
-    /// Returns the unit of the timeline's axis.
+    /// Returns the scale of the timeline's axis: its unit, and the steps on an axis of steps.
     #[must_use]
     pub fn scale(&self) -> &Scale {
         &self.scale
     }
 
-    /// Sets the unit of the timeline's axis, and the part of the recording that it shows; `None`
-    /// keeps the part.
+    /// Sets the scale of the timeline's axis, and the part of the recording that it shows, in
+    /// positions of `scale`. `None` keeps the part; if the unit changes, it shows the whole
+    /// recording.
     pub fn set_scale(&mut self, scale: Scale, part: Option<Range<u64>>) {
         let is_other_kind = scale.kind() != self.scale.kind();
         self.scale = scale;
@@ -55,18 +57,21 @@ impl Model {
         self.changes.timeline = true;
     }
 
-    /// Stores the range of time that the timeline shows on an axis of events or steps.
+    /// Stores the times, in nanoseconds, of the range that the timeline shows on an axis of events
+    /// or steps.
     pub fn set_shown_times(&mut self, times: Range<u64>) {
         self.shown_times = times;
     }
 
-    /// Returns the unit that the user chose for the timeline's axis.
+    /// Returns the unit that the user chose for the timeline's axis. Until the recording has been
+    /// read, [`scale`](Self::scale) may have another one.
     #[must_use]
     pub fn axis(&self) -> AxisKind {
         self.axis
     }
 
-    /// Sets the unit of the timeline's axis.
+    /// Sets the unit that the user chose for the timeline's axis; [`set_scale`](Self::set_scale)
+    /// applies it.
     pub fn set_axis(&mut self, axis: AxisKind) {
         self.axis = axis;
         self.pending_part = None;
@@ -79,25 +84,27 @@ impl Model {
         self.cuts_idle.unwrap_or(self.is_mostly_idle)
     }
 
-    /// Sets whether the timeline leaves out idle time; `None` does if most of the recording is
-    /// idle.
+    /// Sets whether the timeline leaves out idle time; `None` leaves it out if most of the
+    /// recording is idle.
     pub fn set_cuts_idle(&mut self, cuts_idle: Option<bool>) {
         self.cuts_idle = cuts_idle;
         self.everything_changed();
     }
 
-    /// Stores whether most of the recording is idle time. Marks nothing as changed.
+    /// Stores whether most of the recording is idle time. Does not mark the timeline as changed.
     pub fn set_mostly_idle(&mut self, is_mostly_idle: bool) {
         self.is_mostly_idle = is_mostly_idle;
     }
 
-    /// Returns the grouping of the timeline's live bytes; `None` if it shows the counters.
+    /// Returns the property by which the timeline groups and stacks the live bytes; `None` if it
+    /// shows the counters.
     #[must_use]
     pub fn stack(&self) -> Option<GroupBy> {
         self.stack
     }
 
-    /// Sets the grouping of the timeline's live bytes; `None` shows the counters.
+    /// Sets the property by which the timeline groups and stacks the live bytes; `None` shows the
+    /// counters.
     pub fn set_stack(&mut self, stack: Option<GroupBy>) {
         self.stack = stack;
         self.everything_changed();
@@ -109,13 +116,14 @@ impl Model {
         TimedMoment { event: self.state().event(), time_ns: self.time_ns() }
     }
 
-    /// Takes the positions of a link that were waiting for the axis to be shown.
+    /// Takes the range of a link, in positions of the chosen axis, that waits until this axis can
+    /// be shown; `None` if no range waits.
     pub fn take_pending_part(&mut self) -> Option<Range<u64>> {
         self.pending_part.take()
     }
 
-    /// Shows the marks of a recording that was opened by its index, once a pass over its events has
-    /// found them. Does nothing if they are shown.
+    /// Adds the marks of a recording that was opened by its index, once a pass over its events has
+    /// found them. Does nothing if the recording already has its marks.
     pub fn add_marks(&mut self, marks: &[Annotation]) {
         if self.recording.add_marks(marks) {
             self.marks.update(&self.recording);
@@ -128,13 +136,13 @@ impl Model {
         self.changes.timeline = true;
     }
 
-    /// Shows a part of the recording, given by positions on the timeline's axis.
+    /// Shows a part of the recording on the timeline, given by positions on its axis.
     pub fn show_positions(&mut self, part: Range<u64>) {
         self.change_span(|span, whole| span.set(part, whole));
     }
 
-    /// Returns the first and the last moment that the timeline shows. In a part of the recording
-    /// whose chunks are not loaded, they are the first and last moments of chunks.
+    /// Returns the first and the last moment (event number) that the timeline shows. Where chunks
+    /// are not loaded, they are approximate: the first or last moment of a chunk.
     #[must_use]
     pub fn shown_moments(&self) -> (u64, u64) {
         let (first, last) = (self.recording.first_event(), self.recording.end_event());
@@ -146,7 +154,7 @@ impl Model {
             }
             Scale::Time | Scale::Steps(_) => {
                 let times = self.range();
-                // The events at the first time are shown, too.
+                // Includes the events at the first time.
                 let before = times.start.saturating_sub(1);
                 (self.recording.event_at_time(before), self.recording.event_at_time(times.end))
             }
@@ -179,8 +187,8 @@ impl Model {
         }
     }
 
-    /// Changes the timeline's range by `change`, which also gets the whole recording's range, and
-    /// redraws everything.
+    /// Calls `change` with the timeline's range and the range of the whole recording, and marks
+    /// everything as changed. Loading continues if it had stopped after an error.
     pub(super) fn change_span(&mut self, change: impl FnOnce(&mut TimeSpan, Range<u64>)) {
         let whole = self.whole();
         change(&mut self.span, whole);
@@ -194,8 +202,8 @@ impl Model {
         self.change_span(|span, _| *span = TimeSpan::new(least_length));
     }
 
-    /// Makes the timeline show `factor` times as much (below 1: less), with the position `around`
-    /// (a time in nanoseconds on an axis of time) at an unchanged pixel.
+    /// Makes the timeline show a range `factor` times as long (below 1: shorter). The position
+    /// `around`, in the unit of the axis, stays at its pixel.
     pub fn zoom(&mut self, factor: f64, around: u64) {
         self.change_span(|span, whole| span.zoom(factor, around, whole));
     }

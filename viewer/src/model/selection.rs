@@ -7,8 +7,9 @@ use super::state::Model;
 use crate::heatmap::{Hit, hit_at};
 
 impl Model {
-    /// Selects the allocation that is live at an address, or what else is there; `None` clears the
-    /// selection. A selected allocation stays selected at moments at which it does not exist.
+    /// Selects the allocation that is live at a device address, or the address itself if none is.
+    /// `None` clears the selection. A selected allocation stays selected at moments at which it is
+    /// not live.
     pub fn select(&mut self, address: Option<u64>) {
         self.selection = address;
         let block = self.at_selection().and_then(|hit| hit.block);
@@ -35,9 +36,9 @@ impl Model {
         self.selected_since.filter(|_| self.selection.is_some())
     }
 
-    /// Returns the selected allocation if it is live at the moment on the screen, or the object at
-    /// the selected address if no allocation is selected. `None` without a selection, if another
-    /// block or free space is in the allocation's place, and outside of all segments.
+    /// Returns the selected allocation's block, if the allocation is live at the moment on the
+    /// screen; if only an address is selected, the block or free range there. `None` without a
+    /// selection, if the selected allocation is not live, and outside of all segments.
     #[must_use]
     pub fn selected(&self) -> Option<Hit> {
         let is_selected = |hit: &Hit| match (self.selected_since, hit.block) {
@@ -48,23 +49,23 @@ impl Model {
         self.at_selection().filter(is_selected)
     }
 
-    /// Returns the block or free range at the selected address at the moment on the screen, also if
-    /// it is not the selected allocation.
+    /// Returns the block or free range at the selected address at the moment on the screen, even if
+    /// it does not belong to the selected allocation.
     fn at_selection(&self) -> Option<Hit> {
         hit_at(self.device_state(), self.selection?)
     }
 
-    /// Returns true if a block exists from event number `since` on. All blocks that are older than
-    /// the recording count as existing from its first event on.
+    /// Returns true if event number `since` allocated `block`. If both are before the recording's
+    /// first event, true as well, since such events are not known.
     fn exists_since(&self, block: &Block, since: u64) -> bool {
         let first = self.recording().first_event();
         block.since_event.saturating_add(1) == since || (block.since_event <= first && since <= first)
     }
 
-    /// Selects the next block or free range by address, or the previous unless `forward`; with
-    /// `whole_segments`, the first one of the next or previous segment.
+    /// Selects the next block or free range by address, or the previous one unless `forward`. If
+    /// `whole_segments`, selects the first one of the next or previous segment.
     ///
-    /// Without a selection, the first is selected; at the last, nothing changes.
+    /// Without a selection, selects the first one of all. Does nothing if there is no next one.
     pub fn select_neighbor(&mut self, forward: bool, whole_segments: bool) {
         let device = self.device_state();
         let mut addresses: Box<dyn Iterator<Item = u64>> = if whole_segments {
@@ -84,7 +85,8 @@ impl Model {
         }
     }
 
-    /// Selects a range of event numbers, both included, in any order; `None` clears it.
+    /// Selects the range of moments between two event numbers, which may be in any order; `None`
+    /// clears it. Event numbers beyond the recording are clamped.
     pub fn select_range(&mut self, range: Option<(u64, u64)>) {
         let (first, last) = (self.recording().first_event(), self.recording().end_event());
         let within = |event: u64| event.clamp(first, last);
@@ -92,19 +94,21 @@ impl Model {
         self.moment_changed();
     }
 
-    /// Returns the first and the last event number of the selected range.
+    /// Returns the first and the last event number of the selected range; `None` if no range is
+    /// selected.
     #[must_use]
     pub fn selected_range(&self) -> Option<(u64, u64)> {
         self.selected_range
     }
 
-    /// Selects the group of blocks with this number of a grouping; `None` clears it.
+    /// Selects a group of blocks, given by the property of a grouping and the group's number in it;
+    /// `None` clears it.
     pub fn select_group(&mut self, group: Option<(GroupBy, u32)>) {
         self.selected_group = group;
         self.moment_changed();
     }
 
-    /// Returns the selected group: what blocks are grouped by, and the group's number.
+    /// Returns the selected group of blocks: the property of its grouping, and its number in it.
     #[must_use]
     pub fn selected_group(&self) -> Option<(GroupBy, u32)> {
         self.selected_group

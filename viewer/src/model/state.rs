@@ -1,4 +1,4 @@
-//! The model's state, and moving through it.
+//! The model's state, and the methods that move through the recording.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -19,11 +19,10 @@ use crate::playback::Playback;
 use crate::span::TimeSpan;
 use crate::timeline::{AxisKind, PeakMark, Scale};
 
-/// Where the recording on the page comes from: no recording, a file or URL, a running program, or a
-/// program whose connection has ended.
+/// The origin of the recording on the page.
 ///
 /// The model has no connection of its own: [`disconnect`](Model::disconnect) and
-/// [`reconnect`](Model::reconnect) switch between the last two.
+/// [`reconnect`](Model::reconnect) switch between `Live` and `Disconnected`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// No recording has been opened.
@@ -37,7 +36,7 @@ pub enum Origin {
     Disconnected,
 }
 
-/// A peak to go to: of the allocated or of the reserved bytes.
+/// The counter whose peak is meant: allocated or reserved bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeakKind {
     /// The peak of the allocated bytes.
@@ -46,22 +45,22 @@ pub enum PeakKind {
     Reserved,
 }
 
-/// The parts of the page to compute and draw again: the timeline, or everything that depends on the
-/// moment.
+/// The parts of the page that have changed, and must be computed and drawn again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// The timeline: the recording, the range of time or the bands have changed.
+    /// Whether the timeline has changed: the recording, the range of time or the bands.
     pub timeline: bool,
-    /// Everything that depends on the moment.
+    /// Whether anything that depends on the moment has changed: cursor, panes and texts.
     pub moment: bool,
 }
 
-/// A requested moment, by event number or by time, that waits for its bytes.
+/// A requested moment whose bytes are not loaded yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PendingMoment {
     /// The moment after this many events.
     Event(u64),
-    /// The last moment at or before a time; its event number is known once the events are loaded.
+    /// The last moment at or before a time in nanoseconds; its event number is known once the
+    /// events are loaded.
     Time(u64),
 }
 
@@ -70,18 +69,18 @@ pub(super) enum PendingMoment {
 pub(super) struct FoundPeak {
     pub(super) peak: Peak,
     pub(super) mark: PeakMark,
-    /// Whether the mark's time is only that of a slice of the recording.
+    /// Whether the mark's time is only the start of the time slice that contains the peak.
     pub(super) is_approximate: bool,
 }
 
-/// Everything that the page shows: the recording, the moment, the device, the selection, the view.
+/// Everything that the page shows: recording, moment, device, selection and view.
 #[derive(Default)]
 pub struct Model {
     pub(super) recording: Recording,
     pub(super) live: LiveState,
-    /// The moment on the screen, with the memory of the selected device.
+    /// A replay of the selected device up to the moment on the screen.
     replay: Replay,
-    /// The memory of all devices at the moment on the screen, once it was needed.
+    /// A replay of all devices up to the moment on the screen, made on demand.
     pub(super) complete_replay: CompleteReplay,
     /// Reads single events without moving the moment on the screen.
     pub(super) lookup: Replay,
@@ -92,28 +91,32 @@ pub struct Model {
     pub(super) name: String,
     pub(super) origin: Origin,
     pub(super) device: DeviceId,
-    /// The positions that the timeline shows, in the unit of `scale`.
+    /// The range that the timeline shows, in positions of `scale`.
     pub(super) span: TimeSpan,
-    /// The unit of the timeline's axis.
+    /// The scale of the timeline's axis: its unit, and the steps on an axis of steps.
     pub(super) scale: Scale,
-    /// The unit that the user chose for the axis; a recording that is not read yet has an axis of
-    /// time.
+    /// The unit that the user chose for the timeline's axis. Until the recording has been read,
+    /// `scale` may have another one.
     pub(super) axis: AxisKind,
-    /// Whether the timeline leaves out idle time; `None` leaves that to the recording.
+    /// Whether the timeline leaves out idle time; `None` leaves it out if `is_mostly_idle`.
     pub(super) cuts_idle: Option<bool>,
-    /// Whether most of the recording is idle time, as far as that is known.
+    /// Whether most of the recording is known to be idle time.
     pub(super) is_mostly_idle: bool,
-    /// Grouping of the timeline's live bytes; `None` shows the counters.
+    /// The property by which the timeline groups and stacks the live bytes; `None` shows the
+    /// counters.
     pub(super) stack: Option<GroupBy>,
-    /// The positions of a link on an axis that is not shown yet.
+    /// The range of a link, in positions of `axis`, until this axis can be shown.
     pub(super) pending_part: Option<Range<u64>>,
-    /// The times that the timeline shows if its axis is not one of time.
+    /// The times in nanoseconds that the timeline shows on an axis of events or steps.
     pub(super) shown_times: Range<u64>,
-    /// Whether the timeline does not scroll to the moment that it goes to next.
+    /// Whether the next change of the moment leaves the timeline's range as it is, instead of
+    /// scrolling to the moment.
     pub(super) holds_span: bool,
+    /// Whether the page moves to each newest event of a live recording.
     pub(super) following: bool,
-    /// A link into the part of a live recording that has not arrived yet.
+    /// A link into a part of a live recording that has not arrived yet.
     pub(super) pending_link: Option<Link>,
+    /// The selected device address.
     pub(super) selection: Option<u64>,
     /// The event number from which the selected allocation exists.
     pub(super) selected_since: Option<u64>,
@@ -121,19 +124,22 @@ pub struct Model {
     pub(super) selected_range: Option<(u64, u64)>,
     /// The selected group: what blocks are grouped by, and the group's number.
     pub(super) selected_group: Option<(GroupBy, u32)>,
-    /// The free memory of a device at a moment, computed once.
+    /// A cache of the free memory of a device at a moment (event number).
     pub(super) free_memory: Cell<Option<(DeviceId, u64, FreeMemory)>>,
+    /// The moment that the page goes to once its bytes are loaded.
     pub(super) pending_moment: Option<PendingMoment>,
+    /// Whether loading has stopped after an error.
     pub(super) fetching_failed: bool,
-    /// Device, range and width of the timeline whose events are all loaded.
+    /// Device, time range in nanoseconds and width in pixels of the last timeline whose columns
+    /// were all exact.
     pub(super) complete_view: Option<(DeviceId, Range<u64>, usize)>,
-    /// Whether the whole recording is loaded, or is too large to be loaded before it is needed.
+    /// Whether the rest of the recording is not to be loaded in advance: it is loaded or too large.
     pub(super) is_rest_settled: bool,
-    /// Whether the event that led to the moment was asked for before it was loaded.
+    /// Whether [`last_event`](Self::last_event) found that the event is not loaded.
     pub(super) last_event_is_missing: bool,
-    /// Width of the timeline's chart in pixels; events are loaded to draw it exactly.
+    /// Width of the timeline's chart in pixels; every pixel column is loaded until it is exact.
     pub timeline_width: usize,
-    /// Playing or paused, and the speed.
+    /// The state and the speed of playback.
     pub playback: Playback,
     /// The property that block colors show.
     pub color_by: ColorBy,
@@ -142,16 +148,16 @@ pub struct Model {
     pub heatmap_view: View,
     /// The second side of a comparison with the recording.
     pub comparison: Comparison,
-    /// The state of a device before its first event.
+    /// The state of every device before its first event.
     empty_device: DeviceState,
     pub(super) changes: Changes,
-    /// Number of recordings opened, live ones that begin again included.
+    /// Number of recordings opened so far; a live recording that is read again counts again.
     opened: u64,
 }
 
 impl Model {
-    /// Starts with an empty recording called `name`. Coloring, choice of bands and playback speed
-    /// are kept.
+    /// Replaces the recording by an empty one called `name`. Keeps the settings of colors, bands,
+    /// the timeline's axis and the playback speed.
     pub fn reset(&mut self, name: &str, origin: Origin) {
         *self = Self {
             name: name.to_owned(),
@@ -182,13 +188,13 @@ impl Model {
         self.seek(self.peak_event(PeakKind::Allocated))
     }
 
-    /// Returns the parts of the page to compute and draw again since the last call, and clears
-    /// them.
+    /// Returns the parts of the page that have changed since the last call.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)
     }
 
-    /// Returns true if something must be computed and drawn again.
+    /// Returns true if any part of the page has changed since the last
+    /// [`take_changes`](Self::take_changes).
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.changes.timeline || self.changes.moment
@@ -207,8 +213,8 @@ impl Model {
 
     // The moment.
 
-    /// Goes to the moment after `event` events, or to the nearest in the recording, now or once its
-    /// bytes are loaded. Following continues.
+    /// Goes to the moment after `event` events, or to the nearest one in the recording: now, or
+    /// once its bytes are loaded. Does not stop following.
     pub(super) fn go_to(&mut self, event: u64) -> Result<(), FormatError> {
         if self.load_moment(PendingMoment::Event(event)) {
             return Ok(());
@@ -239,8 +245,8 @@ impl Model {
         self.live.linked_event = None;
     }
 
-    /// Goes to the moment after `event` events, or to the nearest in the recording, and stops
-    /// following.
+    /// Goes to the moment after `event` events, or to the nearest one in the recording, and stops
+    /// following the newest event.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -251,8 +257,8 @@ impl Model {
         self.go_to(event)
     }
 
-    /// Goes to the moment after `event` events like [`seek`](Self::seek), but keeps what the timeline
-    /// shows, because a link states both.
+    /// Goes to the moment after `event` events like [`seek`](Self::seek), but keeps the timeline's
+    /// range, which the link states as well.
     pub(super) fn seek_linked(&mut self, event: u64) -> Result<(), FormatError> {
         self.stop_following();
         self.playback.restart_clock();
@@ -260,7 +266,8 @@ impl Model {
         self.go_to(event)
     }
 
-    /// Goes to the last moment at or before `time_ns` (the recording's time), and stops following.
+    /// Goes to the last moment at or before `time_ns` (nanoseconds of the recording's time), and
+    /// stops following the newest event.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -273,7 +280,8 @@ impl Model {
         Ok(())
     }
 
-    /// Goes to the last moment of the recording if `end`, else to the first, and stops following.
+    /// Goes to the last moment of the recording if `end`, else to the first one, and stops
+    /// following the newest event.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -290,7 +298,7 @@ impl Model {
         self.seek(self.peak_event(kind))
     }
 
-    /// Goes to the recording's last event; a live recording is followed from then on.
+    /// Goes to the recording's last event, and follows the newest event of a live recording.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -303,8 +311,8 @@ impl Model {
         self.go_to(self.recording.end_event())
     }
 
-    /// Starts playback, or pauses it if it is playing; at the last moment it starts from the
-    /// beginning. `clock_ms` is the page's clock.
+    /// Starts playback, or pauses it if it is playing. At the last moment, playback starts from the
+    /// recording's beginning. `clock_ms` is the time of the page's clock in milliseconds.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -325,7 +333,8 @@ impl Model {
         Ok(())
     }
 
-    /// Advances playback to time `clock_ms` of the page's clock. Returns true while it is playing.
+    /// Advances playback to the time `clock_ms` of the page's clock, in milliseconds. Returns true
+    /// while it is playing.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -385,8 +394,8 @@ impl Model {
         self.replay.state()
     }
 
-    /// Returns the recording's time at which the page is, in nanoseconds; during playback it may be
-    /// between two events.
+    /// Returns the time of the moment on the screen, in nanoseconds of the recording's time. During
+    /// playback it may be between two events.
     #[must_use]
     pub fn time_ns(&self) -> u64 {
         self.playback.time_ns().unwrap_or_else(|| self.state().time_ns()).max(self.recording.start_ns())
@@ -398,9 +407,9 @@ impl Model {
         self.state().device(self.device).unwrap_or(&self.empty_device)
     }
 
-    /// Returns the event that led to the moment on the screen, with its index from 0.
+    /// Returns the last event before the moment on the screen, with its index from 0.
     ///
-    /// `None` at the start of the recording, and while the event is not loaded.
+    /// Returns `None` at the start of the recording, and while the event is not loaded.
     pub fn last_event(&mut self) -> Option<(u64, Event)> {
         let number = self.state().event().checked_sub(1)?;
         let event = self.replay.event(&self.recording, number);
@@ -441,13 +450,14 @@ impl Model {
         if self.origin == Origin::File || program.is_empty() { &self.name } else { program }
     }
 
-    /// Returns the number of recordings opened so far; another number means another recording.
+    /// Returns the number of recordings opened so far. It changes whenever the recording on the
+    /// page is replaced or read again.
     #[must_use]
     pub fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// Returns where the recording comes from.
+    /// Returns the origin of the recording on the page.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.origin

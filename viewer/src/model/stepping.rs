@@ -1,15 +1,16 @@
-//! Steps by events of the selected device.
+//! Moves the moment on the screen by single events of the selected device.
 
 use vramscope_trace::{Event, EventKind, FormatError};
 
 use super::state::Model;
 
-/// Maximum number of events that a step to an event of the selected device passes.
+/// Maximum number of events, of all devices, that one step over events of the selected device
+/// visits. It ends at the last event visited.
 const MAX_STEPPED_EVENTS: u32 = 1 << 18;
 
 impl Model {
-    /// Goes forward by `events` events of the selected device, or back if negative, at most to an
-    /// end of the recording, and pauses playback. Stays if the device has no such event.
+    /// Goes forward by `events` events of the selected device, or back if negative, and pauses
+    /// playback. If fewer events are left, goes to the last of them, or stays if there is none.
     ///
     /// # Errors
     /// If the recording cannot be read there.
@@ -21,9 +22,9 @@ impl Model {
         self.seek(to)
     }
 
-    /// Returns the moment `events` events of the selected device after the moment `from`, or before
-    /// it if negative; the last one that is found if there are fewer, or `from` without any. Where
-    /// a chunk is not loaded, the moment there.
+    /// Returns the moment `events` events of the selected device after the moment `from` (before it
+    /// if negative). If fewer events are left, returns the moment of the last of them, or `from`
+    /// without any. If the search comes to a chunk that is not loaded, returns the moment there.
     fn moment_of_device(&mut self, from: u64, events: i64) -> u64 {
         let (first, end) = (self.recording.first_event(), self.recording.end_event());
         let (mut at, mut found, mut left) = (from, from, events.unsigned_abs());
