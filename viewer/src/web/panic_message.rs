@@ -11,15 +11,15 @@ use web_sys::console;
 type MessageFunction = Box<dyn FnOnce(String)>;
 
 thread_local! {
-    /// Shows a panic's message to the user. Called once: later panics are consequences of the
-    /// first.
+    /// The function that shows a panic's message to the user. It is called once, because later
+    /// panics are consequences of the first.
     static REPORT: RefCell<Option<MessageFunction>> = const { RefCell::new(None) };
 }
 
 /// Installs a panic hook that calls `report` with a message for the user, and writes the panic to
 /// the browser's console.
 pub(super) fn report_to(report: impl FnOnce(String) + 'static) {
-    /// Installs the hook once, however often the viewer is started.
+    /// Ensures that the panic hook is installed once, however often the viewer is started.
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         let previous = panic::take_hook();

@@ -10,7 +10,8 @@ const PREFIX: &str = "vramscope.";
 
 #[wasm_bindgen]
 extern "C" {
-    // Errors of reaching the storage itself are caught, too.
+    // Returns a text from the browser's `localStorage`. The error may also be that the storage is
+    // not accessible.
     #[wasm_bindgen(catch, js_namespace = localStorage, js_name = getItem)]
     fn get_item(name: &str) -> Result<Option<String>, JsValue>;
 
