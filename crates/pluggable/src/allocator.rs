@@ -14,11 +14,13 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 
+use vramscope_collector::DevicePool;
+
 use crate::exception::{Exception, Failure};
 use crate::loaded::LoadedLibrary;
 use crate::process::StatsReset;
 use crate::statistics::write_text;
-use crate::{MempoolPair, catch_panic, existing_process, fail, print_error, process};
+use crate::{CudaProcess, MempoolPair, catch_panic, existing_process, fail, process, try_with_process, with_process};
 
 /// The versions of PyTorch 2 with the declarations in [`POOL_FUNCTIONS`], by the wheels' headers.
 const MINORS: std::ops::RangeInclusive<c_int> = 11..=15;
@@ -31,30 +33,15 @@ const WORDS_BEFORE_FUNCTIONS: usize = 2;
 /// The most words that a table is assumed to have, against damage.
 const MAX_TABLE_WORDS: usize = 512;
 
-/// A function of the class that is replaced, by its exported name.
-struct Replacement {
-    name: &'static CStr,
-    function: *const c_void,
-}
-
-/// Functions that are found by their names.
-const NAMED: [Replacement; 4] = [
-    Replacement {
-        name: c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator9cacheInfoEaPm",
-        function: cache_info as *const c_void,
-    },
-    Replacement {
-        name: c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator17getMemoryFractionEa",
-        function: memory_fraction as *const c_void,
-    },
-    Replacement {
-        name: c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator14resetPeakStatsEa",
-        function: reset_peak_stats as *const c_void,
-    },
-    Replacement {
-        name: c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator21resetAccumulatedStatsEa",
-        function: reset_accumulated_stats as *const c_void,
-    },
+/// The functions of the class that are found by their exported names, and what replaces them.
+const NAMED: [(&CStr, *const c_void); 4] = [
+    (c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator9cacheInfoEaPm", cache_info as _),
+    (c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator17getMemoryFractionEa", memory_fraction as _),
+    (c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator14resetPeakStatsEa", reset_peak_stats as _),
+    (
+        c"_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator21resetAccumulatedStatsEa",
+        reset_accumulated_stats as _,
+    ),
 ];
 
 /// The function before those in [`POOL_FUNCTIONS`], and the one after them.
@@ -103,20 +90,13 @@ extern "C-unwind" fn reset_accumulated_stats(_: Allocator, device: i8) {
 }
 
 fn reset_stats(device: i8, reset: StatsReset) {
-    catch_panic("resetStats", (), || {
-        if let Some(process) = existing_process() {
-            process.reset_stats(device.into(), reset);
-        }
-    });
+    with_process("resetStats", existing_process, |process| process.reset_stats(device.into(), reset));
 }
 
 /// `CUDAAllocator::getPoolUseCount`.
 extern "C-unwind" fn pool_use_count(_: Allocator, device: i8, mempool: MempoolPair) -> c_int {
-    let users = catch_panic("getPoolUseCount", None, || {
-        let users = existing_process()?.with_pool(device.into(), |pool| pool.pool_users(mempool.into()));
-        users.ok()
-    });
-    users.map_or(0, |users| users as c_int)
+    let users = || Some(existing_process()?.pool(device.into()).ok()?.pool_users(mempool.into()));
+    catch_panic("getPoolUseCount", None, users).map_or(0, |users| users as c_int)
 }
 
 /// `CUDAAllocator::createOrIncrefPool`. `custom` points to a `std::shared_ptr` with the program's
@@ -140,8 +120,8 @@ fn try_create_pool(device: i8, mempool: MempoolPair, custom: *const *const c_voi
                  out its argument",
             );
         }
-        let created = process()?.with_pool(device.into(), |pool| pool.create_pool(mempool.into()));
-        let result = created.and_then(|created| created.map_err(|error| error.to_string()));
+        let create = |pool: &DevicePool<_>| pool.create_pool(mempool.into()).map_err(|error| error.to_string());
+        let result = process()?.pool(device.into()).and_then(create);
         result.err().and_then(|reason| exception(&format!("vramscope: {reason}")))
     })
 }
@@ -153,20 +133,15 @@ fn exception(reason: &str) -> Option<Exception> {
 
 /// `CUDAAllocator::setUseOnOOM`.
 extern "C-unwind" fn set_use_on_oom(_: Allocator, device: i8, mempool: MempoolPair, use_on_oom: bool) {
-    catch_panic("setUseOnOOM", (), || {
-        if let Some(process) = process() {
-            let result = process.with_pool(device.into(), |pool| pool.set_use_on_oom(mempool.into(), use_on_oom));
-            print_error("setUseOnOOM", result);
-        }
+    try_with_process("setUseOnOOM", process, |process: &CudaProcess| {
+        process.pool(device.into()).map(|pool| pool.set_use_on_oom(mempool.into(), use_on_oom))
     });
 }
 
 /// `CUDAAllocator::setNoSplit`.
 extern "C-unwind" fn set_no_split(_: Allocator, device: i8, mempool: MempoolPair) {
-    catch_panic("setNoSplit", (), || {
-        if let Some(process) = process() {
-            print_error("setNoSplit", process.with_pool(device.into(), |pool| pool.set_no_split(mempool.into())));
-        }
+    try_with_process("setNoSplit", process, |process: &CudaProcess| {
+        process.pool(device.into()).map(|pool| pool.set_no_split(mempool.into()))
     });
 }
 
@@ -185,11 +160,11 @@ fn replaced_table(
     };
     let mut table = words.to_vec();
     // Some are not in every version.
-    for replacement in NAMED.iter().filter(|replacement| address_of(replacement.name).is_some()) {
-        let Some(index) = position(replacement.name) else {
-            return unknown(&format!("it has no {}", replacement.name.to_string_lossy()));
+    for (name, function) in NAMED.into_iter().filter(|(name, _)| address_of(name).is_some()) {
+        let Some(index) = position(name) else {
+            return unknown(&format!("it has no {}", name.to_string_lossy()));
         };
-        table[index] = replacement.function;
+        table[index] = function;
     }
     if !MINORS.contains(&minor) {
         return Ok(table);
@@ -307,7 +282,7 @@ mod tests {
     fn table_with(count: usize) -> Vec<*const c_void> {
         let address = |name: &CStr| name.as_ptr().cast();
         let mut words = vec![ptr::null(), address(c"type"), address(c"destructor")];
-        words.extend(NAMED.iter().map(|replacement| address(replacement.name)));
+        words.extend(NAMED.map(|(name, _)| address(name)));
         words.push(address(BEFORE_POOL_FUNCTIONS));
         words.extend((0..count).map(|_| address(c"hidden")));
         words.extend([address(AFTER_POOL_FUNCTIONS), address(c"last")]);
@@ -338,7 +313,7 @@ mod tests {
             assert!(error.ends_with("its functions for private pools are in another order"), "{error}");
         }
         let mut twice = table_with(POOL_FUNCTIONS.len());
-        twice.push(NAMED[0].name.as_ptr().cast());
+        twice.push(NAMED[0].0.as_ptr().cast());
         assert!(replaced_table(&twice, 11, address_of).is_err());
         assert!(replaced_table(&table_with(POOL_FUNCTIONS.len()), 11, |_| None).is_err());
     }

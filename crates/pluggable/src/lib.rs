@@ -48,9 +48,12 @@ use crate::cuda_devices::CudaDevices;
 use crate::exception::{Exception, Failure};
 use crate::process::{Observer, ProcessState};
 
+/// The library's state, with GPUs.
+type CudaProcess = ProcessState<CudaDevices>;
+
 /// The library's state in this process (pools, recording and page), created by the first call that
 /// needs it. A forked child has a state of its own.
-static PROCESS: ProcessLocal<OnceLock<ProcessState<CudaDevices>>> = ProcessLocal::new();
+static PROCESS: ProcessLocal<OnceLock<CudaProcess>> = ProcessLocal::new();
 
 /// The rank of this process's parent at the fork, if [`vramscope_after_fork`] has noted it.
 static PARENT_RANK: ProcessLocal<OnceLock<Rank>> = ProcessLocal::new();
@@ -80,27 +83,27 @@ static CREATION: ProcessMutex<()> = ProcessMutex::new();
 /// Returns the library's state in this process, creating it in the first call; `None` in a child of
 /// a process that had used the driver before the fork: CUDA does not work there.
 #[inline]
-fn process() -> Option<&'static ProcessState<CudaDevices>> {
+fn process() -> Option<&'static CudaProcess> {
     // The state of a parent is not used: its threads may have left it in any state.
     if cuda_devices::is_unusable() { None } else { Some(PROCESS.get().get().unwrap_or_else(create_process)) }
 }
 
 /// Creates the library's state in this process, unless another thread just did.
 #[cold]
-fn create_process() -> &'static ProcessState<CudaDevices> {
+fn create_process() -> &'static CudaProcess {
     let _creation = CREATION.lock();
     PROCESS.get().get_or_init(initialize)
 }
 
 /// Returns the library's state in this process; `None` if no call has created it yet, and in a
 /// child of a process that had used the driver before the fork.
-fn existing_process() -> Option<&'static ProcessState<CudaDevices>> {
+fn existing_process() -> Option<&'static CudaProcess> {
     if cuda_devices::is_unusable() { None } else { PROCESS.get().get() }
 }
 
 /// Creates the library's state from the environment variables and the program's choices, and
 /// installs the log and the handlers for exit and fork.
-fn initialize() -> ProcessState<CudaDevices> {
+fn initialize() -> CudaProcess {
     /// True once the handler is registered, also by a parent: children inherit it.
     static HAS_EXIT_HANDLER: AtomicBool = AtomicBool::new(false);
     log::install();
@@ -139,11 +142,9 @@ pub(crate) fn parent_rank() -> Rank {
 /// The handler that runs when the process exits: completes the recording's file and ends the
 /// server. Memory can still be allocated and freed afterwards.
 extern "C" fn at_exit() {
-    catch_panic("exit handler", (), || {
-        if let Some(process) = existing_process() {
-            lifecycle::set_exiting();
-            process.shut_down();
-        }
+    with_process("exit handler", existing_process, |process| {
+        lifecycle::set_exiting();
+        process.shut_down();
     });
 }
 
@@ -157,14 +158,28 @@ fn catch_panic<T>(name: &str, default: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Prints an error of the C function `name`, which cannot return it, to stderr. Prints nothing for
-/// `Ok` and while the process exits.
-fn print_error<E: ToString>(name: &str, result: Result<(), E>) {
-    if let Err(error) = result
-        && !lifecycle::is_exiting()
-    {
-        log::print(&format!("{name}: {}", error.to_string()));
-    }
+/// Runs the body of the C function `name` with the library's state that `find` returns, if there is
+/// one.
+#[inline]
+fn with_process(name: &str, find: impl FnOnce() -> Option<&'static CudaProcess>, body: impl FnOnce(&CudaProcess)) {
+    catch_panic(name, (), || find().map_or((), body));
+}
+
+/// As [`with_process`], for a body that can fail. The function cannot return the error, so it is
+/// printed to stderr, except while the process exits.
+#[inline]
+fn try_with_process<E: ToString>(
+    name: &str,
+    find: impl FnOnce() -> Option<&'static CudaProcess>,
+    body: impl FnOnce(&CudaProcess) -> Result<(), E>,
+) {
+    with_process(name, find, |process| {
+        if let Err(error) = body(process)
+            && !lifecycle::is_exiting()
+        {
+            log::print(&format!("{name}: {}", error.to_string()));
+        }
+    });
 }
 
 /// A private pool's id as PyTorch passes it: `c10::cuda::MempoolId_t`, a
@@ -256,14 +271,9 @@ fn fail(failure: Failure, reason: &str) -> Result<*mut c_void, Exception> {
 /// nothing for null. Any other address that is not allocated is ignored and reported on stderr.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_free(address: *mut c_void, _size: usize, device: c_int, _stream: *mut c_void) {
-    catch_panic("vramscope_free", (), || {
-        if address.is_null() {
-            return;
-        }
-        // In a forked child the memory belongs to the parent, which frees it.
-        let Some(process) = existing_process() else { return };
-        print_error("vramscope_free", process.free(address.addr() as u64, device));
-    });
+    // In a forked child the memory belongs to the parent, which frees it.
+    let process = || existing_process().filter(|_| !address.is_null());
+    try_with_process("vramscope_free", process, |process| process.free(address.addr() as u64, device));
 }
 
 /// Initializes the library and the driver; pass it to `set_init_fn` of PyTorch's
@@ -271,11 +281,7 @@ pub extern "C" fn vramscope_free(address: *mut c_void, _size: usize, device: c_i
 /// allocation.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_init(_device_count: c_int) {
-    catch_panic("vramscope_init", (), || {
-        if let Some(process) = process() {
-            process.list_devices();
-        }
-    });
+    with_process("vramscope_init", process, ProcessState::list_devices);
 }
 
 /// Prepares the library for a forked child, before the child changes its environment. A child
@@ -291,11 +297,7 @@ pub extern "C" fn vramscope_after_fork() {
 /// `set_reset_fn` of PyTorch's `CUDAPluggableAllocator`. A failure is printed to stderr.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_empty_cache() {
-    catch_panic("vramscope_empty_cache", (), || {
-        if let Some(process) = existing_process() {
-            print_error("vramscope_empty_cache", process.empty_cache());
-        }
-    });
+    try_with_process("vramscope_empty_cache", existing_process, ProcessState::empty_cache);
 }
 
 /// Limits a device's pool to `fraction`, from 0 to 1, of the device's memory, as
@@ -304,11 +306,8 @@ pub extern "C" fn vramscope_empty_cache() {
 /// stderr.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_set_memory_fraction(fraction: f64, device: c_int) {
-    catch_panic("vramscope_set_memory_fraction", (), || {
-        if let Some(process) = process() {
-            print_error("vramscope_set_memory_fraction", process.set_memory_fraction(fraction, device));
-        }
-    });
+    let set = |process: &CudaProcess| process.set_memory_fraction(fraction, device);
+    try_with_process("vramscope_set_memory_fraction", process, set);
 }
 
 /// Records that `stream` uses the block at `address`, as `torch.Tensor.record_stream()` does, so
@@ -316,13 +315,11 @@ pub extern "C" fn vramscope_set_memory_fraction(fraction: f64, device: c_int) {
 /// `set_record_stream_fn` of PyTorch's `CUDAPluggableAllocator`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_record_stream(address: *mut c_void, stream: *mut c_void) {
-    catch_panic("vramscope_record_stream", (), || {
-        // A tensor without elements has a null address.
-        if let Some(process) = existing_process().filter(|_| !address.is_null()) {
-            let stream = StreamId(stream.expose_provenance() as u64);
-            print_error("vramscope_record_stream", process.record_stream(address.addr() as u64, stream));
-        }
-    });
+    // A tensor without elements has a null address.
+    let process = || existing_process().filter(|_| !address.is_null());
+    let stream = StreamId(stream.expose_provenance() as u64);
+    let record = |process: &CudaProcess| process.record_stream(address.addr() as u64, stream);
+    try_with_process("vramscope_record_stream", process, record);
 }
 
 /// Serves a device's requests from the private pool `pool` from now on; pass it to
@@ -334,31 +331,22 @@ pub extern "C" fn vramscope_record_stream(address: *mut c_void, stream: *mut c_v
 /// stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_begin_allocate_to_pool(device: c_int, pool: MempoolPair, _filter: *const c_void) {
-    catch_panic("vramscope_begin_allocate_to_pool", (), || {
-        if let Some(process) = process() {
-            print_error("vramscope_begin_allocate_to_pool", process.begin_allocate_to_pool(device, pool.into()));
-        }
-    });
+    let begin = |process: &CudaProcess| process.begin_allocate_to_pool(device, pool.into());
+    try_with_process("vramscope_begin_allocate_to_pool", process, begin);
 }
 
 /// Stops serving a device's requests from the private pool `pool`; pass it to
 /// `set_end_allocate_to_pool_fn` of PyTorch's `CUDAPluggableAllocator`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_end_allocate_to_pool(device: c_int, pool: MempoolPair) {
-    catch_panic("vramscope_end_allocate_to_pool", (), || {
-        if let Some(process) = existing_process() {
-            print_error("vramscope_end_allocate_to_pool", process.end_allocate_to_pool(device, pool.into()));
-        }
-    });
+    let end = |process: &CudaProcess| process.end_allocate_to_pool(device, pool.into());
+    try_with_process("vramscope_end_allocate_to_pool", existing_process, end);
 }
 
 /// Ends one use of a private pool, when a graph is destroyed; after the last use, its segments can
 /// be released. Pass it to `set_release_pool` of PyTorch's `CUDAPluggableAllocator`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_release_pool(device: c_int, pool: MempoolPair) {
-    catch_panic("vramscope_release_pool", (), || {
-        if let Some(process) = existing_process() {
-            print_error("vramscope_release_pool", process.release_pool(device, pool.into()));
-        }
-    });
+    let release = |process: &CudaProcess| process.release_pool(device, pool.into());
+    try_with_process("vramscope_release_pool", existing_process, release);
 }

@@ -10,7 +10,7 @@ use vramscope_trace::AnnotationStage;
 
 use crate::process::SessionStart;
 use crate::statistics::{read_text, write_text};
-use crate::{catch_panic, existing_process, parent_rank, process};
+use crate::{catch_panic, existing_process, parent_rank, process, with_process};
 
 /// The environment variables that the arguments of [`vramscope_start`] replace.
 const LISTEN: &str = "VRAMSCOPE_LISTEN";
@@ -42,10 +42,8 @@ pub unsafe extern "C" fn vramscope_mark_stage(name: *const c_char, stage: c_int)
         2 => AnnotationStage::End,
         _ => AnnotationStage::Instant,
     };
-    catch_panic("vramscope_mark_stage", (), || {
-        if let (Some(process), Some(name)) = (existing_process(), name) {
-            process.mark(&name, stage);
-        }
+    with_process("vramscope_mark_stage", existing_process, |process| {
+        name.iter().for_each(|name| process.mark(name, stage));
     });
 }
 
@@ -76,11 +74,7 @@ pub extern "C" fn vramscope_scope_end() {
 /// followed by a full state.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_set_recording(enabled: c_int) {
-    catch_panic("vramscope_set_recording", (), || {
-        if let Some(process) = existing_process() {
-            process.set_recording(enabled != 0);
-        }
-    });
+    with_process("vramscope_set_recording", existing_process, |process| process.set_recording(enabled != 0));
 }
 
 /// Ends the recording while the process continues; later allocations are not recorded. Returns 0 if

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use vramscope_collector::{Settings, settings_from_env};
 
 use crate::process::{Observer, StatsReset};
-use crate::{CHOICES, CREATION, catch_panic, existing_process, process};
+use crate::{CHOICES, CREATION, catch_panic, existing_process, process, with_process};
 
 /// Writes `message` to `text`, ended by a 0. Writes at most `capacity` bytes with the 0, cutting a
 /// longer message, and nothing if `text` is null. Returns the length of the message.
@@ -86,11 +86,8 @@ pub unsafe extern "C" fn vramscope_memory_stats_json(device: c_int, text: *mut c
 /// `torch.cuda.reset_accumulated_memory_stats()` does. Does nothing for an unused device.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_reset_stats(device: c_int, kind: c_int) {
-    catch_panic("vramscope_reset_stats", (), || {
-        if let Some(process) = existing_process() {
-            process.reset_stats(device, if kind == 0 { StatsReset::Peaks } else { StatsReset::Accumulated });
-        }
-    });
+    let reset = if kind == 0 { StatsReset::Peaks } else { StatsReset::Accumulated };
+    with_process("vramscope_reset_stats", existing_process, |process| process.reset_stats(device, reset));
 }
 
 /// Returns the share of a device's memory, from 0 to 1, that its pool may reserve, as
@@ -145,15 +142,13 @@ pub type OutOfMemoryCallback = extern "C" fn(c_int, u64, u64, u64);
 /// It must not throw.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_attach_out_of_memory_observer(callback: OutOfMemoryCallback) {
-    catch_panic("vramscope_attach_out_of_memory_observer", (), || {
+    with_process("vramscope_attach_out_of_memory_observer", process, |process| {
         let observer: Observer = Arc::new(move |details| {
             let device = c_int::from(details.device.0);
             callback(device, details.requested, details.device_total_bytes, details.device_free_bytes);
         });
-        if let Some(process) = process() {
-            process.attach_out_of_memory_observer(Arc::clone(&observer));
-            CHOICES.update(|choices| choices.observers.push(observer));
-        }
+        process.attach_out_of_memory_observer(Arc::clone(&observer));
+        CHOICES.update(|choices| choices.observers.push(observer));
     });
 }
 

@@ -78,7 +78,7 @@ fn devices_are_listed_at_the_first_request() {
     }
     assert!(process.allocate(40 * MIB, 1, STREAM).is_err(), "half of the device can be reserved");
     assert_eq!(seen.load(Ordering::Relaxed), 1);
-    let split = process.with_pool(1, |pool| pool.allocator_settings().max_split_size_bytes);
+    let split = process.pool(1).map(|pool| pool.allocator_settings().max_split_size_bytes);
     assert_eq!(split, Ok(Some(64 * MIB)));
     assert!(process.stop());
     let (info, ..) = decode(&path);
@@ -99,7 +99,7 @@ fn uses_of_a_device_list_the_devices() {
     };
     check(&ProcessState::list_devices);
     check(&|process| assert_eq!(process.set_memory_fraction(0.5, 0), Ok(())));
-    check(&|process| assert_eq!(process.with_pool(0, |_| ()), Ok(())));
+    check(&|process| assert_eq!(process.pool(0).map(drop), Ok(())));
     check(&|process| {
         assert_eq!(process.begin_allocate_to_pool(0, MempoolId(0, 1)), Ok(()));
         assert_eq!(process.end_allocate_to_pool(0, MempoolId(0, 1)), Ok(()));

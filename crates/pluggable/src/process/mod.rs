@@ -4,7 +4,6 @@
 //! It is generic over the source of devices, so that tests can use host memory.
 
 mod devices;
-mod observers;
 mod session;
 mod snapshot;
 
@@ -14,12 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vramscope_collector::session::{Log, RecordingOptions};
 use vramscope_collector::{AllocateError, DevicePool, FreeError, MemoryDevice, Settings};
-use vramscope_pool::{CaptureFilter, MemoryStats};
+use vramscope_pool::{CaptureFilter, MemoryStats, OutOfMemory};
 use vramscope_trace::{AnnotationStage, Count, DeviceId, DeviceInfo, MempoolId, NullSink, RecordingInfo, StreamId};
 
 use self::devices::{DeviceSlot, Devices};
-pub(crate) use self::observers::Observer;
-use self::observers::Observers;
 use self::session::{Session, record_mark};
 use crate::exception::Failure;
 
@@ -73,6 +70,15 @@ impl fmt::Display for RequestError {
     }
 }
 
+/// A function that is called at out-of-memory, before the request fails.
+pub(crate) type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
+
+/// Registers an observer with a pool.
+fn attach<D: MemoryDevice>(pool: &DevicePool<D>, observer: &Observer) {
+    let observer = Arc::clone(observer);
+    pool.attach_out_of_memory_observer(move |details| observer(details));
+}
+
 /// Whether [`ProcessState::start_session`] started a recording or found one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SessionStart {
@@ -106,7 +112,7 @@ pub(crate) struct ProcessState<S: DeviceSource> {
     devices: Devices<S::Device>,
     session: Mutex<Session>,
     /// What is called at out-of-memory on any device.
-    observers: Mutex<Observers>,
+    observers: Mutex<Vec<Observer>>,
 }
 
 /// Locks a mutex, even if a thread panicked while it held the lock.
@@ -171,7 +177,7 @@ impl<S: DeviceSource> ProcessState<S> {
     /// Returns the device's pool, which the first call creates. Fails with the reason why the
     /// device has no pool.
     #[inline]
-    fn pool(&self, device: i32) -> Result<&DevicePool<S::Device>, String> {
+    pub(crate) fn pool(&self, device: i32) -> Result<&DevicePool<S::Device>, String> {
         let (number, slot) = self.listed_slot(device)?;
         slot.pool.get().unwrap_or_else(|| self.create_pool(number, slot)).as_ref().map_err(String::clone)
     }
@@ -206,7 +212,7 @@ impl<S: DeviceSource> ProcessState<S> {
             // Without a recording no time is used.
             None => DevicePool::new(device, settings, NullSink, || 0),
         };
-        lock(&self.observers).add_pool(&pool);
+        lock(&self.observers).iter().for_each(|observer| attach(&pool, observer));
         Ok(pool)
     }
 
@@ -321,15 +327,6 @@ impl<S: DeviceSource> ProcessState<S> {
         Ok(())
     }
 
-    /// Returns the pool of a device that has been used, for a call that concerns its private pools.
-    pub(crate) fn with_pool<R>(
-        &self,
-        device: i32,
-        call: impl FnOnce(&DevicePool<S::Device>) -> R,
-    ) -> Result<R, String> {
-        self.pool(device).map(call)
-    }
-
     /// Returns the bytes of the device's largest free block, or `guess` if that is more; with the
     /// guess 0, the device's free memory or the largest free block.
     pub(crate) fn cache_info(&self, device: i32, guess: u64) -> u64 {
@@ -351,7 +348,7 @@ impl<S: DeviceSource> ProcessState<S> {
     /// fails.
     pub(crate) fn attach_out_of_memory_observer(&self, observer: Observer) {
         let _creating = self.devices.lock_pool_creation();
-        self.pools().for_each(|(_, pool)| observers::attach(pool, &observer));
+        self.pools().for_each(|(_, pool)| attach(pool, &observer));
         lock(&self.observers).push(observer);
     }
 

@@ -152,7 +152,7 @@ fn settings_change_for_all_pools() {
     assert!(error.starts_with("character 1: "), "{error}");
     process.allocate(512, 1, STREAM).expect("the pool is large enough");
     for device in [0, 1] {
-        let split = process.with_pool(device, |pool| pool.allocator_settings().max_split_size_bytes);
+        let split = process.pool(device).map(|pool| pool.allocator_settings().max_split_size_bytes);
         assert_eq!(split, Ok(Some(64 * MIB)));
     }
     assert_eq!(process.memory_fraction(1), 0.5);
@@ -178,7 +178,7 @@ fn largest_block_is_known_to_cudnn() {
     let (process, _) = start(Ok(vec![64 * MIB]), Ok(""), RecordingOptions::default());
     assert_eq!(process.cache_info(0, 7), 7);
     let address = allocate(&process, 15 * MIB);
-    assert_eq!(process.cache_info(0, 0), process.with_pool(0, |pool| pool.mem_get_info().free_bytes).expect("a pool"));
+    assert_eq!(process.cache_info(0, 0), process.pool(0).map(|pool| pool.mem_get_info().free_bytes).expect("a pool"));
     assert_eq!(process.free(address, 0), Ok(()));
     assert_eq!(process.cache_info(0, MIB), 16 * MIB);
     assert_eq!(process.cache_info(0, 40 * MIB), 40 * MIB);

@@ -1,19 +1,9 @@
 //! Snapshots of the pools in PyTorch's format.
 
 use vramscope_formats::export;
-use vramscope_trace::{
-    Block, DeviceId, DeviceState, Encoder, MemoryState, Recording, RecordingInfo, Segment, Sink, SiteId,
-};
+use vramscope_trace::{Block, DeviceId, DeviceState, Encoder, MemoryState, Recording, Segment, Sink, SiteId};
 
 use super::{DeviceSource, ProcessState, lock};
-
-/// Returns a recording with a single moment: `memory`.
-fn recording_of(info: &RecordingInfo, memory: &MemoryState) -> Result<Recording, String> {
-    let mut encoder = Encoder::new(info);
-    encoder.replace_state(memory);
-    encoder.flush();
-    read(encoder.take_output().iter().map(|chunk| chunk.bytes.as_ref()))
-}
 
 /// Reads a recording from its chunks.
 fn read<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Result<Recording, String> {
@@ -52,7 +42,10 @@ impl<S: DeviceSource> ProcessState<S> {
             for (number, pool) in self.pools() {
                 *memory.device_mut(DeviceId(number)) = without_sites(&pool.memory_state());
             }
-            recording_of(&self.recording_info(&settings), &memory)?
+            let mut encoder = Encoder::new(&self.recording_info(&settings));
+            encoder.replace_state(&memory);
+            encoder.flush();
+            read(encoder.take_output().iter().map(|chunk| chunk.bytes.as_ref()))?
         };
         let mut pickle = Vec::new();
         export::memory_viz_pickle(&recording, &mut pickle, &mut |_, _| {}).map_err(|error| error.to_string())?;
