@@ -9,8 +9,7 @@ use vramscope_trace::{
     RecordingInfo, Sink, Site, SiteId, Stack, StackId, StreamId, StringId,
 };
 
-use crate::history_input;
-use crate::structured_input;
+use crate::{history_input, recording_bytes, structured_input};
 
 /// The most calls of a generated program.
 const MAX_CALLS: usize = 3000;
@@ -89,19 +88,12 @@ fn record(bytes: &[u8], settings: &Settings) -> Recording {
             _ => {}
         }
     }
-    encoder.flush();
-    let mut recording = Recording::new();
-    for chunk in encoder.take_output() {
-        recording.push(&chunk.bytes).expect("the encoder writes valid chunks");
-    }
-    recording
+    recording_bytes::read_encoded(&recording_bytes::encoded(encoder))
 }
 
 /// Reads a recording; `None` if it is damaged or too long.
 fn read(bytes: &[u8]) -> Option<Recording> {
-    let mut recording = Recording::new();
-    recording.push(bytes).ok()?;
-    Some(recording).filter(|recording| recording.events() <= MAX_EVENTS)
+    recording_bytes::read(bytes).ok().filter(|recording| recording.events() <= MAX_EVENTS)
 }
 
 /// Explains the failures of a generated program or of a structured input, and simulates remedies.
@@ -129,10 +121,11 @@ pub fn autopsy(data: &[u8]) {
         let is_first = workloads.iter().all(|one| one.device() != history.device());
         workloads.extend(Workload::new(history, &settings).ok().filter(|_| is_first));
     }
+    let workload_of = |device: DeviceId| workloads.iter().find(|one| one.device() == device);
     for oom in autopsy.ooms().iter().take(2) {
         assert!(oom.active_bytes() >= oom.failure.usage.allocated_bytes, "holders add up: {oom:?}");
         assert!(oom.summary.ends_with('.') && !oom.events.is_empty(), "{oom:?}");
-        let Some(workload) = workloads.iter().find(|one| one.device() == oom.failure.device) else { continue };
+        let Some(workload) = workload_of(oom.failure.device) else { continue };
         let search = RemedySearch::new(&recording, &history, &autopsy, oom, workload, None);
         let mut search = search.expect("all chunks are in memory");
         for _ in 0..MAX_RUNS {
@@ -145,12 +138,8 @@ pub fn autopsy(data: &[u8]) {
             assert!(remedy.saves_bytes <= found.unchanged_peak_bytes, "{found:?}");
         }
     }
-    let mut requests_of = |device| {
-        let workload = workloads.iter().find(|one| one.device() == device);
-        workload.into_iter().flat_map(Workload::private_pool_requests).collect()
-    };
+    let mut requests_of = |device| workload_of(device).into_iter().flat_map(Workload::private_pool_requests).collect();
     for defect in defects(&recording, &settings, &mut requests_of).expect("all chunks are in memory") {
-        let workload = workloads.iter().find(|one| one.device() == defect.device);
-        let _ = workload.and_then(|workload| defect.saved_bytes(workload, &settings));
+        let _ = workload_of(defect.device).and_then(|workload| defect.saved_bytes(workload, &settings));
     }
 }

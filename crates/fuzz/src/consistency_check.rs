@@ -7,6 +7,7 @@ use vramscope_trace::{
 };
 
 use crate::random::Random;
+use crate::recording_bytes::{encoded, index_of, pieces};
 use crate::structured_input;
 
 /// Number of moments of each recording that are compared.
@@ -38,20 +39,16 @@ impl Decoded {
         let mut decoded = Self::default();
         let mut decoder = Decoder::new();
         let mut state = MemoryState::default();
-        let mut rest = bytes;
-        while !rest.is_empty() && decoded.error.is_none() {
-            let (now, later) = rest.split_at(1 + random.index(rest.len()));
-            rest = later;
-            decoder.push(now);
-            loop {
-                match decoder.next_item() {
-                    Ok(Some(item)) => decoded.add(item, &mut state),
-                    Ok(None) => break,
-                    Err(error) => {
-                        decoded.error = Some(error);
-                        break;
-                    }
-                }
+        for piece in pieces(bytes, random) {
+            decoder.push(piece);
+            let mut items = std::iter::from_fn(|| decoder.next_item().transpose());
+            let result = items.try_for_each(|item| {
+                decoded.add(item?, &mut state);
+                Ok(())
+            });
+            decoded.error = result.err();
+            if decoded.error.is_some() {
+                break;
             }
         }
         if let Some(last) = decoded.states.get_mut(&state.event()) {
@@ -111,14 +108,8 @@ pub(crate) fn has_false_claim(bytes: &[u8]) -> bool {
 /// accept them.
 pub(crate) fn check(bytes: &[u8], sound: bool, random: &mut Random) {
     let mut recording = Recording::new();
-    let mut result = Ok(());
-    let mut rest = bytes;
-    while !rest.is_empty() && result.is_ok() {
-        let (now, later) = rest.split_at(1 + random.index(rest.len()));
-        rest = later;
-        result = recording.push(now);
-    }
-    let result = result.and_then(|()| recording.finish());
+    let pushed = pieces(bytes, random).try_for_each(|piece| recording.push(piece));
+    let result = pushed.and_then(|()| recording.finish());
     assert!(!sound || result.is_ok(), "an encoded recording is refused: {result:?}");
     // The recording must refuse whatever the decoder refuses. It may refuse more, because it tracks
     // the memory state.
@@ -153,8 +144,7 @@ fn check_equal(bytes: &[u8], recording: &Recording, decoded: &Decoded, random: &
         let found = replay.event(recording, moment).expect("all chunks are in memory");
         assert_eq!(found.as_ref(), decoded.events.get(&moment), "event {moment}");
     }
-    let encoded = encode(&decoded.items);
-    let again = Decoded::decode(&encoded, random);
+    let again = Decoded::decode(&encode(&decoded.items), random);
     assert_eq!(again.error, None, "an encoded recording is sound");
     let other_items = |of: &Decoded| {
         let definitions = of.items.iter().filter(|item| matches!(item, DecodedItem::Define(_))).count();
@@ -170,8 +160,7 @@ fn check_equal(bytes: &[u8], recording: &Recording, decoded: &Decoded, random: &
 
 /// Checks that a recording with an index opens to the same recording.
 fn check_index(bytes: &[u8], recording: &Recording, random: &mut Random) {
-    let index = recording.index().into_iter().flat_map(|chunk| chunk.bytes);
-    let whole: Vec<u8> = bytes.iter().copied().chain(index).collect();
+    let whole = [bytes, &index_of(recording)].concat();
     let len = whole.len() as u64;
     let (opened, error) = Recording::open(std::sync::Arc::new(whole), len, |_, _| {}).expect("a sound recording opens");
     assert_eq!(error, None, "a sound recording opens without damage");
@@ -213,6 +202,5 @@ fn encode(items: &[DecodedItem]) -> Vec<u8> {
             DecodedItem::Relabel(relabel) => encoder.relabel(relabel),
         }
     }
-    encoder.flush();
-    encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
+    encoded(encoder)
 }

@@ -13,7 +13,7 @@ use vramscope_trace::{
 
 use crate::random::Random;
 use crate::readers::LIMITS;
-use crate::{consistency_check, history_input, structured_input};
+use crate::{consistency_check, history_input, recording_bytes, structured_input};
 
 /// Maximum number of events for a rerun through the pool. The search for the causes of meaningless
 /// events takes long.
@@ -37,8 +37,7 @@ impl Write for LimitedOutput {
 /// Returns the recording in `bytes`; `None` if it is refused or a chunk falsely claims to be
 /// consistent.
 fn recording(bytes: &[u8]) -> Option<Recording> {
-    let mut recording = Recording::new();
-    recording.push(bytes).ok()?;
+    let recording = recording_bytes::read(bytes).ok()?;
     // A recording with a false claim of consistency is damaged: it may be read to its end and still
     // fail at a moment.
     (!consistency_check::has_false_claim(bytes)).then_some(recording)
@@ -156,43 +155,33 @@ pub fn pool_rerun(data: &[u8]) {
 pub fn round_trip(data: &[u8]) {
     let bytes = if vramscope_formats::sniff(data).is_some() {
         let Ok((encoder, _)) = import(data, "fuzz", &LIMITS, &mut ignore_progress, Encoder::new) else { return };
-        bytes_of(encoder)
+        recording_bytes::encoded(encoder)
     } else {
         history_input::encode(data).0
     };
     let first = recording(&bytes).expect("an encoded recording is sound");
-    let Some((pickle, of_pickle)) = export_and_import(&first, export::memory_viz_pickle) else { return };
-    let (_, of_json) =
-        export_and_import(&first, export::memory_viz_json).expect("both formats support the same recordings");
+    let Some(of_pickle) = export_and_import(&first, export::memory_viz_pickle) else { return };
+    let of_json = export_and_import(&first, export::memory_viz_json);
+    let of_json = of_json.expect("both formats support the same recordings");
     assert_eq!(with_texts(&of_pickle), with_texts(&of_json), "both exports give the same recording");
     // A second export contains everything that the import reads.
-    let Some((again, _)) = export_and_import(&of_pickle, export::memory_viz_pickle) else {
-        panic!("an imported snapshot can be exported");
-    };
-    let _ = (pickle, again);
-}
-
-/// Returns everything that an encoder wrote, flushed.
-fn bytes_of(mut encoder: Encoder) -> Vec<u8> {
-    encoder.flush();
-    encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
+    let again = export_and_import(&of_pickle, export::memory_viz_pickle);
+    assert!(again.is_some(), "an imported snapshot can be exported");
 }
 
 /// A function that exports a recording as a PyTorch snapshot.
-type Writer = fn(&Recording, &mut dyn Write, export::Progress<'_>) -> Result<(), ExportError>;
+pub(crate) type SnapshotExport = fn(&Recording, &mut dyn Write, export::Progress<'_>) -> Result<(), ExportError>;
 
-/// Exports a recording and imports the result. Returns the exported bytes and the imported
-/// recording; `None` if the format cannot express the recording.
-fn export_and_import(recording: &Recording, write: Writer) -> Option<(Vec<u8>, Recording)> {
+/// Exports a recording and imports the result; `None` if the format cannot express the recording.
+fn export_and_import(exported: &Recording, write: SnapshotExport) -> Option<Recording> {
     let mut snapshot = Vec::new();
-    match write(recording, &mut snapshot, &mut |_, _| {}) {
+    match write(exported, &mut snapshot, &mut |_, _| {}) {
         Err(ExportError::Unsupported(_)) => return None,
         result => result.expect("all chunks are in memory, and memory can be written"),
     }
     let back = import(&snapshot, "fuzz", &LIMITS, &mut ignore_progress, Encoder::new);
     let (encoder, _) = back.unwrap_or_else(|error| panic!("an export is refused: {error}"));
-    let bytes = bytes_of(encoder);
-    Some((snapshot, self::recording(&bytes).expect("an encoded recording is sound")))
+    Some(recording(&recording_bytes::encoded(encoder)).expect("an encoded recording is sound"))
 }
 
 /// Returns the events with the texts of their sites, and the state at the end.

@@ -5,6 +5,8 @@ use vramscope_trace::{
     MempoolId, PoolKey, PoolKind, RecordingInfo, Relabel, Sink, Site, SiteId, Stack, StackId, StreamId, StringId,
 };
 
+use crate::recording_bytes::encoded;
+
 /// Takes values from the front of the input; zeros when it is used up.
 struct ByteReader<'a>(&'a [u8]);
 
@@ -65,13 +67,10 @@ impl ByteReader<'_> {
                 let (size, stream, pool) = (self.number(), self.stream(), self.pool());
                 EventKind::SegmentAllocated { address, size, stream, pool, site }
             }
-            11 => EventKind::SegmentMapped {
-                address,
-                size: self.number(),
-                stream: self.stream(),
-                pool: self.pool(),
-                site,
-            },
+            11 => {
+                let (size, stream, pool) = (self.number(), self.stream(), self.pool());
+                EventKind::SegmentMapped { address, size, stream, pool, site }
+            }
             12 => EventKind::SegmentFreed { address, size: self.number(), site },
             13 => EventKind::SegmentUnmapped { address, size: self.number(), site },
             14 => {
@@ -110,7 +109,8 @@ impl ByteReader<'_> {
 /// Returns the recording that an encoder writes for `bytes`, and its number of events.
 pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
     let mut reader = ByteReader(bytes);
-    let mut encoder = Encoder::new(&RecordingInfo { source: "fuzz".to_owned(), ..RecordingInfo::default() });
+    let info = RecordingInfo { source: "fuzz".to_owned(), ..RecordingInfo::default() };
+    let mut encoder = Encoder::new(&info);
     let mut time_ns = 0u64;
     let mut events = 0;
     while !reader.0.is_empty() {
@@ -146,11 +146,7 @@ pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
                 // Repeats the header chunk with more information.
                 let device_info =
                     DeviceInfo { device: device.0, rank: Some(reader.byte().into()), ..DeviceInfo::default() };
-                encoder.update_info(&RecordingInfo {
-                    source: "fuzz".to_owned(),
-                    devices: vec![device_info],
-                    ..RecordingInfo::default()
-                });
+                encoder.update_info(&RecordingInfo { devices: vec![device_info], ..info.clone() });
             }
             30 => {
                 let (address, site) = (reader.number(), reader.site());
@@ -159,6 +155,5 @@ pub(crate) fn encode(bytes: &[u8]) -> (Vec<u8>, u64) {
             _ => time_ns = time_ns.wrapping_sub(u64::from(reader.byte())),
         }
     }
-    encoder.flush();
-    (encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect(), events)
+    (encoded(encoder), events)
 }

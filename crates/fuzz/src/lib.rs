@@ -23,6 +23,7 @@ mod live_recording;
 mod mutate;
 mod random;
 mod readers;
+mod recording_bytes;
 mod recordings;
 mod seeds;
 pub mod structured_input;
@@ -56,7 +57,7 @@ pub const TARGETS: [Target; 17] = [
     Target { name: "live_recording", run: live_recording, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
     Target { name: "index", run: index, seeds: seeds::indices, words: CHUNK_MARKERS },
     Target { name: "consistency", run: consistency, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
-    Target { name: "encoder", run: encoder, seeds: seeds::history_bytes, words: &[] },
+    Target { name: "encoder", run: encoder, seeds: seeds::histories, words: &[] },
     Target { name: "analyses", run: analyses, seeds: seeds::structured_inputs, words: CHUNK_MARKERS },
     Target { name: "pool_rerun", run: pool_rerun, seeds: seeds::rerun_inputs, words: CHUNK_MARKERS },
     Target { name: "autopsy", run: autopsy, seeds: seeds::failing_programs, words: REPEATS },
@@ -67,13 +68,11 @@ pub const TARGETS: [Target; 17] = [
     Target { name: "unpack", run: unpack, seeds: seeds::packed, words: MAGIC },
     Target { name: "round_trip", run: round_trip, seeds: seeds::round_trips, words: KEYS },
     Target { name: "settings", run: settings, seeds: seeds::confs, words: SETTINGS },
-    Target {
-        name: "page_link",
-        run: page_link,
-        seeds: seeds::links,
-        words: &[b"event=", b"&", b"select=0x", b"color="],
-    },
+    Target { name: "page_link", run: page_link, seeds: seeds::links, words: LINK_WORDS },
 ];
+
+/// Parts of the fragment of the page's URL.
+const LINK_WORDS: &[&[u8]] = &[b"event=", b"&", b"select=0x", b"color="];
 
 /// Magic numbers of packed files, and the start of the recording in an HTML export.
 const MAGIC: &[&[u8]] = &[

@@ -1,22 +1,20 @@
 //! Targets for the recording format.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use vramscope_trace::{ReadAt, Recording, RecordingOpener, Replay};
 
 use crate::inspect::inspect;
 use crate::random::Random;
+use crate::recording_bytes::{index_of, pieces, read_encoded};
 use crate::{consistency_check, history_input, seeds, structured_input};
 
 /// Pushes bytes in random pieces up to the first error.
 fn push_pieces(bytes: &[u8], random: &mut Random) -> Recording {
     let mut recording = Recording::new();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let (now, later) = rest.split_at(1 + random.index(rest.len()));
-        rest = later;
-        if let Err(error) = recording.push(now) {
+    for piece in pieces(bytes, random) {
+        if let Err(error) = recording.push(piece) {
             assert!(error.offset <= bytes.len() as u64, "the offset is inside the recording");
             assert_eq!(recording.push(b"more"), Err(error), "an error is permanent");
             break;
@@ -30,7 +28,7 @@ fn push_pieces(bytes: &[u8], random: &mut Random) -> Recording {
 pub fn recording(data: &[u8]) {
     let mut random = Random::from_bytes(data);
     inspect(&push_pieces(data, &mut random), &mut random);
-    open(data.to_vec(), &mut random);
+    open(data.to_vec(), data.len(), &mut random);
 }
 
 /// A structured input: what the checksums cover, however it is packed.
@@ -41,67 +39,51 @@ pub fn chunks(data: &[u8]) {
     inspect(&recording, &mut random);
     // The part before an error is a recording and has an index.
     let whole = with_index(&recording, bytes);
-    open(whole, &mut random);
+    let len = whole.len();
+    open(whole, len, &mut random);
 }
 
 /// Appends the index of `recording` to its bytes, if the recording is complete.
 fn with_index(recording: &Recording, mut bytes: Vec<u8>) -> Vec<u8> {
     if recording.finish().is_ok() {
-        bytes.extend(recording.index().into_iter().flat_map(|chunk| chunk.bytes));
+        bytes.extend(index_of(recording));
     }
     bytes
 }
 
 /// Opens a recording by its index or by reading all of it, and inspects it.
-fn open(bytes: Vec<u8>, random: &mut Random) {
-    let len = bytes.len() as u64;
-    if let Ok((recording, _)) = Recording::open(Arc::new(bytes), len, |_, _| {}) {
+fn open(source: impl ReadAt + 'static, len: usize, random: &mut Random) {
+    if let Ok((recording, _)) = Recording::open(Arc::new(source), len as u64, |_, _| {}) {
         inspect(&recording, random);
     }
 }
 
-/// An encoded recording that an index can be added to.
-struct IndexBase {
-    /// The chunks before the index.
-    bytes: Vec<u8>,
-}
-
-/// Returns the recordings that [`index`] adds an index to, each without its own.
-fn bases() -> &'static [IndexBase] {
-    static BASES: OnceLock<Vec<IndexBase>> = OnceLock::new();
-    BASES.get_or_init(|| {
-        let without_index = |bytes: &Vec<u8>| {
-            let mut recording = Recording::new();
-            recording.push(bytes).expect("an encoded recording is sound");
-            let state = recording.index().swap_remove(0);
-            IndexBase { bytes: [bytes.as_slice(), &state.bytes].concat() }
-        };
-        seeds::recordings().iter().map(without_index).collect()
-    })
-}
+/// The recordings that [`index`] adds an index to, each with the chunks before its own.
+static BASES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let without_index = |bytes: &Vec<u8>| {
+        let state = read_encoded(bytes).index().swap_remove(0);
+        [bytes.as_slice(), &state.bytes].concat()
+    };
+    seeds::recordings().iter().map(without_index).collect()
+});
 
 /// An index of a valid recording. The first byte selects the recording, the second the packing and
 /// whether the source is unstable; the rest is the payload.
 pub fn index(data: &[u8]) {
     let Some((&[recording, packing], input)) = data.split_first_chunk() else { return };
-    let base = &bases()[usize::from(recording) % bases().len()];
+    let base = &BASES[usize::from(recording) % BASES.len()];
     let payload = structured_input::build_payload(input, if packing & 3 == 0 { packing >> 2 } else { 0 });
     let index = structured_input::chunk(structured_input::INDEX, packing & 3, (0, 0), &payload, 0);
-    let at = (base.bytes.len() + index.len()) as u64;
+    let at = (base.len() + index.len()) as u64;
     let end = [(index.len() as u64).to_le_bytes(), at.to_le_bytes()].concat();
     let end = structured_input::chunk(structured_input::INDEX + 1, 0, (0, 0), &end, 0);
-    let bytes = [base.bytes.as_slice(), &index, &end].concat();
+    let bytes = [base.as_slice(), &index, &end].concat();
     let mut random = Random::from_bytes(data);
+    let len = bytes.len();
     match packing >> 6 {
-        0 | 1 => open(bytes, &mut random),
+        0 | 1 => open(bytes, len, &mut random),
         2 => open_on_request(&bytes, &mut random),
-        _ => {
-            let len = bytes.len() as u64;
-            let source = UnstableFile { bytes, seed: random.next() };
-            if let Ok((recording, _)) = Recording::open(Arc::new(source), len, |_, _| {}) {
-                inspect(&recording, &mut random);
-            }
-        }
+        _ => open(UnstableFile { bytes, seed: random.next() }, len, &mut random),
     }
 }
 

@@ -5,9 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use vramscope_formats::{Limits, export, ignore_progress, import, unpack};
-use vramscope_trace::Recording;
+use vramscope_trace::Encoder;
 
+use crate::exports::SnapshotExport;
 use crate::random::Random;
+use crate::recording_bytes::{encoded, index_of, read_encoded};
 use crate::{history_input, structured_input};
 
 /// Maximum length of a seed, in bytes: longer ones are cut, because short inputs run faster.
@@ -31,7 +33,7 @@ fn unpacked(file: &[u8]) -> Vec<u8> {
 }
 
 /// Generates inputs for [`history_input`], one of each length in [`HISTORIES`].
-fn histories() -> Vec<Vec<u8>> {
+pub(crate) fn histories() -> Vec<Vec<u8>> {
     let generate = |(seed, &length): (usize, &usize)| {
         let mut random = Random::new(seed as u64 * 2 + 77);
         // Codes in the lower part of the range are of one device.
@@ -50,39 +52,24 @@ pub(crate) fn recordings() -> Vec<Vec<u8>> {
     let imported = snapshots().into_iter().filter_map(|file| {
         let snapshot = unpacked(&file);
         (snapshot.len() < MAX_SEED_LEN).then(|| {
-            let begin = vramscope_trace::Encoder::new;
-            let imported = import(&snapshot, "seed", &Limits::default(), &mut ignore_progress, begin);
-            let (mut encoder, _) = imported.expect("a snapshot of the repository is valid");
-            encoder.flush();
-            encoder.take_output().into_iter().flat_map(|chunk| chunk.bytes).collect()
+            let imported = import(&snapshot, "seed", &Limits::default(), &mut ignore_progress, Encoder::new);
+            encoded(imported.expect("a snapshot of the repository is valid").0)
         })
     });
     generated.chain(imported).collect()
 }
 
-fn opened(bytes: &[u8]) -> Recording {
-    let mut recording = Recording::new();
-    recording.push(bytes).expect("an encoded recording is sound");
-    recording
-}
-
 /// Returns recordings with their index.
 pub(crate) fn files() -> Vec<Vec<u8>> {
-    let indexed = |bytes: Vec<u8>| {
-        let index = opened(&bytes).index().into_iter().flat_map(|chunk| chunk.bytes);
-        bytes.iter().copied().chain(index).collect()
-    };
-    recordings().into_iter().map(indexed).collect()
+    let indexed = |bytes: &Vec<u8>| [bytes.as_slice(), &index_of(&read_encoded(bytes))].concat();
+    recordings().iter().map(indexed).collect()
 }
 
 /// Returns structured inputs with all combinations of packing.
 pub(crate) fn structured_inputs() -> Vec<Vec<u8>> {
     let packings = [0, 0b1000, 0b0001, 0b1111, 0b10110];
-    files()
-        .iter()
-        .zip(packings.into_iter().cycle())
-        .map(|(file, packing)| structured_input::from_recording(file, packing))
-        .collect()
+    let files = files().into_iter().zip(packings.into_iter().cycle());
+    files.map(|(file, packing)| structured_input::from_recording(&file, packing)).collect()
 }
 
 /// Returns structured inputs and histories, with the first byte that selects how they are rerun.
@@ -110,29 +97,26 @@ pub(crate) fn failing_programs() -> Vec<Vec<u8>> {
 pub(crate) fn indices() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (number, recording) in recordings().iter().enumerate() {
-        let index = opened(recording).index().into_iter().flat_map(|chunk| chunk.bytes).collect::<Vec<u8>>();
+        let index = index_of(&read_encoded(recording));
         let payload = structured_input::index_payload(&index).expect("the recording has an index");
-        for packing in [0, 0b1000_0000, 0b1100_1010] {
-            seeds.push(
-                [vec![number as u8, packing], structured_input::from_payload(structured_input::INDEX, &payload)]
-                    .concat(),
-            );
-        }
+        let input = structured_input::from_payload(structured_input::INDEX, &payload);
+        let packed = |packing| [&[number as u8, packing], input.as_slice()].concat();
+        seeds.extend([0, 0b1000_0000, 0b1100_1010].map(packed));
     }
     seeds
 }
 
-/// Returns the generated histories.
-pub(crate) fn history_bytes() -> Vec<Vec<u8>> {
-    histories()
+/// Exports the recordings that a format can express.
+fn exported(export: SnapshotExport) -> impl Iterator<Item = Vec<u8>> {
+    recordings().into_iter().filter_map(move |bytes| {
+        let mut snapshot = Vec::new();
+        export(&read_encoded(&bytes), &mut snapshot, &mut |_, _| {}).ok().map(|()| snapshot)
+    })
 }
 
 /// Returns pickles: small exported ones, and the beginnings of real ones.
 pub(crate) fn pickles() -> Vec<Vec<u8>> {
-    let exported = recordings().into_iter().filter_map(|bytes| {
-        let mut pickle = Vec::new();
-        export::memory_viz_pickle(&opened(&bytes), &mut pickle, &mut |_, _| {}).ok().map(|()| pickle)
-    });
+    let exported = exported(export::memory_viz_pickle);
     let real = snapshots().into_iter().map(|file| unpacked(&file));
     let written: [&[u8]; 3] = [
         b"\x80\x02}q\0(X\x08\0\0\0segmentsq\x01]q\x02X\x0d\0\0\0device_tracesq\x03]q\x04]q\x05}q\x06(\
@@ -148,10 +132,7 @@ pub(crate) fn pickles() -> Vec<Vec<u8>> {
 
 /// Returns JSON snapshots.
 pub(crate) fn jsons() -> Vec<Vec<u8>> {
-    let exported = recordings().into_iter().filter_map(|bytes| {
-        let mut json = Vec::new();
-        export::memory_viz_json(&opened(&bytes), &mut json, &mut |_, _| {}).ok().map(|()| json)
-    });
+    let exported = exported(export::memory_viz_json);
     let unusual: [&[u8]; 2] = [
         br#"{"device_traces": [[{"action": "alloc", "addr": 18446744073709551104, "size": 1,
             "stream": 99999999999999999999999, "time_us": 5, "more": 1e400,
@@ -189,15 +170,12 @@ pub(crate) fn rmm_logs() -> Vec<Vec<u8>> {
 /// Returns packed files.
 pub(crate) fn packed() -> Vec<Vec<u8>> {
     let mut seeds = snapshots();
-    seeds.push(zstd::bulk::compress(&vec![0; 6 << 20], 1).expect("compression in memory does not fail"));
-    seeds.extend(
-        files().iter().take(4).map(|file| zstd::bulk::compress(file, 1).expect("compression in memory does not fail")),
-    );
-    seeds.push(
-        b"<!doctype html>\n<script type=\"application/octet-stream\" id=\"recording\" data-name=\"a\">\
-          aGVsbG8=</script>"
-            .to_vec(),
-    );
+    let contents = [vec![0; 6 << 20]].into_iter().chain(files().into_iter().take(4));
+    let compress = |content: Vec<u8>| zstd::bulk::compress(&content, 1).expect("compression in memory does not fail");
+    seeds.extend(contents.map(compress));
+    let html = "<!doctype html>\n<script type=\"application/octet-stream\" id=\"recording\" data-name=\"a\">\
+                aGVsbG8=</script>";
+    seeds.push(html.into());
     seeds.retain(|seed| seed.len() <= MAX_SEED_LEN);
     seeds
 }
@@ -210,25 +188,22 @@ pub(crate) fn confs() -> Vec<Vec<u8>> {
         "backend:native,roundup_power2_divisions:16,per_process_memory_fraction:0.5, large_segment_size_mb : 32",
         "pinned_use_background_threads:True,pinned_num_register_threads:4,release_lock_on_cudamalloc:False",
     ]
-    .map(|conf| conf.as_bytes().to_vec())
+    .map(Vec::from)
     .to_vec()
 }
 
 /// Returns fragments of the page's URL.
 pub(crate) fn links() -> Vec<Vec<u8>> {
     ["#event=5&from=0&to=18446744073709551615&device=3&select=0x7f00&color=site", "outside=shown&others=hidden"]
-        .map(|link| link.as_bytes().to_vec())
+        .map(Vec::from)
         .to_vec()
 }
 
 /// Cuts seeds that are longer than [`MAX_SEED_LEN`].
 fn truncated(seeds: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut seeds: Vec<_> = seeds.collect();
+    seeds.iter_mut().for_each(|seed| seed.truncate(MAX_SEED_LEN));
     seeds
-        .map(|mut seed| {
-            seed.truncate(MAX_SEED_LEN);
-            seed
-        })
-        .collect()
 }
 
 /// Tables of buffers: random ones, and one with all columns.
@@ -245,6 +220,8 @@ pub(crate) fn buffer_tables() -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use vramscope_trace::Recording;
+
     use super::*;
     use crate::structured_input::{MAX_BUILT_LEN, build, from_recording};
 
