@@ -1,4 +1,4 @@
-//! Groups and sorts the ranks.
+//! Groups and sorts the ranks of a training run.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use vramscope_insight::fleet::RankRow;
 use crate::metric::Metric;
 use crate::settings::{GroupBy, SortBy};
 
-/// Ranks that are shown together.
+/// A group of ranks whose cells are shown together under one title.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// The group's name; empty if there is only one.
@@ -16,34 +16,36 @@ pub struct Group {
     pub rows: Vec<usize>,
 }
 
-/// What a group is sorted and named by.
+/// The key of a group, which determines its order and title.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
+enum GroupKey {
     Number(u32),
     Name(String),
     /// Ranks without the number come last.
     Unknown,
 }
 
-/// Returns the groups of ranks, in order: by number, or by the least rank of a machine.
+/// Groups the ranks by `group_by` and sorts each group by `sort_by`, for which `metric` is the
+/// metric of the colors. Groups are in order of their number; groups of machines are in order of
+/// their lowest rank.
 #[must_use]
 pub fn arrange(rows: &[RankRow], group_by: GroupBy, sort_by: SortBy, metric: Metric) -> Vec<Group> {
     let key = |row: &RankRow| match group_by {
-        GroupBy::Host => Key::Name(row.host.clone()),
-        GroupBy::Stage => row.pipeline.map_or(Key::Unknown, Key::Number),
-        GroupBy::Tensor => row.tensor.map_or(Key::Unknown, Key::Number),
-        GroupBy::None => Key::Unknown,
+        GroupBy::Host => GroupKey::Name(row.host.clone()),
+        GroupBy::Stage => row.pipeline.map_or(GroupKey::Unknown, GroupKey::Number),
+        GroupBy::Tensor => row.tensor.map_or(GroupKey::Unknown, GroupKey::Number),
+        GroupBy::None => GroupKey::Unknown,
     };
-    let mut by_key: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
+    let mut by_key: BTreeMap<GroupKey, Vec<usize>> = BTreeMap::new();
     for (index, row) in rows.iter().enumerate() {
         by_key.entry(key(row)).or_default().push(index);
     }
-    let title = |key: Key| match (key, group_by) {
+    let title = |key: GroupKey| match (key, group_by) {
         (_, GroupBy::None) => String::new(),
-        (Key::Number(number), GroupBy::Stage) => format!("stage {number}"),
-        (Key::Number(number), _) => format!("tensor rank {number}"),
-        (Key::Name(name), _) => name,
-        (Key::Unknown, _) => "others".to_owned(),
+        (GroupKey::Number(number), GroupBy::Stage) => format!("stage {number}"),
+        (GroupKey::Number(number), _) => format!("tensor rank {number}"),
+        (GroupKey::Name(name), _) => name,
+        (GroupKey::Unknown, _) => "others".to_owned(),
     };
     let mut groups: Vec<Group> = by_key.into_iter().map(|(key, rows)| Group { title: title(key), rows }).collect();
     if group_by == GroupBy::Host {

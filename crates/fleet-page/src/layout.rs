@@ -1,26 +1,27 @@
-//! Where the cells of all ranks are; sizes in CSS pixels.
+//! The positions of all ranks' cells and of the groups' titles; sizes are in CSS pixels.
 //!
 //! All cells have one size: the largest with which everything fits into the given area, or the
-//! least size, in which case the area is scrolled. Groups are rows over the whole width, or tiles
-//! beside each other, whichever allows larger cells.
+//! minimum size, in which case the area is scrolled. A group fills rows over the whole width, or is
+//! a tile beside other tiles, whichever allows larger cells.
 
 use crate::arrange::Group;
 
-/// The largest and the least distance between the left edges of neighboring cells.
+/// Maximum and minimum distance between the left edges of neighboring cells, in CSS pixels.
 const SIZES: (u32, u32) = (64, 9);
-/// Height of a group's title.
+/// Height of a group's title, in CSS pixels.
 const TITLE_HEIGHT: f32 = 19.0;
-/// Space between groups.
+/// Space between neighboring groups, in CSS pixels.
 const GROUP_GAP: f32 = 10.0;
-/// Width of a character of a title, rounded up.
+/// Estimated width of a character of a group's title, in CSS pixels, rounded up.
 const CHARACTER_WIDTH: f32 = 8.0;
-/// The least and the most width that a tile leaves to its title.
+/// Minimum and maximum width of a group's title that widens a narrow tile, in CSS pixels.
 const TITLE_WIDTHS: (f32, f32) = (44.0, 150.0);
 
-/// Rows of a group, up to which they are filled evenly.
+/// Maximum number of rows of cells for which a group chooses a number of columns that fills all
+/// rows.
 const FEW_ROWS: usize = 3;
 
-/// A key's direction.
+/// The direction in which a key moves the selection between cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To the cell before, in reading order.
@@ -37,7 +38,7 @@ pub enum Direction {
     Last,
 }
 
-/// The position of a rank's cell: its upper left corner.
+/// The position of a rank's cell: its upper left corner, in CSS pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CellPosition {
     /// The index of the rank's row.
@@ -48,20 +49,20 @@ pub struct CellPosition {
     pub y: f32,
 }
 
-/// The position of a group's title.
+/// The position and width of a group's title, in CSS pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TitlePosition {
     /// The index of the group.
     pub group: usize,
     /// Distance from the left edge of the area.
     pub x: f32,
-    /// Distance of the title's upper edge from that of the area.
+    /// Distance of the title's upper edge from the upper edge of the area.
     pub y: f32,
-    /// Space for the title.
+    /// Width that is available for the title.
     pub width: f32,
 }
 
-/// The positions of all cells and titles.
+/// The positions of all ranks' cells and of the groups' titles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layout {
     /// The distance between neighboring cells.
@@ -70,41 +71,34 @@ pub struct Layout {
     pub cells: Vec<CellPosition>,
     /// The titles of groups.
     pub titles: Vec<TitlePosition>,
-    /// Height of everything.
+    /// Height of all groups together.
     pub height: f32,
 }
 
-/// How the cells of a group are arranged: columns, and the group's width.
+/// The arrangement of a group's cells: the number of columns, and the group's width in CSS pixels.
 type Shape = (usize, f32);
 
+/// A function that arranges a group's cells, given the width of the area and the distance between
+/// the left edges of neighboring cells.
+type ShapeOf = fn(&Group, f32, f32) -> Shape;
+
+/// The two arrangements that a layout tries: rows over the whole width, and tiles beside each
+/// other.
+const SHAPES: [ShapeOf; 2] = [row_shape, tile_shape];
+
 impl Layout {
-    /// Places the cells of all groups in an area of this size.
+    /// Arranges the cells of all groups in an area of this size, in CSS pixels. If they do not fit
+    /// even at the minimum size, they are higher than the area.
     #[must_use]
     pub fn new(groups: &[Group], width: f32, height: f32) -> Self {
-        let rows = |pitch: f32| {
-            move |group: &Group| -> Shape { (row_columns(group.rows.len(), columns_in(width, pitch)), width) }
-        };
-        let tiles = |pitch: f32| {
-            move |group: &Group| -> Shape {
-                let columns = tile_columns(group.rows.len()).min(columns_in(width, pitch));
-                (columns, (columns as f32 * pitch).max(title_width(&group.title)).min(width))
-            }
-        };
+        let measured = |pitch: u32| SHAPES.map(|shape| (measure(groups, width, pitch as f32, shape), pitch, shape));
         let (largest, least) = SIZES;
-        for pitch in (least..=largest).rev().map(|pitch| pitch as f32) {
-            if measure(groups, width, pitch, rows(pitch)) <= height {
-                return place(groups, width, pitch, rows(pitch));
-            }
-            if measure(groups, width, pitch, tiles(pitch)) <= height {
-                return place(groups, width, pitch, tiles(pitch));
-            }
-        }
-        let pitch = least as f32;
-        if measure(groups, width, pitch, rows(pitch)) <= measure(groups, width, pitch, tiles(pitch)) {
-            place(groups, width, pitch, rows(pitch))
-        } else {
-            place(groups, width, pitch, tiles(pitch))
-        }
+        let fitting = (least..=largest).rev().flat_map(measured).find(|(measured, ..)| *measured <= height);
+        let (_, pitch, shape) = fitting.unwrap_or_else(|| {
+            let [rows, tiles] = measured(least);
+            if rows.0 <= tiles.0 { rows } else { tiles }
+        });
+        place(groups, width, pitch as f32, shape)
     }
 
     /// Returns the width and height of a cell, without the gap between cells.
@@ -113,21 +107,22 @@ impl Layout {
         self.pitch - if self.pitch >= 18.0 { 3.0 } else { 2.0 }
     }
 
-    /// Returns the index of the cell at a point.
+    /// Returns the index in `cells` of the cell at a point of the area; `None` if none is there.
     #[must_use]
     pub fn cell_at(&self, x: f32, y: f32) -> Option<usize> {
         let is_in = |start: f32, at: f32| (start..start + self.pitch).contains(&at);
         self.cells.iter().position(|cell| is_in(cell.x, x) && is_in(cell.y, y))
     }
 
-    /// Returns the index of the cell of a row.
+    /// Returns the index in `cells` of the cell that shows the rank with index `row`; `None` if
+    /// none does.
     #[must_use]
     pub fn cell_of(&self, row: usize) -> Option<usize> {
         self.cells.iter().position(|cell| cell.row == row)
     }
 
-    /// Returns the index of the cell that a key leads to from the cell `from`; the first without
-    /// one. `None` without cells.
+    /// Returns the index of the cell to which a key moves the selection from the cell `from`.
+    /// Without a selected cell, that is the first one; `None` without cells.
     #[must_use]
     pub fn neighbor(&self, from: Option<usize>, direction: Direction) -> Option<usize> {
         let last = self.cells.len().checked_sub(1)?;
@@ -153,21 +148,34 @@ impl Layout {
     }
 }
 
-/// Returns how many cells fit beside each other; at least one.
+/// Arranges a group's cells in rows over the whole `width`; `pitch` is the distance between the
+/// left edges of neighboring cells.
+fn row_shape(group: &Group, width: f32, pitch: f32) -> Shape {
+    (row_columns(group.rows.len(), columns_in(width, pitch)), width)
+}
+
+/// Arranges a group's cells in a tile that is about as wide as high; `pitch` is the distance
+/// between the left edges of neighboring cells.
+fn tile_shape(group: &Group, width: f32, pitch: f32) -> Shape {
+    let columns = tile_columns(group.rows.len()).min(columns_in(width, pitch));
+    (columns, (columns as f32 * pitch).max(title_width(&group.title)).min(width))
+}
+
+/// Returns the number of cells that fit beside each other into `width`, at least one.
 fn columns_in(width: f32, pitch: f32) -> usize {
     ((width / pitch) as usize).max(1)
 }
 
-/// Returns the columns of a group over the whole width, at most `most`. A few rows are all full, if
-/// possible; of many rows, only the last one is not.
+/// Returns the number of columns, at most `most`, for a group of `cells` cells in rows over the
+/// whole width. A few rows are all filled if possible; of many rows, the last one may be shorter.
 fn row_columns(cells: usize, most: usize) -> usize {
     let has_few_rows = cells.div_ceil(most) <= FEW_ROWS;
     let mut filled = (most / 2 + 1..=most.min(cells)).rev().filter(|columns| cells.is_multiple_of(*columns));
     filled.next().filter(|_| has_few_rows).unwrap_or(most)
 }
 
-/// Returns the columns of a tile with this many cells: as many as rows, or up to twice as many if
-/// that fills all rows.
+/// Returns the number of columns of a tile with `cells` cells: about √2 times the square root, or a
+/// number near it that fills all rows.
 fn tile_columns(cells: usize) -> usize {
     let root = (cells as f32).sqrt();
     let (least, most) = (root.ceil() as usize, (root * std::f32::consts::SQRT_2).ceil() as usize + 2);
@@ -175,24 +183,24 @@ fn tile_columns(cells: usize) -> usize {
     filled.unwrap_or_else(|| (root * std::f32::consts::SQRT_2).ceil() as usize).max(1)
 }
 
-/// Returns the width that a tile leaves to its title.
+/// Returns the minimum width of a tile with this title, in CSS pixels; 0 without a title.
 fn title_width(title: &str) -> f32 {
     let (least, most) = TITLE_WIDTHS;
     if title.is_empty() { 0.0 } else { (title.chars().count() as f32 * CHARACTER_WIDTH).clamp(least, most) }
 }
 
-/// Calls `visit` with each group and the position and the shape of its area. Returns the height of
-/// everything.
+/// Arranges all groups from left to right and then downwards, and calls `visit` with each group's
+/// index, the group, its position (x, y) and its shape. Returns the height of all groups.
 fn flow(
     groups: &[Group],
     width: f32,
     pitch: f32,
-    shape: impl Fn(&Group) -> Shape,
+    shape: ShapeOf,
     mut visit: impl FnMut(usize, &Group, (f32, f32), Shape),
 ) -> f32 {
     let (mut x, mut y, mut row_height) = (0.0_f32, 0.0_f32, 0.0_f32);
     for (index, group) in groups.iter().enumerate() {
-        let (columns, group_width) = shape(group);
+        let (columns, group_width) = shape(group, width, pitch);
         let title_height = if group.title.is_empty() { 0.0 } else { TITLE_HEIGHT };
         let group_height = title_height + group.rows.len().div_ceil(columns) as f32 * pitch;
         if x > 0.0 && x + group_width > width {
@@ -205,13 +213,14 @@ fn flow(
     y + row_height
 }
 
-/// Returns the height of all groups.
-fn measure(groups: &[Group], width: f32, pitch: f32, shape: impl Fn(&Group) -> Shape) -> f32 {
+/// Returns the height of all groups for this distance between cells and this arrangement.
+fn measure(groups: &[Group], width: f32, pitch: f32, shape: ShapeOf) -> f32 {
     flow(groups, width, pitch, shape, |_, _, _, _| {})
 }
 
-/// Places all groups.
-fn place(groups: &[Group], width: f32, pitch: f32, shape: impl Fn(&Group) -> Shape) -> Layout {
+/// Computes the positions of all groups' cells and titles for this distance between cells and
+/// arrangement.
+fn place(groups: &[Group], width: f32, pitch: f32, shape: ShapeOf) -> Layout {
     let mut layout = Layout { pitch, ..Layout::default() };
     let Layout { cells, titles, .. } = &mut layout;
     let height = flow(groups, width, pitch, shape, |index, group, (x, y), (columns, width)| {

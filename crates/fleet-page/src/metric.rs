@@ -1,9 +1,9 @@
-//! What the color of a cell shows.
+//! The metric that the color of a cell shows.
 
 use vramscope_insight::fleet::RankRow;
 use vramscope_trace::{ByteSize, Count, Percent};
 
-/// A number of each rank by which cells are colored and sorted.
+/// A metric of ranks by which their cells are colored and sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Metric {
     /// The most allocated bytes of the last seconds.
@@ -26,7 +26,7 @@ impl Metric {
     pub const ALL: [Self; 6] =
         [Self::Allocated, Self::Reserved, Self::Fragmentation, Self::Growth, Self::Lag, Self::Step];
 
-    /// Returns the name in links.
+    /// Returns the metric's name in links.
     #[must_use]
     pub fn id(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Metric {
         }
     }
 
-    /// Returns a rank's value; `None` if it is unknown.
+    /// Returns the metric's value for a rank; `None` if it is unknown.
     #[must_use]
     pub fn value(self, row: &RankRow) -> Option<f64> {
         match self {
@@ -52,7 +52,7 @@ impl Metric {
         }
     }
 
-    /// Returns a value with its unit.
+    /// Formats a value of the metric with its unit.
     #[must_use]
     pub fn text(self, value: f64) -> String {
         match self {
@@ -64,8 +64,8 @@ impl Metric {
         }
     }
 
-    /// Returns the least difference between the ends of a scale, so that small differences of
-    /// nearly equal ranks stay small; `largest` is the largest value.
+    /// Returns the minimum difference between the ends of the color scale, so that nearly equal
+    /// ranks have nearly equal colors; `largest` is the largest value of all ranks.
     fn least_span(self, largest: f64) -> f64 {
         match self {
             Self::Allocated | Self::Reserved => (0.1 * largest).max(f64::from(16 << 20)),
@@ -77,7 +77,7 @@ impl Metric {
     }
 }
 
-/// Returns bytes a second with their sign.
+/// Formats a growth in bytes per second with its sign: `+1.2 MiB/s`.
 pub(crate) fn growth_text(value: f64) -> String {
     let sign = match value {
         value if value <= -0.5 => "−",
@@ -87,7 +87,7 @@ pub(crate) fn growth_text(value: f64) -> String {
     format!("{sign}{}/s", ByteSize(value.abs().round() as u64))
 }
 
-/// Returns a time in seconds with its unit.
+/// Formats a time, given in seconds, with its unit: `120 ms` or `1.5 s`.
 pub(crate) fn seconds_text(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 0.9995 => format!("{:.0} ms", seconds * 1e3),
@@ -96,7 +96,7 @@ pub(crate) fn seconds_text(seconds: f64) -> String {
     }
 }
 
-/// The values at both ends of the colors.
+/// The color scale: the values at both ends of the colors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     /// The value of the first color.
@@ -106,13 +106,11 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Returns the scale from the least to the most value of the ranks that have not ended.
+    /// Returns the scale from the lowest to the highest value of the ranks that have not ended.
     #[must_use]
     pub fn of(metric: Metric, rows: &[RankRow]) -> Self {
         let values = rows.iter().filter(|row| !row.has_ended).filter_map(|row| metric.value(row));
-        let ends = values.fold(None, |ends: Option<(f64, f64)>, value| {
-            Some(ends.map_or((value, value), |(least, most)| (least.min(value), most.max(value))))
-        });
+        let ends = values.clone().min_by(f64::total_cmp).zip(values.max_by(f64::total_cmp));
         let (least, most) = ends.unwrap_or_default();
         let span = metric.least_span(most);
         if most - least >= span {
@@ -124,7 +122,8 @@ impl Scale {
         Self { least, most: least + span.max(most - least) }
     }
 
-    /// Returns where a value is between the ends, from 0 to 1.
+    /// Returns the position of a value on the scale, from 0 to 1; values beyond the ends are
+    /// clamped.
     #[must_use]
     pub fn position(&self, value: f64) -> f64 {
         ((value - self.least) / (self.most - self.least)).clamp(0.0, 1.0)

@@ -1,13 +1,13 @@
-//! What the user chose: colors, groups and order, and their text in the page's address.
+//! The user's settings: colors, groups and order, and their text in the page's address.
 
 use vramscope_insight::fleet::RankRow;
 
 use crate::metric::Metric;
 
-/// The most bytes of an address's fragment; longer ones are ignored.
+/// Maximum length of an address's fragment, in bytes; longer ones are ignored.
 const MAX_FRAGMENT_BYTES: usize = 1024;
 
-/// What ranks are grouped by.
+/// The property by which ranks are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupBy {
     /// The machine.
@@ -21,7 +21,7 @@ pub enum GroupBy {
 }
 
 impl GroupBy {
-    /// All of them, in the order of the page's list.
+    /// All properties, in the order of the page's list.
     pub const ALL: [Self; 4] = [Self::Stage, Self::Host, Self::Tensor, Self::None];
 
     /// Returns the name in links.
@@ -35,8 +35,7 @@ impl GroupBy {
         }
     }
 
-    /// Returns what ranks are grouped by if the user has not chosen: pipeline stages if there are
-    /// any, else machines.
+    /// Returns the default grouping: by pipeline stage if ranks have stages, else by machine.
     #[must_use]
     pub fn default_of(rows: &[RankRow]) -> Self {
         if rows.iter().any(|row| row.pipeline.is_some()) { Self::Stage } else { Self::Host }
@@ -54,7 +53,7 @@ pub enum SortBy {
 }
 
 impl SortBy {
-    /// Both, in the order of the page's list.
+    /// Both orders, in the order of the page's list.
     pub const ALL: [Self; 2] = [Self::Rank, Self::Metric];
 
     /// Returns the name in links.
@@ -67,10 +66,10 @@ impl SortBy {
     }
 }
 
-/// What the user chose.
+/// The user's settings: the metric of the colors, and grouping and order of the ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// What colors show.
+    /// The metric that colors show.
     pub metric: Metric,
     /// What ranks are grouped by; `None` if the user has not chosen.
     pub group_by: Option<GroupBy>,
@@ -84,9 +83,7 @@ impl Settings {
     #[must_use]
     pub fn parse(fragment: &str) -> Self {
         let mut settings = Self::default();
-        if fragment.len() > MAX_FRAGMENT_BYTES {
-            return settings;
-        }
+        let fragment = if fragment.len() > MAX_FRAGMENT_BYTES { "" } else { fragment };
         for part in fragment.trim_start_matches('#').split('&') {
             match part.split_once('=') {
                 Some(("color", id)) => settings.metric = find(Metric::ALL, Metric::id, id).unwrap_or_default(),
@@ -98,22 +95,18 @@ impl Settings {
         settings
     }
 
-    /// Returns the fragment of the page's address, without `#`; empty for the defaults.
+    /// Formats the settings as a fragment of the page's address, without `#`; empty for the
+    /// defaults.
     #[must_use]
     pub fn fragment(&self) -> String {
-        let mut parts = Vec::new();
-        if self.metric != Metric::default() {
-            parts.push(format!("color={}", self.metric.id()));
-        }
-        parts.extend(self.group_by.map(|group_by| format!("group={}", group_by.id())));
-        if self.sort_by != SortBy::default() {
-            parts.push(format!("sort={}", self.sort_by.id()));
-        }
-        parts.join("&")
+        let metric = (self.metric != Metric::default()).then(|| format!("color={}", self.metric.id()));
+        let group_by = self.group_by.map(|group_by| format!("group={}", group_by.id()));
+        let sort_by = (self.sort_by != SortBy::default()).then(|| format!("sort={}", self.sort_by.id()));
+        [metric, group_by, sort_by].into_iter().flatten().collect::<Vec<_>>().join("&")
     }
 }
 
-/// Returns the value with this name.
+/// Returns the value among `all` whose name in links (`id`) is `name`, or `None`.
 pub(crate) fn find<T: Copy, const N: usize>(all: [T; N], id: impl Fn(T) -> &'static str, name: &str) -> Option<T> {
     all.into_iter().find(|one| id(*one) == name)
 }

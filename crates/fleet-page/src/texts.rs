@@ -1,4 +1,4 @@
-//! What the page says about the ranks.
+//! The page's texts about the ranks.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use vramscope_trace::{ByteSize, Count, Percent};
 use crate::metric::{growth_text, seconds_text};
 use crate::model::lag_p95_ms;
 
-/// The largest distance that is shown.
+/// Maximum distance of a differing rank that is shown as a number.
 const MAX_DISTANCE: f64 = 9999.0;
 
 /// Names of the header's counters, in the order of [`counters`].
 pub const COUNTERS: [&str; 7] = ["ranks", "hosts", "steps", "marked", "lag p95", "lost summaries", "broker time"];
 
-/// Returns the values of the header's counters.
+/// Returns the values of the header's counters as text, in the order of [`COUNTERS`].
 #[must_use]
 pub fn counters(view: &FleetView) -> [String; COUNTERS.len()] {
     let rows = &view.ranks;
@@ -25,32 +25,33 @@ pub fn counters(view: &FleetView) -> [String; COUNTERS.len()] {
     };
     let hosts = rows.iter().map(|row| row.host.as_str()).collect::<BTreeSet<_>>().len();
     let steps = rows.iter().filter(|row| !row.has_ended).filter_map(|row| row.step);
-    let steps = steps.fold(None, |range: Option<(u64, u64)>, step| {
-        Some(range.map_or((step, step), |(least, most)| (least.min(step), most.max(step))))
-    });
-    let steps = match steps {
-        None => "–".to_owned(),
-        Some((least, most)) if least == most => Count(least).to_string(),
-        Some((least, most)) => format!("{}–{}", Count(least), Count(most)),
-    };
+    let steps = or_dash(steps.clone().min().zip(steps.max()).map(|(least, most)| {
+        if least == most { Count(least).to_string() } else { format!("{}–{}", Count(least), Count(most)) }
+    }));
     let lost: u64 = rows.iter().map(|row| row.lost_summaries).sum();
     let marked = rows.iter().filter(|row| row.outlier.is_some()).count();
-    let lag = if rows.is_empty() { "–".to_owned() } else { seconds_text(lag_p95_ms(rows) / 1e3) };
-    let time = if rows.is_empty() { "–".to_owned() } else { time_text(view.time_unix_ns) };
+    let of_ranks = |text: String| or_dash(Some(text).filter(|_| !rows.is_empty()));
+    let (lag, time) = (of_ranks(seconds_text(lag_p95_ms(rows) / 1e3)), of_ranks(time_text(view.time_unix_ns)));
     [ranks, count(hosts), steps, count(marked), lag, Count(lost).to_string(), time]
 }
 
+/// Formats a value; a dash for `None`.
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+}
+
+/// Formats a number with thousands separators.
 fn count(count: usize) -> String {
     Count(count as u64).to_string()
 }
 
-/// Returns the time of day of a time since 1970, in UTC.
+/// Formats the time of day, in UTC, of a Unix time in nanoseconds.
 fn time_text(unix_ns: u64) -> String {
     let seconds = unix_ns / 1_000_000_000 % 86_400;
     format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Returns a rank's name.
+/// Returns a rank's name, such as `rank 12`.
 #[must_use]
 pub fn name(row: &RankRow) -> String {
     row.rank.map_or_else(|| "process without rank".to_owned(), |rank| format!("rank {rank}"))
@@ -74,11 +75,9 @@ pub const FACTS: [&str; 14] = [
     "events",
 ];
 
-/// Returns a rank's details.
+/// Returns the values of a rank's details as text, in the order of [`FACTS`].
 #[must_use]
 pub fn facts(row: &RankRow) -> [String; FACTS.len()] {
-    let number = |number: Option<u32>| number.map_or_else(|| "–".to_owned(), |number| number.to_string());
-    let or_dash = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
     let site = |(name, bytes): &(String, u64)| format!("{} in {name}", ByteSize(*bytes));
     let clock = row.clock.map_or_else(
         || "unknown".to_owned(),
@@ -88,32 +87,30 @@ pub fn facts(row: &RankRow) -> [String; FACTS.len()] {
         0 => "never".to_owned(),
         ooms => Count(ooms.into()).of("failed request", "failed requests"),
     };
-    let lag = match row.lost_summaries {
-        0 => seconds_text(row.lag_ns as f64 / 1e9),
-        lost => {
-            format!("{}, {}", seconds_text(row.lag_ns as f64 / 1e9), Count(lost).of("lost summary", "lost summaries"))
-        }
-    };
+    let mut lag = seconds_text(row.lag_ns as f64 / 1e9);
+    if row.lost_summaries > 0 {
+        lag += &format!(", {}", Count(row.lost_summaries).of("lost summary", "lost summaries"));
+    }
     [
         row.host.clone(),
-        format!("{}, {}", number(row.pipeline), number(row.tensor)),
-        row.step.map_or_else(|| "–".to_owned(), |step| Count(step).to_string()),
-        or_dash(&row.mark),
+        format!("{}, {}", or_dash(row.pipeline), or_dash(row.tensor)),
+        or_dash(row.step.map(Count)),
+        or_dash(Some(&row.mark).filter(|mark| !mark.is_empty())),
         ByteSize(row.allocated).to_string(),
         ByteSize(row.peak_allocated).to_string(),
         ByteSize(row.reserved).to_string(),
         Percent(row.fragmentation).to_string(),
         growth_text(row.growth),
-        row.largest_site.as_ref().map_or_else(|| "–".to_owned(), site),
+        or_dash(row.largest_site.as_ref().map(site)),
         ooms,
         lag,
         clock,
-        events_text(row).to_owned(),
+        events_state_text(row).to_owned(),
     ]
 }
 
-/// Returns whether the server reads a rank's events.
-fn events_text(row: &RankRow) -> &'static str {
+/// Returns a text on whether the server reads a rank's events.
+fn events_state_text(row: &RankRow) -> &'static str {
     match (row.events, row.device) {
         _ if row.has_ended => "the rank has ended",
         (EventsState::Closed, _) => "not read",
@@ -123,18 +120,23 @@ fn events_text(row: &RankRow) -> &'static str {
     }
 }
 
-/// Returns nanoseconds in milliseconds.
+/// Formats nanoseconds in milliseconds: `1.5 ms`.
 fn milliseconds(ns: f64) -> String {
     let ms = ns / 1e6;
     if ms.abs() < 99.5 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
 }
 
-/// Returns a clock's offset with its sign.
-fn offset_text(ns: f64) -> String {
-    format!("{}{}", if ns < 0.0 { "−" } else { "+" }, milliseconds(ns.abs()))
+/// Returns a number's sign for texts: `−` or `+`.
+fn sign(number: f64) -> &'static str {
+    if number < 0.0 { "−" } else { "+" }
 }
 
-/// Returns a metric's name, and a value of it with its unit.
+/// Formats a clock's offset, given in nanoseconds, with its sign: `+1.5 ms`.
+fn offset_text(ns: f64) -> String {
+    format!("{}{}", sign(ns), milliseconds(ns.abs()))
+}
+
+/// Returns the name of a metric in which ranks differ, and a value of it with its unit.
 fn marked_text(metric: MarkedMetric, value: f64) -> (&'static str, String) {
     let bytes = || ByteSize(value.max(0.0) as u64).to_string();
     match metric {
@@ -147,9 +149,10 @@ fn marked_text(metric: MarkedMetric, value: f64) -> (&'static str, String) {
     }
 }
 
-/// Returns a distance with its sign.
+/// Formats a differing rank's distance from the median, with its sign; a distance beyond
+/// [`MAX_DISTANCE`] ends with an ellipsis.
 fn distance_text(distance: f64) -> String {
-    let sign = if distance < 0.0 { "−" } else { "+" };
+    let sign = sign(distance);
     match distance.abs() {
         distance if distance > MAX_DISTANCE => format!("{sign}{}…", Count(MAX_DISTANCE as u64)),
         distance if distance >= 99.5 => format!("{sign}{}", Count(distance.round() as u64)),
@@ -160,16 +163,15 @@ fn distance_text(distance: f64) -> String {
 /// Headings of the list of ranks that differ, in the order of [`outlier_texts`].
 pub const OUTLIER_HEADINGS: [&str; 6] = ["rank", "host", "differs in", "value", "median", "distance"];
 
-/// Returns what the list says about a rank that differs.
+/// Returns the cells of a differing rank's row in the list of ranks that differ.
 #[must_use]
 pub fn outlier_texts(row: &RankRow, outlier: &Outlier) -> [String; OUTLIER_HEADINGS.len()] {
     let (metric, value) = marked_text(outlier.metric, outlier.value);
     let (_, median) = marked_text(outlier.metric, outlier.median);
-    let rank = row.rank.map_or_else(|| "–".to_owned(), |rank| rank.to_string());
-    [rank, row.host.clone(), metric.to_owned(), value, median, distance_text(outlier.distance)]
+    [or_dash(row.rank), row.host.clone(), metric.to_owned(), value, median, distance_text(outlier.distance)]
 }
 
-/// Returns in a sentence how a rank differs.
+/// Returns a sentence on how a rank differs from its group; empty if it does not.
 #[must_use]
 pub fn difference(row: &RankRow) -> String {
     let Some(outlier) = &row.outlier else { return String::new() };
@@ -179,7 +181,7 @@ pub fn difference(row: &RankRow) -> String {
     format!("differs in {metric}: {value}, median {median}, distance {distance}")
 }
 
-/// Returns what a screen reader says when a rank is selected.
+/// Returns the text that a screen reader speaks when a rank is selected.
 #[must_use]
 pub fn announcement(row: &RankRow) -> String {
     let name = name(row);
@@ -190,7 +192,7 @@ pub fn announcement(row: &RankRow) -> String {
     format!("{name} on {}{ended}, {allocated} allocated{separator}{difference}", row.host)
 }
 
-/// What is shown of a pipeline stage.
+/// The texts and the bar of a pipeline stage in the list of stages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageTexts {
     /// Its name and ranks.
@@ -199,11 +201,11 @@ pub struct StageTexts {
     pub share: f64,
     /// The median of its ranks' allocated bytes.
     pub median: String,
-    /// How far the median is off the mean of all stages.
+    /// Difference of the median from the mean of all stages, in percent.
     pub imbalance: String,
 }
 
-/// Returns what is shown of the pipeline stages.
+/// Returns the texts and bars of the list of pipeline stages.
 #[must_use]
 pub fn stages(stages: &[StageRow]) -> Vec<StageTexts> {
     let most = stages.iter().map(|stage| stage.median_allocated).max().unwrap_or(0).max(1) as f64;
@@ -216,14 +218,12 @@ pub fn stages(stages: &[StageRow]) -> Vec<StageTexts> {
     stages.iter().map(texts).collect()
 }
 
-/// Returns in percent how far a stage is off the mean.
+/// Formats how much a stage's memory differs from the mean of all stages: `+25%` for an `imbalance`
+/// (ratio to the mean) of 1.25.
 fn imbalance_text(imbalance: f64) -> String {
     let percent = ((imbalance - 1.0) * 100.0).round();
-    match percent {
-        percent if percent > 0.0 => format!("+{percent:.0}%"),
-        percent if percent < 0.0 => format!("−{:.0}%", -percent),
-        _ => "±0%".to_owned(),
-    }
+    let sign = if percent == 0.0 { "±" } else { sign(percent) };
+    format!("{sign}{:.0}%", percent.abs())
 }
 
 #[cfg(test)]
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told_with_value_median_and_distance() {
+    fn difference_texts_have_value_median_and_distance() {
         let mut row = row(12);
         let check = |row: &RankRow, outlier: Outlier, expected: [&str; 4]| {
             assert_eq!(outlier_texts(row, &outlier)[2..], expected);

@@ -13,10 +13,12 @@ use crate::metric::Scale;
 use crate::scene::Scene;
 use crate::settings::{GroupBy, Settings, SortBy};
 
-/// How often cells that are sorted by a metric change their places, by the broker's clock.
+/// Minimum time in nanoseconds, by the broker's clock, between two rearrangements of cells that are
+/// sorted by a metric.
 const SORT_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// A text message of the server: the first one of a connection, or why a command failed.
+/// A text message of the server: the greeting at the start of a connection, or the reason why a
+/// command failed.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ServerMessage {
@@ -24,7 +26,7 @@ enum ServerMessage {
     Failure { error: String },
 }
 
-/// What the page knows and what the user chose.
+/// The state of the page: the ranks, the user's settings and selection, and the connection.
 #[derive(Debug, Default)]
 pub struct FleetModel {
     decoder: ViewDecoder,
@@ -48,7 +50,7 @@ pub struct FleetModel {
     opening: Option<Opening>,
 }
 
-/// A rank that is being opened.
+/// A rank that will be shown on the main page once the server has read its events.
 #[derive(Debug)]
 struct Opening {
     identity: ProcessIdentity,
@@ -56,7 +58,7 @@ struct Opening {
     was_read: bool,
 }
 
-/// What `window.vramscopeFleet.state()` returns.
+/// The state of the page that `window.vramscopeFleet.state()` returns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PageState {
     /// The name of the run.
@@ -71,9 +73,9 @@ pub struct PageState {
     pub opening: Option<u32>,
     /// True while the server is connected.
     pub connected: bool,
-    /// Views that arrived.
+    /// Number of views that have arrived.
     pub ticks: u64,
-    /// Summaries that are missing, of all ranks.
+    /// Number of summaries, of all ranks, that are missing.
     pub lost_summaries: u64,
     /// Lag that 95% of the ranks do not exceed, in milliseconds.
     pub lag_p95_ms: f64,
@@ -84,14 +86,14 @@ pub struct PageState {
     pub draw_ms_p95: f64,
 }
 
-/// A rank that differs from those like it.
+/// A rank that differs in a metric from the other ranks of its group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateOutlier {
     /// The rank.
     pub rank: Option<u32>,
-    /// Its identity.
+    /// The process's identity.
     pub identity: String,
-    /// In what it differs.
+    /// The metric in which it differs.
     pub metric: MarkedMetric,
     /// How far it is from the median, in units of the group's spread.
     pub distance: f64,
@@ -104,7 +106,7 @@ impl FleetModel {
         Self { settings, ..Self::default() }
     }
 
-    /// Returns the newest view.
+    /// Returns the newest view of the ranks that the server has sent.
     #[must_use]
     pub fn view(&self) -> &FleetView {
         self.decoder.view()
@@ -116,7 +118,7 @@ impl FleetModel {
         &self.run
     }
 
-    /// Returns true if the server accepts commands of this page.
+    /// Returns true if the server accepts commands from this page.
     #[must_use]
     pub fn may_command(&self) -> bool {
         self.may_command
@@ -128,36 +130,38 @@ impl FleetModel {
         self.is_connected
     }
 
-    /// Returns what the user chose.
+    /// Returns the user's settings: metric, grouping and order.
     #[must_use]
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// Returns what ranks are grouped by.
+    /// Returns the property by which ranks are grouped: the user's choice, or the default for these
+    /// ranks.
     #[must_use]
     pub fn group_by(&self) -> GroupBy {
         self.settings.group_by.unwrap_or_else(|| GroupBy::default_of(&self.view().ranks))
     }
 
-    /// Returns the scale of the colors.
+    /// Returns the color scale of the chosen metric for the ranks in the view.
     #[must_use]
     pub fn scale(&self) -> Scale {
         Scale::of(self.settings.metric, &self.view().ranks)
     }
 
-    /// Starts a connection: its messages describe everything anew.
+    /// Handles that the page has connected to the server; the first message will replace the view.
     pub fn connect(&mut self) {
         (self.is_connected, self.is_stale) = (true, true);
     }
 
-    /// Ends a connection. The last view stays on the page.
+    /// Handles that the connection is lost. The last view stays on the page.
     pub fn disconnect(&mut self) {
         self.is_connected = false;
         self.opening = None;
     }
 
-    /// Receives a text message of the server. Returns why a command failed.
+    /// Handles a text message of the server. If it says that a command has failed, returns the
+    /// reason.
     pub fn receive_text(&mut self, text: &str) -> Option<String> {
         match serde_json::from_str(text).ok()? {
             ServerMessage::Greeting { run, allowed } => {
@@ -171,26 +175,18 @@ impl FleetModel {
         }
     }
 
-    /// Receives a view.
+    /// Handles a binary message of the server: decodes the view of the ranks and updates the cells.
     ///
     /// # Errors
-    /// If the message is damaged or of another version. Connect again then.
+    /// If the message is damaged or of another version. The caller must then reconnect.
     pub fn receive_view(&mut self, message: &[u8]) -> Result<(), WireError> {
         if std::mem::take(&mut self.is_stale) {
-            self.decoder = ViewDecoder::default();
-            self.arrange();
+            self.forget();
         }
-        let is_full = match self.decoder.decode(message) {
-            Ok(is_full) => is_full,
-            Err(error) => {
-                self.decoder = ViewDecoder::default();
-                self.arrange();
-                return Err(error);
-            }
-        };
+        let is_full = self.decoder.decode(message).inspect_err(|_| self.forget())?;
         self.ticks += 1;
         let age_ns = self.view().time_unix_ns.saturating_sub(self.arranged_ns);
-        // Cells stay under the pointer.
+        // Cells are not moved away from the pointer.
         let is_due = self.settings.sort_by == SortBy::Metric && self.hovered.is_none() && age_ns >= SORT_INTERVAL_NS;
         if is_full || is_due {
             self.arrange();
@@ -198,13 +194,20 @@ impl FleetModel {
         Ok(())
     }
 
-    /// Sets what the user chose.
+    /// Discards the view of the ranks.
+    fn forget(&mut self) {
+        self.decoder = ViewDecoder::default();
+        self.arrange();
+    }
+
+    /// Sets the user's settings and rearranges the cells.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
         self.arrange();
     }
 
-    /// Sets the size of the area with the cells.
+    /// Sets the size of the area with the cells, in CSS pixels, and rearranges the cells if it has
+    /// changed.
     pub fn resize(&mut self, width: f32, height: f32) {
         if self.area != (width, height) {
             self.area = (width, height);
@@ -212,7 +215,7 @@ impl FleetModel {
         }
     }
 
-    /// Groups and sorts the ranks, and places their cells.
+    /// Groups and sorts the ranks, and computes the positions of their cells.
     fn arrange(&mut self) {
         let Settings { metric, sort_by, .. } = self.settings;
         self.groups = arrange(&self.view().ranks, self.group_by(), sort_by, metric);
@@ -221,12 +224,13 @@ impl FleetModel {
         self.place();
     }
 
+    /// Computes the positions of the groups' cells in the area.
     fn place(&mut self) {
         let (width, height) = self.area;
         self.layout = Layout::new(&self.groups, width, height);
     }
 
-    /// Returns what is drawn.
+    /// Returns the picture of all cells and titles as data.
     #[must_use]
     pub fn scene(&self) -> Scene {
         let rows = &self.view().ranks;
@@ -236,36 +240,39 @@ impl FleetModel {
         scene
     }
 
-    /// Returns the index of the row of a process.
+    /// Returns the index of a process's row in the view; `None` if the view lacks the process.
     fn row_of(&self, identity: &ProcessIdentity) -> Option<usize> {
         self.view().ranks.iter().position(|row| row.identity == *identity)
     }
 
+    /// Returns the index of the selected rank's cell; `None` if no rank is selected.
     fn selected_cell(&self) -> Option<usize> {
         self.layout.cell_of(self.row_of(self.selected.as_ref()?)?)
     }
 
-    /// Returns the selected rank.
+    /// Returns the selected rank; `None` if none is selected, or the view lacks it.
     #[must_use]
     pub fn selected(&self) -> Option<&RankRow> {
         Some(&self.view().ranks[self.row_of(self.selected.as_ref()?)?])
     }
 
-    /// Returns the rank whose details are shown: the one under the pointer, else the selected one.
+    /// Returns the rank whose details are shown: the one under the pointer, else the selected one,
+    /// else `None`.
     #[must_use]
     pub fn shown(&self) -> Option<&RankRow> {
         self.hovered.and_then(|row| self.view().ranks.get(row)).or_else(|| self.selected())
     }
 
-    /// Returns the upper and the lower edge of the selected cell, to scroll to it.
+    /// Returns the upper and the lower edge of the selected cell, in CSS pixels from the area's
+    /// upper edge, to scroll to it; `None` if no rank is selected.
     #[must_use]
     pub fn selected_span(&self) -> Option<(f32, f32)> {
         let cell = self.layout.cells[self.selected_cell()?];
         Some((cell.y, cell.y + self.layout.pitch))
     }
 
-    /// Moves the pointer to a point of the area; `None` if it leaves. Returns true if it is on
-    /// another cell than before.
+    /// Handles that the pointer is at a point of the area, or has left it (`None`). Returns true if
+    /// another cell, or none, is under it now.
     pub fn hover(&mut self, point: Option<(f32, f32)>) -> bool {
         let cell = point.and_then(|(x, y)| self.layout.cell_at(x, y));
         let hovered = cell.map(|cell| self.layout.cells[cell].row);
@@ -286,11 +293,12 @@ impl FleetModel {
         }
     }
 
+    /// Selects the rank in row `row` of the view.
     fn select_row(&mut self, row: usize) {
         self.selected = self.view().ranks.get(row).map(|row| row.identity.clone());
     }
 
-    /// Moves the selection as a key says.
+    /// Moves the selection to the next cell in the direction of a key.
     pub fn move_selection(&mut self, direction: Direction) {
         self.hovered = None;
         if let Some(cell) = self.layout.neighbor(self.selected_cell(), direction) {
@@ -298,7 +306,8 @@ impl FleetModel {
         }
     }
 
-    /// Selects the marked rank after the selected one, the most different first.
+    /// Selects the next marked rank (one that differs from its group), in descending order of the
+    /// difference; after the last, the first.
     pub fn select_next_outlier(&mut self) {
         let outliers = self.view().outliers();
         let current = outliers.iter().position(|row| Some(&row.identity) == self.selected.as_ref());
@@ -308,9 +317,9 @@ impl FleetModel {
         }
     }
 
-    /// Starts to open the selected rank on the main page. Returns the command for the server;
-    /// `None` if nothing is selected, the server accepts no commands of this page, or the rank has
-    /// ended and the main page can show it.
+    /// Begins to open the selected rank on the main page. Returns the command for the server;
+    /// `None` if no rank is selected, the server accepts no commands from this page, or the rank
+    /// has ended and the main page can show it without a command.
     pub fn open_selected(&mut self) -> Option<String> {
         let row = self.selected().filter(|_| self.may_command)?;
         let command = (!is_complete(row)).then(|| open_command(row));
@@ -318,8 +327,9 @@ impl FleetModel {
         command
     }
 
-    /// Returns the command that opens the rank that is being opened once more, if the server has
-    /// stopped to read it before the main page could show it. The server then says why.
+    /// Returns the command that opens a rank again, if the server has stopped reading the rank that
+    /// is being opened before the main page could show it; else `None`. The server answers with the
+    /// reason.
     pub fn open_again(&mut self) -> Option<String> {
         let row = self.opening()?;
         let (is_read, is_complete, command) = (row.events != EventsState::Closed, is_complete(row), open_command(row));
@@ -327,25 +337,26 @@ impl FleetModel {
         (std::mem::replace(was_read, is_read) && !is_read && !is_complete).then_some(command)
     }
 
-    /// Stops to wait for the rank that is being opened.
+    /// Cancels the opening of a rank.
     pub fn cancel_opening(&mut self) {
         self.opening = None;
     }
 
-    /// Returns the rank that is being opened.
+    /// Returns the rank that is being opened; `None` if there is none.
     #[must_use]
     pub fn opening(&self) -> Option<&RankRow> {
         Some(&self.view().ranks[self.row_of(&self.opening.as_ref()?.identity)?])
     }
 
-    /// Returns the device of the rank that is being opened, once the main page can show it.
+    /// Returns the device of the rank that is being opened, once the main page can show it; `None`
+    /// before.
     #[must_use]
     pub fn opened_device(&self) -> Option<u16> {
         self.opening().filter(|row| row.events != EventsState::Closed || is_complete(row))?.device
     }
 
-    /// Returns the command that starts or stops the events of the selected rank; `None` as for
-    /// [`open_selected`](Self::open_selected).
+    /// Returns the command that makes the server start or stop reading the events of the selected
+    /// rank; `None` if no rank is selected, or the server accepts no commands from this page.
     #[must_use]
     pub fn switch_events(&self) -> Option<String> {
         let row = self.selected().filter(|_| self.may_command)?;
@@ -353,7 +364,8 @@ impl FleetModel {
         Some(json!({ command: row.identity.0 }).to_string())
     }
 
-    /// Returns the state for scripts; frame times in milliseconds.
+    /// Returns the page's state for scripts; the arguments are the 95th percentiles of frame times,
+    /// in milliseconds.
     #[must_use]
     pub fn state(&self, frame_ms_p95: f64, draw_ms_p95: f64) -> PageState {
         let rows = &self.view().ranks;
@@ -378,17 +390,17 @@ impl FleetModel {
     }
 }
 
-/// Returns true if a rank has ended and the server's recording has its events.
+/// Returns true if a rank has ended and the server's recording contains its events.
 fn is_complete(row: &RankRow) -> bool {
     row.has_ended && row.device.is_some()
 }
 
-/// Returns the command that starts to read the events of a rank.
+/// Returns the command that makes the server read a rank's events.
 fn open_command(row: &RankRow) -> String {
     json!({ "open": row.identity.0 }).to_string()
 }
 
-/// Returns the lag in milliseconds that 95% of the running ranks do not exceed.
+/// Returns the 95th percentile of the running ranks' lag, in milliseconds; 0 without running ranks.
 pub(crate) fn lag_p95_ms(rows: &[RankRow]) -> f64 {
     let lags = rows.iter().filter(|row| !row.has_ended).map(|row| row.lag_ns as f64 / 1e6);
     percentile_95(&mut lags.collect::<Vec<_>>())

@@ -20,13 +20,13 @@ use crate::scene::Scene;
 use crate::settings::{GroupBy, Settings, SortBy, find};
 use crate::texts;
 
-/// Lists of the page in which the user chooses.
+/// Ids of the page's lists in which the user chooses metric, grouping and order.
 const LISTS: [&str; 3] = ["color", "group", "sort"];
 
 /// A function that the browser calls with the time of a frame, in milliseconds.
 type FrameCallback = Closure<dyn FnMut(f64)>;
 
-/// What was drawn last.
+/// The canvas and the inputs of its last drawing: scene, palette, size and pixel ratio.
 struct Drawing {
     canvas: Canvas,
     scene: Scene,
@@ -35,18 +35,18 @@ struct Drawing {
     pixel_ratio: f64,
 }
 
-/// Times of frames.
+/// The measured times of the page's frames.
 #[derive(Default)]
 struct Times {
-    /// When the last frame was drawn, until the browser's next frame.
+    /// The time of the last drawn frame, in milliseconds, until the browser's next frame.
     drawn_ms: Option<f64>,
-    /// Time that was spent since the last frame.
+    /// Time in milliseconds that the page's code has taken since the last frame.
     spent_ms: f64,
     frames: FrameTimes,
     draws: FrameTimes,
 }
 
-/// The running page.
+/// The running page: its model, elements, canvas and connection.
 pub(super) struct App {
     window: Window,
     /// The scrolled area around the canvas.
@@ -64,7 +64,7 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Starts the page.
+    /// Starts the page: registers the listeners and connects to the server.
     pub(super) fn start() -> Result<Rc<Self>, JsValue> {
         let window = web_sys::window().ok_or("no window")?;
         let settings = Settings::parse(&window.location().hash()?);
@@ -93,23 +93,25 @@ impl App {
         Ok(app)
     }
 
-    /// Returns the state as JSON.
+    /// Returns the page's state for scripts as JSON.
     pub(super) fn state(&self) -> String {
         let times = self.times.borrow();
         let state = self.model.borrow().state(times.frames.p95_ms(), times.draws.p95_ms());
         serde_json::to_string(&state).unwrap_or_default()
     }
 
+    /// Returns the browser's clock in milliseconds; 0 if there is none.
     fn now_ms(&self) -> f64 {
         self.window.performance().map_or(0.0, |performance| performance.now())
     }
 
-    /// Draws the next frame, because something may have changed.
+    /// Records that the model may have changed, and requests a frame.
     fn change(&self) {
         self.is_changed.set(true);
         self.request_frame();
     }
 
+    /// Requests a frame from the browser unless one is requested already.
     fn request_frame(&self) {
         if let Some(frame) = &*self.frame.borrow()
             && !self.is_frame_requested.replace(true)
@@ -119,6 +121,7 @@ impl App {
         }
     }
 
+    /// Handles an event of the connection to the server.
     fn receive(&self, received: &Received) {
         let start_ms = self.now_ms();
         match received {
@@ -138,17 +141,15 @@ impl App {
                         socket.restart();
                     }
                 }
-                let command = self.model.borrow_mut().open_again();
-                if let Some(command) = command {
-                    self.send(&command);
-                }
+                self.send(self.model.borrow_mut().open_again());
             }
         }
         self.times.borrow_mut().spent_ms += self.now_ms() - start_ms;
         self.change();
     }
 
-    /// Draws a frame if something has changed. The time to the frame after it is measured.
+    /// Draws a frame if the model may have changed, and measures the time until the browser's next
+    /// frame.
     fn frame(&self, now_ms: f64) {
         self.is_frame_requested.set(false);
         let drawn_ms = self.times.borrow_mut().drawn_ms.take();
@@ -169,6 +170,8 @@ impl App {
         self.request_frame();
     }
 
+    /// Draws the cells if they have changed, and updates the texts. Goes to the main page once it
+    /// can show the rank that is being opened.
     fn draw(&self) -> Result<(), JsValue> {
         let mut drawing = self.drawing.borrow_mut();
         let size = (self.area.client_width() as f32, self.area.client_height() as f32);
@@ -196,7 +199,7 @@ impl App {
         Ok(())
     }
 
-    /// Returns the colors of the page's color scheme.
+    /// Returns the palette of the page's color scheme, light or dark.
     fn palette(&self) -> Result<Palette, JsValue> {
         let root = document()?.document_element().ok_or("no root element")?;
         let is_dark = match root.get_attribute("data-theme").as_deref() {
@@ -207,7 +210,7 @@ impl App {
         Ok(if is_dark { Palette::DARK } else { Palette::LIGHT })
     }
 
-    /// Calls `react` for events, and draws afterwards.
+    /// Calls `react` for each event `name` on `target`, and requests a frame afterwards.
     fn on<E: JsCast + 'static>(
         self: &Rc<Self>,
         target: &web_sys::EventTarget,
@@ -221,6 +224,8 @@ impl App {
         })
     }
 
+    /// Registers the listeners for pointer, keys, lists and buttons, and for changes of the page's
+    /// size or color scheme.
     fn listen(self: &Rc<Self>) -> Result<(), JsValue> {
         let canvas = self.drawing.borrow().canvas.element.clone();
         let point = |event: &MouseEvent| (event.offset_x() as f32 - PADDING, event.offset_y() as f32 - PADDING);
@@ -246,7 +251,7 @@ impl App {
             }
         })?;
         for list in LISTS {
-            self.on(by_id::<HtmlElement>(list)?.as_ref(), "change", |app: &Self, _: Event| {
+            self.on(&by_id(list)?, "change", |app: &Self, _: Event| {
                 // Fails only if a list is missing, which the loop has found.
                 let _ = app.choose();
             })?;
@@ -254,18 +259,16 @@ impl App {
         let settings = self.model.borrow().settings();
         set_choice("color", settings.metric.id())?;
         set_choice("sort", settings.sort_by.id())?;
-        self.on(by_id::<HtmlElement>("open")?.as_ref(), "click", |app: &Self, _: Event| {
+        self.on(&by_id("open")?, "click", |app: &Self, _: Event| {
             if app.model.borrow().opening().is_some() {
                 app.model.borrow_mut().cancel_opening();
             } else {
                 app.open();
             }
         })?;
-        self.on(by_id::<HtmlElement>("events")?.as_ref(), "click", |app: &Self, _: Event| app.switch_events())?;
-        self.on(by_id::<HtmlElement>("message-close")?.as_ref(), "click", |app: &Self, _: Event| {
-            app.page.borrow_mut().show_message("");
-        })?;
-        self.on(by_id::<HtmlElement>("marked-list")?.as_ref(), "click", |app: &Self, event: Event| {
+        self.on(&by_id("events")?, "click", |app: &Self, _: Event| app.switch_events())?;
+        self.on(&by_id("message-close")?, "click", |app: &Self, _: Event| app.page.borrow_mut().show_message(""))?;
+        self.on(&by_id("marked-list")?, "click", |app: &Self, event: Event| {
             let target = event.target().and_then(|target| target.dyn_into::<web_sys::Element>().ok());
             let row = target.and_then(|target| target.closest("[data-identity]").ok().flatten());
             if let Some(identity) = row.and_then(|row| row.get_attribute("data-identity")) {
@@ -280,7 +283,7 @@ impl App {
         Ok(())
     }
 
-    /// Does what a key says. Returns false for other keys.
+    /// Executes the function of a key. Returns false for a key without one.
     fn press(&self, event: &KeyboardEvent) -> bool {
         if event.ctrl_key() || event.alt_key() || event.meta_key() {
             return false;
@@ -292,32 +295,29 @@ impl App {
             "ArrowDown" => Direction::Down,
             "Home" => Direction::First,
             "End" => Direction::Last,
-            "Enter" => {
-                self.open();
+            other => {
+                match other {
+                    "Enter" => self.open(),
+                    "e" => self.switch_events(),
+                    "n" => {
+                        self.model.borrow_mut().select_next_outlier();
+                        self.show_selection();
+                    }
+                    "Escape" => {
+                        self.model.borrow_mut().cancel_opening();
+                        self.page.borrow_mut().show_message("");
+                    }
+                    _ => return false,
+                }
                 return true;
             }
-            "e" => {
-                self.switch_events();
-                return true;
-            }
-            "n" => {
-                self.model.borrow_mut().select_next_outlier();
-                self.show_selection();
-                return true;
-            }
-            "Escape" => {
-                self.model.borrow_mut().cancel_opening();
-                self.page.borrow_mut().show_message("");
-                return true;
-            }
-            _ => return false,
         };
         self.model.borrow_mut().move_selection(direction);
         self.show_selection();
         true
     }
 
-    /// Scrolls to the selected cell and announces it.
+    /// Scrolls to the selected cell and announces its rank to screen readers.
     fn show_selection(&self) {
         if let Some((top, bottom)) = self.model.borrow().selected_span() {
             let (above, height) = (self.area.scroll_top() as f32, self.area.client_height() as f32);
@@ -331,39 +331,35 @@ impl App {
         self.announce();
     }
 
+    /// Announces the selected rank to screen readers.
     fn announce(&self) {
         let text = self.model.borrow().selected().map(texts::announcement).unwrap_or_default();
         self.page.borrow_mut().announce(&text);
     }
 
-    fn send(&self, command: &str) {
-        if let Some(socket) = &*self.socket.borrow() {
-            socket.send(command);
+    /// Sends a command to the server; does nothing for `None`.
+    fn send(&self, command: Option<String>) {
+        if let (Some(socket), Some(command)) = (&*self.socket.borrow(), command) {
+            socket.send(&command);
         }
     }
 
     /// Opens the selected rank on the main page.
     fn open(&self) {
-        let command = self.model.borrow_mut().open_selected();
-        if let Some(command) = command {
-            self.send(&command);
-        }
+        self.send(self.model.borrow_mut().open_selected());
     }
 
-    /// Starts or stops the events of the selected rank.
+    /// Makes the server start or stop reading the events of the selected rank.
     fn switch_events(&self) {
-        let command = self.model.borrow().switch_events();
-        if let Some(command) = command {
-            self.send(&command);
-        }
+        self.send(self.model.borrow().switch_events());
     }
 
-    /// Applies what is chosen in the lists, and writes it into the page's address.
+    /// Applies the settings that are chosen in the lists, and writes them to the page's address.
     fn choose(&self) -> Result<(), JsValue> {
         let [metric, group, sort] = LISTS.map(|id| by_id::<HtmlSelectElement>(id).map(|list| list.value()));
         let mut model = self.model.borrow_mut();
         let group_by = find(GroupBy::ALL, GroupBy::id, &group?);
-        // What is chosen by default is not written into the address.
+        // The default grouping is not written to the address.
         let is_chosen = model.settings().group_by.is_some() || group_by != Some(model.group_by());
         model.set_settings(Settings {
             metric: find(Metric::ALL, Metric::id, &metric?).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Draws the cells.
+//! Draws the cells on the page's canvas.
 
 use std::f64::consts::TAU;
 
@@ -9,19 +9,20 @@ use super::elements::by_id;
 use crate::palette::{LEVELS, Palette, Rgb};
 use crate::scene::{Cell, Fill, Scene};
 
-/// Space around the cells, for the outlines of those at the edge.
+/// Space around the cells for the outlines of cells at the edge, in CSS pixels.
 pub(super) const PADDING: f32 = 8.0;
-/// The least size of a cell with a corner that repeats the mark.
+/// Minimum size of a cell, in CSS pixels, in which a marked rank also has a marked corner.
 const CORNER_CELL_SIZE: f32 = 18.0;
-/// Families of the font, as on the main page.
+/// Font families of the canvas, equal to the main page's.
 const FONT: &str = "\"vramscope\", system-ui, sans-serif";
-/// Space between a group's name and its note.
+/// Space between a group's name and its note, in CSS pixels.
 const NOTE_GAP: f64 = 7.0;
-/// Least and most width of a character of a title, on average.
+/// Minimum average width of a title's characters, in CSS pixels.
 const NARROW: f64 = 5.0;
+/// Maximum average width of a title's characters, in CSS pixels.
 const WIDE: f64 = 8.0;
 
-/// The canvas with the cells.
+/// The canvas on which the cells are drawn, and its size.
 pub(super) struct Canvas {
     pub(super) element: HtmlCanvasElement,
     context: CanvasRenderingContext2d,
@@ -30,7 +31,7 @@ pub(super) struct Canvas {
 }
 
 impl Canvas {
-    /// Takes the page's canvas.
+    /// Finds the page's canvas; an error if it is missing.
     pub(super) fn new() -> Result<Self, JsValue> {
         let element: HtmlCanvasElement = by_id("grid")?;
         let context = element.get_context("2d")?.ok_or("the browser has no 2D canvas")?.dyn_into()?;
@@ -61,28 +62,30 @@ impl Canvas {
         self.labels(scene, palette)?;
         self.titles(scene, palette)?;
         self.marks(scene, palette)?;
-        if let Some(cell) = scene.hovered.and_then(|index| scene.cells.get(index)) {
-            self.ring(cell, scene.cell_size, palette.background, palette.dim);
-        }
-        if let Some(cell) = scene.selected.and_then(|index| scene.cells.get(index)) {
-            self.ring(cell, scene.cell_size, palette.background, palette.text);
+        for (index, color) in [(scene.hovered, palette.dim), (scene.selected, palette.text)] {
+            if let Some(cell) = index.and_then(|index| scene.cells.get(index)) {
+                self.ring(cell, scene.cell_size, palette.background, color);
+            }
         }
         Ok(())
     }
 
+    /// Sets the color for the next filled shapes and texts.
     fn fill(&self, color: Rgb) {
         self.context.set_fill_style_str(&color.to_string());
     }
 
+    /// Sets the color and width of the next lines.
     fn stroke(&self, color: Rgb, width: f64) {
         self.context.set_stroke_style_str(&color.to_string());
         self.context.set_line_width(width);
     }
 
-    /// Fills the cells, one color after the other: changing the color takes longer than a cell.
+    /// Fills all cells, one color after the other, because changing the color takes longer than
+    /// filling a cell.
     fn cells(&self, scene: &Scene, palette: &Palette) {
         let size = f64::from(scene.cell_size);
-        for fill in fills() {
+        for fill in (0..LEVELS as u8).map(Fill::Level).chain([Fill::Ended, Fill::Unknown]) {
             let mut cells = scene.cells.iter().filter(|cell| cell.fill == fill).peekable();
             if cells.peek().is_some() {
                 self.fill(fill_color(fill, palette));
@@ -99,7 +102,7 @@ impl Canvas {
         }
     }
 
-    /// Writes the ranks into the cells.
+    /// Draws the ranks' numbers on the cells, if the cells are large enough.
     fn labels(&self, scene: &Scene, palette: &Palette) -> Result<(), JsValue> {
         let Some(size) = scene.label_size else { return Ok(()) };
         let half = f64::from(scene.cell_size) / 2.0;
@@ -117,8 +120,8 @@ impl Canvas {
         Ok(())
     }
 
-    /// Writes the groups' names and notes, as far as there is room. Texts are measured only where
-    /// that decides something: measuring takes longer than writing.
+    /// Draws the groups' names and notes as far as they fit. Texts are measured only where the
+    /// estimated width is not enough to decide, because measuring takes longer than drawing.
     fn titles(&self, scene: &Scene, palette: &Palette) -> Result<(), JsValue> {
         self.context.set_text_align("left");
         self.context.set_text_baseline("middle");
@@ -155,19 +158,16 @@ impl Canvas {
         Ok(())
     }
 
-    /// Outlines the ranks that differ, and adds a dot to those whose events are read.
+    /// Outlines the cells of ranks that differ, and adds a dot to ranks whose events the server
+    /// reads.
     fn marks(&self, scene: &Scene, palette: &Palette) -> Result<(), JsValue> {
         let size = f64::from(scene.cell_size);
-        let outline = |cell: &Cell, outset: f64| {
-            let side = size + 2.0 * outset;
-            self.context.stroke_rect(f64::from(cell.x) - outset, f64::from(cell.y) - outset, side, side);
-        };
         let is_large = scene.cell_size >= CORNER_CELL_SIZE;
         for cell in scene.cells.iter().filter(|cell| cell.is_marked) {
             self.stroke(palette.background, 1.5);
-            outline(cell, -1.25);
+            self.outline(cell, size, -1.25);
             self.stroke(palette.marked, if is_large { 2.5 } else { 2.0 });
-            outline(cell, 0.5);
+            self.outline(cell, size, 0.5);
             if is_large {
                 let (right, top, leg) = (f64::from(cell.x) + size, f64::from(cell.y), (size * 0.3).min(11.0));
                 self.fill(palette.marked);
@@ -189,22 +189,22 @@ impl Canvas {
         Ok(())
     }
 
-    /// Draws a ring around a cell.
+    /// Draws a ring of color `color` around a cell, with the background's color on both sides.
     fn ring(&self, cell: &Cell, size: f32, background: Rgb, color: Rgb) {
-        let (outset, size) = (3.0, f64::from(size));
         for (color, width) in [(background, 5.0), (color, 2.0)] {
             self.stroke(color, width);
-            let side = size + 2.0 * outset;
-            self.context.stroke_rect(f64::from(cell.x) - outset, f64::from(cell.y) - outset, side, side);
+            self.outline(cell, size.into(), 3.0);
         }
+    }
+
+    /// Draws a square around a cell, `outset` CSS pixels outside of its edges.
+    fn outline(&self, cell: &Cell, size: f64, outset: f64) {
+        let side = size + 2.0 * outset;
+        self.context.stroke_rect(f64::from(cell.x) - outset, f64::from(cell.y) - outset, side, side);
     }
 }
 
-/// Iterates over everything that a cell can be filled with.
-fn fills() -> impl Iterator<Item = Fill> {
-    (0..LEVELS as u8).map(Fill::Level).chain([Fill::Ended, Fill::Unknown])
-}
-
+/// Returns the color of a cell's fill.
 fn fill_color(fill: Fill, palette: &Palette) -> Rgb {
     match fill {
         Fill::Level(level) => palette.level(level),

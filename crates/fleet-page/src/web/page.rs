@@ -8,12 +8,12 @@ use crate::model::FleetModel;
 use crate::palette::{LEVELS, Palette};
 use crate::texts;
 
-/// The most rows of the list of ranks that differ.
+/// Maximum number of rows in the list of ranks that differ.
 const MAX_LISTED: usize = 50;
-/// Why buttons are disabled on a page that may not give commands.
+/// Title of the buttons that are disabled because the page's address lacks the token.
 const NO_COMMANDS: &str = "Open this page by the address that the program printed, with its token";
 
-/// A row of the list of ranks that differ.
+/// The elements of a row in the list of ranks that differ, and the identity of its rank.
 struct ListedRank {
     row: HtmlElement,
     button: TextElement,
@@ -21,7 +21,7 @@ struct ListedRank {
     identity: String,
 }
 
-/// A pipeline stage's row.
+/// The elements of a row in the list of pipeline stages.
 struct ListedStage {
     row: HtmlElement,
     name: TextElement,
@@ -31,7 +31,7 @@ struct ListedStage {
     imbalance: TextElement,
 }
 
-/// The elements beside the cells.
+/// The elements of the page around the cells: counters, legend, details and lists.
 pub(super) struct Page {
     run: TextElement,
     badge: TextElement,
@@ -56,7 +56,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Finds the elements and adds those that have a fixed number.
+    /// Finds the page's elements, and adds the counters and details, whose number is fixed.
     pub(super) fn new() -> Result<Self, JsValue> {
         let described = |list: &HtmlElement, name: &str, is_wrapped: bool| {
             let parent = if is_wrapped { append(list, "div")? } else { list.clone() };
@@ -89,7 +89,7 @@ impl Page {
         })
     }
 
-    /// Shows the model's newest view.
+    /// Updates all texts to the model's newest view.
     pub(super) fn update(&mut self, model: &FleetModel) -> Result<(), JsValue> {
         self.run.set(model.run());
         let (badge, kind) = match (model.is_connected(), model.run().is_empty()) {
@@ -117,6 +117,7 @@ impl Page {
         self.update_stages(model)
     }
 
+    /// Updates the details of the rank under the pointer, or of the selected rank.
     fn update_details(&mut self, model: &FleetModel) {
         let shown = model.shown();
         self.title.set(&shown.map_or_else(|| "No rank selected".to_owned(), texts::name));
@@ -147,6 +148,7 @@ impl Page {
         }
     }
 
+    /// Updates the list of ranks that differ.
     fn update_marked(&mut self, model: &FleetModel) -> Result<(), JsValue> {
         let outliers = model.view().outliers();
         self.marked_title.set(&match outliers.len() {
@@ -183,6 +185,7 @@ impl Page {
         Ok(())
     }
 
+    /// Updates the list of pipeline stages.
     fn update_stages(&mut self, model: &FleetModel) -> Result<(), JsValue> {
         let stages = texts::stages(&model.view().stages);
         set_hidden(&self.stages_section, stages.is_empty());
@@ -202,7 +205,7 @@ impl Page {
         Ok(())
     }
 
-    /// Lets screen readers say which rank is selected.
+    /// Makes screen readers speak `text`.
     pub(super) fn announce(&mut self, text: &str) {
         self.announcement.set(text);
     }
@@ -220,12 +223,8 @@ impl ListedRank {
         let button = append(append(&row, "td")?.as_ref(), "button")?;
         button.set_attribute("type", "button")?;
         button.set_class_name("link");
-        let cell = |index: usize| {
-            let cell = append(&row, "td")?;
-            // The host and what differs are names, the others are numbers.
-            cell.set_class_name(if index > 1 { "number" } else { "" });
-            Ok::<_, JsValue>(TextElement::new(cell))
-        };
+        // The host and what differs are names, the others are numbers.
+        let cell = |index: usize| append_cell(&row, if index > 1 { "number" } else { "" });
         let cells = (0..texts::OUTLIER_HEADINGS.len() - 1).map(cell).collect::<Result<_, _>>()?;
         Ok(Self { row, button: TextElement::new(button), cells, identity: String::new() })
     }
@@ -234,25 +233,26 @@ impl ListedRank {
 impl ListedStage {
     fn new(list: &HtmlElement) -> Result<Self, JsValue> {
         let row = append(list, "tr")?;
-        let name = TextElement::new(append(&row, "td")?);
-        let track = append(&row, "td")?;
-        track.set_class_name("track");
-        let bar = append(&track, "div")?;
-        let number = || {
-            let cell = append(&row, "td")?;
-            cell.set_class_name("number");
-            Ok::<_, JsValue>(TextElement::new(cell))
-        };
-        Ok(Self { row: row.clone(), name, bar, share: -1.0, median: number()?, imbalance: number()? })
+        let name = append_cell(&row, "")?;
+        let bar = append(&append_cell(&row, "track")?.element, "div")?;
+        let (median, imbalance) = (append_cell(&row, "number")?, append_cell(&row, "number")?);
+        Ok(Self { row, name, bar, share: -1.0, median, imbalance })
     }
 }
 
-/// Shows which entry of a list is chosen.
+/// Appends a cell with a class of the style sheet to a table's row.
+fn append_cell(row: &HtmlElement, class: &str) -> Result<TextElement, JsValue> {
+    let cell = append(row, "td")?;
+    cell.set_class_name(class);
+    Ok(TextElement::new(cell))
+}
+
+/// Selects the entry `value` in the page's list with this id.
 pub(super) fn set_choice(id: &str, value: &str) -> Result<(), JsValue> {
     by_id::<HtmlSelectElement>(id).map(|list| list.set_value(value))
 }
 
-/// Gives the page's style sheet the colors of the cells.
+/// Sets the style sheet's variables to the colors of the cells.
 pub(super) fn set_palette(palette: &Palette) -> Result<(), JsValue> {
     let root: HtmlElement = document()?.document_element().ok_or("no root element")?.dyn_into()?;
     let stops = (0..5).map(|stop| palette.level((stop * (LEVELS - 1) / 4) as u8).to_string());
