@@ -1,7 +1,7 @@
 //! The settings that need least memory.
 
 use serde::Serialize;
-use vramscope_insight::advice::{Advice, Advisor, Trial, smallest_card};
+use vramscope_insight::advice::{Advisor, Trial, smallest_card};
 use vramscope_insight::what_if::{DeviceWorkload, FiguresReport};
 use vramscope_pool::Settings;
 use vramscope_trace::Count;
@@ -15,7 +15,7 @@ pub(crate) struct AdviceReport {
     capacity_bytes: Option<u64>,
     recorded: FiguresReport,
     floor_bytes: u64,
-    /// Best first.
+    /// The settings tried, best first.
     tried: Vec<TrialReport>,
     /// Whether the best settings are more than 1% better than the recorded ones.
     worthwhile: bool,
@@ -36,7 +36,7 @@ struct TrialReport {
 struct SmallestReport {
     capacity_bytes: u64,
     alloc_conf: String,
-    /// The smallest GPU with that much usable memory.
+    /// The smallest GPU with `capacity_bytes` of usable memory.
     card: Option<&'static str>,
 }
 
@@ -57,18 +57,14 @@ pub(crate) fn advice(
         let text = format!("Trying settings: {} of {} runs", Count(finished as u64), Count(all as u64));
         observer.progress(finished as f64 / all.max(1) as f64, &text);
     }
-    Some(report(device, capacity_bytes, &advisor.into_advice()?))
-}
-
-/// Returns what the page needs of an advice.
-fn report(device: &DeviceWorkload, capacity_bytes: Option<u64>, advice: &Advice) -> AdviceReport {
+    let advice = advisor.into_advice()?;
     let trial = |trial: &Trial| TrialReport {
         alloc_conf: trial.settings.to_conf(),
         predicted: trial.predicted.into(),
         is_recorded: trial.is_recorded,
     };
-    AdviceReport {
-        device: device.workload.device().0,
+    Some(AdviceReport {
+        device: workload.device().0,
         capacity_bytes,
         recorded: advice.recorded.into(),
         floor_bytes: advice.floor_bytes,
@@ -79,5 +75,5 @@ fn report(device: &DeviceWorkload, capacity_bytes: Option<u64>, advice: &Advice)
             alloc_conf: smallest.settings.to_conf(),
             card: smallest_card(smallest.capacity_bytes).map(|card| card.name),
         }),
-    }
+    })
 }

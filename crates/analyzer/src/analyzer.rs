@@ -16,7 +16,7 @@ use crate::request::{Observer, Request};
 use crate::simulation::what_if;
 
 /// Answers [`Request`]s about one recording. Keeps the recorded requests of each device, so that
-/// further settings of it are tried sooner.
+/// further settings can be tried sooner.
 ///
 /// ```
 /// use vramscope_analyzer::{Analyzer, Observer, Request};
@@ -83,12 +83,12 @@ impl Analyzer {
     /// Adds the bytes of a part of the recording's file, which begins at `offset`.
     ///
     /// # Errors
-    /// If the bytes are not what the recording's index says.
+    /// If the bytes contradict the recording's index.
     pub fn supply(&mut self, offset: u64, bytes: &[u8]) -> Result<(), AnalysisError> {
         Ok(self.recording.supply(offset, bytes)?)
     }
 
-    /// Answers a request: JSON.
+    /// Answers a request with JSON.
     ///
     /// # Errors
     /// If the recording cannot be read, or the settings are invalid.
@@ -134,11 +134,8 @@ impl Analyzer {
     /// Returns the recorded settings.
     fn settings(&self) -> Result<Settings, AnalysisError> {
         let conf = &self.recording.info().alloc_conf;
-        let recorded = RecordedConf::parse(conf);
-        match recorded.other_backend {
-            Some(error) => Err(AnalysisError::RecordedSettings { conf: conf.clone(), error }),
-            None => Ok(recorded.settings),
-        }
+        let RecordedConf { settings, other_backend, .. } = RecordedConf::parse(conf);
+        other_backend.map_or(Ok(settings), |error| Err(AnalysisError::RecordedSettings { conf: conf.clone(), error }))
     }
 
     /// Returns the recording and the requests of a device, which are read once.
