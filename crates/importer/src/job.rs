@@ -100,12 +100,7 @@ impl ImportJob {
         match file.format() {
             None => Err(ImportError::UnknownFormat),
             Some(InputFormat::Recording) => {
-                let bytes = file.into_bytes();
-                if bytes.len() <= PART_BYTES {
-                    output(bytes);
-                } else {
-                    bytes.chunks(PART_BYTES).for_each(|part| output(part.to_vec()));
-                }
+                file.into_bytes().chunks(PART_BYTES).for_each(|part| output(part.to_vec()));
                 Ok(None)
             }
             Some(_) => {
@@ -171,12 +166,13 @@ mod tests {
 
     use super::*;
 
+    /// Reads a file of `tests/data`.
     fn snapshot(name: &str) -> Vec<u8> {
         let path = format!("{}/../../tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
         std::fs::read(path).expect("the snapshot can be read")
     }
 
-    /// Pushes a file in pieces of this size.
+    /// Pushes a file in pieces of `piece` bytes.
     fn job(file: &[u8], piece: usize) -> ImportJob {
         let mut job = ImportJob::new("run.pickle", Some(file.len() as u64));
         for piece in file.chunks(piece) {

@@ -19,6 +19,7 @@ const PROGRESS_INTERVAL_MS: f64 = 100.0;
 
 #[wasm_bindgen]
 extern "C" {
+    /// Returns the time in milliseconds since the worker started, by the browser's clock.
     #[wasm_bindgen(js_namespace = performance, js_name = now)]
     fn performance_now() -> f64;
 }
